@@ -1,0 +1,1 @@
+"""Account for, and audit, differential privacy of decentralised learning."""

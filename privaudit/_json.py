@@ -1,0 +1,60 @@
+"""JSON that keeps infinity, and says what is wrong with a file in one line.
+
+JSON has no infinity and msgspec writes it as null; a legal epsilon must survive, so
+the three values are written as the strings "inf", "-inf" and "nan" is refused.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+_FROM_TEXT = {"inf": math.inf, "-inf": -math.inf}
+
+
+def _write(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        if math.isnan(value):
+            raise ValueError("nan is not a result and is never written")
+        return "inf" if value > 0 else "-inf"
+    if isinstance(value, dict):
+        return {key: _write(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_write(item) for item in value]
+    return value
+
+
+def _read(value: Any) -> Any:
+    if isinstance(value, str):
+        return _FROM_TEXT.get(value, value)
+    if isinstance(value, dict):
+        return {key: _read(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_read(item) for item in value]
+    return value
+
+
+def encode(value: Any, *, indent: int = 2) -> bytes:
+    """``value`` (structs, dicts, lists, numbers) as UTF-8 JSON.
+
+    ``indent=0`` gives one line. Keys come in the order of the fields, so equal
+    values have equal bytes. Raises ``ValueError`` for nan.
+    """
+    text = msgspec.json.encode(_write(msgspec.to_builtins(value)))
+    return msgspec.json.format(text, indent=indent) if indent else text
+
+
+def decode(text: bytes | str, kind: type[T]) -> T:
+    """The value of type ``kind`` that ``encode`` wrote.
+
+    Raises ``ValueError`` with the field and the reason if the text is no JSON, has an
+    unknown or missing field, or a value of the wrong kind.
+    """
+    try:
+        return msgspec.convert(_read(msgspec.json.decode(text)), kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"cannot read {kind.__name__}: {error}") from error

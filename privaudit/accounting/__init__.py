@@ -1,0 +1,7 @@
+"""From a ledger to an upper bound on epsilon. Nothing here imports torch."""
+
+from privaudit.accounting.account import METHODS as METHODS
+from privaudit.accounting.account import Method as Method
+from privaudit.accounting.account import account as account
+from privaudit.accounting.account import account_nodes as account_nodes
+from privaudit.accounting.calibration import noise_multiplier as noise_multiplier

@@ -1,0 +1,173 @@
+"""One call for every account: ledger, delta and relation in, an upper bound out."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+from privaudit.accounting import from_dp_accounting
+from privaudit.ledger import (
+    Entry,
+    Ledger,
+    NoSampling,
+    PoissonSampling,
+    SamplingWithoutReplacement,
+)
+from privaudit.results import Relation, Sampling, Standing, UpperBound
+
+Entries = tuple[Entry, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Method:
+    """An account, as a name that a user types and a function of one node's entries.
+
+    Parameters
+    ----------
+    epsilon
+        (entries, delta, relation) to the epsilon that the account gives. Entries
+        without noise never reach it. Raises ``ValueError`` for a release, a relation or
+        a delta that it is not valid for.
+    source
+        The theorem or paper behind it.
+    standing
+        What the figure is worth.
+    """
+
+    name: str
+    epsilon: Callable[[Entries, float, Relation], float]
+    source: str
+    standing: Standing
+
+
+METHODS: dict[str, Method] = {
+    method.name: method
+    for method in (
+        Method(
+            "pld",
+            from_dp_accounting.pld_epsilon,
+            "privacy loss distributions by connect-the-dots (Doroshenko et al. 2022), "
+            "dp-accounting",
+            "certified",
+        ),
+        Method(
+            "rdp",
+            from_dp_accounting.rdp_epsilon,
+            "Renyi differential privacy (Mironov 2017; Mironov, Talwar, Zhang 2019), "
+            "dp-accounting",
+            "certified",
+        ),
+    )
+}
+
+
+def method_named(name: str) -> Method:
+    """The account called ``name``; ``ValueError`` lists those that there are."""
+    try:
+        return METHODS[name]
+    except KeyError:
+        known = ", ".join(sorted(METHODS))
+        raise ValueError(
+            f"there is no account {name!r}; choose one of {known}"
+        ) from None
+
+
+def check_delta(delta: float) -> float:
+    """``delta`` if it is in (0, 1), else ``ValueError``."""
+    if not 0 < delta < 1:
+        raise ValueError(
+            f"delta must be in (0, 1), got {delta}; "
+            "choose well below one over the number of records"
+        )
+    return float(delta)
+
+
+def check_epsilon(epsilon: float) -> float:
+    """``epsilon`` if it is a positive number, else ``ValueError``."""
+    if not 0 < epsilon < math.inf:
+        raise ValueError(f"epsilon must be > 0 and finite, got {epsilon}")
+    return float(epsilon)
+
+
+def account_nodes(
+    ledger: Ledger,
+    delta: float,
+    relation: Relation = "add-or-remove-one",
+    method: str = "pld",
+) -> tuple[UpperBound, ...]:
+    """One upper bound a node, for the records that this node holds.
+
+    Every node's releases are taken as seen by all; nodes hold disjoint records, so that
+    a record is touched by its own node's releases only.
+
+    Parameters
+    ----------
+    ledger
+        What was released.
+    delta
+        In (0, 1).
+    relation
+        The neighbouring relation.
+    method
+        A name in ``METHODS``.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range, or the account is not valid for a release.
+    """
+    chosen = method_named(method)
+    check_delta(delta)
+    known: dict[Entries, UpperBound] = {}  # nodes alike are accounted once
+    for entries in ledger.nodes:
+        if entries not in known:
+            known[entries] = _bound(chosen, entries, delta, relation)
+    return tuple(known[entries] for entries in ledger.nodes)
+
+
+def account(
+    ledger: Ledger,
+    delta: float,
+    relation: Relation = "add-or-remove-one",
+    method: str = "pld",
+) -> UpperBound:
+    """The upper bound of the node that is worst off; arguments as `account_nodes`.
+
+    It holds for every record of the network.
+    """
+    return max(
+        account_nodes(ledger, delta, relation, method), key=lambda bound: bound.epsilon
+    )
+
+
+def _bound(
+    method: Method, entries: Entries, delta: float, relation: Relation
+) -> UpperBound:
+    if not entries:
+        epsilon = 0.0
+    elif not all(entry.release.is_private for entry in entries):
+        epsilon = math.inf
+    else:
+        epsilon = method.epsilon(entries, delta, relation)
+    return UpperBound(
+        epsilon=epsilon,
+        delta=delta,
+        relation=relation,
+        method=method.name,
+        source=method.source,
+        standing=method.standing,
+        sampling=_sampling(entries),
+    )
+
+
+def _sampling(entries: Entries) -> Sampling:
+    names: dict[type, Sampling] = {
+        PoissonSampling: "poisson",
+        SamplingWithoutReplacement: "without-replacement",
+        NoSampling: "none",
+    }
+    found = {names[type(entry.release.sampling)] for entry in entries}
+    if not found:
+        return "none"
+    return found.pop() if len(found) == 1 else "mixed"

@@ -1,0 +1,308 @@
+"""What every computation returns: a number that says which way it bounds.
+
+An upper bound on epsilon (an account), a lower bound (an audit), an estimate (neither)
+and a claim (somebody's statement) are four types. They are compared only as a verdict
+compares them; putting two of one direction against each other is a ``TypeError``.
+"""
+
+from __future__ import annotations
+
+import decimal
+import math
+from typing import Any, ClassVar, Literal, Self
+
+import msgspec
+
+from privaudit import _json
+
+Relation = Literal["add-or-remove-one", "replace-one"]
+Unit = Literal["record", "node"]
+Sampling = Literal["poisson", "without-replacement", "none", "mixed"]
+Standing = Literal["certified", "asymptotic", "claimed"]
+Status = Literal["refuted", "unproven", "consistent"]
+
+
+def _round(value: float, digits: int, rounding: str) -> str:
+    if not math.isfinite(value):
+        return "infinity" if value > 0 else "-infinity"
+    if value == 0:
+        return "0"
+    exact = decimal.Decimal(value)
+    place = decimal.Decimal(1).scaleb(exact.adjusted() - digits + 1)
+    context = decimal.Context(prec=1100, rounding=rounding)
+    rounded = exact.quantize(place, context=context)
+    if -5 <= exact.adjusted() < 7:
+        return f"{rounded:f}"
+    return f"{rounded.normalize(context):e}"
+
+
+def round_up(value: float, digits: int = 4) -> str:
+    """``value`` as text, never below it: ``digits`` significant, towards infinity.
+
+    >>> round_up(0.99999), round_up(1 / 3), round_up(float("inf"))
+    ('1.0000', '0.3334', 'infinity')
+    """
+    return _round(value, digits, decimal.ROUND_CEILING)
+
+
+def round_down(value: float, digits: int = 4) -> str:
+    """``value`` as text, never above it.
+
+    >>> round_down(0.99999), round_down(2 / 3), round_down(0.0)
+    ('0.9999', '0.6666', '0')
+    """
+    return _round(value, digits, decimal.ROUND_FLOOR)
+
+
+class _Figure(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    tag_field="kind",
+):
+    """An epsilon at a delta, and all that must be said with it."""
+
+    epsilon: float
+    delta: float
+    relation: Relation
+    unit: Unit = "record"
+    method: str
+    source: str
+
+    def __post_init__(self) -> None:
+        if not self.epsilon >= 0:
+            raise ValueError(
+                f"epsilon must be >= 0 (infinity is allowed), got {self.epsilon}"
+            )
+        if not 0 <= self.delta < 1:
+            raise ValueError(f"delta must be in [0, 1), got {self.delta}")
+
+    def to_json(self, *, indent: int = 2) -> str:
+        """This figure as a JSON object; ``from_json`` reads it back."""
+        return _json.encode(self, indent=indent).decode()
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """The figure that ``to_json`` wrote; ``ValueError`` for anything else."""
+        return _json.decode(text, cls)
+
+    def _about(self) -> str:
+        return f"at delta {self.delta:.15g} under {self.relation} (unit: {self.unit})"
+
+
+class UpperBound(_Figure, frozen=True, kw_only=True, tag="upper-bound"):
+    """The mechanism is (epsilon, delta)-DP, with the worth that ``standing`` says.
+
+    Parameters
+    ----------
+    epsilon, delta
+        The guarantee; ``epsilon`` may be infinity.
+    relation
+        The neighbouring relation that it is for.
+    unit
+        What a neighbour differs in: one record, or all that one node holds.
+    method, source
+        The account that gave it, and the theorem or paper behind that account.
+    standing
+        ``certified`` (proved, numerical error included), ``asymptotic`` (true in a
+        limit only), or ``claimed`` (somebody's formula).
+    sampling
+        The sampling scheme that was accounted.
+    """
+
+    standing: Standing
+    sampling: Sampling = "none"
+
+    def __str__(self) -> str:
+        worth = {
+            "certified": "certified: epsilon is at most",
+            "asymptotic": "asymptotic, no guarantee: epsilon is about",
+            "claimed": "claimed, not checked: epsilon is at most",
+        }[self.standing]
+        return f"{worth} {round_up(self.epsilon)} {self._about()} ({self.method})"
+
+    def __lt__(self, other: object) -> bool:
+        """Whether this upper bound lies below a lower bound: one of them is wrong."""
+        if not isinstance(other, LowerBound):
+            return _refuse_order(self, other)
+        return other > self
+
+
+class Claim(_Figure, frozen=True, kw_only=True, tag="claim"):
+    """What is promised: "this is (epsilon, delta)-differentially private".
+
+    ``source`` says who promises it and where; ``method`` the formula used, if known.
+    """
+
+    standing: ClassVar[Standing] = "claimed"
+
+    method: str = "as stated"
+
+    def __str__(self) -> str:
+        return (
+            f"claimed: epsilon is at most {self.epsilon:.15g} {self._about()} "
+            f"({self.source})"
+        )
+
+    def __lt__(self, other: object) -> bool:
+        """Whether a lower bound lies above this claim, that is, refutes it."""
+        if not isinstance(other, LowerBound):
+            return _refuse_order(self, other)
+        return other > self
+
+
+class LowerBound(_Figure, frozen=True, kw_only=True, tag="lower-bound"):
+    """With probability ``confidence`` over the audit's coins, epsilon is no less.
+
+    Parameters
+    ----------
+    epsilon, delta
+        If the mechanism were (e, delta)-DP for any e below ``epsilon``, scores like
+        these would come up with probability at most ``1 - confidence``.
+    confidence
+        In (0, 1), for this one bound; looking at several needs a share for each.
+    threat_model
+        What the attacker saw, in words.
+    valid_for
+        The mechanisms that the method is valid for: "any mechanism", or a family.
+    member_runs, non_member_runs
+        How many runs of each world it rests on.
+    """
+
+    confidence: float
+    threat_model: str
+    member_runs: int
+    non_member_runs: int
+    valid_for: str = "any mechanism"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.confidence < 1:
+            raise ValueError(f"confidence must be in (0, 1), got {self.confidence}")
+
+    def __str__(self) -> str:
+        runs = f"{self.member_runs:,} + {self.non_member_runs:,} runs"
+        family = "" if self.valid_for == "any mechanism" else f", {self.valid_for} only"
+        return (
+            f"audited with {100 * self.confidence:g} % confidence: epsilon is at least "
+            f"{round_down(self.epsilon)} {self._about()} "
+            f"({self.method}{family}; {runs}; the attacker sees {self.threat_model})"
+        )
+
+    def __gt__(self, other: object) -> bool:
+        """Whether this lower bound contradicts a claim or an upper bound.
+
+        Raises ``TypeError`` against anything else, ``ValueError`` if the two speak of
+        different things: another relation or unit, or a delta below the claim's.
+        """
+        if not isinstance(other, Claim | UpperBound):
+            return _refuse_order(self, other)
+        _same_meaning(self, other)
+        if self.delta < other.delta:
+            raise ValueError(
+                f"a lower bound at delta {self.delta:g} says nothing of a promise at "
+                f"delta {other.delta:g}: audit at {other.delta:g} or above"
+            )
+        return self.epsilon > other.epsilon
+
+
+class Estimate(_Figure, frozen=True, kw_only=True, tag="estimate"):
+    """A guess at epsilon that bounds it in neither direction; it enters no verdict."""
+
+    def __str__(self) -> str:
+        return (
+            f"estimated, no bound: epsilon is about {self.epsilon:.3g} "
+            f"{self._about()} ({self.method})"
+        )
+
+
+def _refuse_order(left: object, right: object) -> Any:
+    raise TypeError(
+        f"a {type(left).__name__} cannot be ordered against a {type(right).__name__}: "
+        "only a LowerBound against a Claim or an UpperBound decides anything; "
+        "to pick the larger of a kind, compare their .epsilon"
+    )
+
+
+def _same_meaning(one: _Figure, other: _Figure) -> None:
+    for field in ("relation", "unit"):
+        if getattr(one, field) != getattr(other, field):
+            raise ValueError(
+                f"these speak of different guarantees: {field} "
+                f"{getattr(one, field)!r} against {getattr(other, field)!r}; "
+                "compute both for the same one"
+            )
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is known of a claim, from above and from below.
+
+    ``refuted``: the audit's lower bound is above the claim. ``consistent``: a certified
+    upper bound meets the claim, and the audit does not contradict it. ``unproven``:
+    neither.
+    """
+
+    claim: Claim
+    upper: UpperBound | None = None
+    lower: LowerBound | None = None
+
+    def __post_init__(self) -> None:
+        for name, kind in (
+            ("claim", Claim),
+            ("upper", UpperBound | None),
+            ("lower", LowerBound | None),
+        ):
+            if not isinstance(getattr(self, name), kind):
+                raise TypeError(
+                    f"the {name} of a verdict must be {kind}, "
+                    f"got {type(getattr(self, name)).__name__}"
+                )
+        # Both comparisons refuse figures that do not belong together.
+        if self.upper is not None:
+            _same_meaning(self.upper, self.claim)
+        if self.lower is not None:
+            _ = self.lower > self.claim
+
+    @property
+    def status(self) -> Status:
+        """``refuted``, ``unproven`` or ``consistent``."""
+        if self.lower is not None and self.lower > self.claim:
+            return "refuted"
+        proved = (
+            self.upper is not None
+            and self.upper.standing == "certified"
+            and self.upper.epsilon <= self.claim.epsilon
+            and self.upper.delta <= self.claim.delta
+        )
+        return "consistent" if proved else "unproven"
+
+    @property
+    def account_contradicted(self) -> bool:
+        """Whether the audit exceeds the certified bound: the code is not its ledger.
+
+        At confidence c this happens by chance in at most a share 1 - c of audits.
+        """
+        return (
+            self.lower is not None
+            and self.upper is not None
+            and self.upper.standing == "certified"
+            and self.lower.delta >= self.upper.delta
+            and self.lower > self.upper
+        )
+
+    def __str__(self) -> str:
+        text = {
+            "refuted": "REFUTED: an attack on the running algorithm shows more than "
+            "was claimed.",
+            "unproven": "UNPROVEN: no certified account reaches the claim, and no "
+            "attack tried here refutes it.",
+            "consistent": "CONSISTENT: a certified account meets the claim, and no "
+            "attack tried here refutes it.",
+        }[self.status]
+        if self.account_contradicted:
+            text += (
+                " The audit also exceeds the certified bound: the program does not do "
+                "what its ledger says, or this is the rare unlucky audit."
+            )
+        return text

@@ -1,0 +1,48 @@
+"""Decentralised stochastic gradient descent, private if its oracle is."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from trainers.engine import Gradients, Schedule
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class State:
+    """(runs, nodes, dims)"""
+
+    theta: Tensor
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Dsgd:
+    """theta_i <- sum_j w_ij theta_j - eta_k G_i(theta_i).
+
+    DP-DSGD of Bayrooti, Gao and Prorok 2023 (Algorithm 1) where the oracle clips and
+    adds noise, plain DSGD where it does not. The gradient is taken at the node's own
+    parameters, before mixing; W must be doubly stochastic.
+    """
+
+    step_size: Schedule
+
+    def init(self, start: Tensor) -> State:
+        """All nodes at ``start``."""
+        return State(theta=start)
+
+    def messages(self, state: State, k: int) -> dict[str, Tensor]:
+        """The parameters."""
+        return {"theta": state.theta}
+
+    def round(
+        self, state: State, inbox: Mapping[str, Tensor], private: Gradients, k: int
+    ) -> State:
+        """Mix, and step along a gradient at the unmixed parameters."""
+        gradient = private.gradient(at=state.theta)
+        return State(theta=inbox["theta"] - self.step_size(k) * gradient)
+
+    def models(self, state: State) -> Tensor:
+        """The parameters."""
+        return state.theta

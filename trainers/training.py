@@ -1,0 +1,202 @@
+"""A training problem from settings that a person can write down."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import msgspec
+import torch
+from torch import Tensor, nn
+
+from privaudit.ledger import Ledger
+from trainers.algorithms import ALGORITHMS, Entry
+from trainers.bookkeeping import BookKeeping, differentiator
+from trainers.data import Dataset, PrivateData, load_digits, split_by_class
+from trainers.engine import Network, Observer
+from trainers.graphs import GraphName, Mixing, WeightName
+from trainers.models import cross_entropy, initial_parameters, small_cnn
+from trainers.oracle import MEMORY_LIMIT, Mechanism, Oracle, ReleaseObserver
+from trainers.per_sample import PerSample
+from trainers.randomness import Streams
+
+
+class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is trained, on what, and how; all but the noise.
+
+    Parameters
+    ----------
+    algorithm
+        A name in `trainers.algorithms.ALGORITHMS`. Central ones hold all data at one
+        place, whatever ``nodes``.
+    nodes, graph, weights
+        The network.
+    digits, train, split
+        Which digits of scikit-learn's set, how many images to train on, and how they
+        are dealt: A(t), t = 1 gives each digit to one node, t = 0 deals all evenly.
+    hidden, gain
+        Hidden units of the CNN; scale of its initial parameters.
+    rounds, lot_size, clip_norm, step_size
+        Of the algorithm. ``lot_size`` is the expected number of records a lot, a node.
+    """
+
+    algorithm: str
+    nodes: int = 4
+    graph: GraphName = "complete"
+    weights: WeightName = "uniform"
+    digits: tuple[int, ...] = tuple(range(10))
+    train: int = 1400
+    split: float = 0.0
+    hidden: int = 32
+    gain: float = 1.0
+    rounds: int = 200
+    lot_size: float = 64.0
+    clip_norm: float = 1.0
+    step_size: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.algorithm not in ALGORITHMS:
+            known = ", ".join(ALGORITHMS)
+            raise ValueError(
+                f"there is no algorithm {self.algorithm!r}; choose one of {known}"
+            )
+        for name in ("nodes", "train", "hidden", "rounds"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}")
+        for name in ("lot_size", "clip_norm", "step_size", "gain"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(
+                    f"{name} must be > 0 and finite, got {getattr(self, name)}"
+                )
+        if not 0 <= self.split <= 1:
+            raise ValueError(f"split must be in [0, 1], got {self.split}")
+        if len(set(self.digits)) < 2 or not set(self.digits) <= set(range(10)):
+            raise ValueError(
+                "digits must be two or more different ones of 0 to 9, "
+                f"got {list(self.digits)}"
+            )
+        if list(self.digits) != sorted(set(self.digits)):
+            raise ValueError(f"digits must be in order, got {list(self.digits)}")
+
+    @property
+    def entry(self) -> Entry:
+        """The algorithm's entry."""
+        return ALGORITHMS[self.algorithm]
+
+    def mechanism(self, noise_multiplier: float) -> Mechanism:
+        """The oracle's mechanism; without clipping and noise if not private."""
+        if not self.entry.private:
+            return Mechanism(self.lot_size)
+        return Mechanism(self.lot_size, self.clip_norm, noise_multiplier)
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """Data, model and network, made once and shared by all runs."""
+
+    training: Training
+    shares: list[Dataset]
+    test: Dataset
+    module: nn.Module
+    network: Network
+    gradients: Callable[[], BookKeeping | PerSample]  # one for each worker
+
+    @classmethod
+    def of(cls, training: Training, *, seed: int = 0) -> Problem:
+        """The problem that ``training`` describes; ``seed`` deals the data.
+
+        Raises ``ValueError`` if the settings do not fit the data.
+        """
+        train, test = load_digits(training.digits, train=training.train, seed=seed)
+        nodes = 1 if training.entry.central else training.nodes
+        shares = split_by_class(train, nodes, training.split)
+        for node, share in enumerate(shares):
+            try:
+                training.mechanism(0.0).sampling_rate(len(share))
+            except ValueError as error:
+                raise ValueError(f"node {node}: {error}") from None
+        module = small_cnn(
+            size=train.inputs.shape[-1],
+            classes=len(training.digits),
+            hidden=training.hidden,
+        )
+        example = train.inputs[0]
+        return cls(
+            training=training,
+            shares=shares,
+            test=test,
+            module=module,
+            network=Network(
+                training.entry.make(lambda k: training.step_size),
+                Mixing.named(training.graph, training.weights, nodes),
+            ),
+            gradients=lambda: differentiator(module, cross_entropy, example),
+        )
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many records each node has."""
+        return tuple(len(share) for share in self.shares)
+
+    def ledger(self, noise_multiplier: float) -> Ledger:
+        """What a run would release: every round asks the oracle once."""
+        mechanism = self.training.mechanism(noise_multiplier)
+        return mechanism.ledger(self.sizes, self.training.rounds)
+
+    def start(self, seed: int, runs: int = 1) -> Tensor:
+        """Initial parameters, (runs, nodes, dims): one draw for all nodes and runs."""
+        generator = Streams(seed).generator("start")
+        vector = initial_parameters(self.module, generator, gain=self.training.gain)
+        return vector.repeat(runs, len(self.shares), 1)
+
+    def train(
+        self,
+        noise_multiplier: float,
+        streams: Streams,
+        *,
+        runs: int = 1,
+        canary: Dataset | None = None,
+        planted: Tensor | None = None,
+        start: Tensor | None = None,
+        observers: tuple[Observer, ...] = (),
+        release_observers: tuple[ReleaseObserver, ...] = (),
+        after_round: Callable[[int, Tensor], None] | None = None,
+        memory_limit: int = MEMORY_LIMIT,
+        mechanism: Mechanism | None = None,
+    ) -> tuple[Tensor, Ledger]:
+        """Train a block of runs: final models (runs, nodes, dims), and their ledger.
+
+        ``canary`` joins node 0 in the runs that are ``planted``, (runs,) bool.
+        """
+        oracle = Oracle(
+            PrivateData.of(self.shares, canary=canary),
+            self.gradients(),
+            mechanism or self.training.mechanism(noise_multiplier),
+            streams,
+            runs=runs,
+            planted=planted,
+            memory_limit=memory_limit,
+            observers=release_observers,
+        )
+        models = self.network.run(
+            self.start(streams.seed, runs) if start is None else start,
+            oracle,
+            self.training.rounds,
+            observers=observers,
+            after_round=after_round,
+        )
+        return models, oracle.ledger
+
+
+def accuracy(gradients: BookKeeping | PerSample, models: Tensor, test: Dataset):
+    """Share of ``test`` that each model gets right, (runs, nodes)."""
+    flat = models.flatten(0, 1)
+    inputs = test.inputs.expand(len(flat), *test.inputs.shape)
+    right = gradients.outputs(flat, inputs).argmax(-1) == test.targets
+    return right.to(torch.float64).mean(1).view(models.shape[:2])
+
+
+def consensus_distance(models: Tensor) -> Tensor:
+    """Root mean square distance of the nodes' models from their mean, (runs,)."""
+    return (models - models.mean(1, keepdim=True)).square().sum(2).mean(1).sqrt()

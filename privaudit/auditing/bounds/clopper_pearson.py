@@ -1,0 +1,90 @@
+"""The field's usual bound: two Clopper-Pearson limits at one threshold."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from privaudit.auditing.bounds.binomial import limit_down, limit_up
+from privaudit.auditing.bounds.contract import Estimator, Evidence, Rate
+from privaudit.auditing.bounds.threshold import choose, counts, split
+from privaudit.auditing.scores import Scores
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ClopperPearson(Estimator):
+    """TPR and FPR bounded at a threshold that other runs chose.
+
+    (epsilon, delta)-DP gives TPR <= e^epsilon FPR + delta and, for the complements and
+    with the worlds swapped, 1 - FPR <= e^epsilon (1 - TPR) + delta (Kairouz, Oh and
+    Viswanath 2015, section 2). Half of alpha is spent on a lower limit of TPR, half on
+    an upper limit of FPR; both inequalities follow from the same two limits.
+
+    Parameters
+    ----------
+    choosing_share
+        Share of the runs of each world that choose threshold and tail, in (0, 1).
+    """
+
+    name: ClassVar[str] = "clopper-pearson"
+    source: ClassVar[str] = (
+        "Jagielski, Ullman and Oprea, arXiv:2006.07709; Nasr et al., arXiv:2101.04535"
+    )
+
+    choosing_share: float = 0.2
+
+    def __post_init__(self) -> None:
+        if not 0 < self.choosing_share < 1:
+            raise ValueError(
+                f"choosing_share must be in (0, 1), got {self.choosing_share}"
+            )
+
+    def find(
+        self, scores: Scores, delta: float, alpha: float, seed: int
+    ) -> tuple[float, Evidence]:
+        """See ``Estimator.find``."""
+        parts = split(scores, self.choosing_share, seed, self.name)
+        runs, others = len(parts.members_left), len(parts.non_members_left)
+        if not (runs and others):
+            return 0.0, Evidence(choosing_runs=len(scores), note="no run left to test")
+        threshold, tail = choose(
+            parts,
+            lambda hits, alarms: epsilon_from_limits(
+                limit_down(hits, runs, alpha / 2),
+                limit_up(alarms, others, alpha / 2),
+                delta,
+            ),
+        )
+        (hits,), (alarms,) = counts(
+            parts.members_left, parts.non_members_left, np.array([threshold]), tail
+        )
+        tpr = Rate(int(hits), runs, float(limit_down(hits, runs, alpha / 2)), 1.0)
+        fpr = Rate(int(alarms), others, 0.0, float(limit_up(alarms, others, alpha / 2)))
+        return float(epsilon_from_limits(tpr.low, fpr.high, delta)), Evidence(
+            threshold=threshold,
+            tail=tail,
+            tpr=tpr,
+            fpr=fpr,
+            choosing_runs=len(scores) - runs - others,
+            testing_runs=runs + others,
+        )
+
+
+def epsilon_from_limits(
+    tpr: ArrayLike, fpr: ArrayLike, delta: float
+) -> NDArray[np.float64]:
+    """Least epsilon >= 0 whose (epsilon, delta)-DP allows a point of the ROC.
+
+    Both inequalities are used. Shapes broadcast.
+
+    >>> print(f"{epsilon_from_limits(0.5, 0.1, 0.0):.6f}, the logarithm of 5")
+    1.609438, the logarithm of 5
+    """
+    tpr, fpr = np.asarray(tpr, float), np.asarray(fpr, float)
+    with np.errstate(divide="ignore"):
+        here = np.log(np.maximum(tpr - delta, 0)) - np.log(fpr)
+        there = np.log(np.maximum(1 - fpr - delta, 0)) - np.log1p(-tpr)
+    return np.maximum(np.maximum(here, there), 0.0)

@@ -1,0 +1,179 @@
+"""The one contract of all estimators: from scores to a lower bound, with its reasons.
+
+An estimator is a frozen value with a name, the mechanisms that it is valid for and the
+designs that it needs. Calling it returns a ``Bound``: the ``LowerBound`` that enters a
+verdict, and what a reader wants to see of how it came about.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import math
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from privaudit.auditing.scores import DESIGNS, Design, Scores
+from privaudit.results import LowerBound, Relation
+
+Tail = Literal["upper", "lower", "both"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rate:
+    """A share of runs, ``hits`` of ``runs``, and the limits of its probability.
+
+    ``low`` and ``high`` are the limits that the bound uses: one-sided, each at its
+    part of the confidence; 0 or 1 where none is used.
+    """
+
+    hits: int
+    runs: int
+    low: float
+    high: float
+
+    @property
+    def rate(self) -> float:
+        """Observed share; 0 if there was no run."""
+        return self.hits / self.runs if self.runs else 0.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What an estimator saw, for a reader; nothing is computed from it.
+
+    Parameters
+    ----------
+    threshold
+        Where "member" is said, in the unit of the scores; None without a single one.
+    tail
+        ``upper``: "member" at or above the threshold; ``lower``: at or below it;
+        ``both``: the top of the ranking is called member and the bottom is not.
+    tpr, fpr
+        Share of "member" among members and among non-members on the testing runs;
+        for ``both``, of the guesses made in each world.
+    choosing_runs, testing_runs
+        How many runs chose the threshold, and how many others were then tested.
+    note
+        Anything else in a few words.
+    """
+
+    threshold: float | None = None
+    tail: Tail = "upper"
+    tpr: Rate | None = None
+    fpr: Rate | None = None
+    choosing_runs: int = 0
+    testing_runs: int = 0
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """A lower bound on epsilon and the evidence that it rests on."""
+
+    lower: LowerBound
+    evidence: Evidence
+
+    @property
+    def epsilon(self) -> float:
+        """The bound itself."""
+        return self.lower.epsilon
+
+    def __str__(self) -> str:
+        return str(self.lower)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Estimator(abc.ABC):
+    """A method that bounds epsilon from below; subclasses give ``find``.
+
+    Class attributes: ``name`` in the registry; ``valid_for``, the mechanisms for which
+    the confidence holds; ``designs`` that it accepts; ``source`` of the method.
+    """
+
+    name: ClassVar[str]
+    valid_for: ClassVar[str] = "any mechanism"
+    designs: ClassVar[tuple[Design, ...]] = DESIGNS
+    source: ClassVar[str]
+
+    @abc.abstractmethod
+    def find(
+        self, scores: Scores, delta: float, alpha: float, seed: int
+    ) -> tuple[float, Evidence]:
+        """Epsilon, above the true one with probability at most ``alpha``; and why.
+
+        ``delta`` in [0, 1), ``alpha`` in (0, 1). May return less than 0 or -inf, read
+        as 0. ``seed`` must not depend on the scores.
+        """
+
+    def __call__(
+        self,
+        scores: Scores,
+        delta: float,
+        confidence: float = 0.95,
+        *,
+        relation: Relation = "add-or-remove-one",
+        threat_model: str,
+        seed: int = 0,
+    ) -> Bound:
+        """The lower bound at ``delta`` from ``scores``.
+
+        Parameters
+        ----------
+        scores
+            Independent runs of both worlds.
+        delta, confidence
+            In [0, 1) and (0, 1); the bound is above the true epsilon with probability
+            at most ``1 - confidence``.
+        relation, threat_model
+            What the two worlds differ in, and what the attacker saw; passed on.
+        seed
+            Of the estimator's own coins (splits, ties, simulation); to be fixed before
+            the scores are seen.
+
+        Raises
+        ------
+        ValueError
+            If an argument is out of range, or the runs are not of a design that the
+            method is valid for.
+        """
+        if not 0 <= delta < 1:
+            raise ValueError(f"delta must be in [0, 1), got {delta}")
+        if not 0 < confidence < 1:
+            raise ValueError(f"confidence must be in (0, 1), got {confidence}")
+        if scores.design not in self.designs:
+            raise ValueError(
+                f"{self.name} is valid only if every run tossed a fair coin for its "
+                f"world; these scores are of the design {scores.design}: "
+                "use two-binomial or clopper-pearson"
+            )
+        epsilon, evidence = self.find(scores, delta, 1 - confidence, seed)
+        if math.isnan(epsilon):
+            raise ArithmeticError(f"{self.name} could not compute a bound")
+        return Bound(
+            lower=LowerBound(
+                epsilon=max(0.0, float(epsilon)),
+                delta=delta,
+                relation=relation,
+                method=self.name,
+                source=self.source,
+                confidence=confidence,
+                threat_model=threat_model,
+                valid_for=self.valid_for,
+                member_runs=scores.member_runs,
+                non_member_runs=scores.non_member_runs,
+            ),
+            evidence=evidence,
+        )
+
+
+def generator(seed: int, purpose: str) -> np.random.Generator:
+    """Random numbers of an estimator, independent of those of ``default_rng(seed)``.
+
+    Runs often draw their worlds from ``default_rng(seed)``; breaking ties with the same
+    stream would know the worlds. Raises ``ValueError`` for a negative seed.
+    """
+    if seed < 0:
+        raise ValueError(f"seed must be >= 0, got {seed}")
+    return np.random.default_rng(np.random.SeedSequence([seed, *purpose.encode()]))

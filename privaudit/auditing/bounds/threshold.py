@@ -1,0 +1,93 @@
+"""Choosing a threshold on one part of the runs, to be tested on the rest.
+
+A region of scores and an order of the two worlds are four inequalities of
+(epsilon, delta)-DP: the scores at or above t, or at or below t, may be called member,
+and either the region or its complement be the event. What is chosen on one part is
+fixed as far as the other is concerned, so that the search costs runs but no confidence.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privaudit.auditing.bounds.contract import Tail, generator
+from privaudit.auditing.scores import Scores
+
+_CANDIDATES = 128
+
+Floats = NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Split:
+    """The scores of both worlds, cut in two at random."""
+
+    members: Floats
+    non_members: Floats
+    members_left: Floats
+    non_members_left: Floats
+
+
+def split(scores: Scores, share: float, seed: int, purpose: str) -> Split:
+    """The runs that choose (``share`` of each world, at least one) and those left."""
+    random = generator(seed, purpose)
+    members = random.permutation(scores.members)
+    non_members = random.permutation(scores.non_members)
+    first, second = (max(1, round(share * len(one))) for one in (members, non_members))
+    return Split(
+        members[:first], non_members[:second], members[first:], non_members[second:]
+    )
+
+
+def counts(
+    members: Floats, non_members: Floats, thresholds: Floats, tail: Tail
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Members and non-members that each threshold calls member.  # (thresholds,)"""
+    found = []
+    for world in (members, non_members):
+        ordered = np.sort(world)
+        if tail == "upper":
+            found.append(len(ordered) - np.searchsorted(ordered, thresholds, "left"))
+        else:
+            found.append(np.searchsorted(ordered, thresholds, "right"))
+    return found[0], found[1]
+
+
+def candidates(pooled: Floats) -> Floats:
+    """At most 128 of the distinct scores, dense towards both ends of the ranking."""
+    distinct, repeats = np.unique(pooled, return_counts=True)
+    if len(distinct) <= _CANDIDATES:
+        return distinct
+    rank = np.cumsum(repeats)
+    ends = np.geomspace(1, len(pooled) / 2, _CANDIDATES // 2)
+    wanted = np.concatenate([ends, len(pooled) - ends])
+    return distinct[np.unique(np.searchsorted(rank, wanted).clip(0, len(distinct) - 1))]
+
+
+def choose(
+    parts: Split, predict: Callable[[Floats, Floats], Floats]
+) -> tuple[float, Tail]:
+    """The threshold and tail for which ``predict`` promises most.
+
+    ``predict`` takes expected numbers of "member" among the members and non-members
+    left, (thresholds,) each, and returns the bound that they would give.
+    """
+    thresholds = candidates(np.concatenate([parts.members, parts.non_members]))
+    best: tuple[float, float, Tail] | None = None
+    for tail in ("upper", "lower"):
+        hits, alarms = counts(parts.members, parts.non_members, thresholds, tail)
+        promised = predict(
+            # Half a run at each end: a threshold that no run has passed yet is not one
+            # that none will pass.
+            (hits + 0.5) / (len(parts.members) + 1) * len(parts.members_left),
+            (alarms + 0.5) / (len(parts.non_members) + 1) * len(parts.non_members_left),
+        )
+        place = int(np.argmax(promised))
+        if best is None or promised[place] > best[0]:
+            best = float(promised[place]), float(thresholds[place]), tail
+    assert best is not None
+    return best[1], best[2]

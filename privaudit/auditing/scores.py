@@ -1,0 +1,264 @@
+"""The two samples that an audit rests on: one attack score a run, and its world.
+
+In each run the canary was planted (member) or not; the attack answers with one number.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import os
+import pathlib
+import zipfile
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Design = Literal["coin-flip", "fixed"]
+DESIGNS: tuple[Design, ...] = get_args(Design)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Roc:
+    """Rates of ``score >= threshold`` in the two worlds.
+
+    Parameters
+    ----------
+    thresholds
+        Infinity, then every distinct score, falling.  # (distinct + 1,)
+    fpr, tpr
+        Share of the non-members, and of the members, at or above each threshold.
+    """
+
+    thresholds: NDArray[np.float64]
+    fpr: NDArray[np.float64]
+    tpr: NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Scores:
+    """Attack scores of independent runs, and which runs held the canary.
+
+    Parameters
+    ----------
+    member
+        Whether the run held the canary; booleans, or the numbers 0 and 1.  # (runs,)
+    score
+        Finite; a higher score says "member". Ties are allowed.  # (runs,)
+    design
+        ``coin-flip`` if each run tossed its own fair coin for its world, which rank
+        tests need; ``fixed`` if the worlds were dealt in any other way.
+
+    Raises
+    ------
+    ValueError
+        If the lengths differ, a score is not finite, or one world has no run.
+
+    Examples
+    --------
+    >>> Scores([True, False, True], [0.3, 0.1, 0.1], design="coin-flip").roc().tpr
+    array([0. , 0.5, 1. ])
+    """
+
+    member: NDArray[np.bool_]
+    score: NDArray[np.float64]
+    design: Design
+
+    def __init__(self, member: ArrayLike, score: ArrayLike, design: Design) -> None:
+        for name, value in (
+            ("member", _worlds(member)),
+            ("score", _finite(score)),
+            ("design", design),
+        ):
+            object.__setattr__(self, name, value)
+        if len(self.member) != len(self.score):
+            raise ValueError(
+                f"every run needs a world and a score, got {len(self.member):,} "
+                f"worlds and {len(self.score):,} scores"
+            )
+        if not (self.member_runs and self.non_member_runs):
+            raise ValueError(
+                "an audit compares two worlds, but there are "
+                f"{self.member_runs:,} member and {self.non_member_runs:,} non-member "
+                "runs; run it in both"
+            )
+        if design not in DESIGNS:
+            raise ValueError(
+                f"design must be one of {', '.join(DESIGNS)}, got {design!r}; "
+                "say fixed unless each run tossed a fair coin for its world"
+            )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Scores):
+            return NotImplemented
+        return (
+            self.design == other.design
+            and np.array_equal(self.member, other.member)
+            and np.array_equal(self.score, other.score)
+        )
+
+    def __len__(self) -> int:
+        return len(self.score)
+
+    @property
+    def member_runs(self) -> int:
+        """How many runs held the canary."""
+        return int(np.count_nonzero(self.member))
+
+    @property
+    def non_member_runs(self) -> int:
+        """How many runs did not."""
+        return len(self.member) - self.member_runs
+
+    @property
+    def members(self) -> NDArray[np.float64]:
+        """Scores of the runs that held the canary, in order.  # (member_runs,)"""
+        return self.score[self.member]
+
+    @property
+    def non_members(self) -> NDArray[np.float64]:
+        """Scores of the runs that did not.  # (non_member_runs,)"""
+        return self.score[~self.member]
+
+    def roc(self) -> Roc:
+        """The empirical ROC: one point a distinct score, from (0, 0) to (1, 1)."""
+        distinct, place = np.unique(self.score, return_inverse=True)
+        hits = np.bincount(place[self.member], minlength=len(distinct))[::-1]
+        alarms = np.bincount(place[~self.member], minlength=len(distinct))[::-1]
+        return Roc(
+            thresholds=np.concatenate([[np.inf], distinct[::-1]]),
+            fpr=np.concatenate([[0], np.cumsum(alarms)]) / self.non_member_runs,
+            tpr=np.concatenate([[0], np.cumsum(hits)]) / self.member_runs,
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to ``path``: .npz holds all, .csv the columns member and score.
+
+        The file is there whole or not at all. Raises ``ValueError`` for another suffix.
+        """
+        path = pathlib.Path(path)
+        suffix = _suffix(path)
+        part = path.with_name(path.name + ".part")
+        if suffix == ".npz":
+            with part.open("wb") as file:
+                np.savez(
+                    file,
+                    member=self.member,
+                    score=self.score,
+                    design=np.array(self.design),
+                )
+        else:
+            with part.open("w", newline="", encoding="utf-8") as file:
+                rows = csv.writer(file, lineterminator="\n")
+                rows.writerow(("member", "score"))
+                rows.writerows(
+                    zip(self.member.astype(int), self.score.tolist(), strict=True)
+                )
+        part.replace(path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], design: Design | None = None) -> Scores:
+        """The scores that ``save`` or somebody else wrote.
+
+        A .csv does not know its ``design``, so that it must be given; a .npz that knows
+        it must agree with the argument. Raises ``ValueError`` for any other content.
+        """
+        path = pathlib.Path(path)
+        if _suffix(path) == ".npz":
+            member, score, known = _read_npz(path)
+        else:
+            member, score, known = *_read_csv(path), None
+        if known and design and known != design:
+            raise ValueError(
+                f"{path} says that its design is {known}, not {design}; "
+                "leave the design out"
+            )
+        chosen = design or known
+        if chosen is None:
+            raise ValueError(
+                f"{path} does not say how the worlds were dealt; give the design: "
+                "coin-flip if each run tossed a fair coin for its world, else fixed"
+            )
+        try:
+            return cls(member, score, chosen)
+        except ValueError as error:
+            raise ValueError(f"cannot use {path}: {error}") from error
+
+
+def _worlds(member: ArrayLike) -> NDArray[np.bool_]:
+    given = np.asarray(member)
+    if given.ndim != 1:
+        raise ValueError(f"member must be one number a run, got shape {given.shape}")
+    if given.dtype != np.bool_ and not np.isin(given, (0, 1)).all():
+        raise ValueError("member must hold 0 (not a member) and 1 (member) only")
+    worlds = given.astype(np.bool_)
+    worlds.setflags(write=False)
+    return worlds
+
+
+def _finite(score: ArrayLike) -> NDArray[np.float64]:
+    try:
+        scores = np.array(score, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"scores must be numbers: {error}") from error
+    if scores.ndim != 1:
+        raise ValueError(f"score must be one number a run, got shape {scores.shape}")
+    wrong = np.flatnonzero(~np.isfinite(scores))
+    if len(wrong):
+        raise ValueError(
+            f"scores must be finite, but {len(wrong):,} of {len(scores):,} are not "
+            f"(the first is {scores[wrong[0]]} in row {wrong[0]}); a run that "
+            "diverged needs a finite score that is given in both worlds alike"
+        )
+    scores.setflags(write=False)
+    return scores
+
+
+def _suffix(path: pathlib.Path) -> str:
+    if path.suffix not in (".npz", ".csv"):
+        raise ValueError(f"scores are kept as .npz or .csv, got {path.name!r}")
+    return path.suffix
+
+
+def _read_npz(
+    path: pathlib.Path,
+) -> tuple[NDArray[np.generic], NDArray[np.generic], Design | None]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            known = str(file["design"]) if "design" in file else None
+            return file["member"], file["score"], known  # type: ignore
+    except (KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(
+            f"{path} is no scores file; it needs arrays member and score ({error})"
+        ) from error
+
+
+def _read_csv(path: pathlib.Path) -> tuple[list[int], list[float]]:
+    member: list[int] = []
+    score: list[float] = []
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        rows = csv.DictReader(file, skipinitialspace=True)
+        missing = {"member", "score"} - set(rows.fieldnames or ())
+        if missing:
+            raise ValueError(
+                f"{path} needs a first line with the columns member and score; "
+                f"missing: {', '.join(sorted(missing))}"
+            )
+        for row in rows:
+            try:
+                member.append(_world(row["member"]))
+                score.append(float(row["score"]))
+            except (TypeError, ValueError) as error:
+                raise ValueError(
+                    f"{path}, line {rows.line_num}: member must be 0 or 1 and score a "
+                    f"number, got {row['member']!r} and {row['score']!r}"
+                ) from error
+    return member, score
+
+
+def _world(text: str) -> int:
+    worlds = {"0": 0, "1": 1, "false": 0, "true": 1}
+    if text.strip().lower() not in worlds:
+        raise ValueError(text)
+    return worlds[text.strip().lower()]

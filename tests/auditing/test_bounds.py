@@ -1,0 +1,183 @@
+"""Contract of every estimator of privaudit.auditing.bounds."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from privaudit.auditing.bounds import ESTIMATORS
+from privaudit.auditing.bounds.contract import generator
+from privaudit.auditing.scores import Scores
+
+TRUTH = {1e-5: 4.377178, 1e-2: 2.317789}  # of N(0, 1) against N(1, 1)
+ANY = [one for one in ESTIMATORS.values() if one.valid_for == "any mechanism"]
+
+every = pytest.mark.parametrize("estimator", ESTIMATORS.values(), ids=ESTIMATORS)
+every_any = pytest.mark.parametrize("estimator", ANY, ids=lambda one: one.name)
+
+
+def gaussian(random, runs, shift=1.0):
+    """Scores of ``runs`` runs, N(0, 1) or N(shift, 1) by a fair coin."""
+    member = random.random(runs) < 0.5
+    return Scores(member, random.normal(size=runs) + shift * member, "coin-flip")
+
+
+def randomised_response(random, runs, epsilon, delta):
+    """The worst mechanism of its (epsilon, delta): it leaks with delta, or may lie."""
+    member = random.random(runs) < 0.5
+    told = np.where(random.random(runs) < 1 / (1 + np.exp(-epsilon)), member, ~member)
+    leak = np.where(random.random(runs) < delta, 2.0 * member - 1, 0.0)
+    return Scores(member, np.where(leak, 3 * leak, 2.0 * told - 1), "coin-flip")
+
+
+def exceeded(estimator, draw, truth, delta, repeats, confidence=0.9):
+    """How many of ``repeats`` bounds lie above the truth."""
+    return sum(
+        estimator(
+            draw(np.random.default_rng([7, repeat])),
+            delta,
+            confidence,
+            threat_model="scores",
+            seed=repeat,
+        ).epsilon
+        > truth
+        for repeat in range(repeats)
+    )
+
+
+def most_allowed(repeats, alpha=0.1):
+    """A count that a method of level ``alpha`` passes with probability 1e-4 only."""
+    return stats.binom.isf(1e-4, repeats, alpha)
+
+
+class TestSound:
+    """A bound above the truth is the worst that can happen."""
+
+    @every
+    @pytest.mark.parametrize("delta", [0.0, 1e-2])
+    def test_no_leak(self, estimator, delta):
+        count = exceeded(estimator, lambda r: gaussian(r, 300, 0.0), 0, delta, 100)
+        assert count <= most_allowed(100)
+
+    @every
+    @pytest.mark.parametrize("delta", TRUTH)
+    def test_gaussian(self, estimator, delta):
+        count = exceeded(
+            estimator, lambda r: gaussian(r, 500), TRUTH[delta], delta, 100
+        )
+        assert count <= most_allowed(100)
+
+    @every_any
+    @pytest.mark.parametrize(
+        ("epsilon", "delta"), [(1.0, 0.0), (1.0, 0.05), (3.0, 1e-2), (0.0, 0.2)]
+    )
+    def test_randomised_response(self, estimator, epsilon, delta):
+        count = exceeded(
+            estimator,
+            lambda r: randomised_response(r, 400, epsilon, delta),
+            epsilon,
+            delta,
+            200,
+        )
+        assert count <= most_allowed(200)
+
+    @every
+    def test_no_information_is_no_leak(self, estimator):
+        member = np.arange(200) % 2 == 0
+        for scores in (
+            Scores(member, np.zeros(200), "coin-flip"),
+            Scores([0, 1], [0.0, 1.0], "coin-flip"),
+            Scores([0, 1, 1], [0.0, 1.0, 2.0], "coin-flip"),
+        ):
+            for delta in (0.0, 1e-5):
+                assert estimator(scores, delta, threat_model="scores").epsilon == 0
+
+
+class TestTight:
+    @every
+    @pytest.mark.parametrize("sign", [1, -1])
+    def test_a_perfect_attack_is_seen_in_either_tail(self, estimator, sign):
+        member = np.random.default_rng(0).random(1000) < 0.5
+        scores = Scores(member, sign * member.astype(float), "coin-flip")
+        bound = estimator(scores, 1e-5, threat_model="scores")
+        assert 3 < bound.epsilon < np.inf
+
+
+class TestLaws:
+    @every
+    def test_same_seed_same_bound(self, estimator):
+        scores = gaussian(np.random.default_rng(1), 400)
+        once, twice = (estimator(scores, 1e-2, threat_model="x") for _ in range(2))
+        assert once == twice
+
+    @every
+    def test_more_confidence_is_a_lower_bound(self, estimator):
+        scores = gaussian(np.random.default_rng(2), 2000, 2.0)
+        bounds = [
+            estimator(scores, 1e-2, confidence, threat_model="x").epsilon
+            for confidence in (0.5, 0.9, 0.999)
+        ]
+        assert bounds == sorted(bounds, reverse=True)
+        assert bounds[0] > 0
+
+    @every
+    def test_only_the_order_of_scores_counts(self, estimator):
+        scores = gaussian(np.random.default_rng(3), 400)
+        moved = Scores(scores.member, np.exp(scores.score) * 2, "coin-flip")
+        assert (
+            estimator(moved, 1e-2, threat_model="x").epsilon
+            == estimator(scores, 1e-2, threat_model="x").epsilon
+        )
+
+    @every
+    def test_says_what_it_is(self, estimator):
+        scores = gaussian(np.random.default_rng(4), 400)
+        bound = estimator(
+            scores,
+            1e-3,
+            0.99,
+            relation="replace-one",
+            threat_model="the final model",
+        )
+        lower = bound.lower
+        assert (lower.delta, lower.confidence) == (1e-3, 0.99)
+        assert lower.relation == "replace-one"
+        assert lower.threat_model == "the final model"
+        assert lower.valid_for == estimator.valid_for
+        assert lower.method == estimator.name
+        assert lower.source
+        assert lower.member_runs + lower.non_member_runs == 400
+        assert "the final model" in str(bound)
+        assert ESTIMATORS[estimator.name] is estimator
+
+    @every
+    @pytest.mark.parametrize(
+        ("arguments", "says"),
+        [
+            ((-0.1, 0.95), "delta must be in"),
+            ((1.0, 0.95), "delta must be in"),
+            ((float("nan"), 0.95), "delta must be in"),
+            ((1e-5, 1.0), "confidence must be in"),
+            ((1e-5, 0.0), "confidence must be in"),
+        ],
+    )
+    def test_refuses_bad_arguments(self, estimator, arguments, says):
+        scores = gaussian(np.random.default_rng(5), 20)
+        with pytest.raises(ValueError, match=says):
+            estimator(scores, *arguments, threat_model="x")
+
+    @every
+    def test_refuses_designs_that_it_is_not_valid_for(self, estimator):
+        scores = Scores([0, 1] * 10, np.arange(20.0), "fixed")
+        if "fixed" in estimator.designs:
+            estimator(scores, 1e-5, threat_model="x")
+        else:
+            with pytest.raises(ValueError, match="tossed a fair coin"):
+                estimator(scores, 1e-5, threat_model="x")
+
+    def test_own_coins_are_not_the_runs_coins(self):
+        ours = generator(0, "ties").random(1000)
+        theirs = np.random.default_rng(0).random(1000)
+        assert abs(np.corrcoef(ours, theirs)[0, 1]) < 0.15
+        assert not np.array_equal(ours, generator(0, "split").random(1000))
+        with pytest.raises(ValueError, match="seed must be >= 0"):
+            generator(-1, "ties")

@@ -1,0 +1,119 @@
+"""Contract of privaudit.auditing.scores. Mirrors privaudit/auditing/scores.py."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privaudit.auditing.scores import Scores
+
+numbers = st.floats(allow_nan=False, allow_infinity=False)
+samples = st.lists(st.tuples(st.booleans(), numbers), min_size=2, max_size=30).filter(
+    lambda rows: len({member for member, _ in rows}) == 2
+)
+steady = settings(deadline=None, derandomize=True)
+
+
+class TestSound:
+    """Nothing that is not two samples of numbers gets in."""
+
+    @pytest.mark.parametrize(
+        ("member", "score", "says"),
+        [
+            ([True, False], [1.0], "2 worlds and 1 scores"),
+            ([], [], "0 member and 0 non-member"),
+            ([True, True], [1.0, 2.0], "2 member and 0 non-member runs"),
+            ([0, 2], [1.0, 2.0], "0 .* and 1 .* only"),
+            ([0, np.nan], [1.0, 2.0], "0 .* and 1 .* only"),
+            ([0, 1], [1.0, np.nan], "the first is nan in row 1"),
+            ([0, 1], [np.inf, 0.0], "the first is inf in row 0"),
+            ([0, 1], ["a", "b"], "must be numbers"),
+            ([[0, 1]], [1.0], "one number a run"),
+            ([0, 1], [[1.0, 2.0]], "one number a run"),
+        ],
+    )
+    def test_refuses(self, member, score, says):
+        with pytest.raises(ValueError, match=says):
+            Scores(member, score, "coin-flip")
+
+    def test_refuses_an_unknown_design(self):
+        with pytest.raises(ValueError, match="say fixed unless"):
+            Scores([0, 1], [0.0, 1.0], "random")  # type: ignore
+
+    def test_cannot_be_changed(self):
+        given_scores = np.array([0.0, 1.0])
+        scores = Scores([0, 1], given_scores, "fixed")
+        given_scores[0] = 7.0
+        assert scores.score[0] == 0.0
+        with pytest.raises(ValueError, match="read-only"):
+            scores.score[0] = 1.0
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            scores.design = "coin-flip"  # type: ignore
+
+    @pytest.mark.parametrize(
+        ("text", "says"),
+        [
+            ("world,score\n1,2\n", "missing: member"),
+            ("member,score\n1,2\n2,3\n", "line 3: member must be 0 or 1"),
+            ("member,score\n1,2\n0,x\n", "line 3"),
+            ("member,score\n1,2\n0\n", "line 3"),
+            ("member,score\n1,2\n0,nan\n", "must be finite"),
+            ("", "missing: member, score"),
+        ],
+    )
+    def test_a_wrong_table_is_refused_with_its_line(self, tmp_path, text, says):
+        path = tmp_path / "scores.csv"
+        path.write_text(text)
+        with pytest.raises(ValueError, match=says):
+            Scores.load(path, "fixed")
+
+    @pytest.mark.parametrize("content", [b"", b"no archive"])
+    def test_a_wrong_archive_is_refused(self, tmp_path, content):
+        path = tmp_path / "scores.npz"
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match="is no scores file"):
+            Scores.load(path)
+
+    def test_design_must_be_known_and_may_not_be_contradicted(self, tmp_path):
+        scores = Scores([0, 1], [0.0, 1.0], "fixed")
+        scores.save(tmp_path / "scores.csv")
+        with pytest.raises(ValueError, match="does not say how the worlds were dealt"):
+            Scores.load(tmp_path / "scores.csv")
+        scores.save(tmp_path / "scores.npz")
+        with pytest.raises(ValueError, match="says that its design is fixed"):
+            Scores.load(tmp_path / "scores.npz", "coin-flip")
+
+    def test_other_suffixes_are_refused(self, tmp_path):
+        with pytest.raises(ValueError, match=r"\.npz or \.csv"):
+            Scores([0, 1], [0.0, 1.0], "fixed").save(tmp_path / "scores.txt")
+
+
+class TestLaws:
+    @steady
+    @given(samples)
+    @pytest.mark.parametrize("suffix", ["npz", "csv"])
+    def test_reading_undoes_writing(self, tmp_path_factory, suffix, rows):
+        path = tmp_path_factory.mktemp("scores") / f"scores.{suffix}"
+        scores = Scores(*zip(*rows, strict=True), "coin-flip")
+        scores.save(path)
+        assert Scores.load(path, "coin-flip") == scores
+        assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+    @steady
+    @given(samples)
+    def test_roc_is_what_counting_gives(self, rows):
+        scores = Scores(*zip(*rows, strict=True), "fixed")
+        roc = scores.roc()
+        for threshold, fpr, tpr in zip(roc.thresholds, roc.fpr, roc.tpr, strict=True):
+            assert tpr == np.mean(scores.members >= threshold)
+            assert fpr == np.mean(scores.non_members >= threshold)
+        assert (roc.fpr[0], roc.tpr[0]) == (0, 0)
+        assert (roc.fpr[-1], roc.tpr[-1]) == (1, 1)
+        assert (np.diff(roc.thresholds) < 0).all()
+
+    def test_worlds_may_be_numbers_or_words_in_a_table(self, tmp_path):
+        path = tmp_path / "scores.csv"
+        path.write_text("score, member\n1.5, true\n-1e3, 0\n")
+        assert Scores.load(path, "fixed") == Scores([1, 0], [1.5, -1000], "fixed")

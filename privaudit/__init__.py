@@ -1,1 +1,9 @@
-"""Account for, and audit, differential privacy of decentralised learning."""
+"""Account for, and audit, differential privacy of decentralised learning.
+
+    from privaudit.accounting import account, noise_multiplier
+    from privaudit.ledger import Ledger, PoissonSampling, Release
+
+What needs torch (`trainers`, `privaudit.auditing.experiment`) is imported by name.
+"""
+
+__version__ = "0.1.0"

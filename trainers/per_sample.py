@@ -6,6 +6,7 @@ way for the layers that it knows.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 import torch
@@ -60,7 +61,9 @@ class PerSample:
 
     def __init__(self, module: nn.Module, loss: Loss) -> None:
         check_module(module)
-        self.module = module
+        # A copy: torch.func puts its parameters into the module while it runs, which
+        # other threads must not see.
+        self.module = copy.deepcopy(module)
         self.loss = loss
         self.shapes = {name: p.shape for name, p in module.named_parameters()}
         self.dims = sum(shape.numel() for shape in self.shapes.values())

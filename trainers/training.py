@@ -189,7 +189,9 @@ class Problem:
         return models, oracle.ledger
 
 
-def accuracy(gradients: BookKeeping | PerSample, models: Tensor, test: Dataset):
+def accuracy(
+    gradients: BookKeeping | PerSample, models: Tensor, test: Dataset
+) -> Tensor:
     """Share of ``test`` that each model gets right, (runs, nodes)."""
     flat = models.flatten(0, 1)
     inputs = test.inputs.expand(len(flat), *test.inputs.shape)
@@ -200,3 +202,49 @@ def accuracy(gradients: BookKeeping | PerSample, models: Tensor, test: Dataset):
 def consensus_distance(models: Tensor) -> Tensor:
     """Root mean square distance of the nodes' models from their mean, (runs,)."""
     return (models - models.mean(1, keepdim=True)).square().sum(2).mean(1).sqrt()
+
+
+class Curves(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How training went, as means over runs, after some of the rounds.
+
+    ``accuracy`` on test data is the mean over nodes, ``worst_accuracy`` that of the
+    worst node; ``consensus`` the root mean square distance from the mean model.
+    """
+
+    rounds: tuple[int, ...] = ()
+    accuracy: tuple[float, ...] = ()
+    worst_accuracy: tuple[float, ...] = ()
+    consensus: tuple[float, ...] = ()
+
+
+class CurveRecorder:
+    """Measures models after about ``points`` of the rounds, and the last."""
+
+    def __init__(
+        self, problem: Problem, gradients: BookKeeping | PerSample, points: int = 25
+    ) -> None:
+        self._problem = problem
+        self._gradients = gradients
+        self._every = max(1, problem.training.rounds // points)
+        self._points: list[tuple[int, float, float, float]] = []
+
+    def __call__(self, done: int, models: Tensor) -> None:
+        """Measure ``models``, (runs, nodes, dims), if ``done`` rounds are a point."""
+        if done % self._every and done != self._problem.training.rounds:
+            return
+        right = accuracy(self._gradients, models, self._problem.test)
+        self._points.append(
+            (
+                done,
+                float(right.mean()),
+                float(right.min(1).values.mean()),
+                float(consensus_distance(models).mean()),
+            )
+        )
+
+    def curves(self) -> Curves:
+        """All that was measured."""
+        rounds, mean, worst, distance = zip(*self._points, strict=True)
+        return Curves(
+            rounds=rounds, accuracy=mean, worst_accuracy=worst, consensus=distance
+        )

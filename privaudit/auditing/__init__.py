@@ -1,1 +1,4 @@
-"""From attack scores of runs in two worlds to a lower bound on epsilon."""
+"""From attacks on running algorithms to lower bounds on epsilon.
+
+`scores` and `bounds` need no torch; `experiment` trains, and needs the extra `train`.
+"""

@@ -1,0 +1,169 @@
+"""A run's folder: whole files only, one process at a time, one set of settings."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pathlib
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import msgspec
+
+from privaudit import _json
+
+T = TypeVar("T")
+
+FILES = (
+    "config.json",
+    "ledger.json",
+    "curves.json",
+    "scores.npz",
+    "result.json",
+    "report.html",
+)
+_LOCK = ".lock"
+
+
+class FolderError(Exception):
+    """The folder cannot be used; the message says why and what to do."""
+
+
+class RunFolder:
+    """A folder that holds one run and is written so that a kill never breaks it.
+
+    Use as ``with RunFolder.opened(path) as folder``. Every write replaces a file whole
+    or leaves the old one.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = pathlib.Path(path)
+
+    @classmethod
+    @contextlib.contextmanager
+    def opened(cls, path: str | os.PathLike[str]) -> Iterator[RunFolder]:
+        """The folder at ``path``, made if need be, for this process alone.
+
+        Raises `FolderError` if it is in use, cannot be made, or holds other things.
+        """
+        folder = cls(path)
+        with folder._explained("use"):
+            folder.path.mkdir(parents=True, exist_ok=True)
+            foreign = sorted(
+                entry.name
+                for entry in folder.path.iterdir()
+                if entry.name not in (*FILES, _LOCK)
+                and not (entry.name.endswith(".part") and entry.name[:-5] in FILES)
+            )
+            if foreign:
+                raise FolderError(
+                    f"{folder.path} is no run's folder (it holds {foreign[0]}); "
+                    "choose a new or empty one with --out"
+                )
+            handle = os.open(folder.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise FolderError(
+                    f"another process is at work in {folder.path}; wait for it, or "
+                    "choose another folder with --out"
+                ) from None
+            yield folder
+        finally:
+            os.close(handle)  # the kernel drops the lock, also on SIGKILL
+
+    def __truediv__(self, name: str) -> pathlib.Path:
+        return self.path / name
+
+    def has(self, name: str) -> bool:
+        """Whether the file is there."""
+        return (self / name).exists()
+
+    def write(self, name: str, content: bytes) -> None:
+        """Put ``content`` into file ``name``, whole or not at all, and on the disk."""
+        part = self / f"{name}.part"
+        with self._explained("write to"):
+            try:
+                with part.open("wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+                part.replace(self / name)
+                directory = os.open(self.path, os.O_RDONLY)
+                try:
+                    os.fsync(directory)
+                finally:
+                    os.close(directory)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    part.unlink()
+                raise
+
+    def read(self, name: str, kind: type[T]) -> T:
+        """The value in JSON file ``name``; `FolderError` if it is missing or broken."""
+        with self._explained("read"):
+            try:
+                content = (self / name).read_bytes()
+            except FileNotFoundError:
+                raise FolderError(
+                    f"{self.path} is no finished run: it has no {name}"
+                ) from None
+            try:
+                return _json.decode(content, kind)
+            except ValueError as error:
+                raise self.broken(name, error) from None
+
+    def broken(self, name: str, why: object) -> FolderError:
+        """The error for a file that is not what was written."""
+        return FolderError(
+            f"{self / name} is damaged or not ours ({why}); remove the folder or "
+            "choose another with --out"
+        )
+
+    def settle(self, config: msgspec.Struct) -> bool:
+        """Take ``config`` as what this folder is for; True if it was so before.
+
+        Raises `FolderError`, naming the first difference, if it is for something else.
+        """
+        if not self.has("config.json"):
+            others = [name for name in FILES if self.has(name)]
+            if others:
+                raise FolderError(
+                    f"{self.path} has a {others[0]} but no config.json, so that nobody "
+                    "knows what it is of; choose another folder with --out"
+                )
+            self.write("config.json", _json.encode(config))
+            return False
+        known = self.read("config.json", type(config))
+        differences = list(_differences(known, config))
+        if differences:
+            name, there, here = differences[0]
+            raise FolderError(
+                f"{self.path} belongs to a run with {name} = {there}, not {here}; "
+                "choose another folder with --out"
+            )
+        return True
+
+    @contextlib.contextmanager
+    def _explained(self, action: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise FolderError(
+                f"cannot {action} {error.filename or self.path}: "
+                f"{error.strerror or error}; what was written before is whole, "
+                "and the same command goes on from there"
+            ) from error
+
+
+def _differences(
+    one: msgspec.Struct, other: msgspec.Struct, prefix: str = ""
+) -> Iterator[tuple[str, Any, Any]]:
+    for field in one.__struct_fields__:
+        left, right = getattr(one, field), getattr(other, field)
+        if isinstance(left, msgspec.Struct) and type(left) is type(right):
+            yield from _differences(left, right, f"{prefix}{field}.")
+        elif left != right:
+            yield f"{prefix}{field}", left, right

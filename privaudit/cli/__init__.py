@@ -1,1 +1,75 @@
-"""x"""
+"""The command line. Thin: parse, call, print; heavy imports wait for their command."""
+
+from __future__ import annotations
+
+import sys
+
+from privaudit import __version__
+
+# Exit status of every command.
+FINE, REFUTED, BAD_USAGE, COULD_NOT = 0, 1, 2, 3
+
+_COMMANDS = {
+    "noise": ("accounts:noise", "The least noise that meets a privacy budget."),
+    "epsilon": ("accounts:epsilon", "The epsilon that a training run gives."),
+    "train": ("runs:train", "Train an algorithm, and account what it released."),
+    "audit": ("runs:audit", "Attack an algorithm as it runs, many times over."),
+    "show": ("runs:show", "Say what a run's folder holds."),
+    "report": ("runs:report", "Write a run's page, report.html, into its folder."),
+}
+# What a missing module means for a user.
+_EXTRAS = {
+    "torch": "train",
+    "networkx": "train",
+    "sklearn": "train",
+    "matplotlib": "report",
+    "jinja2": "report",
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run ``privaudit`` with ``arguments``; the exit status."""
+    import cyclopts
+
+    app = cyclopts.App(
+        name="privaudit",
+        help="Which epsilon does a private training run really give?",
+        help_epilogue="Exit status: 0 fine, 1 a claim is refuted, 2 bad usage, "
+        "3 could not compute.",
+        version=__version__,
+        result_action="return_value",
+        default_parameter=cyclopts.Parameter(negative=()),
+    )
+    for name, (place, summary) in _COMMANDS.items():
+        app.command(f"privaudit.cli.{place}", name=name, help=summary)
+    try:
+        status = app(arguments, exit_on_error=False, print_error=False)
+    except cyclopts.CycloptsError as error:
+        return _say(str(error), BAD_USAGE)
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS.get((error.name or "").split(".")[0])
+        if extra is None:
+            raise
+        return _say(
+            f"this command needs {error.name}, which is not installed: "
+            f"pip install 'privaudit[{extra}]'",
+            COULD_NOT,
+        )
+    except ValueError as error:
+        return _say(str(error), BAD_USAGE)
+    except KeyboardInterrupt:
+        return _say("stopped; the same command goes on from there", COULD_NOT)
+    except MemoryError:
+        return _say("out of memory; ask for fewer runs, or a smaller model", COULD_NOT)
+    except Exception as error:
+        from privaudit.folder import FolderError
+
+        if not isinstance(error, FolderError | OSError):
+            raise
+        return _say(str(error), COULD_NOT)
+    return FINE if status is None else int(status)
+
+
+def _say(message: str, status: int) -> int:
+    print(f"privaudit: {' '.join(message.split())}", file=sys.stderr)
+    return status

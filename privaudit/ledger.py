@@ -118,13 +118,15 @@ class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     def __post_init__(self) -> None:
         if not self.norm_bound > 0:
             raise ValueError(f"norm_bound must be > 0, got {self.norm_bound}")
-        if not 0 <= self.noise < math.inf:
+        if not self.noise >= 0:
             raise ValueError(f"noise must be finite and >= 0, got {self.noise}")
         if self.noise > 0 and self.norm_bound == math.inf:
             raise ValueError(
                 "noise without a bound on each record's norm protects nothing: "
                 "clip, or record the release with noise 0"
             )
+        if self.noise == math.inf:
+            raise ValueError("noise must be finite and >= 0, got inf")
 
     @classmethod
     def of_sum(

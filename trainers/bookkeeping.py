@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -36,14 +37,14 @@ class StackedLayer(nn.Module):
 
     def forward(self, flat: Tensor) -> Tensor:  # (replicas * samples, ...)
         replicas = self.parameters_now["weight"].shape[0]
-        taken, given = self.apply(flat, replicas)
+        taken, given = self.compute(flat, replicas)
         if not given.requires_grad:
             given.requires_grad_()
         self.taken.append(taken.detach())
         self.given.append(given)
         return given
 
-    def apply(self, flat: Tensor, replicas: int) -> tuple[Tensor, Tensor]:
+    def compute(self, flat: Tensor, replicas: int) -> tuple[Tensor, Tensor]:
         """What is kept for later, and the layer's output."""
         raise NotImplementedError  # each layer has its own
 
@@ -62,7 +63,7 @@ class StackedLinear(StackedLayer):
     def __init__(self, layer: nn.Linear) -> None:
         super().__init__([name for name, _ in layer.named_parameters()])
 
-    def apply(self, flat: Tensor, replicas: int) -> tuple[Tensor, Tensor]:
+    def compute(self, flat: Tensor, replicas: int) -> tuple[Tensor, Tensor]:
         weight, bias = self.parameters_now["weight"], self.parameters_now.get("bias")
         rows = flat.reshape(replicas, -1, flat.shape[-1])
         if bias is None:
@@ -99,14 +100,12 @@ class StackedConv2d(StackedLayer):
 
     def __init__(self, layer: nn.Conv2d) -> None:
         super().__init__([name for name, _ in layer.named_parameters()])
-        self.unfolding = {
-            "kernel_size": layer.kernel_size,
-            "dilation": layer.dilation,
-            "padding": layer.padding,
-            "stride": layer.stride,
-        }
+        self.kernel, self.stride, self.dilation = (
+            _pair(size) for size in (layer.kernel_size, layer.stride, layer.dilation)
+        )
+        self.padding = _pair(layer.padding)
 
-    def apply(self, flat: Tensor, replicas: int) -> tuple[Tensor, Tensor]:
+    def compute(self, flat: Tensor, replicas: int) -> tuple[Tensor, Tensor]:
         weight, bias = self.parameters_now["weight"], self.parameters_now.get("bias")
         patches = self._patches(flat)  # (flat, inputs, places)
         kernel = weight.flatten(2)  # (replicas, channels, inputs)
@@ -120,15 +119,14 @@ class StackedConv2d(StackedLayer):
         return patches, out.view(*out.shape[:2], *self._places(flat))
 
     def _patches(self, flat: Tensor) -> Tensor:
-        if self.unfolding["dilation"] != (1, 1):
-            return functional.unfold(flat, **self.unfolding)
+        if self.dilation != (1, 1):
+            return functional.unfold(
+                flat, self.kernel, self.dilation, self.padding, self.stride
+            )
         # The same by one strided copy: torch's own unfold on the CPU goes sample by
         # sample, which costs half of a step on small images.
-        (high, wide), (down, right) = (
-            self.unfolding["kernel_size"],
-            self.unfolding["stride"],
-        )
-        vertical, horizontal = self.unfolding["padding"]
+        (high, wide), (down, right) = self.kernel, self.stride
+        vertical, horizontal = self.padding
         if vertical or horizontal:
             flat = functional.pad(flat, (horizontal, horizontal, vertical, vertical))
         windows = flat.unfold(2, high, down).unfold(3, wide, right)
@@ -137,10 +135,10 @@ class StackedConv2d(StackedLayer):
     def _places(self, flat: Tensor) -> list[int]:
         sizes = zip(
             flat.shape[2:],
-            self.unfolding["kernel_size"],
-            self.unfolding["dilation"],
-            self.unfolding["padding"],
-            self.unfolding["stride"],
+            self.kernel,
+            self.dilation,
+            self.padding,
+            self.stride,
             strict=True,
         )
         return [
@@ -173,6 +171,11 @@ class StackedConv2d(StackedLayer):
         if "bias" in self.names:
             result["bias"] = share.view(replicas, samples, *share.shape[1:]).sum((1, 3))
         return result
+
+
+def _pair(sizes: Any) -> tuple[int, int]:
+    down, right = sizes
+    return int(down), int(right)
 
 
 def _stacked(layer: nn.Module) -> StackedLayer | None:
@@ -309,13 +312,14 @@ class BookKeeping:
             )
         with torch.no_grad():
             taken = [layer.taken[0] for layer in self.layers]
-            square = sum(
+            squares = [
                 layer.squared_norms(inside, back)
                 for layer, inside, back in zip(
                     self.layers, taken, returned, strict=True
                 )
-            )
-            weights = weigh(torch.sqrt(square).view(inputs.shape[:2]))
+            ]
+            norms = torch.stack(squares).sum(0).sqrt()
+            weights = weigh(norms.view(inputs.shape[:2]))
             sums = {
                 layer: layer.sums(inside, back, weights)
                 for layer, inside, back in zip(

@@ -163,7 +163,6 @@ class Problem:
         release_observers: tuple[ReleaseObserver, ...] = (),
         after_round: Callable[[int, Tensor], None] | None = None,
         memory_limit: int = MEMORY_LIMIT,
-        mechanism: Mechanism | None = None,
     ) -> tuple[Tensor, Ledger]:
         """Train a block of runs: final models (runs, nodes, dims), and their ledger.
 
@@ -172,7 +171,7 @@ class Problem:
         oracle = Oracle(
             PrivateData.of(self.shares, canary=canary),
             self.gradients(),
-            mechanism or self.training.mechanism(noise_multiplier),
+            self.training.mechanism(noise_multiplier),
             streams,
             runs=runs,
             planted=planted,

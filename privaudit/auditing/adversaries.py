@@ -15,8 +15,9 @@ from torch import Tensor
 
 from trainers.bookkeeping import BookKeeping
 from trainers.data import Dataset
+from trainers.engine import Observer
 from trainers.models import cross_entropy
-from trainers.oracle import clip_weights
+from trainers.oracle import ReleaseObserver, clip_weights
 from trainers.per_sample import PerSample
 from trainers.training import Problem
 
@@ -28,7 +29,6 @@ class Adversary(abc.ABC):
 
     name: ClassVar[str]
     sees: ClassVar[str]  # the threat model, in words
-    watches_releases: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -41,6 +41,16 @@ class Adversary(abc.ABC):
         self.gradients = gradients
         self.canary = canary
         self.runs = runs
+
+    @property
+    def observers(self) -> tuple[Observer, ...]:
+        """Who is to be shown the messages of every round; nobody by default."""
+        return ()
+
+    @property
+    def release_observers(self) -> tuple[ReleaseObserver, ...]:
+        """Who is to be shown every release; nobody by default."""
+        return ()
 
     @abc.abstractmethod
     def score(self, models: Tensor) -> Tensor:
@@ -74,7 +84,6 @@ class NoisyGradients(Adversary):
 
     name = "noisy-gradients"
     sees = "all noisy gradients of its node, with all other records known"
-    watches_releases = True
 
     def __init__(
         self,
@@ -86,6 +95,11 @@ class NoisyGradients(Adversary):
         super().__init__(problem, gradients, canary, runs)
         self._reference = PerSample(problem.module, cross_entropy)
         self._total = torch.zeros(runs, dtype=torch.float64)
+
+    @property
+    def release_observers(self) -> tuple[ReleaseObserver, ...]:
+        """This one."""
+        return (self,)
 
     def release(self, index: int, at: Tensor, gradient: Tensor) -> None:
         """Add this release's evidence to the running score."""

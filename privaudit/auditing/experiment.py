@@ -154,7 +154,8 @@ def train_block(
         planted=planted,
         # The start is not part of the block: equal in every run of the audit.
         start=problem.start(audit.seed, BLOCK),
-        release_observers=(adversary,) if adversary.watches_releases else (),
+        observers=adversary.observers,
+        release_observers=adversary.release_observers,
         after_round=(lambda done, models: curve(done, models[:_SHOWN]))
         if number == 0
         else None,

@@ -1,0 +1,59 @@
+# `make demo` and `make test` set up what they need in .venv and nothing outside the
+# clone. They need Python 3.11 or newer, make and a package index.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# One thread a process: the tests and the audit run several processes or threads.
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: help demo test test-slow lint types benchmark clean
+
+help:
+	@echo "make demo       audit DP-DSGD on handwritten digits and write its page"
+	@echo "make test       run the tests"
+	@echo "make test-slow  run the slow ones too"
+	@echo "make lint types check style and types"
+	@echo "make benchmark  measure against the peers that are installed"
+
+demo: $(VENV)/ready-all
+	@echo "== Auditing DP-DSGD: 2 000 networks of 3 nodes, 100 rounds each ..."
+	$(BIN)/privaudit audit dp-dsgd --epsilon 1 --delta 1e-2 --runs 2000 --out runs/demo
+	@echo "== Writing the page ..."
+	$(BIN)/privaudit report runs/demo
+
+test: $(VENV)/ready-test
+	@echo "== Running the tests ..."
+	$(BIN)/python -m pytest -n auto -q -m "not slow"
+
+test-slow: $(VENV)/ready-test
+	$(BIN)/python -m pytest -n auto -q
+
+lint: $(VENV)/ready-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(VENV)/ready-dev
+	$(BIN)/pyrefly check
+
+benchmark: $(VENV)/ready-test
+	@for file in tests/benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file; done
+
+$(VENV)/made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed; try make PYTHON=python3.12"; exit 1; }
+	@echo "== Making a virtual environment in $(VENV) ..."
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+# The extra that a target needs, at the versions of constraints.txt.
+$(VENV)/ready-%: $(VENV)/made pyproject.toml constraints.txt
+	@echo "== Installing privaudit and what it needs ($*) into $(VENV) ..."
+	$(BIN)/python -m pip install -q --disable-pip-version-check \
+	  -c constraints.txt -e '.[all$(if $(filter all,$*),,$(comma)$*)]'
+	@touch $@
+
+comma := ,
+
+clean:
+	rm -rf $(VENV) .pytest_cache .hypothesis .ruff_cache

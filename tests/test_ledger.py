@@ -1,0 +1,155 @@
+"""Contract of privaudit.ledger."""
+
+import itertools
+import math
+
+import dp_accounting
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privaudit.ledger import (
+    Ledger,
+    NoSampling,
+    PoissonSampling,
+    Recorder,
+    Release,
+    SamplingWithoutReplacement,
+    Sensitivity,
+)
+
+samplings = (
+    st.builds(PoissonSampling, st.floats(0, 1))
+    | st.builds(
+        lambda size, rest: SamplingWithoutReplacement(size, size + rest),
+        st.integers(0, 100),
+        st.integers(1, 100),
+    )
+    | st.just(NoSampling())
+)
+releases = st.builds(
+    lambda bound, z, sampling, kind: Release.of_sum(
+        norm_bound=bound, noise_multiplier=z, sampling=sampling, mechanism=kind
+    ),
+    st.floats(1e-3, 1e3),
+    st.floats(1e-3, 1e3),
+    samplings,
+    st.sampled_from(["gaussian", "laplace"]),
+)
+histories = st.lists(st.tuples(st.integers(0, 2), releases), max_size=12)
+
+
+def record(history):
+    recorder = Recorder(3)
+    for node, release in history:
+        recorder.record(node, release)
+    return recorder.ledger()
+
+
+class TestSound:
+    @given(histories)
+    def test_nothing_is_lost_and_order_is_kept(self, history):
+        ledger = record(history)
+        for node in range(3):
+            told = [
+                entry.release
+                for entry in ledger.nodes[node]
+                for _ in range(entry.count)
+            ]
+            assert told == [release for who, release in history if who == node]
+
+    @given(histories)
+    def test_equal_neighbours_are_stored_once(self, history):
+        for entries in record(history).nodes:
+            for one, other in itertools.pairwise(entries):
+                assert one.release != other.release
+
+    @given(histories)
+    def test_json_gives_back_what_was_written(self, history):
+        ledger = record(history)
+        assert Ledger.from_json(ledger.to_json()) == ledger
+        assert Ledger.from_json(ledger.to_json()).to_json() == ledger.to_json()
+
+    def test_sensitivity_is_said_for_each_relation(self):
+        release = Release.of_sum(
+            norm_bound=3.0, noise_multiplier=2.0, sampling=PoissonSampling(0.1)
+        )
+        assert release.noise == 6.0
+        assert release.sensitivity == Sensitivity(
+            add_or_remove_one=3.0, replace_one=6.0
+        )
+        assert release.noise_over_sensitivity("add-or-remove-one") == 2.0
+        assert release.noise_over_sensitivity("replace-one") == 1.0
+
+    def test_a_fixed_size_sample_has_no_add_or_remove(self):
+        release = Release.of_sum(
+            norm_bound=1.0,
+            noise_multiplier=2.0,
+            sampling=SamplingWithoutReplacement(10, 100),
+        )
+        with pytest.raises(ValueError, match="account it under replace-one"):
+            release.noise_over_sensitivity("add-or-remove-one")
+
+    def test_noise_without_a_norm_bound_is_refused(self):
+        with pytest.raises(ValueError, match="protects nothing"):
+            Release.of_sum(
+                norm_bound=math.inf, noise_multiplier=1.0, sampling=NoSampling()
+            )
+
+
+class TestEvents:
+    def test_dp_accounting_reads_them(self):
+        poisson = Release.of_sum(
+            norm_bound=5.0, noise_multiplier=2.0, sampling=PoissonSampling(0.25)
+        )
+        event = Ledger.of(poisson, 7).event(0)
+        assert event == dp_accounting.ComposedDpEvent(
+            [
+                dp_accounting.SelfComposedDpEvent(
+                    dp_accounting.PoissonSampledDpEvent(
+                        0.25, dp_accounting.GaussianDpEvent(2.0)
+                    ),
+                    7,
+                )
+            ]
+        )
+
+    def test_no_noise_is_no_privacy(self):
+        bare = Release.of_sum(
+            norm_bound=math.inf, noise_multiplier=0.0, sampling=NoSampling()
+        )
+        assert bare.event() == dp_accounting.NonPrivateDpEvent()
+
+    def test_fixed_size(self):
+        release = Release.of_sum(
+            norm_bound=1.0,
+            noise_multiplier=2.0,
+            sampling=SamplingWithoutReplacement(10, 100),
+            mechanism="laplace",
+        )
+        assert release.event() == dp_accounting.SampledWithoutReplacementDpEvent(
+            100, 10, dp_accounting.LaplaceDpEvent(2.0)
+        )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda text: "{}", "no ledger"),
+        (lambda text: "[1]", "cannot read"),
+        (lambda text: text[:-20], "cannot read"),
+        (lambda text: text.replace('"version": 1', '"version": 2'), "version 2"),
+        (lambda text: text.replace('"noise"', '"noice"'), "noice"),
+        (lambda text: text.replace('"count": 7', '"count": 0'), "count"),
+        (lambda text: text.replace('"rate": 0.5', '"rate": 1.5'), "rate"),
+        (lambda text: text.replace('"noise": 2.0', '"noise": "two"'), "noise"),
+    ],
+)
+def test_what_is_no_ledger_of_ours_is_refused(change, message):
+    release = Release.of_sum(
+        norm_bound=1.0, noise_multiplier=2.0, sampling=PoissonSampling(0.5)
+    )
+    text = Ledger.of(release, 7).to_json()
+    assert change(text) != text
+    with pytest.raises(ValueError, match=message):
+        Ledger.from_json(change(text))

@@ -1,0 +1,172 @@
+"""Contract of privaudit.results."""
+
+import itertools
+import math
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privaudit.results import (
+    Claim,
+    Estimate,
+    LowerBound,
+    UpperBound,
+    Verdict,
+    round_down,
+    round_up,
+)
+
+numbers = st.floats(0, 1e300)
+epsilons = st.floats(0, 1e6) | st.just(math.inf)
+deltas = st.floats(1e-300, 0.99)
+
+
+def upper(epsilon=1.0, delta=1e-5, **more):
+    values = dict(
+        relation="add-or-remove-one", method="pld", source="test", standing="certified"
+    )
+    return UpperBound(epsilon=epsilon, delta=delta, **(values | more))
+
+
+def lower(epsilon=0.5, delta=1e-5, **more):
+    values = dict(
+        relation="add-or-remove-one",
+        method="clopper-pearson",
+        source="test",
+        confidence=0.95,
+        threat_model="everything",
+        member_runs=10,
+        non_member_runs=12,
+    )
+    return LowerBound(epsilon=epsilon, delta=delta, **(values | more))
+
+
+def claim(epsilon=1.0, delta=1e-5, **more):
+    values = dict(relation="add-or-remove-one", source="a paper")
+    return Claim(epsilon=epsilon, delta=delta, **(values | more))
+
+
+def estimate(epsilon=1.0, delta=1e-5):
+    return Estimate(
+        epsilon=epsilon,
+        delta=delta,
+        relation="add-or-remove-one",
+        method="guess",
+        source="test",
+    )
+
+
+KINDS = [upper(), lower(), claim(), estimate()]
+
+
+class TestSound:
+    @given(numbers, st.integers(1, 12))
+    def test_upper_bounds_are_rounded_up(self, value, digits):
+        assert Fraction(round_up(value, digits)) >= Fraction(value)
+
+    @given(numbers, st.integers(1, 12))
+    def test_lower_bounds_are_rounded_down(self, value, digits):
+        assert Fraction(round_down(value, digits)) <= Fraction(value)
+
+    @given(st.floats(1e-300, 1e300), st.integers(2, 12))
+    def test_rounding_stays_within_a_digit(self, value, digits):
+        width = Fraction(round_up(value, digits)) - Fraction(round_down(value, digits))
+        assert width <= Fraction(value) * Fraction(10) ** (1 - digits)
+
+    def test_the_sentence_never_claims_too_much(self):
+        assert "at most 1.235 at" in str(upper(epsilon=1.23401))
+        assert "at least 1.234 " in str(lower(epsilon=1.23499))
+
+    def test_what_is_not_certified_says_so(self):
+        assert "no guarantee" in str(upper(standing="asymptotic"))
+        assert "not checked" in str(upper(standing="claimed"))
+        assert "no bound" in str(estimate())
+        assert "Gaussian DP only" in str(lower(valid_for="Gaussian DP"))
+
+    @pytest.mark.parametrize(
+        ("left", "right"),
+        [
+            (one, other)
+            for one, other in itertools.product(KINDS, KINDS)
+            if {type(one), type(other)}
+            not in ({LowerBound, Claim}, {LowerBound, UpperBound})
+        ],
+    )
+    def test_no_order_between_figures_that_decide_nothing(self, left, right):
+        for compare in (
+            lambda: left > right,
+            lambda: left < right,
+            lambda: left >= right,
+            lambda: left <= right,
+        ):
+            with pytest.raises(TypeError):
+                compare()
+
+    def test_a_verdict_takes_each_figure_in_its_place_only(self):
+        with pytest.raises(TypeError, match="lower"):
+            Verdict(claim=claim(), lower=upper())
+        with pytest.raises(TypeError, match="upper"):
+            Verdict(claim=claim(), upper=claim())
+        with pytest.raises(TypeError, match="lower"):
+            Verdict(claim=claim(), lower=estimate())
+        with pytest.raises(TypeError, match="claim"):
+            Verdict(claim=upper())
+
+    def test_figures_of_different_guarantees_are_not_put_together(self):
+        with pytest.raises(ValueError, match="relation"):
+            Verdict(claim=claim(), upper=upper(relation="replace-one"))
+        with pytest.raises(ValueError, match="unit"):
+            Verdict(claim=claim(), lower=lower(unit="node"))
+        with pytest.raises(ValueError, match="delta"):
+            Verdict(claim=claim(delta=1e-3), lower=lower(delta=1e-5))
+
+    @given(epsilons, epsilons, epsilons)
+    def test_the_three_verdicts(self, promised, above, below):
+        verdict = Verdict(claim=claim(promised), upper=upper(above), lower=lower(below))
+        if below > promised:
+            assert verdict.status == "refuted"
+        elif above <= promised:
+            assert verdict.status == "consistent"
+        else:
+            assert verdict.status == "unproven"
+        assert verdict.account_contradicted == (below > above)
+
+    def test_only_a_certificate_at_the_claimed_delta_proves(self):
+        assert Verdict(claim=claim()).status == "unproven"
+        for weak in (upper(0.1, standing="asymptotic"), upper(0.1, delta=1e-4)):
+            assert Verdict(claim=claim(), upper=weak).status == "unproven"
+        assert Verdict(claim=claim(), upper=upper(0.1, delta=1e-6)).status == (
+            "consistent"
+        )
+
+    def test_a_lower_bound_at_a_larger_delta_refutes(self):
+        assert lower(2.0, delta=1e-2) > claim(1.0, delta=1e-5)
+        assert claim(1.0, delta=1e-5) < lower(2.0, delta=1e-2)
+
+
+class TestLaws:
+    @given(epsilons, deltas)
+    def test_json_gives_back_what_was_written(self, epsilon, delta):
+        for figure in (upper(epsilon, delta), lower(epsilon, delta)):
+            assert type(figure).from_json(figure.to_json()) == figure
+
+    def test_json_refuses_other_kinds_and_unknown_fields(self):
+        with pytest.raises(ValueError, match="LowerBound"):
+            LowerBound.from_json(upper().to_json())
+        with pytest.raises(ValueError, match="extra"):
+            Claim.from_json(claim().to_json().replace('"unit"', '"extra": 1, "unit"'))
+
+    @pytest.mark.parametrize("kind", [upper, lower, claim])
+    @pytest.mark.parametrize(
+        ("epsilon", "delta"),
+        [(-1.0, 1e-5), (math.nan, 1e-5), (1.0, -0.1), (1.0, 1.0), (1.0, math.nan)],
+    )
+    def test_nonsense_is_refused(self, kind, epsilon, delta):
+        with pytest.raises(ValueError, match="must be"):
+            kind(epsilon, delta)
+
+    def test_results_cannot_be_changed(self):
+        with pytest.raises(AttributeError):
+            upper().epsilon = 0.1

@@ -185,7 +185,9 @@ class _Progress:
         # Written in the order ledger, curves, scores: scores vouch for the others.
         self.ledger = self.folder.read("ledger.json", Ledger)
         try:
-            with np.load(self.folder / "scores.npz", allow_pickle=False) as file:
+            # Read whole first: numpy leaves a damaged file open.
+            content = io.BytesIO((self.folder / "scores.npz").read_bytes())
+            with np.load(content, allow_pickle=False) as file:
                 blocks = file["block"].astype(int)
                 arrays = tuple(file[name] for name in ("member", "score", "accuracy"))
         except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:

@@ -12,13 +12,16 @@ from numpy.typing import NDArray
 
 from privaudit.auditing.bounds.contract import Evidence
 from privaudit.auditing.scores import Scores
+from privaudit.report.numbers import down, exact, up
+from privaudit.report.region import allowed_tpr
 from privaudit.report.svg import COLOURS, inline, settings
-from privaudit.results import Claim, LowerBound, UpperBound, round_down, round_up
+from privaudit.results import Claim, LowerBound, UpperBound, round_up
 from trainers.outcome import Curves
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.ticker import Locator
 
 
 @contextlib.contextmanager
@@ -43,78 +46,69 @@ def epsilon_axis(
     """What each figure leaves possible, on one axis of epsilon.
 
     A row a figure: the claim and the upper bound allow what is left of them, the lower
-    bound what is right of it. What all proofs and audits leave is the band.
+    bound what is right of it. What account and audit leave together is the band.
     """
-    bottom = 0.0 if lower is None else lower.epsilon
-    finite = [
-        value
-        for value in (claim and claim.epsilon, upper.epsilon, bottom)
-        if value is not None and math.isfinite(value)
-    ]
-    # A far-off upper bound would press all else into a corner: it gets an arrow.
-    near = [value for value in finite if value != upper.epsilon] or finite
-    top = max(finite, default=0.0)
-    if 0 < max(near, default=0.0) * 25 < upper.epsilon:
-        top = max(near)
-    limit = 1.3 * top or 1.0
-    known = "ε ≤" if upper.standing != "asymptotic" else "ε ≈"
-    rows: list[tuple[str, float, float, str]] = []
+    rows: list[tuple[str, str, float, float, str]] = []
     if claim is not None:
-        text = f"claimed   ε = {_infinite(f'{claim.epsilon:.15g}')}"
-        rows.append((text, 0.0, claim.epsilon, "ink"))
-    text = f"{upper.standing}   {known} {_infinite(round_up(upper.epsilon))}"
-    rows.append((text, 0.0, upper.epsilon, "allowed"))
+        text = f"ε = {exact(claim.epsilon, round_up)}"
+        rows.append(("claimed", text, 0.0, claim.epsilon, "ink"))
+    sign = "≈" if upper.standing == "asymptotic" else "≤"
+    text = f"ε {sign} {up(upper.epsilon)}" if upper.epsilon < math.inf else "no bound"
+    rows.append((upper.standing, text, 0.0, upper.epsilon, "allowed"))
     if lower is not None:
-        text = f"audited   ε ≥ {_infinite(round_down(lower.epsilon))}"
-        rows.append((text, lower.epsilon, math.inf, "worst"))
-
-    with _drawing(width, 44 + 46 * len(rows)) as (figure, axes):
-        if lower is not None and bottom <= upper.epsilon:
+        text = f"ε ≥ {down(lower.epsilon)}"
+        rows.append(("audited", text, lower.epsilon, math.inf, "worst"))
+    limit = _axis_end(
+        [] if claim is None else [claim.epsilon],
+        upper.epsilon,
+        [] if lower is None else [lower.epsilon],
+    )
+    with _drawing(width, 46 + 42 * len(rows)) as (figure, axes):
+        if lower is not None and lower.epsilon <= min(upper.epsilon, limit):
+            end = min(upper.epsilon, limit)
             axes.axvspan(
-                bottom,
-                min(upper.epsilon, limit),
-                facecolor=COLOURS["allowed"],
-                alpha=0.13,
-                linewidth=0,
+                lower.epsilon, end, facecolor=COLOURS["allowed"], alpha=0.14, lw=0
             )
-        if claim is not None and claim.epsilon < limit:
-            axes.axvline(
-                claim.epsilon, color=COLOURS["ink"], linewidth=1.2, dashes=(4, 3)
-            )
-        for place, (text, left, right, role) in enumerate(rows):
-            colour = COLOURS[role]
-            y = -place
-            left_end, right_end = min(left, limit), min(right, limit)
-            axes.plot(
-                [left_end, right_end],
-                [y, y],
-                color=colour,
-                linewidth=5,
-                solid_capstyle="butt",
-            )
+        for place, (_, _, left, right, role) in enumerate(rows):
+            line = {"color": COLOURS[role], "solid_capstyle": "butt"}
+            ends = min(left, limit), min(right, limit)
+            axes.plot(ends, (-place, -place), linewidth=6, **line)
+            for end in (left, right):
+                if 0 < end <= limit:
+                    tick = (-place - 0.2, -place + 0.2)
+                    axes.plot((end, end), tick, linewidth=2.5, **line)
             if right > limit:
-                axes.plot([limit], [y], ">", color=colour, markersize=11, clip_on=False)
-            for end, bounded in ((left, left > 0), (right, right <= limit)):
-                if bounded and end <= limit:
-                    axes.plot([end, end], [y - 0.17, y + 0.17], color=colour, lw=2.5)
-            axes.annotate(
-                text,
-                (0, y),
-                xytext=(2, 9),
-                textcoords="offset points",
-                color=colour,
-                fontweight="bold",
-                fontsize=12.5,
-                bbox={"facecolor": COLOURS["paper"], "edgecolor": "none", "pad": 1.5},
-                annotation_clip=False,
-            )
+                axes.plot(limit, -place, ">", color=COLOURS[role], ms=12, clip_on=False)
+        if claim is not None and claim.epsilon <= limit:
+            axes.axvline(claim.epsilon, color=COLOURS["ink"], lw=1.3, dashes=(4, 3))
         axes.set_xlim(0, limit)
-        axes.set_ylim(-len(rows) + 0.55, 0.75)
-        axes.set_yticks([])
+        axes.set_ylim(-len(rows) + 0.45, 0.55)
+        gap = "   " if width > 600 else "\n"
+        axes.set_yticks(
+            [-place for place in range(len(rows))],
+            [f"{label}{gap}{text}" for label, text, *_ in rows],
+        )
+        for label, row in zip(axes.get_yticklabels(), rows, strict=True):
+            label.set(color=COLOURS[row[-1]], fontweight="bold", fontsize=12.5)
+        axes.tick_params(axis="y", length=0)
+        axes.grid(visible=False, axis="y")
         axes.spines["left"].set_visible(False)
+        axes.locator_params(axis="x", nbins=8 if width > 600 else 5)
         axes.set_xlabel("ε")
-        said = "; ".join(text for text, *_ in rows)
+        said = "; ".join(f"{label} {text}" for label, text, *_ in rows)
         return inline(figure, name, f"One axis of epsilon: {said}.")
+
+
+def _axis_end(claim: list[float], upper: float, lower: list[float]) -> float:
+    """Where the axis ends; what lies beyond gets an arrow.
+
+    A far-off upper bound would press all else into a corner, so it may lie beyond.
+    """
+    near = [value for value in (*claim, *lower) if 0 < value < math.inf]
+    largest = max(near, default=0.0)
+    if upper < math.inf and (not near or upper <= 20 * largest):
+        largest = max(largest, upper)
+    return 1.25 * largest or 1.0
 
 
 def span(scores: Scores) -> tuple[float, float, int]:
@@ -141,7 +135,7 @@ def histogram(scores: Scores, evidence: Evidence, *, name: str) -> str:
     low, high, outside = span(scores)
     bins = int(min(40, max(8, 2 * len(scores) ** 0.4)))
     edges = np.linspace(low, high, bins + 1)
-    with _drawing(440, 340) as (figure, axes):
+    with _drawing(440, 430) as (figure, axes):
         for label, role, values in (
             ("member", "member", scores.members),
             ("non-member", "non-member", scores.non_members),
@@ -188,24 +182,6 @@ def histogram(scores: Scores, evidence: Evidence, *, name: str) -> str:
         )
 
 
-def allowed_tpr(
-    epsilon: float, delta: float, fpr: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Least and largest true positive rate that (epsilon, delta)-DP allows.
-
-    TPR <= e^epsilon FPR + delta and 1 - FPR <= e^epsilon (1 - TPR) + delta, and both
-    with the worlds swapped (Kairouz, Oh and Viswanath 2015). ``fpr`` in [0, 1].
-    """
-
-    def most(rate: NDArray[np.float64]) -> NDArray[np.float64]:
-        with np.errstate(over="ignore", invalid="ignore"):
-            here = np.exp(min(epsilon, 700.0)) * rate + delta
-        there = 1 - np.exp(-epsilon) * (1 - delta - rate)
-        return np.clip(np.minimum(here, there), 0, 1)
-
-    return 1 - most(1 - fpr), most(fpr)
-
-
 def roc(
     scores: Scores, evidence: Evidence, claim: Claim, lower: LowerBound, *, name: str
 ) -> str:
@@ -216,7 +192,7 @@ def roc(
     x, y = _thinned(curve.fpr, curve.tpr, floor)
     grid = np.logspace(math.log10(floor), 0, 240)
     least, most = allowed_tpr(claim.epsilon, claim.delta, grid)
-    with _drawing(440, 420) as (figure, axes):
+    with _drawing(440, 430) as (figure, axes):
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.fill_between(
@@ -226,7 +202,7 @@ def roc(
             facecolor=COLOURS["allowed"],
             alpha=0.16,
             linewidth=0,
-            label=f"allowed by the claim, ε = {claim.epsilon:.15g}",
+            label=f"allowed by the claim, ε = {exact(claim.epsilon, round_up)}",
         )
         axes.plot(
             grid, grid, color=COLOURS["faint"], lw=1, dashes=(1, 2), label="guessing"
@@ -282,7 +258,7 @@ def roc(
             figure,
             name,
             "ROC of the attack in log-log, with the region that the claim allows; "
-            f"the limits certify epsilon at least {round_down(lower.epsilon)}.",
+            f"the limits certify epsilon at least {down(lower.epsilon)}.",
         )
 
 
@@ -348,7 +324,7 @@ def _thinned(
     return x[moved], y[moved]
 
 
-def _fixed(ticks: list[float]) -> object:
+def _fixed(ticks: list[float]) -> Locator:
     from matplotlib.ticker import FixedLocator
 
     return FixedLocator(ticks)
@@ -356,7 +332,3 @@ def _fixed(ticks: list[float]) -> object:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.6g} %"
-
-
-def _infinite(text: str) -> str:
-    return text.replace("infinity", "∞").replace("inf", "∞")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.resources
+import math
 import os
 import pathlib
 from typing import Any
@@ -11,14 +12,20 @@ from privaudit import __version__
 from privaudit.folder import RunFolder
 from privaudit.report import command, figures, meaning, table, words
 from privaudit.report.load import Finished, FinishedAudit, load
-from privaudit.report.numbers import down, up
-from privaudit.results import Status
+from privaudit.report.numbers import down, exact, up
+from privaudit.results import Standing, Status, UpperBound, round_up
 
 _HEADINGS: dict[Status, str] = {
     "refuted": "Refuted",
     "unproven": "Unproven",
     "consistent": "Consistent",
 }
+_WORTH: dict[Standing, str] = {
+    "certified": "at most, proved",
+    "asymptotic": "about, no guarantee",
+    "claimed": "at most, not checked",
+}
+_NO_BOUND = "too little noise, or none, for any bound"
 
 
 def write(path: str | os.PathLike[str]) -> pathlib.Path:
@@ -76,30 +83,37 @@ def _content(run: Finished) -> dict[str, Any]:
         "heading": None if run.status is None else _HEADINGS[run.status],
         "verdict": "" if verdict is None else str(verdict).split(": ", 1)[1],
         "delta": f"{upper.delta:.15g}",
-        "claimed": None if claim is None else f"{claim.epsilon:.15g}",
+        "claimed": None if claim is None else exact(claim.epsilon, round_up),
         "standing": upper.standing,
-        "certified": up(upper.epsilon),
+        "certified": _upper(upper),
+        "worth": _WORTH[upper.standing] if upper.epsilon < math.inf else _NO_BOUND,
         "audited": None,
         "assumptions": words.assumptions(run),
         "ledger_columns": table.COLUMNS,
         "ledger": table.rows(run),
         "meaning": meaning.paragraphs(run),
-        "command": command.command(run),
+        "command": " \\\n    ".join(command.command(run)),
         "versions": command.versions(run),
         "version": __version__,
-        "nodes": len(run.ledger.nodes),
-        "shown_runs": None,
+        "seconds": f"{run.result.seconds:,.1f} s",
     }
     if isinstance(run, FinishedAudit):
         lower = run.result.lower()
         content |= {
             "audited": down(lower.epsilon),
-            "confidence": f"{100 * lower.confidence:g} %",
+            "confidence": ("at least" if lower.epsilon else "the attack showed nothing")
+            + f", with {100 * lower.confidence:g} % confidence",
             "operating_point": words.operating_point(run),
             "outside": figures.span(run.scores)[2],
             "runs": len(run.scores),
         }
     return content
+
+
+def _upper(bound: UpperBound) -> str:
+    if bound.epsilon == math.inf:
+        return "no bound"
+    return f"ε {'≈' if bound.standing == 'asymptotic' else '≤'} {up(bound.epsilon)}"
 
 
 def _figures(run: Finished) -> dict[str, str]:

@@ -18,9 +18,9 @@ _SAMPLING = {
     "mixed": "several schemes; the ledger has each",
 }
 _STANDINGS = {
-    "certified": "certified: proved, numerical error included",
-    "asymptotic": "asymptotic: true in a limit only, no guarantee",
-    "claimed": "claimed: a formula that was not checked here",
+    "certified": "proved, numerical error included",
+    "asymptotic": "true in a limit only, no guarantee",
+    "claimed": "a formula that was not checked here",
 }
 _UNITS = {"record": "one record", "node": "all that one node holds"}
 
@@ -98,16 +98,12 @@ def assumptions(run: Finished) -> list[tuple[str, str]]:
         lower = run.result.lower()
         lines.append(("the attacker sees", lower.threat_model))
     if claim is not None:
-        lines.append(
-            (
-                "claimed",
-                f"{_STANDINGS[claim.standing]} ({claim.method}; {claim.source})",
-            )
-        )
+        said = f"by {claim.source}, {claim.method}"
+        lines.append(("claimed", f"what is tested here, not a result: {said}"))
     lines.append(
         (
             upper.standing,
-            f"{_STANDINGS[upper.standing]}. Account: {upper.method} ({upper.source}), "
+            f"{_STANDINGS[upper.standing]}; account: {upper.method} ({upper.source}), "
             "of the ledger below; the worst node",
         )
     )
@@ -117,7 +113,7 @@ def assumptions(run: Finished) -> list[tuple[str, str]]:
             (
                 "audited",
                 f"holds with {100 * lower.confidence:g} % confidence over the audit's "
-                f"coins, for {lower.valid_for}. Estimator: {lower.method} "
+                f"coins, for {lower.valid_for}; estimator: {lower.method} "
                 f"({lower.source}), on {lower.member_runs:,} + "
                 f"{lower.non_member_runs:,} runs",
             )
@@ -139,13 +135,17 @@ def operating_point(run: FinishedAudit) -> str:
         )
     side = "at or above" if evidence.tail == "upper" else "at or below"
     return (
-        f"Threshold: a score {side} {evidence.threshold:.5g} says “member”. "
+        f"Threshold: a score {side} {_signed(evidence.threshold)} says “member”. "
         f"{evidence.choosing_runs:,} runs chose it; on the {evidence.testing_runs:,} "
         f"others it caught {_rate(tpr)} of the members (at least "
         f"{down(100 * tpr.low, 3)} %) and accused {_rate(fpr)} of the non-members (at "
         f"most {up(100 * fpr.high, 3)} %); both limits hold together with "
         f"{100 * run.result.lower().confidence:g} % confidence.{note}"
     )
+
+
+def _signed(value: float) -> str:
+    return f"{value:.5g}".replace("-", "\N{MINUS SIGN}").replace("inf", "∞")
 
 
 def _rate(rate: Rate) -> str:

@@ -60,11 +60,11 @@ def _of_the_audit(run: FinishedAudit) -> list[str]:
     claim = run.config.claim.epsilon
     chance = f"one audit in {1 / (1 - lower.confidence):.3g}"
     lines = [
-        f"The audited figure is what this attack showed: ε is at least "
+        "The audited figure is what this attack showed: ε is at least "
         f"{down(lower.epsilon)}, with {100 * lower.confidence:g} % confidence. A "
-        f"figure above the claim refutes it; where the claim holds, chance leads there in at "
-        f"most {chance}. A low figure is no proof of safety: a better attack, or more "
-        "runs, may show more."
+        "figure above the claim refutes it; where the claim holds, chance leads there "
+        f"in at most {chance}. A low figure is no proof of safety: a better attack, "
+        "or more runs, may show more."
     ]
     best = perfect(run)
     if best is None:

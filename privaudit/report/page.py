@@ -10,7 +10,7 @@ from typing import Any
 
 from privaudit import __version__
 from privaudit.folder import RunFolder
-from privaudit.report import command, figures, meaning, table, words
+from privaudit.report import attack, command, figures, meaning, table, words
 from privaudit.report.load import Finished, FinishedAudit, load
 from privaudit.report.numbers import down, exact, up
 from privaudit.results import Standing, Status, UpperBound, round_up
@@ -74,14 +74,13 @@ def render(run: Finished) -> str:
 
 def _content(run: Finished) -> dict[str, Any]:
     upper, claim = run.upper, run.config.claim
-    verdict = run.result.verdict
     content: dict[str, Any] = {
         "kind": run.kind,
         "title": words.title(run.config.settings),
         "story": words.story(run),
         "status": run.status,
         "heading": None if run.status is None else _HEADINGS[run.status],
-        "verdict": "" if verdict is None else str(verdict).split(": ", 1)[1],
+        "verdict": words.verdict(run),
         "delta": f"{upper.delta:.15g}",
         "claimed": None if claim is None else exact(claim.epsilon, round_up),
         "standing": upper.standing,
@@ -104,7 +103,7 @@ def _content(run: Finished) -> dict[str, Any]:
             "confidence": ("at least" if lower.epsilon else "the attack showed nothing")
             + f", with {100 * lower.confidence:g} % confidence",
             "operating_point": words.operating_point(run),
-            "outside": figures.span(run.scores)[2],
+            "outside": attack.span(run.scores)[2],
             "runs": len(run.scores),
         }
     return content
@@ -122,8 +121,8 @@ def _figures(run: Finished) -> dict[str, str]:
     if isinstance(run, FinishedAudit):
         lower = run.result.lower()
         evidence = run.result.evidence
-        drawn["scores"] = figures.histogram(run.scores, evidence, name="scores")
-        drawn["roc"] = figures.roc(
+        drawn["scores"] = attack.histogram(run.scores, evidence, name="scores")
+        drawn["roc"] = attack.roc(
             run.scores, evidence, run.config.claim, lower, name="roc"
         )
     for name, width in (("wide", 860), ("narrow", 400)):

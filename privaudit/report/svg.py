@@ -7,12 +7,15 @@ the page's font. Nothing in the output depends on time, chance or the machine.
 
 from __future__ import annotations
 
+import contextlib
 import html
 import io
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # most of a second of import time, and an extra
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # Role -> colour while drawing; each must be unique. The two worlds are vermillion and
@@ -27,7 +30,7 @@ COLOURS = {
     "allowed": "#7a5195",
     "worst": "#008163",
 }
-_SETTINGS = {
+_SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "privaudit",
     "font.family": "DejaVu Sans",  # comes with matplotlib; only to measure with
@@ -41,17 +44,17 @@ _SETTINGS = {
     "axes.spines.right": False,
     "axes.grid": True,
     "axes.axisbelow": True,
-    "axes.labelsize": 12,
+    "axes.labelsize": 12.5,
     "grid.color": COLOURS["grid"],
     "grid.linewidth": 0.7,
     "xtick.color": COLOURS["faint"],
     "ytick.color": COLOURS["faint"],
     "xtick.labelcolor": COLOURS["ink"],
     "ytick.labelcolor": COLOURS["ink"],
-    "xtick.labelsize": 11,
-    "ytick.labelsize": 11,
+    "xtick.labelsize": 12,
+    "ytick.labelsize": 12,
     "legend.frameon": False,
-    "legend.fontsize": 11,
+    "legend.fontsize": 12,
     "legend.handlelength": 1.4,
     "figure.facecolor": "none",
     "mathtext.default": "regular",
@@ -59,9 +62,15 @@ _SETTINGS = {
 }
 
 
-def settings() -> dict[str, object]:
-    """matplotlib's settings for all figures, to be used with ``rc_context``."""
-    return dict(_SETTINGS)
+@contextlib.contextmanager
+def drawing(width: float, height: float) -> Iterator[tuple[Figure, Axes]]:
+    """A figure of so many points, and its axes, in the page's style."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(_SETTINGS):  # pyrefly: ignore
+        figure = Figure(figsize=(width / 72, height / 72), layout="constrained")
+        yield figure, figure.add_subplot()
 
 
 def inline(figure: Figure, name: str, description: str) -> str:
@@ -89,3 +98,8 @@ def inline(figure: Figure, name: str, description: str) -> str:
     assert box is not None
     head = f'<svg role="img" aria-label="{html.escape(description)}" {box.group()}>'
     return re.sub(r"^<svg[^>]*>", lambda _: head, text, count=1).strip()
+
+
+def percent(share: float) -> str:
+    """A share as an axis shows it."""
+    return f"{100 * share:.6g} %"

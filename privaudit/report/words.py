@@ -44,8 +44,8 @@ def story(run: Finished) -> list[str]:
         else "once"
     )
     lines = [
-        f"{settings.algorithm.upper()} was trained {times}, {settings.rounds:,} rounds "
-        f"each time, on {settings.train:,} real 8×8 images of the digits {digits} "
+        f"{settings.algorithm.upper()} was trained {times}, for {settings.rounds:,} "
+        f"rounds, on {settings.train:,} real 8×8 images of the digits {digits} "
         f"(scikit-learn's set), {_dealt(settings, nodes)}."
     ]
     if isinstance(run, FinishedAudit):
@@ -85,6 +85,21 @@ def _dealt(settings: Settings, nodes: int) -> str:
     return f"dealt to {nodes:,} nodes {how} ({graph})"
 
 
+def verdict(run: Finished) -> str:
+    """The verdict, in a sentence."""
+    found = run.result.verdict
+    if found is None:
+        return "Nothing was claimed of this run, so that there is no verdict."
+    text = str(found).split(": ", 1)[1]
+    if found.lower is None:  # it was only accounted
+        text = {
+            "refuted": text,
+            "unproven": "no certified account reaches the claim.",
+            "consistent": "a certified account meets the claim.",
+        }[found.status] + " No attack was tried; privaudit audit does that."
+    return text
+
+
 def assumptions(run: Finished) -> list[tuple[str, str]]:
     """Name and meaning of all that the figures stand on."""
     upper = run.upper
@@ -98,8 +113,8 @@ def assumptions(run: Finished) -> list[tuple[str, str]]:
         lower = run.result.lower()
         lines.append(("the attacker sees", lower.threat_model))
     if claim is not None:
-        said = f"by {claim.source}, {claim.method}"
-        lines.append(("claimed", f"what is tested here, not a result: {said}"))
+        said = f"{claim.source} ({claim.method})"
+        lines.append(("claimed", f"the promise in question, from {said}"))
     lines.append(
         (
             upper.standing,

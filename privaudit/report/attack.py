@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from privaudit.auditing.bounds.contract import Evidence
 from privaudit.auditing.scores import Scores
-from privaudit.report.numbers import down, exact
+from privaudit.report.numbers import claimed, down
 from privaudit.report.region import allowed_tpr
 from privaudit.report.svg import COLOURS, drawing, inline, percent
-from privaudit.results import Claim, LowerBound, round_up
+from privaudit.results import Claim, LowerBound
 
 if TYPE_CHECKING:
     from matplotlib.ticker import Locator
@@ -32,7 +32,7 @@ def span(scores: Scores) -> tuple[float, float, int]:
         low = max(low, float(inner[0]) - 0.1 * width)
         high = min(high, float(inner[1]) + 0.1 * width)
     outside = int(np.count_nonzero((scores.score < low) | (scores.score > high)))
-    if not high > low:
+    if high - low <= 1e-13 * max(abs(low), abs(high)):  # one score, to drawing
         pad = max(0.5, 0.05 * abs(low))
         low, high = low - pad, high + pad
     return low, high, outside
@@ -110,7 +110,7 @@ def roc(
             facecolor=COLOURS["allowed"],
             alpha=0.16,
             linewidth=0,
-            label=f"allowed by the claim, ε = {exact(claim.epsilon, round_up)}",
+            label=f"allowed by the claim, ε = {claimed(claim.epsilon)}",
         )
         axes.plot(
             grid, grid, color=COLOURS["faint"], lw=1, dashes=(1, 2), label="guessing"
@@ -119,7 +119,7 @@ def roc(
             x,
             y,
             where="post",
-            color=COLOURS["member"],
+            color=COLOURS["audited"],
             linewidth=1.8,
             label=f"the attack, all {len(scores):,} runs",
         )
@@ -146,7 +146,7 @@ def roc(
                 markeredgewidth=1.4,
                 markersize=6,
                 clip_on=False,
-                label="both limits at once: what is certain",
+                label="both limits at once",
             )
         ticks = [
             tick for tick in (1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0) if floor <= tick

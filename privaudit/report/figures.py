@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from privaudit.report.numbers import down, exact, up
+from privaudit.report.numbers import claimed, down, up
 from privaudit.report.svg import COLOURS, drawing, inline, percent
-from privaudit.results import Claim, LowerBound, UpperBound, round_up
+from privaudit.results import Claim, LowerBound, UpperBound
 from trainers.outcome import Curves
 
 
@@ -25,14 +25,14 @@ def epsilon_axis(
     """
     rows: list[tuple[str, str, float, float, str]] = []
     if claim is not None:
-        text = f"ε = {exact(claim.epsilon, round_up)}"
+        text = f"ε = {claimed(claim.epsilon)}"
         rows.append(("claimed", text, 0.0, claim.epsilon, "ink"))
     sign = "≈" if upper.standing == "asymptotic" else "≤"
     text = f"ε {sign} {up(upper.epsilon)}" if upper.epsilon < math.inf else "no bound"
     rows.append((upper.standing, text, 0.0, upper.epsilon, "allowed"))
     if lower is not None:
         text = f"ε ≥ {down(lower.epsilon)}"
-        rows.append(("audited", text, lower.epsilon, math.inf, "worst"))
+        rows.append(("audited", text, lower.epsilon, math.inf, "audited"))
     limit = _axis_end(
         [] if claim is None else [claim.epsilon],
         upper.epsilon,
@@ -93,7 +93,7 @@ def accuracy(curves: Curves, *, nodes: int, name: str) -> str:
         axes.plot(
             curves.rounds,
             curves.accuracy,
-            color=COLOURS["non-member"],
+            color=COLOURS["ink"],
             linewidth=1.8,
             marker="." if len(curves.rounds) < 2 else "",
             label=label,
@@ -102,7 +102,7 @@ def accuracy(curves: Curves, *, nodes: int, name: str) -> str:
             axes.plot(
                 curves.rounds,
                 curves.worst_accuracy,
-                color=COLOURS["worst"],
+                color=COLOURS["faint"],
                 linewidth=1.8,
                 marker="." if len(curves.rounds) < 2 else "",
                 dashes=(4, 1.5),
@@ -123,7 +123,7 @@ def consensus(curves: Curves, *, name: str) -> str:
         axes.plot(
             curves.rounds,
             curves.consensus,
-            color=COLOURS["non-member"],
+            color=COLOURS["ink"],
             linewidth=1.8,
             marker="." if len(curves.rounds) < 2 else "",
             label="root mean square over the nodes",

@@ -9,9 +9,8 @@ import numpy as np
 from privaudit.auditing.bounds import ESTIMATORS
 from privaudit.auditing.scores import Scores
 from privaudit.report.load import Finished, FinishedAudit
-from privaudit.report.numbers import down, exact, up
+from privaudit.report.numbers import claimed, down, up
 from privaudit.report.region import allowed_tpr, most_right
-from privaudit.results import round_up
 
 
 def paragraphs(run: Finished) -> list[str]:
@@ -21,7 +20,7 @@ def paragraphs(run: Finished) -> list[str]:
     found = _attacker(upper.epsilon, upper.delta)
     if claim is not None:
         promised = _attacker(claim.epsilon, claim.delta)
-        at = f"ε = {exact(claim.epsilon, round_up)} and δ = {claim.delta:.15g}"
+        at = f"ε = {claimed(claim.epsilon)} and δ = {claim.delta:.15g}"
         lines.append(f"If the claim holds, {at}: {promised}.")
         if found == promised and upper.standing == "certified":
             lines.append("What is certified says the same, to these digits.")
@@ -57,7 +56,7 @@ def _attacker(epsilon: float, delta: float) -> str:
 
 def _of_the_audit(run: FinishedAudit) -> list[str]:
     lower = run.result.lower()
-    claim = run.config.claim.epsilon
+    promised = run.config.claim.epsilon
     chance = f"one audit in {1 / (1 - lower.confidence):.3g}"
     lines = [
         "The audited figure is what this attack showed: ε is at least "
@@ -71,7 +70,7 @@ def _of_the_audit(run: FinishedAudit) -> list[str]:
         return lines
     end = (
         "That is not above the claim: with so few runs no attack could have refuted it."
-        if best <= claim
+        if best <= promised
         else "That is above the claim: runs enough to refute it, had an attack been "
         "good enough."
         if run.status != "refuted"

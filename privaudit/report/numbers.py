@@ -24,3 +24,9 @@ def up(value: float, digits: int = 4) -> str:
 def down(value: float, digits: int = 4) -> str:
     """A lower bound, never above it."""
     return round_down(value, digits).replace("infinity", "∞")
+
+
+def claimed(value: float) -> str:
+    """A claimed epsilon as it was stated; one of many digits, never below it."""
+    text = f"{value:.15g}"
+    return text.replace("inf", "∞") if len(text) <= 8 else up(value, 7)

@@ -12,8 +12,8 @@ from privaudit import __version__
 from privaudit.folder import RunFolder
 from privaudit.report import attack, command, figures, meaning, table, words
 from privaudit.report.load import Finished, FinishedAudit, load
-from privaudit.report.numbers import down, exact, up
-from privaudit.results import Standing, Status, UpperBound, round_up
+from privaudit.report.numbers import claimed, down, up
+from privaudit.results import Standing, Status, UpperBound
 
 _HEADINGS: dict[Status, str] = {
     "refuted": "Refuted",
@@ -82,7 +82,7 @@ def _content(run: Finished) -> dict[str, Any]:
         "heading": None if run.status is None else _HEADINGS[run.status],
         "verdict": words.verdict(run),
         "delta": f"{upper.delta:.15g}",
-        "claimed": None if claim is None else exact(claim.epsilon, round_up),
+        "claimed": None if claim is None else claimed(claim.epsilon),
         "standing": upper.standing,
         "certified": _upper(upper),
         "worth": _WORTH[upper.standing] if upper.epsilon < math.inf else _NO_BOUND,

@@ -28,7 +28,7 @@ COLOURS = {
     "member": "#c44f00",
     "non-member": "#0067a5",
     "allowed": "#7a5195",
-    "worst": "#008163",
+    "audited": "#008163",
 }
 _SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",

@@ -81,10 +81,8 @@ class TestRefused:
     @pytest.mark.parametrize(
         "name", ["config.json", "ledger.json", "curves.json", "result.json"]
     )
-    @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b"\xff", b"null"])
+    @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"x": 1}', b"\xff"])
     def test_damaged(self, folder, name, content, capsys):
-        if (name, content) == ("curves.json", b"{}"):
-            pytest.skip("curves without a point are legal")
         (folder / name).write_bytes(content)
         with pytest.raises(FolderError, match=str(folder)):
             load(folder)

@@ -82,7 +82,7 @@ def _dealt(settings: Settings, nodes: int) -> str:
     else:
         how = f"{100 * settings.split:g} % of them digit by digit, the rest evenly"
     graph = f"{settings.graph} graph, {settings.weights} weights"
-    return f"dealt to {nodes:,} nodes {how} ({graph})"
+    return f"dealt to {nodes:,} nodes, {how} ({graph})"
 
 
 def verdict(run: Finished) -> str:

@@ -11,7 +11,8 @@ import torch
 from privaudit import __version__, _json
 from privaudit.accounting import account_nodes
 from privaudit.folder import RunFolder
-from privaudit.results import Claim, Status, UpperBound, Verdict
+from privaudit.results import Claim, Verdict
+from trainers.outcome import TrainingResult
 from trainers.randomness import Streams
 from trainers.training import CurveRecorder, Problem, Training, accuracy
 
@@ -28,24 +29,6 @@ class TrainingRun(
     seed: int = 0
     torch_version: str = str(torch.__version__)
     version: str = __version__
-
-
-class TrainingResult(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
-):
-    """What a training run gave.
-
-    ``nodes`` are the accounts of each node, ``accuracy`` the mean over nodes on test
-    data. ``verdict`` is None if nothing was claimed.
-    """
-
-    nodes: tuple[UpperBound, ...]
-    verdict: Verdict | None
-    status: Status | None
-    noise_multiplier: float
-    accuracy: float
-    worst_accuracy: float
-    seconds: float
 
 
 def train(

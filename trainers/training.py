@@ -18,6 +18,7 @@ from trainers.engine import Network, Observer
 from trainers.graphs import GraphName, Mixing, WeightName
 from trainers.models import cross_entropy, initial_parameters, small_cnn
 from trainers.oracle import MEMORY_LIMIT, Mechanism, Oracle, ReleaseObserver
+from trainers.outcome import Curves
 from trainers.per_sample import PerSample
 from trainers.randomness import Streams
 
@@ -201,19 +202,6 @@ def accuracy(
 def consensus_distance(models: Tensor) -> Tensor:
     """Root mean square distance of the nodes' models from their mean, (runs,)."""
     return (models - models.mean(1, keepdim=True)).square().sum(2).mean(1).sqrt()
-
-
-class Curves(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How training went, as means over runs, after some of the rounds.
-
-    ``accuracy`` on test data is the mean over nodes, ``worst_accuracy`` that of the
-    worst node; ``consensus`` the root mean square distance from the mean model.
-    """
-
-    rounds: tuple[int, ...] = ()
-    accuracy: tuple[float, ...] = ()
-    worst_accuracy: tuple[float, ...] = ()
-    consensus: tuple[float, ...] = ()
 
 
 class CurveRecorder:

@@ -17,19 +17,13 @@ import torch
 from privaudit import __version__, _json
 from privaudit.accounting import account_nodes
 from privaudit.auditing.adversaries import ADVERSARIES
-from privaudit.auditing.bounds import ESTIMATORS, Bound, Evidence
+from privaudit.auditing.bounds import ESTIMATORS, Bound
 from privaudit.auditing.canaries import blank
+from privaudit.auditing.outcome import AuditResult
 from privaudit.auditing.scores import Scores
 from privaudit.folder import FolderError, RunFolder
 from privaudit.ledger import Ledger
-from privaudit.results import (
-    Claim,
-    LowerBound,
-    Relation,
-    Status,
-    UpperBound,
-    Verdict,
-)
+from privaudit.results import Claim, Relation, Verdict
 from trainers.oracle import MEMORY_LIMIT
 from trainers.randomness import MAX_BLOCKS, Streams
 from trainers.training import CurveRecorder, Curves, Problem, Training, accuracy
@@ -93,32 +87,6 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def blocks(self) -> int:
         """How many blocks the runs fill."""
         return -(-self.runs // BLOCK)
-
-
-class AuditResult(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
-):
-    """What an audit found; ``verdict`` puts its three figures together."""
-
-    verdict: Verdict
-    status: Status
-    evidence: Evidence
-    nodes: tuple[UpperBound, ...]
-    noise_multiplier: float
-    accuracy: float
-    member_runs: int
-    non_member_runs: int
-    seconds: float
-
-    def upper(self) -> UpperBound:
-        """The certified account of the worst node."""
-        assert self.verdict.upper is not None
-        return self.verdict.upper
-
-    def lower(self) -> LowerBound:
-        """The audit's bound."""
-        assert self.verdict.lower is not None
-        return self.verdict.lower
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

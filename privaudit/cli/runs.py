@@ -31,21 +31,6 @@ Out = Annotated[
     Parameter(help="The run's folder; the same command goes on where it stopped."),
 ]
 
-# Appendix D of Bayrooti et al. 2023 with digits for MNIST: 300 images of 0, 1, 2, a
-# node a digit, clip 10, 100 rounds. Lot, step size and start are not given there.
-_AUDITED = {
-    "nodes": 3,
-    "digits": (0, 1, 2),
-    "train": 300,
-    "split": 1.0,
-    "hidden": 16,
-    "gain": 3.0,
-    "rounds": 100,
-    "lot_size": 32.0,
-    "clip_norm": 10.0,
-    "step_size": 0.1,
-}
-
 
 def _training(algorithm: str, settings: list[str], **defaults: Any) -> Training:
     from trainers.training import Training
@@ -212,10 +197,11 @@ def audit(
         Threads; as many as processors by default. Results do not depend on it.
     """
     from privaudit.auditing.experiment import Audit, run
+    from privaudit.auditing.presets import AUDITED
     from privaudit.folder import RunFolder
     from trainers.training import Problem
 
-    training = _training(algorithm, list(settings), **_AUDITED)
+    training = _training(algorithm, list(settings), **AUDITED)
     relation: Relation = "add-or-remove-one"
     claim = _claim(epsilon, delta, relation)
     problem = Problem.of(training)
@@ -237,7 +223,7 @@ def audit(
     with RunFolder.opened(path) as folder, progress_bar("runs") as progress:
         result = run(plan, folder, workers=workers, progress=progress)
     emit(
-        audit_json(result),
+        result.summary(),
         [*verdict_lines(result.verdict), f"kept in {path}"],
         as_json=json,
     )
@@ -253,25 +239,6 @@ def _claim(epsilon: float, delta: float, relation: Relation) -> Claim:
         relation=relation,
         source="the command line",
     )
-
-
-def audit_json(result: Any) -> dict[str, Any]:
-    """The object that `privaudit audit --json` prints."""
-    return {
-        "claimed": result.verdict.claim.epsilon,
-        "certified": result.upper().epsilon,
-        "epsilon_lower": result.lower().epsilon,
-        "confidence": result.lower().confidence,
-        "delta": result.verdict.claim.delta,
-        "relation": result.verdict.claim.relation,
-        "runs": {"member": result.member_runs, "non_member": result.non_member_runs},
-        "method": result.lower().method,
-        "threat_model": result.lower().threat_model,
-        "noise_multiplier": result.noise_multiplier,
-        "accuracy": result.accuracy,
-        "seconds": result.seconds,
-        "verdict": result.status,
-    }
 
 
 def verdict_lines(verdict: Verdict) -> list[str]:

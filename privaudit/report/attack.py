@@ -1,0 +1,188 @@
+"""The figures of an attack: its scores, and its ROC beside what a claim allows."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privaudit.auditing.bounds.contract import Evidence
+from privaudit.auditing.scores import Scores
+from privaudit.report.numbers import claimed, down
+from privaudit.report.region import allowed_tpr
+from privaudit.report.svg import COLOURS, drawing, inline, percent
+from privaudit.results import Claim, LowerBound
+
+if TYPE_CHECKING:
+    from matplotlib.ticker import Locator
+
+
+def span(scores: Scores) -> tuple[float, float, int]:
+    """Where to draw the scores, and how many lie outside.
+
+    All of them, unless the central 98 % fill less than half of that: long tails would
+    press the rest into one bin.
+    """
+    low, high = float(scores.score.min()), float(scores.score.max())
+    inner = np.quantile(scores.score, (0.01, 0.99))
+    width = float(inner[1] - inner[0])
+    if 0 < width < 0.5 * (high - low):
+        low = max(low, float(inner[0]) - 0.1 * width)
+        high = min(high, float(inner[1]) + 0.1 * width)
+    outside = int(np.count_nonzero((scores.score < low) | (scores.score > high)))
+    if high - low <= 1e-13 * max(abs(low), abs(high)):  # one score, to drawing
+        pad = max(0.5, 0.05 * abs(low))
+        low, high = low - pad, high + pad
+    return low, high, outside
+
+
+def histogram(scores: Scores, evidence: Evidence, *, name: str) -> str:
+    """Scores of both worlds in the same bins, as shares of each world's runs."""
+    low, high, outside = span(scores)
+    bins = int(min(40, max(8, 2 * len(scores) ** 0.4)))
+    edges = np.linspace(low, high, bins + 1)
+    with drawing(440, 430) as (figure, axes):
+        for label, role, values in (
+            ("member", "member", scores.members),
+            ("non-member", "non-member", scores.non_members),
+        ):
+            heights = np.histogram(values, edges)[0] / len(values)
+            axes.stairs(
+                heights,
+                edges,
+                fill=True,
+                color=COLOURS[role],
+                alpha=0.25,
+                linewidth=0,
+            )
+            axes.stairs(
+                heights,
+                edges,
+                color=COLOURS[role],
+                linewidth=1.8,
+                linestyle="-" if role == "member" else (0, (4, 1.5)),
+                label=f"{label} ({len(values):,} runs)",
+            )
+        threshold = evidence.threshold
+        if threshold is not None and low <= threshold <= high:
+            axes.axvline(
+                threshold,
+                color=COLOURS["ink"],
+                linewidth=1.2,
+                dashes=(2, 2),
+                label="threshold",
+            )
+        axes.set_xlim(low, high)
+        axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_formatter(lambda share, _: percent(share))
+        axes.locator_params(axis="x", nbins=6)
+        axes.grid(visible=False, axis="x")
+        axes.set_xlabel("attack score (higher says “member”)")
+        axes.set_ylabel("share of that world's runs")
+        figure.legend(loc="outside upper left", ncols=3, columnspacing=1.2)
+        return inline(
+            figure,
+            name,
+            f"Histogram of {len(scores):,} attack scores in both worlds; "
+            f"{outside:,} lie outside the drawing.",
+        )
+
+
+def roc(
+    scores: Scores, evidence: Evidence, claim: Claim, lower: LowerBound, *, name: str
+) -> str:
+    """The ROC in log-log, what the claim allows, and the tested operating point."""
+    floor = min(0.05, 0.5 / max(scores.member_runs, scores.non_member_runs))
+    sign = -1.0 if evidence.tail == "lower" else 1.0
+    curve = Scores(scores.member, sign * scores.score, scores.design).roc()
+    x, y = _thinned(curve.fpr, curve.tpr, floor)
+    grid = np.logspace(math.log10(floor), 0, 240)
+    least, most = allowed_tpr(claim.epsilon, claim.delta, grid)
+    with drawing(440, 430) as (figure, axes):
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.fill_between(
+            grid,
+            np.maximum(least, floor),
+            np.maximum(most, floor),
+            facecolor=COLOURS["allowed"],
+            alpha=0.16,
+            linewidth=0,
+            label=f"allowed by the claim, ε = {claimed(claim.epsilon)}",
+        )
+        axes.plot(
+            grid, grid, color=COLOURS["faint"], lw=1, dashes=(1, 2), label="guessing"
+        )
+        axes.step(
+            x,
+            y,
+            where="post",
+            color=COLOURS["audited"],
+            linewidth=1.8,
+            label=f"the attack, all {len(scores):,} runs",
+        )
+        tpr, fpr = evidence.tpr, evidence.fpr
+        if tpr is not None and fpr is not None and evidence.tail != "both":
+            at = max(fpr.rate, floor), max(tpr.rate, floor)
+            worst = max(fpr.high, floor), max(tpr.low, floor)
+            ink = COLOURS["ink"]
+            axes.plot([at[0], worst[0]], [at[1], at[1]], color=ink, linewidth=1.4)
+            axes.plot([at[0], at[0]], [worst[1], at[1]], color=ink, linewidth=1.4)
+            axes.plot(
+                *([value] for value in at),
+                "o",
+                color=ink,
+                markersize=6,
+                clip_on=False,
+                label="on the testing runs, with its limits",
+            )
+            axes.plot(
+                *([value] for value in worst),
+                "s",
+                markerfacecolor=COLOURS["paper"],
+                markeredgecolor=ink,
+                markeredgewidth=1.4,
+                markersize=6,
+                clip_on=False,
+                label="both limits at once",
+            )
+        ticks = [
+            tick for tick in (1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0) if floor <= tick
+        ]
+        if len(ticks) < 3:
+            ticks = [tick for tick in (0.05, 0.1, 0.2, 0.5, 1.0) if floor <= tick]
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(_fixed(ticks))
+            axis.set_major_formatter(lambda rate, _: percent(rate))
+            axis.set_minor_formatter(lambda rate, _: "")
+        axes.set_xlim(floor, 1)
+        axes.set_ylim(floor, 1.03)
+        axes.set_xlabel("false positive rate (log)")
+        axes.set_ylabel("true positive rate (log)")
+        figure.legend(loc="outside upper left", ncols=1, labelspacing=0.25)
+        return inline(
+            figure,
+            name,
+            "ROC of the attack in log-log, with the region that the claim allows; "
+            f"the limits certify epsilon at least {down(lower.epsilon)}.",
+        )
+
+
+def _thinned(
+    fpr: NDArray[np.float64], tpr: NDArray[np.float64], floor: float, cells: int = 500
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The ROC's points, no two within one cell of the drawing; 0 drawn at ``floor``."""
+    x, y = np.maximum(fpr, floor), np.maximum(tpr, floor)
+    scale = cells / -math.log(floor)
+    cell = np.rint(np.stack([np.log(x), np.log(y)]) * scale)
+    moved = np.r_[True, (np.diff(cell) != 0).any(0)]
+    moved[-1] = True
+    return x[moved], y[moved]
+
+
+def _fixed(ticks: list[float]) -> Locator:
+    from matplotlib.ticker import FixedLocator
+
+    return FixedLocator(ticks)

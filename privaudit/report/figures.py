@@ -1,0 +1,136 @@
+"""The figures of every run: epsilon on one axis, and how training went."""
+
+from __future__ import annotations
+
+import math
+
+from privaudit.report.numbers import claimed, down, up
+from privaudit.report.svg import COLOURS, drawing, inline, percent
+from privaudit.results import Claim, LowerBound, UpperBound
+from trainers.outcome import Curves
+
+
+def epsilon_axis(
+    claim: Claim | None,
+    upper: UpperBound,
+    lower: LowerBound | None,
+    *,
+    width: float,
+    name: str,
+) -> str:
+    """What each figure leaves possible, on one axis of epsilon.
+
+    A row a figure: the claim and the upper bound allow what is left of them, the lower
+    bound what is right of it. What account and audit leave together is the band.
+    """
+    rows: list[tuple[str, str, float, float, str]] = []
+    if claim is not None:
+        text = f"ε = {claimed(claim.epsilon)}"
+        rows.append(("claimed", text, 0.0, claim.epsilon, "ink"))
+    sign = "≈" if upper.standing == "asymptotic" else "≤"
+    text = f"ε {sign} {up(upper.epsilon)}" if upper.epsilon < math.inf else "no bound"
+    rows.append((upper.standing, text, 0.0, upper.epsilon, "allowed"))
+    if lower is not None:
+        text = f"ε ≥ {down(lower.epsilon)}"
+        rows.append(("audited", text, lower.epsilon, math.inf, "audited"))
+    limit = _axis_end(
+        [] if claim is None else [claim.epsilon],
+        upper.epsilon,
+        [] if lower is None else [lower.epsilon],
+    )
+    with drawing(width, 46 + 42 * len(rows)) as (figure, axes):
+        if lower is not None and lower.epsilon <= min(upper.epsilon, limit):
+            end = min(upper.epsilon, limit)
+            axes.axvspan(
+                lower.epsilon, end, facecolor=COLOURS["allowed"], alpha=0.14, lw=0
+            )
+        for place, (_, _, left, right, role) in enumerate(rows):
+            line = {"color": COLOURS[role], "solid_capstyle": "butt"}
+            ends = min(left, limit), min(right, limit)
+            axes.plot(ends, (-place, -place), linewidth=6, **line)
+            for end in (left, right):
+                if 0 < end <= limit:
+                    tick = (-place - 0.2, -place + 0.2)
+                    axes.plot((end, end), tick, linewidth=2.5, **line)
+            if right > limit:
+                axes.plot(limit, -place, ">", color=COLOURS[role], ms=12, clip_on=False)
+        if claim is not None and claim.epsilon <= limit:
+            axes.axvline(claim.epsilon, color=COLOURS["ink"], lw=1.3, dashes=(4, 3))
+        axes.set_xlim(0, limit)
+        axes.set_ylim(-len(rows) + 0.45, 0.55)
+        gap = "\N{EM SPACE}" if width > 600 else "\n"
+        axes.set_yticks(
+            [-place for place in range(len(rows))],
+            [f"{label}{gap}{text}" for label, text, *_ in rows],
+        )
+        for label, row in zip(axes.get_yticklabels(), rows, strict=True):
+            label.set(color=COLOURS[row[-1]], fontweight="bold", fontsize=12.5)
+        axes.tick_params(axis="y", length=0)
+        axes.grid(visible=False, axis="y")
+        axes.spines["left"].set_visible(False)
+        axes.locator_params(axis="x", nbins=8 if width > 600 else 5)
+        axes.set_xlabel("ε")
+        said = "; ".join(f"{label} {text}" for label, text, *_ in rows)
+        return inline(figure, name, f"One axis of epsilon: {said}.")
+
+
+def _axis_end(claim: list[float], upper: float, lower: list[float]) -> float:
+    """Where the axis ends; what lies beyond gets an arrow.
+
+    A far-off upper bound would press all else into a corner, so it may lie beyond.
+    """
+    near = [value for value in (*claim, *lower) if 0 < value < math.inf]
+    largest = max(near, default=0.0)
+    if upper < math.inf and (not near or upper <= 20 * largest):
+        largest = max(largest, upper)
+    return 1.25 * largest or 1.0
+
+
+def accuracy(curves: Curves, *, nodes: int, name: str) -> str:
+    """Accuracy on test data over the rounds: mean of the nodes, and the worst one."""
+    with drawing(440, 280) as (figure, axes):
+        label = "mean of the nodes" if nodes > 1 else "accuracy"
+        axes.plot(
+            curves.rounds,
+            curves.accuracy,
+            color=COLOURS["ink"],
+            linewidth=1.8,
+            marker="." if len(curves.rounds) < 2 else "",
+            label=label,
+        )
+        if nodes > 1:
+            axes.plot(
+                curves.rounds,
+                curves.worst_accuracy,
+                color=COLOURS["faint"],
+                linewidth=1.8,
+                marker="." if len(curves.rounds) < 2 else "",
+                dashes=(4, 1.5),
+                label="the worst node",
+            )
+            figure.legend(loc="outside upper left", ncols=2)
+        axes.set_ylim(0, 1.02)
+        axes.set_xlim(left=0)
+        axes.yaxis.set_major_formatter(lambda share, _: percent(share))
+        axes.set_xlabel("round")
+        axes.set_ylabel("accuracy on test images")
+        return inline(figure, name, "Accuracy on test images over the rounds.")
+
+
+def consensus(curves: Curves, *, name: str) -> str:
+    """How far the nodes' models are from their mean, over the rounds."""
+    with drawing(440, 280) as (figure, axes):
+        axes.plot(
+            curves.rounds,
+            curves.consensus,
+            color=COLOURS["ink"],
+            linewidth=1.8,
+            marker="." if len(curves.rounds) < 2 else "",
+            label="root mean square over the nodes",
+        )
+        figure.legend(loc="outside upper left")
+        axes.set_xlim(left=0)
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("round")
+        axes.set_ylabel("distance from the mean model")
+        return inline(figure, name, "Distance of the nodes' models over the rounds.")

@@ -1,0 +1,268 @@
+"""A finished run's folder, read back: without locking, without torch."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+from typing import Any, Literal
+
+import msgspec
+
+from privaudit import _json
+from privaudit.auditing.outcome import AuditResult
+from privaudit.auditing.scores import Scores
+from privaudit.folder import FolderError, RunFolder
+from privaudit.ledger import Ledger
+from privaudit.results import Claim, Status, UpperBound
+from trainers.outcome import Curves, TrainingResult
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Those settings of a training that a reader is told of in words.
+
+    A view of what `trainers.training.Training` writes; see there.
+    """
+
+    algorithm: str
+    nodes: int
+    graph: str
+    weights: str
+    digits: tuple[int, ...]
+    train: int
+    split: float
+    rounds: int
+    lot_size: float
+    clip_norm: float
+    step_size: float
+
+
+class _Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    training: dict[str, Any]  # all settings; checked by the program that wrote them
+    noise_multiplier: float
+    account: str
+    seed: int
+    torch_version: str
+    version: str
+
+    @property
+    def settings(self) -> Settings:
+        """The settings that are told in words."""
+        return msgspec.convert(self.training, Settings)
+
+
+class TrainingConfig(_Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `trainers.run.TrainingRun` writes."""
+
+    claim: Claim | None
+
+
+class AuditConfig(_Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `privaudit.auditing.experiment.Audit` writes."""
+
+    claim: Claim
+    adversary: str
+    estimator: str
+    confidence: float
+    runs: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedTraining:
+    """A training run's folder."""
+
+    path: pathlib.Path
+    config: TrainingConfig
+    ledger: Ledger
+    curves: Curves
+    result: TrainingResult
+    kind: Literal["training"] = "training"
+
+    @property
+    def status(self) -> Status | None:
+        """The verdict in a word; None if nothing was claimed."""
+        return self.result.status
+
+    @property
+    def upper(self) -> UpperBound:
+        """The account of the worst node."""
+        return self.result.upper()
+
+    def summary(self) -> dict[str, Any]:
+        """All figures, for `privaudit show --json`."""
+        claim = self.config.claim
+        return {
+            "folder": str(self.path),
+            "kind": self.kind,
+            "algorithm": self.config.settings.algorithm,
+            "claimed": None if claim is None else claim.epsilon,
+            "certified": self.upper.epsilon,
+            "delta": self.upper.delta,
+            "relation": self.upper.relation,
+            "noise_multiplier": self.result.noise_multiplier,
+            "accuracy": self.result.accuracy,
+            "worst_accuracy": self.result.worst_accuracy,
+            "seconds": self.result.seconds,
+            "verdict": self.status,
+        }
+
+    def lines(self) -> list[str]:
+        """All figures, in sentences."""
+        result = self.result
+        lines = [
+            f"{self.path}: {self.config.settings.algorithm}, trained once; accuracy "
+            f"{result.accuracy:.4f} on test images, {result.worst_accuracy:.4f} at "
+            "the worst node"
+        ]
+        if result.verdict is None:
+            return [*lines, str(self.upper)]
+        return [
+            *lines,
+            str(result.verdict.claim),
+            str(self.upper),
+            str(result.verdict),
+        ]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedAudit:
+    """An audit's folder."""
+
+    path: pathlib.Path
+    config: AuditConfig
+    ledger: Ledger
+    curves: Curves
+    scores: Scores
+    result: AuditResult
+    kind: Literal["audit"] = "audit"
+
+    @property
+    def status(self) -> Status:
+        """The verdict in a word."""
+        return self.result.status
+
+    @property
+    def upper(self) -> UpperBound:
+        """The account of the worst node."""
+        return self.result.upper()
+
+    def summary(self) -> dict[str, Any]:
+        """All figures, for `privaudit show --json`."""
+        return {
+            "folder": str(self.path),
+            "kind": self.kind,
+            "algorithm": self.config.settings.algorithm,
+            **self.result.summary(),
+        }
+
+    def lines(self) -> list[str]:
+        """All figures, in sentences."""
+        verdict = self.result.verdict
+        return [
+            f"{self.path}: {self.config.settings.algorithm}, audited in "
+            f"{self.config.runs:,} runs; accuracy {self.result.accuracy:.4f} on test "
+            "images",
+            str(verdict.claim),
+            str(self.upper),
+            str(self.result.lower()),
+            str(verdict),
+        ]
+
+
+Finished = FinishedAudit | FinishedTraining
+
+
+def load(path: str | os.PathLike[str]) -> Finished:
+    """The finished audit or training in the folder at ``path``.
+
+    Nothing is locked or changed: every file is whole at any time.
+
+    Raises
+    ------
+    privaudit.folder.FolderError
+        If there is no such folder, it holds something else, the run is not finished,
+        or a file is damaged or does not belong to the others.
+    """
+    folder = RunFolder(path)
+    if not folder.path.is_dir():
+        raise FolderError(f"there is no folder {folder.path}")
+    config = _config(folder)
+    if not folder.has("result.json"):
+        raise FolderError(
+            f"the run in {folder.path} is not finished; the command that began it "
+            "goes on from there"
+        )
+    if isinstance(config, AuditConfig):
+        return _audit(folder, config)
+    return _training(folder, config)
+
+
+def _config(folder: RunFolder) -> AuditConfig | TrainingConfig:
+    fields = folder.read("config.json", dict)
+    kind = AuditConfig if "adversary" in fields else TrainingConfig
+    if not {"training", "noise_multiplier"} <= fields.keys():
+        raise FolderError(
+            f"{folder.path} is no run's folder: its config.json is somebody else's"
+        )
+    try:
+        config = _json.decode(_json.encode(fields), kind)
+        _ = config.settings
+    except ValueError as error:
+        known = fields.get("version")
+        raise folder.broken(
+            "config.json", f"{error}; it was written by privaudit {known}"
+        ) from None
+    return config
+
+
+def _audit(folder: RunFolder, config: AuditConfig) -> FinishedAudit:
+    result = folder.read("result.json", AuditResult)
+    ledger = folder.read("ledger.json", Ledger)
+    verdict = result.verdict
+    if verdict.upper is None or verdict.lower is None:
+        raise folder.broken("result.json", "an audit has an account and a bound")
+    _belongs(folder, config, result, ledger)
+    try:
+        scores = Scores.load(folder / "scores.npz")
+    except (OSError, ValueError) as error:
+        raise folder.broken("scores.npz", error) from None
+    counts = (scores.member_runs, scores.non_member_runs)
+    if counts != (result.member_runs, result.non_member_runs):
+        raise folder.broken("scores.npz", "not the runs that result.json counts")
+    return FinishedAudit(
+        path=folder.path,
+        config=config,
+        ledger=ledger,
+        curves=folder.read("curves.json", Curves),
+        scores=scores,
+        result=result,
+    )
+
+
+def _training(folder: RunFolder, config: TrainingConfig) -> FinishedTraining:
+    result = folder.read("result.json", TrainingResult)
+    ledger = folder.read("ledger.json", Ledger)
+    _belongs(folder, config, result, ledger)
+    return FinishedTraining(
+        path=folder.path,
+        config=config,
+        ledger=ledger,
+        curves=folder.read("curves.json", Curves),
+        result=result,
+    )
+
+
+def _belongs(
+    folder: RunFolder,
+    config: AuditConfig | TrainingConfig,
+    result: AuditResult | TrainingResult,
+    ledger: Ledger,
+) -> None:
+    """Raise unless result and ledger are of one run, and of this one."""
+    verdict = result.verdict
+    if (None if verdict is None else verdict.claim) != config.claim:
+        raise folder.broken("result.json", "its claim is not that of config.json")
+    if result.status != (None if verdict is None else verdict.status):
+        raise folder.broken("result.json", "its status is not that of its figures")
+    if not result.nodes or len(result.nodes) != len(ledger.nodes):
+        raise folder.broken("result.json", "its nodes are not those of ledger.json")

@@ -1,0 +1,107 @@
+"""What an epsilon means for an attacker, and what an audit could have shown."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from privaudit.auditing.bounds import ESTIMATORS
+from privaudit.auditing.scores import Scores
+from privaudit.report.load import Finished, FinishedAudit
+from privaudit.report.numbers import claimed, down, up
+from privaudit.report.region import allowed_tpr, most_right
+
+
+def paragraphs(run: Finished) -> list[str]:
+    """What the numbers mean, a paragraph each."""
+    upper, claim = run.upper, run.config.claim
+    lines: list[str] = []
+    found = _attacker(upper.epsilon, upper.delta)
+    if claim is not None:
+        promised = _attacker(claim.epsilon, claim.delta)
+        at = f"ε = {claimed(claim.epsilon)} and δ = {claim.delta:.15g}"
+        lines.append(f"If the claim holds, {at}: {promised}.")
+        if found == promised and upper.standing == "certified":
+            lines.append("What is certified says the same, to these digits.")
+            found = ""
+    if found and upper.epsilon == math.inf:
+        lines.append(f"The account gives no bound: {found}.")
+    elif found:
+        by = {
+            "certified": "By what is certified",
+            "asymptotic": "By the asymptotic account, if it holds",
+            "claimed": "By the account, which was not checked",
+        }[upper.standing]
+        at = f"ε at most {up(upper.epsilon)} at δ = {upper.delta:.15g}"
+        lines.append(f"{by}, {at}: {found}.")
+    if isinstance(run, FinishedAudit):
+        lines += _of_the_audit(run)
+    return lines
+
+
+def _attacker(epsilon: float, delta: float) -> str:
+    if epsilon == math.inf:
+        return "an attacker may be right every time"
+    caught = float(allowed_tpr(epsilon, delta, np.array([0.01]))[1][0])
+    right = most_right(epsilon, delta)
+    return (
+        "an attacker who wrongly accuses at most 1 % of those whose record was not "
+        f"used finds at most {up(100 * caught, 3)} % of those whose record was "
+        "(accusing blindly finds 1 %); and whoever must say whether one record was "
+        "used, where a fair coin decided it, is right at most "
+        f"{up(100 * right, 3)} % of the time (guessing is right 50 %)"
+    )
+
+
+def _of_the_audit(run: FinishedAudit) -> list[str]:
+    lower = run.result.lower()
+    promised = run.config.claim.epsilon
+    chance = f"one audit in {1 / (1 - lower.confidence):.3g}"
+    lines = [
+        "The audited figure is what this attack showed: ε is at least "
+        f"{down(lower.epsilon)}, with {100 * lower.confidence:g} % confidence. A "
+        "figure above the claim refutes it; where the claim holds, chance leads there "
+        f"in at most {chance}. A low figure is no proof of safety: a better attack, "
+        "or more runs, may show more."
+    ]
+    best = perfect(run)
+    if best is None:
+        return lines
+    end = (
+        "That is not above the claim: with so few runs no attack could have refuted it."
+        if best <= promised
+        else "That is above the claim: runs enough to refute it, had an attack been "
+        "good enough."
+        if run.status != "refuted"
+        else ""
+    )
+    lines.append(
+        f"The most that {lower.member_runs:,} + {lower.non_member_runs:,} runs can "
+        "show by this method, with an attack that never errs, is ε at least "
+        f"{down(best)}. {end}".strip()
+    )
+    return lines
+
+
+def perfect(run: FinishedAudit) -> float | None:
+    """The bound that as many runs would give to an attack that never errs.
+
+    None where that cannot be said: an estimator that is not known here, or one that is
+    valid for a family only and reads more from scores than their order.
+    """
+    lower, config = run.result.lower(), run.config
+    estimator = ESTIMATORS.get(config.estimator)
+    if estimator is None or estimator.valid_for != "any mechanism":
+        return None
+    worlds = np.repeat([True, False], [lower.member_runs, lower.non_member_runs])
+    best = estimator(
+        Scores(worlds, worlds.astype(float), run.scores.design),
+        lower.delta,
+        lower.confidence,
+        relation=lower.relation,
+        threat_model=lower.threat_model,
+        seed=config.seed,
+    ).epsilon
+    # Else the method rewards something else than order, and this is no maximum.
+    return best if best >= lower.epsilon else None

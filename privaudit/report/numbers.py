@@ -1,0 +1,32 @@
+"""Numbers as the page prints them: bounds never to their unsafe side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from privaudit.results import round_down, round_up
+
+
+def exact(value: float, rounded: Callable[[float, int], str]) -> str:
+    """``value`` as it is if that is short; else rounded to its safe side."""
+    text = f"{value:.15g}"
+    if not math.isfinite(value):
+        return "∞"
+    return text if len(text) <= 6 else rounded(value, 5)
+
+
+def up(value: float, digits: int = 4) -> str:
+    """An upper bound, never below it."""
+    return round_up(value, digits).replace("infinity", "∞")
+
+
+def down(value: float, digits: int = 4) -> str:
+    """A lower bound, never above it."""
+    return round_down(value, digits).replace("infinity", "∞")
+
+
+def claimed(value: float) -> str:
+    """A claimed epsilon as it was stated; one of many digits, never below it."""
+    text = f"{value:.15g}"
+    return text.replace("inf", "∞") if len(text) <= 8 else up(value, 7)

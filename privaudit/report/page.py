@@ -1,0 +1,137 @@
+"""One HTML file that says what a run showed: no scripts, no network."""
+
+from __future__ import annotations
+
+import importlib.resources
+import math
+import os
+import pathlib
+from typing import Any
+
+from privaudit import __version__
+from privaudit.folder import RunFolder
+from privaudit.report import attack, command, figures, meaning, table, words
+from privaudit.report.load import Finished, FinishedAudit, load
+from privaudit.report.numbers import claimed, down, up
+from privaudit.results import Standing, Status, UpperBound
+
+_HEADINGS: dict[Status, str] = {
+    "refuted": "Refuted",
+    "unproven": "Unproven",
+    "consistent": "Consistent",
+}
+_WORTH: dict[Standing, str] = {
+    "certified": "at most, proved",
+    "asymptotic": "about, no guarantee",
+    "claimed": "at most, not checked",
+}
+_NO_BOUND = "too little noise, or none, for any bound"
+
+
+def write(path: str | os.PathLike[str]) -> pathlib.Path:
+    """Write ``report.html`` into the folder of a finished run, and return its path.
+
+    Equal folders give equal bytes. A file that is there is replaced whole.
+
+    Raises
+    ------
+    privaudit.folder.FolderError
+        If the folder holds no finished run, or cannot be written.
+    ModuleNotFoundError
+        If matplotlib or jinja2, of the extra ``report``, is missing.
+    """
+    run = load(path)
+    folder = RunFolder(path)
+    folder.write("report.html", render(run).encode())
+    return folder / "report.html"
+
+
+def render(run: Finished) -> str:
+    """The page of ``run``."""
+    import jinja2
+    import markupsafe  # what jinja2 escapes with
+
+    package = importlib.resources.files(__package__ or "privaudit.report")
+    environment = jinja2.Environment(
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    template = environment.from_string(
+        package.joinpath("page.html.jinja").read_text(encoding="utf-8")
+    )
+    style = package.joinpath("page.css").read_text(encoding="utf-8")
+    drawn = {
+        name: markupsafe.Markup(drawing)  # ours, and escaped where it is made
+        for name, drawing in _figures(run).items()
+    }
+    return template.render(
+        style=markupsafe.Markup(style), figures=drawn, **_content(run)
+    )
+
+
+def _content(run: Finished) -> dict[str, Any]:
+    upper, claim = run.upper, run.config.claim
+    content: dict[str, Any] = {
+        "kind": run.kind,
+        "title": words.title(run.config.settings),
+        "story": words.story(run),
+        "status": run.status,
+        "heading": None if run.status is None else _HEADINGS[run.status],
+        "verdict": words.verdict(run),
+        "delta": f"{upper.delta:.15g}",
+        "claimed": None if claim is None else claimed(claim.epsilon),
+        "standing": upper.standing,
+        "certified": _upper(upper),
+        "worth": _WORTH[upper.standing] if upper.epsilon < math.inf else _NO_BOUND,
+        "audited": None,
+        "assumptions": words.assumptions(run),
+        "ledger_columns": table.COLUMNS,
+        "ledger": table.rows(run),
+        "meaning": meaning.paragraphs(run),
+        "command": " \\\n    ".join(command.command(run)),
+        "versions": command.versions(run),
+        "version": __version__,
+        "seconds": f"{run.result.seconds:,.1f} s",
+    }
+    if isinstance(run, FinishedAudit):
+        lower = run.result.lower()
+        content |= {
+            "audited": down(lower.epsilon),
+            "confidence": ("at least" if lower.epsilon else "the attack showed nothing")
+            + f", with {100 * lower.confidence:g} % confidence",
+            "operating_point": words.operating_point(run),
+            "outside": attack.span(run.scores)[2],
+            "runs": len(run.scores),
+        }
+    return content
+
+
+def _upper(bound: UpperBound) -> str:
+    if bound.epsilon == math.inf:
+        return "no bound"
+    return f"ε {'≈' if bound.standing == 'asymptotic' else '≤'} {up(bound.epsilon)}"
+
+
+def _figures(run: Finished) -> dict[str, str]:
+    claim, lower = run.config.claim, None
+    drawn: dict[str, str] = {}
+    if isinstance(run, FinishedAudit):
+        lower = run.result.lower()
+        evidence = run.result.evidence
+        drawn["scores"] = attack.histogram(run.scores, evidence, name="scores")
+        drawn["roc"] = attack.roc(
+            run.scores, evidence, run.config.claim, lower, name="roc"
+        )
+    for name, width in (("wide", 860), ("narrow", 400)):
+        drawn[name] = figures.epsilon_axis(
+            claim, run.upper, lower, width=width, name=name
+        )
+    nodes = len(run.ledger.nodes)
+    if run.curves.rounds:
+        drawn["accuracy"] = figures.accuracy(run.curves, nodes=nodes, name="accuracy")
+        if nodes > 1:
+            drawn["consensus"] = figures.consensus(run.curves, name="consensus")
+    return drawn

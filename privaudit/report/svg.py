@@ -1,0 +1,105 @@
+"""From a matplotlib figure to an SVG that lives inside the page.
+
+The figure is drawn in the colours of `COLOURS`; in the page each becomes a variable of
+the style sheet, so that one drawing serves light, dark and paper. Text stays text, in
+the page's font. Nothing in the output depends on time, chance or the machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import io
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # most of a second of import time, and an extra
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Role -> colour while drawing; each must be unique. The two worlds are vermillion and
+# blue of Okabe and Ito's palette, which colour-blind readers can tell apart.
+COLOURS = {
+    "ink": "#1a1c20",
+    "faint": "#6b7078",
+    "grid": "#d9dce1",
+    "paper": "#fefefe",
+    "member": "#c44f00",
+    "non-member": "#0067a5",
+    "allowed": "#7a5195",
+    "audited": "#008163",
+}
+_SETTINGS: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "privaudit",
+    "font.family": "DejaVu Sans",  # comes with matplotlib; only to measure with
+    "font.size": 12,
+    "text.color": COLOURS["ink"],
+    "axes.edgecolor": COLOURS["faint"],
+    "axes.labelcolor": COLOURS["ink"],
+    "axes.facecolor": "none",
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.labelsize": 12.5,
+    "grid.color": COLOURS["grid"],
+    "grid.linewidth": 0.7,
+    "xtick.color": COLOURS["faint"],
+    "ytick.color": COLOURS["faint"],
+    "xtick.labelcolor": COLOURS["ink"],
+    "ytick.labelcolor": COLOURS["ink"],
+    "xtick.labelsize": 12,
+    "ytick.labelsize": 12,
+    "legend.frameon": False,
+    "legend.fontsize": 12,
+    "legend.handlelength": 1.4,
+    "figure.facecolor": "none",
+    "mathtext.default": "regular",
+    "path.simplify": False,
+}
+
+
+@contextlib.contextmanager
+def drawing(width: float, height: float) -> Iterator[tuple[Figure, Axes]]:
+    """A figure of so many points, and its axes, in the page's style."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(_SETTINGS):  # pyrefly: ignore
+        figure = Figure(figsize=(width / 72, height / 72), layout="constrained")
+        yield figure, figure.add_subplot()
+
+
+def inline(figure: Figure, name: str, description: str) -> str:
+    """``figure`` as an ``<svg>`` element whose ids begin with ``name``.
+
+    ``description`` is what a reader hears who cannot see it.
+    """
+    buffer = io.StringIO()
+    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    figure.savefig(buffer, format="svg", metadata=nothing)
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
+    # Inside HTML an svg needs no namespaces, and ids are those of the whole page.
+    text = re.sub(r'\s+xmlns(:\w+)?="[^"]*"', "", text)
+    text = text.replace("xlink:href=", "href=")
+    text = re.sub(r'\bid="', f'id="{name}-', text)
+    text = re.sub(r'href="#', f'href="#{name}-', text)
+    text = text.replace("url(#", f"url(#{name}-")
+    text = re.sub(r"'DejaVu Sans'[^;\"]*", "var(--font)", text)
+    for role, colour in COLOURS.items():
+        text = text.replace(colour, f"var(--{role})")
+    box = re.search(r'viewBox="[^"]*"', text)
+    assert box is not None
+    head = f'<svg role="img" aria-label="{html.escape(description)}" {box.group()}>'
+    return re.sub(r"^<svg[^>]*>", lambda _: head, text, count=1).strip()
+
+
+def percent(share: float) -> str:
+    """A share as an axis shows it."""
+    return f"{100 * share:.6g} %"

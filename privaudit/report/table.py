@@ -1,0 +1,89 @@
+"""The ledger in a line a node."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+
+from privaudit.ledger import Entry, NoSampling, PoissonSampling, Sampling
+from privaudit.report.load import Finished
+from privaudit.report.numbers import exact, up
+from privaudit.results import Relation, UpperBound, round_down, round_up
+
+COLUMNS = (
+    "node",
+    "releases",
+    "sampling",
+    "norm bound",
+    "noise",
+    "sensitivity",
+    "ε at most",
+)
+
+
+def rows(run: Finished) -> list[tuple[str, ...]]:
+    """A line a node, in the order of ``COLUMNS``; equal neighbours in one."""
+    lines = [
+        _node_line(entries, bound)
+        for entries, bound in zip(run.ledger.nodes, run.result.nodes, strict=True)
+    ]
+    table: list[tuple[str, ...]] = []
+    for line, group in itertools.groupby(range(len(lines)), key=lines.__getitem__):
+        numbers = list(group)
+        if len(lines) <= 16 or len(numbers) == 1:
+            table.extend((str(number), *line) for number in numbers)
+        else:
+            table.append((f"{numbers[0]} to {numbers[-1]}", *line))
+    return table
+
+
+def _node_line(entries: Sequence[Entry], bound: UpperBound) -> tuple[str, ...]:
+    releases = [entry.release for entry in entries]
+    if not releases:
+        return ("none", "", "", "", "", up(bound.epsilon))
+    mechanisms = dict.fromkeys(
+        release.mechanism if release.is_private else f"exact {_kind(release.mechanism)}"
+        for release in releases
+    )
+    count = sum(entry.count for entry in entries)
+    return (
+        f"{count:,} × {', '.join(mechanisms)}",
+        _together(_sampling(release.sampling) for release in releases),
+        _between([release.norm_bound for release in releases], round_up),
+        _between([release.noise for release in releases], round_down),
+        _sensitivities(entries, bound.relation),
+        up(bound.epsilon),
+    )
+
+
+def _kind(mechanism: str) -> str:
+    return f"(no {mechanism} noise)"
+
+
+def _sensitivities(entries: Sequence[Entry], relation: Relation) -> str:
+    try:
+        values = [entry.release.sensitivity_under(relation) for entry in entries]
+    except ValueError:  # of no meaning under this relation
+        return "none"
+    return _between(values, round_up)
+
+
+def _sampling(sampling: Sampling) -> str:
+    if isinstance(sampling, NoSampling):
+        return "none"
+    rate = exact(sampling.rate, round_up)
+    if isinstance(sampling, PoissonSampling):
+        return f"Poisson, rate {rate}"
+    return f"{sampling.size:,} of {sampling.population:,}"
+
+
+def _together(texts: Iterable[str]) -> str:
+    different = list(dict.fromkeys(texts))
+    if len(different) > 3:
+        return f"{different[0]} to {different[-1]} ({len(different)} kinds)"
+    return "; ".join(different)
+
+
+def _between(values: list[float], rounded: Callable[[float, int], str]) -> str:
+    least, most = exact(min(values), rounded), exact(max(values), rounded)
+    return least if least == most else f"{least} to {most}"

@@ -1,0 +1,167 @@
+"""What the page says, as text; the template only sets it."""
+
+from __future__ import annotations
+
+from privaudit.auditing.bounds.contract import Rate
+from privaudit.report.load import Finished, FinishedAudit, Settings
+from privaudit.report.numbers import down, up
+
+_RELATIONS = {
+    "add-or-remove-one": "one data set has one record more than the other",
+    "replace-one": "the two data sets differ in the value of one record",
+}
+_SAMPLING = {
+    "poisson": "every record enters a lot by its own coin, independently (Poisson); "
+    "the size of a lot varies",
+    "without-replacement": "lots of a fixed size, drawn without replacement",
+    "none": "every record is used in every round",
+    "mixed": "several schemes; the ledger has each",
+}
+_STANDINGS = {
+    "certified": "proved, numerical error included",
+    "asymptotic": "true in a limit only, no guarantee",
+    "claimed": "a formula that was not checked here",
+}
+_UNITS = {"record": "one record", "node": "all that one node holds"}
+
+
+def title(settings: Settings) -> str:
+    """What was run on what, in a few words."""
+    return (
+        f"{settings.algorithm.upper()} on {settings.train:,} images of handwritten "
+        "digits"
+    )
+
+
+def story(run: Finished) -> list[str]:
+    """What was done, in sentences."""
+    settings = run.config.settings
+    nodes = len(run.ledger.nodes)
+    digits = ", ".join(map(str, settings.digits))
+    times = (
+        f"{run.config.runs:,} times from the same start"
+        if isinstance(run, FinishedAudit)
+        else "once"
+    )
+    lines = [
+        f"{settings.algorithm.upper()} was trained {times}, for {settings.rounds:,} "
+        f"rounds, on {settings.train:,} real 8×8 images of the digits {digits} "
+        f"(scikit-learn's set), {_dealt(settings, nodes)}."
+    ]
+    if isinstance(run, FinishedAudit):
+        result = run.result
+        lines.append(
+            f"In {result.member_runs:,} of the runs one record more, the canary, was "
+            f"among the data of node 0; in the other {result.non_member_runs:,} it was "
+            f"not. An attacker saw {result.lower().threat_model}, and had to tell "
+            "which run was which."
+        )
+        lines.append(
+            f"The models get {100 * result.accuracy:.1f} % of the test images right."
+        )
+    else:
+        lines.append(
+            f"The models get {100 * run.result.accuracy:.1f} % of the test images "
+            "right"
+            + (
+                f" ({100 * run.result.worst_accuracy:.1f} % at the worst node)."
+                if nodes > 1
+                else "."
+            )
+        )
+    return lines
+
+
+def _dealt(settings: Settings, nodes: int) -> str:
+    if nodes == 1:
+        return "all at one place"
+    if settings.split == 1:
+        how = "each digit to one node"
+    elif settings.split == 0:
+        how = "evenly"
+    else:
+        how = f"{100 * settings.split:g} % of them digit by digit, the rest evenly"
+    graph = f"{settings.graph} graph, {settings.weights} weights"
+    return f"dealt to {nodes:,} nodes, {how} ({graph})"
+
+
+def verdict(run: Finished) -> str:
+    """The verdict, in a sentence."""
+    found = run.result.verdict
+    if found is None:
+        return "Nothing was claimed of this run, so that there is no verdict."
+    text = str(found).split(": ", 1)[1]
+    if found.lower is None:  # it was only accounted
+        text = {
+            "refuted": text,
+            "unproven": "no certified account reaches the claim.",
+            "consistent": "a certified account meets the claim.",
+        }[found.status] + " No attack was tried; privaudit audit does that."
+    return text
+
+
+def assumptions(run: Finished) -> list[tuple[str, str]]:
+    """Name and meaning of all that the figures stand on."""
+    upper = run.upper
+    claim = run.config.claim
+    lines = [
+        ("neighbouring data sets", f"{upper.relation}: {_RELATIONS[upper.relation]}"),
+        ("unit of privacy", _UNITS[upper.unit]),
+        ("sampling", _SAMPLING[upper.sampling]),
+    ]
+    if isinstance(run, FinishedAudit):
+        lower = run.result.lower()
+        lines.append(("the attacker sees", lower.threat_model))
+    if claim is not None:
+        said = f"{claim.source} ({claim.method})"
+        lines.append(("claimed", f"the promise in question, from {said}"))
+    lines.append(
+        (
+            upper.standing,
+            f"{_STANDINGS[upper.standing]}; account: {upper.method} ({upper.source}), "
+            "of the ledger below; the worst node",
+        )
+    )
+    if isinstance(run, FinishedAudit):
+        lower = run.result.lower()
+        lines.append(
+            (
+                "audited",
+                f"holds with {100 * lower.confidence:g} % confidence over the audit's "
+                f"coins, for {lower.valid_for}; estimator: {lower.method} "
+                f"({lower.source}), on {lower.member_runs:,} + "
+                f"{lower.non_member_runs:,} runs",
+            )
+        )
+    return lines
+
+
+def operating_point(run: FinishedAudit) -> str:
+    """What the estimator tested, in sentences."""
+    evidence = run.result.evidence
+    note = f" Note: {evidence.note}." if evidence.note else ""
+    tpr, fpr = evidence.tpr, evidence.fpr
+    if tpr is None or fpr is None:
+        return f"The estimator tested no single operating point.{note}"
+    if evidence.tail == "both" or evidence.threshold is None:
+        return (
+            f"The attacker guessed in {tpr.runs:,} member runs, right in {_rate(tpr)}, "
+            f"and in {fpr.runs:,} non-member runs, wrong in {_rate(fpr)}.{note}"
+        )
+    side = "at or above" if evidence.tail == "upper" else "at or below"
+    return (
+        f"Threshold: a score {side} {_signed(evidence.threshold)} says “member”. "
+        f"{evidence.choosing_runs:,} runs chose it; on the {evidence.testing_runs:,} "
+        f"others it caught {_rate(tpr)} of the members (at least "
+        f"{down(100 * tpr.low, 3)} %) and accused {_rate(fpr)} of the non-members (at "
+        f"most {up(100 * fpr.high, 3)} %); both limits hold together with "
+        f"{100 * run.result.lower().confidence:g} % confidence.{note}"
+    )
+
+
+def _signed(value: float) -> str:
+    return f"{value:.5g}".replace("-", "\N{MINUS SIGN}").replace("inf", "∞")
+
+
+def _rate(rate: Rate) -> str:
+    return f"{rate.hits:,} of {rate.runs:,}"

@@ -1,0 +1,202 @@
+"""Reading finished folders back."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from privaudit import _json
+from privaudit.cli import main
+from privaudit.folder import FolderError, RunFolder
+from privaudit.report.command import command
+from privaudit.report.load import (
+    AuditConfig,
+    FinishedAudit,
+    FinishedTraining,
+    TrainingConfig,
+    load,
+)
+from tests.report import runs
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A finished audit's folder."""
+    path = tmp_path / "run"
+    runs.Made(worlds=runs.separated(40, 50)).write(path)
+    return path
+
+
+class TestLaws:
+    """What was written is what is read."""
+
+    def test_audit(self, folder):
+        run = load(folder)
+        assert isinstance(run, FinishedAudit)
+        assert run.status == "refuted"
+        assert len(run.scores) == 90
+        summary = json.loads(_json.encode(run.summary()))
+        assert summary["runs"] == {"member": 40, "non_member": 50}
+        assert summary["epsilon_lower"] == run.result.lower().epsilon
+        assert len(run.lines()) == 5
+
+    @pytest.mark.parametrize("claim", [1.0, None])
+    def test_training(self, tmp_path, claim):
+        result = runs.write_training(tmp_path, claim=claim)
+        run = load(tmp_path)
+        assert isinstance(run, FinishedTraining)
+        assert run.result == result
+        assert run.summary()["claimed"] == claim
+        assert str(run.upper) in run.lines()
+
+    def test_reading_changes_nothing(self, folder):
+        before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+        load(folder)
+        assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+
+    def test_needs_neither_torch_nor_matplotlib(self, folder):
+        program = (
+            "import sys; from privaudit.report.load import load; "
+            f"load({str(folder)!r}); "
+            "assert not {'torch', 'matplotlib', 'jinja2'} & set(sys.modules)"
+        )
+        subprocess.run([sys.executable, "-c", program], check=True)
+
+    def test_knows_the_fields_that_runs_write(self):
+        pytest.importorskip("torch")
+        from privaudit.auditing.experiment import Audit
+        from trainers.run import TrainingRun
+
+        for written, read in ((Audit, AuditConfig), (TrainingRun, TrainingConfig)):
+            assert set(read.__struct_fields__) == set(written.__struct_fields__)
+
+
+class TestRefused:
+    """One clear line for a folder that is not what it should be."""
+
+    @pytest.mark.parametrize(
+        "name", ["config.json", "ledger.json", "curves.json", "result.json"]
+    )
+    @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"x": 1}', b"\xff"])
+    def test_damaged(self, folder, name, content, capsys):
+        (folder / name).write_bytes(content)
+        with pytest.raises(FolderError, match=str(folder)):
+            load(folder)
+        assert main(["show", str(folder)]) == 3
+        assert len(capsys.readouterr().err.splitlines()) == 1
+
+    @pytest.mark.parametrize("content", [b"", b"PK", b"\x93NUMPY", b"x" * 100])
+    def test_damaged_scores(self, folder, content):
+        (folder / "scores.npz").write_bytes(content)
+        with pytest.raises(FolderError, match="scores"):
+            load(folder)
+
+    @pytest.mark.parametrize(
+        "name",
+        ["config.json", "ledger.json", "curves.json", "result.json", "scores.npz"],
+    )
+    def test_missing(self, folder, name):
+        (folder / name).unlink()
+        with pytest.raises(FolderError):
+            load(folder)
+
+    def test_unfinished(self, folder):
+        (folder / "result.json").unlink()
+        with pytest.raises(FolderError, match="not finished"):
+            load(folder)
+
+    def test_no_folder(self, tmp_path):
+        with pytest.raises(FolderError, match="no folder"):
+            load(tmp_path / "nothing")
+        (tmp_path / "file").touch()
+        with pytest.raises(FolderError, match="no folder"):
+            load(tmp_path / "file")
+
+    def test_foreign(self, tmp_path):
+        (tmp_path / "config.json").write_text('{"name": "a package"}')
+        with pytest.raises(FolderError, match="somebody else"):
+            load(tmp_path)
+
+    @pytest.mark.parametrize(
+        ("name", "other"),
+        [
+            ("result.json", runs.Made(worlds=runs.separated(40, 50), claim=2.0)),
+            ("scores.npz", runs.Made(worlds=runs.separated(41, 49))),
+            ("ledger.json", runs.Made(worlds=runs.separated(40, 50), nodes=2)),
+        ],
+    )
+    def test_files_of_two_runs(self, folder, tmp_path, name, other):
+        other.write(tmp_path / "other")
+        (tmp_path / "other" / name).replace(folder / name)
+        with pytest.raises(FolderError, match="damaged or not ours"):
+            load(folder)
+
+    def test_a_verdict_that_its_figures_do_not_give(self, folder):
+        content = json.loads((folder / "result.json").read_text())
+        content["status"] = "consistent"
+        (folder / "result.json").write_text(json.dumps(content))
+        with pytest.raises(FolderError, match="status"):
+            load(folder)
+
+
+class TestCommand:
+    """The command on the page is the one that makes the run."""
+
+    @pytest.mark.parametrize(
+        "settings", [{}, {"rounds": 7, "graph": "ring", "digits": (3, 5), "nodes": 2}]
+    )
+    def test_audit(self, tmp_path, settings, capsys):
+        pytest.importorskip("sklearn")
+        from privaudit.auditing.experiment import Audit
+        from trainers.training import Training
+
+        path = tmp_path / "run"
+        runs.Made(worlds=runs.noise(40, 50), source="the command line").write(path)
+        known = load(path).config
+        audit = Audit(
+            claim=known.claim,
+            training=Training(**{**runs.TRAINING, **settings}),
+            noise_multiplier=1 / 3,
+            adversary="noisy-gradients",
+            runs=known.runs,
+            seed=known.seed,
+        )
+        RunFolder(path).write("config.json", _json.encode(audit))
+        line = " ".join(command(load(path)))
+        assert ("--set" in line) == bool(settings)
+        # The folder is finished: the command finds its own settings, or refuses.
+        program, *arguments = shlex.split(line)
+        assert program == "privaudit"
+        assert main([*arguments, "--json"]) == 0, capsys.readouterr().err
+        assert json.loads(capsys.readouterr().out)["runs"]["member"] == 40
+
+    def test_training(self, tmp_path, capsys):
+        pytest.importorskip("sklearn")
+        from trainers.run import TrainingRun
+        from trainers.training import Training
+
+        runs.write_training(tmp_path)
+        run = TrainingRun(
+            training=Training(algorithm="dp-sgd", lot_size=50.5, step_size=1e-3),
+            claim=load(tmp_path).config.claim,
+            noise_multiplier=0.1 + 0.2,
+            account="rdp",
+            seed=5,
+        )
+        RunFolder(tmp_path).write("config.json", _json.encode(run))
+        arguments = shlex.split(" ".join(command(load(tmp_path))))[1:]
+        assert main([*arguments, "--json"]) == 0, capsys.readouterr().err
+        assert json.loads(capsys.readouterr().out)["noise_multiplier"] == 0.1 + 0.2
+
+    def test_another_version_says_every_setting(self, tmp_path):
+        runs.Made(worlds=runs.noise(4, 4)).write(tmp_path)
+        content = json.loads((tmp_path / "config.json").read_text())
+        content["version"] = "0.0.9"
+        (tmp_path / "config.json").write_text(json.dumps(content))
+        assert sum(part.startswith("--set") for part in command(load(tmp_path))) == (
+            len(runs.TRAINING) - 1
+        )

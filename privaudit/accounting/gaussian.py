@@ -20,6 +20,10 @@ from privaudit.accounting.gdp import Floats
 _UNIT = 2.0**-53
 
 
+class OutsideTheorem(ValueError):
+    """A theorem that says nothing for this little noise; for more it may."""
+
+
 def classical_sigma(epsilon: float, delta: float, sensitivity: float = 1.0) -> float:
     """Noise sigma = sensitivity sqrt(2 ln(1.25/delta)) / epsilon, rounded up.
 
@@ -124,7 +128,7 @@ def _mu(sigma: float, sensitivity: float) -> float:
 
 def _check_classical(epsilon: float) -> None:
     if not 0 < epsilon < 1:
-        raise ValueError(
+        raise OutsideTheorem(
             f"the classical Gaussian mechanism is proved for epsilon in (0, 1) only, "
             f"got {epsilon:.6g}; use the analytic one"
         )

@@ -114,8 +114,8 @@ def epsilon_at(order: float, rdp: float, delta: float) -> float:
     """The epsilon at ``delta`` of a divergence ``rdp`` at one order, rounded up.
 
     epsilon = rdp + log(1 - 1/alpha) - (log delta + log alpha) / (alpha - 1), by
-    Proposition 12 of Canonne, Kamath and Steinke; zero where the total variation distance, at most
-    sqrt(1 - exp(-rdp)) by Bretagnolle and Huber, is within delta.
+    Proposition 12 of Canonne, Kamath and Steinke; zero where the total variation
+    distance, at most sqrt(1 - exp(-rdp)) by Bretagnolle and Huber, is within delta.
 
     Raises ``ValueError`` if a divergence is negative, which is none.
 

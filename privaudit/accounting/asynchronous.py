@@ -70,7 +70,7 @@ class TheoremTwo:
             raise ValueError(f"delta must be in (0, 1), got {self.delta}")
         if self.batch > self.records:
             raise ValueError(
-                f"a batch of {self.batch} exceeds the {self.records} records of a worker"
+                f"a batch of {self.batch} exceeds a worker's {self.records} records"
             )
 
     def order(self, mu: float) -> float:
@@ -200,7 +200,7 @@ def corrected(
     delta: float,
     lipschitz: float = 1.0,
 ) -> CorrectedNoise:
-    """The theorem's proof with a worker's own rate and steps, and noise where it counts.
+    """The theorem with a worker's own rate and steps, and the noise where it counts.
 
     It is the theorem for one worker that makes ``steps_per_worker`` steps on batches of
     its own ``records``: rate B/n, sensitivity 2G/B of the mean. The noise on the sum is

@@ -99,7 +99,7 @@ def divergence(release: Release, relation: Relation, order: float) -> float:
             amplified = math.log1p(rate * math.expm1(pure)) if pure < 700 else pure
             return amplified * (1 + 8 * _UNIT)
         if unsampled:
-            return _laplace(pure, order)
+            return float(_laplace(pure, np.array([order]))[0])
         integer = _poisson_laplace if poisson else _without_replacement_laplace
         return _interpolated(lambda n: integer(pure, rate, n), order)
     if order == math.inf:
@@ -129,16 +129,21 @@ def _poisson_gaussian(multiplier: float, rate: float, order: float) -> float:
         + order * abs(math.log(rate) + math.log1p(-rate))
         + order * order / 2 / multiplier / multiplier
     )
-    return max(found, 0.0) + 8 * _UNIT * (largest + order) / (order - 1)
+    allowance = 8 * _UNIT * (largest + order) / (order - 1)
+    if allowance > 1e-4 * found:
+        return _one_sided(1 / multiplier, rate, order)
+    return found + allowance
 
 
-def _laplace(pure: float, order: float) -> float:
+def _laplace(pure: float, orders: Floats) -> Floats:
+    """D of Laplace noise at each order, shape (orders,)."""
     import dp_accounting as dpa
     from dp_accounting.rdp import RdpAccountant
 
-    found = RdpAccountant([order]).compose(dpa.LaplaceDpEvent(1 / pure)).rdp[0]
+    found = RdpAccountant(orders).compose(dpa.LaplaceDpEvent(1 / pure)).rdp
     # A difference of numbers as large as ``pure``, and at most that itself.
-    return min(max(float(found), 0.0) + 16 * _UNIT * pure, pure * (1 + 2 * _UNIT))
+    bound = np.maximum(found, 0.0) + 16 * _UNIT * pure
+    return np.minimum(bound, pure * (1 + 2 * _UNIT))
 
 
 def _interpolated(integer: Callable[[int], float], order: float) -> float:
@@ -154,15 +159,9 @@ def _interpolated(integer: Callable[[int], float], order: float) -> float:
     return chord / (order - 1) * (1 + 8 * _UNIT)
 
 
-@functools.lru_cache(maxsize=1024)
-def _laplace_integers(pure: float, order: int) -> tuple[float, ...]:
-    """(j - 1) D_j of Laplace noise for j = 2, ..., ``order``."""
-    return tuple((j - 1) * _laplace(pure, j) for j in range(2, order + 1))
-
-
 def _poisson_laplace(pure: float, rate: float, order: int) -> float:
     j = np.arange(2, order + 1)
-    base = np.array(_laplace_integers(pure, order))
+    base = (j - 1) * _laplace(pure, j.astype(np.float64))  # (j - 1) D_j
     # Minus one in each term: the binomial weights add up to one.
     terms = _log_binomial(order, j) + j * math.log(rate)
     terms += (order - j) * math.log1p(-rate) + base + np.log(-np.expm1(-base))
@@ -171,7 +170,7 @@ def _poisson_laplace(pure: float, rate: float, order: int) -> float:
 
 def _without_replacement_laplace(pure: float, rate: float, order: int) -> float:
     j = np.arange(2, order + 1)
-    base = np.array(_laplace_integers(pure, order))
+    base = (j - 1) * _laplace(pure, j.astype(np.float64))  # (j - 1) D_j
     log_odds = pure + math.log(-math.expm1(-pure))  # log(e^pure - 1)
     factor = base + np.minimum(math.log(2), j * log_odds)
     factor[0] = min(factor[0], math.log(4) + base[0] + math.log(-math.expm1(-base[0])))
@@ -246,11 +245,11 @@ def _log_gap(loss: Floats, order: float) -> Floats:
     with np.errstate(divide="ignore", over="ignore"):
         # Both parts are of second order, and of a ratio that alpha keeps from 1.
         near = np.log(np.maximum(_second(order * safe) - order * _second(safe), 0.0))
-        rest = order * loss + np.log1p(
-            -(1 + order * np.expm1(np.where(far, loss, 0.0)))
-            * np.exp(-order * np.where(far, loss, 0.0))
+        y = np.where(far, loss, 1.0)
+        rest = order * y + np.log1p(
+            (order - 1) * np.exp(-order * y) - order * np.exp((1 - order) * y)
         )
-    return np.where(far, rest, near + 1e-13 * order / (order - 1))
+    return np.where(far, rest, near) + 1e-13 * order / (order - 1)
 
 
 def _second(y: Floats) -> Floats:

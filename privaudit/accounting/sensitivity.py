@@ -178,6 +178,21 @@ def least_constant(matrices: Sequence[ArrayLike], decay: float) -> float:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class _Past:
+    """A state that was: what was known of it, and what mixed it since."""
+
+    product: Floats  # (nodes, nodes)
+    mixes: int
+    spread: float
+    largest_norm: float
+
+    def mixed(self, weights: Floats) -> _Past:
+        return dataclasses.replace(
+            self, product=weights @ self.product, mixes=self.mixes + 1
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Spread:
     """A certified bound on max_ij ||s_i - s_j||_1, given a bound on all that was added.
 
@@ -198,27 +213,27 @@ class Spread:
 
     nodes: int
     window: int
-    base: tuple[Floats, float, float]  # product since, spread, largest norm
-    rounds: tuple[tuple[Floats, Floats, float, float], ...]  # product, norms, as base
+    base: _Past
+    rounds: tuple[tuple[_Past, Floats], ...]  # and the norms added, shape (nodes,)
 
     @classmethod
     def start(cls, norms: ArrayLike, *, window: int = 64) -> Spread:
         """States with ||s_i||_1 <= ``norms``, shape (nodes,), and nothing more known.
 
-        ``window`` >= 1 is how many rounds are kept apart: more is tighter.
+        ``window`` >= 1 is how many rounds are kept apart: more is tighter, and less
+        than the graph needs to reach everyone from anywhere keeps the bound from
+        decaying.
         """
-        if window < 1:
-            raise ValueError(f"a window must be >= 1 round, got {window}")
         norms = _norms(norms, 1)
-        nodes = len(norms)
-        empty = cls(nodes, window, (np.eye(nodes), 0.0, 0.0), ())
-        return empty.added(norms)
+        return cls.equal(len(norms), 0.0, window=window).added(norms)
 
     @classmethod
     def equal(cls, nodes: int, norm: float, *, window: int = 64) -> Spread:
-        """Equal states of L1 norm at most ``norm``."""
-        _norms([norm])
-        return cls(nodes, window, (np.eye(nodes), 0.0, float(norm)), ())
+        """Equal states of L1 norm at most ``norm``; ``window`` as `start`."""
+        if window < 1:
+            raise ValueError(f"a window must be >= 1 round, got {window}")
+        past = _Past(np.eye(nodes), 0, 0.0, float(_norms(norm)))
+        return cls(nodes, window, past, ())
 
     @property
     def bound(self) -> float:
@@ -233,17 +248,17 @@ class Spread:
     def added(self, norms: ArrayLike) -> Spread:
         """After node i added a vector of L1 norm at most ``norms[i]``; one for all."""
         norms = np.broadcast_to(_norms(norms), (self.nodes,))
-        rounds, now = self.rounds, np.eye(self.nodes)
-        if rounds and np.array_equal(rounds[-1][0], now):  # nothing was mixed since
+        rounds = self.rounds
+        if rounds and rounds[-1][0].mixes == 0:  # nothing was mixed since
             norms, rounds = norms + rounds[-1][1], rounds[:-1]
-        fresh = dataclasses.replace(self, rounds=(*rounds, (now, norms, 0.0, 0.0)))
+        past = _Past(np.eye(self.nodes), 0, 0.0, 0.0)
+        fresh = dataclasses.replace(self, rounds=(*rounds, (past, norms)))
         spread, largest = fresh._bounds()
-        rounds = (*rounds, (now, norms, spread, largest))
+        past = dataclasses.replace(past, spread=spread, largest_norm=largest)
+        rounds = (*rounds, (past, norms))
         if len(rounds) <= self.window:
             return dataclasses.replace(self, rounds=rounds)
-        product, _, spread, largest = rounds[0]
-        base = product, spread, largest
-        return dataclasses.replace(self, base=base, rounds=rounds[1:])
+        return dataclasses.replace(self, base=rounds[0][0], rounds=rounds[1:])
 
     def mixed(self, matrix: ArrayLike) -> Spread:
         """After s_i became sum_j W_ij s_j, shape (nodes, nodes), W_ij >= 0."""
@@ -254,8 +269,8 @@ class Spread:
             )
         return dataclasses.replace(
             self,
-            base=(weights @ self.base[0], *self.base[1:]),
-            rounds=tuple((weights @ first, *rest) for first, *rest in self.rounds),
+            base=self.base.mixed(weights),
+            rounds=tuple((past.mixed(weights), norms) for past, norms in self.rounds),
         )
 
     def synchronised(self) -> Spread:
@@ -265,21 +280,25 @@ class Spread:
     def _bounds(self) -> tuple[float, float]:
         from scipy.spatial import distance
 
-        product, spread, largest = self.base
+        product, largest = self.base.product, self.base.largest_norm
         gaps = product[:, None, :] - product  # (nodes, nodes, nodes)
         above = np.maximum(gaps, 0).sum(-1)
         below = np.maximum(-gaps, 0).sum(-1)
-        pairs = np.minimum(above, below) * spread + np.abs(above - below) * largest
-        norms = product.sum(1) * largest
+        pairs = (
+            np.minimum(above, below) * self.base.spread
+            + np.abs(above - below) * largest
+        )
+        totals = product.sum(1) * largest
         if self.rounds:
             # (nodes, rounds * nodes): cityblock distances are the sums over k and l
-            terms = np.hstack([p * n for p, n, *_ in self.rounds])
+            terms = np.hstack([past.product * norms for past, norms in self.rounds])
             pairs = pairs + distance.cdist(terms, terms, "cityblock")
-            norms = norms + terms.sum(1)
+            totals = totals + terms.sum(1)
         # An entry of a product of m non-negative matrices has a relative error of at
         # most m (nodes + 2) roundings; the differences above have it of the norms.
-        rounding = 8 * _UNIT * (self.nodes + 2) * (len(self.rounds) + self.window + 2)
-        norm = float(norms.max()) * (1 + rounding)
+        terms_added = self.nodes * (len(self.rounds) + 1)
+        rounding = 8 * _UNIT * ((self.nodes + 2) * (self.base.mixes + 1) + terms_added)
+        norm = float(totals.max()) * (1 + rounding)
         return float(pairs.max()) * (1 + rounding) + rounding * norm, norm
 
 

@@ -1,5 +1,6 @@
 """Contract of privaudit.accounting.sensitivity, on simulated push-sum runs."""
 
+import itertools
 import math
 
 import numpy as np
@@ -197,6 +198,12 @@ class TestTight:
 
 
 class TestLaws:
+    def test_a_window_shorter_than_the_graph_is_safe_but_does_not_decay(self):
+        spread = Spread.start(np.ones(10), window=2)
+        for t in range(50):
+            spread = spread.added(0.0).mixed(d_out(10, 2, t))
+        assert spread.bound == pytest.approx(2.0)
+
     def test_memory_is_bounded_and_values_are_not_changed(self):
         first = Spread.start(np.ones(5), window=4)
         before, spread = first.bound, first
@@ -206,8 +213,8 @@ class TestLaws:
         assert first.bound == before
 
     def test_decays_without_perturbation(self):
-        spread = Spread.start(np.ones(10), window=2)
-        for t in range(400):
+        spread = Spread.start(np.ones(10), window=16)
+        for t in range(800):
             spread = spread.added(0.0).mixed(d_out(10, 2, t))
         assert spread.bound < 1e-8
 
@@ -237,7 +244,7 @@ class TestPublishedTraces:
         state = PaperEstimate(0.78, 0.55, 0.001)
         largest = 1 + 1.54 / math.sqrt(7850)  # of ten averages of exponentials
         eps = [estimates[0] / 1.56]
-        for last, now in zip(estimates[:-1], estimates[1:], strict=True):
+        for last, now in itertools.pairwise(estimates):
             noise = last / 5 * 7850 * largest
             eps.append((now - float(state.after(last, 0.0, noise))) / 1.56)
         assert eps[0] == pytest.approx(6.417, abs=1e-3)

@@ -104,14 +104,18 @@ def divergence(release: Release, relation: Relation, order: float) -> float:
         return _interpolated(lambda n: integer(pure, rate, n), order)
     if order == math.inf:
         return math.inf
+    whole = order / 2 / multiplier / multiplier * (1 + 8 * _UNIT)
     if unsampled:
-        return order / 2 / multiplier / multiplier * (1 + 8 * _UNIT)
-    if poisson and relation == "add-or-remove-one":
-        return _poisson_gaussian(multiplier, rate, order)
-    if poisson:
-        # The norm bound is half the sensitivity of the antipodal pair.
-        return _antipodal(0.5 / multiplier, rate, order)
-    return _shifted(1 / multiplier, rate, order)
+        return whole
+    if not poisson:
+        found = _shifted(1 / multiplier, rate, order)
+    elif relation == "add-or-remove-one":
+        found = _poisson_gaussian(multiplier, rate, order)
+    else:  # the norm bound is half the sensitivity of the antipodal pair
+        found = _antipodal(0.5 / multiplier, rate, order)
+    # Sampling never costs more than none (the divergence is quasi-convex); that is also
+    # the answer where a sum overflowed.
+    return found if found < whole else whole
 
 
 def _poisson_gaussian(multiplier: float, rate: float, order: float) -> float:
@@ -140,7 +144,8 @@ def _laplace(pure: float, orders: Floats) -> Floats:
     import dp_accounting as dpa
     from dp_accounting.rdp import RdpAccountant
 
-    found = RdpAccountant(orders).compose(dpa.LaplaceDpEvent(1 / pure)).rdp
+    event = dpa.LaplaceDpEvent(1 / pure)
+    found = RdpAccountant(orders.tolist()).compose(event).rdp
     # A difference of numbers as large as ``pure``, and at most that itself.
     bound = np.maximum(found, 0.0) + 16 * _UNIT * pure
     return np.minimum(bound, pure * (1 + 2 * _UNIT))
@@ -322,11 +327,13 @@ def _from_cells(
         share = np.where(rise > 0, np.expm1(mean) / np.expm1(rise), high > low)
         share = np.clip(share, 0.0, 1.0)
         chord = np.logaddexp(np.log1p(-share) + low, np.log(share) + high)
-    total = np.logaddexp(special.logsumexp(chord + log_q), tail)
+        total = np.logaddexp(special.logsumexp(chord + log_q), tail)
     return _from_log_excess(float(total) + slack, order)
 
 
 def _from_log_excess(log_excess: float, order: float) -> float:
     """D = log(A) / (alpha - 1) from log(A - 1), with an allowance for rounding."""
     allowance = 1e-11 + 64 * _UNIT * (abs(log_excess) + order)
+    if not log_excess < 1e15:  # overflow
+        return math.inf
     return float(np.logaddexp(0.0, log_excess + allowance)) / (order - 1) * (1 + 1e-12)

@@ -21,8 +21,7 @@ DELTA = 1e-5
 RELATIONS = ("add-or-remove-one", "replace-one")
 SAMPLINGS = (
     NoSampling(),
-    PoissonSampling(0.05),
-    PoissonSampling(0.5),
+    PoissonSampling(0.2),
     SamplingWithoutReplacement(5, 100),
 )
 COUNTS = (1, 20)
@@ -37,18 +36,18 @@ def cases():
     for mechanism, sampling, count, relation in itertools.product(
         ("gaussian", "laplace"), SAMPLINGS, COUNTS, RELATIONS
     ):
-        for noise in (1.0, 6.0):
-            yield pytest.param(
-                Release.of_sum(
-                    norm_bound=3.0,
-                    noise_multiplier=noise,
-                    sampling=sampling,
-                    mechanism=mechanism,
-                ),
-                count,
-                relation,
-                id=f"{mechanism}-{noise}-{sampling}-{count}-{relation}",
-            )
+        noise = 2.0 if count == 1 else 6.0
+        yield pytest.param(
+            Release.of_sum(
+                norm_bound=3.0,
+                noise_multiplier=noise,
+                sampling=sampling,
+                mechanism=mechanism,
+            ),
+            count,
+            relation,
+            id=f"{mechanism}-{noise}-{sampling}-{count}-{relation}",
+        )
 
 
 def figures(release, count, relation):
@@ -64,7 +63,7 @@ def figures(release, count, relation):
     return found
 
 
-@pytest.mark.parametrize(("release", "count", "relation"), cases())
+@pytest.mark.parametrize(("release", "count", "relation"), list(cases()))
 def test_certified_accounts_agree(release, count, relation):
     found = figures(release, count, relation)
     for name, exact in found.items():

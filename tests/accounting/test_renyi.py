@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privaudit.accounting import renyi
 from privaudit.accounting.renyi import divergence
 from privaudit.ledger import (
     NoSampling,
@@ -54,7 +53,7 @@ def assert_just_above(found, true, loose=2e-3):
 class TestSound:
     """Both sides at once: no less than the true divergence, and hardly more."""
 
-    @settings(max_examples=20)
+    @settings(max_examples=8)
     @given(noises, rates, orders)
     def test_poisson_add_or_remove(self, noise, rate, order):
         true = integral(
@@ -65,7 +64,7 @@ class TestSound:
         )
         assert_just_above(found, true)
 
-    @settings(max_examples=20)
+    @settings(max_examples=8)
     @given(noises, rates, orders)
     def test_poisson_replace_one(self, noise, rate, order):
         true = integral(
@@ -78,7 +77,7 @@ class TestSound:
         assert_just_above(found, true)
 
     @pytest.mark.parametrize("noise", [0.7, 2.0])
-    @pytest.mark.parametrize("order", [1.5, 2.0, 7.0])
+    @pytest.mark.parametrize("order", [1.5, 7.0])
     def test_without_replacement_is_above_any_pair_of_neighbours(self, noise, order):
         # Both directions of the sampled pair, and of the one with other records in the
         # lot at -C: replacing moves N(-C) mixed with N(C) to N(-C).
@@ -115,7 +114,7 @@ class TestSound:
         )
         assert_just_above(found, float(true), 1e-9)
 
-    @settings(max_examples=30)
+    @settings(max_examples=10)
     @given(st.floats(0.2, 20), rates, st.integers(2, 12))
     def test_poisson_laplace_at_integers(self, noise, rate, order):
         with mpmath.workdps(40):
@@ -185,5 +184,8 @@ class TestLaws:
                         divergence(release(noise, PoissonSampling(rate)), r, order)
                         for r in ("add-or-remove-one", "replace-one")
                     ]
-                    found.append(renyi._shifted(2 / noise, rate, order))
+                    fixed = SamplingWithoutReplacement(int(1e8 * rate), 10**8)
+                    found.append(
+                        divergence(release(noise, fixed), "replace-one", order)
+                    )
                     assert all(each >= 0 for each in found)  # nan is not

@@ -61,16 +61,11 @@ def clt_epsilon(entries: Entries, delta: float, relation: Relation) -> float:
 def clt_distance(entries: Entries) -> float:
     """How far, in probability, the gdp-clt account of ``entries`` is from its limit.
 
-    The sum over rates of `privaudit.accounting.clt.distance_from_limit` weighted as the
-    moments are would need them all; each rate's own figure is for fewer steps than
-    there are, so the least is given. Zero for no entries.
+    As `privaudit.accounting.clt.distance_from_limit`; raises as `clt_epsilon`.
     """
-    by_rate: dict[float, list[float]] = {}
-    for mu, rate, count in _poisson_steps(entries, "add-or-remove-one"):
-        by_rate.setdefault(rate, []).extend([mu] * count)
-    return min(
-        (clt.distance_from_limit(np.array(mus), rate) for rate, mus in by_rate.items()),
-        default=0.0,
+    return clt.distance_of_groups(
+        (np.full(count, mu), rate)
+        for mu, rate, count in _poisson_steps(entries, "add-or-remove-one")
     )
 
 

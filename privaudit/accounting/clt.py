@@ -27,6 +27,7 @@ from privaudit.schedules import HasValues, values_of
 
 _BERRY_ESSEEN = 0.5600  # sums of independent variables that are not alike
 _CHUNK = 500
+_MOST_MU = 25.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -104,6 +105,8 @@ def distance_from_limit(mus: ArrayLike, rate: float) -> float:
     variance of step k's loss and rho_k its third absolute central moment. The larger of
     this for data with and without the record is returned; at most 1.
 
+    For steps without sampling the loss is normal, and this is an overestimate.
+
     A delta below this figure is finer than the limit is known to resolve, whatever K
     is. It falls as 1 / sqrt(K) and grows about as exp(3/2 max mu_k^2) / (p sqrt(K)).
     Moments are by the trapezoidal rule, to about a percent: a diagnosis, not a bound.
@@ -113,21 +116,26 @@ def distance_from_limit(mus: ArrayLike, rate: float) -> float:
     mus, rate
         As `central_limit`.
     """
-    mus, rate = _checked(mus), _rate(rate)
-    each, counts = np.unique(mus[mus > 0], return_counts=True)
-    if rate in (0, 1) or not len(each):
-        return 0.0  # no loss, or a normal one
-    if each[-1] > 25:
-        return 1.0  # the moments overflow; nothing is left of the limit
+    return distance_of_groups([(mus, rate)])
+
+
+def distance_of_groups(groups: Iterable[tuple[ArrayLike, float]]) -> float:
+    """`distance_from_limit` of steps that differ in rate: groups of (mus, rate)."""
     variance, third = np.zeros(2), np.zeros(2)  # (without, with) the record
-    for start in range(0, len(each), _CHUNK):
-        part = slice(start, start + _CHUNK)
-        v, r = _moments(each[part], rate)
-        variance += v @ counts[part]
-        third += r @ counts[part]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = _BERRY_ESSEEN * third / variance**1.5
-    return float(min(1.0, np.nan_to_num(ratio, nan=1.0).max()))
+    for mus, rate in groups:
+        each, counts = np.unique(_checked(mus), return_counts=True)
+        if _rate(rate) == 0 or not each.any():
+            continue
+        if each[-1] > _MOST_MU:
+            return 1.0  # the moments overflow; nothing is left of the limit
+        for start in range(0, len(each), _CHUNK):
+            part = slice(start, start + _CHUNK)
+            v, r = _moments(each[part], rate)
+            variance += v @ counts[part]
+            third += r @ counts[part]
+    if not variance.all():
+        return 0.0  # nothing is lost, and nothing approximated
+    return float(min(1.0, (_BERRY_ESSEEN * third / variance**1.5).max()))
 
 
 def _moments(
@@ -138,7 +146,8 @@ def _moments(
     step = x[1] - x[0]
     m = mus[:, None]  # (steps, points)
     ratio = np.exp(m * x - m * m / 2)
-    loss = np.log1p(rate * (ratio - 1))
+    normal = m * x - m * m / 2
+    loss = normal if rate == 1 else np.log1p(rate * (ratio - 1))
     without = np.exp(-x * x / 2) * step / math.sqrt(2 * math.pi)
     worlds = np.broadcast_to(without, loss.shape), without * (1 + rate * (ratio - 1))
     variances, thirds = [], []

@@ -50,7 +50,7 @@ def different(noises):
 class TestSound:
     """The answer meets the budget, by an account made anew."""
 
-    @settings(max_examples=50)
+    @settings(max_examples=20)
     @given(epsilons, deltas)
     def test_noise(self, epsilon, delta):
         noise, bound = noise_multiplier(plain, epsilon, delta, method="gdp")
@@ -68,7 +68,7 @@ class TestSound:
         assert bound.epsilon <= epsilon
         assert account(make(steps + 1), delta, method="gdp").epsilon > epsilon
 
-    @settings(max_examples=15)
+    @settings(max_examples=6)
     @given(epsilons, deltas)
     def test_rate(self, epsilon, delta):
         def make(rate):
@@ -78,7 +78,7 @@ class TestSound:
         assert 0 < rate <= 1
         assert bound.epsilon <= epsilon
 
-    @settings(max_examples=15)
+    @settings(max_examples=6)
     @given(epsilons, deltas)
     def test_initial_budget_and_scale(self, epsilon, delta):
         growth = Growing(1.0, 5.0).values(20)
@@ -95,7 +95,7 @@ class TestSound:
 
 
 class TestTight:
-    @settings(max_examples=50)
+    @settings(max_examples=20)
     @given(epsilons, deltas)
     def test_noise_is_within_a_thousandth(self, epsilon, delta):
         noise, _ = noise_multiplier(plain, epsilon, delta, method="analytic-gaussian")

@@ -83,12 +83,20 @@ class TestLaws:
         many = clt.distance_from_limit(np.full(10**6, 0.5), 0.01)
         assert many == pytest.approx(few / 10, rel=1e-9)
 
-    def test_distance_without_sampling_is_zero_and_grows_with_mu(self):
-        assert clt.distance_from_limit([1.0, 2.0], 1.0) == 0
+    def test_distance_of_nothing_is_zero_and_it_grows_with_mu(self):
+        assert clt.distance_from_limit([1.0, 2.0], 0.0) == 0
         assert clt.distance_from_limit([], 0.1) == 0
         found = [clt.distance_from_limit([mu] * 10**6, 0.01) for mu in (0.2, 1.0, 2.0)]
         assert found == sorted(found)
         assert clt.distance_from_limit([100.0], 0.1) == 1
+
+    def test_distance_of_groups_is_that_of_all_steps(self):
+        together = clt.distance_from_limit([0.5] * 30 + [1.0] * 70, 0.1)
+        apart = clt.distance_of_groups([([0.5] * 30, 0.1), ([1.0] * 70, 0.1)])
+        assert apart == pytest.approx(together)
+        # Without sampling: 0.56 E|z|^3 / sqrt(steps).
+        plain = clt.distance_from_limit([1.0] * 100, 1.0)
+        assert plain == pytest.approx(0.056 * math.sqrt(8 / math.pi), rel=0.01)
 
     def test_distance_bounds_the_distribution_of_the_loss(self):
         # Steps alike, by simulation: the loss of the world without the record.

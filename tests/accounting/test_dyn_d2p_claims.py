@@ -97,17 +97,10 @@ GROWING = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("steps", "inverse_rho", "at_least"),
-    [
-        pytest.param(10_000, 0.3, 1.5),
-        pytest.param(10_000, 0.1, 2.0),
-    ],
-)
-def test_growing_budget_by_its_last_tenth_alone(steps, inverse_rho, at_least):
+def test_growing_budget_by_its_last_tenth_alone():
     # Claimed 1; leaving out the other steps can only leak less.
-    last = np.sort(mus(1.0, steps, inverse_rho))[-steps // 10 :]
-    assert epsilon(ledger(last, 1)) > at_least
+    last = np.sort(mus(1.0, 10_000, 0.3))[-1000:]
+    assert epsilon(ledger(last, 1)) > 1.5
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from privaudit.accounting import account, gdp
 from privaudit.accounting.rdp import epsilon_at, least_epsilon
+from privaudit.accounting.renyi import divergence
 from privaudit.ledger import (
     Ledger,
     NoSampling,
@@ -39,9 +40,14 @@ class TestSound:
             epsilon_at(2.0, -1e-18, 1e-5)
 
     def test_rounding_near_zero_is_not_privacy(self):
-        # dp-accounting's sum in log space comes out as zero or negative here, and a
-        # million such steps as free.
-        assert rdp(100.0, PoissonSampling(1e-8), 10**9, 1e-12) > 0
+        # dp-accounting's sum in log space comes out as zero or less here, and a million
+        # such steps as free. The true divergence is about alpha q^2 / (2 sigma^2).
+        released = Release.of_sum(
+            norm_bound=1.0, noise_multiplier=100.0, sampling=PoissonSampling(1e-8)
+        )
+        for order in (2.0, 8.0, 64.0):
+            found = divergence(released, "add-or-remove-one", order)
+            assert found == pytest.approx(order * 1e-20 / 2, rel=0.01)
 
 
 class TestTight:

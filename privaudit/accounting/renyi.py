@@ -94,7 +94,9 @@ def divergence(release: Release, relation: Relation, order: float) -> float:
                 "the rdp account has no bound for Laplace noise under Poisson sampling "
                 "and replace-one; account it under add-or-remove-one"
             )
-        pure = 1 / multiplier
+        pure = 1 / multiplier if multiplier > 1e-300 else math.inf
+        if pure == math.inf:
+            return math.inf
         if order == math.inf:
             amplified = math.log1p(rate * math.expm1(pure)) if pure < 700 else pure
             return amplified * (1 + 8 * _UNIT)
@@ -104,8 +106,11 @@ def divergence(release: Release, relation: Relation, order: float) -> float:
         return _interpolated(lambda n: integer(pure, rate, n), order)
     if order == math.inf:
         return math.inf
-    whole = order / 2 / multiplier / multiplier * (1 + 8 * _UNIT)
-    if unsampled:
+    if multiplier > 1e100:  # its square, and what is divided by it, leave the doubles
+        return order * 1e-200
+    inverse = 1 / multiplier if multiplier > 1e-150 else math.inf
+    whole = order / 2 * inverse * inverse * (1 + 8 * _UNIT)
+    if unsampled or whole == math.inf:
         return whole
     if not poisson:
         found = _shifted(1 / multiplier, rate, order)

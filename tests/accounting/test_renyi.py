@@ -177,7 +177,7 @@ class TestLaws:
             divergence(pure, "replace-one", 2.0)
 
     def test_extremes_stay_finite_or_infinite_but_never_nan(self):
-        for noise in (0.005, 0.05, 1e4, 1e8):
+        for noise in (5e-324, 1e-200, 0.005, 0.05, 1e4, 1e8, 1e300):
             for rate in (1e-8, 0.01, 0.999):
                 for order in (1.001, 1.5, 40.0, 1000.0):
                     found = [

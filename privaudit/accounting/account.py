@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 
-from privaudit.accounting import from_dp_accounting
+from privaudit.accounting import closed_forms, from_dp_accounting, rdp
 from privaudit.ledger import (
     Entry,
     Ledger,
@@ -33,12 +33,16 @@ class Method:
         The theorem or paper behind it.
     standing
         What the figure is worth.
+    epsilon_below
+        The account is valid for smaller epsilon only, and raises
+        `privaudit.accounting.gaussian.OutsideTheorem` where it would give more.
     """
 
     name: str
     epsilon: Callable[[Entries, float, Relation], float]
     source: str
     standing: Standing
+    epsilon_below: float = math.inf
 
 
 METHODS: dict[str, Method] = {
@@ -53,10 +57,36 @@ METHODS: dict[str, Method] = {
         ),
         Method(
             "rdp",
-            from_dp_accounting.rdp_epsilon,
-            "Renyi differential privacy (Mironov 2017; Mironov, Talwar, Zhang 2019), "
-            "dp-accounting",
+            rdp.rdp_epsilon,
+            "Renyi differential privacy (Mironov 2017; Mironov, Talwar, Zhang 2019; "
+            "Canonne, Kamath, Steinke 2020)",
             "certified",
+        ),
+        Method(
+            "gdp",
+            closed_forms.gdp_epsilon,
+            "Gaussian differential privacy, exact (Dong, Roth, Su 2019)",
+            "certified",
+        ),
+        Method(
+            "gdp-clt",
+            closed_forms.clt_epsilon,
+            "central limit of Gaussian differential privacy (Bu et al. 2020; Dyn-D2P, "
+            "equation 6)",
+            "asymptotic",
+        ),
+        Method(
+            "analytic-gaussian",
+            closed_forms.analytic_epsilon,
+            "analytic Gaussian mechanism (Balle and Wang 2018)",
+            "certified",
+        ),
+        Method(
+            "classical-gaussian",
+            closed_forms.classical_epsilon,
+            "classical Gaussian mechanism (Dwork and Roth 2014, Theorem A.1)",
+            "certified",
+            epsilon_below=1.0,
         ),
     )
 }

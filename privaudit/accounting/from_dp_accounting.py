@@ -1,4 +1,4 @@
-"""Accounts by dp-accounting, each given the events in the meaning that it takes them.
+"""The account by dp-accounting's privacy loss distributions.
 
 dp-accounting 0.6.0 reads the noise multiplier of an event in two ways (see
 `privaudit.ledger.Release.event`); which one is said at each place below.
@@ -58,40 +58,15 @@ def pld_epsilon(entries: tuple[Entry, ...], delta: float, relation: Relation) ->
     return _epsilon(accountant, delta)
 
 
-def rdp_epsilon(entries: tuple[Entry, ...], delta: float, relation: Relation) -> float:
-    """Upper bound on epsilon from dp-accounting's RDP accountant.
-
-    Gaussian and Laplace unsampled, Gaussian under Poisson sampling (add-or-remove-one)
-    and sampled without replacement (replace-one).
-    """
-    from dp_accounting.privacy_accountant import NeighboringRelation
-    from dp_accounting.rdp import RdpAccountant
-
-    accountant = RdpAccountant(
-        neighboring_relation=NeighboringRelation.ADD_OR_REMOVE_ONE
-        if relation == "add-or-remove-one"
-        else NeighboringRelation.REPLACE_ONE
-    )
-    for entry in entries:
-        release = entry.release
-        if relation == "replace-one" and isinstance(release.sampling, PoissonSampling):
-            raise ValueError(
-                "the rdp account has no bound for Poisson sampling under replace-one; "
-                "use the pld account"
-            )
-        accountant.compose(_event(release, relation), entry.count)
-    return _epsilon(accountant, delta)
-
-
 def _epsilon(accountant: PrivacyAccountant, delta: float) -> float:
     # Some compositions come out a rounding error below zero.
     return max(0.0, float(accountant.get_epsilon(delta)))
 
 
 def _event(release: Release, relation: Relation) -> DpEvent:
-    """The event with noise over *sensitivity*, as the RDP accountant reads it.
+    """The event with noise over *sensitivity*.
 
-    Under add-or-remove-one the two readings agree for a sum.
+    Under add-or-remove-one its readings agree for a sum.
     """
     import dp_accounting as dpa
 

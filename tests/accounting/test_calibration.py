@@ -1,64 +1,178 @@
-"""Contract of privaudit.accounting.calibration, first where the answer is known."""
+"""Contract of privaudit.accounting.calibration: inside the budget, and close to it."""
+
+import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privaudit.accounting.calibration import least_meeting, noise_multiplier
-from privaudit.ledger import Ledger, PoissonSampling, Release
+from privaudit.accounting import (
+    account,
+    calibration,
+    gdp,
+    initial_budget,
+    most_steps,
+    noise_multiplier,
+    noise_scale,
+    sampling_rate,
+)
+from privaudit.accounting.calibration import least_meeting
+from privaudit.ledger import Ledger, NoSampling, PoissonSampling, Recorder, Release
+from privaudit.schedules import Growing, Shrinking
+
+epsilons = st.floats(-1.5, 1.5).map(lambda x: 10**x)
+deltas = st.floats(-12, -2).map(lambda x: 10**x)
 
 
-def poisson(q, steps):
-    return lambda z: Ledger.of(
-        Release.of_sum(norm_bound=1.0, noise_multiplier=z, sampling=PoissonSampling(q)),
-        steps,
+def plain(noise, count=1):
+    return Ledger.of(
+        Release.of_sum(norm_bound=1.0, noise_multiplier=noise, sampling=NoSampling()),
+        count,
     )
 
 
-class TestSound:
-    @given(st.floats(1e-3, 1e6), st.floats(1e-6, 0.1))
-    def test_the_answer_meets_the_budget_and_wastes_little(self, edge, tolerance):
-        found = least_meeting(
-            lambda x: x >= edge, least=1e-6, most=1e9, tolerance=tolerance
+def sampled(noise, rate, count):
+    sampling = PoissonSampling(rate)
+    released = Release.of_sum(norm_bound=1.0, noise_multiplier=noise, sampling=sampling)
+    return Ledger.of(released, count)
+
+
+def different(noises):
+    recorder = Recorder(1)
+    for noise in noises:
+        released = Release.of_sum(
+            norm_bound=1.0, noise_multiplier=float(noise), sampling=NoSampling()
         )
-        assert edge <= found <= edge * (1 + 1.01 * tolerance)
+        recorder.record(0, released)
+    return recorder.ledger()
 
-    def test_only_points_that_were_tried_are_returned(self):
-        tried = []
 
-        def meets(x):
-            tried.append(x)
-            return x >= 3.7
+class TestSound:
+    """The answer meets the budget, by an account made anew."""
 
-        assert least_meeting(meets) in tried
+    @settings(max_examples=20)
+    @given(epsilons, deltas)
+    def test_noise(self, epsilon, delta):
+        noise, bound = noise_multiplier(plain, epsilon, delta, method="gdp")
+        again = account(plain(noise), delta, method="gdp")
+        assert bound == again
+        assert again.epsilon <= epsilon
 
-    def test_nothing_meets(self):
-        with pytest.raises(ValueError, match="nothing up to"):
-            least_meeting(lambda x: False)
+    @settings(max_examples=25)
+    @given(epsilons, deltas)
+    def test_steps(self, epsilon, delta):
+        def make(steps):
+            return plain(10.0, steps)
 
-    @pytest.mark.parametrize("method", ["pld", "rdp"])
-    def test_never_over_the_target(self, method):
-        _, bound = noise_multiplier(poisson(0.05, 50), 0.7, 1e-4, method=method)
-        assert 0.699 <= bound.epsilon <= 0.7
+        steps, bound = most_steps(make, epsilon, delta, method="gdp")
+        assert bound.epsilon <= epsilon
+        assert account(make(steps + 1), delta, method="gdp").epsilon > epsilon
+
+    @settings(max_examples=6)
+    @given(epsilons, deltas)
+    def test_rate(self, epsilon, delta):
+        def make(rate):
+            return sampled(2.0, rate, 10)
+
+        rate, bound = sampling_rate(make, epsilon, delta, method="gdp-clt")
+        assert 0 < rate <= 1
+        assert bound.epsilon <= epsilon
+
+    @settings(max_examples=6)
+    @given(epsilons, deltas)
+    def test_initial_budget_and_scale(self, epsilon, delta):
+        growth = Growing(1.0, 5.0).values(20)
+        mu0, bound = initial_budget(
+            lambda mu0: different(1 / (mu0 * growth)), epsilon, delta, method="gdp"
+        )
+        assert bound.epsilon <= epsilon
+        shape = Shrinking(3.0, 5.0).values(20)
+        scale, bound = noise_scale(
+            lambda scale: different(scale * shape), epsilon, delta, method="gdp"
+        )
+        assert bound.epsilon <= epsilon
+        assert 3 * scale == pytest.approx(1 / mu0, rel=1e-3)
 
 
 class TestTight:
-    def test_the_known_value(self):
-        # dp-accounting 0.6.0 by its own calibration: 1.00798
-        z, bound = noise_multiplier(poisson(256 / 60000, 2000), 1.0, 1e-5)
-        assert z == pytest.approx(1.008, abs=2e-4)
+    @settings(max_examples=20)
+    @given(epsilons, deltas)
+    def test_noise_is_within_a_thousandth(self, epsilon, delta):
+        noise, _ = noise_multiplier(plain, epsilon, delta, method="analytic-gaussian")
+        best = 1 / float(gdp.mu(epsilon, delta))
+        if best > 0.1:
+            assert best * (1 - 1e-9) <= noise <= best * 1.001
+
+    def test_steps_are_exact(self):
+        # mu = sqrt(T) / 10 and epsilon(mu = 1, 1e-5) = 4.377178
+        steps, _ = most_steps(lambda n: plain(10.0, n), 4.37718, 1e-5, method="gdp")
+        assert steps == 100
+
+    @given(st.floats(1e-3, 1e3), st.floats(1e-8, 1e-2))
+    def test_search_on_a_known_inverse(self, true, tolerance):
+        seen = []
+
+        def meets(x):
+            seen.append(x)
+            return x >= true
+
+        found = least_meeting(meets, least=1e-6, tolerance=tolerance)
+        assert true <= found <= true * (1 + 2 * tolerance)
+        assert found in seen
+
+    def test_rdp_noise(self):
+        noise, bound = noise_multiplier(
+            lambda z: sampled(z, 256 / 60_000, 2000), 1.0, 1e-5, method="rdp"
+        )
         assert bound.epsilon <= 1
+        assert noise == pytest.approx(1.124, abs=2e-3)
 
 
-@pytest.mark.parametrize(
-    ("epsilon", "delta", "message"),
-    [(0, 1e-5, "epsilon"), (-1, 1e-5, "epsilon"), (1, 0, "delta"), (1, 1.5, "delta")],
-)
-def test_a_budget_out_of_range_is_named(epsilon, delta, message):
-    with pytest.raises(ValueError, match=message):
-        noise_multiplier(poisson(0.1, 10), epsilon, delta)
+class TestLaws:
+    @pytest.mark.parametrize("guess", [1e-9, 0.5, 1e12])
+    def test_any_guess_ends(self, guess):
+        found = least_meeting(lambda x: x >= 0.7, guess=guess)
+        assert found == pytest.approx(0.7, rel=1e-4)
 
+    def test_the_ends_of_the_range(self):
+        assert least_meeting(lambda x: True, least=0.25) == 0.25
+        with pytest.raises(ValueError, match="nothing up to"):
+            least_meeting(lambda x: False)
+        assert most_steps(lambda n: plain(0.1, n), 1.0, 1e-5, method="gdp")[0] == 0
+        few = most_steps(lambda n: plain(1e6, n), 1.0, 1e-5, method="gdp", most=7)
+        assert few[0] == 7
+        rate, _ = sampling_rate(lambda q: sampled(100.0, q, 1), 1.0, 1e-5, method="rdp")
+        assert rate == 1
 
-def test_an_account_that_refuses_is_heard():
-    with pytest.raises(ValueError, match="1e-09"):
-        noise_multiplier(poisson(0.1, 10), 1.0, 1e-12)
+    def test_a_tolerance_below_the_doubles_ends(self):
+        found = least_meeting(lambda x: x >= 0.7, tolerance=1e-300)
+        assert found == 0.7
+
+    def test_classical_searches_only_where_it_is_proved(self):
+        noise, bound = noise_multiplier(plain, 0.5, 1e-5, method="classical-gaussian")
+        assert bound.epsilon <= 0.5
+        assert noise == pytest.approx(math.sqrt(2 * math.log(1.25e5)) / 0.5, rel=1e-3)
+        with pytest.raises(ValueError, match="valid for epsilon < 1 only"):
+            noise_multiplier(plain, 1.0, 1e-5, method="classical-gaussian")
+
+    def test_what_cannot_be_met_is_said(self):
+        with pytest.raises(ValueError, match="no noise multiplier up to 1e\\+09"):
+            noise_multiplier(lambda z: plain(z, 10**30), 0.1, 1e-5, method="gdp")
+        laplace = Release.of_sum(
+            norm_bound=1.0,
+            noise_multiplier=1.0,
+            sampling=NoSampling(),
+            mechanism="laplace",
+        )
+        with pytest.raises(ValueError, match="gdp account is for Gaussian"):
+            noise_multiplier(lambda z: Ledger.of(laplace), 1.0, 1e-5, method="gdp")
+        with pytest.raises(ValueError, match="no steps at all"):
+            most_steps(lambda n: plain(0.1), 0.1, 1e-5, method="gdp")
+        with pytest.raises(ValueError, match="tolerance must be"):
+            noise_multiplier(plain, 1.0, 1e-5, method="gdp", tolerance=0.0)
+
+    def test_the_invariant_is_checked(self):
+        budget = calibration._Budget(1.0, 1e-5, "add-or-remove-one", "gdp")
+        assert not budget.meets(0.1, plain)
+        with pytest.raises(AssertionError, match="exceeds the budget"):
+            budget.checked(0.1)

@@ -292,13 +292,18 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         )
 
     def __str__(self) -> str:
+        attack = (
+            "no attack was tried"
+            if self.lower is None
+            else "no attack tried here refutes it"
+        )
         text = {
             "refuted": "REFUTED: an attack on the running algorithm shows more than "
             "was claimed.",
-            "unproven": "UNPROVEN: no certified account reaches the claim, and no "
-            "attack tried here refutes it.",
-            "consistent": "CONSISTENT: a certified account meets the claim, and no "
-            "attack tried here refutes it.",
+            "unproven": "UNPROVEN: no certified account reaches the claim, and "
+            f"{attack}.",
+            "consistent": f"CONSISTENT: a certified account meets the claim, and "
+            f"{attack}.",
         }[self.status]
         if self.account_contradicted:
             text += (

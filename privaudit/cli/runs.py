@@ -204,14 +204,12 @@ def audit(
     training = _training(algorithm, list(settings), **AUDITED)
     relation: Relation = "add-or-remove-one"
     claim = _claim(epsilon, delta, relation)
-    problem = Problem.of(training)
-    multiplier = _noise(problem, noise_multiplier, epsilon, delta, relation, account)
     if workers is not None and workers < 1:
         raise ValueError(f"--workers must be >= 1, got {workers}")
     plan = Audit(
         claim=claim,
         training=training,
-        noise_multiplier=multiplier,
+        noise_multiplier=0.0,
         adversary=adversary,
         estimator=estimator,
         account=account,
@@ -219,6 +217,10 @@ def audit(
         runs=runs,
         seed=seed,
     )
+    # All else is checked by now: calibration takes seconds.
+    problem = Problem.of(training)
+    multiplier = _noise(problem, noise_multiplier, epsilon, delta, relation, account)
+    plan = msgspec.structs.replace(plan, noise_multiplier=multiplier)
     path = out or pathlib.Path("runs") / f"audit-{algorithm}"
     with RunFolder.opened(path) as folder, progress_bar("runs") as progress:
         result = run(plan, folder, workers=workers, progress=progress)

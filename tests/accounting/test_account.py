@@ -84,15 +84,17 @@ class TestSound:
             account(ledger, 1e-10, method="pld")
         assert account(ledger, 1e-10, method="rdp").epsilon > 0
 
-    @pytest.mark.parametrize("method", ["pld", "rdp"])
-    def test_what_an_account_does_not_know_is_refused(self, method):
-        wrong = {
-            "pld": ("replace-one", SamplingWithoutReplacement(1, 10)),
-            "rdp": ("replace-one", PoissonSampling(0.1)),
-        }
-        relation, sampling = wrong[method]
+    @pytest.mark.parametrize(
+        ("method", "sampling"),
+        [
+            ("pld", SamplingWithoutReplacement(1, 10)),
+            ("gdp", PoissonSampling(0.1)),
+            ("analytic-gaussian", PoissonSampling(0.1)),
+        ],
+    )
+    def test_what_an_account_does_not_know_is_refused(self, method, sampling):
         with pytest.raises(ValueError, match="account"):
-            account(Ledger.of(gaussian(1.0, sampling)), 1e-5, relation, method)
+            account(Ledger.of(gaussian(1.0, sampling)), 1e-5, "replace-one", method)
 
     def test_fixed_size_has_no_add_or_remove(self):
         ledger = Ledger.of(gaussian(1.0, SamplingWithoutReplacement(1, 10)))

@@ -1,0 +1,218 @@
+"""The command line as a user meets it: output, exit status, one line an error."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from privaudit.cli import BAD_USAGE, COULD_NOT, FINE, REFUTED, main
+
+
+def call(capsys, *arguments):
+    """Exit status, standard output and standard error of ``privaudit arguments``."""
+    status = main([str(argument) for argument in arguments])
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+QUICK = ("--set", "rounds=2", "--set", "hidden=4")
+BUDGET = ("--epsilon", 1, "--delta", 1e-2)
+POISSON = ("--sampling-rate", 0.01, "--steps", 1000)
+
+
+class TestAccounts:
+    def test_noise(self, capsys):
+        status, out, err = call(
+            capsys, "noise", "--epsilon", 1, "--delta", 1e-5, *POISSON, "--json"
+        )
+        assert (status, err) == (FINE, "")
+        result = json.loads(out)
+        assert result["noise_multiplier"] == pytest.approx(1.4147, abs=2e-3)
+        bound = result["epsilon"]
+        assert 0.99 < bound["upper"] <= 1
+        assert bound["delta"] == 1e-5
+        assert bound["relation"] == "add-or-remove-one"
+        assert bound["sampling"] == "poisson"
+        assert bound["standing"] == "certified"
+
+    def test_epsilon_of_that_noise(self, capsys):
+        status, out, _ = call(
+            capsys,
+            *("epsilon", "--noise-multiplier", 1, "--delta", 1e-5),
+            *("--sampling-rate", 0.01, "--steps", 10_000, "--account", "pld", "--json"),
+        )
+        assert status == FINE
+        assert json.loads(out)["upper"] == pytest.approx(6.188, abs=1e-3)
+
+    def test_people_get_sentences(self, capsys):
+        status, out, _ = call(
+            capsys, "epsilon", "--noise-multiplier", 1, "--delta", 1e-5
+        )
+        assert status == FINE
+        assert "certified: epsilon is at most 4.37" in out
+        assert "add-or-remove-one" in out
+
+
+class TestRuns:
+    def test_train_show_report(self, capsys, tmp_path):
+        path = tmp_path / "run"
+        status, out, _ = call(
+            capsys, "train", "dp-dsgd", *QUICK, "--out", path, "--json"
+        )
+        assert status == FINE
+        result = json.loads(out)
+        assert result["certified"] <= result["claimed"] == 1
+        assert result["verdict"] == "consistent"
+        assert 0 <= result["accuracy"] <= 1
+        assert sorted(os.listdir(path)) == [
+            ".lock",
+            "config.json",
+            "curves.json",
+            "ledger.json",
+            "result.json",
+        ]
+        again = call(capsys, "train", "dp-dsgd", *QUICK, "--out", path, "--json")
+        assert json.loads(again[1]) == result
+        status, out, _ = call(capsys, "show", path)
+        assert status == FINE
+        assert "certified" in out
+        status, out, _ = call(capsys, "report", path)
+        assert status == FINE
+        assert (path / "report.html").stat().st_size > 10_000
+
+    def test_training_without_noise_certifies_nothing(self, capsys, tmp_path):
+        status, out, _ = call(
+            capsys, "train", "dsgd", *QUICK, "--out", tmp_path, "--json"
+        )
+        assert status == FINE
+        result = json.loads(out)
+        assert result["certified"] == "inf"
+        assert result["claimed"] is None
+
+    def test_audit(self, capsys, tmp_path):
+        status, out, _ = call(
+            capsys,
+            *("audit", "dp-dsgd", *BUDGET, "--runs", 100, *QUICK),
+            *("--out", tmp_path / "a", "--json"),
+        )
+        assert status == FINE
+        result = json.loads(out)
+        assert result["claimed"] == 1.0
+        assert result["certified"] <= 1
+        assert result["epsilon_lower"] <= 1
+        assert result["confidence"] == 0.95
+        assert result["delta"] == 0.01
+        assert sum(result["runs"].values()) == 100
+        assert result["verdict"] == "consistent"
+        assert {"accuracy", "seconds"} <= set(result)
+
+    def test_a_refuted_claim_is_exit_status_one(self, capsys, tmp_path):
+        status, out, _ = call(
+            capsys,
+            *("audit", "dsgd", *BUDGET, "--runs", 200, "--set", "rounds=5"),
+            *("--adversary", "noisy-gradients", "--out", tmp_path / "a", "--json"),
+        )
+        assert status == REFUTED
+        assert json.loads(out)["verdict"] == "refuted"
+        status, out, _ = call(capsys, "show", tmp_path / "a")
+        assert status == REFUTED
+        assert "REFUTED" in out
+
+    def test_another_seed_needs_another_folder(self, capsys, tmp_path):
+        first = ("train", "sgd", *QUICK, "--out", tmp_path)
+        assert call(capsys, *first)[0] == FINE
+        status, out, err = call(capsys, *first, "--seed", 1)
+        assert status == COULD_NOT
+        assert out == ""
+        assert "seed = 0, not 1" in err
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (("noise", "--epsilon", 0, "--delta", 1e-5), "epsilon must be > 0"),
+            (("noise", "--epsilon", -1, "--delta", 1e-5), "epsilon must be > 0"),
+            (("noise", "--epsilon", "nan", "--delta", 1e-5), "epsilon must be > 0"),
+            (("noise", "--epsilon", 1, "--delta", 0), "delta must be in (0, 1)"),
+            (("noise", "--epsilon", 1, "--delta", 1), "delta must be in (0, 1)"),
+            (("noise", "--epsilon", "x", "--delta", 1), "float"),
+            (("noise", "--epsilon", 1), "--delta"),
+            (("nose",), "noise"),
+            (("noise", *BUDGET, "--sampling-rate", 1.5), "(0, 1]"),
+            (("noise", *BUDGET, "--sampling-rate", 0), "(0, 1]"),
+            (("noise", *BUDGET, "--steps", -3), "--steps"),
+            (("noise", *BUDGET, "--account", "magic"), "choose one of"),
+            (("noise", *BUDGET, "--relation", "swap"), "replace-one"),
+            (("epsilon", "--noise-multiplier", 0, "--delta", 0.1), "> 0"),
+            (("train", "dp-adam"), "choose one of"),
+            (("train", "dp-sgd", "--set", "lotsize=3"), "did you mean lot_size"),
+            (("train", "dp-sgd", "--set", "rounds=many"), "rounds"),
+            (("train", "dp-sgd", "--set", "rounds=0"), "rounds must be >= 1"),
+            (("train", "dp-sgd", "--set", "lot_size=5000"), "larger than"),
+            (("train", "dsgd", "--noise-multiplier", 1), "adds no noise"),
+            (("train", "dp-sgd", "--set", "digits=7"), "two or more"),
+            (("audit", "dp-dsgd", "--set", "lot_size=101"), "larger than"),
+            (("audit", "dp-dsgd", "--runs", 1, *QUICK), "runs must be"),
+            (("audit", "dp-dsgd", "--confidence", 2, *QUICK), "confidence"),
+            (("audit", "dp-dsgd", "--adversary", "fate", *QUICK), "choose one of"),
+            (("audit", "dp-dsgd", "--workers", 0, *QUICK), "--workers"),
+        ],
+    )
+    def test_bad_usage_is_one_line(self, capsys, arguments, message):
+        status, out, err = call(capsys, *arguments)
+        err = err.replace("calibrating the noise to epsilon 1 at delta 0.01 ...\n", "")
+        assert (status, out) == (BAD_USAGE, "")
+        assert err.count("\n") == 1
+        assert message in err
+        assert "Traceback" not in err
+
+    def test_folders_that_are_not_runs(self, capsys, tmp_path):
+        (tmp_path / "notes.txt").write_text("mine")
+        for command in (
+            ("train", "sgd", *QUICK, "--out", tmp_path),
+            ("show", tmp_path),
+            ("report", tmp_path),
+            ("show", tmp_path / "nowhere"),
+        ):
+            status, out, err = call(capsys, *command)
+            assert (status, out) == (COULD_NOT, "")
+            assert err.count("\n") == 1
+            assert "Traceback" not in err
+        assert os.listdir(tmp_path) == ["notes.txt"]
+
+    @pytest.mark.parametrize(
+        ("module", "command", "extra"),
+        [
+            ("torch", ("train", "sgd", *QUICK), "privaudit[train]"),
+        ],
+    )
+    def test_a_missing_extra_is_named(self, tmp_path, module, command, extra):
+        program = (
+            "import sys; sys.modules[sys.argv[1]] = None\n"
+            "from privaudit.cli import main; sys.exit(main(sys.argv[2:]))"
+        )
+        arguments = [str(part) for part in command]
+        done = subprocess.run(
+            [sys.executable, "-c", program, module, *arguments],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == COULD_NOT
+        assert extra in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_help_imports_nothing_heavy():
+    program = (
+        "import sys; from privaudit.cli import main; main(['--help']);"
+        "heavy = {'numpy', 'scipy', 'torch', 'dp_accounting'} & set(sys.modules);"
+        "assert not heavy, heavy"
+    )
+    subprocess.run(
+        [sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL
+    )

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,13 +31,19 @@ MOST_POINTS = 1 << 21
 class Term:
     """Steps that are mixtures of the same few measures.
 
-    Step k is measures[0] (1 - sum of weights[k]) + sum_m weights[k, m] measures[m + 1],
-    taken counts[k] times. Weights are >= 0 with sums at most 1.
+    Step k is A (1 - sum of weights[k]) + sum_m weights[k, m] B_m, taken counts[k]
+    times; A is the measure at ``measures[0]`` of a list, B_m that at
+    ``measures[m + 1]``. Weights are >= 0 with sums at most 1.
     """
 
-    measures: tuple[GridMeasure, ...]
+    measures: tuple[int, ...]
     weights: Floats  # (steps, measures - 1)
     counts: Floats  # (steps,)
+
+    @property
+    def steps(self) -> float:
+        """How many steps there are."""
+        return float(self.counts.sum())
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -114,20 +120,23 @@ class Tilted:
 
 
 def compose(
-    terms: Sequence[Term], spacing: float, tilt: float, deviation: float
+    measures: Sequence[GridMeasure],
+    terms: Sequence[Term],
+    spacing: float,
+    tilt: float,
+    deviation: float,
 ) -> Tilted | None:
     """The composition of ``terms``; None if the window needs too many points."""
-    bases = [_log_moment(term.measures[0], tilt, spacing) for term in terms]
-    window = _window(terms, bases, spacing, tilt, deviation)
+    window = _window(measures, terms, spacing, tilt, deviation)
     if window is None:
         return None
-    start, points, outside, log_moment = window
-    log_phi, log_size, log_error, bound = _characteristic(
-        terms, bases, spacing, tilt, points
+    start, points, outside, bases, log_moment = window
+    phase, log_size, log_error, bound = _characteristic(
+        measures, terms, bases, spacing, tilt, points
     )
     keep = np.flatnonzero((log_size > _NEGLIGIBLE) & (log_error < 0.1))
     phi = np.zeros(points // 2 + 1, complex)
-    phi[keep] = np.exp(log_size[keep] + 1j * log_phi[keep])
+    phi[keep] = np.exp(log_size[keep] + 1j * phase[keep])
     # What is left out is at most its bound; what is kept is off by its log's error.
     off = np.exp(np.minimum(bound, 0.0) + 1e-9)
     off[keep] = np.abs(phi[keep]) * np.expm1(log_error[keep])
@@ -138,30 +147,22 @@ def compose(
     size = math.sqrt(float(double @ np.abs(phi) ** 2) / points)
     error = math.sqrt(float(double @ off**2) / points)
     error += _transform_error(points) * size
-    mass = fft.irfft(phi, points)
-    mass = np.roll(mass, -(start % points))
+    mass = np.roll(fft.irfft(phi, points), -(start % points))
     losses = (start + np.arange(points)) * spacing
-    steps = [float(term.counts.sum()) for term in terms]
     infinite = sum(
-        n * max(m.infinite for m in term.measures)
-        for n, term in zip(steps, terms, strict=True)
+        term.steps * max(measures[i].infinite for i in term.measures) for term in terms
     )
-    largest = max(
-        max(abs(m.start), abs(m.start + m.mass.size)) * spacing
-        for term in terms
-        for m in term.measures
-    )
+    largest = max(max(abs(m.start), abs(m.start + m.mass.size)) for m in measures)
+    exponent = min(tilt * largest * spacing, 800.0)
     drift = sum(
-        n
-        * (
-            max(m.accuracy for m in term.measures)
-            + UNIT * (64 + 8 * min(tilt * largest, 800.0) + 8 * abs(base))
+        term.steps
+        * max(
+            measures[i].accuracy + UNIT * (64 + 8 * exponent + 8 * abs(bases[i]))
+            for i in term.measures
         )
-        for n, term, base in zip(steps, terms, bases, strict=True)
+        for term in terms
     )
-    return Tilted(
-        tilt, log_moment, losses, mass, error, outside, infinite, drift
-    )
+    return Tilted(tilt, log_moment, losses, mass, error, outside, infinite, drift)
 
 
 def _losses(measure: GridMeasure, spacing: float) -> Floats:
@@ -177,6 +178,7 @@ def _tilt(measure: GridMeasure, tilt: float, spacing: float, base: float) -> Flo
 
 
 def _log_moment(measure: GridMeasure, tilt: float, spacing: float) -> float:
+    """log sum p exp(tilt l)."""
     exponent = tilt * _losses(measure, spacing)
     if max(abs(exponent[0]), abs(exponent[-1])) < 600:
         return math.log(float(measure.mass @ np.exp(exponent)))
@@ -186,72 +188,64 @@ def _log_moment(measure: GridMeasure, tilt: float, spacing: float) -> float:
     return top + math.log(float(np.exp(exponent - top).sum()))
 
 
-def _mean_log_moments(
-    term: Term, tilt: float, spacing: float, base: float
-) -> float:
-    """At least sum_k counts[k] (log of the tilted mass of step k), over ``base``.
+def _total_log_moment(terms: Sequence[Term], logs: Floats, *, exact: bool) -> float:
+    """sum_k log of the moment of step k; if not ``exact``, at least that, and faster.
 
-    log is concave: the mean of the logs is at most the log of the mean.
+    log is concave: the mean of logs is at most the log of the mean.
     """
-    steps = float(term.counts.sum())
-    share = (term.counts @ term.weights) / steps
-    logs = [_log_moment(m, tilt, spacing) - base for m in term.measures]
-    parts = np.concatenate([[max(0.0, 1 - float(share.sum()))], share])
-    top = max(logs)
-    return steps * (
-        top + math.log(float(parts @ np.exp(np.array(logs) - top))) + 1e-15
-    )
+    total = 0.0
+    for term in terms:
+        first = logs[term.measures[0]]
+        total += term.steps * first
+        if len(term.measures) == 1:
+            continue
+        masses = np.expm1(logs[list(term.measures[1:])] - first)
+        if exact:
+            total += float(term.counts @ np.log1p(term.weights @ masses))
+        else:
+            share = (term.counts @ term.weights) / term.steps
+            total += term.steps * math.log1p(float(share @ masses))
+    return total
 
 
 def _window(
+    measures: Sequence[GridMeasure],
     terms: Sequence[Term],
-    bases: list[float],
     spacing: float,
     tilt: float,
     deviation: float,
-) -> tuple[int, int, float, float] | None:
-    """First index, number of points, tilted mass outside, log of the whole moment."""
-    steps = np.array([float(term.counts.sum()) for term in terms])
-    whole = float(steps @ np.array(bases))
-    relative = 0.0  # log of the tilted mass relative to the bases
-    for term, base in zip(terms, bases, strict=True):
-        if len(term.measures) > 1:
-            masses = np.array(
-                [
-                    math.expm1(_log_moment(m, tilt, spacing) - base)
-                    for m in term.measures[1:]
-                ]
-            )
-            relative += float(term.counts @ np.log1p(term.weights @ masses))
-    least = sum(
-        n * min(m.start for m in t.measures) for n, t in zip(steps, terms, strict=True)
-    )
+) -> tuple[int, int, float, Floats, float] | None:
+    """First index, points, tilted mass outside, log moments: each, and in all."""
+
+    def logs(at: float) -> Floats:
+        return np.array([_log_moment(m, at, spacing) for m in measures])
+
+    bases = logs(tilt)
+    whole = _total_log_moment(terms, bases, exact=True)
+    least = sum(t.steps * min(measures[i].start for i in t.measures) for t in terms)
     most = sum(
-        n * max(m.start + m.mass.size - 1 for m in t.measures)
-        for n, t in zip(steps, terms, strict=True)
+        t.steps * max(measures[i].start + measures[i].mass.size for i in t.measures)
+        for t in terms
     )
     ends: list[float] = []
     outside = 0.0
     for sign in (-1, 1):
-        best, mass = (least, 0.0) if sign < 0 else (most, 0.0)
-        best = sign * best + 1
+        best, mass = max(sign * least, sign * most) + 1, 0.0
         for strength in (3.0, 5.5):
-            t = sign * strength / deviation
-            log_ratio = -relative + sum(
-                _mean_log_moments(term, tilt + t, spacing, base)
-                for term, base in zip(terms, bases, strict=True)
-            )
-            # Tilted mass beyond x is at most exp(log_ratio - t x).
-            end = math.ceil((log_ratio + _WINDOW) / abs(t) / spacing) + 1
+            t = strength / deviation
+            moved = _total_log_moment(terms, logs(tilt + sign * t), exact=False)
+            # Tilted mass beyond x is at most exp(moved - whole - t x).
+            excess = moved - whole + 1e-12 * (abs(moved) + abs(whole)) + _WINDOW
+            end = math.ceil(excess / t / spacing) + 1
             if end < best:
                 best, mass = end, math.exp(-_WINDOW)
         ends.append(sign * best)
         outside += mass
     start, stop = int(ends[0]), int(ends[1])
-    points = fft.next_fast_len(max(stop - start + 1, 64), real=True)
-    if points > MOST_POINTS:
+    if stop - start > MOST_POINTS:
         return None
-    return start, points, outside * 1.001, whole + relative
+    points = fft.next_fast_len(max(stop - start + 1, 64), real=True)
+    return start, points, outside * 1.001, bases, whole
 
 
 def _transform_error(points: int) -> float:
@@ -269,13 +263,14 @@ def _fold(mass: Floats, start: int, points: int) -> Floats:
 
 
 def _characteristic(
+    measures: Sequence[GridMeasure],
     terms: Sequence[Term],
-    bases: list[float],
+    bases: Floats,
     spacing: float,
     tilt: float,
     points: int,
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Phase, log size, error of the log, and bound on the log size, a frequency.
+    """Phase, log size, error of the log, and bound on the log size, by frequency.
 
     Normalised to size 1 at frequency 0.
     """
@@ -284,100 +279,115 @@ def _characteristic(
     error, bound = np.zeros(total), np.zeros(total)
     live = np.arange(total)  # frequencies that still matter
     transform = _transform_error(points)
-    cache: dict[int, NDArray[np.complex128]] = {}
-    order = sorted(range(len(terms)), key=lambda i: -terms[i].counts.sum())
-    for i in order:
-        term, base = terms[i], bases[i]
-        n = float(term.counts.sum())
-        spectra = []
-        for measure in term.measures:
-            spectrum = cache.get(id(measure))
-            if spectrum is None:
-                tilted = _tilt(measure, tilt, spacing, base)
-                spectrum = fft.rfft(_fold(tilted, measure.start, points))
-            spectra.append(spectrum)
-        heads = [float(s[0].real) for s in spectra]
-        spectra = [s[live] for s in spectra]
+    known: dict[int, tuple[NDArray[np.intp], NDArray[np.complex128]]] = {}
+    wanted = np.zeros(len(measures), int)
+    for term in terms:
+        wanted[list(term.measures)] += 1
+
+    def spectrum(i: int) -> NDArray[np.complex128]:
+        if i in known:
+            at, values = known[i]
+            if at is not live:
+                values = values[np.searchsorted(at, live)]
+        else:
+            tilted = _tilt(measures[i], tilt, spacing, float(bases[i]))
+            values = fft.rfft(_fold(tilted, measures[i].start, points))
+            if live.size < total:
+                values = values[live]
+        wanted[i] -= 1
+        if wanted[i]:
+            known[i] = (live, values)
+        else:
+            known.pop(i, None)
+        return values
+
+    for term in sorted(terms, key=lambda term: -term.steps):
+        n = term.steps
+        spectra = [spectrum(i) for i in term.measures]
         first = spectra[0]
         modulus = np.abs(first)
+        own = modulus
+        for other in spectra[1:]:
+            own = np.maximum(own, np.abs(other))
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            own = np.maximum.reduce(
-                [np.abs(s) / h for s, h in zip(spectra, heads, strict=True)]
-            )
             bound[live] += n * np.log(np.minimum(own + transform, 1.0))
-            slip = transform * heads[0] / modulus
-            size[live] += n * np.log(modulus / heads[0])
-            angle = np.angle(first)
-            phase[live] += n * angle
-            error[live] += n * (slip / (1 - np.minimum(slip, 0.5)) + 32 * UNIT)
-            error[live][slip > 0.5] = np.inf
+            slip = transform / modulus
+            mistake = n * (slip / (1 - slip) + 32 * UNIT)
+            mistake[~(slip < 0.5)] = np.inf
+            change = n * np.log(modulus)
+            turn = n * np.angle(first)
             if len(spectra) > 1:
-                change, mistake = _series(term, spectra, heads, transform)
-                size[live] += change.real
-                phase[live] += change.imag
-                error[live] += mistake
-        live = live[bound[live] > _NEGLIGIBLE]
+                heads = np.exp(bases[list(term.measures)] - bases[term.measures[0]])
+                extra, more = _series(term, spectra, heads, transform)
+                change += extra.real
+                turn += extra.imag
+                mistake += more
+            size[live] += change
+            phase[live] += turn
+            error[live] += mistake + 4 * UNIT * np.abs(phase[live])
+        keep = bound[live] > _NEGLIGIBLE
+        if not keep.all():
+            live = live[keep]
     dead = np.ones(total, bool)
     dead[live] = False
     size[dead] = -np.inf
+    size[np.isnan(size)] = -np.inf
     return phase, np.minimum(size, 0.0), error, bound
 
 
 def _series(
     term: Term,
     spectra: list[NDArray[np.complex128]],
-    heads: list[float],
+    heads: Floats,
     transform: float,
 ) -> tuple[NDArray[np.complex128], Floats]:
-    """sum_k n_k log(1 + w_k . r), r_m = F_m / F_0 - 1, over its value at frequency 0.
+    """sum_k n_k log(1 + w_k . r) over its value at frequency 0, and its error.
 
-    log(1 + z) is its series up to z^d, in moments of the weights; the remainder is at
-    most |z|^(d + 1) / ((d + 1) (1 - |z|)) a step.
+    r_m = heads[m] F_m / F_0 - 1, with the spectra F normalised. log(1 + z) is its series
+    up to z^d, in moments of the weights; the rest is at most
+    |z|^(d + 1) / ((d + 1) (1 - |z|)) a step.
     """
-    steps = float(term.counts.sum())
     first = spectra[0]
-    ratios = [s / first - 1 for s in spectra[1:]]
-    largest = np.maximum.reduce([np.abs(r) for r in ratios])
-    most = float(term.weights.sum(axis=1).max())
-    z = largest * most
+    ratios = [
+        h * s / first - 1 for s, h in zip(spectra[1:], heads[1:], strict=True)
+    ]
+    largest = np.abs(ratios[0])
+    for ratio in ratios[1:]:
+        largest = np.maximum(largest, np.abs(ratio))
+    z = largest * float(term.weights.sum(axis=1).max())
     good = z < 0.5
     reach = float(z[good].max()) if good.any() else 0.0
-    limit = 40 if len(ratios) == 1 else (10 if len(ratios) == 2 else 7)
+    limit = {1: 40, 2: 10}.get(len(ratios), 7)
     degree = 1
-    while degree < limit and steps * reach ** (degree + 1) > 1e-12:
+    while degree < limit and term.steps * reach ** (degree + 1) > 1e-12:
         degree += 1
     result = np.zeros(first.size, complex)
     if len(ratios) == 1:
         weight = term.weights[:, 0]
-        moments = [float(term.counts @ weight**d) for d in range(1, degree + 1)]
         for d in range(degree, 0, -1):
-            sign = 1 if d % 2 else -1
-            result += sign * moments[d - 1] / d
+            result += (1 if d % 2 else -1) * float(term.counts @ weight**d) / d
             result *= ratios[0]
     else:
         for d in range(1, degree + 1):
-            sign = 1 if d % 2 else -1
             for powers in _powers(len(ratios), d):
-                coefficient = sign / d * _multinomial(powers)
-                moment = term.counts.copy()
-                product = None
+                moment = term.counts
+                product: NDArray[np.complex128] | float = 1.0
                 for m, power in enumerate(powers):
                     if power:
-                        moment *= term.weights[:, m] ** power
-                        factor = ratios[m] ** power if power > 1 else ratios[m]
-                        product = factor if product is None else product * factor
-                result += coefficient * float(moment.sum()) * product
-    scale = np.array([h / heads[0] - 1 for h in heads[1:]])
-    result -= float(term.counts @ np.log1p(term.weights @ scale))
+                        moment = moment * term.weights[:, m] ** power
+                        product = product * ratios[m] ** power
+                share = (1 if d % 2 else -1) / d * _multinomial(powers)
+                result += share * float(moment.sum()) * product
+    result -= float(term.counts @ np.log1p(term.weights @ (heads[1:] - 1)))
     z = np.minimum(z, 0.999)
-    remainder = steps * z ** (degree + 1) / ((degree + 1) * (1 - z))
+    remainder = term.steps * z ** (degree + 1) / ((degree + 1) * (1 - z))
     # Errors of the ratios, at most 4 transform / |F_0| each, and of the sums.
-    slip = 4 * transform * max(heads) / np.abs(first)
-    rounding = steps * (slip + 64 * UNIT * z) / (1 - z)
+    slip = 4 * transform * float(heads.max()) / np.abs(first)
+    rounding = term.steps * (slip + 64 * UNIT * z + 16 * UNIT) / (1 - z)
     return result, np.where(good, remainder + rounding, np.inf)
 
 
-def _powers(variables: int, degree: int):
+def _powers(variables: int, degree: int) -> Iterator[tuple[int, ...]]:
     for cut in itertools.combinations_with_replacement(range(variables), degree):
         yield tuple(cut.count(v) for v in range(variables))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -77,29 +78,30 @@ class Scout:
         total = weight.sum(axis=1, keepdims=True)
         return weight / total, top[:, 0] + np.log(total[:, 0])
 
-    def _moments(self, tilt: float) -> tuple[float, float]:
-        weight, log_moment = self._tilted(tilt)
-        mean = (weight * self._losses).sum(axis=1)
-        return float(self._counts @ log_moment), float(self._counts @ mean)
+    def _log_moment(self, tilt: float) -> float:
+        return float(self._counts @ self._tilted(tilt)[1])
 
     def at_delta(self, log_delta: float) -> Guess:
         """The tilt at which Chernoff's bound on epsilon is least."""
 
         def bound(log_tilt: float) -> float:
             tilt = math.exp(log_tilt)
-            return (self._moments(tilt)[0] + log_peak(tilt) - log_delta) / tilt
+            return (self._log_moment(tilt) + log_peak(tilt) - log_delta) / tilt
 
         tilt = math.exp(_least(bound))
-        moment, mean = self._moments(tilt)
-        # At the saddle point epsilon is near the tilted mean.
-        return self._guess(tilt, max(mean, 0.0), log_delta)
+        guess = self._guess(tilt, 0.0, log_delta)
+        # The saddle point's delta is exp(log moment - tilt eps) over this.
+        width = max(tilt * (1 + tilt) * guess.deviation * math.sqrt(2 * math.pi), 1.0)
+        moment = self._log_moment(tilt)
+        epsilon = (moment - log_delta - math.log(width)) / tilt
+        return dataclasses.replace(guess, epsilon=max(epsilon, 0.0))
 
     def at_epsilon(self, epsilon: float) -> Guess:
         """The tilt at which Chernoff's bound on delta is least."""
 
         def bound(log_tilt: float) -> float:
             tilt = math.exp(log_tilt)
-            return self._moments(tilt)[0] + log_peak(tilt) - tilt * epsilon
+            return self._log_moment(tilt) + log_peak(tilt) - tilt * epsilon
 
         log_tilt = _least(bound)
         return self._guess(math.exp(log_tilt), epsilon, min(bound(log_tilt), 0.0))
@@ -118,7 +120,9 @@ class Scout:
         )
 
 
-def _least(bound, low: float = -12.0, high: float = 14.0) -> float:
+def _least(
+    bound: Callable[[float], float], low: float = -12.0, high: float = 14.0
+) -> float:
     """Where a function with one valley is least, by golden section."""
     ratio = (math.sqrt(5) - 1) / 2
     a, b = low, high

@@ -1,0 +1,6 @@
+"""Certified accounts by privacy loss distributions, all of whose steps may differ."""
+
+from privaudit.accounting.pld.composition import Bracket as Bracket
+from privaudit.accounting.pld.composition import Composition as Composition
+from privaudit.accounting.pld.composition import compose_entries as compose_entries
+from privaudit.accounting.pld.composition import compose_steps as compose_steps

@@ -59,8 +59,8 @@ class Cells:
 
     Parameters
     ----------
-    start
-        The first grid point is ``start * spacing``.
+    start, offset
+        The first grid point is ``start * spacing + offset``.
     log_p, log_q
         Of the half cells, in order of loss; shape (2 * number of cells,).
     below, above
@@ -82,6 +82,7 @@ class Cells:
     atom: float
     accuracy: float
     edges: Floats | None
+    offset: float = 0.0
 
     def __len__(self) -> int:
         return self.log_p.size // 2
@@ -152,7 +153,12 @@ def total_variation(step: Step) -> float:
 
 
 def loss_cells(
-    step: Step, direction: Direction, spacing: float, reach: float, limit: int
+    step: Step,
+    direction: Direction,
+    spacing: float,
+    reach: float,
+    limit: int,
+    offset: float = 0.0,
 ) -> Cells:
     """The masses of ``step`` on a grid that covers all but its far tails.
 
@@ -166,13 +172,15 @@ def loss_cells(
         The grid ends where less than Phi(-reach) of any of the mixed variables is left.
     limit
         Largest number of cells; what lies further out is counted as below or above.
+    offset
+        Added to every grid point, for Poisson sampled pairs (subtracted for ``add``).
     """
     if step.scheme == "replace":
         return _replace_cells(step, spacing, reach, limit)
     if step.noise == "gaussian":
-        cells = _gaussian_cells(step, spacing, reach, limit)
+        cells = _gaussian_cells(step, spacing, reach, limit, offset)
     else:
-        cells = _laplace_cells(step, spacing, limit)
+        cells = _laplace_cells(step, spacing, limit, offset)
     if step.scheme == "fixed":
         return _symmetric(cells, (1 - step.rate) * total_variation(step))
     return cells.reversed() if direction == "add" else cells.forward()
@@ -189,6 +197,7 @@ class _Outputs:
     above: tuple[float, float]
     accuracy: float
     edges: Floats | None
+    offset: float
 
     def forward(self) -> Cells:
         return Cells(
@@ -200,6 +209,7 @@ class _Outputs:
             0.0,
             self.accuracy,
             self.edges,
+            self.offset,
         )
 
     def reversed(self) -> Cells:
@@ -212,6 +222,7 @@ class _Outputs:
             0.0,
             self.accuracy,
             None if self.edges is None else self.edges[::-1],
+            -self.offset,
         )
 
 
@@ -242,12 +253,15 @@ def _mix(rate: float, log_first: Floats, log_second: Floats) -> Floats:
     return np.logaddexp(math.log1p(-rate) + log_first, math.log(rate) + log_second)
 
 
-def _gaussian_cells(step: Step, spacing: float, reach: float, limit: int) -> _Outputs:
+def _gaussian_cells(
+    step: Step, spacing: float, reach: float, limit: int, offset: float
+) -> _Outputs:
     shift, rate = step.shift, step.rate
     low = sampled_loss(shift * (-reach - shift / 2), rate)
     high = sampled_loss(shift * (reach + shift / 2), rate)
-    start, stop = _span(low, high, spacing, limit)
-    x = unsampled_loss(_half_grid(start, stop, spacing), rate) / shift + shift / 2
+    start, stop = _span(low - offset, high - offset, spacing, limit)
+    points = _half_grid(start, stop, spacing) + offset
+    x = unsampled_loss(points, rate) / shift + shift / 2
     log_a = log_normal_mass(x[:-1], x[1:])
     log_b = _mix(rate, log_a, log_normal_mass(x[:-1], x[1:], shift))
     ends = np.array([x[0], -x[-1]])
@@ -261,15 +275,18 @@ def _gaussian_cells(step: Step, spacing: float, reach: float, limit: int) -> _Ou
         (float(tail_a[1]), float(tail_b[1])),
         _accuracy(x, shift),
         x[::2],
+        offset,
     )
 
 
-def _laplace_cells(step: Step, spacing: float, limit: int) -> _Outputs:
+def _laplace_cells(
+    step: Step, spacing: float, limit: int, offset: float
+) -> _Outputs:
     """Laplace at 0 and at ``shift``: losses 2 x - shift within, atoms at both ends."""
     shift, rate = step.shift, step.rate
     low, high = sampled_loss(-shift, rate), sampled_loss(shift, rate)
-    start, stop = _span(low, high, spacing, limit)
-    points = _half_grid(start, stop, spacing)
+    start, stop = _span(low - offset, high - offset, spacing, limit)
+    points = _half_grid(start, stop, spacing) + offset
     x = np.clip(0.5 * (unsampled_loss(points, rate) + shift), 0.0, shift)
     # Masses within, as log(exp(-left) (1 - exp(-width)) / 2), and mirrored.
     width = np.diff(x)
@@ -305,6 +322,7 @@ def _laplace_cells(step: Step, spacing: float, limit: int) -> _Outputs:
         (above_a, float(outside_b[1])),
         UNIT * (256 + 32 * shift),
         None,
+        offset,
     )
 
 

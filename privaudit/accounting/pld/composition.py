@@ -13,6 +13,7 @@ from scipy import special
 from privaudit.accounting.pld.cells import Direction, Floats, Noise, Scheme
 from privaudit.accounting.pld.fourier import MOST_POINTS, Tilted, compose
 from privaudit.accounting.pld.grouping import (
+    MOST_CELLS,
     Family,
     Grid,
     terms_above,
@@ -157,32 +158,33 @@ class Composition:
     def _search(self, target: _Target, width: float) -> Bracket:
         """Refine until the width is reached, or it would be too much work."""
         guesses = {way: target.guess(self._scout(way)) for way in self.directions}
+        # The direction that looks worse comes first.
+        guesses = dict(sorted(guesses.items(), key=lambda item: -target.size(item[1])))
         upper = dict.fromkeys(guesses, target.trivial_upper)
         lower, reached = 0.0, False
         worst: Direction = "remove"
         fine, nodes = 0.45, math.ceil(1.7 / math.sqrt(width)) + 1
         for _ in range(_ROUNDS):
-            grids = {
-                way: self._grid(guess, target, fine, nodes)
-                for way, guess in guesses.items()
-            }
-            for way, guess in guesses.items():
-                if grids[way] is not None and target.may_matter(upper, way):
-                    found = _run(self.families, way, grids[way], guess, terms_above)
-                    if found is not None:
-                        value = target.upper(found, guess)
-                        upper[way] = min(upper[way], value)
-            worst = max(guesses, key=lambda way: upper[way])
-            guess = target.improved(guesses[worst], upper[worst])
             inner = 0.0  # lower bound on the dominating pair's own figure
-            if grids[worst] is not None:
-                found = _run(self.families, worst, grids[worst], guess, terms_below)
+            for way in sorted(guesses, key=lambda way: -upper[way]):
+                if upper[way] <= inner:
+                    continue  # the other direction is worse
+                guess = guesses[way]
+                slack = target.slack(guess, max(guesses.values(), key=target.size))
+                grid = self._grid(guess, slack * fine, target.width, nodes)
+                found = _run(self.families, way, grid, guess, terms_above)
                 if found is not None:
-                    inner = target.lower(found, guess)
+                    upper[way] = min(upper[way], target.upper(found, guess))
+                guesses[way] = guess = target.improved(guess, upper[way])
+                if upper[way] < max(upper.values()) and inner > 0:
+                    continue
+                found = _run(self.families, way, grid, guess, terms_below)
+                if found is not None:
+                    inner = max(inner, target.lower(found, guess))
+            worst = max(guesses, key=lambda way: upper[way])
             lower = max(lower, inner if self._is_realised else 0.0)
             top = upper[worst]
             reached = top <= (1 + width) * inner or top == 0
-            guesses[worst] = guess
             if reached or not math.isfinite(top):
                 break
             ratio = math.log(top / inner) / math.log1p(width) if inner > 0 else 9.0
@@ -210,11 +212,11 @@ class Composition:
         for way in ("remove", "add"):
             scout = Composition(families)._scout(way)
             guess = target.guess(scout)
-            grid = self._grid(guess, target, fine, nodes)
-            if grid is not None:
-                found = _run(families, way, grid, guess, terms_below)
-                if found is not None:
-                    best = max(best, target.lower(found, guess))
+            slack = target.slack(guess, guess)
+            grid = self._grid(guess, slack * fine, target.width, nodes)
+            found = _run(families, way, grid, guess, terms_below)
+            if found is not None:
+                best = max(best, target.lower(found, guess))
         return best
 
     def _scout(self, way: Direction) -> Scout:
@@ -225,23 +227,16 @@ class Composition:
             counts.append(of_each)
         return Scout(steps, np.concatenate(counts), way)
 
-    def _grid(
-        self, guess: Guess, target: _Target, fine: float, nodes: int
-    ) -> Grid | None:
-        spacing = guess.spacing(max(fine * target.slack(guess), 1e-300))
-        log_tail = guess.log_delta + math.log(target.width * 1e-4 / self.steps)
+    def _grid(self, guess: Guess, slack: float, width: float, nodes: int) -> Grid:
+        spacing = guess.spacing(slack)
+        log_tail = guess.log_delta + math.log(width * 1e-4 / self.steps)
         reach = -float(special.ndtri_exp(min(log_tail, -1.0)))
-        # At most so many points in the window and in the cells of a step.
-        spacing = max(spacing, 12 * guess.deviation / (MOST_POINTS / 2))
-        farthest = 0.0
-        boxes = 0.0
+        # No more points in the window, or in the cells of one step, than can be had.
+        spacing = max(spacing, 24 * guess.deviation / MOST_POINTS)
         for family in self.families:
             m = float(family.shift.max())
             far = m * (reach + m / 2) if family.noise == "gaussian" else m
-            farthest = max(farthest, 2 * far)
-            distinct = family.shift.size
-            boxes += min(distinct, nodes**2)
-        spacing = max(spacing, farthest / (1 << 18))
+            spacing = max(spacing, 2 * far / MOST_CELLS)
         return Grid(spacing, nodes, reach)
 
 
@@ -259,8 +254,12 @@ class _Target:
     def guess(self, scout: Scout) -> Guess:
         raise NotImplementedError
 
-    def slack(self, guess: Guess) -> float:
-        """Width in epsilon that is wanted."""
+    def size(self, guess: Guess) -> float:
+        """How bad a direction looks."""
+        raise NotImplementedError
+
+    def slack(self, guess: Guess, worst: Guess) -> float:
+        """Width in epsilon that is wanted, where ``worst`` decides."""
         raise NotImplementedError
 
     def upper(self, found: Tilted, guess: Guess) -> float:
@@ -272,9 +271,6 @@ class _Target:
     def improved(self, guess: Guess, upper: float) -> Guess:
         return guess
 
-    def may_matter(self, upper: dict[Direction, float], way: Direction) -> bool:
-        return True
-
 
 @dataclasses.dataclass(frozen=True)
 class _EpsilonAt(_Target):
@@ -285,8 +281,12 @@ class _EpsilonAt(_Target):
     def guess(self, scout: Scout) -> Guess:
         return scout.at_delta(math.log(self.delta))
 
-    def slack(self, guess: Guess) -> float:
-        return self.width * max(guess.epsilon, 1e-3 / (1 + guess.tilt))
+    def size(self, guess: Guess) -> float:
+        return guess.epsilon
+
+    def slack(self, guess: Guess, worst: Guess) -> float:
+        wanted = self.width * max(worst.epsilon, 1e-3 / (1 + worst.tilt))
+        return max(wanted, 0.5 * (worst.epsilon - guess.epsilon))
 
     def upper(self, found: Tilted, guess: Guess) -> float:
         return _least_epsilon(
@@ -294,9 +294,9 @@ class _EpsilonAt(_Target):
         )[1]
 
     def lower(self, found: Tilted, guess: Guess) -> float:
-        return _least_epsilon(
-            lambda e: not found.delta_below(e) > self.delta, guess.epsilon, self.width
-        )[0]
+        return _largest_epsilon(
+            lambda e: found.delta_below(e) > self.delta, guess.epsilon, self.width
+        )
 
     def improved(self, guess: Guess, upper: float) -> Guess:
         if math.isfinite(upper):
@@ -313,8 +313,12 @@ class _DeltaAt(_Target):
     def guess(self, scout: Scout) -> Guess:
         return scout.at_epsilon(self.epsilon)
 
-    def slack(self, guess: Guess) -> float:
-        return self.width / (1 + guess.tilt)
+    def size(self, guess: Guess) -> float:
+        return guess.log_delta
+
+    def slack(self, guess: Guess, worst: Guess) -> float:
+        room = 0.5 * (worst.log_delta - guess.log_delta)
+        return max(self.width, room) / (1 + guess.tilt)
 
     def upper(self, found: Tilted, guess: Guess) -> float:
         return found.delta_above(self.epsilon)
@@ -356,6 +360,37 @@ def _least_epsilon(
         else:
             bad = middle
     return bad, good
+
+
+def _largest_epsilon(
+    exceeds: Callable[[float], bool], guess: float, width: float
+) -> float:
+    """An epsilon at which ``exceeds`` holds, near the largest; 0 if none is found.
+
+    It need not hold at 0, which may lie outside the window of a composition.
+    """
+    step = 0.25 * width
+    good, bad = guess, math.inf
+    while not exceeds(good):
+        bad, good = good, good * (1 - min(step, 0.9))
+        step *= 2
+        if good < 1e-9 * guess:
+            return 0.0
+    step = width
+    while bad == math.inf:  # invariant: exceeds(good)
+        trial = good * (1 + step)
+        if exceeds(trial):
+            good = trial
+            step *= 2
+        else:
+            bad = trial
+    while bad - good > 0.01 * width * bad:  # invariant: exceeds(good)
+        middle = (good + bad) / 2
+        if exceeds(middle):
+            good = middle
+        else:
+            bad = middle
+    return good
 
 
 def _check_width(width: float) -> None:

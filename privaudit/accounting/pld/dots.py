@@ -19,7 +19,7 @@ from privaudit.accounting.pld.cells import UNIT, Cells, Floats
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GridMeasure:
-    """P by privacy loss, on the grid: ``mass[i]`` at loss (start + i) * spacing.
+    """P by privacy loss: ``mass[i]`` at loss (start + i) * spacing + offset.
 
     ``infinite`` is mass at infinite loss; ``accuracy`` as in `Cells`.
     """
@@ -28,6 +28,7 @@ class GridMeasure:
     mass: Floats
     infinite: float
     accuracy: float
+    offset: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ def measure_above(cells: Cells, spacing: float) -> GridMeasure:
     mass[0] += math.exp(cells.below[0])
     mass[-cells.start] += cells.atom
     return GridMeasure(
-        cells.start, mass, math.exp(cells.above[0]), 4 * cells.accuracy
+        cells.start, mass, math.exp(cells.above[0]), 4 * cells.accuracy, cells.offset
     )
 
 
@@ -93,7 +94,7 @@ def measure_below(
     down, up = 1 / step, 1 / math.expm1(spacing)  # shares of c for the neighbours
     if stop - first < 2:
         # Nothing can be told apart on this grid: P = Q is below every pair.
-        return GridMeasure(0, np.ones(1), 0.0, cells.accuracy)
+        return _nothing(cells)
     inner = slice(first, stop)
     gap, size = gap[inner], stop - first
     lowered = np.empty(size + 1)
@@ -115,9 +116,15 @@ def measure_below(
         mass[-start] += cells.atom
     _drop_concave_knots(mass, scale, spacing)
     if mass[0] < 0 or mass[-1] < 0:
-        return GridMeasure(0, np.ones(1), 0.0, cells.accuracy)
+        return _nothing(cells)
     mass = np.maximum(mass - 8 * UNIT * scale, 0.0)
-    return GridMeasure(start, mass, 0.0, 4 * cells.accuracy)
+    return GridMeasure(start, mass, 0.0, 4 * cells.accuracy, cells.offset)
+
+
+def _nothing(cells: Cells) -> GridMeasure:
+    """P (in part) where it costs nothing: no loss above 0."""
+    start = 0 if cells.offset <= 0 else -1
+    return GridMeasure(start, np.ones(1), 0.0, cells.accuracy, cells.offset)
 
 
 def _first_dot(
@@ -127,9 +134,11 @@ def _first_dot(
 
     Returns its index, a Q(losses below), and by how much (rounded up).
     """
-    points = (cells.start + np.arange(p.size)) * spacing
+    points = (cells.start + np.arange(p.size)) * spacing + cells.offset
     below_p = _sums_before(p, math.exp(cells.below[0]))
-    below_q = _sums_before(np.exp(cells.log_q).reshape(-1, 2).sum(1), _exp(cells.below[1]))
+    below_q = _sums_before(
+        np.exp(cells.log_q).reshape(-1, 2).sum(axis=1), _exp(cells.below[1])
+    )
     below_q *= np.exp(np.minimum(points, 700.0))
     noise = 2 * cells.accuracy * (below_q + below_p)
     depth = below_q - below_p
@@ -150,7 +159,7 @@ def _last_dot(
     """
     end = p.size
     above_p = math.exp(cells.above[0])
-    above_q = _exp(cells.above[1] + (cells.start + end) * spacing)
+    above_q = _exp(cells.above[1] + (cells.start + end) * spacing + cells.offset)
     while end:  # from the top, in blocks over which exp(loss) stays in range
         block = slice(max(0, end - max(1, min(4096, int(600 / spacing)))), end)
         ahead = np.arange(end - block.start) * spacing  # of the dots end, end - 1, ...
@@ -201,7 +210,7 @@ def _scaled(
 
     The scale keeps Q in range where its mass alone would underflow.
     """
-    at = (cells.start + np.arange(len(cells))) * spacing
+    at = (cells.start + np.arange(len(cells))) * spacing + cells.offset
     p = np.exp(cells.log_p.reshape(-1, 2))
     q = np.exp(cells.log_q.reshape(-1, 2) + at[:, None])
     return (p[:, 0], q[:, 0]), (p[:, 1], q[:, 1])

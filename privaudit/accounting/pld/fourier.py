@@ -148,7 +148,8 @@ def compose(
     error = math.sqrt(float(double @ off**2) / points)
     error += _transform_error(points) * size
     mass = np.roll(fft.irfft(phi, points), -(start % points))
-    losses = (start + np.arange(points)) * spacing
+    offset = _total_offset(measures, terms)
+    losses = (start + np.arange(points)) * spacing + offset
     infinite = sum(
         term.steps * max(measures[i].infinite for i in term.measures) for term in terms
     )
@@ -162,11 +163,17 @@ def compose(
         )
         for term in terms
     )
+    drift += 8 * UNIT * (abs(offset) + abs(start) * spacing + points * spacing)
     return Tilted(tilt, log_moment, losses, mass, error, outside, infinite, drift)
 
 
+def _total_offset(measures: Sequence[GridMeasure], terms: Sequence[Term]) -> float:
+    """The measures of a term have one offset."""
+    return math.fsum(term.steps * measures[term.measures[0]].offset for term in terms)
+
+
 def _losses(measure: GridMeasure, spacing: float) -> Floats:
-    return (measure.start + np.arange(measure.mass.size)) * spacing
+    return (measure.start + np.arange(measure.mass.size)) * spacing + measure.offset
 
 
 def _tilt(measure: GridMeasure, tilt: float, spacing: float, base: float) -> Floats:
@@ -220,6 +227,7 @@ def _window(
     def logs(at: float) -> Floats:
         return np.array([_log_moment(m, at, spacing) for m in measures])
 
+    offset = _total_offset(measures, terms)
     bases = logs(tilt)
     whole = _total_log_moment(terms, bases, exact=True)
     least = sum(t.steps * min(measures[i].start for i in t.measures) for t in terms)
@@ -236,7 +244,7 @@ def _window(
             moved = _total_log_moment(terms, logs(tilt + sign * t), exact=False)
             # Tilted mass beyond x is at most exp(moved - whole - t x).
             excess = moved - whole + 1e-12 * (abs(moved) + abs(whole)) + _WINDOW
-            end = math.ceil(excess / t / spacing) + 1
+            end = math.ceil((excess / t - sign * offset) / spacing) + 1
             if end < best:
                 best, mass = end, math.exp(-_WINDOW)
         ends.append(sign * best)

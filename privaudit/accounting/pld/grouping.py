@@ -9,6 +9,7 @@ The proofs are in ``pld.md``, "Grouping".
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -30,8 +31,9 @@ from privaudit.accounting.pld.tangents import rate_tangent, shift_tangent
 
 Indices = NDArray[np.int64]
 
-_MOST_CELLS = 1 << 19  # of one measure
+MOST_CELLS = 1 << 19  # of one measure
 _LARGEST_TANGENT_SHIFT = 50.0
+_FIRST_DOT = 0.5
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -182,7 +184,7 @@ def terms_below(
         )
         for i, j, inside in lattice.boxes():
             step = family.step(lattice.shifts[i], lattice.rates[j])
-            cells = _cells(step, way, grid)
+            cells = _cells(step, way, grid, _offset(step, grid))
             found = [measure_below(cells, grid.spacing)]
             weights: list[Floats] = []
             a, b = lattice.to_shift[inside], lattice.to_rate[inside]
@@ -207,8 +209,20 @@ def terms_below(
     return measures, terms
 
 
-def _cells(step: Step, way: Direction, grid: Grid) -> Cells:
-    return loss_cells(step, way, grid.spacing, grid.reach, _MOST_CELLS)
+def _cells(step: Step, way: Direction, grid: Grid, offset: float = 0.0) -> Cells:
+    return loss_cells(step, way, grid.spacing, grid.reach, MOST_CELLS, offset)
+
+
+def _offset(step: Step, grid: Grid) -> float:
+    """Where a grid point must lie so that little is lost below the first dot.
+
+    Most of a rarely sampled step's losses lie between log(1 - rate) and 0. If that is
+    less than a few grid points wide, the first dot is put amid it: at 0 or at the lower
+    end it would say that P = Q.
+    """
+    if step.scheme != "poisson" or step.rate > 8 * grid.spacing or step.rate > 0.9:
+        return 0.0
+    return math.log1p(-step.rate * _FIRST_DOT)
 
 
 def _term(corners: list[int], weights: list[Floats], counts: Floats) -> Term:

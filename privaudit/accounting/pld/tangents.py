@@ -99,7 +99,7 @@ def _tangent(
         inverse = 1 + (1 - q) / q * np.exp(m * m / 2 - m * x[:-1])
         sag = second * (math.expm1(spacing) * inverse / m) ** 2 / 8
         if direction == "add":  # b D(1 / b) has the second derivative a^3 D''(a)
-            points = (cells.start + np.arange(rise.size)) * spacing  # of -log a
+            points = (cells.start + np.arange(rise.size)) * spacing + cells.offset
             factor = np.exp(points)
             rise = rise[::-1] * factor
             sag = sag[::-1] * factor[1:] * math.exp(spacing)

@@ -24,7 +24,7 @@ from privaudit.ledger import Entry, NoSampling, PoissonSampling
 from privaudit.results import Relation
 
 _ROUNDS = 5  # refinements before a bracket is returned as it is
-_MOST_WORK = 4e8  # grid points times measures in one refinement
+_MOST_WORK = 5e7  # cells in all measures together; about 10 s
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ class Composition:
         upper = dict.fromkeys(guesses, target.trivial_upper)
         lower, reached = 0.0, False
         worst: Direction = "remove"
-        fine, nodes = 0.45, math.ceil(1.7 / math.sqrt(width)) + 1
+        fine, nodes = 0.6, self._first_nodes(width)
         for _ in range(_ROUNDS):
             inner = 0.0  # lower bound on the dominating pair's own figure
             for way in sorted(guesses, key=lambda way: -upper[way]):
@@ -190,6 +190,10 @@ class Composition:
             ratio = math.log(top / inner) / math.log1p(width) if inner > 0 else 9.0
             factor = min(max(ratio, 1.2) * 1.2, 9.0)
             fine, nodes = fine / factor, math.ceil(nodes * factor**0.5)
+            guess = guesses[worst]
+            slack = target.slack(guess, guess) * fine
+            if self._work(self._grid(guess, slack, width, nodes)) > _MOST_WORK:
+                break
         if not self._is_realised:
             lower = self._realised_lower(target, fine, nodes)
             reached = upper[worst] <= (1 + width) * lower or upper[worst] == 0
@@ -227,22 +231,44 @@ class Composition:
             counts.append(of_each)
         return Scout(steps, np.concatenate(counts), way)
 
+    def _first_nodes(self, width: float) -> int:
+        two = any(
+            np.unique(f.shift).size > 1 and np.unique(f.rate).size > 1
+            for f in self.families
+        )
+        return math.ceil((1.0 if two else 1.7) / math.sqrt(width)) + 1
+
+    def _work(self, grid: Grid) -> float:
+        """About how many cells there are in all measures of a refinement."""
+        return sum(
+            min(family.shift.size, grid.nodes * min(grid.nodes, family.rates))
+            * self._reach_of(family, grid.reach)
+            / grid.spacing
+            for family in self.families
+        )
+
+    @staticmethod
+    def _reach_of(family: Family, reach: float) -> float:
+        """Length of the grid of a step's losses, at most."""
+        m = float(family.shift.max())
+        return 2 * (m * (reach + m / 2) if family.noise == "gaussian" else m)
+
     def _grid(self, guess: Guess, slack: float, width: float, nodes: int) -> Grid:
         spacing = guess.spacing(slack)
         log_tail = guess.log_delta + math.log(width * 1e-4 / self.steps)
         reach = -float(special.ndtri_exp(min(log_tail, -1.0)))
         # No more points in the window, or in the cells of one step, than can be had.
-        spacing = max(spacing, 24 * guess.deviation / MOST_POINTS)
+        spacing = max(spacing, 1.5 * guess.window / MOST_POINTS)
         for family in self.families:
-            m = float(family.shift.max())
-            far = m * (reach + m / 2) if family.noise == "gaussian" else m
-            spacing = max(spacing, 2 * far / MOST_CELLS)
+            spacing = max(spacing, self._reach_of(family, reach) / MOST_CELLS)
         return Grid(spacing, nodes, reach)
 
 
 def _run(families, way, grid, guess, make) -> Tilted | None:
     measures, terms = make(families, way, grid)
-    return compose(measures, terms, grid.spacing, guess.tilt, guess.deviation)
+    if not terms:
+        return None
+    return compose(measures, terms, grid.spacing, guess)
 
 
 class _Target:

@@ -70,14 +70,15 @@ def measure_above(cells: Cells, spacing: float) -> GridMeasure:
 
 def measure_below(
     cells: Cells, spacing: float, tangent: Tangent | None = None
-) -> GridMeasure:
+) -> GridMeasure | None:
     """A pair that is dominated; with ``tangent``, by any pair whose H is >= H + D.
 
     The dots are lowered by more than the largest gap in the cells beside them, which
     moves mass as a discrete second derivative does. Where that leaves a negative mass
     the lowered dots are not convex, and the knot is dropped (the lower convex hull).
     The first dot is put onto H(a) >= 1 - a and the last onto H(a) >= 0, where these
-    lie far enough below; so no mass is lost.
+    lie far enough below; so no mass is lost. None if nothing can be told apart on this
+    grid: P = Q is below every pair.
     """
     left, right = _scaled(cells, spacing)
     p, q = left[0] + right[0], left[1] + right[1]
@@ -93,8 +94,7 @@ def measure_below(
     stop, above_q, high = _last_dot(cells, p, q, upper, gap, spacing)
     down, up = 1 / step, 1 / math.expm1(spacing)  # shares of c for the neighbours
     if stop - first < 2:
-        # Nothing can be told apart on this grid: P = Q is below every pair.
-        return _nothing(cells)
+        return None
     inner = slice(first, stop)
     gap, size = gap[inner], stop - first
     lowered = np.empty(size + 1)
@@ -116,15 +116,9 @@ def measure_below(
         mass[-start] += cells.atom
     _drop_concave_knots(mass, scale, spacing)
     if mass[0] < 0 or mass[-1] < 0:
-        return _nothing(cells)
+        return None
     mass = np.maximum(mass - 8 * UNIT * scale, 0.0)
     return GridMeasure(start, mass, 0.0, 4 * cells.accuracy, cells.offset)
-
-
-def _nothing(cells: Cells) -> GridMeasure:
-    """P (in part) where it costs nothing: no loss above 0."""
-    start = 0 if cells.offset <= 0 else -1
-    return GridMeasure(start, np.ones(1), 0.0, cells.accuracy, cells.offset)
 
 
 def _first_dot(

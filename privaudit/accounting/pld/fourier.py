@@ -20,10 +20,9 @@ from scipy import fft
 
 from privaudit.accounting.pld.cells import UNIT, Floats
 from privaudit.accounting.pld.dots import GridMeasure
-from privaudit.accounting.pld.scout import log_peak
+from privaudit.accounting.pld.scout import LOG_OUTSIDE, Guess, log_peak
 
 _NEGLIGIBLE = -80.0  # log of a size of the characteristic function that is left out
-_WINDOW = 18.0  # minus log of the tilted mass allowed outside the window, per side
 MOST_POINTS = 1 << 21
 
 
@@ -123,11 +122,14 @@ def compose(
     measures: Sequence[GridMeasure],
     terms: Sequence[Term],
     spacing: float,
-    tilt: float,
-    deviation: float,
+    guess: Guess,
 ) -> Tilted | None:
-    """The composition of ``terms``; None if the window needs too many points."""
-    window = _window(measures, terms, spacing, tilt, deviation)
+    """The composition of ``terms``; None if the window needs too many points.
+
+    Of ``guess`` the tilt is taken, and the changes of it that bound the window.
+    """
+    tilt = guess.tilt
+    window = _window(measures, terms, spacing, guess)
     if window is None:
         return None
     start, points, outside, bases, log_moment = window
@@ -219,8 +221,7 @@ def _window(
     measures: Sequence[GridMeasure],
     terms: Sequence[Term],
     spacing: float,
-    tilt: float,
-    deviation: float,
+    guess: Guess,
 ) -> tuple[int, int, float, Floats, float] | None:
     """First index, points, tilted mass outside, log moments: each, and in all."""
 
@@ -228,6 +229,7 @@ def _window(
         return np.array([_log_moment(m, at, spacing) for m in measures])
 
     offset = _total_offset(measures, terms)
+    tilt = guess.tilt
     bases = logs(tilt)
     whole = _total_log_moment(terms, bases, exact=True)
     least = sum(t.steps * min(measures[i].start for i in t.measures) for t in terms)
@@ -237,18 +239,15 @@ def _window(
     )
     ends: list[float] = []
     outside = 0.0
-    for sign in (-1, 1):
-        best, mass = max(sign * least, sign * most) + 1, 0.0
-        for strength in (3.0, 5.5):
-            t = strength / deviation
-            moved = _total_log_moment(terms, logs(tilt + sign * t), exact=False)
-            # Tilted mass beyond x is at most exp(moved - whole - t x).
-            excess = moved - whole + 1e-12 * (abs(moved) + abs(whole)) + _WINDOW
-            end = math.ceil((excess / t - sign * offset) / spacing) + 1
-            if end < best:
-                best, mass = end, math.exp(-_WINDOW)
-        ends.append(sign * best)
-        outside += mass
+    for sign, t in ((-1, guess.down), (1, guess.up)):
+        moved = _total_log_moment(terms, logs(tilt + sign * t), exact=False)
+        # Tilted mass beyond x is at most exp(moved - whole - t x).
+        excess = moved - whole + 1e-12 * (abs(moved) + abs(whole)) + LOG_OUTSIDE
+        end = math.ceil((excess / t - sign * offset) / spacing) + 1
+        support = max(sign * least, sign * most) + 1
+        if end < support:
+            outside += math.exp(-LOG_OUTSIDE)
+        ends.append(sign * min(end, support))
     start, stop = int(ends[0]), int(ends[1])
     if stop - start > MOST_POINTS:
         return None

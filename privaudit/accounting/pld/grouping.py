@@ -63,6 +63,11 @@ class Family:
         return float(self.count.sum())
 
     @property
+    def rates(self) -> int:
+        """How many different rates there are."""
+        return int(np.unique(self.rate).size)
+
+    @property
     def is_symmetric(self) -> bool:
         """Whether both directions are the same pair."""
         return self.scheme != "poisson" or bool((self.rate == 1).all())
@@ -185,7 +190,10 @@ def terms_below(
         for i, j, inside in lattice.boxes():
             step = family.step(lattice.shifts[i], lattice.rates[j])
             cells = _cells(step, way, grid, _offset(step, grid))
-            found = [measure_below(cells, grid.spacing)]
+            base = measure_below(cells, grid.spacing)
+            if base is None:
+                continue  # as if these steps released nothing
+            found = [base]
             weights: list[Floats] = []
             a, b = lattice.to_shift[inside], lattice.to_rate[inside]
             # Two tangents go twice as far and get half the weight each, so that what
@@ -195,13 +203,13 @@ def terms_below(
                 tangent = shift_tangent(
                     step, cells, way, grid.spacing, lattice.shifts[i + 1], times
                 )
-                found.append(measure_below(cells, grid.spacing, tangent))
+                found.append(measure_below(cells, grid.spacing, tangent) or base)
                 weights.append(a / times)
             if tangents and b.any():
                 tangent = rate_tangent(
                     step, cells, way, grid.spacing, lattice.rates[j + 1], times
                 )
-                found.append(measure_below(cells, grid.spacing, tangent))
+                found.append(measure_below(cells, grid.spacing, tangent) or base)
                 weights.append(b / times)
             corners = list(range(len(measures), len(measures) + len(found)))
             measures += found

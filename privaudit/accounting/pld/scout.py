@@ -14,36 +14,51 @@ import numpy as np
 from privaudit.accounting.pld.cells import Direction, Floats, Step
 
 _LOG_SQRT_TAU = 0.5 * math.log(2 * math.pi)
+_ROOM = math.log(1000.0)
+LOG_OUTSIDE = 18.0  # minus log of the tilted mass allowed beyond each end of a window
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Guess:
-    """Saddle point of one direction: the tilt, epsilon and delta there, and spreads.
+    """A tilt, epsilon and delta near it, and spreads.
 
-    ``deviation`` is that of the tilted total loss; ``losses`` and ``weights`` are the
-    tilted steps' losses, the weights summing to the number of steps.
+    ``down`` and ``up`` are the changes of the tilt whose Chernoff bounds make the least
+    window, ``window`` its length; ``losses`` and ``weights`` are the tilted steps'
+    losses, the weights summing to the number of steps; ``variances`` are those of the
+    kinds of steps, taken ``counts`` times.
     """
 
     tilt: float
     epsilon: float
     log_delta: float
     deviation: float
+    down: float
+    up: float
+    window: float
     losses: Floats
     weights: Floats
+    variances: Floats
+    counts: Floats
 
     def spacing(self, slack: float) -> float:
         """Grid spacing whose bracket is about ``slack`` wide in epsilon.
 
-        Splitting onto the grid adds h^2 / 6 to the variance of a step's loss (less
-        where the loss is below h), the lower measure takes half as much away, and
-        variance moves epsilon by (1 + tilt) / 2 times as much.
+        The measure above adds h^2 / 6 to the variance of a step's loss (less where the
+        loss is below h); that below takes half as much away, and all of it where h is
+        above the loss's deviation. Variance moves epsilon by (1 + tilt) / 2 as much.
         """
         low, high = slack * 1e-9 / (1 + self.tilt), 64.0
         size = np.abs(self.losses)
-        for _ in range(50):
+        variance = np.maximum(self.variances, 1e-300)
+        for _ in range(40):
             h = math.sqrt(low * high)
-            extra = float(self.weights @ np.minimum(h * h / 6, size * h))
-            low, high = (h, high) if 0.75 * (1 + self.tilt) * extra < slack else (low, h)
+            more = float(self.weights @ np.minimum(h * h / 6, size * h))
+            less = float(
+                self.counts
+                @ np.minimum(h * h / 12 * (1 + h * h / variance), variance)
+            )
+            fits = 0.5 * (1 + self.tilt) * (more + less) < slack
+            low, high = (h, high) if fits else (low, h)
         return low
 
 
@@ -93,8 +108,8 @@ class Scout:
         # The saddle point's delta is exp(log moment - tilt eps) over this.
         width = max(tilt * (1 + tilt) * guess.deviation * math.sqrt(2 * math.pi), 1.0)
         moment = self._log_moment(tilt)
-        epsilon = (moment - log_delta - math.log(width)) / tilt
-        return dataclasses.replace(guess, epsilon=max(epsilon, 0.0))
+        epsilon = max((moment - log_delta - math.log(width)) / tilt, 0.0)
+        return self._narrowest(dataclasses.replace(guess, epsilon=epsilon))
 
     def at_epsilon(self, epsilon: float) -> Guess:
         """The tilt at which Chernoff's bound on delta is least."""
@@ -104,19 +119,55 @@ class Scout:
             return self._log_moment(tilt) + log_peak(tilt) - tilt * epsilon
 
         log_tilt = _least(bound)
-        return self._guess(math.exp(log_tilt), epsilon, min(bound(log_tilt), 0.0))
+        guess = self._guess(math.exp(log_tilt), epsilon, 0.0)
+        tilt = guess.tilt
+        width = max(tilt * (1 + tilt) * guess.deviation * math.sqrt(2 * math.pi), 1.0)
+        moment = self._log_moment(tilt) - tilt * epsilon
+        log_delta = min(moment - math.log(width), 0.0)
+        return self._narrowest(dataclasses.replace(guess, log_delta=log_delta))
+
+    def _narrowest(self, guess: Guess) -> Guess:
+        """The tilt up to that of ``guess`` that needs the shortest window.
+
+        Heavy tails make the saddle point's own distribution wide. A smaller tilt lets
+        errors grow relative to delta, of which there is room for a factor.
+        """
+        best = guess
+        for tilt in guess.tilt * np.array([0.85, 0.7, 0.55, 0.4, 0.25]):
+            excess = self._log_moment(tilt) - tilt * guess.epsilon + log_peak(tilt)
+            if excess > guess.log_delta + _ROOM:
+                break
+            trial = self._guess(float(tilt), guess.epsilon, guess.log_delta)
+            if trial.window < 0.8 * best.window:
+                best = trial
+        return best
 
     def _guess(self, tilt: float, epsilon: float, log_delta: float) -> Guess:
-        weight, _ = self._tilted(tilt)
+        weight, log_moments = self._tilted(tilt)
+        here = float(self._counts @ log_moments)
         mean = (weight * self._losses).sum(axis=1)
         spread = (weight * (self._losses - mean[:, None]) ** 2).sum(axis=1)
+        deviation = max(math.sqrt(float(self._counts @ spread)), 1e-150)
+
+        def end(change: float) -> float:
+            moment = self._log_moment(tilt + change)
+            return (moment - here + LOG_OUTSIDE) / abs(change)
+
+        strengths = np.geomspace(0.1, 8.0, 10) / deviation
+        ends = [[end(sign * float(t)) for t in strengths] for sign in (-1, 1)]
+        down, up = (int(np.argmin(e)) for e in ends)
         return Guess(
             tilt,
             epsilon,
             log_delta,
-            math.sqrt(float(self._counts @ spread)),
+            deviation,
+            float(strengths[down]),
+            float(strengths[up]),
+            max(ends[0][down] + ends[1][up], deviation),
             self._losses.ravel(),
             (weight * self._counts[:, None]).ravel(),
+            spread,
+            self._counts,
         )
 
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 
 from privaudit.accounting import from_dp_accounting
+from privaudit.accounting.pld import compose_entries
 from privaudit.ledger import (
     Entry,
     Ledger,
@@ -41,9 +42,20 @@ class Method:
     standing: Standing
 
 
+def _certified_epsilon(entries: Entries, delta: float, relation: Relation) -> float:
+    return compose_entries(entries, relation).epsilon(delta, 1e-3).upper
+
+
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
+        Method(
+            "certified",
+            _certified_epsilon,
+            "privacy loss distributions, all numerical error bounded "
+            "(privaudit/accounting/pld.md)",
+            "certified",
+        ),
         Method(
             "pld",
             from_dp_accounting.pld_epsilon,

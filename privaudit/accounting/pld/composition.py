@@ -343,7 +343,7 @@ class _DeltaAt(_Target):
         return guess.log_delta
 
     def slack(self, guess: Guess, worst: Guess) -> float:
-        room = 0.5 * (worst.log_delta - guess.log_delta)
+        room = min(0.5 * (worst.log_delta - guess.log_delta), 2.0)
         return max(self.width, room) / (1 + guess.tilt)
 
     def upper(self, found: Tilted, guess: Guess) -> float:

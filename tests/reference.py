@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import mpmath as mp
 
-mp.mp.dps = 30
+mp.mp.dps = 60
 
 
 def sampled_gaussian_delta(

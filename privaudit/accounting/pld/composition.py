@@ -23,7 +23,7 @@ from privaudit.accounting.pld.scout import Guess, Scout
 from privaudit.ledger import Entry, NoSampling, PoissonSampling
 from privaudit.results import Relation
 
-_ROUNDS = 5  # refinements before a bracket is returned as it is
+_ROUNDS = 4  # refinements before a bracket is returned as it is
 _MOST_WORK = 5e7  # cells in all measures together; about 10 s
 
 
@@ -426,9 +426,6 @@ def _check_width(width: float) -> None:
         )
 
 
-# The closed form below loses at most this much, relatively, beyond its rounding.
-_EXACT = 1e-11
-
 
 def _gaussian_log_delta(shift: float, epsilon: float) -> float:
     """log(Phi(m/2 - e/m) - exp(e) Phi(-m/2 - e/m)) (Balle and Wang 2018, theorem 8)."""
@@ -455,7 +452,7 @@ def _gaussian_error(shift: float, epsilon: float) -> float:
 def _gaussian_delta(shift: float, epsilon: float, width: float) -> Bracket:
     log_delta = _gaussian_log_delta(shift, epsilon)
     error = _gaussian_error(shift, epsilon)
-    upper = math.exp(min(0.0, log_delta + error))
+    upper = math.exp(min(0.0, log_delta + error)) + 1e-300
     lower = math.exp(log_delta - error)
     return Bracket(lower, upper, width, upper <= (1 + width) * lower, "remove")
 

@@ -104,7 +104,7 @@ class Tilted:
         log_delta = exponent + wobble + math.log(max(value, 0.0) + off)
         if log_delta > 0:
             return 1.0
-        return min(1.0, (self.infinite + math.exp(log_delta)) * (1 + 1e-14))
+        return min(1.0, (self.infinite + math.exp(log_delta)) * (1 + 1e-14) + 1e-300)
 
     def delta_below(self, epsilon: float) -> float:
         """At most delta of the measures composed, and of all that dominate them."""

@@ -33,7 +33,6 @@ Indices = NDArray[np.int64]
 
 MOST_CELLS = 1 << 19  # of one measure
 _LARGEST_TANGENT_SHIFT = 50.0
-_FIRST_DOT = 0.5
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -225,12 +224,34 @@ def _offset(step: Step, grid: Grid) -> float:
     """Where a grid point must lie so that little is lost below the first dot.
 
     Most of a rarely sampled step's losses lie between log(1 - rate) and 0. If that is
-    less than a few grid points wide, the first dot is put amid it: at 0 or at the lower
-    end it would say that P = Q.
+    less than a few grid points wide, the first dot is put amid it, as low as the gap of
+    the next cell lets it be: at a = 1 - rate (1 - t) for the least t at which the
+    unsampled H(t) is above 1 - t by the gap. Any choice is sound.
     """
     if step.scheme != "poisson" or step.rate > 8 * grid.spacing or step.rate > 0.9:
         return 0.0
-    return math.log1p(-step.rate * _FIRST_DOT)
+    width = math.expm1(grid.spacing) / step.rate
+    inside = np.concatenate([np.linspace(0.01, 0.09, 5), np.linspace(0.1, 0.9, 9)])
+    for low in (0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65):
+        values = _unsampled_profile(step, low + width * np.array([0.0, *inside, 1.0]))
+        chord = values[0] + (values[-1] - values[0]) * inside
+        gap = float((chord - values[1:-1]).max())
+        if values[0] - (1 - low) > 1.1 * gap:
+            return math.log1p(-step.rate * (1 - low))
+    return math.log1p(-step.rate * 0.5)
+
+
+def _unsampled_profile(step: Step, t: Floats) -> Floats:
+    """H(t) of the pair without sampling."""
+    m = step.shift
+    if step.noise == "gaussian":
+        x = np.log(t) / m
+        return special.ndtr(m / 2 - x) - t * special.ndtr(-m / 2 - x)
+    loss = np.log(t)
+    within = np.where(
+        loss >= 0, -np.expm1((loss - m) / 2), 1 - t - t * np.expm1((-loss - m) / 2)
+    )
+    return np.where(loss >= m, 0.0, np.where(loss <= -m, 1 - t, within))
 
 
 def _term(corners: list[int], weights: list[Floats], counts: Floats) -> Term:

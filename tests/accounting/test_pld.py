@@ -27,6 +27,9 @@ from privaudit.ledger import (
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import reference as ref
 
+settings.register_profile("account", deadline=None, derandomize=True, max_examples=50)
+settings.load_profile("account")
+
 shifts = st.floats(0.05, 6.0)
 rates = st.floats(0.001, 1.0)
 epsilons = st.floats(0.0, 5.0)
@@ -116,15 +119,18 @@ class TestCells:
 
 
 class TestSound:
+    @settings(max_examples=100, deadline=None)
     @given(shifts, rates, epsilons)
     def test_one_step(self, shift, rate, epsilon):
         found = compose_steps(1 / shift, rate).delta(epsilon)
-        exact = worst((shift, rate), epsilon, lambda s, e, w: (
-            ref.sampled_gaussian_delta(*s, e, w)
-        ))
+        with ref.mp.workdps(400):  # the closed form cancels down to the smallest delta
+            exact = max(
+                ref.sampled_gaussian_delta(shift, rate, epsilon, way)
+                for way in ("remove", "add")
+            )
         assert found.lower <= exact <= found.upper
 
-    @settings(max_examples=25)
+    @settings(max_examples=15, deadline=None)
     @given(shifts, rates, shifts, rates, st.floats(0, 3))
     def test_two_steps(self, one, q_one, two, q_two, epsilon):
         found = compose_steps([1 / one, 1 / two], [q_one, q_two]).delta(epsilon)
@@ -142,12 +148,13 @@ class TestSound:
         if found.lower > 0:
             assert ref.gaussian_delta(shift, found.lower) >= delta * (1 - 1e-12)
 
+    @settings(max_examples=20, deadline=None)
     @given(st.floats(0.05, 8), st.floats(0, 6))
     def test_one_laplace_step(self, shift, epsilon):
         found = compose_steps(1 / shift, noise="laplace").delta(epsilon)
         assert found.lower <= ref.laplace_delta(shift, epsilon) <= found.upper
 
-    @settings(max_examples=25)
+    @settings(max_examples=15, deadline=None)
     @given(
         st.lists(
             st.tuples(st.floats(0.5, 4), st.floats(0.005, 1), st.integers(1, 40)),
@@ -242,8 +249,9 @@ class TestTight:
 
     def test_laplace(self):
         found = compose_steps(10.0, 1.0, 100, noise="laplace").epsilon(1e-6, 1e-3)
-        assert found.lower == pytest.approx(4.6927, abs=1e-3)
-        assert found.upper == pytest.approx(4.6927, abs=1e-3)
+        assert found.lower <= 4.69271
+        assert found.upper >= 4.69265
+        assert found.upper <= 1.001 * found.lower
 
     @pytest.mark.parametrize(("z", "epsilon"), [(2.0, 9.43), (5.0, 3.21)])
     def test_replace_one(self, z, epsilon):
@@ -254,7 +262,7 @@ class TestTight:
 
 
 class TestLaws:
-    @settings(max_examples=25)
+    @settings(max_examples=15, deadline=None)
     @given(st.floats(0.5, 5), st.floats(0.001, 1), st.integers(1, 3000))
     def test_more_noise_and_fewer_steps_cost_less(self, z, q, n):
         base = compose_steps(z, q, n).epsilon(1e-6)
@@ -312,9 +320,9 @@ class TestLaws:
         )
         for release, scheme, z in ((poisson, "replace", 2.0), (fixed, "fixed", 1.0)):
             found = compose_entries([Entry(release, 4)], "replace-one")
-            assert found.epsilon(1e-5) == compose_steps(z, 0.1, 4, scheme=scheme).epsilon(
-                1e-5
-            )
+            assert found.epsilon(1e-5) == compose_steps(
+                z, 0.1, 4, scheme=scheme
+            ).epsilon(1e-5)
         with pytest.raises(ValueError, match="replace-one"):
             compose_entries([Entry(fixed)], "add-or-remove-one")
 
@@ -343,9 +351,7 @@ class TestAccountant:
                 dpa.PoissonSampledDpEvent(256 / 60000, dpa.GaussianDpEvent(z)), 2000
             )
 
-        z = dpa.calibrate_dp_mechanism(
-            CertifiedAccountant, event, 1.0, 1e-5, tol=1e-4
-        )
+        z = dpa.calibrate_dp_mechanism(CertifiedAccountant, event, 1.0, 1e-5, tol=1e-4)
         assert z == pytest.approx(1.0080, abs=1.5e-3)
         accountant = CertifiedAccountant().compose(event(z))
         assert accountant.get_epsilon(1e-5) <= 1.0

@@ -101,9 +101,7 @@ class CertifiedAccountant(PrivacyAccountant):
                 self._non_private |= do_compose and count > 0
                 return None
             case dp_event.SelfComposedDpEvent():
-                return self._maybe_compose(
-                    event.event, event.count * count, do_compose
-                )
+                return self._maybe_compose(event.event, event.count * count, do_compose)
             case dp_event.ComposedDpEvent():
                 for part in event.events:
                     error = self._maybe_compose(part, count, do_compose)

@@ -26,6 +26,7 @@ Direction = Literal["remove", "add"]
 UNIT = 2.0**-53  # unit roundoff
 _LOG_SQRT_TAU = 0.5 * math.log(2 * math.pi)
 _NARROW = 0.05
+_PARTS = 128
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,6 +55,15 @@ class Step:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Split:
+    """The masses of one cell, at ``index``, in many parts in order of loss."""
+
+    index: int
+    log_p: Floats
+    log_q: Floats
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Cells:
     """Masses of P and Q by privacy loss, on half cells of a grid.
 
@@ -72,6 +82,8 @@ class Cells:
         interval's true ends is from the grid point.
     edges
         Outputs at the grid points, in order of loss; None if the step has no tangents.
+    split
+        The cell next to most of the losses, where the grid is coarse beside them.
     """
 
     start: int
@@ -83,6 +95,7 @@ class Cells:
     accuracy: float
     edges: Floats | None
     offset: float = 0.0
+    split: Split | None = None
 
     def __len__(self) -> int:
         return self.log_p.size // 2
@@ -198,6 +211,7 @@ class _Outputs:
     accuracy: float
     edges: Floats | None
     offset: float
+    split: tuple[Floats, Floats] | None  # logs, of the cell above ``offset``
 
     def forward(self) -> Cells:
         return Cells(
@@ -210,6 +224,7 @@ class _Outputs:
             self.accuracy,
             self.edges,
             self.offset,
+            None if self.split is None else Split(-self.start, *self.split[::-1]),
         )
 
     def reversed(self) -> Cells:
@@ -223,6 +238,13 @@ class _Outputs:
             self.accuracy,
             None if self.edges is None else self.edges[::-1],
             -self.offset,
+            None
+            if self.split is None
+            else Split(
+                self.log_a.size // 2 - 1 + self.start,
+                self.split[0][::-1],
+                self.split[1][::-1],
+            ),
         )
 
 
@@ -276,12 +298,19 @@ def _gaussian_cells(
         _accuracy(x, shift),
         x[::2],
         offset,
+        None if offset == 0 else _split(x[-2 * start], x[-2 * start + 2], shift, rate),
     )
 
 
-def _laplace_cells(
-    step: Step, spacing: float, limit: int, offset: float
-) -> _Outputs:
+def _split(
+    left: float, right: float, shift: float, rate: float
+) -> tuple[Floats, Floats]:
+    x = np.linspace(left, right, _PARTS + 1)
+    log_a = log_normal_mass(x[:-1], x[1:])
+    return log_a, _mix(rate, log_a, log_normal_mass(x[:-1], x[1:], shift))
+
+
+def _laplace_cells(step: Step, spacing: float, limit: int, offset: float) -> _Outputs:
     """Laplace at 0 and at ``shift``: losses 2 x - shift within, atoms at both ends."""
     shift, rate = step.shift, step.rate
     low, high = sampled_loss(-shift, rate), sampled_loss(shift, rate)
@@ -323,6 +352,7 @@ def _laplace_cells(
         UNIT * (256 + 32 * shift),
         None,
         offset,
+        None,
     )
 
 
@@ -361,12 +391,8 @@ def _replace_cells(step: Step, spacing: float, reach: float, limit: int) -> Cell
     log_p = _mix(rate, base, log_normal_mass(x[:-1], x[1:], shift))
     log_q = log_p[::-1]
     end = np.array([-x[-1]])
-    above_p = float(
-        _mix(rate, special.log_ndtr(end), special.log_ndtr(end + shift))[0]
-    )
-    above_q = float(
-        _mix(rate, special.log_ndtr(end), special.log_ndtr(end - shift))[0]
-    )
+    above_p = float(_mix(rate, special.log_ndtr(end), special.log_ndtr(end + shift))[0])
+    above_q = float(_mix(rate, special.log_ndtr(end), special.log_ndtr(end - shift))[0])
     return Cells(
         -stop,
         log_p,

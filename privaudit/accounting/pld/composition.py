@@ -163,11 +163,11 @@ class Composition:
         upper = dict.fromkeys(guesses, target.trivial_upper)
         lower, reached = 0.0, False
         worst: Direction = "remove"
+        inner = 0.0  # lower bound on the dominating pair's own figure
         fine, nodes = 0.6, self._first_nodes(width)
         for _ in range(_ROUNDS):
-            inner = 0.0  # lower bound on the dominating pair's own figure
             for way in sorted(guesses, key=lambda way: -upper[way]):
-                if upper[way] <= inner:
+                if upper[way] <= inner or upper[way] < 0.5 * max(upper.values()):
                     continue  # the other direction is worse
                 guess = guesses[way]
                 slack = target.slack(guess, max(guesses.values(), key=target.size))
@@ -175,13 +175,14 @@ class Composition:
                 found = _run(self.families, way, grid, guess, terms_above)
                 if found is not None:
                     upper[way] = min(upper[way], target.upper(found, guess))
-                guesses[way] = guess = target.improved(guess, upper[way])
-                if upper[way] < max(upper.values()) and inner > 0:
-                    continue
-                found = _run(self.families, way, grid, guess, terms_below)
-                if found is not None:
-                    inner = max(inner, target.lower(found, guess))
+                guesses[way] = target.improved(guess, upper[way])
             worst = max(guesses, key=lambda way: upper[way])
+            guess = guesses[worst]
+            slack = target.slack(guess, guess)
+            grid = self._grid(guess, slack * fine, target.width, nodes)
+            found = _run(self.families, worst, grid, guess, terms_below)
+            if found is not None:
+                inner = max(inner, target.lower(found, guess))
             lower = max(lower, inner if self._is_realised else 0.0)
             top = upper[worst]
             reached = top <= (1 + width) * inner or top == 0
@@ -255,7 +256,7 @@ class Composition:
 
     def _grid(self, guess: Guess, slack: float, width: float, nodes: int) -> Grid:
         spacing = guess.spacing(slack)
-        log_tail = guess.log_delta + math.log(width * 1e-4 / self.steps)
+        log_tail = max(guess.log_delta, -800.0) + math.log(width * 1e-4 / self.steps)
         reach = -float(special.ndtri_exp(min(log_tail, -1.0)))
         # No more points in the window, or in the cells of one step, than can be had.
         spacing = max(spacing, 1.5 * guess.window / MOST_POINTS)
@@ -426,7 +427,6 @@ def _check_width(width: float) -> None:
         )
 
 
-
 def _gaussian_log_delta(shift: float, epsilon: float) -> float:
     """log(Phi(m/2 - e/m) - exp(e) Phi(-m/2 - e/m)) (Balle and Wang 2018, theorem 8)."""
     first = special.log_ndtr(shift / 2 - epsilon / shift)
@@ -512,7 +512,9 @@ def compose_steps(
         )
     )
     if not (z > 0).all():
-        raise ValueError("noise multipliers must be > 0: without noise nothing is private")
+        raise ValueError(
+            "noise multipliers must be > 0: without noise nothing is private"
+        )
     if not ((q >= 0) & (q <= 1)).all():
         raise ValueError("sampling rates must be in [0, 1]")
     if not ((n >= 0) & (n < math.inf)).all():
@@ -542,7 +544,9 @@ def _composition(
         )
     families = []
     for (noise, scheme), arrays in sorted(rows.items()):
-        shift, rate, count = (np.concatenate(column) for column in zip(*arrays, strict=True))
+        shift, rate, count = (
+            np.concatenate(column) for column in zip(*arrays, strict=True)
+        )
         if shift.size:
             families.append(Family.of(noise, scheme, shift, rate, count))
     if squares:
@@ -564,7 +568,9 @@ def compose_entries(entries: Sequence[Entry], relation: Relation) -> Composition
     for entry in entries:
         release = entry.release
         if not release.is_private:
-            raise ValueError("a release without noise has no finite epsilon at any delta")
+            raise ValueError(
+                "a release without noise has no finite epsilon at any delta"
+            )
         sensitivity = release.sensitivity_under(relation)
         scheme: Scheme = "poisson"
         if not isinstance(release.sampling, NoSampling) and relation == "replace-one":
@@ -578,7 +584,11 @@ def compose_entries(entries: Sequence[Entry], relation: Relation) -> Composition
         )
     return _composition(
         [
-            (noise, scheme, *(np.array(column, float) for column in zip(*rows, strict=True)))
+            (
+                noise,
+                scheme,
+                *(np.array(column, float) for column in zip(*rows, strict=True)),
+            )
             for (noise, scheme), rows in kinds.items()
         ]
     )

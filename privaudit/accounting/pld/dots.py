@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from privaudit.accounting.pld.cells import UNIT, Cells, Floats
+from privaudit.accounting.pld.cells import UNIT, Cells, Floats, Split
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -83,7 +83,11 @@ def measure_below(
     left, right = _scaled(cells, spacing)
     p, q = left[0] + right[0], left[1] + right[1]
     noise = 8 * cells.accuracy * (p + q)
-    gap = _gap(left, right, spacing) + noise
+    gap = _gap(left, right, spacing)
+    if cells.split is not None:
+        i = cells.split.index
+        gap[i] = min(gap[i], _split_gap(cells, cells.split, spacing))
+    gap += noise
     rise = np.zeros(p.size + 1)
     if tangent is not None:
         gap = gap + tangent.sag
@@ -229,6 +233,21 @@ def _gap(
         gap = np.fmax(first, second)
     gap = np.where(np.isfinite(gap), gap, rise)
     return np.clip(gap, 0.0, rise)
+
+
+def _split_gap(cells: Cells, split: Split, spacing: float) -> float:
+    """As `_gap`, from the masses of many parts of the cell: as many knots."""
+    at = (cells.start + split.index) * spacing + cells.offset
+    p, q = np.exp(split.log_p), np.exp(split.log_q + at)
+    p, q = p[q > 0], q[q > 0]
+    if not q.size:
+        return math.inf
+    knots = p / q
+    above_p = np.append(np.cumsum(p[::-1])[::-1][1:], 0.0)
+    above_q = np.append(np.cumsum(q[::-1])[::-1][1:], 0.0)
+    rise = float(p.sum() - q.sum())
+    chord = rise * (1 - (knots - 1) / math.expm1(spacing))
+    return max(0.0, float((chord - (above_p - knots * above_q)).max()))
 
 
 def _drop_concave_knots(mass: Floats, scale: Floats, spacing: float) -> None:

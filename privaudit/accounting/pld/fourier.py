@@ -355,9 +355,7 @@ def _series(
     |z|^(d + 1) / ((d + 1) (1 - |z|)) a step.
     """
     first = spectra[0]
-    ratios = [
-        h * s / first - 1 for s, h in zip(spectra[1:], heads[1:], strict=True)
-    ]
+    ratios = [h * s / first - 1 for s, h in zip(spectra[1:], heads[1:], strict=True)]
     largest = np.abs(ratios[0])
     for ratio in ratios[1:]:
         largest = np.maximum(largest, np.abs(ratio))

@@ -166,7 +166,9 @@ def terms_above(
                 if key not in known:
                     step = family.step(lattice.shifts[key[0]], lattice.rates[key[1]])
                     known[key] = len(measures)
-                    measures.append(measure_above(_cells(step, way, grid), grid.spacing))
+                    measures.append(
+                        measure_above(_cells(step, way, grid), grid.spacing)
+                    )
                 corners.append(known[key])
                 weights.append(weight)
             terms.append(_term(corners, weights[1:], family.count[inside]))

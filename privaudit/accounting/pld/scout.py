@@ -54,8 +54,7 @@ class Guess:
             h = math.sqrt(low * high)
             more = float(self.weights @ np.minimum(h * h / 6, size * h))
             less = float(
-                self.counts
-                @ np.minimum(h * h / 12 * (1 + h * h / variance), variance)
+                self.counts @ np.minimum(h * h / 12 * (1 + h * h / variance), variance)
             )
             fits = 0.5 * (1 + self.tilt) * (more + less) < slack
             low, high = (h, high) if fits else (low, h)
@@ -72,9 +71,7 @@ def log_peak(tilt: float) -> float:
 class Scout:
     """Log moments of the composed loss, for any tilt."""
 
-    def __init__(
-        self, steps: list[Step], counts: Floats, direction: Direction
-    ) -> None:
+    def __init__(self, steps: list[Step], counts: Floats, direction: Direction) -> None:
         self._counts = np.asarray(counts, float)
         losses, log_q = zip(
             *(_quadrature(step, direction) for step in steps), strict=True

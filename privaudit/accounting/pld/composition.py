@@ -396,12 +396,14 @@ def _largest_epsilon(
 
     It need not hold at 0, which may lie outside the window of a composition.
     """
+    if not 0 < guess < math.inf:
+        return 0.0
     step = 0.25 * width
     good, bad = guess, math.inf
     while not exceeds(good):
         bad, good = good, good * (1 - min(step, 0.9))
         step *= 2
-        if good < 1e-9 * guess:
+        if good <= 1e-9 * guess:
             return 0.0
     step = width
     while bad == math.inf:  # invariant: exceeds(good)

@@ -1,8 +1,8 @@
 """From the masses of loss cells to measures on the grid, one above and one below.
 
 Write H(a) = E_Q[(dP/dQ - a)+]. A pair of measures on the grid of losses is a convex,
-piecewise linear H with knots at a_i = exp(i h). Joining the dots (a_i, H(a_i)) gives one
-above the true H; joining dots lowered by c_i, where c_i is at least the gap between
+piecewise linear H with knots at a_i = exp(i h). Joining the dots (a_i, H(a_i)) gives
+one above the true H; joining dots lowered by c_i, where c_i is at least the gap between
 chord and curve in both cells next to i, gives one below it. Both gaps are of second
 order in h. The proofs are in ``pld.md``.
 """
@@ -184,7 +184,7 @@ def _exp(x: float) -> float:
 
 
 def _sums_before(values: Floats, first: float, *, full: bool = False) -> Floats:
-    """Element i is ``first`` plus all values before i; ``full`` adds the grand total."""
+    """Element i is ``first`` plus all values before i; if ``full``, one element more."""
     sums = np.empty(values.size + 1)
     sums[0] = first
     np.cumsum(values, out=sums[1:])

@@ -350,8 +350,8 @@ def _series(
 ) -> tuple[NDArray[np.complex128], Floats]:
     """sum_k n_k log(1 + w_k . r) over its value at frequency 0, and its error.
 
-    r_m = heads[m] F_m / F_0 - 1, with the spectra F normalised. log(1 + z) is its series
-    up to z^d, in moments of the weights; the rest is at most
+    r_m = heads[m] F_m / F_0 - 1, with the spectra F normalised. log(1 + z) is its
+    series up to z^d, in moments of the weights; the rest is at most
     |z|^(d + 1) / ((d + 1) (1 - |z|)) a step.
     """
     first = spectra[0]

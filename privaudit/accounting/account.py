@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 
 from privaudit.accounting import closed_forms, from_dp_accounting, rdp
+from privaudit.accounting.pld import compose_entries
 from privaudit.ledger import (
     Entry,
     Ledger,
@@ -45,9 +46,20 @@ class Method:
     epsilon_below: float = math.inf
 
 
+def _certified_epsilon(entries: Entries, delta: float, relation: Relation) -> float:
+    return compose_entries(entries, relation).epsilon(delta, 1e-3).upper
+
+
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
+        Method(
+            "certified",
+            _certified_epsilon,
+            "privacy loss distributions, all numerical error bounded "
+            "(privaudit/accounting/pld.md)",
+            "certified",
+        ),
         Method(
             "pld",
             from_dp_accounting.pld_epsilon,

@@ -1,0 +1,281 @@
+"""From the masses of loss cells to measures on the grid, one above and one below.
+
+Write H(a) = E_Q[(dP/dQ - a)+]. A pair of measures on the grid of losses is a convex,
+piecewise linear H with knots at a_i = exp(i h). Joining the dots (a_i, H(a_i)) gives
+one above the true H; joining dots lowered by c_i, where c_i is at least the gap between
+chord and curve in both cells next to i, gives one below it. Both gaps are of second
+order in h. The proofs are in ``pld.md``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+
+from privaudit.accounting.pld.cells import UNIT, Cells, Floats, Split
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class GridMeasure:
+    """P by privacy loss: ``mass[i]`` at loss (start + i) * spacing + offset.
+
+    ``infinite`` is mass at infinite loss; ``accuracy`` as in `Cells`.
+    """
+
+    start: int
+    mass: Floats
+    infinite: float
+    accuracy: float
+    offset: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tangent:
+    """A function D >= 0 at the grid points such that H + D is a lower bound elsewhere.
+
+    Parameters
+    ----------
+    rise
+        D(a_i), one a grid point, 0 at both ends.
+    sag
+        In each cell, at least the largest of (chord of D) - D.
+    """
+
+    rise: Floats
+    sag: Floats
+
+
+def measure_above(cells: Cells, spacing: float) -> GridMeasure:
+    """A pair that dominates: the mass of each cell split onto its two ends.
+
+    The split that keeps the masses of P and of Q is the chord (Doroshenko et al. 2022,
+    "connect the dots"); the upper end gets a little more, so that no rounding can take
+    anything from it.
+    """
+    left, right = _scaled(cells, spacing)
+    p, q = left[0] + right[0], left[1] + right[1]
+    step = -math.expm1(-spacing)
+    upper = np.clip((p - q + 8 * cells.accuracy * (p + q)) / step, 0.0, p)
+    mass = np.zeros(p.size + 1)
+    mass[:-1] = p - upper
+    mass[1:] += upper
+    mass[0] += math.exp(cells.below[0])
+    mass[-cells.start] += cells.atom
+    return GridMeasure(
+        cells.start, mass, math.exp(cells.above[0]), 4 * cells.accuracy, cells.offset
+    )
+
+
+def measure_below(
+    cells: Cells, spacing: float, tangent: Tangent | None = None
+) -> GridMeasure | None:
+    """A pair that is dominated; with ``tangent``, by any pair whose H is >= H + D.
+
+    The dots are lowered by more than the largest gap in the cells beside them, which
+    moves mass as a discrete second derivative does. Where that leaves a negative mass
+    the lowered dots are not convex, and the knot is dropped (the lower convex hull).
+    The first dot is put onto H(a) >= 1 - a and the last onto H(a) >= 0, where these
+    lie far enough below; so no mass is lost. None if nothing can be told apart on this
+    grid: P = Q is below every pair.
+    """
+    left, right = _scaled(cells, spacing)
+    p, q = left[0] + right[0], left[1] + right[1]
+    noise = 8 * cells.accuracy * (p + q)
+    gap = _gap(left, right, spacing)
+    if cells.split is not None:
+        i = cells.split.index
+        gap[i] = min(gap[i], _split_gap(cells, cells.split, spacing))
+    gap += noise
+    rise = np.zeros(p.size + 1)
+    if tangent is not None:
+        gap = gap + tangent.sag
+        rise = tangent.rise
+    step = -math.expm1(-spacing)
+    upper = np.clip((p - q - noise) / step, 0.0, p)
+    first, below_q, low = _first_dot(cells, p, q, upper, gap, spacing)
+    stop, above_q, high = _last_dot(cells, p, q, upper, gap, spacing)
+    down, up = 1 / step, 1 / math.expm1(spacing)  # shares of c for the neighbours
+    if stop - first < 2:
+        return None
+    inner = slice(first, stop)
+    gap, size = gap[inner], stop - first
+    lowered = np.empty(size + 1)
+    np.maximum(gap[:-1], gap[1:], out=lowered[1:-1])
+    lowered[1:-1] -= rise[first + 1 : stop]
+    lowered[0], lowered[-1] = low, high
+    mass = np.zeros(size + 1)
+    mass[:-1] = p[inner] - upper[inner]
+    mass[1:] += upper[inner]
+    mass[0] += below_q
+    mass[-1] += above_q
+    scale = mass + (down + up) * np.abs(lowered)
+    scale[1:] += down * np.abs(lowered[:-1])
+    scale[:-1] += up * np.abs(lowered[1:])
+    mass[:-1] += up * (lowered[:-1] - lowered[1:])
+    mass[1:] += down * (lowered[1:] - lowered[:-1])
+    start = cells.start + first
+    if 0 <= -start <= size:
+        mass[-start] += cells.atom
+    _drop_concave_knots(mass, scale, spacing)
+    if mass[0] < 0 or mass[-1] < 0:
+        return None
+    mass = np.maximum(mass - 8 * UNIT * scale, 0.0)
+    return GridMeasure(start, mass, 0.0, 4 * cells.accuracy, cells.offset)
+
+
+def _first_dot(
+    cells: Cells, p: Floats, q: Floats, upper: Floats, gap: Floats, spacing: float
+) -> tuple[int, float, float]:
+    """The first dot at which 1 - a is below H by at least the gap of the next cell.
+
+    Returns its index, a Q(losses below), and by how much (rounded up).
+    """
+    points = (cells.start + np.arange(p.size)) * spacing + cells.offset
+    below_p = _sums_before(p, math.exp(cells.below[0]))
+    below_q = _sums_before(
+        np.exp(cells.log_q).reshape(-1, 2).sum(axis=1), _exp(cells.below[1])
+    )
+    below_q *= np.exp(np.minimum(points, 700.0))
+    noise = 2 * cells.accuracy * (below_q + below_p)
+    depth = below_q - below_p
+    # Nor may the line to the next dot fall faster than 1 - a does.
+    falls = below_q + (p - upper) + (depth - _larger(gap, 1)) / math.expm1(spacing)
+    index = _first_true((depth - noise >= gap) & (falls >= 0) & (points < 700.0))
+    if index == p.size:
+        return index, 0.0, 0.0
+    return index, float(below_q[index]), float(depth[index] + noise[index])
+
+
+def _last_dot(
+    cells: Cells, p: Floats, q: Floats, upper: Floats, gap: Floats, spacing: float
+) -> tuple[int, float, float]:
+    """The last dot at which 0 is below H by at least the gap of the cell before.
+
+    Returns its index, a Q(losses above), and by how much (rounded down).
+    """
+    end = p.size
+    above_p = math.exp(cells.above[0])
+    above_q = _exp(cells.above[1] + (cells.start + end) * spacing + cells.offset)
+    while end:  # from the top, in blocks over which exp(loss) stays in range
+        block = slice(max(0, end - max(1, min(4096, int(600 / spacing)))), end)
+        ahead = np.arange(end - block.start) * spacing  # of the dots end, end - 1, ...
+        p_above = _sums_before(p[block][::-1], above_p, full=True)
+        q_above = _sums_before(
+            q[block][::-1] * np.exp(ahead + spacing), above_q, full=True
+        ) * np.exp(-np.append(ahead, ahead[-1] + spacing))
+        room = (p_above - q_above) - 2 * cells.accuracy * (p_above + q_above)
+        before = gap[block][::-1]
+        last = (
+            upper[block][::-1]
+            + q_above[:-1]
+            - (_larger(before, 1) - room[:-1]) / -math.expm1(-spacing)
+        )
+        index = _first_true((room[:-1] >= before) & (last >= 0))
+        if index < before.size:
+            return end - index, float(q_above[index]), float(room[index])
+        end, above_p, above_q = block.start, float(p_above[-1]), float(q_above[-1])
+    return 0, 0.0, 0.0
+
+
+def _exp(x: float) -> float:
+    return math.exp(min(x, 709.0))
+
+
+def _sums_before(values: Floats, first: float, *, full: bool = False) -> Floats:
+    """Element i is ``first`` plus all values before i; if ``full``, one element more."""
+    sums = np.empty(values.size + 1)
+    sums[0] = first
+    np.cumsum(values, out=sums[1:])
+    sums[1:] += first
+    return sums if full else sums[:-1]
+
+
+def _larger(gap: Floats, step: int) -> Floats:
+    """Of each gap and the next."""
+    return np.maximum(gap, np.append(gap[step:], 0.0))
+
+
+def _first_true(found: np.ndarray) -> int:
+    return int(np.argmax(found)) if found.any() else found.size
+
+
+def _scaled(
+    cells: Cells, spacing: float
+) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
+    """P and Q of the left and of the right halves, Q times exp(loss at the left end).
+
+    The scale keeps Q in range where its mass alone would underflow.
+    """
+    at = (cells.start + np.arange(len(cells))) * spacing + cells.offset
+    p = np.exp(cells.log_p.reshape(-1, 2))
+    q = np.exp(cells.log_q.reshape(-1, 2) + at[:, None])
+    return (p[:, 0], q[:, 0]), (p[:, 1], q[:, 1])
+
+
+def _gap(
+    left: tuple[Floats, Floats], right: tuple[Floats, Floats], spacing: float
+) -> Floats:
+    """At least the largest gap of chord and curve in each cell.
+
+    The curve is no lower than its tangents at the cell's ends and middle, which the
+    masses of the halves give; their envelope has two knots, and the gap is largest at
+    one of them. In units in which the cell is [1, exp(h)].
+    """
+    width = math.expm1(spacing)
+    p = left[0] + right[0]
+    q = left[1] + right[1]
+    rise = np.clip(p - q, 0.0, None)  # H at the left end, less its part from above
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        first = (left[0] / left[1] - 1) * (q - rise / width)
+        second = rise * (1 - (right[0] / right[1] - 1) / width)
+        gap = np.fmax(first, second)
+    gap = np.where(np.isfinite(gap), gap, rise)
+    return np.clip(gap, 0.0, rise)
+
+
+def _split_gap(cells: Cells, split: Split, spacing: float) -> float:
+    """As `_gap`, from the masses of many parts of the cell: as many knots."""
+    at = (cells.start + split.index) * spacing + cells.offset
+    p, q = np.exp(split.log_p), np.exp(split.log_q + at)
+    p, q = p[q > 0], q[q > 0]
+    if not q.size:
+        return math.inf
+    knots = p / q
+    above_p = np.append(np.cumsum(p[::-1])[::-1][1:], 0.0)
+    above_q = np.append(np.cumsum(q[::-1])[::-1][1:], 0.0)
+    rise = float(p.sum() - q.sum())
+    chord = rise * (1 - (knots - 1) / math.expm1(spacing))
+    return max(0.0, float((chord - (above_p - knots * above_q)).max()))
+
+
+def _drop_concave_knots(mass: Floats, scale: Floats, spacing: float) -> None:
+    """Lower convex hull of the dots, in place: no mass is negative afterwards.
+
+    A knot of mass m is dropped by giving m to the knots left beside it, in the shares
+    that keep P and Q. The ends stay.
+    """
+    todo = [int(i) for i in np.flatnonzero(mass < 0)]
+    before: dict[int, int] = {}
+    after: dict[int, int] = {}
+    dropped: set[int] = set()
+    last = mass.size - 1
+    while todo:
+        i = todo.pop()
+        if i in dropped or mass[i] >= 0 or i in (0, last):
+            continue
+        lower, higher = before.get(i, i - 1), after.get(i, i + 1)
+        dropped.add(i)
+        m = float(mass[i])
+        mass[i] = 0.0
+        # Shares of P: (1 - e^-ahead) / (e^behind - e^-ahead), and the rest.
+        ahead = math.expm1(-(higher - i) * spacing)
+        behind = math.expm1(min((i - lower) * spacing, 700.0))
+        share = ahead / (ahead - behind)
+        for neighbour, part in ((lower, share), (higher, 1 - share)):
+            mass[neighbour] += part * m
+            scale[neighbour] += abs(m)
+            if mass[neighbour] < 0:
+                todo.append(neighbour)
+        after[lower], before[higher] = higher, lower

@@ -1,0 +1,404 @@
+"""Composition of grid measures by one Fourier transform, with all that it gets wrong.
+
+The measures are tilted, p(l) exp(tilt l) / M, before they are transformed, so that the
+part of the distribution that delta depends on is its bulk: rounding errors are then
+relative to delta, however small that is. Every error is bounded and carried along:
+rounding of transforms and logarithms per frequency, the series of the grouped steps,
+and mass that leaves the window.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import fft
+
+from privaudit.accounting.pld.cells import UNIT, Floats
+from privaudit.accounting.pld.dots import GridMeasure
+from privaudit.accounting.pld.scout import LOG_OUTSIDE, Guess, log_peak
+
+_NEGLIGIBLE = -80.0  # log of a size of the characteristic function that is left out
+MOST_POINTS = 1 << 21
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Term:
+    """Steps that are mixtures of the same few measures.
+
+    Step k is A (1 - sum of weights[k]) + sum_m weights[k, m] B_m, taken counts[k]
+    times; A is the measure at ``measures[0]`` of a list, B_m that at
+    ``measures[m + 1]``. Weights are >= 0 with sums at most 1.
+    """
+
+    measures: tuple[int, ...]
+    weights: Floats  # (steps, measures - 1)
+    counts: Floats  # (steps,)
+
+    @property
+    def steps(self) -> float:
+        """How many steps there are."""
+        return float(self.counts.sum())
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tilted:
+    """The composed loss under a tilt, on a window of the grid.
+
+    delta(eps) = exp(log_moment - tilt eps) sum_s f(s) g(s - eps) with g(x) =
+    exp(-tilt x) (1 - exp(-x))+, up to the errors here.
+
+    Parameters
+    ----------
+    losses, mass
+        The window's grid points s and f.
+    error
+        Bound on the Euclidean norm of the error of ``mass``.
+    outside
+        Bound on the tilted mass outside the window.
+    infinite
+        Mass at infinite loss.
+    drift
+        Sum over the steps of the relative error of the measures.
+    """
+
+    tilt: float
+    log_moment: float
+    losses: Floats
+    mass: Floats
+    error: float
+    outside: float
+    infinite: float
+    drift: float
+
+    def _sum(self, epsilon: float) -> tuple[float, float]:
+        """sum f g and the bound on its error."""
+        first = int(np.searchsorted(self.losses, epsilon, side="right"))
+        x = self.losses[first:] - epsilon
+        if x.size and self.tilt * x[-1] > 745:
+            x = x[: int(np.searchsorted(x, 745 / self.tilt))]
+        g = np.exp(-self.tilt * x) * -np.expm1(-x)
+        value = float(self.mass[first : first + x.size] @ g)
+        # Rounding of s - eps, of the exponential and of the sum.
+        rounding = 1e-13 * float(np.abs(self.mass[first : first + x.size]) @ g)
+        norm = math.sqrt(float(g @ g))
+        off = self.error * norm + self.outside * math.exp(log_peak(self.tilt))
+        return value, off + rounding + 1e-300
+
+    def _scale(self, epsilon: float) -> tuple[float, float]:
+        exponent = self.log_moment - self.tilt * epsilon
+        wobble = self.drift + 64 * UNIT * (
+            abs(self.log_moment) + self.tilt * abs(epsilon) + 1
+        )
+        return exponent, wobble
+
+    def delta_above(self, epsilon: float) -> float:
+        """At least delta of the measures composed, and of all that they dominate."""
+        epsilon = epsilon - self.drift - 8 * UNIT * abs(epsilon)
+        value, off = self._sum(epsilon)
+        exponent, wobble = self._scale(epsilon)
+        log_delta = exponent + wobble + math.log(max(value, 0.0) + off)
+        if log_delta > 0:
+            return 1.0
+        return min(1.0, (self.infinite + math.exp(log_delta)) * (1 + 1e-14) + 1e-300)
+
+    def delta_below(self, epsilon: float) -> float:
+        """At most delta of the measures composed, and of all that dominate them."""
+        epsilon = epsilon + self.drift + 8 * UNIT * abs(epsilon)
+        value, off = self._sum(epsilon)
+        if not value > off:
+            return 0.0
+        exponent, wobble = self._scale(epsilon)
+        return math.exp(min(0.0, exponent - wobble + math.log(value - off))) * (
+            1 - 1e-14
+        )
+
+
+def compose(
+    measures: Sequence[GridMeasure],
+    terms: Sequence[Term],
+    spacing: float,
+    guess: Guess,
+) -> Tilted | None:
+    """The composition of ``terms``; None if the window needs too many points.
+
+    Of ``guess`` the tilt is taken, and the changes of it that bound the window.
+    """
+    tilt = guess.tilt
+    window = _window(measures, terms, spacing, guess)
+    if window is None:
+        return None
+    start, points, outside, bases, log_moment = window
+    phase, log_size, log_error, bound = _characteristic(
+        measures, terms, bases, spacing, tilt, points
+    )
+    keep = np.flatnonzero((log_size > _NEGLIGIBLE) & (log_error < 0.1))
+    phi = np.zeros(points // 2 + 1, complex)
+    phi[keep] = np.exp(log_size[keep] + 1j * phase[keep])
+    # What is left out is at most its bound; what is kept is off by its log's error.
+    off = np.exp(np.minimum(bound, 0.0) + 1e-9)
+    off[keep] = np.abs(phi[keep]) * np.expm1(log_error[keep])
+    double = np.full(off.size, 2.0)
+    double[0] = 1.0
+    if points % 2 == 0:
+        double[-1] = 1.0
+    size = math.sqrt(float(double @ np.abs(phi) ** 2) / points)
+    error = math.sqrt(float(double @ off**2) / points)
+    error += _transform_error(points) * size
+    mass = np.roll(fft.irfft(phi, points), -(start % points))
+    offset = _total_offset(measures, terms)
+    losses = (start + np.arange(points)) * spacing + offset
+    infinite = sum(
+        term.steps * max(measures[i].infinite for i in term.measures) for term in terms
+    )
+    largest = max(max(abs(m.start), abs(m.start + m.mass.size)) for m in measures)
+    exponent = min(tilt * largest * spacing, 800.0)
+    drift = sum(
+        term.steps
+        * max(
+            measures[i].accuracy + UNIT * (64 + 8 * exponent + 8 * abs(bases[i]))
+            for i in term.measures
+        )
+        for term in terms
+    )
+    drift += 8 * UNIT * (abs(offset) + abs(start) * spacing + points * spacing)
+    return Tilted(tilt, log_moment, losses, mass, error, outside, infinite, drift)
+
+
+def _total_offset(measures: Sequence[GridMeasure], terms: Sequence[Term]) -> float:
+    """The measures of a term have one offset."""
+    return math.fsum(term.steps * measures[term.measures[0]].offset for term in terms)
+
+
+def _losses(measure: GridMeasure, spacing: float) -> Floats:
+    return (measure.start + np.arange(measure.mass.size)) * spacing + measure.offset
+
+
+def _tilt(measure: GridMeasure, tilt: float, spacing: float, base: float) -> Floats:
+    exponent = tilt * _losses(measure, spacing) - base
+    if max(abs(exponent[0]), abs(exponent[-1])) < 600:
+        return measure.mass * np.exp(exponent)
+    with np.errstate(divide="ignore"):
+        return np.exp(np.log(measure.mass) + exponent)
+
+
+def _log_moment(measure: GridMeasure, tilt: float, spacing: float) -> float:
+    """log sum p exp(tilt l)."""
+    exponent = tilt * _losses(measure, spacing)
+    if max(abs(exponent[0]), abs(exponent[-1])) < 600:
+        return math.log(float(measure.mass @ np.exp(exponent)))
+    with np.errstate(divide="ignore"):
+        exponent = exponent + np.log(measure.mass)
+    top = float(exponent.max())
+    return top + math.log(float(np.exp(exponent - top).sum()))
+
+
+def _total_log_moment(terms: Sequence[Term], logs: Floats, *, exact: bool) -> float:
+    """sum_k log of the moment of step k; if not ``exact``, at least that, and faster.
+
+    log is concave: the mean of logs is at most the log of the mean.
+    """
+    total = 0.0
+    for term in terms:
+        first = logs[term.measures[0]]
+        total += term.steps * first
+        if len(term.measures) == 1:
+            continue
+        masses = np.expm1(logs[list(term.measures[1:])] - first)
+        if exact:
+            total += float(term.counts @ np.log1p(term.weights @ masses))
+        else:
+            share = (term.counts @ term.weights) / term.steps
+            total += term.steps * math.log1p(float(share @ masses))
+    return total
+
+
+def _window(
+    measures: Sequence[GridMeasure],
+    terms: Sequence[Term],
+    spacing: float,
+    guess: Guess,
+) -> tuple[int, int, float, Floats, float] | None:
+    """First index, points, tilted mass outside, log moments: each, and in all."""
+
+    def logs(at: float) -> Floats:
+        return np.array([_log_moment(m, at, spacing) for m in measures])
+
+    offset = _total_offset(measures, terms)
+    tilt = guess.tilt
+    bases = logs(tilt)
+    whole = _total_log_moment(terms, bases, exact=True)
+    least = sum(t.steps * min(measures[i].start for i in t.measures) for t in terms)
+    most = sum(
+        t.steps * max(measures[i].start + measures[i].mass.size for i in t.measures)
+        for t in terms
+    )
+    ends: list[float] = []
+    outside = 0.0
+    for sign, t in ((-1, guess.down), (1, guess.up)):
+        moved = _total_log_moment(terms, logs(tilt + sign * t), exact=False)
+        # Tilted mass beyond x is at most exp(moved - whole - t x).
+        excess = moved - whole + 1e-12 * (abs(moved) + abs(whole)) + LOG_OUTSIDE
+        end = math.ceil((excess / t - sign * offset) / spacing) + 1
+        support = max(sign * least, sign * most) + 1
+        if end < support:
+            outside += math.exp(-LOG_OUTSIDE)
+        ends.append(sign * min(end, support))
+    start, stop = int(ends[0]), int(ends[1])
+    if stop - start > MOST_POINTS:
+        return None
+    points = fft.next_fast_len(max(stop - start + 1, 64), real=True)
+    return start, points, outside * 1.001, bases, whole
+
+
+def _transform_error(points: int) -> float:
+    """Bound on a transform's relative error: see "Rounding" in ``pld.md``."""
+    return 24 * UNIT * (math.log2(points) + 2)
+
+
+def _fold(mass: Floats, start: int, points: int) -> Floats:
+    """``mass`` at its indices modulo ``points``."""
+    begin = start % points
+    turns = -(-(begin + mass.size) // points)
+    padded = np.zeros(turns * points)
+    padded[begin : begin + mass.size] = mass
+    return padded.reshape(turns, points).sum(axis=0) if turns > 1 else padded
+
+
+def _characteristic(
+    measures: Sequence[GridMeasure],
+    terms: Sequence[Term],
+    bases: Floats,
+    spacing: float,
+    tilt: float,
+    points: int,
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Phase, log size, error of the log, and bound on the log size, by frequency.
+
+    Normalised to size 1 at frequency 0.
+    """
+    total = points // 2 + 1
+    phase, size = np.zeros(total), np.zeros(total)
+    error, bound = np.zeros(total), np.zeros(total)
+    live = np.arange(total)  # frequencies that still matter
+    transform = _transform_error(points)
+    known: dict[int, tuple[NDArray[np.intp], NDArray[np.complex128]]] = {}
+    wanted = np.zeros(len(measures), int)
+    for term in terms:
+        wanted[list(term.measures)] += 1
+
+    def spectrum(i: int) -> NDArray[np.complex128]:
+        if i in known:
+            at, values = known[i]
+            if at is not live:
+                values = values[np.searchsorted(at, live)]
+        else:
+            tilted = _tilt(measures[i], tilt, spacing, float(bases[i]))
+            values = fft.rfft(_fold(tilted, measures[i].start, points))
+            if live.size < total:
+                values = values[live]
+        wanted[i] -= 1
+        if wanted[i]:
+            known[i] = (live, values)
+        else:
+            known.pop(i, None)
+        return values
+
+    for term in sorted(terms, key=lambda term: -term.steps):
+        n = term.steps
+        spectra = [spectrum(i) for i in term.measures]
+        first = spectra[0]
+        modulus = np.abs(first)
+        own = modulus
+        for other in spectra[1:]:
+            own = np.maximum(own, np.abs(other))
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            bound[live] += n * np.log(np.minimum(own + transform, 1.0))
+            slip = transform / modulus
+            mistake = n * (slip / (1 - slip) + 32 * UNIT)
+            mistake[~(slip < 0.5)] = np.inf
+            change = n * np.log(modulus)
+            turn = n * np.angle(first)
+            if len(spectra) > 1:
+                heads = np.exp(bases[list(term.measures)] - bases[term.measures[0]])
+                extra, more = _series(term, spectra, heads, transform)
+                change += extra.real
+                turn += extra.imag
+                mistake += more
+            size[live] += change
+            phase[live] += turn
+            error[live] += mistake + 4 * UNIT * np.abs(phase[live])
+        keep = bound[live] > _NEGLIGIBLE
+        if not keep.all():
+            live = live[keep]
+    dead = np.ones(total, bool)
+    dead[live] = False
+    size[dead] = -np.inf
+    size[np.isnan(size)] = -np.inf
+    return phase, np.minimum(size, 0.0), error, bound
+
+
+def _series(
+    term: Term,
+    spectra: list[NDArray[np.complex128]],
+    heads: Floats,
+    transform: float,
+) -> tuple[NDArray[np.complex128], Floats]:
+    """sum_k n_k log(1 + w_k . r) over its value at frequency 0, and its error.
+
+    r_m = heads[m] F_m / F_0 - 1, with the spectra F normalised. log(1 + z) is its
+    series up to z^d, in moments of the weights; the rest is at most
+    |z|^(d + 1) / ((d + 1) (1 - |z|)) a step.
+    """
+    first = spectra[0]
+    ratios = [h * s / first - 1 for s, h in zip(spectra[1:], heads[1:], strict=True)]
+    largest = np.abs(ratios[0])
+    for ratio in ratios[1:]:
+        largest = np.maximum(largest, np.abs(ratio))
+    z = largest * float(term.weights.sum(axis=1).max())
+    good = z < 0.5
+    reach = float(z[good].max()) if good.any() else 0.0
+    limit = {1: 40, 2: 10}.get(len(ratios), 7)
+    degree = 1
+    while degree < limit and term.steps * reach ** (degree + 1) > 1e-12:
+        degree += 1
+    result = np.zeros(first.size, complex)
+    if len(ratios) == 1:
+        weight = term.weights[:, 0]
+        for d in range(degree, 0, -1):
+            result += (1 if d % 2 else -1) * float(term.counts @ weight**d) / d
+            result *= ratios[0]
+    else:
+        for d in range(1, degree + 1):
+            for powers in _powers(len(ratios), d):
+                moment = term.counts
+                product: NDArray[np.complex128] | float = 1.0
+                for m, power in enumerate(powers):
+                    if power:
+                        moment = moment * term.weights[:, m] ** power
+                        product = product * ratios[m] ** power
+                share = (1 if d % 2 else -1) / d * _multinomial(powers)
+                result += share * float(moment.sum()) * product
+    result -= float(term.counts @ np.log1p(term.weights @ (heads[1:] - 1)))
+    z = np.minimum(z, 0.999)
+    remainder = term.steps * z ** (degree + 1) / ((degree + 1) * (1 - z))
+    # Errors of the ratios, at most 4 transform / |F_0| each, and of the sums.
+    slip = 4 * transform * float(heads.max()) / np.abs(first)
+    rounding = term.steps * (slip + 64 * UNIT * z + 16 * UNIT) / (1 - z)
+    return result, np.where(good, remainder + rounding, np.inf)
+
+
+def _powers(variables: int, degree: int) -> Iterator[tuple[int, ...]]:
+    for cut in itertools.combinations_with_replacement(range(variables), degree):
+        yield tuple(cut.count(v) for v in range(variables))
+
+
+def _multinomial(powers: tuple[int, ...]) -> int:
+    result = math.factorial(sum(powers))
+    for power in powers:
+        result //= math.factorial(power)
+    return result

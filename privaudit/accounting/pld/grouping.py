@@ -1,0 +1,292 @@
+"""Many different steps, grouped onto few measures, from above and from below.
+
+Above: a step between two nodes is dominated by their mixture, with weights linear in
+tau (the total variation) and in the rate. Below: it dominates the node under it, moved
+along the tangents at that node. Both are of second order in the distance of the nodes.
+The proofs are in ``pld.md``, "Grouping".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from privaudit.accounting.pld.cells import (
+    Cells,
+    Direction,
+    Floats,
+    Noise,
+    Scheme,
+    Step,
+    loss_cells,
+)
+from privaudit.accounting.pld.dots import GridMeasure, measure_above, measure_below
+from privaudit.accounting.pld.fourier import Term
+from privaudit.accounting.pld.tangents import rate_tangent, shift_tangent
+
+Indices = NDArray[np.int64]
+
+MOST_CELLS = 1 << 19  # of one measure
+_LARGEST_TANGENT_SHIFT = 50.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Family:
+    """Steps alike but for ``shift``, ``rate`` and how often they were taken."""
+
+    noise: Noise
+    scheme: Scheme
+    shift: Floats
+    rate: Floats
+    count: Floats
+
+    @classmethod
+    def of(
+        cls, noise: Noise, scheme: Scheme, shift: Floats, rate: Floats, count: Floats
+    ) -> Family:
+        """Equal steps merged, in a fixed order, so that order does not matter."""
+        rows, where = np.unique(
+            np.stack([shift, rate], axis=1), axis=0, return_inverse=True
+        )
+        merged = np.zeros(len(rows))
+        np.add.at(merged, where.ravel(), count)
+        return cls(noise, scheme, rows[:, 0], rows[:, 1], merged)
+
+    @property
+    def steps(self) -> float:
+        return float(self.count.sum())
+
+    @property
+    def rates(self) -> int:
+        """How many different rates there are."""
+        return int(np.unique(self.rate).size)
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether both directions are the same pair."""
+        return self.scheme != "poisson" or bool((self.rate == 1).all())
+
+    def step(self, shift: float, rate: float) -> Step:
+        return Step(self.noise, self.scheme, shift, rate)
+
+    def tau(self, shift: Floats) -> Floats:
+        """Total variation of the unsampled pair, less a constant."""
+        if self.noise == "gaussian":
+            return -2 * special.ndtr(-shift / 2)
+        return -np.exp(-shift / 2)
+
+    def typical(self, most: int) -> tuple[list[Step], Floats]:
+        """At most about ``most`` steps that stand for all, with their counts."""
+        if self.shift.size <= most:
+            index = np.arange(self.shift.size)
+        else:
+            index = np.arange(self.shift.size) * most // self.shift.size
+        counts = np.bincount(index, weights=self.count)
+        shift = np.bincount(index, weights=self.count * self.shift**2) / counts
+        rate = np.bincount(index, weights=self.count * self.rate) / counts
+        return [
+            self.step(float(s) ** 0.5, min(float(r), 1.0))
+            for s, r in zip(shift, rate, strict=True)
+        ], counts
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Grid:
+    """How finely a composition is worked out."""
+
+    spacing: float
+    nodes: int
+    reach: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Lattice:
+    """The nodes of a family, and where between them each of its steps lies.
+
+    ``to_shift`` and ``to_rate`` say how far it is from the node at or below it to the
+    next, in [0, 1], rounded up or down as the bound needs.
+    """
+
+    shifts: Floats
+    rates: Floats
+    at_shift: Indices
+    at_rate: Indices
+    to_shift: Floats
+    to_rate: Floats
+
+    @classmethod
+    def of(cls, family: Family, grid: Grid, *, up: bool) -> _Lattice:
+        most = grid.nodes
+        if family.scheme == "replace" or (family.noise == "laplace" and not up):
+            most *= 8  # rounded to the nodes, which is of first order only
+        shifts, rates = _nodes(family.shift, most, 4), _nodes(family.rate, most, 1)
+        at_shift, to_shift = _between(shifts, family.shift, family.tau, up=up)
+        at_rate, to_rate = _between(rates, family.rate, lambda rate: rate, up=up)
+        if family.scheme == "replace":
+            to_shift = np.ceil(to_shift) if up else np.zeros_like(to_shift)
+        return cls(shifts, rates, at_shift, at_rate, to_shift, to_rate)
+
+    def boxes(self) -> Iterator[tuple[int, int, Indices]]:
+        """Each pair of intervals that holds steps, and which."""
+        columns = int(self.at_rate.max()) + 1
+        code = self.at_shift * columns + self.at_rate
+        order = np.argsort(code, kind="stable")
+        values, first = np.unique(code[order], return_index=True)
+        for value, inside in zip(values, np.split(order, first[1:]), strict=True):
+            yield *divmod(int(value), columns), inside
+
+
+def terms_above(
+    families: tuple[Family, ...], way: Direction, grid: Grid
+) -> tuple[list[GridMeasure], list[Term]]:
+    """Measures and terms whose composition dominates."""
+    measures: list[GridMeasure] = []
+    terms: list[Term] = []
+    for family in families:
+        lattice = _Lattice.of(family, grid, up=True)
+        known: dict[tuple[int, int], int] = {}
+        for i, j, inside in lattice.boxes():
+            a, b = lattice.to_shift[inside], lattice.to_rate[inside]
+            corners: list[int] = []
+            weights: list[Floats] = []
+            for right, top, weight in (
+                (0, 0, (1 - a) * (1 - b)),
+                (1, 0, a * (1 - b)),
+                (0, 1, (1 - a) * b),
+                (1, 1, a * b),
+            ):
+                if not weight.any():
+                    continue
+                key = (i + right, j + top)
+                if key not in known:
+                    step = family.step(lattice.shifts[key[0]], lattice.rates[key[1]])
+                    known[key] = len(measures)
+                    measures.append(
+                        measure_above(_cells(step, way, grid), grid.spacing)
+                    )
+                corners.append(known[key])
+                weights.append(weight)
+            terms.append(_term(corners, weights[1:], family.count[inside]))
+    return measures, terms
+
+
+def terms_below(
+    families: tuple[Family, ...], way: Direction, grid: Grid
+) -> tuple[list[GridMeasure], list[Term]]:
+    """Measures and terms whose composition is dominated."""
+    measures: list[GridMeasure] = []
+    terms: list[Term] = []
+    for family in families:
+        lattice = _Lattice.of(family, grid, up=False)
+        tangents = (
+            family.noise == "gaussian"
+            and family.scheme == "poisson"
+            and lattice.shifts[-1] <= _LARGEST_TANGENT_SHIFT
+        )
+        for i, j, inside in lattice.boxes():
+            step = family.step(lattice.shifts[i], lattice.rates[j])
+            cells = _cells(step, way, grid, _offset(step, grid))
+            base = measure_below(cells, grid.spacing)
+            if base is None:
+                continue  # as if these steps released nothing
+            found = [base]
+            weights: list[Floats] = []
+            a, b = lattice.to_shift[inside], lattice.to_rate[inside]
+            # Two tangents go twice as far and get half the weight each, so that what
+            # is left for the node itself is not negative.
+            times = 2.0 if a.any() and b.any() else 1.0
+            if tangents and a.any():
+                tangent = shift_tangent(
+                    step, cells, way, grid.spacing, lattice.shifts[i + 1], times
+                )
+                found.append(measure_below(cells, grid.spacing, tangent) or base)
+                weights.append(a / times)
+            if tangents and b.any():
+                tangent = rate_tangent(
+                    step, cells, way, grid.spacing, lattice.rates[j + 1], times
+                )
+                found.append(measure_below(cells, grid.spacing, tangent) or base)
+                weights.append(b / times)
+            corners = list(range(len(measures), len(measures) + len(found)))
+            measures += found
+            terms.append(_term(corners, weights, family.count[inside]))
+    return measures, terms
+
+
+def _cells(step: Step, way: Direction, grid: Grid, offset: float = 0.0) -> Cells:
+    return loss_cells(step, way, grid.spacing, grid.reach, MOST_CELLS, offset)
+
+
+def _offset(step: Step, grid: Grid) -> float:
+    """Where a grid point must lie so that little is lost below the first dot.
+
+    Most of a rarely sampled step's losses lie between log(1 - rate) and 0. If that is
+    less than a few grid points wide, the first dot is put amid it, as low as the gap of
+    the next cell lets it be: at a = 1 - rate (1 - t) for the least t at which the
+    unsampled H(t) is above 1 - t by the gap. Any choice is sound.
+    """
+    if step.scheme != "poisson" or step.rate > 8 * grid.spacing or step.rate > 0.9:
+        return 0.0
+    width = math.expm1(grid.spacing) / step.rate
+    inside = np.concatenate([np.linspace(0.01, 0.09, 5), np.linspace(0.1, 0.9, 9)])
+    for low in (0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65):
+        values = _unsampled_profile(step, low + width * np.array([0.0, *inside, 1.0]))
+        chord = values[0] + (values[-1] - values[0]) * inside
+        gap = float((chord - values[1:-1]).max())
+        if values[0] - (1 - low) > 1.1 * gap:
+            return math.log1p(-step.rate * (1 - low))
+    return math.log1p(-step.rate * 0.5)
+
+
+def _unsampled_profile(step: Step, t: Floats) -> Floats:
+    """H(t) of the pair without sampling."""
+    m = step.shift
+    if step.noise == "gaussian":
+        x = np.log(t) / m
+        return special.ndtr(m / 2 - x) - t * special.ndtr(-m / 2 - x)
+    loss = np.log(t)
+    within = np.where(
+        loss >= 0, -np.expm1((loss - m) / 2), 1 - t - t * np.expm1((-loss - m) / 2)
+    )
+    return np.where(loss >= m, 0.0, np.where(loss <= -m, 1 - t, within))
+
+
+def _term(corners: list[int], weights: list[Floats], counts: Floats) -> Term:
+    if not weights:
+        return Term((corners[0],), np.zeros((1, 0)), np.array([counts.sum()]))
+    return Term(tuple(corners), np.stack(weights, axis=1), counts)
+
+
+def _nodes(values: Floats, most: int, power: int) -> Floats:
+    """The values themselves if they are few, else nodes equally spaced in a power."""
+    distinct = np.unique(values)
+    if distinct.size <= most:
+        return distinct
+    top = distinct[-1]
+    nodes = top * np.linspace((distinct[0] / top) ** power, 1.0, most) ** (1 / power)
+    nodes[0], nodes[-1] = distinct[0], top
+    return nodes
+
+
+def _between(
+    nodes: Floats, values: Floats, scale: Callable[[Floats], Floats], *, up: bool
+) -> tuple[Indices, Floats]:
+    """The node at or below each value, and how far it is to the next, in ``scale``.
+
+    What rounding leaves open (below 1e-9 where nodes are 1e-6 apart; all where they are
+    closer, or where the scale has no more digits) goes up or down as asked.
+    """
+    at = np.clip(np.searchsorted(nodes, values, "right") - 1, 0, nodes.size - 1)
+    low, top = nodes[at], nodes[np.minimum(at + 1, nodes.size - 1)]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        way = (scale(values) - scale(low)) / (scale(top) - scale(low))
+    way = np.clip(way + (1e-9 if up else -1e-9), 0.0, 1.0)
+    unclear = ~(np.isfinite(way) & (top - low > 1e-6 * top))
+    way[unclear] = 1.0 if up else 0.0
+    way[values == low] = 0.0
+    return at, way

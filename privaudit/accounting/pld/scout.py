@@ -1,0 +1,228 @@
+"""Where to look: tilt, grid spacing and window, guessed from moments by quadrature.
+
+Nothing here enters a bound. A poor guess makes a bracket wide or slow, never wrong.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from privaudit.accounting.pld.cells import Direction, Floats, Step
+
+_LOG_SQRT_TAU = 0.5 * math.log(2 * math.pi)
+_ROOM = math.log(1000.0)
+LOG_OUTSIDE = 18.0  # minus log of the tilted mass allowed beyond each end of a window
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Guess:
+    """A tilt, epsilon and delta near it, and spreads.
+
+    ``down`` and ``up`` are the changes of the tilt whose Chernoff bounds make the least
+    window, ``window`` its length; ``losses`` and ``weights`` are the tilted steps'
+    losses, the weights summing to the number of steps; ``variances`` are those of the
+    kinds of steps, taken ``counts`` times.
+    """
+
+    tilt: float
+    epsilon: float
+    log_delta: float
+    deviation: float
+    down: float
+    up: float
+    window: float
+    losses: Floats
+    weights: Floats
+    variances: Floats
+    counts: Floats
+
+    def spacing(self, slack: float) -> float:
+        """Grid spacing whose bracket is about ``slack`` wide in epsilon.
+
+        The measure above adds h^2 / 6 to the variance of a step's loss (less where the
+        loss is below h); that below takes half as much away, and all of it where h is
+        above the loss's deviation. Variance moves epsilon by (1 + tilt) / 2 as much.
+        """
+        low, high = slack * 1e-9 / (1 + self.tilt), 64.0
+        size = np.abs(self.losses)
+        variance = np.maximum(self.variances, 1e-300)
+        for _ in range(40):
+            h = math.sqrt(low * high)
+            more = float(self.weights @ np.minimum(h * h / 6, size * h))
+            less = float(
+                self.counts @ np.minimum(h * h / 12 * (1 + h * h / variance), variance)
+            )
+            fits = 0.5 * (1 + self.tilt) * (more + less) < slack
+            low, high = (h, high) if fits else (low, h)
+        return low
+
+
+def log_peak(tilt: float) -> float:
+    """log of the largest value of exp(-tilt x) (1 - exp(-x)) over x >= 0."""
+    if tilt == 0:
+        return 0.0
+    return -tilt * math.log1p(1 / tilt) - math.log1p(tilt)
+
+
+class Scout:
+    """Log moments of the composed loss, for any tilt."""
+
+    def __init__(self, steps: list[Step], counts: Floats, direction: Direction) -> None:
+        self._counts = np.asarray(counts, float)
+        losses, log_q = zip(
+            *(_quadrature(step, direction) for step in steps), strict=True
+        )
+        width = max(map(len, losses))
+        self._losses = np.zeros((len(steps), width))
+        self._log_q = np.full((len(steps), width), -np.inf)
+        for i, (loss, log_mass) in enumerate(zip(losses, log_q, strict=True)):
+            self._losses[i, : loss.size] = loss
+            self._log_q[i, : loss.size] = log_mass
+
+    def _tilted(self, tilt: float) -> tuple[Floats, Floats]:
+        exponent = self._log_q + (1 + tilt) * self._losses
+        top = exponent.max(axis=1, keepdims=True)
+        weight = np.exp(exponent - top)
+        total = weight.sum(axis=1, keepdims=True)
+        return weight / total, top[:, 0] + np.log(total[:, 0])
+
+    def _log_moment(self, tilt: float) -> float:
+        return float(self._counts @ self._tilted(tilt)[1])
+
+    def at_delta(self, log_delta: float) -> Guess:
+        """The tilt at which Chernoff's bound on epsilon is least."""
+
+        def bound(log_tilt: float) -> float:
+            tilt = math.exp(log_tilt)
+            return (self._log_moment(tilt) + log_peak(tilt) - log_delta) / tilt
+
+        tilt = math.exp(_least(bound))
+        guess = self._guess(tilt, 0.0, log_delta)
+        # The saddle point's delta is exp(log moment - tilt eps) over this.
+        width = max(tilt * (1 + tilt) * guess.deviation * math.sqrt(2 * math.pi), 1.0)
+        moment = self._log_moment(tilt)
+        epsilon = max((moment - log_delta - math.log(width)) / tilt, 0.0)
+        return self._narrowest(dataclasses.replace(guess, epsilon=epsilon))
+
+    def at_epsilon(self, epsilon: float) -> Guess:
+        """The tilt at which Chernoff's bound on delta is least."""
+
+        def bound(log_tilt: float) -> float:
+            tilt = math.exp(log_tilt)
+            return self._log_moment(tilt) + log_peak(tilt) - tilt * epsilon
+
+        log_tilt = _least(bound)
+        guess = self._guess(math.exp(log_tilt), epsilon, 0.0)
+        tilt = guess.tilt
+        width = max(tilt * (1 + tilt) * guess.deviation * math.sqrt(2 * math.pi), 1.0)
+        moment = self._log_moment(tilt) - tilt * epsilon
+        log_delta = min(moment - math.log(width), 0.0)
+        return self._narrowest(dataclasses.replace(guess, log_delta=log_delta))
+
+    def _narrowest(self, guess: Guess) -> Guess:
+        """The tilt up to that of ``guess`` that needs the shortest window.
+
+        Heavy tails make the saddle point's own distribution wide. A smaller tilt lets
+        errors grow relative to delta, of which there is room for a factor.
+        """
+        best = guess
+        for tilt in guess.tilt * np.array([0.85, 0.7, 0.55, 0.4, 0.25]):
+            excess = self._log_moment(tilt) - tilt * guess.epsilon + log_peak(tilt)
+            if excess > guess.log_delta + _ROOM:
+                break
+            trial = self._guess(float(tilt), guess.epsilon, guess.log_delta)
+            if trial.window < 0.8 * best.window:
+                best = trial
+        return best
+
+    def _guess(self, tilt: float, epsilon: float, log_delta: float) -> Guess:
+        weight, log_moments = self._tilted(tilt)
+        here = float(self._counts @ log_moments)
+        mean = (weight * self._losses).sum(axis=1)
+        spread = (weight * (self._losses - mean[:, None]) ** 2).sum(axis=1)
+        deviation = max(math.sqrt(float(self._counts @ spread)), 1e-150)
+
+        def end(change: float) -> float:
+            moment = self._log_moment(tilt + change)
+            return (moment - here + LOG_OUTSIDE) / abs(change)
+
+        strengths = np.geomspace(0.1, 8.0, 10) / deviation
+        ends = [[end(sign * float(t)) for t in strengths] for sign in (-1, 1)]
+        down, up = (int(np.argmin(e)) for e in ends)
+        return Guess(
+            tilt,
+            epsilon,
+            log_delta,
+            deviation,
+            float(strengths[down]),
+            float(strengths[up]),
+            max(ends[0][down] + ends[1][up], deviation),
+            self._losses.ravel(),
+            (weight * self._counts[:, None]).ravel(),
+            spread,
+            self._counts,
+        )
+
+
+def _least(
+    bound: Callable[[float], float], low: float = -12.0, high: float = 14.0
+) -> float:
+    """Where a function with one valley is least, by golden section."""
+    ratio = (math.sqrt(5) - 1) / 2
+    a, b = low, high
+    c, d = b - ratio * (b - a), a + ratio * (b - a)
+    at_c, at_d = bound(c), bound(d)
+    while b - a > 0.02:
+        if at_c < at_d:
+            b, d, at_d = d, c, at_c
+            c = b - ratio * (b - a)
+            at_c = bound(c)
+        else:
+            a, c, at_c = c, d, at_d
+            d = a + ratio * (b - a)
+            at_d = bound(d)
+    return (a + b) / 2
+
+
+def _quadrature(step: Step, direction: Direction) -> tuple[Floats, Floats]:
+    """Losses at outputs x, and log of Q's mass around each x (trapezoid)."""
+    m, q = step.shift, step.rate
+    if step.noise == "laplace":
+        inner = np.linspace(-m, m, 201)
+        loss = np.concatenate([[-m], (inner[1:] + inner[:-1]) / 2, [m]])
+        mass = np.full(200, m / 200)
+        x = (loss + m) / 2
+        log_a = np.log(0.5) - x
+        log_a[1:-1] += np.log(mass)
+        log_a[0], log_a[-1] = np.log(0.5), np.log(0.5) - m
+    else:
+        # As far as tilts that matter can reach, at a step that the trapezoid forgives.
+        far = 12 + 4 * m + 24
+        x = np.linspace(-far, far, int(min(max(2 * far / 0.2, 200), 2000)))
+        loss = m * x - m * m / 2
+        log_a = -0.5 * x * x - _LOG_SQRT_TAU + math.log(x[1] - x[0])
+    ratio = _log_mix(loss, q)
+    if step.scheme == "replace":
+        other = _log_mix(-loss - m * m, q) if step.noise == "gaussian" else -ratio
+        return ratio - other, log_a + other
+    if step.scheme == "fixed":
+        up = ratio > 0
+        rest = np.array([0.0])
+        stay = np.array([math.log(max(1 - q, 1e-9))])
+        return (
+            np.concatenate([-ratio[up], rest, ratio[up]]),
+            np.concatenate([(log_a + ratio)[up], stay, log_a[up]]),
+        )
+    if direction == "remove":
+        return ratio, log_a
+    return -ratio, log_a + ratio
+
+
+def _log_mix(loss: Floats, rate: float) -> Floats:
+    if rate == 1:
+        return loss
+    return np.logaddexp(math.log1p(-rate), math.log(rate) + loss)

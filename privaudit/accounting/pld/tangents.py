@@ -1,0 +1,113 @@
+"""Lower bounds on the profile of a step from that of a nearby one.
+
+For a Poisson sampled Gaussian H(a) is convex in tau = 2 Phi(shift / 2) - 1 and convex
+in the rate, so it lies above its tangents in both; their slopes are closed forms. The
+proofs are in ``pld.md``, "Tangents".
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy import special
+
+from privaudit.accounting.pld.cells import Cells, Direction, Floats, Step
+from privaudit.accounting.pld.dots import Tangent
+
+_DENSITY = 1 / math.sqrt(2 * math.pi)
+
+
+def shift_tangent(
+    step: Step,
+    cells: Cells,
+    direction: Direction,
+    spacing: float,
+    shift: float,
+    times: float = 1.0,
+) -> Tangent:
+    """Tangent in tau at ``step``, ``times`` as far as to ``shift``, a larger one.
+
+    dH/dtau = rate exp(g/2 - g^2 / (2 m^2)), g the unsampled loss, m the shift: rate
+    phi(x - m) / phi(m / 2) at the output x.
+    """
+    m = step.shift
+    rise_of_tau = 2 * (special.ndtr(-m / 2) - special.ndtr(-shift / 2)) * (1 - 1e-12)
+    size = times * max(0.0, rise_of_tau) / (_DENSITY * math.exp(-m * m / 8))
+    x = _ordered(cells, direction)
+    scale = size * step.rate * _DENSITY
+    with np.errstate(invalid="ignore", over="ignore"):
+        rise = scale * np.exp(-0.5 * (x - m) ** 2)
+        # D'' in a is ((x - m) x - 1) D / (rate m exp(g))^2.
+        bend = x * (x - m) - 1
+        peak = np.maximum(rise[:-1], rise[1:])
+        peak = np.where((x[:-1] < m) & (x[1:] > m), scale, peak)
+        second = np.fmax(bend[:-1], bend[1:]).clip(0.0) * peak
+    return _tangent(step, cells, direction, spacing, x, rise, second)
+
+
+def rate_tangent(
+    step: Step,
+    cells: Cells,
+    direction: Direction,
+    spacing: float,
+    rate: float,
+    times: float = 1.0,
+) -> Tangent:
+    """Tangent in the rate at ``step``, ``times`` as far as to ``rate``, a larger one.
+
+    dH/drate = Phi(m - x) - Phi(-x) at the output x.
+    """
+    m = step.shift
+    size = times * max(0.0, rate - step.rate) * (1 - 1e-12)
+    x = _ordered(cells, direction)
+    rise = size * (special.ndtr(m - x) - special.ndtr(-x)).clip(0.0) * (1 - 1e-9)
+    with np.errstate(invalid="ignore", over="ignore"):
+        # D'' in a is (x phi(x - m) - (x + m) phi(x)) size / (rate m exp(g))^2.
+        near = np.exp(-0.5 * (x - m) ** 2)
+        high = np.where((x[:-1] < m) & (x[1:] > m), 1.0, np.fmax(near[:-1], near[1:]))
+        near = np.exp(-0.5 * x**2)
+        low = np.where((x[:-1] < 0) & (x[1:] > 0), 1.0, np.fmax(near[:-1], near[1:]))
+        second = x[1:].clip(0.0) * high + (-x[:-1] - m).clip(0.0) * low
+        second = size * _DENSITY * second
+    return _tangent(step, cells, direction, spacing, x, rise, second)
+
+
+def _ordered(cells: Cells, direction: Direction) -> Floats:
+    """Outputs at the grid points, increasing."""
+    if cells.edges is None:
+        raise ValueError("only Poisson sampled Gaussian steps have tangents")
+    return cells.edges if direction == "remove" else cells.edges[::-1]
+
+
+def _tangent(
+    step: Step,
+    cells: Cells,
+    direction: Direction,
+    spacing: float,
+    x: Floats,
+    rise: Floats,
+    second: Floats,
+) -> Tangent:
+    """From D at the points and a bound on D'' (rate m exp(g))^2 in the cells.
+
+    The gap of a chord is at most D'' width^2 / 8, and at most the larger end.
+    """
+    m, q = step.shift, step.rate
+    with np.errstate(invalid="ignore", over="ignore"):
+        # a / (rate exp(g)) at the left end, where it is largest.
+        inverse = 1 + (1 - q) / q * np.exp(m * m / 2 - m * x[:-1])
+        sag = second * (math.expm1(spacing) * inverse / m) ** 2 / 8
+        if direction == "add":  # b D(1 / b) has the second derivative a^3 D''(a)
+            points = (cells.start + np.arange(rise.size)) * spacing + cells.offset
+            factor = np.exp(points)
+            rise = rise[::-1] * factor
+            sag = sag[::-1] * factor[1:] * math.exp(spacing)
+    # Rounding of the rise, and no rise at the ends.
+    sag = np.where(np.isfinite(sag), sag, np.inf) + 1e-9 * np.maximum(
+        rise[:-1], rise[1:]
+    )
+    rise = rise * (1 - 1e-9)
+    rise[0] = rise[-1] = 0.0
+    cap = np.maximum(rise[:-1], rise[1:])
+    return Tangent(rise, np.minimum(sag, cap))

@@ -1,0 +1,370 @@
+"""The certified account: never outside the truth, narrow, and lawful."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privaudit.accounting.pld import Composition, compose_entries, compose_steps
+from privaudit.accounting.pld.cells import Step, log_normal_mass, loss_cells
+from privaudit.accounting.pld.dots import measure_above, measure_below
+from privaudit.accounting.pld.grouping import Grid, terms_above, terms_below
+from privaudit.accounting.pld.tangents import rate_tangent, shift_tangent
+from privaudit.ledger import (
+    Entry,
+    NoSampling,
+    PoissonSampling,
+    Release,
+    SamplingWithoutReplacement,
+)
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import reference as ref
+
+settings.register_profile("account", deadline=None, derandomize=True, max_examples=50)
+settings.load_profile("account")
+
+shifts = st.floats(0.05, 6.0)
+rates = st.floats(0.001, 1.0)
+epsilons = st.floats(0.0, 5.0)
+
+
+def worst(steps, epsilon, exact):
+    return max(exact(steps, epsilon, way) for way in ("remove", "add"))
+
+
+def hockey_stick(measure, spacing, epsilon):
+    losses = (measure.start + np.arange(measure.mass.size)) * spacing + measure.offset
+    gain = np.clip(-np.expm1(np.minimum(epsilon - losses, 0)), 0, None)
+    return float(measure.mass @ gain) + measure.infinite
+
+
+class TestCells:
+    @given(st.floats(-38, 38), st.floats(1e-9, 20), st.floats(-5, 5))
+    def test_masses_are_relatively_exact(self, left, width, centre):
+        right = left + width
+        found = log_normal_mass(np.array([left]), np.array([right]), centre)[0]
+        low, high = ref.mp.mpf(left) - centre, ref.mp.mpf(right) - centre
+        if low + high > 0:
+            low, high = -high, -low
+        with ref.mp.workdps(400):
+            exact = ref.mp.log(ref.mp.ncdf(high) - ref.mp.ncdf(low))
+        far = max(abs(left - centre), abs(right - centre))
+        # The bound that the account allows for, at the output farthest out.
+        assert abs(found - exact) <= 2.0**-53 * (256 + 32 * far**2)
+
+    @given(shifts, rates, st.sampled_from([0.5, 0.05, 0.004]), st.floats(-2, 5))
+    def test_measures_enclose_the_profile(self, shift, rate, spacing, epsilon):
+        step = Step("gaussian", "poisson", shift, rate)
+        for way in ("remove", "add"):
+            cells = loss_cells(step, way, spacing, 8.0, 1 << 19)
+            exact = float(ref.sampled_gaussian_delta(shift, rate, epsilon, way))
+            above = measure_above(cells, spacing)
+            below = measure_below(cells, spacing)
+            assert hockey_stick(above, spacing, epsilon) >= exact * (1 - 1e-11) - 1e-15
+            if below is not None:
+                assert (below.mass >= 0).all()
+                value = hockey_stick(below, spacing, epsilon)
+                assert value <= exact * (1 + 1e-11) + 1e-15
+
+    @given(shifts, rates, st.floats(1.0, 1.5), st.floats(-2, 5), st.booleans())
+    def test_tangents_lie_below(self, shift, rate, factor, epsilon, in_rate):
+        step = Step("gaussian", "poisson", shift, rate)
+        spacing = 0.01
+        for way in ("remove", "add"):
+            cells = loss_cells(step, way, spacing, 8.0, 1 << 19)
+            if in_rate:
+                there = (shift, min(1.0, rate * factor))
+                tangent = rate_tangent(step, cells, way, spacing, there[1])
+            else:
+                there = (shift * factor, rate)
+                tangent = shift_tangent(step, cells, way, spacing, there[0])
+            below = measure_below(cells, spacing, tangent)
+            exact = float(ref.sampled_gaussian_delta(*there, epsilon, way))
+            if below is not None:
+                value = hockey_stick(below, spacing, epsilon)
+                assert value <= exact * (1 + 1e-9) + 1e-15
+
+    def test_grouped_measures_enclose_each_step(self):
+        shift = np.linspace(0.5, 2.0, 60)
+        rate = np.linspace(0.02, 0.01, 60)
+        family = compose_steps(1 / shift, rate).families[0]
+        grid = Grid(0.002, 5, 8.0)
+        for make, sign in ((terms_above, 1), (terms_below, -1)):
+            for way in ("remove", "add"):
+                measures, terms = make((family,), way, grid)
+                seen = []
+                for term in terms:
+                    for weight, _ in zip(term.weights, term.counts, strict=True):
+                        parts = [1 - weight.sum(), *weight]
+                        assert min(parts) >= -1e-12
+                        seen.append(
+                            sum(
+                                w * hockey_stick(measures[i], 0.002, 0.05)
+                                for w, i in zip(parts, term.measures, strict=True)
+                            )
+                        )
+                exact = [
+                    float(ref.sampled_gaussian_delta(s, q, 0.05, way))
+                    for s, q in zip(family.shift, family.rate, strict=True)
+                ]
+                gap = sign * (np.sort(seen) - np.sort(exact))
+                assert gap.min() >= -1e-14
+
+
+class TestSound:
+    @settings(max_examples=100, deadline=None)
+    @given(shifts, rates, epsilons)
+    def test_one_step(self, shift, rate, epsilon):
+        found = compose_steps(1 / shift, rate).delta(epsilon)
+        with ref.mp.workdps(400):  # the closed form cancels down to the smallest delta
+            exact = max(
+                ref.sampled_gaussian_delta(shift, rate, epsilon, way)
+                for way in ("remove", "add")
+            )
+        assert found.lower <= exact <= found.upper
+
+    @settings(max_examples=15, deadline=None)
+    @given(shifts, rates, shifts, rates, st.floats(0, 3))
+    def test_two_steps(self, one, q_one, two, q_two, epsilon):
+        found = compose_steps([1 / one, 1 / two], [q_one, q_two]).delta(epsilon)
+        steps = ((one, q_one), (two, q_two))
+        with ref.mp.workdps(15):
+            exact = float(worst(steps, epsilon, ref.two_steps_delta))
+        assert found.lower <= exact * (1 + 1e-7)
+        assert found.upper >= exact * (1 - 1e-7)
+
+    @given(st.lists(st.floats(0.5, 500), min_size=1, max_size=5), st.floats(1e-40, 0.5))
+    def test_gaussian_steps(self, multipliers, delta):
+        found = compose_steps(multipliers).epsilon(delta)
+        shift = math.sqrt(sum(z**-2 for z in multipliers))
+        assert ref.gaussian_delta(shift, found.upper) <= delta * (1 + 1e-12)
+        if found.lower > 0:
+            assert ref.gaussian_delta(shift, found.lower) >= delta * (1 - 1e-12)
+
+    @settings(max_examples=20, deadline=None)
+    @given(st.floats(0.05, 8), st.floats(0, 6))
+    def test_one_laplace_step(self, shift, epsilon):
+        found = compose_steps(1 / shift, noise="laplace").delta(epsilon)
+        assert found.lower <= ref.laplace_delta(shift, epsilon) <= found.upper
+
+    @settings(max_examples=15, deadline=None)
+    @given(
+        st.lists(
+            st.tuples(st.floats(0.5, 4), st.floats(0.005, 1), st.integers(1, 40)),
+            min_size=1,
+            max_size=3,
+        ),
+        st.floats(1e-8, 1e-2),
+        st.sampled_from(["gaussian", "laplace"]),
+    )
+    def test_against_dp_accounting_from_both_sides(self, steps, delta, noise):
+        from dp_accounting.pld import privacy_loss_distribution as pld
+
+        make = {
+            "gaussian": pld.from_gaussian_mechanism,
+            "laplace": pld.from_laplace_mechanism,
+        }[noise]
+        z, q, n = zip(*steps, strict=True)
+        found = compose_steps(z, q, n, noise=noise).epsilon(delta)
+        for pessimistic in (True, False):
+            total = pld.identity(1e-3, pessimistic)
+            for multiplier, rate, count in steps:
+                total = total.compose(
+                    make(
+                        multiplier,
+                        value_discretization_interval=1e-3,
+                        pessimistic_estimate=pessimistic,
+                        sampling_prob=rate,
+                    ).self_compose(count)
+                )
+            theirs = total.get_epsilon_for_delta(delta)
+            if pessimistic:
+                assert found.lower <= theirs + 1e-6
+            else:
+                assert found.upper >= theirs - 1e-6
+
+    @pytest.mark.parametrize(
+        ("delta", "epsilon"),
+        [(1e-5, 6.1877), (1e-12, 10.3467), (1e-20, 13.880), (1e-30, 17.635)],
+    )
+    def test_small_delta(self, delta, epsilon):
+        found = compose_steps(1.0, 0.01, 10_000).epsilon(delta, 1e-3)
+        assert found.reached
+        assert found.lower <= epsilon * (1 + 5e-5)
+        assert found.upper >= epsilon * (1 - 5e-5)
+
+    @pytest.mark.parametrize(
+        ("noise", "rate", "steps", "delta"),
+        [
+            (0.3, 1e-6, 10**7, 1e-5),
+            (0.05, 0.01, 1000, 1e-5),
+            (0.005, 0.01, 1000, 1e-5),
+            (1000.0, 0.01, 10**9, 1e-5),
+            (1.0, 0.01, 1, 1e-30),
+            (1.0, 0.01, 1, 0.9),
+            (1e6, 0.1, 10, 1e-5),
+            (1e-3, 0.1, 10, 1e-5),
+            (0.1, 1e-12, 1000, 1e-5),
+            (1.0, 1 - 1e-12, 10, 1e-5),
+            (2.0, 0.01, 10**5, 1e-15),
+        ],
+    )
+    def test_extremes_answer(self, noise, rate, steps, delta):
+        found = compose_steps(noise, rate, steps).epsilon(delta)
+        assert 0 <= found.lower <= found.upper
+        assert not math.isnan(found.upper)
+
+    def test_realised_bound_of_fixed_size_lies_below(self):
+        found = compose_steps(1.0, 0.01, 100, scheme="fixed").epsilon(1e-5)
+        one_way = compose_steps(1.0, 0.01, 100).epsilon(1e-5, 1e-3)
+        assert found.lower <= one_way.upper
+        assert found.upper >= one_way.lower
+
+
+class TestTight:
+    def test_homogeneous(self):
+        found = compose_steps(1.0, 0.01, 10_000).epsilon(1e-5, 1.6e-4)
+        assert found.lower <= 6.18775 <= found.upper
+        assert found.upper - found.lower <= 1e-3
+
+    @pytest.mark.parametrize("width", [1e-2, 1e-3])
+    def test_heterogeneous(self, width):
+        shift = 0.8 * (1 / 0.3) ** (np.arange(1, 10_001) / 10_000)
+        found = compose_steps(1 / shift, 1 / 2500).epsilon(1e-4, width)
+        assert found.reached
+        assert found.lower <= 3.8047 <= found.upper
+        assert found.upper <= (1 + width) * found.lower
+
+    def test_unsampled_gaussian_is_exact(self):
+        found = compose_steps(1000.0, 1.0, 10**6).epsilon(1e-6)
+        assert found.upper - found.lower < 1e-9
+        assert found.upper == pytest.approx(4.88655, abs=1e-5)
+
+    def test_laplace(self):
+        found = compose_steps(10.0, 1.0, 100, noise="laplace").epsilon(1e-6, 1e-3)
+        assert found.lower <= 4.69271
+        assert found.upper >= 4.69265
+        assert found.upper <= 1.001 * found.lower
+
+    @pytest.mark.parametrize(("z", "epsilon"), [(2.0, 9.43), (5.0, 3.21)])
+    def test_replace_one(self, z, epsilon):
+        found = compose_steps(z, 256 / 6000, 2000, scheme="replace").epsilon(1e-5)
+        assert found.lower <= epsilon * 1.001
+        assert found.upper >= epsilon * 0.999
+        assert found.upper <= 1.01 * found.lower
+
+
+class TestLaws:
+    @settings(max_examples=15, deadline=None)
+    @given(st.floats(0.5, 5), st.floats(0.001, 1), st.integers(1, 3000))
+    def test_more_noise_and_fewer_steps_cost_less(self, z, q, n):
+        base = compose_steps(z, q, n).epsilon(1e-6)
+        assert compose_steps(1.3 * z, q, n).epsilon(1e-6).lower <= base.upper
+        assert compose_steps(z, q, 2 * n).epsilon(1e-6).upper >= base.lower
+        assert compose_steps(z, q, n).epsilon(1e-7).upper >= base.lower
+
+    def test_order_does_not_matter_and_bits_repeat(self):
+        z, q = [1.0, 2.0, 0.7, 1.0], [0.1, 0.2, 0.05, 0.1]
+        one = compose_steps(z, q, [3, 1, 2, 4]).epsilon(1e-6)
+        two = compose_steps(z[::-1], q[::-1], [4, 2, 1, 3]).epsilon(1e-6)
+        assert one == two
+
+    def test_no_step_costs_nothing(self):
+        for found in (
+            compose_steps(1.0, 0.0, 10),
+            compose_steps(1.0, 0.5, 0),
+            compose_entries((), "replace-one"),
+        ):
+            assert found == Composition(())
+            assert found.epsilon(1e-6).upper == 0
+            assert found.delta(0.0).upper == 0
+
+    def test_profile_and_epsilon_agree(self):
+        composition = compose_steps([1.0, 2.0], [0.1, 0.3], [50, 20])
+        epsilon = composition.epsilon(1e-5)
+        lower, upper = composition.profile([epsilon.lower, epsilon.upper])
+        assert upper[0] >= 1e-5 >= lower[1]
+        assert (lower <= upper).all()
+
+    def test_trade_off_of_a_gaussian(self):
+        a = np.linspace(0.01, 0.99, 9)
+        found = compose_steps(1.0).trade_off(a)
+        exact = [float(ref.mp.ncdf(-ref.mp.erfinv(2 * x - 1) * 2**0.5 - 1)) for x in a]
+        assert (found <= exact).all()
+        assert np.abs(found - exact).max() < 0.02
+
+    @pytest.mark.parametrize("relation", ["add-or-remove-one", "replace-one"])
+    def test_entries_mean_what_the_ledger_says(self, relation):
+        release = Release.of_sum(
+            norm_bound=3.0, noise_multiplier=2.0, sampling=NoSampling()
+        )
+        found = compose_entries([Entry(release, 4)], relation).epsilon(1e-5)
+        unit = 1 if relation == "add-or-remove-one" else 2
+        assert found == compose_steps(2.0 / unit, 1.0, 4).epsilon(1e-5)
+
+    def test_sampled_entries_under_replace_one(self):
+        poisson = Release.of_sum(
+            norm_bound=3.0, noise_multiplier=2.0, sampling=PoissonSampling(0.1)
+        )
+        fixed = Release.of_sum(
+            norm_bound=3.0,
+            noise_multiplier=2.0,
+            sampling=SamplingWithoutReplacement(10, 100),
+        )
+        for release, scheme, z in ((poisson, "replace", 2.0), (fixed, "fixed", 1.0)):
+            found = compose_entries([Entry(release, 4)], "replace-one")
+            assert found.epsilon(1e-5) == compose_steps(
+                z, 0.1, 4, scheme=scheme
+            ).epsilon(1e-5)
+        with pytest.raises(ValueError, match="replace-one"):
+            compose_entries([Entry(fixed)], "add-or-remove-one")
+
+    def test_wrong_arguments_say_what_is_allowed(self):
+        composition = compose_steps(1.0, 0.1)
+        with pytest.raises(ValueError, match="delta must be in"):
+            composition.epsilon(0.0)
+        with pytest.raises(ValueError, match="width must be in"):
+            composition.epsilon(1e-5, 0.0)
+        with pytest.raises(ValueError, match="epsilon must be"):
+            composition.delta(-1.0)
+        with pytest.raises(ValueError, match="noise multipliers"):
+            compose_steps(0.0)
+        with pytest.raises(ValueError, match="sampling rates"):
+            compose_steps(1.0, 1.5)
+
+
+class TestAccountant:
+    def test_calibration(self):
+        import dp_accounting as dpa
+
+        from privaudit.accounting.pld import CertifiedAccountant
+
+        def event(z):
+            return dpa.SelfComposedDpEvent(
+                dpa.PoissonSampledDpEvent(256 / 60000, dpa.GaussianDpEvent(z)), 2000
+            )
+
+        z = dpa.calibrate_dp_mechanism(CertifiedAccountant, event, 1.0, 1e-5, tol=1e-4)
+        assert z == pytest.approx(1.0080, abs=1.5e-3)
+        accountant = CertifiedAccountant().compose(event(z))
+        assert accountant.get_epsilon(1e-5) <= 1.0
+        assert accountant.get_delta(1.0) <= 1.01e-5
+
+    def test_refuses_what_it_cannot_account(self):
+        import dp_accounting as dpa
+
+        from privaudit.accounting.pld import CertifiedAccountant
+
+        accountant = CertifiedAccountant()
+        fixed = dpa.SampledWithoutReplacementDpEvent(100, 10, dpa.GaussianDpEvent(1.0))
+        assert not accountant.supports(fixed)
+        assert not accountant.supports(dpa.UnsupportedDpEvent())
+        assert accountant.compose(dpa.NoOpDpEvent()).get_epsilon(1e-5) == 0
+        assert accountant.compose(dpa.GaussianDpEvent(0)).get_epsilon(1e-5) == math.inf

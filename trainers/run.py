@@ -25,7 +25,7 @@ class TrainingRun(
     training: Training
     claim: Claim | None
     noise_multiplier: float
-    account: str = "pld"
+    account: str = "certified"
     seed: int = 0
     torch_version: str = str(torch.__version__)
     version: str = __version__

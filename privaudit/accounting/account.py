@@ -136,7 +136,7 @@ def account_nodes(
     ledger: Ledger,
     delta: float,
     relation: Relation = "add-or-remove-one",
-    method: str = "pld",
+    method: str = "certified",
 ) -> tuple[UpperBound, ...]:
     """One upper bound a node, for the records that this node holds.
 
@@ -172,7 +172,7 @@ def account(
     ledger: Ledger,
     delta: float,
     relation: Relation = "add-or-remove-one",
-    method: str = "pld",
+    method: str = "certified",
 ) -> UpperBound:
     """The upper bound of the node that is worst off; arguments as `account_nodes`.
 

@@ -58,7 +58,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     noise_multiplier: float
     adversary: str = "final-loss"
     estimator: str = "clopper-pearson"
-    account: str = "pld"
+    account: str = "certified"
     confidence: float = 0.95
     runs: int = 2000
     seed: int = 0

@@ -55,7 +55,7 @@ def noise(
     sampling_rate: SamplingRate = 1.0,
     steps: int = 1,
     relation: Relation = "add-or-remove-one",
-    account: Account = "pld",
+    account: Account = "certified",
     json: Json = False,
 ) -> None:
     """The least noise multiplier of a sampled Gaussian that meets a budget.
@@ -94,7 +94,7 @@ def epsilon(
     sampling_rate: SamplingRate = 1.0,
     steps: int = 1,
     relation: Relation = "add-or-remove-one",
-    account: Account = "pld",
+    account: Account = "certified",
     json: Json = False,
 ) -> None:
     """An upper bound on the epsilon of repeated sampled Gaussian releases.

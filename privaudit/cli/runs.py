@@ -88,7 +88,7 @@ def train(
     delta: float = 1e-4,
     relation: Relation = "add-or-remove-one",
     noise_multiplier: NoiseMultiplier | None = None,
-    account: Account = "pld",
+    account: Account = "certified",
     settings: Settings = (),  # type: ignore[assignment]  # cyclopts' empty list
     out: Out = None,
     seed: int = 0,
@@ -160,7 +160,7 @@ def audit(
     epsilon: float = 1.0,
     delta: float = 1e-2,
     noise_multiplier: NoiseMultiplier | None = None,
-    account: Account = "pld",
+    account: Account = "certified",
     runs: int = 2000,
     adversary: str = "final-loss",
     estimator: str = "clopper-pearson",

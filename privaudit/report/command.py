@@ -15,14 +15,14 @@ from privaudit.report.load import Finished, FinishedAudit
 # What the command line takes if nothing is said; a test holds it against the command.
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "audit": {
-        "account": "pld",
+        "account": "certified",
         "runs": 2000,
         "adversary": "final-loss",
         "estimator": "clopper-pearson",
         "confidence": 0.95,
         "seed": 0,
     },
-    "training": {"relation": "add-or-remove-one", "account": "pld", "seed": 0},
+    "training": {"relation": "add-or-remove-one", "account": "certified", "seed": 0},
 }
 _ALWAYS = ("runs", "seed")
 

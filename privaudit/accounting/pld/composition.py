@@ -10,12 +10,20 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from privaudit.accounting.pld.cells import Direction, Floats, Noise, Scheme
-from privaudit.accounting.pld.fourier import MOST_POINTS, Tilted, compose
+from privaudit.accounting.pld.cells import (
+    Direction,
+    Floats,
+    Noise,
+    Scheme,
+    sampled_loss,
+)
+from privaudit.accounting.pld.dots import GridMeasure
+from privaudit.accounting.pld.fourier import MOST_POINTS, Term, Tilted, compose
 from privaudit.accounting.pld.grouping import (
     MOST_CELLS,
     Family,
     Grid,
+    boxes_of,
     terms_above,
     terms_below,
 )
@@ -24,7 +32,7 @@ from privaudit.ledger import Entry, NoSampling, PoissonSampling
 from privaudit.results import Relation
 
 _ROUNDS = 4  # refinements before a bracket is returned as it is
-_MOST_WORK = 5e7  # cells in all measures together; about 10 s
+_MOST_WORK = 1.2e7  # cells in all measures together; about 10 s
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -242,9 +250,7 @@ class Composition:
     def _work(self, grid: Grid) -> float:
         """About how many cells there are in all measures of a refinement."""
         return sum(
-            min(family.shift.size, grid.nodes * min(grid.nodes, family.rates))
-            * self._reach_of(family, grid.reach)
-            / grid.spacing
+            boxes_of(family, grid) * self._reach_of(family, grid.reach) / grid.spacing
             for family in self.families
         )
 
@@ -262,10 +268,23 @@ class Composition:
         spacing = max(spacing, 1.5 * guess.window / MOST_POINTS)
         for family in self.families:
             spacing = max(spacing, self._reach_of(family, reach) / MOST_CELLS)
+        for family in self.families:
+            if family.noise == "laplace" and family.shift.size == 1:
+                # The largest loss has mass of its own: put a grid point there.
+                top = sampled_loss(float(family.shift[0]), float(family.rate[0]))
+                spacing = top / math.ceil(top / spacing)
         return Grid(spacing, nodes, reach)
 
 
-def _run(families, way, grid, guess, make) -> Tilted | None:
+def _run(
+    families: tuple[Family, ...],
+    way: Direction,
+    grid: Grid,
+    guess: Guess,
+    make: Callable[
+        [tuple[Family, ...], Direction, Grid], tuple[list[GridMeasure], list[Term]]
+    ],
+) -> Tilted | None:
     measures, terms = make(families, way, grid)
     if not terms:
         return None

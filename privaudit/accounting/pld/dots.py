@@ -184,7 +184,7 @@ def _exp(x: float) -> float:
 
 
 def _sums_before(values: Floats, first: float, *, full: bool = False) -> Floats:
-    """Element i is ``first`` plus all values before i; if ``full``, one element more."""
+    """Element i is ``first`` plus the values before i; if ``full``, one more."""
     sums = np.empty(values.size + 1)
     sums[0] = first
     np.cumsum(values, out=sums[1:])

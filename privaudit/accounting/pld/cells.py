@@ -249,7 +249,7 @@ class _Outputs:
 
 
 def _half_grid(start: int, stop: int, spacing: float) -> Floats:
-    return np.arange(2 * start, 2 * stop + 1) * (0.5 * spacing)
+    return np.arange(2 * start, 2 * stop + 1, dtype=float) * (0.5 * spacing)
 
 
 def _span(low: float, high: float, spacing: float, limit: int) -> tuple[int, int]:

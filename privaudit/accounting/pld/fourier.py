@@ -151,7 +151,7 @@ def compose(
     error += _transform_error(points) * size
     mass = np.roll(fft.irfft(phi, points), -(start % points))
     offset = _total_offset(measures, terms)
-    losses = (start + np.arange(points)) * spacing + offset
+    losses = (start + np.arange(points, dtype=float)) * spacing + offset
     infinite = sum(
         term.steps * max(measures[i].infinite for i in term.measures) for term in terms
     )
@@ -175,7 +175,8 @@ def _total_offset(measures: Sequence[GridMeasure], terms: Sequence[Term]) -> flo
 
 
 def _losses(measure: GridMeasure, spacing: float) -> Floats:
-    return (measure.start + np.arange(measure.mass.size)) * spacing + measure.offset
+    index = measure.start + np.arange(measure.mass.size, dtype=float)
+    return index * spacing + measure.offset
 
 
 def _tilt(measure: GridMeasure, tilt: float, spacing: float, base: float) -> Floats:

@@ -57,7 +57,7 @@ class TestCells:
             exact = ref.mp.log(ref.mp.ncdf(high) - ref.mp.ncdf(low))
         far = max(abs(left - centre), abs(right - centre))
         # The bound that the account allows for, at the output farthest out.
-        assert abs(found - exact) <= 2.0**-53 * (256 + 32 * far**2)
+        assert abs(found - exact) <= 2.0**-53 * (1024 + 32 * far**2)
 
     @given(shifts, rates, st.sampled_from([0.5, 0.05, 0.004]), st.floats(-2, 5))
     def test_measures_enclose_the_profile(self, shift, rate, spacing, epsilon):
@@ -336,6 +336,8 @@ class TestLaws:
             composition.delta(-1.0)
         with pytest.raises(ValueError, match="noise multipliers"):
             compose_steps(0.0)
+        with pytest.raises(ValueError, match="whole numbers"):
+            compose_steps(1.0, 0.5, 1.5)
         with pytest.raises(ValueError, match="sampling rates"):
             compose_steps(1.0, 1.5)
 

@@ -263,10 +263,10 @@ def _accuracy(outputs: Floats, shift: float) -> float:
     # exp, log, expm1, log1p and log_ndtr are taken to be within 8 units in the last
     # place of their value; the exponent of a normal density is at most x^2 / 2, an
     # output's error at most 8 units of |x| + shift + |g| / shift, and the loss moves
-    # by at most shift times that.
+    # by at most shift times that. The constant covers the logarithm of the rate.
     finite = outputs[np.isfinite(outputs)]
     far = (float(np.max(np.abs(finite))) if finite.size else 0.0) + shift
-    return UNIT * (256 + 32 * far * far)
+    return UNIT * (1024 + 32 * far * far)
 
 
 def _mix(rate: float, log_first: Floats, log_second: Floats) -> Floats:
@@ -349,7 +349,7 @@ def _laplace_cells(step: Step, spacing: float, limit: int, offset: float) -> _Ou
         _mix(rate, log_a, log_c),
         (below_a, float(outside_b[0])),
         (above_a, float(outside_b[1])),
-        UNIT * (256 + 32 * shift),
+        UNIT * (1024 + 32 * shift),
         None,
         offset,
         None,

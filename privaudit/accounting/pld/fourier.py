@@ -81,10 +81,14 @@ class Tilted:
         x = self.losses[first:] - epsilon
         if x.size and self.tilt * x[-1] > 745:
             x = x[: int(np.searchsorted(x, 745 / self.tilt))]
-        g = np.exp(-self.tilt * x) * -np.expm1(-x)
+        decay = np.exp(-self.tilt * x)
+        g = decay * -np.expm1(-x)
         value = float(self.mass[first : first + x.size] @ g)
-        # Rounding of s - eps, of the exponential and of the sum.
-        rounding = 1e-13 * float(np.abs(self.mass[first : first + x.size]) @ g)
+        # Rounding of s - eps, which moves g by at most (1 + tilt) decay as much, of the
+        # exponentials and of the sum.
+        far = abs(epsilon) + (float(np.abs(self.losses[[0, -1]]).max()))
+        unit = UNIT * (64 + x.size + 8 * (1 + self.tilt) * far)
+        rounding = unit * float(np.abs(self.mass[first : first + x.size]) @ decay)
         norm = math.sqrt(float(g @ g))
         off = self.error * norm + self.outside * math.exp(log_peak(self.tilt))
         return value, off + rounding + 1e-300

@@ -57,8 +57,8 @@ def compose_steps(
         )
     if not ((q >= 0) & (q <= 1)).all():
         raise ValueError("sampling rates must be in [0, 1]")
-    if not ((n >= 0) & (n < math.inf)).all():
-        raise ValueError("counts must be >= 0 and finite")
+    if not ((n >= 0) & (n <= 2.0**52) & (n == np.floor(n))).all():
+        raise ValueError("counts must be whole numbers from 0 to 2^52")
     return _composition([(noise, scheme, 1 / z, q, n)])
 
 
@@ -72,12 +72,12 @@ def _composition(
         used = (shift > 0) & (rate > 0) & (count > 0)
         shift, rate, count = shift[used], rate[used], count[used]
         whole = rate == 1
+        unit = 2.0 if scheme == "replace" else 1.0  # N(shift) against N(-shift)
         if noise == "gaussian":
-            unit = 2.0 if scheme == "replace" else 1.0
             squares += (count[whole] * (unit * shift[whole]) ** 2).tolist()
         else:
             rows.setdefault((noise, "poisson"), []).append(
-                (shift[whole], rate[whole], count[whole])
+                (unit * shift[whole], rate[whole], count[whole])
             )
         rows.setdefault((noise, scheme), []).append(
             (shift[~whole], rate[~whole], count[~whole])

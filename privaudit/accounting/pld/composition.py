@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from privaudit.accounting.pld.cells import Direction, Floats, sampled_loss
+from privaudit.accounting.pld.cells import Direction
 from privaudit.accounting.pld.closed_form import gaussian_delta, gaussian_epsilon
 from privaudit.accounting.pld.dots import GridMeasure
-from privaudit.accounting.pld.fourier import MOST_POINTS, Term, Tilted, compose
+from privaudit.accounting.pld.fourier import MOST_POINTS, Tilted, compose
 from privaudit.accounting.pld.grouping import (
     MOST_CELLS,
     Family,
@@ -22,6 +22,8 @@ from privaudit.accounting.pld.grouping import (
     terms_above,
     terms_below,
 )
+from privaudit.accounting.pld.line import Floats, sampled_loss
+from privaudit.accounting.pld.mixture import Term
 from privaudit.accounting.pld.scout import Guess, Scout
 from privaudit.accounting.pld.targets import Bracket, DeltaAt, EpsilonAt, Target
 

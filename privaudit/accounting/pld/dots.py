@@ -14,7 +14,8 @@ import math
 
 import numpy as np
 
-from privaudit.accounting.pld.cells import UNIT, Cells, Floats, Split
+from privaudit.accounting.pld.cells import Cells, Split
+from privaudit.accounting.pld.line import UNIT, Floats
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -19,14 +19,14 @@ from scipy import special
 from privaudit.accounting.pld.cells import (
     Cells,
     Direction,
-    Floats,
     Noise,
     Scheme,
     Step,
     loss_cells,
 )
 from privaudit.accounting.pld.dots import GridMeasure, measure_above, measure_below
-from privaudit.accounting.pld.fourier import Term
+from privaudit.accounting.pld.line import Floats
+from privaudit.accounting.pld.mixture import Term
 from privaudit.accounting.pld.tangents import rate_tangent, shift_tangent
 
 Indices = NDArray[np.int64]

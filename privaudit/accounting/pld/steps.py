@@ -8,9 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from privaudit.accounting.pld.cells import Floats, Noise, Scheme
+from privaudit.accounting.pld.cells import Noise, Scheme
 from privaudit.accounting.pld.composition import Composition
 from privaudit.accounting.pld.grouping import Family
+from privaudit.accounting.pld.line import Floats
 from privaudit.ledger import Entry, NoSampling, PoissonSampling
 from privaudit.results import Relation
 

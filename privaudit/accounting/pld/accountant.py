@@ -7,11 +7,9 @@ import math
 from dp_accounting import dp_event
 from dp_accounting.privacy_accountant import NeighboringRelation, PrivacyAccountant
 
-from privaudit.accounting.pld.composition import (
-    Bracket,
-    Composition,
-    compose_entries,
-)
+from privaudit.accounting.pld.composition import Composition
+from privaudit.accounting.pld.steps import compose_entries
+from privaudit.accounting.pld.targets import Bracket
 from privaudit.ledger import (
     Entry,
     NoSampling,

@@ -2,10 +2,7 @@
 
 A step is, up to domination, a pair of mixtures on the line whose privacy loss grows
 with the output: a Gaussian or a Laplace variable, moved by ``shift`` with probability
-``rate``. So the mass of a cell of losses is the mass of an interval, in closed form. It
-is worked out in logarithms and from the middle of narrow intervals, never as a small
-difference of large numbers, so that its *relative* error is a few units in the last
-place.
+``rate``. So the mass of a cell of losses is the mass of an interval, in closed form.
 """
 
 from __future__ import annotations
@@ -15,17 +12,20 @@ import math
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
-Floats = NDArray[np.float64]
+from privaudit.accounting.pld.line import (
+    UNIT,
+    Floats,
+    log_normal_mass,
+    sampled_loss,
+    unsampled_loss,
+)
+
 Noise = Literal["gaussian", "laplace"]
 Scheme = Literal["poisson", "replace", "fixed"]
 Direction = Literal["remove", "add"]
 
-UNIT = 2.0**-53  # unit roundoff
-_LOG_SQRT_TAU = 0.5 * math.log(2 * math.pi)
-_NARROW = 0.05
 _PARTS = 128
 
 
@@ -99,63 +99,6 @@ class Cells:
 
     def __len__(self) -> int:
         return self.log_p.size // 2
-
-
-def log_normal_mass(left: Floats, right: Floats, centre: float = 0.0) -> Floats:
-    """log of the probability that N(centre, 1) lies in [left, right], elementwise.
-
-    Narrow intervals by the Taylor series of the density about the middle m, whose
-    even derivatives are Hermite polynomials: w phi(m) sum_k He_2k(m) (w/2)^2k/(2k+1)!.
-    With w (1 + |m|) <= 0.05 the terms from k = 4 on are below 1e-16 of the sum.
-    """
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        width = right - left
-        middle = 0.5 * (left + right) - centre
-        square = middle * middle
-        quarter = 0.25 * width * width
-        series = (
-            (square - 1) / 6
-            + ((square - 6) * square + 3) * quarter / 120
-            + (((square - 15) * square + 45) * square - 15) * quarter**2 / 5040
-        ) * quarter
-        mass = np.log(width) + (np.log1p(series) - 0.5 * square - _LOG_SQRT_TAU)
-        wide = ~(width * (1 + np.abs(middle)) <= _NARROW)
-    if wide.any():
-        mass[wide] = _log_normal_difference(left[wide] - centre, right[wide] - centre)
-    return mass
-
-
-def _log_normal_difference(left: Floats, right: Floats) -> Floats:
-    """log(Phi(right) - Phi(left)) where the two differ by more than 2 % of either."""
-    flip = left + right > 0  # work in the lower tail
-    low = np.where(flip, -right, left)
-    high = np.where(flip, -left, right)
-    top = special.log_ndtr(high)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.exp(special.log_ndtr(low) - top)
-        return np.where(high > low, top + np.log1p(-np.minimum(ratio, 1)), -np.inf)
-
-
-def unsampled_loss(loss: Floats, rate: float) -> Floats:
-    """The loss g of an unsampled pair with loss = log(1 - rate + rate exp(g)).
-
-    Minus infinity at and below log(1 - rate).
-    """
-    if rate == 1:
-        return loss
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        low = np.log1p(np.maximum(np.expm1(np.minimum(loss, 1.0)) / rate, -1.0))
-        high = loss - math.log(rate) + np.log1p(-(1 - rate) * np.exp(-loss))
-    return np.where(loss < 1, low, high)
-
-
-def sampled_loss(loss: float, rate: float) -> float:
-    """log(1 - rate + rate exp(loss)), the inverse of `unsampled_loss`."""
-    if rate == 1:
-        return loss
-    if loss > 1:
-        return loss + math.log(rate) + math.log1p((1 - rate) / rate * math.exp(-loss))
-    return math.log1p(rate * math.expm1(loss))
 
 
 def total_variation(step: Step) -> float:
@@ -249,7 +192,7 @@ class _Outputs:
 
 
 def _half_grid(start: int, stop: int, spacing: float) -> Floats:
-    return np.arange(2 * start, 2 * stop + 1) * (0.5 * spacing)
+    return np.arange(2 * start, 2 * stop + 1, dtype=float) * (0.5 * spacing)
 
 
 def _span(low: float, high: float, spacing: float, limit: int) -> tuple[int, int]:
@@ -263,10 +206,10 @@ def _accuracy(outputs: Floats, shift: float) -> float:
     # exp, log, expm1, log1p and log_ndtr are taken to be within 8 units in the last
     # place of their value; the exponent of a normal density is at most x^2 / 2, an
     # output's error at most 8 units of |x| + shift + |g| / shift, and the loss moves
-    # by at most shift times that.
+    # by at most shift times that. The constant covers the logarithm of the rate.
     finite = outputs[np.isfinite(outputs)]
     far = (float(np.max(np.abs(finite))) if finite.size else 0.0) + shift
-    return UNIT * (256 + 32 * far * far)
+    return UNIT * (1024 + 32 * far * far)
 
 
 def _mix(rate: float, log_first: Floats, log_second: Floats) -> Floats:
@@ -349,7 +292,7 @@ def _laplace_cells(step: Step, spacing: float, limit: int, offset: float) -> _Ou
         _mix(rate, log_a, log_c),
         (below_a, float(outside_b[0])),
         (above_a, float(outside_b[1])),
-        UNIT * (256 + 32 * shift),
+        UNIT * (1024 + 32 * shift),
         None,
         offset,
         None,

@@ -14,7 +14,8 @@ import math
 
 import numpy as np
 
-from privaudit.accounting.pld.cells import UNIT, Cells, Floats, Split
+from privaudit.accounting.pld.cells import Cells, Split
+from privaudit.accounting.pld.line import UNIT, Floats
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -184,7 +185,7 @@ def _exp(x: float) -> float:
 
 
 def _sums_before(values: Floats, first: float, *, full: bool = False) -> Floats:
-    """Element i is ``first`` plus all values before i; if ``full``, one more."""
+    """Element i is ``first`` plus the values before i; if ``full``, one more."""
     sums = np.empty(values.size + 1)
     sums[0] = first
     np.cumsum(values, out=sums[1:])

@@ -10,39 +10,20 @@ and mass that leaves the window.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
 
-from privaudit.accounting.pld.cells import UNIT, Floats
 from privaudit.accounting.pld.dots import GridMeasure
+from privaudit.accounting.pld.line import UNIT, Floats
+from privaudit.accounting.pld.mixture import Term, log_ratio
 from privaudit.accounting.pld.scout import LOG_OUTSIDE, Guess, log_peak
 
 _NEGLIGIBLE = -80.0  # log of a size of the characteristic function that is left out
 MOST_POINTS = 1 << 21
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Term:
-    """Steps that are mixtures of the same few measures.
-
-    Step k is A (1 - sum of weights[k]) + sum_m weights[k, m] B_m, taken counts[k]
-    times; A is the measure at ``measures[0]`` of a list, B_m that at
-    ``measures[m + 1]``. Weights are >= 0 with sums at most 1.
-    """
-
-    measures: tuple[int, ...]
-    weights: Floats  # (steps, measures - 1)
-    counts: Floats  # (steps,)
-
-    @property
-    def steps(self) -> float:
-        """How many steps there are."""
-        return float(self.counts.sum())
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -81,10 +62,14 @@ class Tilted:
         x = self.losses[first:] - epsilon
         if x.size and self.tilt * x[-1] > 745:
             x = x[: int(np.searchsorted(x, 745 / self.tilt))]
-        g = np.exp(-self.tilt * x) * -np.expm1(-x)
+        decay = np.exp(-self.tilt * x)
+        g = decay * -np.expm1(-x)
         value = float(self.mass[first : first + x.size] @ g)
-        # Rounding of s - eps, of the exponential and of the sum.
-        rounding = 1e-13 * float(np.abs(self.mass[first : first + x.size]) @ g)
+        # Rounding of s - eps, which moves g by at most (1 + tilt) decay as much, of the
+        # exponentials and of the sum.
+        far = abs(epsilon) + (float(np.abs(self.losses[[0, -1]]).max()))
+        unit = UNIT * (64 + x.size + 8 * (1 + self.tilt) * far)
+        rounding = unit * float(np.abs(self.mass[first : first + x.size]) @ decay)
         norm = math.sqrt(float(g @ g))
         off = self.error * norm + self.outside * math.exp(log_peak(self.tilt))
         return value, off + rounding + 1e-300
@@ -151,7 +136,7 @@ def compose(
     error += _transform_error(points) * size
     mass = np.roll(fft.irfft(phi, points), -(start % points))
     offset = _total_offset(measures, terms)
-    losses = (start + np.arange(points)) * spacing + offset
+    losses = (start + np.arange(points, dtype=float)) * spacing + offset
     infinite = sum(
         term.steps * max(measures[i].infinite for i in term.measures) for term in terms
     )
@@ -175,7 +160,8 @@ def _total_offset(measures: Sequence[GridMeasure], terms: Sequence[Term]) -> flo
 
 
 def _losses(measure: GridMeasure, spacing: float) -> Floats:
-    return (measure.start + np.arange(measure.mass.size)) * spacing + measure.offset
+    index = measure.start + np.arange(measure.mass.size, dtype=float)
+    return index * spacing + measure.offset
 
 
 def _tilt(measure: GridMeasure, tilt: float, spacing: float, base: float) -> Floats:
@@ -325,7 +311,7 @@ def _characteristic(
             turn = n * np.angle(first)
             if len(spectra) > 1:
                 heads = np.exp(bases[list(term.measures)] - bases[term.measures[0]])
-                extra, more = _series(term, spectra, heads, transform)
+                extra, more = log_ratio(term, spectra, heads, transform)
                 change += extra.real
                 turn += extra.imag
                 mistake += more
@@ -340,65 +326,3 @@ def _characteristic(
     size[dead] = -np.inf
     size[np.isnan(size)] = -np.inf
     return phase, np.minimum(size, 0.0), error, bound
-
-
-def _series(
-    term: Term,
-    spectra: list[NDArray[np.complex128]],
-    heads: Floats,
-    transform: float,
-) -> tuple[NDArray[np.complex128], Floats]:
-    """sum_k n_k log(1 + w_k . r) over its value at frequency 0, and its error.
-
-    r_m = heads[m] F_m / F_0 - 1, with the spectra F normalised. log(1 + z) is its
-    series up to z^d, in moments of the weights; the rest is at most
-    |z|^(d + 1) / ((d + 1) (1 - |z|)) a step.
-    """
-    first = spectra[0]
-    ratios = [h * s / first - 1 for s, h in zip(spectra[1:], heads[1:], strict=True)]
-    largest = np.abs(ratios[0])
-    for ratio in ratios[1:]:
-        largest = np.maximum(largest, np.abs(ratio))
-    z = largest * float(term.weights.sum(axis=1).max())
-    good = z < 0.5
-    reach = float(z[good].max()) if good.any() else 0.0
-    limit = {1: 40, 2: 10}.get(len(ratios), 7)
-    degree = 1
-    while degree < limit and term.steps * reach ** (degree + 1) > 1e-12:
-        degree += 1
-    result = np.zeros(first.size, complex)
-    if len(ratios) == 1:
-        weight = term.weights[:, 0]
-        for d in range(degree, 0, -1):
-            result += (1 if d % 2 else -1) * float(term.counts @ weight**d) / d
-            result *= ratios[0]
-    else:
-        for d in range(1, degree + 1):
-            for powers in _powers(len(ratios), d):
-                moment = term.counts
-                product: NDArray[np.complex128] | float = 1.0
-                for m, power in enumerate(powers):
-                    if power:
-                        moment = moment * term.weights[:, m] ** power
-                        product = product * ratios[m] ** power
-                share = (1 if d % 2 else -1) / d * _multinomial(powers)
-                result += share * float(moment.sum()) * product
-    result -= float(term.counts @ np.log1p(term.weights @ (heads[1:] - 1)))
-    z = np.minimum(z, 0.999)
-    remainder = term.steps * z ** (degree + 1) / ((degree + 1) * (1 - z))
-    # Errors of the ratios, at most 4 transform / |F_0| each, and of the sums.
-    slip = 4 * transform * float(heads.max()) / np.abs(first)
-    rounding = term.steps * (slip + 64 * UNIT * z + 16 * UNIT) / (1 - z)
-    return result, np.where(good, remainder + rounding, np.inf)
-
-
-def _powers(variables: int, degree: int) -> Iterator[tuple[int, ...]]:
-    for cut in itertools.combinations_with_replacement(range(variables), degree):
-        yield tuple(cut.count(v) for v in range(variables))
-
-
-def _multinomial(powers: tuple[int, ...]) -> int:
-    result = math.factorial(sum(powers))
-    for power in powers:
-        result //= math.factorial(power)
-    return result

@@ -19,14 +19,14 @@ from scipy import special
 from privaudit.accounting.pld.cells import (
     Cells,
     Direction,
-    Floats,
     Noise,
     Scheme,
     Step,
     loss_cells,
 )
 from privaudit.accounting.pld.dots import GridMeasure, measure_above, measure_below
-from privaudit.accounting.pld.fourier import Term
+from privaudit.accounting.pld.line import Floats
+from privaudit.accounting.pld.mixture import Term
 from privaudit.accounting.pld.tangents import rate_tangent, shift_tangent
 
 Indices = NDArray[np.int64]
@@ -62,11 +62,6 @@ class Family:
         return float(self.count.sum())
 
     @property
-    def rates(self) -> int:
-        """How many different rates there are."""
-        return int(np.unique(self.rate).size)
-
-    @property
     def is_symmetric(self) -> bool:
         """Whether both directions are the same pair."""
         return self.scheme != "poisson" or bool((self.rate == 1).all())
@@ -86,7 +81,7 @@ class Family:
             index = np.arange(self.shift.size)
         else:
             index = np.arange(self.shift.size) * most // self.shift.size
-        counts = np.bincount(index, weights=self.count)
+        counts = np.bincount(index, weights=self.count).astype(float)
         shift = np.bincount(index, weights=self.count * self.shift**2) / counts
         rate = np.bincount(index, weights=self.count * self.rate) / counts
         return [
@@ -139,6 +134,11 @@ class _Lattice:
         values, first = np.unique(code[order], return_index=True)
         for value, inside in zip(values, np.split(order, first[1:]), strict=True):
             yield *divmod(int(value), columns), inside
+
+
+def boxes_of(family: Family, grid: Grid) -> int:
+    """How many groups the steps of ``family`` fall into."""
+    return sum(1 for _ in _Lattice.of(family, grid, up=True).boxes())
 
 
 def terms_above(

@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from privaudit.accounting.pld.cells import Direction, Floats, Step
+from privaudit.accounting.pld.cells import Direction, Step
+from privaudit.accounting.pld.line import Floats
 
 _LOG_SQRT_TAU = 0.5 * math.log(2 * math.pi)
 _ROOM = math.log(1000.0)

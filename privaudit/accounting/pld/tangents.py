@@ -12,8 +12,9 @@ import math
 import numpy as np
 from scipy import special
 
-from privaudit.accounting.pld.cells import Cells, Direction, Floats, Step
+from privaudit.accounting.pld.cells import Cells, Direction, Step
 from privaudit.accounting.pld.dots import Tangent
+from privaudit.accounting.pld.line import Floats
 
 _DENSITY = 1 / math.sqrt(2 * math.pi)
 

@@ -1,0 +1,57 @@
+"""The unsampled Gaussian, which composes to itself: a bracket of its rounding only."""
+
+from __future__ import annotations
+
+import math
+
+from scipy import special
+
+from privaudit.accounting.pld.targets import Bracket, least_epsilon
+
+
+def _gaussian_log_delta(shift: float, epsilon: float) -> float:
+    """log(Phi(m/2 - e/m) - exp(e) Phi(-m/2 - e/m)) (Balle and Wang 2018, theorem 8)."""
+    first = special.log_ndtr(shift / 2 - epsilon / shift)
+    second = epsilon + special.log_ndtr(-shift / 2 - epsilon / shift)
+    if second >= first:
+        return -math.inf
+    return float(first + math.log(-math.expm1(second - first)))
+
+
+def _gaussian_error(shift: float, epsilon: float) -> float:
+    """Bound on the error of `_gaussian_log_delta`.
+
+    The two logs are off by 8 units of their size and of their arguments' squares; the
+    difference of their exponentials multiplies that by the first over the difference.
+    """
+    far = shift / 2 + epsilon / shift
+    first = special.log_ndtr(shift / 2 - epsilon / shift)
+    loss = float(first) - _gaussian_log_delta(shift, epsilon)
+    off = 2.0**-50 * (8 + far * far + epsilon)
+    return off * (1 + math.exp(min(max(loss, 0.0), 700.0)))
+
+
+def gaussian_delta(shift: float, epsilon: float, width: float) -> Bracket:
+    log_delta = _gaussian_log_delta(shift, epsilon)
+    error = _gaussian_error(shift, epsilon)
+    upper = math.exp(min(0.0, log_delta + error)) + 1e-300
+    lower = math.exp(log_delta - error)
+    return Bracket(lower, upper, width, upper <= (1 + width) * lower, "remove")
+
+
+def gaussian_epsilon(shift: float, delta: float, width: float) -> Bracket:
+    target = math.log(delta)
+
+    def holds(epsilon: float) -> bool:
+        error = _gaussian_error(shift, epsilon)
+        return _gaussian_log_delta(shift, epsilon) + error <= target
+
+    def may_hold(epsilon: float) -> bool:
+        error = _gaussian_error(shift, epsilon)
+        return _gaussian_log_delta(shift, epsilon) - error <= target
+
+    start = shift * (shift / 2 + math.sqrt(max(-2 * target, 0.0)))
+    fine = min(width, 1e-9)
+    upper = least_epsilon(holds, start, fine)[1]
+    lower = least_epsilon(may_hold, start, fine)[0]
+    return Bracket(lower, upper, width, upper <= (1 + width) * lower, "remove")

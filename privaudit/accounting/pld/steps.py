@@ -1,0 +1,130 @@
+"""From arrays of steps, or a ledger's entries, to their composition."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from privaudit.accounting.pld.cells import Noise, Scheme
+from privaudit.accounting.pld.composition import Composition
+from privaudit.accounting.pld.grouping import Family
+from privaudit.accounting.pld.line import Floats
+from privaudit.ledger import Entry, NoSampling, PoissonSampling
+from privaudit.results import Relation
+
+
+def compose_steps(
+    noise_multiplier: ArrayLike,
+    sampling_rate: ArrayLike = 1.0,
+    count: ArrayLike = 1,
+    *,
+    noise: Noise = "gaussian",
+    scheme: Scheme = "poisson",
+) -> Composition:
+    """The composition of many steps, given as arrays that broadcast.
+
+    Parameters
+    ----------
+    noise_multiplier
+        Standard deviation (gaussian) or scale (laplace) of the noise over how far one
+        record can move the release: over its own size with ``scheme`` ``poisson``
+        (adding or removing a record) and ``replace`` (Poisson sampling, replacing one
+        by its opposite), over the difference of two with ``fixed``.
+    sampling_rate
+        Probability, or share of the records, in [0, 1].
+    count
+        How often each step is taken, >= 0.
+    noise
+        Shape of the noise.
+    scheme
+        ``poisson``: Poisson sampling or none, add or remove one record. ``replace``:
+        Poisson sampling, replace one. ``fixed``: fixed-size samples without
+        replacement, replace one.
+    """
+    z, q, n = (
+        np.ascontiguousarray(a, float).ravel()
+        for a in np.broadcast_arrays(
+            np.asarray(noise_multiplier, float),
+            np.asarray(sampling_rate, float),
+            np.asarray(count, float),
+        )
+    )
+    if not (z > 0).all():
+        raise ValueError(
+            "noise multipliers must be > 0: without noise nothing is private"
+        )
+    if not ((q >= 0) & (q <= 1)).all():
+        raise ValueError("sampling rates must be in [0, 1]")
+    if not ((n >= 0) & (n <= 2.0**52) & (n == np.floor(n))).all():
+        raise ValueError("counts must be whole numbers from 0 to 2^52")
+    return _composition([(noise, scheme, 1 / z, q, n)])
+
+
+def _composition(
+    parts: Sequence[tuple[Noise, Scheme, Floats, Floats, Floats]],
+) -> Composition:
+    """Families by kind; unsampled Gaussians, which compose exactly, become one step."""
+    rows: dict[tuple[Noise, Scheme], list[tuple[Floats, Floats, Floats]]] = {}
+    squares: list[float] = []
+    for noise, scheme, shift, rate, count in parts:
+        used = (shift > 0) & (rate > 0) & (count > 0)
+        shift, rate, count = shift[used], rate[used], count[used]
+        whole = rate == 1
+        unit = 2.0 if scheme == "replace" else 1.0  # N(shift) against N(-shift)
+        if noise == "gaussian":
+            squares += (count[whole] * (unit * shift[whole]) ** 2).tolist()
+        else:
+            rows.setdefault((noise, "poisson"), []).append(
+                (unit * shift[whole], rate[whole], count[whole])
+            )
+        rows.setdefault((noise, scheme), []).append(
+            (shift[~whole], rate[~whole], count[~whole])
+        )
+    families = []
+    for (noise, scheme), arrays in sorted(rows.items()):
+        shift, rate, count = (
+            np.concatenate(column) for column in zip(*arrays, strict=True)
+        )
+        if shift.size:
+            families.append(Family.of(noise, scheme, shift, rate, count))
+    if squares:
+        one = np.ones(1)
+        total = np.array([math.sqrt(math.fsum(squares))])
+        families.append(Family("gaussian", "poisson", total, one, one))
+    return Composition(tuple(families))
+
+
+def compose_entries(entries: Sequence[Entry], relation: Relation) -> Composition:
+    """The composition of a node's releases under ``relation``.
+
+    Raises
+    ------
+    ValueError
+        If a release has no noise, or no meaning under the relation.
+    """
+    kinds: dict[tuple[Noise, Scheme], list[tuple[float, float, int]]] = {}
+    for entry in entries:
+        release = entry.release
+        if not release.is_private:
+            raise ValueError(
+                "a release without noise has no finite epsilon at any delta"
+            )
+        sensitivity = release.sensitivity_under(relation)
+        scheme: Scheme = "poisson"
+        if not isinstance(release.sampling, NoSampling) and relation == "replace-one":
+            scheme = "fixed"
+            if isinstance(release.sampling, PoissonSampling):
+                scheme = "replace"
+                # Half-way apart, and each no further from 0 than its norm bound.
+                sensitivity = max(sensitivity / 2, release.norm_bound)
+        kinds.setdefault((release.mechanism, scheme), []).append(
+            (sensitivity / release.noise, release.sampling.rate, entry.count)
+        )
+    parts = []
+    for (noise, scheme), rows in kinds.items():
+        shift, rate, count = np.array(rows, float).T
+        parts.append((noise, scheme, shift, rate, count))
+    return _composition(parts)

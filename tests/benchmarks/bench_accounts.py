@@ -1,0 +1,119 @@
+"""The certified account against dp-accounting, in one process: times and ratios.
+
+Run as ``python tests/benchmarks/bench_accounts.py``.
+"""
+
+from __future__ import annotations
+
+import resource
+import statistics
+import time
+from collections.abc import Callable
+
+import dp_accounting as dpa
+import numpy as np
+from dp_accounting.pld import PLDAccountant
+
+from privaudit.accounting.pld import CertifiedAccountant, compose_steps
+
+
+def timed(run: Callable[[], object], repeats: int = 3) -> tuple[object, float]:
+    """The result of ``run`` and its median time."""
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        result = run()
+        times.append(time.perf_counter() - start)
+    return result, statistics.median(times)
+
+
+def theirs(z: float, q: float, steps: int, delta: float) -> Callable[[], object]:
+    event = dpa.SelfComposedDpEvent(
+        dpa.PoissonSampledDpEvent(q, dpa.GaussianDpEvent(z)), steps
+    )
+    return lambda: PLDAccountant().compose(event).get_epsilon(delta)
+
+
+def calibrate(accountant: Callable[[], object]) -> Callable[[], object]:
+    def event(z: float) -> dpa.DpEvent:
+        return dpa.SelfComposedDpEvent(
+            dpa.PoissonSampledDpEvent(256 / 60000, dpa.GaussianDpEvent(z)), 2000
+        )
+
+    return lambda: dpa.calibrate_dp_mechanism(accountant, event, 1.0, 1e-5, tol=1e-4)
+
+
+def row(name: str, run: Callable[[], object], rival: Callable[[], object] | None):
+    ours, seconds = timed(run)
+    text = f"{ours:.5f}" if isinstance(ours, float) else ""
+    if not text:
+        text = f"[{ours.lower:.6g}, {ours.upper:.6g}]" + " " * (not ours.reached)
+        text += "" if ours.reached else "(width not reached)"
+    line = f"{name:38s} {text:44s} {seconds:8.3f} s"
+    if rival is not None:
+        value, their_seconds = timed(rival, 1)
+        ratio = their_seconds / seconds
+        line += (
+            f"   dp-accounting {value:.5f} {their_seconds:7.3f} s  ratio {ratio:.0f}"
+        )
+    print(line, flush=True)
+
+
+def main() -> None:
+    shift = 0.8 * (1 / 0.3) ** (np.arange(1, 10_001) / 10_000)
+    generator = np.random.default_rng(1)
+    z = generator.uniform(0.6, 1.5, 100_000)
+    q = generator.uniform(2e-4, 6e-4, 100_000)
+    k = np.arange(100_000) / 1e5
+    one = compose_steps(1.0, 0.01, 10_000)
+    row(
+        "z 1, q .01, T 1e4, delta 1e-5, 1.6e-4",
+        lambda: one.epsilon(1e-5, 1.6e-4),
+        theirs(1.0, 0.01, 10_000, 1e-5),
+    )
+    for delta in (1e-12, 1e-20, 1e-30):
+        row(
+            f"the same at delta {delta:g}, .1 %",
+            lambda d=delta: one.epsilon(d, 1e-3),
+            theirs(1.0, 0.01, 10_000, delta),
+        )
+    row(
+        "noise for (1, 1e-5), q 256/60000",
+        calibrate(CertifiedAccountant),
+        calibrate(PLDAccountant),
+    )
+    for width in (1e-2, 1e-3):
+        row(
+            f"10 000 different steps, {width:g}",
+            lambda w=width: compose_steps(1 / shift, 1 / 2500).epsilon(1e-4, w),
+            None,
+        )
+    row(
+        "100 000 steps on a schedule, 1 %",
+        lambda: compose_steps(1.5 * 0.5**k, 2e-4 * 3**k).epsilon(1e-5),
+        None,
+    )
+    row("100 000 steps at random, 1 %", lambda: compose_steps(z, q).epsilon(1e-5), None)
+    row(
+        "Gaussian z 1000, T 1e6",
+        lambda: compose_steps(1e3, 1.0, 10**6).epsilon(1e-6),
+        None,
+    )
+    row(
+        "Laplace b 10, T 100, .1 %",
+        lambda: compose_steps(10.0, 1.0, 100, noise="laplace").epsilon(1e-6, 1e-3),
+        None,
+    )
+    for name, noise, rate, steps in (
+        ("q 1e-6, z .3, T 1e7", 0.3, 1e-6, 10**7),
+        ("q .01, z .05, T 1000", 0.05, 0.01, 1000),
+        ("q .01, z .005, T 1000", 0.005, 0.01, 1000),
+        ("q .01, z 1000, T 1e9", 1000.0, 0.01, 10**9),
+    ):
+        row(name, lambda a=(noise, rate, steps): compose_steps(*a).epsilon(1e-5), None)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"peak memory of all {peak:.0f} MB")
+
+
+if __name__ == "__main__":
+    main()

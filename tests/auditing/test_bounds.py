@@ -76,9 +76,9 @@ class TestSound:
             lambda r: randomised_response(r, 400, epsilon, delta),
             epsilon,
             delta,
-            200,
+            100,
         )
-        assert count <= most_allowed(200)
+        assert count <= most_allowed(100)
 
     @every
     def test_no_information_is_no_leak(self, estimator):

@@ -5,7 +5,10 @@ from privaudit.auditing.bounds.contract import Bound as Bound
 from privaudit.auditing.bounds.contract import Estimator as Estimator
 from privaudit.auditing.bounds.contract import Evidence as Evidence
 from privaudit.auditing.bounds.contract import Rate as Rate
+from privaudit.auditing.bounds.rank_walk import RankWalk as RankWalk
+from privaudit.auditing.bounds.two_binomial import TwoBinomial as TwoBinomial
 
 ESTIMATORS: dict[str, Estimator] = {
-    estimator.name: estimator for estimator in (ClopperPearson(),)
+    estimator.name: estimator
+    for estimator in (ClopperPearson(), TwoBinomial(), RankWalk())
 }

@@ -17,7 +17,7 @@ import numpy as np
 from privaudit.auditing.scores import DESIGNS, Design, Scores
 from privaudit.results import LowerBound, Relation
 
-Tail = Literal["upper", "lower", "both"]
+Tail = Literal["upper", "lower"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,11 +48,9 @@ class Evidence:
     threshold
         Where "member" is said, in the unit of the scores; None without a single one.
     tail
-        ``upper``: "member" at or above the threshold; ``lower``: at or below it;
-        ``both``: the top of the ranking is called member and the bottom is not.
+        ``upper``: "member" at or above the threshold; ``lower``: at or below it.
     tpr, fpr
-        Share of "member" among members and among non-members on the testing runs;
-        for ``both``, of the guesses made in each world.
+        Share of "member" among members and among non-members on the testing runs.
     choosing_runs, testing_runs
         How many runs chose the threshold, and how many others were then tested.
     note

@@ -6,9 +6,12 @@ from privaudit.auditing.bounds.contract import Estimator as Estimator
 from privaudit.auditing.bounds.contract import Evidence as Evidence
 from privaudit.auditing.bounds.contract import Rate as Rate
 from privaudit.auditing.bounds.rank_walk import RankWalk as RankWalk
+from privaudit.auditing.bounds.top_half import NoiseFamily as NoiseFamily
+from privaudit.auditing.bounds.top_half import TopHalf as TopHalf
+from privaudit.auditing.bounds.top_half import TopHalfOfFamily as TopHalfOfFamily
 from privaudit.auditing.bounds.two_binomial import TwoBinomial as TwoBinomial
 
 ESTIMATORS: dict[str, Estimator] = {
     estimator.name: estimator
-    for estimator in (ClopperPearson(), TwoBinomial(), RankWalk())
+    for estimator in (ClopperPearson(), TwoBinomial(), RankWalk(), TopHalf())
 }

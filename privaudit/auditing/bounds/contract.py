@@ -86,14 +86,18 @@ class Bound:
 class Estimator(abc.ABC):
     """A method that bounds epsilon from below; subclasses give ``find``.
 
-    Class attributes: ``name`` in the registry; ``valid_for``, the mechanisms for which
-    the confidence holds; ``designs`` that it accepts; ``source`` of the method.
+    Class attributes: ``name`` in the registry; ``designs`` that it accepts; ``source``
+    of the method.
     """
 
     name: ClassVar[str]
-    valid_for: ClassVar[str] = "any mechanism"
     designs: ClassVar[tuple[Design, ...]] = DESIGNS
     source: ClassVar[str]
+
+    @property
+    def valid_for(self) -> str:
+        """The mechanisms for which the confidence holds."""
+        return "any mechanism"
 
     @abc.abstractmethod
     def find(

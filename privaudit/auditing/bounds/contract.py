@@ -109,6 +109,15 @@ class Estimator(abc.ABC):
         as 0. ``seed`` must not depend on the scores.
         """
 
+    def check_design(self, scores: Scores) -> None:
+        """Raise ``ValueError`` if the method does not hold for the runs' design."""
+        if scores.design not in self.designs:
+            raise ValueError(
+                f"{self.name} is valid only if every run tossed a fair coin for its "
+                f"world; these scores are of the design {scores.design}: "
+                "use two-binomial or clopper-pearson"
+            )
+
     def __call__(
         self,
         scores: Scores,
@@ -144,12 +153,7 @@ class Estimator(abc.ABC):
             raise ValueError(f"delta must be in [0, 1), got {delta}")
         if not 0 < confidence < 1:
             raise ValueError(f"confidence must be in (0, 1), got {confidence}")
-        if scores.design not in self.designs:
-            raise ValueError(
-                f"{self.name} is valid only if every run tossed a fair coin for its "
-                f"world; these scores are of the design {scores.design}: "
-                "use two-binomial or clopper-pearson"
-            )
+        self.check_design(scores)
         epsilon, evidence = self.find(scores, delta, 1 - confidence, seed)
         if math.isnan(epsilon):
             raise ArithmeticError(f"{self.name} could not compute a bound")

@@ -31,7 +31,9 @@ def randomised_response(random, runs, epsilon, delta):
 
 def exceeds_too_often(estimator, draw, truth, delta, repeats=100, confidence=0.9):
     """Whether more bounds lie above the truth than chance allows, 1 time in 10 000."""
-    if "betting" in estimator.name:
+    if estimator.name == "best":
+        repeats = 5  # as good as its choice, which is tested itself
+    elif "betting" in estimator.name:
         repeats //= 4  # tested at length in its own file
     count = sum(
         estimator(

@@ -89,7 +89,7 @@ def most_shown(
     by the mechanism; a low number is not safety if this is low too.
 
     >>> round(most_shown(TwoBinomial(), 1000, 1000, 1e-5), 1)
-    5.3
+    6.1
     """
     member = np.zeros(members + non_members, dtype=np.bool_)
     # Spread over the order, which matters to those that bet run by run.

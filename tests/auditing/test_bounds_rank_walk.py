@@ -6,10 +6,9 @@ from scipy import stats
 from scipy.special import expit
 
 from privaudit.auditing.bounds import RankWalk
+from privaudit.auditing.bounds._null_walk import NullWalk, _quantile
 from privaudit.auditing.bounds.rank_walk import (
-    NullWalk,
     _leaks_expected,
-    _quantile,
     crossing_limits,
     prefix_epsilon,
 )

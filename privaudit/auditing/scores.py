@@ -66,17 +66,10 @@ class Scores:
     design: Design
 
     def __init__(self, member: ArrayLike, score: ArrayLike, design: Design) -> None:
-        for name, value in (
-            ("member", _worlds(member)),
-            ("score", _finite(score)),
-            ("design", design),
-        ):
-            object.__setattr__(self, name, value)
-        if len(self.member) != len(self.score):
-            raise ValueError(
-                f"every run needs a world and a score, got {len(self.member):,} "
-                f"worlds and {len(self.score):,} scores"
-            )
+        worlds, scores = checked_runs(member, score)
+        object.__setattr__(self, "member", worlds)
+        object.__setattr__(self, "score", scores)
+        object.__setattr__(self, "design", design)
         if not (self.member_runs and self.non_member_runs):
             raise ValueError(
                 "an audit compares two worlds, but there are "
@@ -184,6 +177,19 @@ class Scores:
             return cls(member, score, chosen)
         except ValueError as error:
             raise ValueError(f"cannot use {path}: {error}") from error
+
+
+def checked_runs(
+    member: ArrayLike, score: ArrayLike
+) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    """Worlds and scores of any number of runs, read-only, checked as in ``Scores``."""
+    worlds, scores = _worlds(member), _finite(score)
+    if len(worlds) != len(scores):
+        raise ValueError(
+            f"every run needs a world and a score, got {len(worlds):,} "
+            f"worlds and {len(scores):,} scores"
+        )
+    return worlds, scores
 
 
 def _worlds(member: ArrayLike) -> NDArray[np.bool_]:

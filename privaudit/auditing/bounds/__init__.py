@@ -1,11 +1,43 @@
-"""Lower bounds on epsilon from scores, one file an estimator, behind one contract."""
+"""Lower bounds on epsilon from scores, one file an estimator, behind one contract.
 
+``ESTIMATORS`` holds those for independent runs, ``ONE_RUN`` those for the canaries of a
+single run.
+"""
+
+from privaudit.auditing.bounds.bayes import Credible as Credible
+from privaudit.auditing.bounds.bayes import credible as credible
+from privaudit.auditing.bounds.best import Best as Best
+from privaudit.auditing.bounds.best import BestOf as BestOf
+from privaudit.auditing.bounds.best import most_shown as most_shown
+from privaudit.auditing.bounds.betting import Betting as Betting
+from privaudit.auditing.bounds.betting import BettingGaussian as BettingGaussian
+from privaudit.auditing.bounds.betting import Game as Game
+from privaudit.auditing.bounds.betting import Wealth as Wealth
 from privaudit.auditing.bounds.clopper_pearson import ClopperPearson as ClopperPearson
 from privaudit.auditing.bounds.contract import Bound as Bound
 from privaudit.auditing.bounds.contract import Estimator as Estimator
 from privaudit.auditing.bounds.contract import Evidence as Evidence
 from privaudit.auditing.bounds.contract import Rate as Rate
+from privaudit.auditing.bounds.one_run import OneRun as OneRun
+from privaudit.auditing.bounds.one_run import OneRunGaussian as OneRunGaussian
+from privaudit.auditing.bounds.rank_walk import RankWalk as RankWalk
+from privaudit.auditing.bounds.top_half import NoiseFamily as NoiseFamily
+from privaudit.auditing.bounds.top_half import TopHalf as TopHalf
+from privaudit.auditing.bounds.top_half import TopHalfOfFamily as TopHalfOfFamily
+from privaudit.auditing.bounds.two_binomial import TwoBinomial as TwoBinomial
 
 ESTIMATORS: dict[str, Estimator] = {
-    estimator.name: estimator for estimator in (ClopperPearson(),)
+    estimator.name: estimator
+    for estimator in (
+        Best(),
+        RankWalk(),
+        TwoBinomial(),
+        ClopperPearson(),
+        Betting(),
+        TopHalf(),
+        BettingGaussian(),
+    )
+}
+ONE_RUN: dict[str, Estimator] = {
+    estimator.name: estimator for estimator in (OneRun(), OneRunGaussian())
 }

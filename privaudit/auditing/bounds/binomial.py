@@ -31,3 +31,26 @@ def limit_up(hits: ArrayLike, runs: ArrayLike, alpha: float) -> NDArray[np.float
     some = hits < runs
     limit = special.betainccinv(hits + 1, np.where(some, runs - hits, 1.0), alpha)
     return np.where(some, limit, 1.0)
+
+
+def least_hits(
+    runs: ArrayLike, probability: ArrayLike, alpha: float
+) -> NDArray[np.int64]:
+    """Least number of hits whose lower limit reaches ``probability``; else runs + 1.
+
+    The inverse of ``limit_down`` in its first argument: the least k for which k hits or
+    more have a chance of at most ``alpha``.
+    """
+    runs, probability = np.broadcast_arrays(
+        np.asarray(runs, np.int64), np.asarray(probability, float)
+    )
+    low, high = np.zeros_like(runs), runs + 1
+    while (low < high).any():
+        middle = (low + high) // 2
+        before = np.maximum(middle - 1, 0).astype(float)
+        tail = special.bdtrc(np.minimum(before, runs), runs, probability)
+        # The relative 1e-9 outweighs rounding in the tail.
+        reached = np.where(middle > 0, tail, 1.0) <= alpha * (1 + 1e-9)
+        high = np.where(reached, np.minimum(high, middle), high)
+        low = np.where(reached | (low >= high), low, middle + 1)
+    return high

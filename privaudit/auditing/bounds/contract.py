@@ -17,7 +17,7 @@ import numpy as np
 from privaudit.auditing.scores import DESIGNS, Design, Scores
 from privaudit.results import LowerBound, Relation
 
-Tail = Literal["upper", "lower", "both"]
+Tail = Literal["upper", "lower"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,11 +48,9 @@ class Evidence:
     threshold
         Where "member" is said, in the unit of the scores; None without a single one.
     tail
-        ``upper``: "member" at or above the threshold; ``lower``: at or below it;
-        ``both``: the top of the ranking is called member and the bottom is not.
+        ``upper``: "member" at or above the threshold; ``lower``: at or below it.
     tpr, fpr
-        Share of "member" among members and among non-members on the testing runs;
-        for ``both``, of the guesses made in each world.
+        Share of "member" among members and among non-members on the testing runs.
     choosing_runs, testing_runs
         How many runs chose the threshold, and how many others were then tested.
     note
@@ -88,14 +86,18 @@ class Bound:
 class Estimator(abc.ABC):
     """A method that bounds epsilon from below; subclasses give ``find``.
 
-    Class attributes: ``name`` in the registry; ``valid_for``, the mechanisms for which
-    the confidence holds; ``designs`` that it accepts; ``source`` of the method.
+    Class attributes: ``name`` in the registry; ``designs`` that it accepts; ``source``
+    of the method.
     """
 
     name: ClassVar[str]
-    valid_for: ClassVar[str] = "any mechanism"
     designs: ClassVar[tuple[Design, ...]] = DESIGNS
     source: ClassVar[str]
+
+    @property
+    def valid_for(self) -> str:
+        """The mechanisms for which the confidence holds."""
+        return "any mechanism"
 
     @abc.abstractmethod
     def find(
@@ -106,6 +108,15 @@ class Estimator(abc.ABC):
         ``delta`` in [0, 1), ``alpha`` in (0, 1). May return less than 0 or -inf, read
         as 0. ``seed`` must not depend on the scores.
         """
+
+    def check_design(self, scores: Scores) -> None:
+        """Raise ``ValueError`` if the method does not hold for the runs' design."""
+        if scores.design not in self.designs:
+            raise ValueError(
+                f"{self.name} is valid only if every run tossed a fair coin for its "
+                f"world; these scores are of the design {scores.design}: "
+                "use two-binomial or clopper-pearson"
+            )
 
     def __call__(
         self,
@@ -142,12 +153,7 @@ class Estimator(abc.ABC):
             raise ValueError(f"delta must be in [0, 1), got {delta}")
         if not 0 < confidence < 1:
             raise ValueError(f"confidence must be in (0, 1), got {confidence}")
-        if scores.design not in self.designs:
-            raise ValueError(
-                f"{self.name} is valid only if every run tossed a fair coin for its "
-                f"world; these scores are of the design {scores.design}: "
-                "use two-binomial or clopper-pearson"
-            )
+        self.check_design(scores)
         epsilon, evidence = self.find(scores, delta, 1 - confidence, seed)
         if math.isnan(epsilon):
             raise ArithmeticError(f"{self.name} could not compute a bound")

@@ -1,0 +1,141 @@
+"""What is staked on the next runs, planned on those that are over.
+
+The wagers are those of ``betting.py``; any plan that looks at the past only is valid.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from privaudit.auditing.bounds._gaussian import mu_up
+
+if TYPE_CHECKING:  # which imports this module
+    from privaudit.auditing.bounds.betting import Game
+
+Floats = NDArray[np.float64]
+Gains = Callable[[NDArray[np.bool_], Floats], Floats]
+
+_FRACTIONS = np.array([0.02, 0.05, 0.1, 0.2, 0.35, 0.55, 0.8, 0.95])
+_THRESHOLDS = 24
+_HOPES = np.tile([0.04, 0.1, 0.25, 0.7], 2)
+_WAYS = np.repeat([0, 1], 4)
+WEIGHTS = {
+    "any mechanism": np.array([1.0]),
+    "mu-Gaussian DP": np.repeat([0.95, 0.05], 4) / 4,
+}
+
+
+def _tails(member: NDArray[np.bool_], score: Floats) -> tuple[Floats, Floats, Floats]:
+    """Thresholds, and past shares of the two worlds at or above each.
+
+    Shares of all runs, half a run added to each.  # (thresholds,) three times
+    """
+    past = len(score)
+    ordered = np.sort(score)
+    ranks = np.geomspace(1, past / 2, _THRESHOLDS // 2)
+    ranks = np.unique(np.round(np.concatenate([ranks, past - ranks])).astype(int))
+    thresholds = np.unique(ordered[past - ranks])
+    found = []
+    for world in (member, ~member):
+        inside = np.sort(score[world])
+        above = len(inside) - np.searchsorted(inside, thresholds, "left")
+        found.append((above + 0.5) / (past + 1))
+    return thresholds, found[0], found[1]
+
+
+def bet_on_regions(
+    game: Game, past_member: NDArray[np.bool_], past_score: Floats
+) -> Gains:
+    """Logarithms of the factors by which runs change wealth.  # (runs, epsilons, 1)
+
+    A function of worlds and scores of those runs, planned on the past.
+    """
+    delta = game.delta
+    odds = np.exp(np.array(game.epsilons))  # (epsilons,)
+    # 1 + stake * wager >= 1 - fraction for the two bets together.
+    stakes = _FRACTIONS / (odds[:, None] + delta)  # (epsilons, fractions)
+    thresholds, above_in, above_out = _tails(past_member, past_score)
+    least = 0.5 / (len(past_score) + 1)
+    whole = np.mean(past_member)
+    below_in = np.maximum(whole - above_in, least)
+    below_out = np.maximum(1 - whole - above_out, least)
+
+    def best(right: Floats, wrong: Floats) -> tuple[NDArray[np.int64], Floats, Floats]:
+        """Threshold, stake and expected growth for each epsilon, from the past."""
+        rest = np.maximum(1 - right - wrong, 0)
+        growth = (
+            right[:, None, None] * np.log1p(stakes * (1 - delta / 2))
+            + wrong[:, None, None] * np.log1p(-stakes * (odds[:, None] + delta / 2))
+            + rest[:, None, None] * np.log1p(-stakes * delta / 2)
+        )  # (thresholds, epsilons, fractions)
+        flat = growth.transpose(1, 0, 2).reshape(len(odds), -1)
+        place = flat.argmax(axis=1)
+        most = flat[np.arange(len(odds)), place]
+        stake = stakes[np.arange(len(odds)), place % len(_FRACTIONS)]
+        return place // len(_FRACTIONS), np.where(most > 0, stake, 0.0), most
+
+    def wager(inside: NDArray[np.bool_], right: NDArray[np.bool_]) -> Floats:
+        return np.where(inside, np.where(right[:, None], 1.0, -odds), 0.0) - delta / 2
+
+    # High scores called member and low ones not, or the other way about.
+    ways = (
+        (best(above_in, above_out), best(below_out, below_in), True),
+        (best(above_out, above_in), best(below_in, below_out), False),
+    )
+    expected = [
+        np.maximum(top[2], 0) + np.maximum(bottom[2], 0) for top, bottom, _ in ways
+    ]
+    chosen = expected[0] >= expected[1], expected[0] < expected[1]
+
+    def gains(member: NDArray[np.bool_], score: Floats) -> Floats:
+        change = np.zeros((len(score), len(odds)))
+        for (top, bottom, usual), where in zip(ways, chosen, strict=True):
+            upper, lower = thresholds[top[0]], thresholds[bottom[0]]
+            # The two regions must not overlap, or both could be lost at once.
+            apart = np.where((lower <= upper) | (top[1] == 0), bottom[1], 0.0)
+            says = member if usual else ~member
+            both = top[1] * wager(score[:, None] >= upper, says)
+            both += apart * wager(score[:, None] < lower, ~says)
+            change += np.where(where, both, 0.0)
+        return np.log1p(change)[:, :, None]
+
+    return gains
+
+
+def bet_on_guesses(
+    game: Game, past_member: NDArray[np.bool_], past_score: Floats
+) -> Gains:
+    """The same against Gaussian DP, for each strategy.  # (runs, epsilons, strategies)
+
+    "Member" is guessed above the median of the past; half of the strategies, with a
+    twentieth of the wealth, guess the other way.
+    """
+    chance = _most_right(game)[:, None]
+    # Stakes that are best if the share of right guesses is this.
+    hoped = chance + (1 - chance) * _HOPES  # (epsilons, strategies)
+    gain, loss = np.log(hoped / chance), np.log1p(-hoped) - np.log1p(-chance)
+    # Just above the median where most lie on it or above, so that ties are guessed.
+    edge = float(np.median(past_score))
+    at, over = np.mean(past_score >= edge), np.mean(past_score > edge)
+    if over + at > 1:
+        edge = float(np.nextafter(edge, np.inf))
+
+    def gains(member: NDArray[np.bool_], score: Floats) -> Floats:
+        right = (score >= edge) == member
+        right = np.stack([right, ~right], axis=1)[:, _WAYS]  # (runs, strategies)
+        return np.where(right[:, None, :], gain, loss)
+
+    return gains
+
+
+@functools.lru_cache(maxsize=8)
+def _most_right(game: Game) -> Floats:
+    """Chance of a right guess under Gaussian DP at each epsilon, rounded up."""
+    mus = [mu_up(epsilon, game.delta) for epsilon in game.epsilons]
+    return special.ndtr(np.array(mus) / 2) * (1 + 1e-12)

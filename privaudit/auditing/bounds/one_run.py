@@ -1,0 +1,192 @@
+"""One training run with many canaries, each in by its own fair coin.
+
+The scores are then of the canaries of one run, and "runs" below and in a ``Scores`` are
+canaries. They are not independent, so that the estimators for many runs do not hold;
+these do, and hold for many independent runs too.
+
+The k highest scores are called member, the k lowest not, and the rest is passed over.
+Each theorem bounds, for a number of guesses fixed beforehand, P(W >= v) for the number
+W of right ones under a hypothesis that is weaker the larger its parameter (epsilon, or
+mu). For each v any parameter L(v) may be returned at which that bound is at most alpha:
+if the true parameter is t, the result exceeds t only if W >= v0, the least v with
+L(v) > t, and the chance of that is at most alpha by the bound for v0 at L(v0), which is
+a true hypothesis too. A few k are tried, each at its part of alpha.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import ClassVar
+
+import numpy as np
+from scipy import special
+
+from privaudit.auditing.bounds._gaussian import epsilon_down
+from privaudit.auditing.bounds.contract import Estimator, Evidence, generator
+from privaudit.auditing.scores import Design, Scores
+
+_TOLERANCE = 1e-4  # of the search; the refuted end is returned
+_LARGEST = 64.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _OneRun(Estimator):
+    """The search that both theorems share.
+
+    Parameters
+    ----------
+    shares
+        Of all canaries: how many are guessed at, high and low together, in (0, 1].
+    reversed_share
+        Share of alpha, in (0, 1), spent on low scores that say "member".
+    """
+
+    designs: ClassVar[tuple[Design, ...]] = ("coin-flip",)
+
+    shares: tuple[float, ...] = (1.0, 0.4, 0.15, 0.05)
+    reversed_share: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not self.shares or not all(0 < share <= 1 for share in self.shares):
+            raise ValueError(f"shares must be in (0, 1], got {self.shares}")
+        if not 0 < self.reversed_share < 1:
+            raise ValueError(
+                f"reversed_share must be in (0, 1), got {self.reversed_share}"
+            )
+
+    @abc.abstractmethod
+    def bound(
+        self, canaries: int, guesses: int, right: int, delta: float, alpha: float
+    ) -> float:
+        """Epsilon from ``right`` of ``guesses``, at level ``alpha``; 0 if none."""
+
+    def find(
+        self, scores: Scores, delta: float, alpha: float, seed: int
+    ) -> tuple[float, Evidence]:
+        """See ``Estimator.find``."""
+        canaries = len(scores)
+        ties = generator(seed, self.name).random(canaries)
+        ranked = scores.member[np.lexsort((ties, -scores.score))]
+        best, note = 0.0, "no more right guesses than by chance"
+        for share in self.shares:
+            each = max(1, math.floor(share * canaries / 2))
+            hits = int(np.count_nonzero(ranked[:each]))
+            hits += int(np.count_nonzero(~ranked[canaries - each :]))
+            for right, weight in (
+                (hits, 1 - self.reversed_share),
+                (2 * each - hits, self.reversed_share),
+            ):
+                level = weight * alpha / len(self.shares)
+                epsilon = self.bound(canaries, 2 * each, right, delta, level)
+                if epsilon > best:
+                    best = epsilon
+                    note = f"{right:,} of {2 * each:,} guesses right in one run"
+        return best, Evidence(testing_runs=canaries, note=note)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OneRun(_OneRun):
+    """Any mechanism: Theorem 5.2 of Steinke, Nasr and Jagielski 2023."""
+
+    name: ClassVar[str] = "one-run"
+    source: ClassVar[str] = "Steinke, Nasr and Jagielski, arXiv:2305.08846, Theorem 5.2"
+
+    def bound(
+        self, canaries: int, guesses: int, right: int, delta: float, alpha: float
+    ) -> float:
+        """See ``_OneRun.bound``."""
+        return _largest(
+            lambda epsilon: p_value(canaries, guesses, right, epsilon, delta) <= alpha
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OneRunGaussian(_OneRun):
+    """Gaussian DP: the test of Mahloujifar, Melis and Chaudhuri 2024."""
+
+    name: ClassVar[str] = "one-run-gaussian"
+    source: ClassVar[str] = "Mahloujifar, Melis and Chaudhuri, arXiv:2410.22235"
+
+    @property
+    def valid_for(self) -> str:
+        """Mechanisms that are mu-GDP for some mu."""
+        return "mu-Gaussian DP"
+
+    def bound(
+        self, canaries: int, guesses: int, right: int, delta: float, alpha: float
+    ) -> float:
+        """See ``_OneRun.bound``."""
+        mu = _largest(lambda mu: gaussian_refuted(canaries, guesses, right, mu, alpha))
+        return epsilon_down(mu, delta)
+
+
+def p_value(
+    canaries: int, guesses: int, right: int, epsilon: float, delta: float
+) -> float:
+    """Bound of P(W >= right) under (epsilon, delta)-DP (Theorem 5.2).
+
+    f(v) + 2 m delta max over i >= 1 of (f(v - i) - f(v)) / i for m canaries, where f is
+    the upper tail of Binomial(guesses, e^epsilon / (1 + e^epsilon)).
+    """
+    if right <= 0:
+        return 1.0
+    chance = special.expit(epsilon)
+    tail = float(special.bdtrc(right - 1.0, guesses, chance))
+    if delta == 0 or tail >= 1:
+        return tail
+    # f(v - i) - f(v) over i falls once the mass at v - i is below the mean of those
+    # before it; masses fall below the mode.
+    mode = math.floor((guesses + 1) * chance)
+    last = max(1, min(right, right - mode + 12 * math.isqrt(guesses) + 12))
+    hits = right - np.arange(1, last + 1)
+    log_mass = (
+        special.gammaln(guesses + 1)
+        - special.gammaln(hits + 1)
+        - special.gammaln(guesses - hits + 1)
+        + special.xlogy(hits, chance)
+        + special.xlog1py(guesses - hits, -chance)
+    )
+    slope = np.max(np.cumsum(np.exp(log_mass)) / np.arange(1, last + 1))
+    return min(1.0, tail + 2 * canaries * delta * float(slope))
+
+
+def gaussian_refuted(
+    canaries: int, guesses: int, right: int, mu: float, alpha: float
+) -> bool:
+    """Whether mu-GDP makes ``right`` or more right guesses as rare as ``alpha``.
+
+    The recursion of the paper for two choices a canary: from the observed number of
+    right guesses down, what probability the numbers below must have.
+    """
+    if right <= 0:
+        return False
+    hit = alpha * right / canaries
+    miss = alpha * (guesses - right) / canaries
+    for count in range(right - 1, -1, -1):
+        # Blowing up an event of this probability by mu-GDP, inverted.
+        least = float(special.ndtr(special.ndtri(min(hit, 1.0)) - mu))
+        if least <= miss:
+            break
+        hit += count / (guesses - count) * (least - miss)
+        miss = least
+        if hit + miss > guesses / canaries:
+            return True
+    return hit + miss > guesses / canaries
+
+
+def _largest(refuted: Callable[[float], bool]) -> float:
+    """A parameter that is refuted, near the largest; 0 if 0 is not refuted."""
+    if not refuted(0.0):
+        return 0.0
+    low, high = 0.0, 1.0
+    while refuted(high):
+        low, high = high, 2 * high
+        if low >= _LARGEST:
+            return low
+    while high - low > _TOLERANCE:
+        middle = (low + high) / 2
+        low, high = (middle, high) if refuted(middle) else (low, middle)
+    return low

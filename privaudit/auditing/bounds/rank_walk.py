@@ -1,0 +1,189 @@
+"""The rank walk: any mechanism, no split, every prefix of the ranking at once.
+
+The proof of every statement made here is in ``rank_walk.md`` beside this file; the
+numbers of its steps are used below.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from privaudit.auditing.bounds._null_walk import NullWalk
+from privaudit.auditing.bounds.binomial import least_hits, limit_down
+from privaudit.auditing.bounds.contract import Estimator, Evidence, Rate, generator
+from privaudit.auditing.scores import Design, Scores
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_MOST = 100_000  # simulations, however small alpha is
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RankWalk(Estimator):
+    """How many of the first k labels of the ranking are right, for many k at once.
+
+    Parameters
+    ----------
+    simulations
+        Monte Carlo repeats of the null law. The level is exact for any number, since
+        the observed walk counts as one of them; more make the bound steadier.
+    prefixes
+        How many lengths k are looked at, in geometric progression.
+    share
+        The level of the single prefix that orders the walks, as a share of alpha;
+        near one over the number of prefixes that are as good as independent.
+    reversed_share
+        Share of alpha, in (0, 1), spent on the ranking read backwards, for attacks
+        whose low scores say "member".
+    """
+
+    name: ClassVar[str] = "rank-walk"
+    source: ClassVar[str] = (
+        "privaudit, rank_walk.md; on the decomposition of Kairouz, Oh and Viswanath, "
+        "arXiv:1311.0776, Theorem 3.1"
+    )
+    designs: ClassVar[tuple[Design, ...]] = ("coin-flip",)
+
+    simulations: int = 1999
+    prefixes: int = 28
+    share: float = 0.15
+    reversed_share: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not 0 < self.reversed_share < 1:
+            raise ValueError(
+                f"reversed_share must be in (0, 1), got {self.reversed_share}"
+            )
+        if self.simulations < 1 or self.prefixes < 1 or not self.share > 0:
+            raise ValueError(
+                "the rank walk needs at least one simulation, at least one prefix "
+                f"and a positive share, got {self}"
+            )
+
+    def find(
+        self, scores: Scores, delta: float, alpha: float, seed: int
+    ) -> tuple[float, Evidence]:
+        """See ``Estimator.find``."""
+        random = generator(seed, self.name)
+        order = np.lexsort((random.random(len(scores)), -scores.score))
+        ways = [
+            self._one_way(scores, order, delta, (1 - self.reversed_share) * alpha),
+            self._one_way(scores, order[::-1], delta, self.reversed_share * alpha),
+        ]
+        # The way with the lesser statistic could not add but a little, and is left out.
+        way = max(ways, key=lambda one: one.statistic)
+        flipped = way is ways[1]
+        evidence = _evidence(scores, way, flipped)
+        if way.statistic == -math.inf:
+            return 0.0, evidence
+        simulations = max(self.simulations, min(_MOST, math.ceil(20 / way.alpha) - 1))
+        null = NullWalk.draw(random, simulations, way.lengths, len(scores), delta)
+        allowed = math.floor(way.alpha * (simulations + 1)) - 1
+        return null.largest_rejected(way.limits, allowed), evidence
+
+    def _one_way(self, scores: Scores, order: Ints, delta: float, alpha: float) -> _Way:
+        runs, half = len(order), len(order) // 2
+        lengths = np.unique(
+            np.round(np.geomspace(min(4, half), half, self.prefixes)).astype(int)
+        )
+        ranked = scores.member[order]
+        top = np.cumsum(ranked, dtype=np.int64)[lengths - 1]
+        bottom = np.cumsum(~ranked[::-1], dtype=np.int64)[lengths - 1]
+        leaks = _leaks_expected(runs, delta)
+        level = self.share * alpha
+        each = prefix_epsilon(top, bottom, lengths, leaks, level)
+        side, place = np.unravel_index(np.argmax(each), each.shape)
+        limits = crossing_limits(each[side, place], lengths, leaks, level)
+        # Rounding in the quantile must not leave the observed walk outside.
+        observed = np.stack([top, bottom, top + bottom])
+        limits[side, place] = min(limits[side, place], observed[side, place])
+        return _Way(
+            order=order,
+            alpha=alpha,
+            lengths=lengths,
+            statistic=float(each[side, place]),
+            side=int(side),
+            length=int(lengths[place]),
+            limits=limits,
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Way:
+    """The observed walk along a ranking, and the region of walks as extreme."""
+
+    order: Ints
+    alpha: float
+    lengths: Ints
+    statistic: float
+    side: int
+    length: int
+    limits: Ints
+
+
+def _leaks_expected(runs: int, delta: float) -> int:
+    """Sure leaks at one end that a prefix is discounted by; any choice is valid."""
+    mean = runs * delta / 2
+    return math.ceil(mean + math.sqrt(mean)) if mean >= 0.05 else 0
+
+
+def prefix_epsilon(
+    top: Ints, bottom: Ints, lengths: Ints, leaks: int, level: float
+) -> Floats:
+    """What each prefix alone would show: the order of walks (step 4).
+
+    Rows: top, bottom, both ends together.  # (3, lengths)
+    """
+    trials, lost = _trials(lengths, leaks)
+    right = np.stack([top, bottom, top + bottom])
+    found = limit_down(np.maximum(right - lost, 0), trials, level)
+    return special.logit(found)
+
+
+def _trials(lengths: Ints, leaks: int) -> tuple[Ints, Ints]:
+    lost = np.minimum(lengths, leaks)
+    lost = np.stack([lost, lost, 2 * lost])
+    return np.stack([lengths, lengths, 2 * lengths]) - lost, lost
+
+
+def crossing_limits(statistic: float, lengths: Ints, leaks: int, level: float) -> Ints:
+    """Least right guesses in each prefix that reach ``statistic``.  # (3, lengths)
+
+    The inverse of ``prefix_epsilon``; more than the prefix holds if none reaches it.
+    """
+    trials, lost = _trials(lengths, leaks)
+    return least_hits(trials, special.expit(statistic), level) + lost
+
+
+def _evidence(scores: Scores, way: _Way, flipped: bool) -> Evidence:
+    """The prefix that stood out; its rates carry no limits."""
+    called_in = way.order[: way.length] if way.side in (0, 2) else way.order[:0]
+    called_out = way.order[-way.length :] if way.side in (1, 2) else way.order[:0]
+    edge = called_in[-1] if len(called_in) else called_out[0]
+    ends = ("top", "bottom", "top and bottom")[way.side]
+    right = np.count_nonzero(scores.member[called_in]) + np.count_nonzero(
+        ~scores.member[called_out]
+    )
+    guesses = len(called_in) + len(called_out)
+    above = scores.score >= scores.score[edge]
+    if flipped:
+        above = scores.score <= scores.score[edge]
+    return Evidence(
+        threshold=float(scores.score[edge]),
+        tail="lower" if flipped else "upper",
+        tpr=_plain_rate(above[scores.member]),
+        fpr=_plain_rate(above[~scores.member]),
+        testing_runs=len(scores),
+        note=f"{right:,} of {guesses:,} guesses right at the {ends} of the ranking",
+    )
+
+
+def _plain_rate(called: NDArray[np.bool_]) -> Rate:
+    return Rate(int(np.count_nonzero(called)), len(called), 0.0, 1.0)

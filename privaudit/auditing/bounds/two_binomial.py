@@ -1,0 +1,265 @@
+"""The exact unconditional test of two binomials, inverted.
+
+After a threshold is chosen on other runs, A of m members and B of n non-members are
+called member: two independent binomials. Clopper-Pearson bounds each alone; what counts
+is the two together.
+
+Order the outcomes (a, b) by a statistic T that grows with a and falls with b and does
+not depend on epsilon. Under (epsilon, delta)-DP the probabilities p of A and q of B
+satisfy p <= ceiling(q, epsilon), see below. The chance of {T >= t} grows with p, so
+
+    P(T >= t) <= h(epsilon) = max over q of P(T >= t; ceiling(q, epsilon), q)
+
+and h grows with epsilon since the ceiling does. The bound is the largest epsilon with
+h(epsilon) <= alpha, at t = T(observed): it exceeds the true epsilon only if h there is
+at most alpha, an event of probability alpha at most (Buehler 1957).
+
+The maximum is taken over q in a confidence interval of level 1 - gamma only, at
+alpha - gamma (Berger and Boos 1994). It is bounded, not searched for: between q1 and q2
+the chance is at most that of B from q1 and A from ceiling(q2), since T falls with b.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from privaudit.auditing.bounds.binomial import least_hits, limit_down, limit_up
+from privaudit.auditing.bounds.clopper_pearson import epsilon_from_limits
+from privaudit.auditing.bounds.contract import Estimator, Evidence, Rate
+from privaudit.auditing.bounds.threshold import choose, counts, split
+from privaudit.auditing.scores import Scores
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_CUT = 1e-12  # chance of B outside the outcomes summed over; it is added to the p-value
+_BLOCKS = 256
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TwoBinomial(Estimator):
+    """The exact test of TPR against FPR at a threshold that other runs chose.
+
+    Parameters
+    ----------
+    choosing_share
+        Share of the runs of each world that choose threshold and tail, in (0, 1).
+    interval_share
+        gamma / alpha, in (0, 1): spent on the interval for q.
+    """
+
+    name: ClassVar[str] = "two-binomial"
+    source: ClassVar[str] = (
+        "R. J. Buehler, J. Amer. Statist. Assoc. 52 (1957); R. L. Berger and "
+        "D. D. Boos, J. Amer. Statist. Assoc. 89 (1994)"
+    )
+
+    choosing_share: float = 0.3
+    interval_share: float = 0.05
+
+    def __post_init__(self) -> None:
+        for name in ("choosing_share", "interval_share"):
+            if not 0 < getattr(self, name) < 1:
+                raise ValueError(f"{name} must be in (0, 1), got {getattr(self, name)}")
+
+    def find(
+        self, scores: Scores, delta: float, alpha: float, seed: int
+    ) -> tuple[float, Evidence]:
+        """See ``Estimator.find``."""
+        parts = split(scores, self.choosing_share, seed, self.name)
+        runs, others = len(parts.members_left), len(parts.non_members_left)
+        if not (runs and others):
+            return 0.0, Evidence(choosing_runs=len(scores), note="no run left to test")
+        level = _order_level(alpha)
+        threshold, tail = choose(
+            parts,
+            lambda hits, alarms: epsilon_from_limits(
+                limit_down(hits, runs, level), limit_up(alarms, others, level), delta
+            ),
+        )
+        (hits,), (alarms,) = counts(
+            parts.members_left, parts.non_members_left, np.array([threshold]), tail
+        )
+        epsilon = self.from_counts(int(hits), runs, int(alarms), others, delta, alpha)
+        gamma = self.interval_share * alpha
+        return epsilon, Evidence(
+            threshold=threshold,
+            tail=tail,
+            tpr=Rate(int(hits), runs, 0.0, 1.0),
+            fpr=Rate(int(alarms), others, *_interval(int(alarms), others, gamma)),
+            choosing_runs=len(scores) - runs - others,
+            testing_runs=runs + others,
+        )
+
+    def from_counts(
+        self, hits: int, runs: int, alarms: int, others: int, delta: float, alpha: float
+    ) -> float:
+        """The bound from ``hits`` of ``runs`` members, ``alarms`` of ``others``."""
+        level = _order_level(alpha)
+        order = float(
+            epsilon_from_limits(
+                limit_down(hits, runs, level), limit_up(alarms, others, level), delta
+            )
+        )
+        if order == 0:
+            return 0.0
+        gamma = self.interval_share * alpha
+        low, high = _interval(alarms, others, gamma)
+        alarm_counts = _outcomes(others, low, high)
+        needed = _hits_needed(order, alarm_counts, runs, others, delta, level)
+        # Rounding must not leave the observed outcome outside of its own region.
+        needed[alarm_counts <= alarms] = np.minimum(
+            needed[alarm_counts <= alarms], hits
+        )
+        test = _Test.build(needed, alarm_counts, runs, others, delta, alpha - gamma)
+        few = np.linspace(low, high, 9)
+        guess = _largest(lambda epsilon: test.at(epsilon, few), 2 * order + 1)
+        # The guess is near the answer; the maximum over all q decides.
+        step = max(0.003 * guess, 1e-6)
+        guess = max(0.0, guess - step)
+        while guess > 0 and not test.between(guess, low, high):
+            guess, step = max(0.0, guess - step), 1.5 * step
+        return guess
+
+
+def ceiling(fpr: Floats | float, epsilon: float, delta: float) -> Floats:
+    """Largest TPR that (epsilon, delta)-DP allows at a FPR; grows with both.
+
+    The lesser of its two inequalities, TPR <= e^epsilon FPR + delta and
+    1 - FPR <= e^epsilon (1 - TPR) + delta.
+    """
+    fpr = np.asarray(fpr, float)
+    with np.errstate(over="ignore"):
+        first = np.exp(min(epsilon, 700.0)) * fpr + delta
+    second = 1 - np.exp(-epsilon) * np.maximum(1 - fpr - delta, 0)
+    return np.minimum(np.minimum(first, second), 1.0)
+
+
+def _order_level(alpha: float) -> float:
+    """Level of the limits that order the outcomes; any choice is valid.
+
+    Two normal limits at z / sqrt(2) each lie where one of the difference at z does, if
+    the two variances agree.
+    """
+    return float(special.ndtr(special.ndtri(alpha) / math.sqrt(2)))
+
+
+def _interval(alarms: int, others: int, gamma: float) -> tuple[float, float]:
+    return (
+        float(limit_down(alarms, others, gamma / 2)),
+        float(limit_up(alarms, others, gamma / 2)),
+    )
+
+
+def _outcomes(others: int, low: float, high: float) -> Ints:
+    """The b that matter: all but a chance ``_CUT`` / 2 at each end, for any such q."""
+    first = int(special.bdtrik(_CUT / 2, others, low)) if low > 0 else 0
+    last = others
+    if high < 1:
+        above = others - special.bdtrik(_CUT / 2, others, 1 - high)
+        last = min(others, math.ceil(above) + 1)
+    return np.arange(max(0, first - 1), last + 1)
+
+
+def _hits_needed(
+    order: float, alarms: Ints, runs: int, others: int, delta: float, level: float
+) -> Ints:
+    """Least a with T(a, b) >= ``order`` for each b; runs + 1 if there is none.
+
+    T(a, b) is the epsilon of the two limits at ``level``; T >= order if and only if the
+    lower limit of a reaches the ceiling of b's upper limit.
+    """
+    ceilings = ceiling(limit_up(alarms, others, level), order, delta)
+    return np.maximum.accumulate(least_hits(runs, ceilings, level))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Test:
+    """The region {T >= t}, to see which epsilon it refutes.
+
+    Neighbouring b are taken together, with the a that the first of them needs: as that
+    grows with b, the region grows.
+    """
+
+    needed: Ints
+    alarms: Ints
+    first: Ints
+    runs: int
+    others: int
+    delta: float
+    alpha: float
+
+    @classmethod
+    def build(
+        cls,
+        needed: Ints,
+        alarms: Ints,
+        runs: int,
+        others: int,
+        delta: float,
+        alpha: float,
+    ) -> _Test:
+        possible = needed <= runs
+        needed, alarms = needed[possible], alarms[possible]
+        first = np.arange(0, len(needed), max(1, len(needed) // _BLOCKS))
+        return cls(needed[first], alarms, first, runs, others, delta, alpha)
+
+    def chance(self, epsilon: float, of_alarms: Floats, of_hits: Floats) -> Floats:
+        """P(T >= t) with B from ``of_alarms``, A from the ceiling of ``of_hits``."""
+        mass = _mass(self.alarms, self.others, of_alarms[:, None])
+        mass = np.add.reduceat(mass, self.first, axis=1)
+        tops = ceiling(of_hits, epsilon, self.delta)[:, None]
+        before = np.maximum(self.needed - 1, 0).astype(float)
+        reach = np.where(self.needed > 0, special.bdtrc(before, self.runs, tops), 1.0)
+        return (mass * reach).sum(axis=1) + _CUT
+
+    def at(self, epsilon: float, fprs: Floats) -> bool:
+        """Whether epsilon is refuted for each of ``fprs``."""
+        return bool(self.chance(epsilon, fprs, fprs).max() <= self.alpha)
+
+    def between(self, epsilon: float, low: float, high: float) -> bool:
+        """Whether it is refuted for every FPR from ``low`` to ``high``.
+
+        Cells that the bound does not clear are cut in four, a few times over.
+        """
+        edges = np.linspace(low, high, 17)
+        left, right = edges[:-1], edges[1:]
+        for _ in range(4):
+            open_ = self.chance(epsilon, left, right) > self.alpha
+            if not open_.any():
+                return True
+            left, right = left[open_], right[open_]
+            if not self.at(epsilon, left):
+                return False
+            inner = left + (right - left) * np.array([[0.0], [0.25], [0.5], [0.75]])
+            outer = np.concatenate([inner[1:], right[None]])
+            left, right = inner.ravel(), outer.ravel()
+        return False
+
+
+def _mass(hits: Ints, runs: int, probability: Floats) -> Floats:
+    return np.exp(
+        special.gammaln(runs + 1)
+        - special.gammaln(hits + 1)
+        - special.gammaln(runs - hits + 1)
+        + special.xlogy(hits, probability)
+        + special.xlog1py(runs - hits, -probability)
+    )
+
+
+def _largest(refuted: Callable[[float], bool], high: float) -> float:
+    """Near the largest epsilon in [0, high] that is ``refuted``; 0 if none is."""
+    low = 0.0
+    if not refuted(low):
+        return low
+    while high - low > 1e-3:
+        middle = (low + high) / 2
+        low, high = (middle, high) if refuted(middle) else (low, middle)
+    return low

@@ -1,0 +1,283 @@
+"""Do the bounds keep their confidence? Exceed rates on mechanisms of known epsilon.
+
+An estimator at confidence c may exceed the true epsilon in a share 1 - c of audits.
+``python -m privaudit.auditing.selfcheck`` runs 2 000 audits a cell and exits with 1 if
+one of them does so more often than chance explains.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+import sys
+import zlib
+from collections.abc import Callable, Iterable
+
+import numpy as np
+from scipy import special
+
+from privaudit.auditing.bounds import ESTIMATORS, ONE_RUN, Estimator
+from privaudit.auditing.bounds._gaussian import epsilon_down
+from privaudit.auditing.scores import Scores
+
+Generator = np.random.Generator
+
+_CHANCE = 1e-4  # of calling a right estimator wrong, over the whole table
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Mechanism:
+    """Scores of known epsilon.
+
+    Parameters
+    ----------
+    name
+        For the table.
+    draw
+        Worlds of runs to their scores.
+    epsilon
+        The true one, of delta.
+    gaussian
+        Whether its trade-off curve is a Gaussian's.
+    """
+
+    name: str
+    draw: Callable[[Generator, np.ndarray], np.ndarray]
+    epsilon: Callable[[float], float]
+    gaussian: bool = False
+
+
+def _leaky(epsilon: float, leak: float) -> Mechanism:
+    """Randomised response that tells the truth outright with probability ``leak``."""
+
+    def draw(random: Generator, member: np.ndarray) -> np.ndarray:
+        honest = random.random(len(member)) < special.expit(epsilon)
+        told = np.where(honest, member, ~member)
+        outright = random.random(len(member)) < leak
+        return np.where(outright, 4.0 * member - 2, 2.0 * told - 1)
+
+    def true(delta: float) -> float:
+        # Inverts leak + (1 - leak) max(0, 1 - (1 + e^e) / (1 + e^epsilon)).
+        if delta < leak:
+            return math.inf
+        rest = (1 - delta) / (1 - leak) * (1 + math.exp(epsilon)) - 1
+        return math.log(rest) if rest > 1 else 0.0
+
+    name = f"randomised response, epsilon {epsilon:g}"
+    return Mechanism(f"{name}, leak {leak:g}" if leak else name, draw, true)
+
+
+def _gaussian(mu: float) -> Mechanism:
+    return Mechanism(
+        f"Gaussian, mu {mu:g}",
+        lambda random, member: random.normal(size=len(member)) + mu * member,
+        lambda delta: epsilon_down(mu, delta),
+        gaussian=True,
+    )
+
+
+def _laplace(shift: float) -> Mechanism:
+    return Mechanism(
+        f"Laplace, shift {shift:g}",
+        lambda random, member: random.laplace(size=len(member)) + shift * member,
+        lambda delta: max(0.0, shift + 2 * math.log1p(-delta)),
+    )
+
+
+def _dyadic(epsilon: float, levels: int = 10) -> Mechanism:
+    """Score +-k with probability about 2^-k: epsilon shows at every scale alike."""
+
+    def draw(random: Generator, member: np.ndarray) -> np.ndarray:
+        level = np.minimum(random.geometric(0.5, len(member)), levels)
+        honest = random.random(len(member)) < special.expit(epsilon)
+        return np.where(np.where(honest, member, ~member), level, -level).astype(float)
+
+    return Mechanism(
+        f"dyadic scales, epsilon {epsilon:g}", draw, _leaky(epsilon, 0.0).epsilon
+    )
+
+
+def _none() -> Mechanism:
+    return Mechanism(
+        "no leak",
+        lambda random, member: random.normal(size=len(member)),
+        lambda delta: 0.0,
+        gaussian=True,
+    )
+
+
+MECHANISMS = (
+    _none(),
+    _gaussian(1.0),
+    _gaussian(0.25),
+    _laplace(1.0),
+    _leaky(1.0, 0.0),
+    _leaky(3.0, 0.0),
+    _leaky(1.0, 1e-2),
+    _leaky(2.0, 1e-2),
+    _dyadic(1.0),
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Row:
+    """One estimator on one mechanism.
+
+    Parameters
+    ----------
+    true_epsilon, median
+        The true one, and the median of the bounds.
+    exceeded, repeats
+        How many of the audits gave more than the true one.
+    allowed
+        The most that chance explains at the confidence, over the whole table.
+    """
+
+    estimator: str
+    mechanism: str
+    delta: float
+    runs: int
+    confidence: float
+    true_epsilon: float
+    median: float
+    exceeded: int
+    repeats: int
+    allowed: int
+
+    @property
+    def passed(self) -> bool:
+        """Whether the estimator kept its confidence."""
+        return self.exceeded <= self.allowed
+
+
+def selfcheck(
+    repeats: int = 2000,
+    *,
+    runs: int = 1000,
+    confidence: float = 0.95,
+    deltas: Iterable[float] = (1e-5, 1e-2),
+    estimators: Iterable[Estimator] | None = None,
+    mechanisms: Iterable[Mechanism] = MECHANISMS,
+    seed: int = 0,
+    progress: Callable[[Row], None] = lambda row: None,
+) -> list[Row]:
+    """Exceed rates of every estimator on every mechanism that it is valid for.
+
+    Parameters
+    ----------
+    repeats, runs
+        Audits a cell, and runs of both worlds together an audit.
+    estimators
+        Default: all that are registered, those of one run among them.
+    progress
+        Called with each row when it is there.
+    """
+    if estimators is None:
+        estimators = [*ESTIMATORS.values(), *ONE_RUN.values()]
+    cells = [
+        (estimator, mechanism, delta)
+        for mechanism in mechanisms
+        for delta in deltas
+        for estimator in estimators
+        if estimator.valid_for == "any mechanism" or mechanism.gaussian
+        if math.isfinite(mechanism.epsilon(delta))
+    ]
+    # Least count that chance exceeds with probability _CHANCE / cells at most.
+    alpha, counts = 1 - confidence, np.arange(repeats + 1)
+    tail = special.bdtrc(counts.astype(float), repeats, alpha)
+    allowed = int(np.argmax(tail <= _CHANCE / max(1, len(cells))))
+    rows = []
+    for estimator, mechanism, delta in cells:
+        truth = mechanism.epsilon(delta)
+        bounds = np.array(
+            [
+                _audit(estimator, mechanism, delta, runs, confidence, seed, repeat)
+                for repeat in range(repeats)
+            ]
+        )
+        row = Row(
+            estimator=estimator.name,
+            mechanism=mechanism.name,
+            delta=delta,
+            runs=runs,
+            confidence=confidence,
+            true_epsilon=truth,
+            median=float(np.median(bounds)),
+            # The account of the Gaussian is rounded in the last digits.
+            exceeded=int(np.count_nonzero(bounds > truth * (1 + 1e-6))),
+            repeats=repeats,
+            allowed=allowed,
+        )
+        rows.append(row)
+        progress(row)
+    return rows
+
+
+def _audit(
+    estimator: Estimator,
+    mechanism: Mechanism,
+    delta: float,
+    runs: int,
+    confidence: float,
+    seed: int,
+    repeat: int,
+) -> float:
+    random = np.random.default_rng(
+        [seed, repeat, runs, zlib.crc32(mechanism.name.encode())]
+    )
+    member = random.random(runs) < 0.5
+    scores = Scores(member, mechanism.draw(random, member), "coin-flip")
+    bound = estimator(scores, delta, confidence, threat_model="scores", seed=repeat)
+    return bound.epsilon
+
+
+def table(rows: Iterable[Row]) -> str:
+    """The rows as text, one a line."""
+    lines = [
+        f"{'estimator':17} {'mechanism':36} {'delta':>6} {'true':>7} "
+        f"{'median':>7} {'exceed':>7} {'of':>5} {'most':>5}"
+    ]
+    lines += [
+        f"{row.estimator:17} {row.mechanism:36} {row.delta:6.0e} "
+        f"{row.true_epsilon:7.4f} {row.median:7.4f} {row.exceeded:7} "
+        f"{row.repeats:5} {row.allowed:5}{'' if row.passed else '  TOO OFTEN'}"
+        for row in rows
+    ]
+    return "\n".join(lines)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the table; 0 if all estimators keep their confidence, else 1."""
+    parser = argparse.ArgumentParser(prog="privaudit.auditing.selfcheck")
+    parser.add_argument("--repeats", type=int, default=2000)
+    parser.add_argument("--runs", type=int, default=1000)
+    parser.add_argument("--confidence", type=float, default=0.95)
+    parser.add_argument("--estimator", action="append", help="only this; repeatable")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args(arguments)
+    known = {**ESTIMATORS, **ONE_RUN}
+    for name in given.estimator or ():
+        if name not in known:
+            parser.error(f"no estimator {name!r}; there are {', '.join(known)}")
+    chosen = [known[name] for name in given.estimator or known]
+    rows = selfcheck(
+        given.repeats,
+        runs=given.runs,
+        confidence=given.confidence,
+        estimators=chosen,
+        seed=given.seed,
+        progress=lambda row: print(table([row]).splitlines()[1], file=sys.stderr),
+    )
+    print(
+        json.dumps([dataclasses.asdict(row) for row in rows])
+        if given.json
+        else table(rows)
+    )
+    return 0 if all(row.passed for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

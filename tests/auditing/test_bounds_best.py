@@ -1,0 +1,90 @@
+"""Choosing an estimator, the most that runs can show, and credible intervals."""
+
+import numpy as np
+import pytest
+
+from privaudit.auditing.bounds import (
+    ESTIMATORS,
+    Best,
+    BestOf,
+    RankWalk,
+    TopHalf,
+    TwoBinomial,
+    credible,
+    most_shown,
+)
+from privaudit.auditing.scores import Scores
+from privaudit.results import Estimate
+
+
+def gaussian(runs, shift=1.0, design="coin-flip", seed=0):
+    random = np.random.default_rng(seed)
+    member = random.random(runs) < 0.5
+    return Scores(member, random.normal(size=runs) + shift * member, design)
+
+
+class TestSound:
+    def test_best_of_pays_for_each(self):
+        scores = gaussian(2000)
+        both = BestOf((RankWalk(), TwoBinomial()))(scores, 1e-2, 0.9, threat_model="x")
+        each = [
+            one(scores, 1e-2, 0.95, threat_model="x").epsilon
+            for one in (RankWalk(), TwoBinomial())
+        ]
+        assert both.epsilon == pytest.approx(max(each), abs=2e-3)
+
+    def test_best_of_says_the_narrowest_family_and_refuses_with_its_members(self):
+        mixed = BestOf((RankWalk(), TopHalf()))
+        assert mixed.valid_for == "mu-Gaussian DP"
+        with pytest.raises(ValueError, match="rank-walk is valid only if"):
+            mixed(gaussian(100, design="fixed"), 1e-2, threat_model="x")
+        with pytest.raises(ValueError, match="at least one estimator"):
+            BestOf(())
+
+    def test_a_credible_interval_is_no_bound(self):
+        found = credible(gaussian(5000), 1e-2)
+        assert isinstance(found.estimate, Estimate)
+        assert found.low < found.estimate.epsilon < found.high < 4
+        with pytest.raises(ValueError, match="probability in"):
+            credible(gaussian(100), 1e-2, 1.0)
+        with pytest.raises(ValueError, match="two runs of each world"):
+            credible(Scores([0, 1], [0, 1], "fixed"), 1e-2)
+
+
+class TestTight:
+    def test_best_takes_what_the_design_allows(self):
+        coin, fixed = gaussian(1000), gaussian(1000, design="fixed")
+        for scores, chosen in ((coin, RankWalk()), (fixed, TwoBinomial())):
+            best = Best()(scores, 1e-2, threat_model="x")
+            assert best.evidence.note.startswith(f"by {chosen.name}")
+            if chosen.name == "two-binomial":
+                assert best.epsilon == chosen(scores, 1e-2, threat_model="x").epsilon
+
+    def test_best_reaches_a_tenth_more_than_clopper_pearson(self):
+        """Median over audits of N(0, 1) against N(1, 1)."""
+        ratios = []
+        for seed in range(12):
+            scores = gaussian(4000, seed=seed)
+            best, plain = (
+                ESTIMATORS[name](scores, 1e-5, threat_model="x").epsilon
+                for name in ("best", "clopper-pearson")
+            )
+            ratios.append(best / plain)
+        assert np.median(ratios) > 1.1
+
+
+class TestLaws:
+    @pytest.mark.parametrize("name", ESTIMATORS)
+    def test_more_runs_can_show_more(self, name):
+        shown = [most_shown(ESTIMATORS[name], runs, runs, 1e-5) for runs in (20, 200)]
+        assert 0 < shown[0] < shown[1]
+
+    @pytest.mark.parametrize("name", ["best", "two-binomial", "clopper-pearson"])
+    def test_no_attack_shows_more_than_a_perfect_one(self, name):
+        for seed in range(5):
+            scores = gaussian(400, 3.0, seed=seed)
+            bound = ESTIMATORS[name](scores, 1e-5, threat_model="x")
+            most = most_shown(
+                ESTIMATORS[name], scores.member_runs, scores.non_member_runs, 1e-5
+            )
+            assert bound.epsilon < most

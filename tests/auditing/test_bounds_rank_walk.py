@@ -1,0 +1,131 @@
+"""The rank walk: its null law against runs of the mechanism that attains it."""
+
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.special import expit
+
+from privaudit.auditing.bounds import RankWalk
+from privaudit.auditing.bounds._null_walk import NullWalk, _quantile
+from privaudit.auditing.bounds.rank_walk import (
+    _leaks_expected,
+    crossing_limits,
+    prefix_epsilon,
+)
+from privaudit.auditing.scores import Scores
+
+LENGTHS = np.array([4, 9, 20, 47, 100])
+
+
+def ends(random, runs, epsilon, delta, repeats):
+    """Right labels at both ends of runs of leaky randomised response, ranked well."""
+    bits = random.random((repeats, runs)) < 0.5
+    member = np.where(random.random((repeats, runs)) < expit(epsilon), bits, ~bits)
+    leak = random.random((repeats, runs)) < delta
+    score = np.where(leak, 9.0 * (2 * member - 1), 2 * bits - 1)
+    order = np.argsort(-score + random.random((repeats, runs)) / 2, axis=1)
+    ranked = np.take_along_axis(member, order, axis=1)
+    top = np.cumsum(ranked, axis=1)[:, LENGTHS - 1]
+    bottom = np.cumsum(~ranked[:, ::-1], axis=1)[:, LENGTHS - 1]
+    return top, bottom
+
+
+class TestSound:
+    @pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 0.0), (2.0, 0.04)])
+    def test_the_null_law_dominates_what_runs_do(self, epsilon, delta):
+        """Chance to cross any one level, simulated both ways: ours is not less."""
+        runs, repeats = 200, 4000
+        random = np.random.default_rng(0)
+        top, bottom = ends(random, runs, epsilon, delta, repeats)
+        null = NullWalk.draw(random, repeats, LENGTHS, runs, delta)
+        leaks = _leaks_expected(runs, delta)
+        statistics = np.array(
+            [
+                prefix_epsilon(one, other, LENGTHS, leaks, 0.02).max()
+                for one, other in zip(top, bottom, strict=True)
+            ]
+        )
+        for level in (0.2, 0.05, 0.01):
+            statistic = np.quantile(statistics, 1 - level)
+            limits = crossing_limits(statistic, LENGTHS, leaks, 0.02)
+            theirs = np.mean(statistics >= statistic)
+            ours = null.crosses(epsilon, limits).mean()
+            error = 4 * np.sqrt(2 * theirs * (1 - theirs) / repeats)
+            assert ours >= theirs - error
+            if delta == 0:  # the two ends hold runs of one kind only: equality
+                assert ours <= theirs + error
+
+    @pytest.mark.parametrize("delta", [0.0, 0.03])
+    def test_crossings_grow_with_epsilon(self, delta):
+        null = NullWalk.draw(np.random.default_rng(1), 500, LENGTHS, 200, delta)
+        limits = crossing_limits(1.0, LENGTHS, 2, 0.02)
+        counts = [
+            np.count_nonzero(null.crosses(epsilon, limits))
+            for epsilon in np.linspace(0, 4, 200)
+        ]
+        assert counts == sorted(counts)
+        assert counts[0] < 50
+        assert counts[-1] == 500
+
+    @pytest.mark.parametrize("delta", [0.0, 0.03])
+    def test_null_counts_have_their_law(self, delta):
+        """Mean and variance of the last prefix of each end, leaks included."""
+        runs, repeats, epsilon = 200, 20_000, 1.0
+        null = NullWalk.draw(np.random.default_rng(2), repeats, LENGTHS, runs, delta)
+        leaked = null.leaked[0, :, -1]
+        assert leaked.mean() == pytest.approx(runs * delta / 2, abs=0.1)
+        impossible = np.full((3, len(LENGTHS)), 10**6)
+        for right in (60, 75, 85):
+            limits = impossible.copy()
+            limits[0, -1] = right
+            chance = stats.binom.sf(
+                right - 1 - leaked, LENGTHS[-1] - leaked, expit(epsilon)
+            ).mean()
+            share = null.crosses(epsilon, limits).mean()
+            error = 4 * np.sqrt(chance * (1 - chance) / repeats) + 1e-3
+            assert share == pytest.approx(chance, abs=error)
+
+    @pytest.mark.parametrize("trials", [1, 7, 1000, 100_000])
+    @pytest.mark.parametrize("right", [0.5, 0.9, 0.9999])
+    def test_quantiles_are_those_of_scipy(self, trials, right):
+        uniform = np.concatenate(
+            [[1e-6, 0.999999], np.random.default_rng(3).random(99)]
+        )
+        exact = stats.binom.ppf(uniform, trials, right)
+        assert np.array_equal(_quantile(uniform, trials, right), exact)
+
+    @pytest.mark.parametrize(
+        "wrong", [{"simulations": 0}, {"prefixes": 0}, {"share": 0.0}]
+    )
+    def test_refuses_nonsense(self, wrong):
+        with pytest.raises(ValueError, match="at least one simulation"):
+            RankWalk(**wrong)
+
+    @pytest.mark.parametrize("allowed", [-1, 0, 3, 40])
+    def test_the_search_ends_where_counting_does(self, allowed):
+        null = NullWalk.draw(np.random.default_rng(1), 500, LENGTHS, 200, 0.03)
+        limits = crossing_limits(1.0, LENGTHS, 2, 0.02)
+        found = null.largest_rejected(limits, allowed)
+        if allowed < 0:
+            assert found == 0
+        else:
+            assert null.crosses(found, limits).sum() <= allowed
+            assert null.crosses(found + 2e-4, limits).sum() > allowed
+
+
+class TestTight:
+    def test_crossing_limits_are_least(self):
+        for statistic in (0.3, 1.5, 4.0):
+            limits = crossing_limits(statistic, LENGTHS, 2, 0.02)
+            found = prefix_epsilon(limits[0], limits[1], LENGTHS, 2, 0.02)
+            least = prefix_epsilon(limits[0] - 1, limits[1] - 1, LENGTHS, 2, 0.02)
+            possible = limits[:2] <= LENGTHS
+            assert (found[:2][possible] >= statistic - 1e-6).all()
+            assert (least[:2][possible] < statistic + 1e-6).all()
+
+    def test_perfect_attack(self):
+        """All m labels right: about log(m / 3) is the most that m runs can show."""
+        member = np.random.default_rng(0).random(2000) < 0.5
+        scores = Scores(member, member.astype(float), "coin-flip")
+        bound = RankWalk()(scores, 0.0, 0.95, threat_model="x")
+        assert 0.8 * np.log(2000 / 3) < bound.epsilon < np.log(2000 / 3)

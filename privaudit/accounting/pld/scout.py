@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from privaudit.accounting.pld.cells import Direction, Step
+from privaudit.accounting.pld.cells import Direction, Step, total_variation
 from privaudit.accounting.pld.line import Floats
 
 _LOG_SQRT_TAU = 0.5 * math.log(2 * math.pi)
@@ -203,7 +203,12 @@ def _quadrature(step: Step, direction: Direction) -> tuple[Floats, Floats]:
     else:
         # As far as tilts that matter can reach, at a step that the trapezoid forgives.
         far = 12 + 4 * m + 24
-        x = np.linspace(-far, far, int(min(max(2 * far / 0.2, 200), 2000)))
+        points = int(min(max(2 * far / 0.2, 200), 2000))
+        x = np.linspace(-far, far, points)
+        if step.scheme == "fixed":
+            # Half of the line is used, from where the loss is 0: cells end there.
+            width = far / (4 * points)
+            x = m / 2 + width * (np.arange(4 * points) + 0.5)
         loss = m * x - m * m / 2
         log_a = -0.5 * x * x - _LOG_SQRT_TAU + math.log(x[1] - x[0])
     ratio = _log_mix(loss, q)
@@ -213,7 +218,8 @@ def _quadrature(step: Step, direction: Direction) -> tuple[Floats, Floats]:
     if step.scheme == "fixed":
         up = ratio > 0
         rest = np.array([0.0])
-        stay = np.array([math.log(max(1 - q, 1e-9))])
+        # What is neither above 0 nor below: the rest of the pair's mass.
+        stay = np.array([math.log(max((1 - q) * total_variation(step), 1e-300))])
         return (
             np.concatenate([-ratio[up], rest, ratio[up]]),
             np.concatenate([(log_a + ratio)[up], stay, log_a[up]]),

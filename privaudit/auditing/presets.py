@@ -12,7 +12,7 @@ AUDITED: dict[str, Any] = {
     "train": 300,
     "split": 1.0,
     "hidden": 16,
-    "gain": 4.0,
+    "gain": 6.0,
     "rounds": 100,
     "lot_size": 32.0,
     "clip_norm": 10.0,

@@ -208,7 +208,7 @@ def _quadrature(step: Step, direction: Direction) -> tuple[Floats, Floats]:
         if step.scheme == "fixed":
             # Half of the line is used, from where the loss is 0: cells end there.
             width = far / (4 * points)
-            x = m / 2 + width * (np.arange(4 * points) + 0.5)
+            x = m / 2 + width * (np.arange(4 * points, dtype=np.float64) + 0.5)
         loss = m * x - m * m / 2
         log_a = -0.5 * x * x - _LOG_SQRT_TAU + math.log(x[1] - x[0])
     ratio = _log_mix(loss, q)

@@ -216,3 +216,127 @@ def test_help_imports_nothing_heavy():
     subprocess.run(
         [sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL
     )
+
+
+class TestMoreAccounts:
+    """Schedules, comparisons, conversions."""
+
+    def test_convert_all_three_ways(self, capsys):
+        for arguments, name, value in (
+            (("--mu", 1, "--delta", 1e-5), "epsilon", 4.377178),
+            (("--mu", 1, "--epsilon", 1), "delta", 0.126937),
+            (("--epsilon", 1, "--delta", 1e-5), "mu", 0.268051),
+        ):
+            status, out, _ = call(capsys, "convert", *arguments, "--json")
+            assert status == FINE
+            assert json.loads(out)[name] == pytest.approx(value, abs=1e-6)
+        assert call(capsys, "convert", "--mu", 1)[0] == BAD_USAGE
+
+    def test_growing_budget(self, capsys):
+        status, out, _ = call(
+            capsys,
+            *("noise", "--epsilon", 1, "--delta", 1e-4, "--growing-budget", 2),
+            *("--steps", 50, "--sampling-rate", 0.05, "--json"),
+        )
+        assert status == FINE
+        found = json.loads(out)
+        first, last = found["noise_multiplier_first"], found["noise_multiplier_last"]
+        assert found["mu0"] == pytest.approx(1 / first)
+        assert first / last == pytest.approx(2 ** (49 / 50))
+        assert 0.998 < found["epsilon"]["lower"] <= found["epsilon"]["upper"] <= 1
+
+    def test_schedule_files_and_ledgers_say_the_same(self, capsys, tmp_path):
+        rows = [(2.0, 0.1), (2.0, 0.1), (1.5, 0.2)]
+        text = "noise_multiplier,sampling_rate\n" + "".join(
+            f"{z},{q}\n" for z, q in rows
+        )
+        (tmp_path / "plan.csv").write_text(text)
+        status, out, _ = call(
+            capsys,
+            *("epsilon", "--schedule", tmp_path / "plan.csv"),
+            *("--delta", 1e-5, "--json"),
+        )
+        assert status == FINE
+        from privaudit.accounting.plans import Plan
+
+        ledger = Plan.from_file(tmp_path / "plan.csv").ledger()
+        (tmp_path / "ledger.json").write_text(ledger.to_json())
+        again = call(
+            capsys,
+            *("epsilon", "--ledger", tmp_path / "ledger.json"),
+            *("--delta", 1e-5, "--json"),
+        )
+        assert json.loads(again[1]) == json.loads(out)
+        assert [entry.count for entry in ledger.nodes[0]] == [2, 1]
+
+    def test_toml_plan(self, capsys, tmp_path):
+        (tmp_path / "plan.toml").write_text(
+            "steps = 20\nsampling_rate = 0.1\n"
+            'noise_multiplier = {type = "shrinking", initial = 2.0, rho = 1.5}\n'
+        )
+        status, out, _ = call(
+            capsys,
+            *("noise", "--epsilon", 0.5, "--delta", 1e-5),
+            *("--schedule", tmp_path / "plan.toml", "--json"),
+        )
+        assert status == FINE
+        found = json.loads(out)
+        assert found["epsilon"]["upper"] <= 0.5
+        assert found["noise_multiplier_most"] == pytest.approx(2 * found["scale"])
+
+    def test_compare_says_what_applies_and_why_not(self, capsys):
+        status, out, _ = call(
+            capsys,
+            *("epsilon", "--noise-multiplier", 1, "--delta", 1e-5),
+            *("--sampling-rate", 0.01, "--steps", 100, "--compare", "--json"),
+        )
+        assert status == FINE
+        accounts = {row["method"]: row for row in json.loads(out)["accounts"]}
+        certified = accounts["certified"]["epsilon"]
+        assert certified["lower"] <= certified["upper"]
+        assert accounts["rdp"]["epsilon"]["upper"] >= certified["lower"]
+        assert accounts["gdp-clt"]["epsilon"]["standing"] == "asymptotic"
+        assert accounts["gdp-clt"]["epsilon"]["distance_from_limit"] > 0
+        assert not accounts["gdp"]["applies"]
+        assert "sampling" in accounts["gdp"]["reason"]
+
+    def test_fixed_size_lots_are_replace_one(self, capsys):
+        run = ("--noise-multiplier", 2, "--delta", 1e-5, "--sampling-rate", 0.05)
+        fixed = ("--sampling", "without-replacement")
+        status, out, _ = call(capsys, "epsilon", *run, *fixed, "--json")
+        assert status == FINE
+        found = json.loads(out)
+        assert found["relation"] == "replace-one"
+        assert found["sampling"] == "without-replacement"
+        status, _, err = call(
+            capsys, "epsilon", *run, *fixed, "--relation", "add-or-remove-one"
+        )
+        assert status == BAD_USAGE
+        assert "replace-one" in err
+
+    def test_plot(self, capsys, tmp_path):
+        status, _, _ = call(
+            capsys,
+            *("epsilon", "--noise-multiplier", 1, "--delta", 1e-5),
+            *("--plot", tmp_path / "profile.svg"),
+        )
+        assert status == FINE
+        assert "<svg" in (tmp_path / "profile.svg").read_text()
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (("epsilon", "--delta", 0.1), "--noise-multiplier"),
+            (("epsilon", "--delta", 0.1, "--ledger", "nowhere.json"), "cannot read"),
+            (("epsilon", "--delta", 0.1, "--schedule", "nowhere.csv"), "cannot read"),
+            (("epsilon", "--delta", 0.1, "--schedule", "plan.txt"), ".csv or a .toml"),
+            (("noise", *BUDGET, "--growing-budget", 0.5, "--steps", 9), "rho"),
+            (("noise", "--epsilon", 2, "--delta", 0.1, "--account",
+              "classical-gaussian"), "epsilon < 1"),
+        ],
+    )  # fmt: skip
+    def test_bad_usage_is_one_line(self, capsys, arguments, message):
+        status, out, err = call(capsys, *arguments)
+        assert (status, out) == (BAD_USAGE, "")
+        assert err.count("\n") == 1
+        assert message in err

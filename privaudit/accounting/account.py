@@ -37,6 +37,9 @@ class Method:
     epsilon_below
         The account is valid for smaller epsilon only, and raises
         `privaudit.accounting.gaussian.OutsideTheorem` where it would give more.
+    meets
+        (entries, delta, relation, epsilon) to whether epsilon is proved to be met, for
+        accounts that can tell sooner than they can compute their epsilon.
     """
 
     name: str
@@ -44,6 +47,21 @@ class Method:
     source: str
     standing: Standing
     epsilon_below: float = math.inf
+    meets: Callable[[Entries, float, Relation, float], bool] | None = None
+
+
+def _certified_meets(
+    entries: Entries, delta: float, relation: Relation, epsilon: float
+) -> bool:
+    """Whether a certified bound is within ``epsilon``, by the widest that tells."""
+    composition = compose_entries(entries, relation)
+    for width in (0.1, 0.02, 0.004, 0.001):
+        bracket = composition.epsilon(delta, width)
+        if bracket.upper <= epsilon:
+            return True
+        if bracket.lower > epsilon:
+            return False
+    return False
 
 
 def _certified_epsilon(entries: Entries, delta: float, relation: Relation) -> float:
@@ -59,6 +77,7 @@ METHODS: dict[str, Method] = {
             "privacy loss distributions, all numerical error bounded "
             "(privaudit/accounting/pld.md)",
             "certified",
+            meets=_certified_meets,
         ),
         Method(
             "pld",
@@ -181,6 +200,40 @@ def account(
     return max(
         account_nodes(ledger, delta, relation, method), key=lambda bound: bound.epsilon
     )
+
+
+def is_met(
+    ledger: Ledger, epsilon: float, delta: float, relation: Relation, method: str
+) -> bool | None:
+    """Whether every node is proved to meet (epsilon, delta), as fast as can be told.
+
+    None if the account has no faster way than to compute its epsilon.
+    """
+    chosen = method_named(method)
+    if chosen.meets is None:
+        return None
+    check_delta(delta)
+    return all(
+        all(entry.release.is_private for entry in entries)
+        and chosen.meets(entries, delta, relation, epsilon)
+        for entries in dict.fromkeys(ledger.nodes)
+        if entries
+    )
+
+
+def certified_bracket(
+    entries: Entries, bound: UpperBound, width: float = 1e-3
+) -> float:
+    """What epsilon is no less than, proved: the lower side of a certified bound.
+
+    0 where nothing was released, infinity where no noise was.
+    """
+    if not entries:
+        return 0.0
+    if bound.epsilon == math.inf and not all(e.release.is_private for e in entries):
+        return math.inf
+    composition = compose_entries(entries, bound.relation)
+    return composition.epsilon(bound.delta, width).lower
 
 
 def _bound(

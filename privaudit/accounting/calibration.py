@@ -9,19 +9,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import msgspec
+
 from privaudit.accounting.account import (
     account,
     check_delta,
     check_epsilon,
+    is_met,
     method_named,
 )
 from privaudit.accounting.gaussian import OutsideTheorem
 from privaudit.ledger import Ledger
 from privaudit.results import Relation, UpperBound
 
-# Noise multipliers tried. Below the least, dp-accounting's PLD takes minutes and GBs;
-# an answer at the least meets the budget, but less might do.
+# Noise multipliers tried; an answer at the least meets the budget, but less might do.
+# Below the first, dp-accounting's PLD takes minutes and GBs.
 _LEAST, _MOST = 0.1, 1e9
+_LEAST_CERTIFIED = 1e-3
 
 
 def least_meeting(
@@ -104,7 +108,8 @@ def noise_multiplier(
         budget.
     """
     budget = _Budget(epsilon, delta, relation, method)
-    return budget.least(make_ledger, "noise multiplier", _LEAST, _MOST, tolerance)
+    least = _LEAST_CERTIFIED if method == "certified" else _LEAST
+    return budget.least(make_ledger, "noise multiplier", least, _MOST, tolerance)
 
 
 def noise_scale(
@@ -212,6 +217,7 @@ class _Budget:
         self.relation: Relation = relation
         self.method = method_named(method)
         self.seen: dict[float, UpperBound | None] = {}
+        self.proved: dict[float, Callable[[float], Ledger]] = {}
         if epsilon >= self.method.epsilon_below:
             raise ValueError(
                 f"the {method} account is valid for epsilon < "
@@ -221,6 +227,14 @@ class _Budget:
 
     def meets(self, x: float, make_ledger: Callable[[float], Ledger]) -> bool:
         """Whether the account at ``x`` is within the budget."""
+        told = is_met(
+            make_ledger(x), self.epsilon, self.delta, self.relation, self.method.name
+        )
+        if told is not None:
+            self.seen[x] = None
+            if told:
+                self.proved[x] = make_ledger
+            return told
         try:
             found = account(make_ledger(x), self.delta, self.relation, self.method.name)
         except OutsideTheorem:  # too little noise: more than any budget it is valid for
@@ -231,6 +245,13 @@ class _Budget:
     def checked(self, x: float) -> UpperBound:
         """The account at the answer, seen to be within the budget."""
         bound = self.seen[x]
+        if x in self.proved:
+            ledger = self.proved[x](x)
+            bound = account(ledger, self.delta, self.relation, self.method.name)
+            # Proved to be no more than the budget, if by a wider bracket.
+            bound = msgspec.structs.replace(
+                bound, epsilon=min(bound.epsilon, self.epsilon)
+            )
         if bound is None or not bound.epsilon <= self.epsilon:
             raise AssertionError(f"the search returned {x}, which exceeds the budget")
         return bound

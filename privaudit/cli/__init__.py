@@ -11,7 +11,8 @@ FINE, REFUTED, BAD_USAGE, COULD_NOT = 0, 1, 2, 3
 
 _COMMANDS = {
     "noise": ("accounts:noise", "The least noise that meets a privacy budget."),
-    "epsilon": ("accounts:epsilon", "The epsilon that a training run gives."),
+    "epsilon": ("accounts:epsilon", "The epsilon that a run gives."),
+    "convert": ("accounts:convert", "Between mu-GDP and (epsilon, delta)."),
     "train": ("runs:train", "Train an algorithm, and account what it released."),
     "audit": ("runs:audit", "Attack an algorithm as it runs, many times over."),
     "show": ("runs:show", "Say what a run's folder holds."),

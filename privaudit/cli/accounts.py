@@ -1,64 +1,130 @@
-"""`privaudit noise` and `privaudit epsilon`: from settings to figures, no training."""
+"""`privaudit noise`, `epsilon` and `convert`: from settings to figures, no training."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import dataclasses
+import pathlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from privaudit.cli.output import emit, upper_json
-from privaudit.results import Relation
+from privaudit.results import Relation, UpperBound, round_up
+
+if TYPE_CHECKING:
+    from privaudit.accounting.plans import Mechanism, Plan, Scheme
+    from privaudit.ledger import Ledger
+else:
+    from typing import Literal
+
+    Mechanism = Literal["gaussian", "laplace"]
+    Scheme = Literal["poisson", "without-replacement", "none"]
 
 Json = Annotated[bool, Parameter("--json", help="One JSON object, nothing else.")]
 NoiseMultiplier = Annotated[
     float,
     Parameter(
-        help="Standard deviation of the noise on the SUM of a lot's clipped gradients, "
-        "divided by the clip norm. Not divided by the lot size."
+        help="Standard deviation (Laplace: scale) of the noise on the SUM of a lot's "
+        "clipped gradients, divided by the clip norm. Not divided by the lot size."
     ),
 ]
 Account = Annotated[
-    str, Parameter(help="The account: pld (tight) or rdp (quick, for any delta).")
-]
-SamplingRate = Annotated[
-    float,
+    str,
     Parameter(
-        help="Probability with which each record enters a lot, by its own coin "
-        "(Poisson sampling); 1 for no sampling. Shuffled batches are not this."
+        help="certified (tight, all numerical error bounded), pld (dp-accounting's), "
+        "rdp, gdp (no sampling), gdp-clt (a limit, no guarantee), analytic-gaussian or "
+        "classical-gaussian (one release)."
     ),
 ]
 
 
-def _ledger(noise_multiplier: float, sampling_rate: float, steps: int):
-    from privaudit.ledger import Ledger, NoSampling, PoissonSampling, Release
+@Parameter(name="*")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+    """What is released.
 
-    if not 0 < sampling_rate <= 1:
-        raise ValueError(
-            f"--sampling-rate must be in (0, 1], got {sampling_rate:g}; it is the "
-            "expected lot size over the number of records"
+    Parameters
+    ----------
+    sampling_rate
+        Probability that a record is in a lot: the expected lot size over the records.
+    steps
+        How many releases.
+    sampling
+        How lots are drawn: poisson (every record by its own coin), without-replacement
+        (fixed size), or none. Shuffled batches are neither. Default: poisson, or none
+        at rate 1.
+    mechanism
+        The noise.
+    relation
+        What neighbours differ in. Default: add-or-remove-one, or replace-one for lots
+        without replacement.
+    growing_budget
+        Noise that falls from step to step as 1 / mu_k, mu_k = mu0 RHO^(k/K).
+    schedule
+        Noise and rate of every step: a CSV with the columns noise_multiplier and
+        sampling_rate, one row a step, or a TOML file.
+    """
+
+    sampling_rate: float = 1.0
+    steps: int = 1
+    sampling: Scheme | None = None
+    mechanism: Mechanism = "gaussian"
+    relation: Relation | None = None
+    growing_budget: float | None = None
+    schedule: pathlib.Path | None = None
+
+    def chosen_relation(self) -> Relation:
+        """The relation asked for, or the one that the sampling has."""
+        if self.relation is not None:
+            return self.relation
+        fixed = self.sampling == "without-replacement"
+        return "replace-one" if fixed else "add-or-remove-one"
+
+    def plan(self) -> Plan:
+        """Noise relative to the first step's (or as the schedule says)."""
+        from privaudit.accounting.plans import Plan
+
+        if not 0 < self.sampling_rate <= 1:
+            raise ValueError(
+                f"--sampling-rate must be in (0, 1], got {self.sampling_rate:g}; it is "
+                "the expected lot size over the number of records"
+            )
+        if self.steps < 0:
+            raise ValueError(f"--steps must be >= 0, got {self.steps}")
+        scheme: Scheme = self.sampling or "poisson"
+        if self.schedule is not None:
+            given = (self.growing_budget, self.steps, self.sampling_rate)
+            if given != (None, 1, 1.0):
+                raise ValueError(
+                    "--schedule says noise, rate and number of steps; leave "
+                    "--growing-budget, --steps and --sampling-rate out"
+                )
+            return Plan.from_file(self.schedule, scheme, self.mechanism)
+        if self.growing_budget is not None:
+            return Plan.growing_budget(
+                self.growing_budget,
+                self.sampling_rate,
+                self.steps,
+                scheme,
+                self.mechanism,
+            )
+        return Plan.constant(
+            1.0, self.sampling_rate, self.steps, scheme, self.mechanism
         )
-    if steps < 0:
-        raise ValueError(f"--steps must be >= 0, got {steps}")
-    if not noise_multiplier > 0:
-        raise ValueError(f"--noise-multiplier must be > 0, got {noise_multiplier:g}")
-    sampling = NoSampling() if sampling_rate == 1 else PoissonSampling(sampling_rate)
-    release = Release.of_sum(
-        norm_bound=1.0, noise_multiplier=noise_multiplier, sampling=sampling
-    )
-    return Ledger.of(release, steps)
 
 
 def noise(
     *,
     epsilon: float,
     delta: float,
-    sampling_rate: SamplingRate = 1.0,
-    steps: int = 1,
-    relation: Relation = "add-or-remove-one",
+    run: Run = Run(),  # frozen
     account: Account = "certified",
+    compare: bool = False,
+    plot: pathlib.Path | None = None,
     json: Json = False,
 ) -> None:
-    """The least noise multiplier of a sampled Gaussian that meets a budget.
+    """The least noise that meets a budget.
 
     Parameters
     ----------
@@ -66,50 +132,257 @@ def noise(
         The budget, > 0.
     delta
         The budget, in (0, 1).
-    steps
-        How many releases.
-    relation
-        What neighbouring data sets differ in.
+    compare
+        All accounts that apply, in a table.
+    plot
+        Draw the privacy profile of the answer into this file (.svg, .png, .pdf).
     """
-    from privaudit.accounting import noise_multiplier
+    from privaudit.accounting import noise_multiplier, noise_scale
 
-    multiplier, bound = noise_multiplier(
-        lambda z: _ledger(z, sampling_rate, steps), epsilon, delta, relation, account
-    )
+    plan, relation = run.plan(), run.chosen_relation()
+    search = noise_multiplier if run.schedule is None else noise_scale
+
+    def solve(name: str) -> dict[str, Any]:
+        scale, bound = search(plan.ledger, epsilon, delta, relation, name)
+        values = (plan.noise_multiplier * scale).tolist()
+        answer: dict[str, Any] = {"noise_multiplier": scale}
+        if run.growing_budget is not None and values:
+            answer = {
+                "mu0": 1 / values[0],
+                "noise_multiplier_first": values[0],
+                "noise_multiplier_last": values[-1],
+            }
+        elif run.schedule is not None:
+            answer = {
+                "scale": scale,
+                "noise_multiplier_least": min(values),
+                "noise_multiplier_most": max(values),
+            }
+        return {**answer, "epsilon": _figure(plan.ledger(scale), bound)}
+
+    def words(answer: dict[str, Any]) -> str:
+        return ", ".join(
+            f"{name.replace('_', ' ')} {round_up(value, 6)}"
+            for name, value in answer.items()
+            if name != "epsilon"
+        )
+
+    if compare:
+        return _compare(solve, words, as_json=json)
+    answer = solve(account)
+    if plot is not None:
+        _plot(plan.ledger(answer.get("scale") or _first(answer)), relation, plot)
     emit(
-        {"noise_multiplier": multiplier, "epsilon": upper_json(bound)},
+        answer,
         [
-            f"noise multiplier {multiplier:.6g}: "
-            f"{multiplier:.6g} times the clip norm, added to the sum of each lot",
-            str(bound),
+            words(answer),
+            "(times the clip norm: the noise on the sum of each lot)",
+            _sentence(answer["epsilon"]),
         ],
         as_json=json,
     )
+    return None
+
+
+def _first(answer: dict[str, Any]) -> float:
+    return answer.get("noise_multiplier") or answer["noise_multiplier_first"]
 
 
 def epsilon(
     *,
-    noise_multiplier: NoiseMultiplier,
     delta: float,
-    sampling_rate: SamplingRate = 1.0,
-    steps: int = 1,
-    relation: Relation = "add-or-remove-one",
+    noise_multiplier: NoiseMultiplier | None = None,
+    run: Run = Run(),  # frozen
+    ledger: pathlib.Path | None = None,
     account: Account = "certified",
+    compare: bool = False,
+    plot: pathlib.Path | None = None,
     json: Json = False,
 ) -> None:
-    """An upper bound on the epsilon of repeated sampled Gaussian releases.
+    """The epsilon that a run gives: an upper bound, or both.
 
     Parameters
     ----------
     delta
         In (0, 1).
-    steps
-        How many releases.
-    relation
-        What neighbouring data sets differ in.
+    ledger
+        A run's ledger.json; its worst node is accounted. Instead of all the settings.
+    compare
+        All accounts that apply, in a table.
+    plot
+        Draw the privacy profile into this file (.svg, .png, .pdf).
     """
     from privaudit.accounting import account as account_of
 
-    ledger = _ledger(noise_multiplier, sampling_rate, steps)
-    bound = account_of(ledger, delta, relation, account)
-    emit(upper_json(bound), [str(bound)], as_json=json)
+    relation = run.chosen_relation()
+    if ledger is not None:
+        if noise_multiplier is not None or dataclasses.replace(run, relation=None) != (
+            Run()
+        ):
+            raise ValueError(
+                "--ledger says what was released; leave --noise-multiplier and the "
+                "settings of the run out"
+            )
+        released = _read_ledger(ledger)
+    else:
+        if (noise_multiplier is None) == (run.schedule is None):
+            raise ValueError(
+                "give one of --noise-multiplier (of the first step), --schedule and "
+                "--ledger"
+            )
+        if noise_multiplier is not None and not noise_multiplier > 0:
+            raise ValueError(
+                f"--noise-multiplier must be > 0, got {noise_multiplier:g}"
+            )
+        released = run.plan().ledger(noise_multiplier or 1.0)
+
+    def solve(name: str) -> dict[str, Any]:
+        return _figure(released, account_of(released, delta, relation, name))
+
+    if compare:
+        return _compare(lambda name: {"epsilon": solve(name)}, None, as_json=json)
+    answer = solve(account)
+    if plot is not None:
+        _plot(released, relation, plot)
+    emit(answer, [_sentence(answer)], as_json=json)
+    return None
+
+
+def convert(
+    *,
+    mu: float | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    json: Json = False,
+) -> None:
+    """Between mu-GDP and (epsilon, delta): give two, get the third, on the safe side.
+
+    A Gaussian release of sensitivity s and noise sigma, without sampling, is mu-GDP for
+    mu = s / sigma, and several are for the root of the sum of squares.
+
+    Parameters
+    ----------
+    mu
+        Of Gaussian differential privacy, > 0.
+    epsilon
+        >= 0.
+    delta
+        In (0, 1).
+    """
+    from privaudit.accounting import gdp
+
+    if [mu, epsilon, delta].count(None) != 1:
+        raise ValueError("give two of --mu, --epsilon and --delta; the third is found")
+    if mu is not None and delta is not None:
+        found = {"epsilon": float(gdp.epsilon(mu, delta))}
+    elif mu is not None and epsilon is not None:
+        found = {"delta": float(gdp.delta(mu, epsilon))}
+    else:
+        assert epsilon is not None
+        assert delta is not None
+        found = {"mu": float(gdp.mu(epsilon, delta))}
+    given = {"mu": mu, "epsilon": epsilon, "delta": delta}
+    known = {name: value for name, value in given.items() if value is not None}
+    (name, value), *_ = found.items()
+    from privaudit.results import round_down
+
+    told = round_down(value, 6) if name == "mu" else round_up(value, 6)
+    side = "largest" if name == "mu" else "least"
+    told_known = " and ".join(f"{key} {number:g}" for key, number in known.items())
+    emit(
+        {**known, **found},
+        [f"{side} {name} for {told_known}: {told}"],
+        as_json=json,
+    )
+
+
+def _figure(ledger: Ledger, bound: UpperBound) -> dict[str, Any]:
+    """An upper bound as printed, with what more its account can say."""
+    figure = upper_json(bound)
+    worst = _worst(ledger, bound)
+    if bound.method == "certified" and worst is not None:
+        from privaudit.accounting.account import certified_bracket
+
+        figure = {"lower": certified_bracket(worst, bound), **figure}
+    if bound.method == "gdp-clt" and worst:
+        from privaudit.accounting.closed_forms import clt_distance
+
+        figure["distance_from_limit"] = clt_distance(worst)
+    return figure
+
+
+def _worst(ledger: Ledger, bound: UpperBound) -> Any:
+    """The entries of the node that ``bound`` is of."""
+    from privaudit.accounting import account_nodes
+
+    if len(ledger.nodes) == 1:
+        return ledger.nodes[0]
+    nodes = account_nodes(ledger, bound.delta, bound.relation, bound.method)
+    return ledger.nodes[nodes.index(bound)]
+
+
+def _sentence(figure: dict[str, Any]) -> str:
+    values = {
+        key: value
+        for key, value in figure.items()
+        if key not in ("lower", "upper", "distance_from_limit")
+    }
+    text = str(UpperBound(epsilon=figure["upper"], source="", **values))
+    if "lower" in figure:
+        from privaudit.results import round_down
+
+        text += f"; the true figure is no less than {round_down(figure['lower'])}"
+    if "distance_from_limit" in figure:
+        text += (
+            f"; used {figure['distance_from_limit']:.2g} from its limit, to be seen "
+            f"beside delta {figure['delta']:g}"
+        )
+    return text
+
+
+def _compare(
+    solve: Callable[[str], dict[str, Any]],
+    words: Callable[[dict[str, Any]], str] | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Every account that applies, and why the others do not."""
+    from privaudit.accounting import METHODS
+
+    rows: list[dict[str, Any]] = []
+    lines = []
+    for name in METHODS:
+        try:
+            answer = solve(name)
+        except ValueError as error:
+            rows.append({"method": name, "applies": False, "reason": str(error)})
+            lines.append(f"{name:20} -           {' '.join(str(error).split())}")
+            continue
+        rows.append({"method": name, "applies": True, **answer})
+        figure = answer["epsilon"]
+        more = f"  {words(answer)}" if words else ""
+        standing = figure["standing"]
+        lines.append(
+            f"{name:20} {round_up(figure['upper'], 5):11} {standing:11}{more}".rstrip()
+        )
+    if not any(row["applies"] for row in rows):
+        raise ValueError(rows[0]["reason"])
+    head = f"{'account':20} {'epsilon':11} {'standing':11}"
+    emit({"accounts": rows}, [head.rstrip(), *lines], as_json=as_json)
+
+
+def _read_ledger(path: pathlib.Path) -> Ledger:
+    from privaudit.ledger import Ledger
+
+    try:
+        return Ledger.from_json(path.read_bytes())
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _plot(ledger: Ledger, relation: Relation, path: pathlib.Path) -> None:
+    from privaudit.report.profile import draw_profile
+
+    draw_profile(ledger, relation, path)

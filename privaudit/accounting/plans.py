@@ -1,0 +1,219 @@
+"""Runs that have not happened: noise and sampling step by step, as a ledger."""
+
+from __future__ import annotations
+
+import csv
+import fractions
+import math
+import pathlib
+from typing import Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from privaudit.ledger import (
+    Ledger,
+    NoSampling,
+    PoissonSampling,
+    Recorder,
+    Release,
+    Sampling,
+    SamplingWithoutReplacement,
+)
+from privaudit.schedules import Growing, Schedule
+
+Scheme = Literal["poisson", "without-replacement", "none"]
+Mechanism = Literal["gaussian", "laplace"]
+
+_MOST_LISTED = 10_000_000
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a TOML plan says; a schedule is a table with its ``type``."""
+
+    steps: int
+    noise_multiplier: float | Schedule
+    sampling_rate: float | Schedule = 1.0
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """Noise multipliers and sampling rates of each step, at one node.
+
+    Parameters
+    ----------
+    noise_multiplier
+        Noise over a record's norm bound, one a step; relative if it is to be scaled.
+    sampling_rate
+        In (0, 1], one a step.
+    count
+        How many times each step is made, one after another.
+    scheme, mechanism
+        Of every step.
+    """
+
+    noise_multiplier: NDArray[np.float64]
+    sampling_rate: NDArray[np.float64]
+    count: int = 1
+    scheme: Scheme = "poisson"
+    mechanism: Mechanism = "gaussian"
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("noise_multiplier", 0.0, math.inf),
+            ("sampling_rate", 0.0, 1.0),
+        ):
+            values = getattr(self, name)
+            wrong = ~((values > low) & (values <= high) & np.isfinite(values))
+            if wrong.any():
+                k = int(np.argmax(wrong))
+                allowed = "> 0 and finite" if high == math.inf else "in (0, 1]"
+                raise ValueError(f"{name} must be {allowed}, got {values[k]:g} at {k}")
+        if self.scheme == "none" and (self.sampling_rate < 1).any():
+            raise ValueError(
+                "a sampling rate below 1 needs a sampling scheme: poisson or "
+                "without-replacement"
+            )
+
+    @classmethod
+    def constant(
+        cls,
+        noise_multiplier: float,
+        sampling_rate: float,
+        steps: int,
+        scheme: Scheme = "poisson",
+        mechanism: Mechanism = "gaussian",
+    ) -> Plan:
+        """``steps`` equal steps."""
+        return cls(
+            noise_multiplier=np.array([float(noise_multiplier)]),
+            sampling_rate=np.array([float(sampling_rate)]),
+            count=_checked_steps(steps),
+            scheme=scheme,
+            mechanism=mechanism,
+        )
+
+    @classmethod
+    def growing_budget(
+        cls,
+        rho: float,
+        sampling_rate: float,
+        steps: int,
+        scheme: Scheme = "poisson",
+        mechanism: Mechanism = "gaussian",
+    ) -> Plan:
+        """Noise that falls as 1 / mu_k, mu_k = rho^(k/K) (Dyn-D2P, eq. 7), mu_0 = 1."""
+        budgets = Growing(1.0, rho).values(_checked_steps(steps))
+        return cls(
+            noise_multiplier=1 / budgets,
+            sampling_rate=np.full(steps, float(sampling_rate)),
+            scheme=scheme,
+            mechanism=mechanism,
+        )
+
+    @classmethod
+    def from_file(
+        cls,
+        path: pathlib.Path,
+        scheme: Scheme = "poisson",
+        mechanism: Mechanism = "gaussian",
+    ) -> Plan:
+        """A CSV with the columns noise_multiplier and sampling_rate, or a TOML file.
+
+        A TOML file has ``steps``, and for each of the two a number or a schedule, such
+        as ``noise_multiplier = {type = "shrinking", initial = 2.0, rho = 1.5}``.
+
+        Raises ``ValueError`` if it is neither, or a value is out of range.
+        """
+        try:
+            if path.suffix == ".csv":
+                noise, rate = _read_csv(path)
+            elif path.suffix == ".toml":
+                noise, rate = _read_toml(path)
+            else:
+                raise ValueError("a plan is a .csv or a .toml file")
+            return cls(
+                noise_multiplier=noise,
+                sampling_rate=rate,
+                scheme=scheme,
+                mechanism=mechanism,
+            )
+        except (ValueError, msgspec.DecodeError) as error:
+            raise ValueError(f"{path}: {error}") from error
+        except OSError as error:
+            raise ValueError(f"cannot read {path}: {error.strerror}") from error
+
+    def ledger(self, scale: float = 1.0, steps: int | None = None) -> Ledger:
+        """What it would release, with all noise times ``scale``.
+
+        ``steps`` replaces the count of a constant plan.
+        """
+        recorder = Recorder(1)
+        count = self.count if steps is None else steps
+        for z, rate in zip(
+            (self.noise_multiplier * scale).tolist(),
+            self.sampling_rate.tolist(),
+            strict=True,
+        ):
+            release = Release.of_sum(
+                norm_bound=1.0,
+                noise_multiplier=z,
+                sampling=_sampling(self.scheme, rate),
+                mechanism=self.mechanism,
+            )
+            recorder.record(0, release, count)
+        return recorder.ledger()
+
+
+def _sampling(scheme: Scheme, rate: float) -> Sampling:
+    if scheme == "none" or (rate == 1 and scheme == "poisson"):
+        return NoSampling()
+    if scheme == "poisson":
+        return PoissonSampling(rate)
+    # As written in decimals, so that .01 is 1 of 100.
+    share = fractions.Fraction(repr(rate)).limit_denominator(10**12)
+    return SamplingWithoutReplacement(share.numerator, share.denominator)
+
+
+def _checked_steps(steps: int) -> int:
+    if steps < 0:
+        raise ValueError(f"the number of steps must be >= 0, got {steps}")
+    return steps
+
+
+def _read_csv(path: pathlib.Path) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        rows = csv.DictReader(file, skipinitialspace=True)
+        missing = {"noise_multiplier", "sampling_rate"} - set(rows.fieldnames or ())
+        if missing:
+            raise ValueError(
+                "the first line must name the columns noise_multiplier and "
+                f"sampling_rate; missing: {', '.join(sorted(missing))}"
+            )
+        values = []
+        for row in rows:
+            try:
+                pair = (float(row["noise_multiplier"]), float(row["sampling_rate"]))
+            except (TypeError, ValueError):
+                raise ValueError(
+                    f"line {rows.line_num} must hold two numbers, got "
+                    f"{row['noise_multiplier']!r} and {row['sampling_rate']!r}"
+                ) from None
+            values.append(pair)
+    if not values:
+        raise ValueError("there is no step in it")
+    noise, rate = np.array(values, dtype=np.float64).T
+    return noise, rate
+
+
+def _read_toml(path: pathlib.Path) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    plan = msgspec.toml.decode(path.read_bytes(), type=_File)
+    if not 0 <= plan.steps <= _MOST_LISTED:
+        raise ValueError(f"steps must be from 0 to {_MOST_LISTED:,}, got {plan.steps}")
+    arrays = [
+        np.full(plan.steps, value)
+        if isinstance(value, float)
+        else value.values(plan.steps)
+        for value in (plan.noise_multiplier, plan.sampling_rate)
+    ]
+    return arrays[0], arrays[1]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -92,9 +93,10 @@ class BookKeeping:
                 self.template = known
         if offsets:
             raise UnknownLayerError(f"no book-keeping for {', '.join(offsets)}")
-        for layer in self.template.modules():
-            if getattr(layer, "inplace", False):
-                layer.inplace = False  # it would overwrite what is kept
+        inner: Any
+        for inner in self.template.modules():
+            if getattr(inner, "inplace", False):
+                inner.inplace = False  # it would overwrite what is kept
         self._values = 0
         self.tried = False
         try:

@@ -371,13 +371,3 @@ class TestSound:
         for one, other in zip(before, module.parameters(), strict=True):
             assert torch.equal(one, other)
             assert other.grad is None
-
-
-def test_parameter_counts():
-    def count(module):
-        return sum(p.numel() for p in module.parameters())
-
-    assert count(small_cnn(size=32, classes=10)) == 38_424
-    assert count(small_cnn(size=8, classes=3, hidden=16)) == 337
-    with pytest.raises(ValueError, match="too small"):
-        small_cnn(size=5, classes=3)

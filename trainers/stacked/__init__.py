@@ -6,6 +6,9 @@ weighted sum of the samples' gradients is, from what went in and what came back.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from torch import nn
 
 from trainers.layers import Offset
@@ -18,29 +21,28 @@ from trainers.stacked.tables import StackedEmbedding, StackedOffset
 __all__ = ["StackedLayer", "UnknownLayerError", "stacked"]
 
 
+_KNOWN: dict[type[nn.Module], Callable[[Any], StackedLayer]] = {
+    nn.Linear: StackedLinear,
+    nn.Conv1d: StackedConvolution,
+    nn.Conv2d: StackedConvolution,
+    nn.GroupNorm: StackedGroupNorm,
+    nn.LayerNorm: StackedLayerNorm,
+    nn.Embedding: StackedEmbedding,
+    Offset: StackedOffset,
+}
+
+
 def stacked(layer: nn.Module) -> StackedLayer | None:
     """The stacked form of a layer, None for one without parameters or not known.
 
     Subclasses are not known: they may compute something else.
     """
-    kind = type(layer)
-    if not any(True for _ in layer.parameters(recurse=False)):
+    make = _KNOWN.get(type(layer))
+    if make is None or next(layer.parameters(recurse=False), None) is None:
         return None
-    if kind is nn.Linear:
-        return StackedLinear(layer)
-    if kind is nn.Conv1d or kind is nn.Conv2d:
-        return StackedConvolution(layer)
-    if kind is nn.GroupNorm:
-        return StackedGroupNorm(layer)
-    if kind is nn.LayerNorm:
-        return StackedLayerNorm(layer)
-    if kind is Offset:
-        return StackedOffset(layer)
     # Renormalised or counted tokens tie the samples of a batch to each other.
-    if (
-        kind is nn.Embedding
-        and layer.max_norm is None
-        and not (layer.scale_grad_by_freq or layer.sparse)
+    if isinstance(layer, nn.Embedding) and (
+        layer.max_norm is not None or layer.scale_grad_by_freq or layer.sparse
     ):
-        return StackedEmbedding(layer)
-    return None
+        return None
+    return make(layer)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -93,10 +92,9 @@ class BookKeeping:
                 self.template = known
         if offsets:
             raise UnknownLayerError(f"no book-keeping for {', '.join(offsets)}")
-        inner: Any
         for inner in self.template.modules():
             if getattr(inner, "inplace", False):
-                inner.inplace = False  # it would overwrite what is kept
+                vars(inner)["inplace"] = False  # it would overwrite what is kept
         self._values = 0
         self.tried = False
         try:

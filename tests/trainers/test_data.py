@@ -285,6 +285,20 @@ def pictures(count, values, classes):
 
 
 class TestNamed:
+    @pytest.fixture(autouse=True)
+    def _own_folder(self, monkeypatch, tmp_path):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    @pytest.mark.parametrize("name", ["cifar-100", "covertype"])
+    def test_no_network(self, monkeypatch, tmp_path, name):
+        def fails(*what, **more):
+            raise urllib.error.URLError("no route")
+
+        monkeypatch.setattr("sklearn.datasets._openml.urlopen", fails)
+        monkeypatch.setattr("sklearn.datasets._base.urlretrieve", fails)
+        with pytest.raises(DataUnavailableError, match="no route"):
+            load_dataset(name, train=10, data_dir=tmp_path)
+
     @pytest.mark.parametrize(
         ("name", "shape", "classes"),
         [
@@ -298,8 +312,10 @@ class TestNamed:
         count = DATASETS[name].records
         raw = pictures(300, int(np.prod(shape)), classes)
 
-        def fetch_openml(**asked):
-            assert asked["as_frame"] is False
+        asked = []
+
+        def fetch_openml(**more):
+            asked.append(more)
             return raw
 
         monkeypatch.setattr("sklearn.datasets.fetch_openml", fetch_openml)
@@ -307,6 +323,7 @@ class TestNamed:
             load_dataset(name, train=301)
         train, test = load_dataset(name, train=300)
         assert count in (50_000, 60_000)
+        assert len(asked) == 1  # then kept
         assert len(test) == 0
         assert train.inputs.shape == (300, *shape)
         wanted = torch.from_numpy(raw.data[7]).view(shape).float() / 255

@@ -81,6 +81,16 @@ class PerSample:
             for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
         }
 
+    def _loss(self, vector: Tensor, sample: Tensor, target: Tensor) -> Tensor:
+        output = torch.func.functional_call(
+            self.module, self.unflatten(vector), (sample[None],)
+        )
+        return self.loss(output, target[None])[0]
+
+    def gradient(self, vector: Tensor, sample: Tensor, target: Tensor) -> Tensor:
+        """Gradient of one sample's loss at ``vector``, (dims,)."""
+        return torch.func.grad(self._loss)(vector, sample, target)
+
     def gradients(self, at: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
         """Gradient of each sample's loss.
 
@@ -95,14 +105,7 @@ class PerSample:
         -------
         (replicas, samples, dims)
         """
-
-        def one(vector: Tensor, sample: Tensor, target: Tensor) -> Tensor:
-            output = torch.func.functional_call(
-                self.module, self.unflatten(vector), (sample[None],)
-            )
-            return self.loss(output, target[None])[0]
-
-        gradient = torch.func.grad(one)
+        gradient = torch.func.grad(self._loss)
         return torch.func.vmap(torch.func.vmap(gradient, (None, 0, 0)))(
             at, inputs, targets
         )

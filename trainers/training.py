@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import pathlib
 from collections.abc import Callable
 
 import msgspec
@@ -13,10 +14,22 @@ from torch import Tensor, nn
 from privaudit.ledger import Ledger
 from trainers.algorithms import ALGORITHMS, Entry
 from trainers.bookkeeping import BookKeeping, differentiator
-from trainers.data import Dataset, PrivateData, load_digits, split_by_class
+from trainers.data import (
+    Dataset,
+    Partition,
+    PrivateData,
+    check_dataset,
+    load_dataset,
+)
 from trainers.engine import Network, Observer
 from trainers.graphs import GraphName, Mixing, WeightName
-from trainers.models import cross_entropy, initial_parameters, small_cnn
+from trainers.models import (
+    MODELS,
+    check_model,
+    cross_entropy,
+    initial_parameters,
+    make_model,
+)
 from trainers.oracle import MEMORY_LIMIT, Mechanism, Oracle, ReleaseObserver
 from trainers.outcome import Curves
 from trainers.per_sample import PerSample
@@ -33,11 +46,17 @@ class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         place, whatever ``nodes``.
     nodes, graph, weights
         The network.
-    digits, train, split
-        Which digits of scikit-learn's set, how many images to train on, and how they
-        are dealt: A(t), t = 1 gives each digit to one node, t = 0 deals all evenly.
-    hidden, gain
-        Hidden units of the CNN; scale of its initial parameters.
+    data, digits, train
+        A name in `trainers.data.DATASETS`, which classes of a set of ten, and how many
+        records to train on.
+    partition, split
+        How they are dealt. "classes": A(t) with t = ``split``, t = 1 gives each class
+        to one node, t = 0 deals all evenly; "even": shuffled; "dirichlet:ALPHA";
+        "file:PATH", a file of node numbers.
+    model, hidden, gain
+        A name in `trainers.models.MODELS` or ``module:function``; its hidden units,
+        where it has such an option (None: its own number, 32 for small-cnn); scale of
+        its initial parameters.
     rounds, lot_size, clip_norm, step_size
         Of the algorithm. ``lot_size`` is the expected number of records a lot, a node.
     """
@@ -46,10 +65,13 @@ class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     nodes: int = 4
     graph: GraphName = "complete"
     weights: WeightName = "uniform"
+    data: str = "digits"
     digits: tuple[int, ...] = tuple(range(10))
     train: int = 1400
+    partition: str = "classes"
     split: float = 0.0
-    hidden: int = 32
+    model: str = "small-cnn"
+    hidden: int | None = None
     gain: float = 1.0
     rounds: int = 200
     lot_size: float = 64.0
@@ -63,7 +85,7 @@ class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 f"there is no algorithm {self.algorithm!r}; choose one of {known}"
             )
         for name in ("nodes", "train", "hidden", "rounds"):
-            if getattr(self, name) < 1:
+            if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}")
         for name in ("lot_size", "clip_norm", "step_size", "gain"):
             if not 0 < getattr(self, name) < math.inf:
@@ -79,11 +101,39 @@ class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             )
         if list(self.digits) != sorted(set(self.digits)):
             raise ValueError(f"digits must be in order, got {list(self.digits)}")
+        classes = check_dataset(self.data).classes
+        if classes != 10 and len(self.digits) != 10:
+            raise ValueError(
+                f"digits choose among ten classes, but {self.data} has {classes}: "
+                "leave them out"
+            )
+        if Partition.parse(self.partition).kind != "classes" and self.split:
+            raise ValueError(
+                f"split is t of A(t), which the partition {self.partition} does not "
+                "use: leave it out, or use the partition classes"
+            )
+        check_model(self.model)
+        known = MODELS.get(self.model)
+        if self.hidden is not None and known and "hidden" not in known.options:
+            raise ValueError(f"the model {self.model} has no option hidden")
 
     @property
     def entry(self) -> Entry:
         """The algorithm's entry."""
         return ALGORITHMS[self.algorithm]
+
+    @property
+    def labels(self) -> tuple[int, ...]:
+        """The classes that are told apart, by their numbers in the data set."""
+        classes = check_dataset(self.data).classes
+        return self.digits if classes == 10 else tuple(range(classes))
+
+    def module(self, input_shape: tuple[int, ...]) -> nn.Module:
+        """The model, for inputs of that shape. Raises ``ValueError`` if it has none."""
+        options = {}
+        if self.hidden is not None or self.model == "small-cnn":
+            options["hidden"] = 32 if self.hidden is None else self.hidden
+        return make_model(self.model, input_shape, len(self.labels), **options)
 
     def mechanism(self, noise_multiplier: float) -> Mechanism:
         """The oracle's mechanism; without clipping and noise if not private."""
@@ -104,24 +154,36 @@ class Problem:
     gradients: Callable[[], BookKeeping | PerSample]  # one for each worker
 
     @classmethod
-    def of(cls, training: Training, *, seed: int = 0) -> Problem:
+    def of(
+        cls,
+        training: Training,
+        *,
+        seed: int = 0,
+        data_dir: str | pathlib.Path | None = None,
+    ) -> Problem:
         """The problem that ``training`` describes; ``seed`` deals the data.
 
-        Raises ``ValueError`` if the settings do not fit the data.
+        ``data_dir`` is where data are kept; see `trainers.data.load_dataset`. Raises
+        ``ValueError`` if the settings do not fit the data, and
+        `trainers.data.DataUnavailableError` if these are not to be had.
         """
-        train, test = load_digits(training.digits, train=training.train, seed=seed)
+        train, test = load_dataset(
+            training.data,
+            train=training.train,
+            labels=training.labels,
+            seed=seed,
+            data_dir=data_dir,
+        )
         nodes = 1 if training.entry.central else training.nodes
-        shares = split_by_class(train, nodes, training.split)
+        shares = Partition.parse(training.partition)(
+            train, nodes, t=training.split, seed=seed
+        )
         for node, share in enumerate(shares):
             try:
                 training.mechanism(0.0).sampling_rate(len(share))
             except ValueError as error:
                 raise ValueError(f"node {node}: {error}") from None
-        module = small_cnn(
-            size=train.inputs.shape[-1],
-            classes=len(training.digits),
-            hidden=training.hidden,
-        )
+        module = training.module(tuple(train.inputs.shape[1:]))
         example = train.inputs[0]
         return cls(
             training=training,
@@ -194,9 +256,15 @@ def accuracy(
 ) -> Tensor:
     """Share of ``test`` that each model gets right, (runs, nodes)."""
     flat = models.flatten(0, 1)
-    inputs = test.inputs.expand(len(flat), *test.inputs.shape)
-    right = gradients.outputs(flat, inputs).argmax(-1) == test.targets
-    return right.to(torch.float64).mean(1).view(models.shape[:2])
+    values = gradients.values_per_sample + test.inputs[0].numel()
+    step = max(1, MEMORY_LIMIT // (values * models.element_size() * len(flat)))
+    right = torch.zeros(len(flat), dtype=torch.float64, device=models.device)
+    for start in range(0, len(test), step):
+        inputs = test.inputs[start : start + step]
+        inputs = inputs.expand(len(flat), *inputs.shape)
+        said = gradients.outputs(flat, inputs).argmax(-1)
+        right += (said == test.targets[start : start + step]).sum(1)
+    return (right / len(test)).view(models.shape[:2])
 
 
 def consensus_distance(models: Tensor) -> Tensor:

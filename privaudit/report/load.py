@@ -35,6 +35,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     lot_size: float
     clip_norm: float
     step_size: float
+    data: str = "digits"
+    partition: str = "classes"
 
 
 class _Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -27,9 +27,10 @@ _UNITS = {"record": "one record", "node": "all that one node holds"}
 
 def title(settings: Settings) -> str:
     """What was run on what, in a few words."""
-    return (
-        f"{settings.algorithm.upper()} on {settings.train:,} images of handwritten "
-        "digits"
+    return f"{settings.algorithm.upper()} on {settings.train:,} " + (
+        "images of handwritten digits"
+        if settings.data == "digits"
+        else f"records of {settings.data}"
     )
 
 
@@ -37,7 +38,6 @@ def story(run: Finished) -> list[str]:
     """What was done, in sentences."""
     settings = run.config.settings
     nodes = len(run.ledger.nodes)
-    digits = ", ".join(map(str, settings.digits))
     times = (
         f"{run.config.runs:,} times from the same start"
         if isinstance(run, FinishedAudit)
@@ -45,8 +45,8 @@ def story(run: Finished) -> list[str]:
     )
     lines = [
         f"{settings.algorithm.upper()} was trained {times}, for {settings.rounds:,} "
-        f"rounds, on {settings.train:,} real 8×8 images of the digits {digits} "
-        f"(scikit-learn's set), {_dealt(settings, nodes)}."
+        f"rounds, on {settings.train:,} {_records(settings)}, "
+        f"{_dealt(settings, nodes)}."
     ]
     if isinstance(run, FinishedAudit):
         result = run.result
@@ -72,15 +72,32 @@ def story(run: Finished) -> list[str]:
     return lines
 
 
+def _records(settings: Settings) -> str:
+    classes = ", ".join(map(str, settings.digits))
+    if settings.data == "digits":
+        return f"real 8×8 images of the digits {classes} (scikit-learn's set)"
+    if settings.data == "glyphs":
+        return f"drawn 28×28 images of the digits {classes} (glyphs)"
+    some = "" if len(settings.digits) == 10 else f", of its classes {classes} alone"
+    return f"records of {settings.data}{some}"
+
+
 def _dealt(settings: Settings, nodes: int) -> str:
     if nodes == 1:
         return "all at one place"
-    if settings.split == 1:
-        how = "each digit to one node"
+    kind, _, value = settings.partition.partition(":")
+    if kind == "dirichlet":
+        how = f"each class by shares drawn from Dirichlet({value})"
+    elif kind == "file":
+        how = "as a file says"
+    elif kind == "even":
+        how = "shuffled, evenly"
+    elif settings.split == 1:
+        how = "each class to one node"
     elif settings.split == 0:
         how = "evenly"
     else:
-        how = f"{100 * settings.split:g} % of them digit by digit, the rest evenly"
+        how = f"{100 * settings.split:g} % of them class by class, the rest evenly"
     graph = f"{settings.graph} graph, {settings.weights} weights"
     return f"dealt to {nodes:,} nodes, {how} ({graph})"
 

@@ -1,40 +1,10 @@
-"""The models of the papers, as plain modules; any other module serves as well."""
+"""Where training starts, and what it minimises."""
 
 from __future__ import annotations
 
 import torch
 from torch import nn
 from torch.nn import functional
-
-
-def small_cnn(
-    *,
-    size: int,
-    classes: int,
-    filters: int = 3,
-    kernel: int = 5,
-    hidden: int = 64,
-) -> nn.Sequential:
-    """One convolution and two linear layers, the MNIST model of Bayrooti et al. 2023.
-
-    38 424 parameters at size 32 with 10 classes; 337 at size 8 with 3 classes and 16
-    hidden units. Inputs are (samples, 1, size, size).
-    """
-    pooled = (size - kernel + 1) // 2
-    if pooled < 1:
-        raise ValueError(
-            f"images of {size} pixels are too small for a kernel of {kernel} and "
-            f"pooling by 2; use at least {kernel + 1}"
-        )
-    return nn.Sequential(
-        nn.Conv2d(1, filters, kernel),
-        nn.Mish(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(filters * pooled**2, hidden),
-        nn.Mish(),
-        nn.Linear(hidden, classes),
-    )
 
 
 def initial_parameters(

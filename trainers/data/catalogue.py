@@ -1,0 +1,139 @@
+"""Data sets by name."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import pathlib
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from trainers.data import glyphs as drawn
+from trainers.data.digits import load_digits
+from trainers.data.fetched import Arrays, fetch_covertype, fetch_images
+from trainers.data.records import Dataset
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Source:
+    """A data set by name.
+
+    Parameters
+    ----------
+    classes
+        How many it has.
+    records
+        How many it has to train on; the most that may be asked for.
+    load
+        From the folder for data, or None, to the arrays; None for the digits of
+        scikit-learn, which are divided by class.
+    """
+
+    classes: int
+    records: int
+    load: Callable[[str | pathlib.Path | None], Arrays] | None
+
+
+def _glyphs(data_dir: str | pathlib.Path | None) -> Arrays:
+    images, digits = drawn.glyphs(data_dir=data_dir)
+    return Arrays(images[:, None], digits, drawn.TRAIN, 255.0)
+
+
+def _images(
+    name: str, number: int, shape: tuple[int, ...], train: int
+) -> Callable[[str | pathlib.Path | None], Arrays]:
+    return lambda data_dir: fetch_images(name, number, shape, train, data_dir)
+
+
+_SMALL, _PHOTO = (1, 28, 28), (3, 32, 32)
+# The numbers are OpenML's, each of one version that never changes.
+DATASETS: dict[str, Source] = {
+    "digits": Source(10, 1_787, None),
+    "glyphs": Source(10, drawn.TRAIN, _glyphs),
+    "mnist": Source(10, 60_000, _images("mnist", 554, _SMALL, 60_000)),
+    "fashion-mnist": Source(
+        10, 60_000, _images("fashion-mnist", 40_996, _SMALL, 60_000)
+    ),
+    "cifar-10": Source(10, 50_000, _images("cifar-10", 40_927, _PHOTO, 50_000)),
+    "cifar-100": Source(100, 50_000, _images("cifar-100", 41_983, _PHOTO, 50_000)),
+    "covertype": Source(7, 464_809, fetch_covertype),
+}
+
+
+def check_dataset(name: str) -> Source:
+    """The data set's entry. Raises ``ValueError`` if there is none of that name."""
+    if name in DATASETS:
+        return DATASETS[name]
+    near = difflib.get_close_matches(name, DATASETS, 1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise ValueError(
+        f"there is no data set {name!r}; {hint}Choose one of {', '.join(DATASETS)}"
+    )
+
+
+def load_dataset(
+    name: str,
+    *,
+    train: int,
+    labels: tuple[int, ...] | None = None,
+    seed: int = 0,
+    data_dir: str | pathlib.Path | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> tuple[Dataset, Dataset]:
+    """Records to train on and to test on.
+
+    Parameters
+    ----------
+    name
+        In `DATASETS`.
+    train
+        How many records to train on, taken at random from those that are for it.
+    labels
+        Which classes to keep, in order, numbered anew; None for all.
+    seed
+        Of what is taken.
+    data_dir
+        Where data are kept; by default `trainers.data.cache.data_folder` for what is
+        drawn, scikit-learn's own cache for what is fetched.
+    dtype
+        Of the inputs, (samples, ...), images in [0, 1].
+
+    Raises
+    ------
+    ValueError
+        If there is no such data set, or it has fewer records.
+    trainers.data.cache.DataUnavailableError
+        If it cannot be fetched.
+    """
+    source = check_dataset(name)
+    if labels is None:
+        labels = tuple(range(source.classes))
+    if source.load is None:
+        return load_digits(labels, train=train, seed=seed, dtype=dtype)
+    arrays = source.load(data_dir)
+    rng = np.random.default_rng(seed)
+    if arrays.train is None:
+        order = rng.permutation(len(arrays.targets))
+        first, rest = np.split(order, [source.records])
+    else:
+        first, rest = np.split(np.arange(len(arrays.targets)), [arrays.train])
+    first, rest = (
+        part[np.isin(arrays.targets[part], labels)] for part in (first, rest)
+    )
+    if not 0 < train <= len(first):
+        raise ValueError(
+            f"{name} has {len(first)} records of these {len(labels)} classes to train "
+            f"on, so that train must be between 1 and {len(first)}, got {train}"
+        )
+    first = np.sort(rng.permutation(first)[:train])
+
+    def dataset(index: np.ndarray) -> Dataset:
+        inputs = torch.from_numpy(arrays.inputs[index]).to(dtype)
+        classes = np.searchsorted(labels, arrays.targets[index])
+        return Dataset(
+            inputs.div_(arrays.scale), torch.from_numpy(classes.astype(np.int64))
+        )
+
+    return dataset(first), dataset(np.sort(rest))

@@ -1,0 +1,118 @@
+"""Public data sets, from scikit-learn's cache or the network."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import pathlib
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from trainers.data.cache import DataUnavailableError, cached, data_folder
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Arrays:
+    """A data set as it comes.
+
+    Parameters
+    ----------
+    inputs
+        (samples, ...), bytes or floats
+    targets
+        (samples,), classes from 0
+    train
+        How many of the first samples are to train on; None if the set has no such
+        division of its own.
+    scale
+        What inputs are divided by.
+    """
+
+    inputs: np.ndarray
+    targets: np.ndarray
+    train: int | None
+    scale: float = 1.0
+
+
+def fetch_images(
+    name: str,
+    number: int,
+    shape: tuple[int, ...],
+    train: int,
+    data_dir: str | pathlib.Path | None = None,
+) -> Arrays:
+    """Images of OpenML's data set ``number``, whose first ``train`` are to train on.
+
+    Kept as bytes in `trainers.data.cache.data_folder`, for OpenML's text takes a minute
+    to read. Raises `DataUnavailableError` if they are neither in a cache nor to be
+    fetched.
+    """
+    from sklearn.datasets import fetch_openml
+
+    def fetch() -> Any:
+        return fetch_openml(
+            data_id=number,
+            data_home=_home(data_dir),
+            as_frame=False,
+            # pandas is not asked for, but reads much faster.
+            parser="pandas" if importlib.util.find_spec("pandas") else "liac-arff",
+            n_retries=1,
+            delay=0.1,
+        )
+
+    def make() -> dict[str, np.ndarray]:
+        bunch = _fetch(name, fetch)
+        return {
+            "inputs": np.asarray(bunch.data).reshape(-1, *shape).astype(np.uint8),
+            "targets": np.asarray(bunch.target).astype(float).astype(np.int64),
+        }
+
+    arrays = cached(data_folder(data_dir) / f"{name}.npz", make)
+    return Arrays(arrays["inputs"], arrays["targets"], train, 255.0)
+
+
+# What the ten measured columns of Covertype range over, as its documentation and its
+# units have it: scaling by the extremes of private rows would tell them.
+_LOWEST = np.array([1859, 0, 0, 0, -173, 0, 0, 0, 0, 0], dtype=float)
+_HIGHEST = np.array([3858, 360, 66, 1397, 601, 7117, 254, 254, 254, 7173], dtype=float)
+
+
+def fetch_covertype(data_dir: str | pathlib.Path | None = None) -> Arrays:
+    """Forest cover of 581 012 places: 54 features, rows of length at most 1, 7 classes.
+
+    The measured columns are scaled to [0, 1] by their documented ranges, then each row
+    longer than 1 is scaled to the unit ball. Raises `DataUnavailableError`.
+    """
+    from sklearn.datasets import fetch_covtype
+
+    def fetch() -> Any:
+        return fetch_covtype(data_home=_home(data_dir))
+
+    bunch = _fetch("covertype", fetch)
+    rows = np.array(bunch.data, dtype=float)
+    rows[:, :10] = ((rows[:, :10] - _LOWEST) / (_HIGHEST - _LOWEST)).clip(0, 1)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True).clip(1, None)
+    return Arrays(
+        rows.astype(np.float32), np.asarray(bunch.target).astype(np.int64) - 1, None
+    )
+
+
+def _home(data_dir: str | pathlib.Path | None) -> str | None:
+    return None if data_dir is None else str(data_dir)
+
+
+def _fetch(name: str, fetch: Callable[[], Any]) -> Any:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a failed try, which is told below
+            return fetch()
+    # OpenML's own errors, and those of a damaged answer, are ValueErrors.
+    except (OSError, ValueError, EOFError) as error:
+        raise DataUnavailableError(
+            f"the data set {name} is neither in scikit-learn's cache nor could it be "
+            f"fetched ({error}); connect to the network once, or use glyphs or digits, "
+            "which need none"
+        ) from error

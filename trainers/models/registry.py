@@ -1,0 +1,197 @@
+"""Models by name, and any user's by ``module:function``."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import importlib
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from trainers.models.resnets import resnet9, resnet18
+from trainers.models.sequences import lstm, vit
+from trainers.models.small import logistic, shallow_cnn, small_cnn, softmax, tanh_mlp
+
+Shape = tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Model:
+    """A model by name.
+
+    Parameters
+    ----------
+    make
+        From an input's shape (without the samples), the number of classes and options
+        to the module.
+    options
+        What may be set, by name, with its default.
+    """
+
+    make: Callable[..., nn.Module]
+    options: dict[str, int | None]
+
+    def __call__(self, input_shape: Shape, classes: int, **options: Any) -> nn.Module:
+        """The module. Raises ``ValueError`` for a shape that it cannot take."""
+        return self.make(input_shape, classes, **options)
+
+
+def _of_images(make: Callable[..., nn.Module], **options: int | None) -> Model:
+    def of(shape: Shape, classes: int, **given: Any) -> nn.Module:
+        if len(shape) != 3 or shape[1] != shape[2]:
+            raise ValueError(
+                "it takes square images, (channels, size, size), not inputs of shape "
+                f"{_text(shape)}"
+            )
+        return make(size=shape[1], channels=shape[0], classes=classes, **given)
+
+    return Model(of, options)
+
+
+def _of_vectors(make: Callable[..., nn.Module], **options: int | None) -> Model:
+    def of(shape: Shape, classes: int, **given: Any) -> nn.Module:
+        return make(math.prod(shape), classes, **given)
+
+    return Model(of, options)
+
+
+def _logistic(shape: Shape, classes: int) -> nn.Module:
+    if classes != 2:
+        raise ValueError(
+            f"it tells two classes apart, not {classes}; use softmax for more"
+        )
+    return logistic(math.prod(shape))
+
+
+def _lstm(
+    shape: Shape, classes: int, *, hidden: int = 64, vocabulary: int | None = None
+) -> nn.Module:
+    if vocabulary is None and (len(shape) == 2 or (len(shape) == 3 and shape[0] == 1)):
+        return lstm(shape[-1], classes, hidden=hidden)
+    if vocabulary is not None and len(shape) == 1:
+        return lstm(hidden, classes, hidden=hidden, vocabulary=vocabulary)
+    raise ValueError(
+        "it takes (steps, features), images of one channel row by row, or with a "
+        f"vocabulary (steps,) of tokens, not inputs of shape {_text(shape)}"
+    )
+
+
+MODELS: dict[str, Model] = {
+    "logistic": Model(_logistic, {}),
+    "softmax": _of_vectors(softmax),
+    "small-cnn": _of_images(small_cnn, filters=3, kernel=5, hidden=64),
+    "shallow-cnn": _of_images(shallow_cnn, filters=16, hidden=32),
+    "tanh-mlp": _of_vectors(tanh_mlp, hidden=10),
+    "resnet9": _of_images(resnet9, groups=16),
+    "resnet18": _of_images(resnet18, groups=32),
+    "vit": _of_images(vit, patch=4, features=64, depth=4, heads=4),
+    "lstm": Model(_lstm, {"hidden": 64, "vocabulary": None}),
+}
+
+
+def check_model(name: str) -> None:
+    """Raise ``ValueError`` if ``name`` is neither a model nor ``module:function``."""
+    if name in MODELS or _is_place(name):
+        return
+    near = difflib.get_close_matches(name, MODELS, 1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise ValueError(
+        f"there is no model {name!r}; {hint}Choose one of {', '.join(MODELS)}, or your "
+        "own as module:function"
+    )
+
+
+def make_model(
+    name: str, input_shape: Shape, classes: int, **options: Any
+) -> nn.Module:
+    """The model called ``name``, for inputs of a shape and a number of classes.
+
+    Parameters
+    ----------
+    name
+        A name in `MODELS`, or ``module:function``: that module is imported and its
+        function called with ``input_shape``, ``classes`` and the options, by keyword.
+        It must return a `torch.nn.Module` from (samples, *input_shape) to
+        (samples, classes).
+    input_shape
+        Of one sample.
+    classes
+        How many.
+    options
+        Of the model.
+
+    Raises
+    ------
+    ValueError
+        If there is no such model or option, or the model cannot take the shape.
+    """
+    check_model(name)
+    if classes < 2:
+        raise ValueError(f"a model needs at least 2 classes, got {classes}")
+    if name not in MODELS:
+        return _own(name, input_shape, classes, options)
+    entry = MODELS[name]
+    for option in options:
+        if option not in entry.options:
+            known = ", ".join(entry.options) or "none"
+            raise ValueError(f"{name} has no option {option}; it has: {known}")
+    try:
+        return entry(input_shape, classes, **options)
+    except ValueError as error:
+        raise ValueError(f"model {name}: {error}") from None
+
+
+def _is_place(name: str) -> bool:
+    module, colon, function = name.partition(":")
+    parts = [*module.split("."), function]
+    return bool(colon) and all(part.isidentifier() for part in parts)
+
+
+def _own(
+    name: str, input_shape: Shape, classes: int, options: dict[str, Any]
+) -> nn.Module:
+    where, _, function = name.partition(":")
+    try:
+        make = getattr(importlib.import_module(where), function)
+    except ImportError as error:
+        raise ValueError(
+            f"model {name}: cannot import {where}: {error}; is it installed, or its "
+            "folder in PYTHONPATH?"
+        ) from error
+    except AttributeError:
+        raise ValueError(f"model {name}: {where} has no {function}") from None
+    try:
+        module = make(input_shape=input_shape, classes=classes, **options)
+    except TypeError as error:
+        raise ValueError(
+            f"model {name}: cannot call it with input_shape and classes: {error}"
+        ) from error
+    if not isinstance(module, nn.Module):
+        raise ValueError(
+            f"model {name}: it must return a torch.nn.Module, got "
+            f"{type(module).__name__}"
+        )
+    if next(module.parameters(), None) is None:
+        raise ValueError(f"model {name}: it has no parameters to train")
+    try:
+        with torch.no_grad():
+            outputs = module(torch.zeros(2, *input_shape))
+    except (RuntimeError, IndexError) as error:
+        raise ValueError(
+            f"model {name}: it cannot take inputs of shape {_text(input_shape)}: "
+            f"{error}"
+        ) from error
+    if outputs.shape != (2, classes):
+        raise ValueError(
+            f"model {name}: two samples give outputs of shape {_text(outputs.shape)}, "
+            f"not (2, {classes})"
+        )
+    return module
+
+
+def _text(shape: Shape) -> str:
+    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"

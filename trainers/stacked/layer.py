@@ -1,0 +1,120 @@
+"""What every layer over stacked parameters does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+# Values that a norm may keep beside what it is given: samples are taken in blocks, so
+# that Gram matrices and single gradients never exist for all of them at once.
+SCRATCH = 1 << 22
+
+
+class UnknownLayerError(Exception):
+    """The module has parameters outside the layers that book-keeping knows."""
+
+
+class StackedLayer(nn.Module):
+    """A layer whose parameters differ from replica to replica.
+
+    It stands where the original stood and sees all samples of all replicas as one flat
+    batch. `parameters_now` holds views into the stacked vector, by name. While it
+    ``keeps``, every use adds to ``taken`` what went in and to ``given`` what came out;
+    a gradient is then a sum over the uses.
+    """
+
+    main: ClassVar[str] = (
+        "weight"  # the parameter that says how many replicas there are
+    )
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.names = [name for name, _ in layer.named_parameters()]
+        self.parameters_now: dict[str, Tensor] = {}
+        self.keeps = False
+        self.taken: list[Tensor] = []
+        self.given: list[Tensor] = []
+
+    def forward(self, flat: Tensor) -> Tensor:  # (replicas * samples, ...)
+        replicas = self.parameters_now[self.main].shape[0]
+        taken, given = self.compute(flat, replicas)
+        if self.keeps:
+            if not given.requires_grad:
+                given.requires_grad_()
+            self.taken.append(taken.detach())
+            self.given.append(given)
+        return given
+
+    def compute(self, flat: Tensor, replicas: int) -> tuple[Tensor, Tensor]:
+        """What is kept for later, and the layer's output."""
+        raise NotImplementedError  # each layer has its own
+
+    def squared_norms(self, taken: list[Tensor], returned: list[Tensor]) -> Tensor:
+        """(replicas * samples,) from what was kept and the outputs' gradients."""
+        raise NotImplementedError  # each layer has its own
+
+    def sums(
+        self, taken: list[Tensor], returned: list[Tensor], weights: Tensor
+    ) -> dict[str, Tensor]:
+        """Weighted sums of the gradients of each parameter, (replicas, ...).
+
+        ``weights`` is (replicas, samples).
+        """
+        raise NotImplementedError  # each layer has its own
+
+
+class StackedExplicit(StackedLayer):
+    """A layer with so few parameters that each sample's gradient is written out."""
+
+    def gradients(
+        self, taken: list[Tensor], returned: list[Tensor]
+    ) -> dict[str, Tensor]:
+        """Each sample's gradient by parameter, (replicas * samples, ...)."""
+        raise NotImplementedError  # each layer has its own
+
+    def squared_norms(self, taken: list[Tensor], returned: list[Tensor]) -> Tensor:
+        parts = self.gradients(taken, returned).values()
+        return torch.stack([part.flatten(1).square().sum(1) for part in parts]).sum(0)
+
+    def sums(
+        self, taken: list[Tensor], returned: list[Tensor], weights: Tensor
+    ) -> dict[str, Tensor]:
+        replicas, samples = weights.shape
+        result = {}
+        for name, part in self.gradients(taken, returned).items():
+            rows = part.reshape(replicas, samples, -1)
+            total = torch.bmm(weights[:, None], rows)[:, 0]  # (replicas, values)
+            result[name] = total.view(replicas, *part.shape[1:])
+        return result
+
+
+def blocks(samples: int, values: int) -> Iterator[slice]:
+    """Slices of ``samples`` whose scratch of ``values`` a sample stays in bounds."""
+    step = max(1, SCRATCH // max(1, values))
+    for start in range(0, samples, step):
+        yield slice(start, min(start + step, samples))
+
+
+def squared_products(left: Tensor, right: Tensor) -> Tensor:
+    """Squared Frobenius norm of left' right for each sample, (samples,).
+
+    ``left`` is (samples, positions, outputs), ``right`` (samples, positions, inputs).
+    Either the product is written out, outputs * inputs values a sample, or two Gram
+    matrices over the positions are, whose product adds up to the same (ghost norm):
+    whichever is smaller.
+    """
+    samples, positions, outputs = left.shape
+    values = outputs * right.shape[2]
+    explicit = values <= 2 * positions * positions
+    parts = []
+    for here in blocks(samples, values if explicit else 2 * positions * positions):
+        if explicit:
+            product = torch.bmm(left[here].mT, right[here])
+            parts.append(product.square_().sum((1, 2)))
+        else:
+            gram = torch.bmm(left[here], left[here].mT)
+            parts.append(gram.mul_(torch.bmm(right[here], right[here].mT)).sum((1, 2)))
+    return torch.cat(parts)

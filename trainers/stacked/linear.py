@@ -1,0 +1,52 @@
+"""Linear layers over stacked parameters."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from trainers.stacked.layer import StackedLayer, squared_products
+
+
+class StackedLinear(StackedLayer):
+    """`torch.nn.Linear` over (samples, features) or (samples, ..., features).
+
+    Positions of one use and several uses come to the same: a sample's gradient is the
+    sum of an outer product a position.
+    """
+
+    def compute(self, flat: Tensor, replicas: int) -> tuple[Tensor, Tensor]:
+        weight, bias = self.parameters_now["weight"], self.parameters_now.get("bias")
+        rows = flat.reshape(replicas, -1, flat.shape[-1])
+        if bias is None:
+            out = torch.bmm(rows, weight.mT)
+        else:
+            out = torch.baddbmm(bias[:, None], rows, weight.mT)
+        return flat, out.view(*flat.shape[:-1], -1)
+
+    def squared_norms(self, taken: list[Tensor], returned: list[Tensor]) -> Tensor:
+        inside, back = _positions(taken), _positions(returned)
+        biased = "bias" in self.names
+        if inside.shape[1] == 1:
+            square = inside.square().sum((1, 2)) + biased
+            return square * back.square().sum((1, 2))
+        square = squared_products(back, inside)
+        return square + back.sum(1).square().sum(1) if biased else square
+
+    def sums(
+        self, taken: list[Tensor], returned: list[Tensor], weights: Tensor
+    ) -> dict[str, Tensor]:
+        replicas = weights.shape[0]
+        inside, back = _positions(taken), _positions(returned)
+        share = (weights.reshape(-1, 1, 1) * back).view(replicas, -1, back.shape[-1])
+        rows = inside.reshape(replicas, -1, inside.shape[-1])
+        result = {"weight": torch.bmm(share.mT, rows)}
+        if "bias" in self.names:
+            result["bias"] = share.sum(1)
+        return result
+
+
+def _positions(uses: list[Tensor]) -> Tensor:
+    """All uses side by side: (replicas * samples, positions, features)."""
+    rows = [use.reshape(len(use), -1, use.shape[-1]) for use in uses]
+    return rows[0] if len(rows) == 1 else torch.cat(rows, 1)

@@ -57,7 +57,6 @@ class TestMemory:
 
         # What a sample adds, whatever a model costs.
         values = (measured(many) - measured(few)) / (4 * 2 * (many - few))
-        print(name, fast.values_per_sample / values)
         assert 0.7 * values < fast.values_per_sample < 2 * values
 
     def test_chunks_keep_to_the_limit(self):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainers.stacked.layer import StackedLayer, blocks, squared_products
+from trainers.stacked.layer import StackedLayer, blocks, joined, squared_products
 
 # Up to this many weights a kernel is copied for every sample, which makes one batched
 # product of all samples of all replicas.
@@ -134,8 +134,8 @@ class StackedConvolution(StackedLayer):
         inputs = self.parameters_now["weight"][0, 0].numel() * self.groups
         places = sum(use.shape[2] for use in back)
         for here in blocks(len(back[0]), 0 if self.small else inputs * places):
-            inside = torch.cat([self._seen(use[here]) for use in taken], 2)
-            left = torch.cat([use[here] for use in back], 2)
+            inside = joined([self._seen(use[here]) for use in taken], 2)
+            left = joined([use[here] for use in back], 2)
             # Groups are layers side by side, each with its own inputs and channels.
             square = squared_products(
                 left.reshape(len(left) * self.groups, -1, places).mT,
@@ -164,7 +164,10 @@ class StackedConvolution(StackedLayer):
             by = self._sum_by_patches if self.small else self._sum_by_replicas
             weight = by(inside.unflatten(0, (replicas, samples)), share)
             totals["weight"].append(weight.view(shape))
-        return {name: torch.stack(parts).sum(0) for name, parts in totals.items()}
+        return {
+            name: parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)
+            for name, parts in totals.items()
+        }
 
     def _sum_by_patches(self, inside: Tensor, share: Tensor) -> Tensor:
         # (replicas, channels, samples * places) by (replicas, samples * places, inputs)

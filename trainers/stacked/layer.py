@@ -98,6 +98,11 @@ def blocks(samples: int, values: int) -> Iterator[slice]:
         yield slice(start, min(start + step, samples))
 
 
+def joined(uses: list[Tensor], dim: int) -> Tensor:
+    """All uses of a layer side by side; the tensor itself if there is one."""
+    return uses[0] if len(uses) == 1 else torch.cat(uses, dim)
+
+
 def squared_products(left: Tensor, right: Tensor) -> Tensor:
     """Squared Frobenius norm of left' right for each sample, (samples,).
 

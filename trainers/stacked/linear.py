@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from trainers.stacked.layer import StackedLayer, squared_products
+from trainers.stacked.layer import StackedLayer, joined, squared_products
 
 
 class StackedLinear(StackedLayer):
@@ -48,5 +48,4 @@ class StackedLinear(StackedLayer):
 
 def _positions(uses: list[Tensor]) -> Tensor:
     """All uses side by side: (replicas * samples, positions, features)."""
-    rows = [use.reshape(len(use), -1, use.shape[-1]) for use in uses]
-    return rows[0] if len(rows) == 1 else torch.cat(rows, 1)
+    return joined([use.reshape(len(use), -1, use.shape[-1]) for use in uses], 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from trainers.stacked.layer import StackedExplicit, StackedLayer, blocks
+from trainers.stacked.layer import StackedExplicit, StackedLayer, blocks, joined
 
 
 class StackedEmbedding(StackedLayer):
@@ -29,9 +29,9 @@ class StackedEmbedding(StackedLayer):
         self, taken: list[Tensor], returned: list[Tensor]
     ) -> tuple[Tensor, Tensor]:
         """Tokens (flat, positions) and gradients (flat, positions, features)."""
-        tokens = torch.cat([use.reshape(len(use), -1) for use in taken], 1)
+        tokens = joined([use.reshape(len(use), -1) for use in taken], 1)
         back = [use.reshape(len(use), -1, use.shape[-1]) for use in returned]
-        together = torch.cat(back, 1)
+        together = joined(back, 1)
         if self.padding is not None:
             together = together * (tokens != self.padding)[:, :, None]
         return tokens, together

@@ -221,19 +221,23 @@ def is_met(
     )
 
 
-def certified_bracket(
+def certified_lower(
     entries: Entries, bound: UpperBound, width: float = 1e-3
-) -> float:
-    """What epsilon is no less than, proved: the lower side of a certified bound.
+) -> tuple[float, dict[str, float]]:
+    """What epsilon is no less than, proved, and the upper bound of each direction.
 
-    0 where nothing was released, infinity where no noise was.
+    The lower side of a certified ``bound`` on ``entries``: 0 where nothing was
+    released, infinity where no noise was. The directions are a record removed and a
+    record added, or the first alone if the relation is its own mirror image.
     """
     if not entries:
-        return 0.0
+        return 0.0, {"remove": 0.0}
     if bound.epsilon == math.inf and not all(e.release.is_private for e in entries):
-        return math.inf
+        return math.inf, {"remove": math.inf}
     composition = compose_entries(entries, bound.relation)
-    return composition.epsilon(bound.delta, width).lower
+    each = composition.epsilon_each(bound.delta, width)
+    lower = max(bracket.lower for bracket in each.values())
+    return lower, {str(way): bracket.upper for way, bracket in each.items()}
 
 
 def _bound(

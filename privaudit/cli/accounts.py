@@ -301,9 +301,11 @@ def _figure(ledger: Ledger, bound: UpperBound) -> dict[str, Any]:
     figure = upper_json(bound)
     worst = _worst(ledger, bound)
     if bound.method == "certified" and worst is not None:
-        from privaudit.accounting.account import certified_bracket
+        from privaudit.accounting.account import certified_lower
 
-        figure = {"lower": certified_bracket(worst, bound), **figure}
+        lower, each = certified_lower(worst, bound)
+        # A search may have proved its budget by a wider bracket than this one.
+        figure = {"lower": min(lower, bound.epsilon), **figure, "directions": each}
     if bound.method == "gdp-clt" and worst:
         from privaudit.accounting.closed_forms import clt_distance
 
@@ -325,7 +327,7 @@ def _sentence(figure: dict[str, Any]) -> str:
     values = {
         key: value
         for key, value in figure.items()
-        if key not in ("lower", "upper", "distance_from_limit")
+        if key not in ("lower", "upper", "directions", "distance_from_limit")
     }
     text = str(UpperBound(epsilon=figure["upper"], source="", **values))
     if "lower" in figure:

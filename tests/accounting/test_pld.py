@@ -373,3 +373,19 @@ class TestAccountant:
         assert not accountant.supports(dpa.UnsupportedDpEvent())
         assert accountant.compose(dpa.NoOpDpEvent()).get_epsilon(1e-5) == 0
         assert accountant.compose(dpa.GaussianDpEvent(0)).get_epsilon(1e-5) == math.inf
+
+
+class TestDirections:
+    @pytest.mark.parametrize("delta", [1e-9, 1e-3, 0.05])
+    def test_the_worse_direction_is_the_guarantee(self, delta):
+        composition = compose_steps(0.8, 0.05, 30)
+        both = composition.epsilon(delta, 1e-3)
+        each = composition.epsilon_each(delta, 1e-3)
+        assert set(each) == {"remove", "add"}
+        assert each[both.worst].upper == pytest.approx(both.upper, rel=2e-3)
+        for bracket in each.values():
+            assert bracket.lower <= both.upper
+            assert bracket.lower <= bracket.upper
+
+    def test_a_mirror_image_has_one(self):
+        assert set(compose_steps(1.0, 1.0, 3).epsilon_each(1e-5)) == {"remove"}

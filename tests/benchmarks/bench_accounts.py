@@ -1,6 +1,7 @@
 """The certified account against dp-accounting, in one process: times and ratios.
 
-Run as ``python tests/benchmarks/bench_accounts.py``.
+Run as ``python tests/benchmarks/bench_accounts.py``. prv-accountant and Opacus are
+measured too where they are installed; neither is needed for anything else.
 """
 
 from __future__ import annotations
@@ -59,6 +60,49 @@ def row(name: str, run: Callable[[], object], rival: Callable[[], object] | None
     print(line, flush=True)
 
 
+def other_peers(z: float, q: float, steps: int, delta: float) -> None:
+    """The first problem by whichever other accountants are installed."""
+    _, ours = timed(lambda: compose_steps(z, q, steps).epsilon(delta, 1e-3))
+    problem = f"q {q:g}, z {z:g}, T {steps:,}"
+
+    def tell(name: str, run: Callable[[], object]) -> None:
+        value, seconds = timed(run, 1)
+        print(f"{problem:38s} {name}: {value}  {seconds:.3f} s", end="")
+        print(f"   ours {ours:.3f} s  ratio {seconds / ours:.3g}", flush=True)
+
+    try:
+        from prv_accountant import Accountant
+    except ImportError:
+        print("prv-accountant is not installed")
+    else:
+
+        def prv() -> object:
+            # Its widths are absolute: epsilon to .1.
+            account = Accountant(
+                noise_multiplier=z,
+                sampling_probability=q,
+                delta=delta,
+                max_compositions=steps,
+                eps_error=0.1,
+            )
+            return account.compute_epsilon(num_compositions=steps)
+
+        tell("prv-accountant", prv)
+    try:
+        from opacus.accountants import GaussianAccountant, PRVAccountant
+    except ImportError:
+        print("Opacus is not installed")
+    else:
+        for name, kind in (("PRV", PRVAccountant), ("GDP", GaussianAccountant)):
+
+            def opacus(kind: type = kind) -> object:
+                accountant = kind()
+                accountant.history = [(z, q, steps)]
+                return accountant.get_epsilon(delta)
+
+            tell(f"Opacus {name}", opacus)
+
+
 def main() -> None:
     shift = 0.8 * (1 / 0.3) ** (np.arange(1, 10_001) / 10_000)
     generator = np.random.default_rng(1)
@@ -111,6 +155,7 @@ def main() -> None:
         ("q .01, z 1000, T 1e9", 1000.0, 0.01, 10**9),
     ):
         row(name, lambda a=(noise, rate, steps): compose_steps(*a).epsilon(1e-5), None)
+    other_peers(1.0, 0.01, 10_000, 1e-5)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"peak memory of all {peak:.0f} MB")
 

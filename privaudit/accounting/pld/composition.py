@@ -136,9 +136,29 @@ class Composition:
         )
         return float(family.shift[0]) if exact else None
 
-    def _search(self, target: Target, width: float) -> Bracket:
+    def epsilon_each(
+        self, delta: float, width: float = 0.01
+    ) -> dict[Direction, Bracket]:
+        """`epsilon` of each direction alone: a record removed, or added.
+
+        The guarantee is the larger; which one that is may change with delta. A relation
+        that is its own mirror image has one entry, ``remove``.
+        """
+        worst = self.epsilon(delta, width)
+        if len(self.directions) == 1 or not self.families:
+            return {"remove": worst}
+        target = EpsilonAt(delta, width)
+        return {way: self._search(target, width, (way,)) for way in self.directions}
+
+    def _search(
+        self,
+        target: Target,
+        width: float,
+        directions: tuple[Direction, ...] | None = None,
+    ) -> Bracket:
         """Refine until the width is reached, or it would be too much work."""
-        guesses = {way: target.guess(self._scout(way)) for way in self.directions}
+        ways = directions or self.directions
+        guesses = {way: target.guess(self._scout(way)) for way in ways}
         # The direction that looks worse comes first.
         guesses = dict(sorted(guesses.items(), key=lambda item: -target.size(item[1])))
         upper = dict.fromkeys(guesses, target.trivial_upper)

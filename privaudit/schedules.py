@@ -98,6 +98,26 @@ class Shrinking(_Schedule, frozen=True, tag="shrinking"):
         return self.initial * self.rho ** -_share(steps)
 
 
+class Geometric(_Schedule, frozen=True, tag="geometric"):
+    """From ``initial`` at step 0 to ``final`` at step K - 1, by equal factors.
+
+    Both ends are taken: these are the step sizes, log-spaced, of the published code of
+    DP-DSGD (Bayrooti, Gao and Prorok 2023). A single step has the initial value.
+    """
+
+    initial: float
+    final: float
+
+    def __post_init__(self) -> None:
+        _check_positive("initial", self.initial)
+        _check_positive("final", self.final)
+
+    def values(self, steps: int) -> NDArray[np.float64]:
+        if _check_steps(steps) < 2:
+            return np.full(steps, float(self.initial))
+        return np.geomspace(self.initial, self.final, steps)
+
+
 class Listed(_Schedule, frozen=True, tag="listed"):
     """One value > 0 a step, as written; runs of fewer steps use the first ones."""
 
@@ -147,7 +167,7 @@ class Quotient(_Schedule, frozen=True, tag="quotient"):
         return self.over.values(steps) / self.under.values(steps)
 
 
-Schedule = Constant | Growing | Shrinking | Listed | Quotient
+Schedule = Constant | Growing | Shrinking | Geometric | Listed | Quotient
 
 
 @runtime_checkable

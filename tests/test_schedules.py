@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from privaudit.schedules import (
     Constant,
+    Geometric,
     Growing,
     Listed,
     Quotient,
@@ -23,6 +24,7 @@ ALL = (
     Constant(2.0),
     Growing(0.5, 3.0),
     Shrinking(7.0, 10.0),
+    Geometric(0.1, 0.0005),
     Listed((1.0, 2.0, 5.0, 4.0)),
     Quotient(Shrinking(7.0, 2.0), Growing(0.5, 3.0)),
 )
@@ -53,6 +55,17 @@ class TestLaws:
         ):
             with pytest.raises(msgspec.ValidationError):
                 msgspec.json.decode(text, type=Schedule)
+
+    @given(st.floats(1e-3, 10), st.floats(1e-3, 10), st.integers(0, 100))
+    def test_geometric_takes_both_ends(self, initial, final, steps):
+        values = Geometric(initial, final).values(steps)
+        assert len(values) == steps
+        if steps:
+            assert values[0] == initial
+        if steps > 1:
+            assert values[-1] == final
+            factors = values[1:] / values[:-1]
+            np.testing.assert_allclose(factors, factors[0], rtol=1e-9)
 
     @given(st.floats(0.1, 10), st.floats(1, 10), st.integers(1, 100))
     def test_the_paper_s_indices(self, initial, rho, steps):

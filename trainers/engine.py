@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
-from trainers.graphs import Mixing
+from trainers.mixing import Mixing, Property
 from trainers.oracle import Oracle
 
 Schedule = Callable[[int], float]  # of the round, never of the data
@@ -20,6 +21,40 @@ class Gradients(Protocol):
     def gradient(self, at: Tensor) -> Tensor:
         """A (noisy) gradient at ``at``, (runs, nodes, dims)."""
         ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Inbox(Mapping[str, Tensor]):
+    """What came to each node in one round: by name, averages weighted by W.
+
+    Nothing else of what was sent is to be had. Everything is (runs, nodes, dims), row i
+    what node i can compute from the messages of those that it hears and its own.
+    """
+
+    _sent: Mapping[str, Tensor]
+    _mixing: Mixing
+    _k: int
+
+    def __getitem__(self, name: str) -> Tensor:
+        """sum_j w_ij times what j sent."""
+        return self._mixing(self._sent[name], self._k)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sent)
+
+    def __len__(self) -> int:
+        return len(self._sent)
+
+    def neighbour_sum(self, name: str) -> Tensor:
+        """Unweighted sum over those that a node hears, itself among them."""
+        return self._mixing.neighbour_sum(self._sent[name], self._k)
+
+    @property
+    def degree(self) -> Tensor:
+        """How many a node hears, itself among them, (nodes, 1), to multiply with."""
+        like = next(iter(self._sent.values()))
+        degree = self._mixing.degree(self._k)
+        return torch.tensor(degree, dtype=like.dtype, device=like.device)[:, None]
 
 
 class Algorithm(Protocol):
@@ -37,9 +72,7 @@ class Algorithm(Protocol):
         """All that leaves a node in round ``k``: what others can see."""
         ...
 
-    def round(
-        self, state: Any, inbox: Mapping[str, Tensor], private: Gradients, k: int
-    ) -> Any:
+    def round(self, state: Any, inbox: Inbox, private: Gradients, k: int) -> Any:
         """The state after round ``k``, from the mixed messages and the oracle."""
         ...
 
@@ -57,10 +90,29 @@ class Observer(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Network:
-    """An algorithm on a graph."""
+    """An algorithm on a graph.
+
+    Parameters
+    ----------
+    algorithm
+        What every node does.
+    mixing
+        Who hears whom, with which weights.
+    needs
+        What must be true of ``mixing`` for the algorithm to be valid.
+
+    Raises
+    ------
+    ValueError
+        If something of ``needs`` is not true; it is named.
+    """
 
     algorithm: Algorithm
     mixing: Mixing
+    needs: tuple[Property, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.mixing.require(self.needs, type(self.algorithm).__name__.upper())
 
     def run(
         self,
@@ -98,7 +150,7 @@ class Network:
             sent = self.algorithm.messages(state, k)
             for observer in observers:
                 observer.messages(k, sent)
-            inbox = {name: self.mixing(message) for name, message in sent.items()}
+            inbox = Inbox(sent, self.mixing, k)
             state = self.algorithm.round(state, inbox, private, k)
             if after_round is not None:
                 after_round(k + 1, self.algorithm.models(state))

@@ -12,7 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from privaudit.ledger import Ledger
+from privaudit.schedules import Constant, Geometric, HasValues
 from trainers.algorithms import ALGORITHMS, Entry
+from trainers.algorithms.dinno import RHO, OptimiserState
 from trainers.bookkeeping import BookKeeping, differentiator
 from trainers.data import (
     Dataset,
@@ -21,8 +23,9 @@ from trainers.data import (
     check_dataset,
     load_dataset,
 )
-from trainers.engine import Network, Observer
-from trainers.graphs import GraphName, Mixing, WeightName
+from trainers.engine import Algorithm, Network, Observer, Schedule
+from trainers.graphs import complete
+from trainers.mixing import Mixing
 from trainers.models import (
     MODELS,
     check_model,
@@ -30,10 +33,21 @@ from trainers.models import (
     initial_parameters,
     make_model,
 )
+from trainers.named_graphs import Weights, mixing
+from trainers.optimisers import OptimiserName
 from trainers.oracle import MEMORY_LIMIT, Mechanism, Oracle, ReleaseObserver
 from trainers.outcome import Curves
 from trainers.per_sample import PerSample
 from trainers.randomness import Streams
+
+# Which of the algorithm's options each setting is part of.
+_OPTIONS = {
+    "rho": "rho",
+    "rho_growth": "rho",
+    "inner_steps": "inner_steps",
+    "optimiser": "optimiser",
+    "optimiser_state": "optimiser_state",
+}
 
 
 class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -44,8 +58,10 @@ class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     algorithm
         A name in `trainers.algorithms.ALGORITHMS`. Central ones hold all data at one
         place, whatever ``nodes``.
-    nodes, graph, weights
-        The network.
+    nodes, graph, graph_seed, weights
+        The network: a name in `trainers.named_graphs.GRAPHS` with its number or file,
+        such as ``ring``, ``fiedler:0.39`` or ``edges:friends.csv``; the seed of random
+        graphs; and the rule of the mixing weights.
     data, digits, train
         A name in `trainers.data.DATASETS`, which classes of a set of ten, and how many
         records to train on.
@@ -59,12 +75,23 @@ class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         its initial parameters.
     rounds, lot_size, clip_norm, step_size
         Of the algorithm. ``lot_size`` is the expected number of records a lot, a node.
+    final_step_size
+        Step sizes fall (or rise) by equal factors from ``step_size`` in the first round
+        to this in the last; None keeps them constant.
+    rho, rho_growth, inner_steps, optimiser, optimiser_state
+        Of DiNNO (see there): ``rho`` is multiplied by ``rho_growth`` each round. None
+        is the algorithm's default, and all that algorithms without them take.
+
+    Raises
+    ------
+    ValueError
+        If a setting is out of its range, or the algorithm has no use for it.
     """
 
     algorithm: str
     nodes: int = 4
-    graph: GraphName = "complete"
-    weights: WeightName = "uniform"
+    graph: str = "complete"
+    weights: Weights = "uniform"
     data: str = "digits"
     digits: tuple[int, ...] = tuple(range(10))
     train: int = 1400
@@ -77,6 +104,13 @@ class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     lot_size: float = 64.0
     clip_norm: float = 1.0
     step_size: float = 0.5
+    final_step_size: float | None = None
+    rho: float | None = None
+    rho_growth: float | None = None
+    inner_steps: int | None = None
+    optimiser: OptimiserName | None = None
+    optimiser_state: OptimiserState | None = None
+    graph_seed: int = 0
 
     def __post_init__(self) -> None:
         if self.algorithm not in ALGORITHMS:
@@ -84,13 +118,24 @@ class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise ValueError(
                 f"there is no algorithm {self.algorithm!r}; choose one of {known}"
             )
-        for name in ("nodes", "train", "hidden", "rounds"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}")
-        for name in ("lot_size", "clip_norm", "step_size", "gain"):
-            if not 0 < getattr(self, name) < math.inf:
+        for name in ("nodes", "train", "hidden", "rounds", "inner_steps"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be >= 1, got {value}")
+        for name in (
+            *("lot_size", "clip_norm", "gain", "step_size", "final_step_size"),
+            *("rho", "rho_growth"),
+        ):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"{name} must be > 0 and finite, got {value}")
+        if self.graph_seed < 0:
+            raise ValueError(f"graph_seed must be >= 0, got {self.graph_seed}")
+        for name, option in _OPTIONS.items():
+            if getattr(self, name) is not None and option not in self.entry.options:
                 raise ValueError(
-                    f"{name} must be > 0 and finite, got {getattr(self, name)}"
+                    f"{self.algorithm} has no use for {name}, which was set to "
+                    f"{getattr(self, name)}; leave it out"
                 )
         if not 0 <= self.split <= 1:
             raise ValueError(f"split must be in [0, 1], got {self.split}")
@@ -135,11 +180,54 @@ class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             options["hidden"] = 32 if self.hidden is None else self.hidden
         return make_model(self.model, input_shape, len(self.labels), **options)
 
+    def make(self) -> Algorithm:
+        """The algorithm, with its schedules over ``rounds``.
+
+        Raises ``ValueError`` if rho grows beyond all bounds.
+        """
+        options = {
+            name: getattr(self, name)
+            for name, option in _OPTIONS.items()
+            if name != "rho" and option == name and getattr(self, name) is not None
+        }
+        rho = RHO if self.rho is None else self.rho
+        if self.rho_growth is not None and self.rho_growth != 1:
+            # Of the logarithm, which does not overflow.
+            power = math.log(rho) + (self.rounds - 1) * math.log(self.rho_growth)
+            if not abs(power) < 100:
+                raise ValueError(
+                    f"rho = {rho:g} times {self.rho_growth:g} in each of "
+                    f"{self.rounds:,} rounds ends near e^{power:.0f}; "
+                    "use a rho_growth closer to 1"
+                )
+            options["rho"] = _per_round(Geometric(rho, math.exp(power)), self.rounds)
+        elif self.rho is not None:
+            options["rho"] = _per_round(Constant(rho), self.rounds)
+        last = self.final_step_size
+        steps = (
+            Constant(self.step_size)
+            if last is None
+            else (Geometric(self.step_size, last))
+        )
+        return self.entry.make(_per_round(steps, self.rounds), **options)
+
+    def mixing(self) -> Mixing:
+        """Who hears whom; a single node if the algorithm is central."""
+        if self.entry.central:
+            return Mixing.of(complete(1), "uniform")
+        return mixing(self.graph, self.weights, self.nodes, seed=self.graph_seed)
+
     def mechanism(self, noise_multiplier: float) -> Mechanism:
         """The oracle's mechanism; without clipping and noise if not private."""
         if not self.entry.private:
             return Mechanism(self.lot_size)
         return Mechanism(self.lot_size, self.clip_norm, noise_multiplier)
+
+
+def _per_round(schedule: HasValues, rounds: int) -> Schedule:
+    """The schedule's values over ``rounds``, as a function of the round."""
+    values = schedule.values(rounds).tolist()
+    return lambda k: values[k]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,10 +278,7 @@ class Problem:
             shares=shares,
             test=test,
             module=module,
-            network=Network(
-                training.entry.make(lambda k: training.step_size),
-                Mixing.named(training.graph, training.weights, nodes),
-            ),
+            network=Network(training.make(), training.mixing(), training.entry.needs),
             gradients=lambda: differentiator(module, cross_entropy, example),
         )
 
@@ -203,9 +288,12 @@ class Problem:
         return tuple(len(share) for share in self.shares)
 
     def ledger(self, noise_multiplier: float) -> Ledger:
-        """What a run would release: every round asks the oracle once."""
+        """What a run would release, as often as its algorithm asks the oracle."""
         mechanism = self.training.mechanism(noise_multiplier)
-        return mechanism.ledger(self.sizes, self.training.rounds)
+        releases = self.training.entry.releases(
+            self.network.algorithm, self.training.rounds
+        )
+        return mechanism.ledger(self.sizes, releases)
 
     def start(self, seed: int, runs: int = 1) -> Tensor:
         """Initial parameters, (runs, nodes, dims): one draw for all nodes and runs."""

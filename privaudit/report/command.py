@@ -63,7 +63,9 @@ def command(run: Finished) -> tuple[str, ...]:
         *(
             shlex.join(["--set", f"{name}={_text(value)}"])
             for name, value in config.training.items()
-            if name != "algorithm" and _text(value) != _text(defaults.get(name))
+            if name != "algorithm"
+            and value is not None  # the algorithm's own default, which is not written
+            and _text(value) != _text(defaults.get(name))
         ),
         shlex.join(["--out", str(run.path)]),
     )

@@ -1,0 +1,93 @@
+"""Distributed neural network optimisation by ADMM, private if its oracle is."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from trainers.engine import Gradients, Inbox, Schedule
+from trainers.optimisers import OPTIMISERS, OptimiserName
+
+RHO = 0.5  # of the paper's published settings
+OptimiserState = Literal["kept", "rebuilt"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class State:
+    """Parameters and dual, (runs, nodes, dims), and what the optimiser keeps."""
+
+    theta: Tensor
+    dual: Tensor
+    optimiser: Any
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Dinno:
+    """Dual ascent on consensus, and T steps down the augmented loss, each round.
+
+    DP-DiNNO of Bayrooti, Gao and Prorok 2023 (Algorithm 3) where the oracle clips and
+    adds noise, DiNNO (Yu, Vincent and Schwager 2022) where it does not::
+
+        y_i <- y_i + rho_k sum_{j in N_i} (theta_i - theta_j);   psi <- theta_i
+        T times:  psi <- step down  G_i(psi) + grad_psi( psi . y_i
+                              + rho_k sum_{j in N_i} |psi - (theta_i + theta_j) / 2|^2 )
+        theta_i <- psi
+
+    Line 15 of the paper's listing adds the gradient; this descends. A node is its own
+    neighbour, as in the paper: its term is 0 in the dual, and |psi - theta_i|^2 in the
+    primal. Each inner step asks the oracle, so that K rounds are K T releases, of which
+    one round shows others only the last psi. Weights are not used, edges are: they must
+    be undirected, or the duals do not add up to 0.
+
+    On one node the dual stays 0; with T = 1 the penalty has no gradient, and a round is
+    one step of the optimiser; with more it is T steps that are held at theta_i.
+
+    Parameters
+    ----------
+    step_size, rho
+        Schedules of the round.
+    inner_steps
+        T.
+    optimiser
+        What steps: ``adam`` as in the paper, ``adamw`` or ``sgd``.
+    optimiser_state
+        ``kept`` from round to round, or ``rebuilt`` in each as in the paper's published
+        code: Adam then begins anew, so that with T = 1 only a gradient's signs count.
+    """
+
+    step_size: Schedule
+    rho: Schedule = lambda k: RHO
+    inner_steps: int = 1
+    optimiser: OptimiserName = "adam"
+    optimiser_state: OptimiserState = "kept"
+
+    def init(self, start: Tensor) -> State:
+        """All nodes at ``start``, duals 0."""
+        dual = torch.zeros_like(start)
+        return State(start, dual, OPTIMISERS[self.optimiser].init(start))
+
+    def messages(self, state: State, k: int) -> dict[str, Tensor]:
+        """The parameters."""
+        return {"theta": state.theta}
+
+    def round(self, state: State, inbox: Inbox, private: Gradients, k: int) -> State:
+        """One step up the dual, ``inner_steps`` down the primal."""
+        optimiser, rho = OPTIMISERS[self.optimiser], self.rho(k)
+        near, degree = inbox.neighbour_sum("theta"), inbox.degree  # with the node's own
+        dual = state.dual + rho * (degree * state.theta - near)
+        middles = (degree * state.theta + near) / 2  # sum of the (theta_i + theta_j)/2
+        psi, kept = state.theta, state.optimiser
+        if self.optimiser_state == "rebuilt":
+            kept = optimiser.init(psi)
+        for _ in range(self.inner_steps):
+            penalty = 2 * rho * (degree * psi - middles)
+            descent = private.gradient(at=psi) + dual + penalty
+            psi, kept = optimiser.step(kept, psi, descent, self.step_size(k))
+        return State(theta=psi, dual=dual, optimiser=kept)
+
+    def models(self, state: State) -> Tensor:
+        """The parameters."""
+        return state.theta

@@ -68,7 +68,6 @@ def test_constant_budget(claimed, steps, figure):
     assert_understated(claimed, steps, 1, figure, figure, 1)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("claimed", "steps", "figure"), CONSTANT)
 def test_constant_budget_all(claimed, steps, figure):
     assert_understated(claimed, steps, 1, figure, figure, 1)
@@ -103,7 +102,6 @@ def test_growing_budget_by_its_last_tenth_alone():
     assert epsilon(ledger(last, 1)) > 1.5
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("claimed", "steps", "inverse_rho", "low", "high"), GROWING)
 def test_growing_budget(claimed, steps, inverse_rho, low, high):
     assert_understated(claimed, steps, inverse_rho, low, high, 50)

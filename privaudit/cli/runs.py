@@ -17,7 +17,13 @@ from privaudit.results import Claim, Relation, Verdict
 if TYPE_CHECKING:
     from trainers.training import Problem, Training
 
-Algorithm = Annotated[str, Parameter(help="dp-sgd, sgd, dp-dsgd or dsgd.")]
+Algorithm = Annotated[
+    str,
+    Parameter(
+        help="dp-sgd, dp-dsgd, dp-dsgt or dp-dinno; sgd, dsgd, dsgt and dinno are the "
+        "same without clipping and noise."
+    ),
+]
 Settings = Annotated[
     list[str],
     Parameter(

@@ -1,0 +1,228 @@
+"""Deterministic probes for privacy bugs: what they find, in sentences; else nothing.
+
+Each compares runs under the same streams, so that what differs is the noise alone or
+one record alone, and holds it against the ledger. A right program is never accused: the
+bounds are exact, or five standard deviations of what is estimated.
+"""
+
+import math
+
+import torch
+
+from tests.trainers.problems import oracle, random_data, start
+from trainers.data import Dataset
+from trainers.oracle import Mechanism, Oracle
+
+DIMS = 15  # of problems.softmax()
+MECHANISM = Mechanism(lot_size=3.0, clip_norm=0.5, noise_multiplier=2.0)
+
+
+class Recording:
+    """Keeps all that an oracle gave out: pairs (where it was asked, what it said)."""
+
+    def __init__(self):
+        self.releases = []
+
+    def release(self, index, at, gradient):
+        self.releases.append((at.clone(), gradient.clone()))
+
+
+class Tape:
+    """In an oracle's place: says again what was released, and knows nothing else."""
+
+    def __init__(self, recording, nodes):
+        self.nodes = nodes
+        self._left = iter(recording.releases)
+
+    def gradient(self, at):
+        return next(self._left)[1].clone()
+
+
+class Messages:
+    """Keeps all that nodes sent."""
+
+    def __init__(self):
+        self.sent = []
+
+    def messages(self, k, sent):
+        self.sent.append({name: tensor.clone() for name, tensor in sent.items()})
+
+
+def noise_of(recording, mechanism, *, runs, kind=Oracle, **more):
+    """The noise in each release, (releases, runs, nodes, dims), in the sum's unit.
+
+    ``kind`` is asked again at the same points, under the same streams, without noise.
+    """
+    quiet = Mechanism(mechanism.lot_size, mechanism.clip_norm)
+    exact = oracle(quiet, kind=kind, runs=runs, **more)
+    return torch.stack(
+        [
+            (gradient - exact.gradient(at)) * mechanism.lot_size
+            for at, gradient in recording.releases
+        ]
+    )
+
+
+def asked(kind=Oracle, mechanism=MECHANISM, *, runs, releases, **more):
+    """An oracle of ``kind`` after some releases at one point, and their recording."""
+    recording = Recording()
+    private = oracle(mechanism, kind=kind, runs=runs, observers=[recording], **more)
+    for _ in range(releases):
+        private.gradient(start(DIMS).repeat(runs, 1, 1))
+    return private, recording
+
+
+def noise_is_as_written(noise, ledger):
+    """``noise`` (releases, runs, nodes, dims) has the ledger's standard deviation.
+
+    Release by release and node by node; too much noise is a finding too.
+    """
+    found = []
+    for node, entries in enumerate(ledger.nodes):
+        written = [e.release.noise for e in entries for _ in range(e.count)]
+        if len(written) != len(noise):
+            found.append(f"node {node}: {len(noise)} releases, {len(written)} written")
+        for index, (one, expected) in enumerate(zip(noise, written, strict=False)):
+            sample = one[:, node].flatten()
+            measured = sample.std().item()
+            if abs(measured / expected - 1) > 5 / math.sqrt(2 * len(sample)):
+                found.append(
+                    f"node {node}, release {index}: noise of {measured:.4g} was "
+                    f"measured, {expected:.4g} is in the ledger"
+                )
+    return found
+
+
+def noise_is_fresh(noise):
+    """No two releases, runs or nodes share noise, (releases, runs, nodes, dims)."""
+    draws = noise.flatten(0, 2)
+    draws = draws[draws.abs().sum(1) > 0]
+    if len(torch.unique(draws.round(decimals=9), dim=0)) < len(draws):
+        return ["the same noise was used twice"]
+    found = []
+    for what, axis in (("releases", 0), ("nodes", 2)):
+        rows = noise.movedim(axis, 0).flatten(1)
+        if len(rows) < 2:
+            continue
+        worst = (torch.corrcoef(rows) - torch.eye(len(rows))).abs().max().item()
+        if worst > 5 / math.sqrt(rows.shape[1]):
+            found.append(f"noise of two {what} is correlated: {worst:.3f}")
+    return found
+
+
+def _moved_by_a_canary(kind, mechanism, *, runs, canary, **more):
+    """By how much a canary moves each run's sum at node 0, (runs, dims); the oracle."""
+    sums = []
+    for planted in (True, False):
+        private = oracle(
+            Mechanism(mechanism.lot_size, mechanism.clip_norm),
+            kind=kind,
+            runs=runs,
+            canary=canary,
+            planted=torch.full((runs,), planted),
+            **more,
+        )
+        at = torch.zeros(runs, 3, DIMS, dtype=torch.float64)
+        sums.append(private.gradient(at)[:, 0] * mechanism.lot_size)
+    return sums[0] - sums[1], private
+
+
+def _canary(scale):
+    """Against a crowd of label 0: a record far out on the other side."""
+    return Dataset(torch.full((1, 4), scale, dtype=torch.float64), torch.tensor([1]))
+
+
+def one_record_moves_at_most_the_sensitivity(kind=Oracle):
+    """A canary, in every lot, moves the sum by no more than the ledger allows."""
+    found = []
+    crowd = [
+        Dataset(share.inputs.abs(), torch.zeros_like(share.targets))
+        for share in random_data((6, 6, 6))
+    ]
+    for scale in (0.1, 1.0, 100.0):
+        moved, private = _moved_by_a_canary(
+            kind,
+            Mechanism(6.0, clip_norm=0.5),
+            runs=1,
+            canary=_canary(scale),
+            shares=crowd,
+        )
+        release = private.ledger.nodes[0][0].release
+        allowed = release.sensitivity_under("add-or-remove-one")
+        if moved.norm() > allowed * (1 + 1e-9):
+            found.append(
+                f"one record moved the sum by {moved.norm():.4g}; the ledger's "
+                f"sensitivity is {allowed:.4g}"
+            )
+    return found
+
+
+def lots_are_as_written(kind=Oracle, runs=1000):
+    """A canary enters a release at the ledger's rate, and once at most."""
+    moved, private = _moved_by_a_canary(
+        kind, Mechanism(2.0, clip_norm=0.5), runs=runs, canary=_canary(100.0)
+    )
+    release = private.ledger.nodes[0][0].release
+    norms, rate = moved.norm(dim=1), release.sampling.rate
+    found = []
+    share = (norms > 1e-9).double().mean().item()
+    if abs(share - rate) > 5 * math.sqrt(rate * (1 - rate) / runs):
+        found.append(f"a record was in {share:.3f} of the lots; {rate:.3f} is written")
+    if (norms > release.norm_bound * (1 + 1e-9)).any():
+        found.append("a record was in a release more than once")
+    return found
+
+
+def releases_are_counted(network, releases, rounds=3):
+    """Each release is in the ledger of every node, and ``releases`` were planned."""
+    recording = Recording()
+    private = oracle(MECHANISM, observers=[recording])
+    network.run(start(DIMS), private, rounds)
+    happened = len(recording.releases)
+    written = {sum(e.count for e in entries) for entries in private.ledger.nodes}
+    found = []
+    if written != {happened}:
+        found.append(f"{happened} releases happened, {sorted(written)} are written")
+    if releases != happened:
+        found.append(f"{happened} releases happened, {releases} were planned")
+    return found
+
+
+def only_releases_are_used(network, rounds=3, kind=Oracle):
+    """All that nodes send and end with can be computed from what was released.
+
+    The run is made again with a tape of its releases for an oracle, and no data.
+    """
+    recording, first, second = Recording(), Messages(), Messages()
+    private = oracle(MECHANISM, kind=kind, observers=[recording])
+    models = network.run(start(DIMS), private, rounds, observers=[first])
+    tape = Tape(recording, private.nodes)
+    try:
+        again = network.run(start(DIMS), tape, rounds, observers=[second])
+    except (AttributeError, StopIteration) as error:
+        return [f"something else than a release was asked for: {error!r}"]
+    found = []
+    for k, (one, other) in enumerate(zip(first.sent, second.sent, strict=True)):
+        found += [
+            f"message {name} of round {k} is no function of the releases"
+            for name in one
+            if not torch.equal(one[name], other[name])
+        ]
+    if not torch.equal(models, again):
+        found.append("the final models are no function of the releases")
+    return found
+
+
+def mixing_is_simultaneous(mixing, rounds=4):
+    """Every node mixes what was sent, not what others made of it; in every round."""
+    found = []
+    for k in range(rounds):
+        sent = start(DIMS, runs=2, nodes=mixing.nodes, seed=k)
+        kept = sent.clone()
+        wanted = torch.einsum("ij,rjd->rid", torch.tensor(mixing.at(k)), kept)
+        mixed = mixing(sent, k)
+        if not torch.equal(sent, kept):
+            found.append(f"round {k}: mixing changed the messages")
+        if not torch.allclose(mixed, wanted, rtol=1e-12, atol=1e-12):
+            found.append(f"round {k}: mixed messages are not W times what was sent")
+    return found

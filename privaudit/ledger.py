@@ -287,6 +287,13 @@ class Recorder:
             raise ValueError(f"a ledger needs at least one node, got {nodes}")
         self._entries: list[list[Entry]] = [[] for _ in range(nodes)]
 
+    @classmethod
+    def of(cls, ledger: Ledger) -> Recorder:
+        """One that goes on from ``ledger``."""
+        recorder = cls(len(ledger.nodes))
+        recorder._entries = [list(entries) for entries in ledger.nodes]
+        return recorder
+
     def record(self, node: int, release: Release, count: int = 1) -> None:
         """``count`` releases by ``node``; a repeat of its last one raises the count."""
         if count == 0:

@@ -9,10 +9,16 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from privaudit.schedules import HasValues
 from trainers.mixing import Mixing, Property
-from trainers.oracle import Oracle
 
 Schedule = Callable[[int], float]  # of the round, never of the data
+
+
+def per_round(schedule: HasValues, rounds: int) -> Schedule:
+    """The schedule's values over ``rounds``, as a function of the round."""
+    values = schedule.values(rounds).tolist()
+    return lambda k: values[k]
 
 
 class Gradients(Protocol):
@@ -88,9 +94,36 @@ class Observer(Protocol):
         """See what all nodes send in round ``k``."""
 
 
+class Runner(Protocol):
+    """Whatever runs an algorithm from its start to its final models."""
+
+    @property
+    def algorithm(self) -> Any:
+        """What every node does."""
+        ...
+
+    def begin(self, start: Tensor) -> Any:
+        """The state before the first round; `trainers.checkpoint` packs it."""
+        ...
+
+    def run(
+        self,
+        start: Tensor,
+        private: Any,
+        rounds: int,
+        *,
+        observers: Sequence[Observer] = (),
+        after_round: Callable[[int, Tensor], None] | None = None,
+        keep: Callable[[int, Any], None] | None = None,
+        resume: tuple[int, Any] | None = None,
+    ) -> Tensor:
+        """As `Network.run`."""
+        ...
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Network:
-    """An algorithm on a graph.
+    """An algorithm on a graph, round by round.
 
     Parameters
     ----------
@@ -114,14 +147,20 @@ class Network:
     def __post_init__(self) -> None:
         self.mixing.require(self.needs, type(self.algorithm).__name__.upper())
 
+    def begin(self, start: Tensor) -> Any:
+        """The state before the first round, from ``start`` (runs, nodes, dims)."""
+        return self.algorithm.init(start)
+
     def run(
         self,
         start: Tensor,
-        private: Oracle,
+        private: Any,
         rounds: int,
         *,
         observers: Sequence[Observer] = (),
         after_round: Callable[[int, Tensor], None] | None = None,
+        keep: Callable[[int, Any], None] | None = None,
+        resume: tuple[int, Any] | None = None,
     ) -> Tensor:
         """Train, and return each node's final model, (runs, nodes, dims).
 
@@ -130,13 +169,18 @@ class Network:
         start
             (runs, nodes, dims)
         private
-            The oracle of this block of runs.
+            The door to this block's private data, such as an oracle.
         rounds
             How many.
         observers
             Shown what every node sends, each round.
         after_round
             Called with the number of rounds done and the models; for curves.
+        keep
+            Called with the number of rounds done and the state; for checkpoints.
+        resume
+            What ``keep`` was called with: go on from there. ``private`` must be as it
+            was then.
         """
         if rounds < 0:
             raise ValueError(f"rounds must be >= 0, got {rounds}")
@@ -145,8 +189,8 @@ class Network:
                 f"the graph has {self.mixing.nodes} nodes, the data {private.nodes}, "
                 f"the start {start.shape[1]}: they must be one number"
             )
-        state = self.algorithm.init(start)
-        for k in range(rounds):
+        first, state = (0, self.begin(start)) if resume is None else resume
+        for k in range(first, rounds):
             sent = self.algorithm.messages(state, k)
             for observer in observers:
                 observer.messages(k, sent)
@@ -154,4 +198,6 @@ class Network:
             state = self.algorithm.round(state, inbox, private, k)
             if after_round is not None:
                 after_round(k + 1, self.algorithm.models(state))
+            if keep is not None:
+                keep(k + 1, state)
         return self.algorithm.models(state)

@@ -13,18 +13,25 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
 
-from privaudit.ledger import Ledger, PoissonSampling, Recorder, Release
+from privaudit.ledger import (
+    Ledger,
+    PoissonSampling,
+    Recorder,
+    Release,
+    SamplingWithoutReplacement,
+)
 from trainers.bookkeeping import BookKeeping
 from trainers.data import PrivateData
 from trainers.per_sample import PerSample
 from trainers.randomness import Streams
 
 MEMORY_LIMIT = 1 << 30  # bytes, for what one call keeps alive
+SamplingName = Literal["poisson", "without-replacement"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -34,18 +41,23 @@ class Mechanism:
     Parameters
     ----------
     lot_size
-        Expected size of a lot, the same at every node; also the divisor of the sum.
+        Size of a lot, the same at every node; also the divisor of the sum. Under
+        Poisson sampling it is the expected size.
     clip_norm
         L2 bound on each sample's gradient; infinity for none. A number, or a function
         of the release's index (0, 1, ...).
     noise_multiplier
         Standard deviation of the noise over ``clip_norm``; 0 for none. A number or a
         function, as ``clip_norm``.
+    sampling
+        How a lot is drawn: "poisson", each record by its own coin, or
+        "without-replacement", a uniform subset of ``lot_size`` records, a whole number.
     """
 
     lot_size: float
     clip_norm: float | Callable[[int], float] = math.inf
     noise_multiplier: float | Callable[[int], float] = 0.0
+    sampling: SamplingName = "poisson"
 
     def at(self, index: int) -> tuple[float, float]:
         """Clip norm and noise multiplier of release ``index``, checked."""
@@ -67,9 +79,14 @@ class Mechanism:
         return clip, multiplier
 
     def sampling_rate(self, records: int) -> float:
-        """Poisson rate at a node of ``records`` records (public number)."""
+        """The share of a node's ``records`` (public number) in a lot, on average."""
         if not self.lot_size > 0:
             raise ValueError(f"lot_size must be > 0, got {self.lot_size}")
+        if self.sampling == "without-replacement" and self.lot_size % 1:
+            raise ValueError(
+                "a lot of fixed size has a whole number of records, got "
+                f"lot_size = {self.lot_size:g}; round it, or use Poisson sampling"
+            )
         if self.lot_size > records:
             raise ValueError(
                 f"a lot of {self.lot_size:g} is larger than a node's data "
@@ -80,10 +97,13 @@ class Mechanism:
     def release(self, index: int, records: int) -> Release:
         """What one call at a node of ``records`` records is accounted as."""
         clip, multiplier = self.at(index)
+        rate = self.sampling_rate(records)
         return Release.of_sum(
             norm_bound=clip,
             noise_multiplier=multiplier,
-            sampling=PoissonSampling(self.sampling_rate(records)),
+            sampling=PoissonSampling(rate)
+            if self.sampling == "poisson"
+            else SamplingWithoutReplacement(int(self.lot_size), records),
         )
 
     def ledger(self, sizes: Sequence[int], releases: int) -> Ledger:
@@ -101,8 +121,13 @@ class Mechanism:
 class ReleaseObserver(Protocol):
     """Whoever is allowed to see what the oracle gives out."""
 
-    def release(self, index: int, at: Tensor, gradient: Tensor) -> None:
-        """See release ``index``, ``gradient``, asked ``at``: (runs, nodes, dims)."""
+    def release(
+        self, index: int, at: Tensor, gradient: Tensor, nodes: Sequence[int]
+    ) -> None:
+        """See the ``index``-th release of each of ``nodes``, all if all asked at once.
+
+        ``gradient``, asked ``at``, is (runs, len(nodes), dims).
+        """
 
 
 class Oracle:
@@ -157,7 +182,7 @@ class Oracle:
         ]
         self._noise = [streams.generator("noise", node) for node in range(data.nodes)]
         self._recorder = Recorder(data.nodes)
-        self._releases = 0
+        self._releases = [0] * data.nodes
 
     @property
     def nodes(self) -> int:
@@ -169,81 +194,132 @@ class Oracle:
         """All that was released so far, node by node, in each of the runs."""
         return self._recorder.ledger()
 
-    def gradient(self, at: Tensor) -> Tensor:
-        """A noisy mean gradient of every node's loss, each at its own parameters.
+    def state_dict(self) -> dict[str, Any]:
+        """Where its streams stand and what it released, for `trainers.checkpoint`."""
+        return {
+            "sampling": [generator.get_state() for generator in self._sampling],
+            "noise": [generator.get_state() for generator in self._noise],
+            "releases": list(self._releases),
+            "ledger": self.ledger.to_json(),
+        }
 
-        At node i, with rate q_i = lot_size / n_i: a Poisson sample of its records;
-        the sum of their gradients, each scaled to L2 norm <= clip_norm; plus
-        N(0, (noise_multiplier * clip_norm)^2) in each coordinate; divided by lot_size,
-        whatever the size of the lot (Abadi et al. 2016, Algorithm 1). An empty lot
-        releases its noise like any other.
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from where an oracle stood, made like this one."""
+        for generators, name in ((self._sampling, "sampling"), (self._noise, "noise")):
+            for generator, kept in zip(generators, state[name], strict=True):
+                generator.set_state(kept)
+        self._releases = list(state["releases"])
+        self._recorder = Recorder.of(Ledger.from_json(state["ledger"]))
+
+    def gradient(self, at: Tensor, nodes: Sequence[int] | None = None) -> Tensor:
+        """A noisy mean gradient of nodes' losses, each at its own parameters.
+
+        At node i: a lot of its records, drawn as the mechanism says; the sum of their
+        gradients, each scaled to L2 norm <= clip_norm; plus N(0, (noise_multiplier *
+        clip_norm)^2) in each coordinate; divided by lot_size, whatever the size of the
+        lot (Abadi et al. 2016, Algorithm 1). An empty lot releases its noise like any
+        other.
 
         Parameters
         ----------
         at
-            (runs, nodes, dims)
+            (runs, len(nodes), dims)
+        nodes
+            Which nodes ask, all by default. They must have asked equally often.
 
         Returns
         -------
-        (runs, nodes, dims)
+        (runs, len(nodes), dims)
 
         Raises
         ------
         ValueError
             If a sample's gradient is not finite: clipping cannot bound it.
         """
-        if at.shape[:2] != (self.runs, self.nodes):
+        nodes = range(self.nodes) if nodes is None else nodes
+        if at.shape[:2] != (self.runs, len(nodes)):
             raise ValueError(
                 f"parameters must have shape (runs, nodes, dims) = ({self.runs}, "
-                f"{self.nodes}, ...), got {tuple(at.shape)}"
+                f"{len(nodes)}, ...), got {tuple(at.shape)}"
             )
-        clip, multiplier = self.mechanism.at(self._releases)
-        total = self._clipped_sum(at, self._lots(), clip)
+        index = self._releases[nodes[0]]
+        if any(self._releases[node] != index for node in nodes):
+            raise ValueError(
+                "nodes that ask at once must have asked equally often; ask one by one"
+            )
+        clip, multiplier = self.mechanism.at(index)
+        total = self._clipped_sum(at, self._lots(nodes), nodes, clip)
         if multiplier > 0:
-            total.add_(self._draw_noise(at), alpha=multiplier * clip)
-        for node, size in enumerate(self.data.sizes):
-            self._recorder.record(node, self.mechanism.release(self._releases, size))
+            total.add_(self._draw_noise(at, nodes), alpha=multiplier * clip)
+        for node in nodes:
+            release = self.mechanism.release(index, self.data.sizes[node])
+            self._recorder.record(node, release)
+            self._releases[node] += 1
         gradient = total.div_(self.mechanism.lot_size)
         for observer in self.observers:
-            observer.release(self._releases, at, gradient)
-        self._releases += 1
+            observer.release(index, at, gradient, nodes)
         return gradient
 
-    def _lots(self) -> Tensor:
-        """A fresh Poisson sample of each node's records, (runs, nodes, records)."""
-        drawn = torch.zeros_like(self._present)
-        for node, generator in enumerate(self._sampling):
+    def _lots(self, nodes: Sequence[int]) -> Tensor:
+        """A fresh sample of each node's records, (runs, nodes, records)."""
+        if self.mechanism.sampling == "without-replacement":
+            return self._fixed_lots(nodes)
+        present = self._present[:, nodes]
+        drawn = torch.zeros_like(present)
+        for row, node in enumerate(nodes):
             # Doubles: a float has 24 bits, too coarse for a small rate. One more than
             # the public size: the canary's coin is tossed whether it is there or not.
-            records = self.data.sizes[node] + 1
-            coins = torch.rand(
-                (self.runs, records),
-                generator=generator,
-                dtype=torch.float64,
-                device=generator.device,
-            )
-            drawn[:, node, :records] = coins < self._rates[node]
-        return drawn & self._present
+            coins = self._coins(node, self.data.sizes[node] + 1)
+            drawn[:, row, : coins.shape[1]] = coins < self._rates[node]
+        return drawn & present
 
-    def _draw_noise(self, like: Tensor) -> Tensor:
+    def _fixed_lots(self, nodes: Sequence[int]) -> Tensor:
+        """As `_lots`, each a uniform subset of lot_size records."""
+        present = self._present[:, nodes]
+        drawn = torch.zeros_like(present)
+        size = int(self.mechanism.lot_size)
+        for row, node in enumerate(nodes):
+            # A canary comes in a record's place: it must, for there to be a subset of
+            # equal chances in both worlds. It takes that record's coin.
+            records = self.data.sizes[node]
+            coins = self._coins(node, records)
+            chosen = coins.topk(size, dim=1, largest=False).indices
+            drawn[:, row].scatter_(1, chosen, True)
+            if self.data.replaced is not None and node == self.data.canary_node:
+                place = self.data.replaced
+                drawn[:, row, records] = drawn[:, row, place]
+        return drawn & present
+
+    def _coins(self, node: int, records: int) -> Tensor:
+        generator = self._sampling[node]
+        return torch.rand(
+            (self.runs, records),
+            generator=generator,
+            dtype=torch.float64,
+            device=generator.device,
+        )
+
+    def _draw_noise(self, like: Tensor, nodes: Sequence[int]) -> Tensor:
         """Standard normal, (runs, nodes, dims), each node's from its own generator."""
         noise = torch.empty_like(like)
-        for node, generator in enumerate(self._noise):
+        for row, node in enumerate(nodes):
             # Doubles again: float normals have no tail beyond 5.8 standard deviations.
             draw = torch.empty(
                 (like.shape[0], like.shape[2]), dtype=torch.float64, device=like.device
             )
-            noise[:, node] = draw.normal_(generator=generator)
+            noise[:, row] = draw.normal_(generator=self._noise[node])
         return noise
 
-    def _clipped_sum(self, at: Tensor, lots: Tensor, clip: float) -> Tensor:
+    def _clipped_sum(
+        self, at: Tensor, lots: Tensor, nodes: Sequence[int], clip: float
+    ) -> Tensor:
         """Sum over the lots of clipped gradients, (runs, nodes, dims), in chunks."""
         lots = lots.flatten(0, 1)  # (replicas, records)
         at = at.reshape(lots.shape[0], -1)
         width = int(lots.sum(1).max())
         total = torch.zeros_like(at)
         if width == 0:
-            return total.view(self.runs, self.nodes, -1)
+            return total.view(self.runs, len(nodes), -1)
         # Pack each lot to the left; rows are as wide as the largest lot, none is cut.
         replica, record = lots.nonzero(as_tuple=True)
         column = lots.cumsum(1)[replica, record] - 1
@@ -251,7 +327,7 @@ class Oracle:
         chosen[replica, column] = record
         counts = lots.sum(1)
         taken = torch.arange(width, device=at.device) < counts[:, None]
-        node = torch.arange(at.shape[0], device=at.device) % self.nodes
+        node = torch.tensor(nodes, device=at.device).repeat(self.runs)
 
         # For each sample: its inputs, and what the differentiator keeps of it.
         values = self._differentiator.values_per_sample + self.data.values_per_record
@@ -270,7 +346,7 @@ class Oracle:
                 total[here[0]] += self._differentiator.weighted_sum(
                     at[here[0]], inputs, targets, weigh
                 )
-        return total.view(self.runs, self.nodes, -1)
+        return total.view(self.runs, len(nodes), -1)
 
 
 def clip_weights(norms: Tensor, clip: float) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import torch
@@ -12,9 +13,11 @@ from privaudit import __version__, _json
 from privaudit.accounting import account_nodes
 from privaudit.folder import RunFolder
 from privaudit.results import Claim, Verdict
+from trainers.measures import CurveRecorder, accuracy
 from trainers.outcome import TrainingResult
+from trainers.problem import Problem
 from trainers.randomness import Streams
-from trainers.training import CurveRecorder, Problem, Training, accuracy
+from trainers.training import Training
 
 
 class TrainingRun(
@@ -56,7 +59,7 @@ def train(
     gradients = problem.gradients()
     curve = CurveRecorder(problem, gradients)
 
-    def after_round(done: int, models: torch.Tensor) -> None:
+    def after_round(done: int, models: torch.Tensor, _: Any) -> None:
         curve(done, models)
         progress(done, run.training.rounds)
 

@@ -8,6 +8,7 @@ one running number a run.
 from __future__ import annotations
 
 import abc
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
@@ -19,7 +20,7 @@ from trainers.engine import Observer
 from trainers.models import cross_entropy
 from trainers.oracle import ReleaseObserver, clip_weights
 from trainers.per_sample import PerSample
-from trainers.training import Problem
+from trainers.problem import Problem
 
 CANARY_NODE = 0
 
@@ -101,16 +102,21 @@ class NoisyGradients(Adversary):
         """This one."""
         return (self,)
 
-    def release(self, index: int, at: Tensor, gradient: Tensor) -> None:
+    def release(
+        self, index: int, at: Tensor, gradient: Tensor, nodes: Sequence[int]
+    ) -> None:
         """Add this release's evidence to the running score."""
+        if CANARY_NODE not in nodes:
+            return
+        column = nodes.index(CANARY_NODE)
         mechanism = self.problem.training.mechanism(1.0)
         clip, _ = mechanism.at(index)
         own = self.problem.shares[CANARY_NODE]
         rate = mechanism.sampling_rate(len(own))
-        theta = at[:, CANARY_NODE]
+        theta = at[:, column]
         canary = self._clipped(theta, self.canary, clip)[:, 0]  # (runs, dims)
         others = self._clipped(theta, own, clip)  # (runs, records, dims)
-        released = gradient[:, CANARY_NODE].double() * mechanism.lot_size
+        released = gradient[:, column].double() * mechanism.lot_size
         surprise = released - rate * others.sum(1)
 
         gram = others @ others.mT

@@ -24,9 +24,12 @@ from privaudit.auditing.scores import Scores
 from privaudit.folder import FolderError, RunFolder
 from privaudit.ledger import Ledger
 from privaudit.results import Claim, Relation, Verdict
+from trainers.measures import CurveRecorder, accuracy
 from trainers.oracle import MEMORY_LIMIT
+from trainers.outcome import Curves
+from trainers.problem import Problem
 from trainers.randomness import MAX_BLOCKS, Streams
-from trainers.training import CurveRecorder, Curves, Problem, Training, accuracy
+from trainers.training import Training
 
 BLOCK = 50  # runs that share generators; part of what numbers depend on
 _SHOWN = 10  # runs that the training curves are the mean of
@@ -124,7 +127,7 @@ def train_block(
         start=problem.start(audit.seed, BLOCK),
         observers=adversary.observers,
         release_observers=adversary.release_observers,
-        after_round=(lambda done, models: curve(done, models[:_SHOWN]))
+        after_round=(lambda done, models, _: curve(done, models[:_SHOWN]))
         if number == 0
         else None,
         memory_limit=memory_limit,

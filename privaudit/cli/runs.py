@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import pathlib
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +14,8 @@ from privaudit.cli.output import emit, note, progress_bar
 from privaudit.results import Claim, Relation, Verdict
 
 if TYPE_CHECKING:
-    from trainers.training import Problem, Training
+    from trainers.problem import Problem
+    from trainers.training import Training
 
 Algorithm = Annotated[
     str,
@@ -39,24 +39,19 @@ Out = Annotated[
 
 
 def _training(algorithm: str, settings: list[str], **defaults: Any) -> Training:
-    from trainers.training import Training
+    from trainers.algorithms import ALGORITHMS
+    from trainers.training import training_from
 
-    values: dict[str, Any] = dict(defaults)
-    known = [name for name in Training.__struct_fields__ if name != "algorithm"]
+    entry = ALGORITHMS.get(algorithm)
+    own = {} if entry is None else entry.defaults
+    values: dict[str, Any] = {**own, **defaults, "algorithm": algorithm}
     for setting in settings:
         name, equals, text = setting.partition("=")
         name = name.strip().replace("-", "_")
-        if not equals or name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
-            raise ValueError(f"--set takes key=value, got {setting!r}; {hint}")
+        if not equals:
+            raise ValueError(f"--set takes key=value, got {setting!r}")
         values[name] = text.split(",") if name == "digits" else text.strip()
-    values["algorithm"] = algorithm
-    try:
-        # TOML has no types on the command line: numbers come as text.
-        return msgspec.convert(values, Training, strict=False)
-    except msgspec.ValidationError as error:
-        raise ValueError(f"--set: {error}") from None
+    return training_from(values, where="--set")
 
 
 def _noise(
@@ -114,9 +109,9 @@ def train(
         Of the start, the lots and the noise.
     """
     from privaudit.folder import RunFolder
+    from trainers.problem import Problem
     from trainers.run import TrainingRun
     from trainers.run import train as train_in
-    from trainers.training import Problem
 
     training = _training(algorithm, list(settings))
     claim = _claim(epsilon, delta, relation)
@@ -205,7 +200,7 @@ def audit(
     from privaudit.auditing.experiment import Audit, run
     from privaudit.auditing.presets import AUDITED
     from privaudit.folder import RunFolder
-    from trainers.training import Problem
+    from trainers.problem import Problem
 
     training = _training(algorithm, list(settings), **AUDITED)
     relation: Relation = "add-or-remove-one"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -54,7 +54,7 @@ def command(run: Finished) -> tuple[str, ...]:
     for name, value in given.items():
         if name in _ALWAYS or value != _DEFAULTS[run.kind][name]:
             options[name] = value
-    defaults = {**_training_defaults(config.version)}
+    defaults = {**_training_defaults(config.version, settings.algorithm)}
     if isinstance(run, FinishedAudit):
         defaults |= AUDITED if config.version == __version__ else {}
     return (
@@ -62,7 +62,7 @@ def command(run: Finished) -> tuple[str, ...]:
         *(shlex.join([f"--{name}", _text(value)]) for name, value in options.items()),
         *(
             shlex.join(["--set", f"{name}={_text(value)}"])
-            for name, value in config.training.items()
+            for name, value in _flat(config.training)
             if name != "algorithm"
             and value is not None  # the algorithm's own default, which is not written
             and _text(value) != _text(defaults.get(name))
@@ -76,19 +76,31 @@ def versions(run: Finished) -> tuple[str, ...]:
     return (f"privaudit {run.config.version}", f"torch {run.config.torch_version}")
 
 
-def _training_defaults(version: str) -> Mapping[str, Any]:
+def _flat(training: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Settings and the algorithm's options alike, as the command line has them."""
+    for name, value in training.items():
+        if name == "options":
+            yield from value.items()
+        else:
+            yield name, value
+
+
+def _training_defaults(version: str, algorithm: str) -> Mapping[str, Any]:
     """Settings that need not be said; none if this is not the version that ran."""
     if version != __version__:
         return {}
     try:
+        from trainers.algorithms import ALGORITHMS
         from trainers.training import Training
     except ModuleNotFoundError:  # without the extra `train`, all settings are said
         return {}
-    return {
+    own = {
         field.name: field.default
         for field in msgspec.structs.fields(Training)
         if field.default is not msgspec.NODEFAULT
     }
+    entry = ALGORITHMS.get(algorithm)
+    return own if entry is None else {**own, **entry.defaults}
 
 
 def _text(value: Any) -> str:

@@ -1,11 +1,9 @@
 """Short audits that several test files share."""
 
-import dataclasses
-
 from privaudit.auditing.experiment import Audit
 from privaudit.results import Claim
 from trainers.oracle import Oracle
-from trainers.training import Problem, Training
+from trainers.training import Training
 
 SETTINGS = dict(
     nodes=3,
@@ -39,25 +37,14 @@ def audit(algorithm="dp-dsgd", *, rounds=30, noise_multiplier=ENOUGH, **more) ->
 class NoiseDividedTwice(Oracle):
     """A planted bug: the noise is divided by the lot size once more."""
 
-    def _draw_noise(self, like):
-        return super()._draw_noise(like) / self.mechanism.lot_size
+    def _draw_noise(self, like, nodes):
+        return super()._draw_noise(like, nodes) / self.mechanism.lot_size
 
 
 class NoiseMissingAtNode(Oracle):
     """A planted bug: all nodes but one add noise."""
 
-    def _draw_noise(self, like):
-        noise = super()._draw_noise(like)
+    def _draw_noise(self, like, nodes):
+        noise = super()._draw_noise(like, nodes)
         noise[:, 0] = 0
         return noise
-
-
-@dataclasses.dataclass(frozen=True)
-class BuggyProblem:
-    """Installs a buggy oracle; its ledger still says what should have happened."""
-
-    kind: type[Oracle]
-
-    def install(self, monkeypatch):
-        monkeypatch.setattr("trainers.training.Oracle", self.kind)
-        return Problem

@@ -1,5 +1,6 @@
 """Contract of privaudit.auditing.experiment: right noise stands, bugs are caught."""
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from privaudit.auditing.experiment import BLOCK, AuditResult, run
 from privaudit.auditing.scores import Scores
 from privaudit.folder import FolderError, RunFolder
 from tests.auditing.audits import NoiseDividedTwice, NoiseMissingAtNode, audit
+from trainers.algorithms import ALGORITHMS
 
 
 def done(path, plan, **more) -> AuditResult:
@@ -25,6 +27,12 @@ def done(path, plan, **more) -> AuditResult:
 def arrays(path):
     with np.load(path / "scores.npz") as file:
         return {name: file[name] for name in ("member", "score", "accuracy", "block")}
+
+
+def through(monkeypatch, door):
+    """The algorithm that `audit` runs, given ``door`` in the oracle's place."""
+    entry = dataclasses.replace(ALGORITHMS["dp-dsgd"], door=door)
+    monkeypatch.setitem(ALGORITHMS, "dp-dsgd", entry)
 
 
 class TestSound:
@@ -51,7 +59,7 @@ class TestSound:
         assert result.upper().epsilon == float("inf")
 
     def test_noise_divided_twice_is_refuted(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("trainers.training.Oracle", NoiseDividedTwice)
+        through(monkeypatch, NoiseDividedTwice)
         plan = audit(rounds=100, noise_multiplier=6.1, runs=500, estimator="rank-walk")
         result = done(tmp_path, plan)
         assert result.upper().epsilon <= 1  # the ledger knows nothing of the bug
@@ -59,7 +67,7 @@ class TestSound:
         assert result.verdict.account_contradicted
 
     def test_noise_missing_at_one_node_is_refuted(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("trainers.training.Oracle", NoiseMissingAtNode)
+        through(monkeypatch, NoiseMissingAtNode)
         plan = audit(runs=200, adversary="noisy-gradients")
         result = done(tmp_path, plan)
         assert result.upper().epsilon <= 1
@@ -122,6 +130,7 @@ import sys
 from privaudit.auditing.experiment import run
 from privaudit.folder import RunFolder
 from tests.auditing.audits import audit
+from trainers.algorithms import ALGORITHMS
 with RunFolder.opened(sys.argv[1]) as folder:
     run(audit(runs=400, rounds=12), folder)
 """

@@ -23,7 +23,7 @@ class Recording:
     def __init__(self):
         self.releases = []
 
-    def release(self, index, at, gradient):
+    def release(self, index, at, gradient, nodes):
         self.releases.append((at.clone(), gradient.clone()))
 
 

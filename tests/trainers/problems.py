@@ -36,11 +36,12 @@ def oracle(
     canary=None,
     planted=None,
     kind=Oracle,
+    replaces=False,
     **more,
 ):
     """An oracle over `random_data`, with per-sample gradients by the reference."""
     return kind(
-        PrivateData.of(shares or random_data(), canary=canary),
+        PrivateData.of(shares or random_data(), canary=canary, replaces=replaces),
         PerSample(module or softmax(), cross_entropy),
         mechanism or Mechanism(lot_size=3.0, clip_norm=0.5, noise_multiplier=2.0),
         Streams(seed, block),

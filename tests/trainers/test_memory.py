@@ -124,7 +124,7 @@ class TestOneLot:
         draws = []
         draw = Oracle._draw_noise
         monkeypatch.setattr(
-            Oracle, "_draw_noise", lambda self, at: draws.append(1) or draw(self, at)
+            Oracle, "_draw_noise", lambda *given: draws.append(1) or draw(*given)
         )
         parts = []
         weighted_sum = BookKeeping.weighted_sum

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from privaudit.ledger import PoissonSampling
+from privaudit.ledger import PoissonSampling, SamplingWithoutReplacement
 from tests.trainers.problems import oracle, random_data, softmax, start
 from trainers.data import Dataset, PrivateData
 from trainers.oracle import Mechanism, clip_weights
@@ -99,7 +99,7 @@ class TestSound:
 
     def test_every_record_is_drawn_at_its_rate(self):
         private = oracle(Mechanism(lot_size=2.0), runs=4000)
-        lots = private._lots()
+        lots = private._lots(range(3))
         for node, size in enumerate((7, 5, 9)):
             rate = lots[:, node, :size].double().mean(0)
             spread = math.sqrt(2 / size * (1 - 2 / size) / 4000)
@@ -117,7 +117,7 @@ class TestSound:
         private = oracle(
             Mechanism(lot_size=2.0), runs=4000, canary=blank(), planted=planted
         )
-        drawn = private._lots()[:, 0, 7]
+        drawn = private._lots(range(3))[:, 0, 7]
         assert not drawn[~planted].any()
         assert drawn[planted].double().mean() == pytest.approx(2 / 7, abs=0.05)
 
@@ -243,3 +243,74 @@ def test_shapes_are_checked():
         PrivateData.of(random_data((3, 0)))
     with pytest.raises(ValueError, match="memory_limit"):
         oracle(memory_limit=5)
+
+
+class TestFixedLots:
+    """Sampling without replacement: a uniform subset, in both worlds."""
+
+    MECHANISM = Mechanism(3.0, 0.5, 2.0, sampling="without-replacement")
+
+    def test_lots_are_uniform_subsets(self):
+        private = oracle(self.MECHANISM, runs=4000)
+        lots = private._lots(range(3))
+        assert (lots.sum(2) == 3).all()
+        for node, size in enumerate((7, 5, 9)):
+            rate = lots[:, node, :size].double().mean(0)
+            spread = math.sqrt(3 / size * (1 - 3 / size) / 4000)
+            assert (rate - 3 / size).abs().max() < 5 * spread
+            sampling = SamplingWithoutReplacement(3, size)
+            assert private.mechanism.release(0, size).sampling == sampling
+
+    def test_a_canary_comes_in_a_records_place(self):
+        planted = torch.arange(400) % 2 == 0
+        private = oracle(
+            self.MECHANISM, runs=400, canary=blank(), planted=planted, replaces=True
+        )
+        lots = private._lots(range(3))
+        assert (lots.sum(2) == 3).all()
+        assert not lots[planted, 0, 0].any()
+        assert not lots[~planted, 0, 7].any()
+        # The same lots in both worlds, but for who is in the first record's place.
+        other = oracle(
+            self.MECHANISM, runs=400, canary=blank(), planted=~planted, replaces=True
+        )
+        swapped = other._lots(range(3))
+        assert torch.equal(lots[:, 0, 7], swapped[:, 0, 0] & planted)
+        assert torch.equal(lots[:, 0, 1:7], swapped[:, 0, 1:7])
+
+    def test_a_lot_is_a_whole_number(self):
+        with pytest.raises(ValueError, match="whole number of records, got"):
+            oracle(Mechanism(2.5, sampling="without-replacement"))
+
+    def test_it_is_for_replace_one(self):
+        private = oracle(self.MECHANISM)
+        private.gradient(start(DIMS))
+        release = private.ledger.nodes[0][0].release
+        assert release.sensitivity_under("replace-one") == 1.0
+        with pytest.raises(ValueError, match="no sensitivity under add-or-remove"):
+            release.sensitivity_under("add-or-remove-one")
+
+
+class TestOneNodeAtATime:
+    def test_equals_all_at_once(self):
+        mechanism = Mechanism(3.0, clip_norm=0.5, noise_multiplier=2.0)
+        whole, single = oracle(mechanism, runs=2), oracle(mechanism, runs=2)
+        at = start(DIMS, runs=2)
+        wanted = whole.gradient(at)
+        for node in (2, 0, 1):
+            one = single.gradient(at[:, [node]], [node])
+            torch.testing.assert_close(one, wanted[:, [node]])
+        assert single.ledger == whole.ledger
+
+    def test_each_node_has_its_own_schedule(self):
+        private = oracle(Mechanism(3.0, lambda k: 1.0 / (k + 1), 2.0))
+        at = start(DIMS)
+        for node in (0, 0, 1):
+            private.gradient(at[:, [node]], [node])
+        bounds = [
+            [entry.release.norm_bound for entry in entries]
+            for entries in private.ledger.nodes
+        ]
+        assert bounds == [[1.0, 0.5], [1.0], []]
+        with pytest.raises(ValueError, match="asked equally often"):
+            private.gradient(at)

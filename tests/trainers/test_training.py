@@ -6,10 +6,12 @@ import pytest
 import torch
 
 from trainers.data import Dataset, DataUnavailableError, glyphs
+from trainers.measures import accuracy
 from trainers.models import cross_entropy, make_model
 from trainers.per_sample import PerSample
+from trainers.problem import Problem
 from trainers.randomness import Streams
-from trainers.training import Problem, Training, accuracy
+from trainers.training import Training
 
 SHORT = dict(algorithm="dp-dsgd", nodes=2, train=100, rounds=2, lot_size=10.0)
 
@@ -94,6 +96,6 @@ def test_accuracy_does_not_depend_on_chunks(monkeypatch):
     said = gradients.outputs(models.flatten(0, 1), test.inputs.expand(6, -1, -1))
     wanted = (said.argmax(-1) == test.targets).double().mean(1).view(2, 3)
     torch.testing.assert_close(whole, wanted)
-    monkeypatch.setattr("trainers.training.MEMORY_LIMIT", 3000)
+    monkeypatch.setattr("trainers.measures.MEMORY_LIMIT", 3000)
     assert torch.equal(accuracy(gradients, models, test), whole)
     assert math.isclose(whole.max().item(), wanted.max().item())

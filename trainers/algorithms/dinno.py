@@ -3,16 +3,58 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from trainers.engine import Gradients, Inbox, Schedule
+from privaudit.schedules import Geometric
+from trainers.algorithms.entry import Options
+from trainers.engine import Gradients, Inbox, Schedule, per_round
 from trainers.optimisers import OPTIMISERS, OptimiserName
 
 RHO = 0.5  # of the paper's published settings
 OptimiserState = Literal["kept", "rebuilt"]
+
+
+class DinnoOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of `Dinno`; ``rho`` is multiplied by ``rho_growth`` each round.
+
+    Raises ``ValueError`` for a value out of its range.
+    """
+
+    rho: float = RHO
+    rho_growth: float = 1.0
+    inner_steps: int = 1
+    optimiser: OptimiserName = "adam"
+    optimiser_state: OptimiserState = "kept"
+
+    def __post_init__(self) -> None:
+        for name in ("rho", "rho_growth"):
+            value = getattr(self, name)
+            if not 0 < value < math.inf:
+                raise ValueError(f"{name} must be > 0 and finite, got {value}")
+        if self.inner_steps < 1:
+            raise ValueError(f"inner_steps must be >= 1, got {self.inner_steps}")
+
+    def arguments(self, rounds: int) -> dict[str, Any]:
+        """With rho as a schedule. ``ValueError`` if it grows beyond all bounds."""
+        # Of the logarithm, which does not overflow.
+        power = math.log(self.rho) + (rounds - 1) * math.log(self.rho_growth)
+        if not abs(power) < 100:
+            raise ValueError(
+                f"rho = {self.rho:g} times {self.rho_growth:g} in each of "
+                f"{rounds:,} rounds ends near e^{power:.0f}; "
+                "use a rho_growth closer to 1"
+            )
+        last = self.rho if self.rho_growth == 1 else math.exp(power)
+        return {
+            "rho": per_round(Geometric(self.rho, last), rounds),
+            "inner_steps": self.inner_steps,
+            "optimiser": self.optimiser,
+            "optimiser_state": self.optimiser_state,
+        }
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

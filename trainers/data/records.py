@@ -52,12 +52,15 @@ class PrivateData:
         How many records each node has, without a canary. Public.
     canary_node
         Which node's extra row holds a canary; None if there is none.
+    replaced
+        The row of that node in whose place the canary comes; None if it is one more.
     """
 
     inputs: Tensor
     targets: Tensor
     sizes: tuple[int, ...]
     canary_node: int | None = None
+    replaced: int | None = None
 
     @classmethod
     def of(
@@ -66,8 +69,12 @@ class PrivateData:
         *,
         canary: Dataset | None = None,
         canary_node: int = 0,
+        replaces: bool = False,
     ) -> PrivateData:
         """Stack one dataset a node, and plant ``canary`` (one sample) at a node.
+
+        It is one record more there, or comes in the place of the node's first if it
+        ``replaces`` one.
 
         Raises ``ValueError`` if a node has no record, or the canary is not one sample
         of the same shape.
@@ -93,7 +100,7 @@ class PrivateData:
             )
         inputs[canary_node, sizes[canary_node]] = canary.inputs[0]
         targets[canary_node, sizes[canary_node]] = canary.targets[0]
-        return cls(inputs, targets, sizes, canary_node)
+        return cls(inputs, targets, sizes, canary_node, 0 if replaces else None)
 
     @property
     def nodes(self) -> int:
@@ -122,7 +129,10 @@ class PrivateData:
                     f"got {tuple(planted.shape)}"
                 )
             place = self.sizes[self.canary_node]
-            present[:, self.canary_node, place] = planted.to(present.device)
+            planted = planted.to(present.device)
+            present[:, self.canary_node, place] = planted
+            if self.replaced is not None:
+                present[:, self.canary_node, self.replaced] = ~planted
         return present
 
     def records(self, node: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:

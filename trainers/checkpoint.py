@@ -1,0 +1,77 @@
+"""The middle of a run as bytes, and back: equal bits go on from there.
+
+What is packed is data alone, and reading it runs no code: torch's ``weights_only``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import pickle
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_PLAIN = (bool, int, float, str, bytes, type(None), Tensor)
+
+
+def pack(value: Any) -> bytes:
+    """``value`` as bytes: tensors, numbers, text; tuples, lists, dicts, dataclasses.
+
+    Raises ``TypeError`` for anything else.
+    """
+    buffer = io.BytesIO()
+    torch.save(_tree(value), buffer)
+    return buffer.getvalue()
+
+
+def unpack(content: bytes) -> Any:
+    """What ``pack`` was given, its dataclasses as dicts and its tuples as such.
+
+    Raises ``ValueError`` if ``content`` is no such thing, or was cut off.
+    """
+    try:
+        return torch.load(io.BytesIO(content), weights_only=True)
+    except (RuntimeError, EOFError, pickle.UnpicklingError, KeyError) as error:
+        why = (str(error).splitlines() or ["it is cut off"])[0]
+        raise ValueError(f"no checkpoint: {why}") from None
+
+
+def like(example: Any, tree: Any) -> Any:
+    """``tree`` as `unpack` gave it, with the dataclasses that ``example`` has.
+
+    Raises ``ValueError`` if they do not fit.
+    """
+    if dataclasses.is_dataclass(example) and not isinstance(example, type):
+        names = [field.name for field in dataclasses.fields(example)]
+        if not isinstance(tree, dict) or sorted(tree) != sorted(names):
+            raise ValueError(f"no state of {type(example).__name__}")
+        return type(example)(
+            **{name: like(getattr(example, name), tree[name]) for name in names}
+        )
+    if isinstance(example, dict) and isinstance(tree, dict):
+        return {
+            key: like(example[key], item) if key in example else item
+            for key, item in tree.items()
+        }
+    if isinstance(example, list | tuple) and isinstance(tree, list | tuple):
+        if len(example) != len(tree):  # a queue, say: of plain things
+            return type(example)(tree)
+        return type(example)(map(like, example, tree))
+    return tree
+
+
+def _tree(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {
+            field.name: _tree(getattr(value, field.name))
+            for field in dataclasses.fields(value)
+        }
+    if isinstance(value, dict):
+        return {key: _tree(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_tree, value))
+    if not isinstance(value, _PLAIN):
+        raise TypeError(f"a {type(value).__name__} cannot be kept in a checkpoint")
+    return value

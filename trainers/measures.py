@@ -1,0 +1,67 @@
+"""How good models are, and how far apart."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from trainers.bookkeeping import BookKeeping
+from trainers.data import Dataset
+from trainers.oracle import MEMORY_LIMIT
+from trainers.outcome import Curves
+from trainers.per_sample import PerSample
+from trainers.problem import Problem
+
+
+def accuracy(
+    gradients: BookKeeping | PerSample, models: Tensor, test: Dataset
+) -> Tensor:
+    """Share of ``test`` that each model gets right, (runs, nodes)."""
+    flat = models.flatten(0, 1)
+    values = gradients.values_per_sample + test.inputs[0].numel()
+    step = max(1, MEMORY_LIMIT // (values * models.element_size() * len(flat)))
+    right = torch.zeros(len(flat), dtype=torch.float64, device=models.device)
+    for start in range(0, len(test), step):
+        inputs = test.inputs[start : start + step]
+        inputs = inputs.expand(len(flat), *inputs.shape)
+        said = gradients.outputs(flat, inputs).argmax(-1)
+        right += (said == test.targets[start : start + step]).sum(1)
+    return (right / len(test)).view(models.shape[:2])
+
+
+def consensus_distance(models: Tensor) -> Tensor:
+    """Root mean square distance of the nodes' models from their mean, (runs,)."""
+    return (models - models.mean(1, keepdim=True)).square().sum(2).mean(1).sqrt()
+
+
+class CurveRecorder:
+    """Measures models after about ``points`` of the rounds, and the last."""
+
+    def __init__(
+        self, problem: Problem, gradients: BookKeeping | PerSample, points: int = 25
+    ) -> None:
+        self._problem = problem
+        self._gradients = gradients
+        self._every = max(1, problem.training.rounds // points)
+        self._points: list[tuple[int, float, float, float]] = []
+
+    def __call__(self, done: int, models: Tensor) -> None:
+        """Measure ``models``, (runs, nodes, dims), if ``done`` rounds are a point."""
+        if done % self._every and done != self._problem.training.rounds:
+            return
+        right = accuracy(self._gradients, models, self._problem.test)
+        self._points.append(
+            (
+                done,
+                float(right.mean()),
+                float(right.min(1).values.mean()),
+                float(consensus_distance(models).mean()),
+            )
+        )
+
+    def curves(self) -> Curves:
+        """All that was measured."""
+        rounds, mean, worst, distance = zip(*self._points, strict=True)
+        return Curves(
+            rounds=rounds, accuracy=mean, worst_accuracy=worst, consensus=distance
+        )

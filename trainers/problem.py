@@ -7,6 +7,7 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from privaudit.ledger import Ledger
@@ -39,13 +40,19 @@ class Problem:
         *,
         seed: int = 0,
         data_dir: str | pathlib.Path | None = None,
+        held_out: float = 0.0,
     ) -> Problem:
         """The problem that ``training`` describes; ``seed`` deals the data.
 
-        ``data_dir`` is where data are kept; see `trainers.data.load_dataset`. Raises
-        ``ValueError`` if the settings do not fit the data, and
+        ``data_dir`` is where data are kept; see `trainers.data.load_dataset`. With
+        ``held_out``, in [0, 1), that share of the training data, taken at random, comes
+        in the test data's place: for choosing settings.
+
+        Raises ``ValueError`` if the settings do not fit the data, and
         `trainers.data.DataUnavailableError` if these are not to be had.
         """
+        if not 0 <= held_out < 1:
+            raise ValueError(f"held_out must be in [0, 1), got {held_out}")
         train, test = load_dataset(
             training.data,
             train=training.train,
@@ -53,6 +60,11 @@ class Problem:
             seed=seed,
             data_dir=data_dir,
         )
+        if held_out:
+            generator = Streams(seed).generator("data")
+            order = torch.randperm(len(train), generator=generator)
+            left = len(train) - round(held_out * len(train))
+            train, test = train.select(order[:left]), train.select(order[left:])
         nodes = 1 if training.entry.central else training.nodes
         shares = Partition.parse(training.partition)(
             train, nodes, t=training.split, seed=seed

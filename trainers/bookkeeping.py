@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from trainers.per_sample import Loss, PerSample, Weigh, check_module
-from trainers.stacked import StackedLayer, UnknownLayerError, stacked
+from trainers.stacked import StackedLayer, UnknownLayerError, quick, stacked
 
 __all__ = ["BookKeeping", "UnknownLayerError", "differentiator"]
 
@@ -79,6 +79,9 @@ class BookKeeping:
         for path, layer in module.named_modules():
             known = stacked(layer)
             if known is None:
+                faster = quick(layer)
+                if faster is not None and path:
+                    self.template.set_submodule(path, faster)
                 continue
             self.layers.append(known)
             for name in known.names:
@@ -256,15 +259,17 @@ class BookKeeping:
                 )
             )
         with torch.no_grad():
-            taken = {layer: layer.taken for layer in used}
-            returned = {layer: [next(flat) for _ in layer.given] for layer in used}
-            square = torch.zeros(inputs.shape[:2].numel()).to(at)
+            digests = []
+            square = at.new_zeros(inputs.shape[:2].numel())
             for layer in used:
-                square += layer.squared_norms(taken[layer], returned[layer])
+                returned = [next(flat) for _ in layer.given]
+                share, digest = layer.digest(layer.taken, returned)
+                square += share
+                digests.append(digest)
             weights = weigh(square.sqrt().view(inputs.shape[:2]))
             result = torch.zeros_like(at)
-            for layer in used:
-                sums = layer.sums(taken[layer], returned[layer], weights)
+            for layer, digest in zip(used, digests, strict=True):
+                sums = layer.sums(digest, weights)
                 for place in self.places:
                     if place.layer is layer:
                         end = place.offset + place.shape.numel()

@@ -26,9 +26,19 @@ from privaudit.ledger import (
     SamplingWithoutReplacement,
 )
 from trainers.bookkeeping import BookKeeping
+from trainers.clipping import clip_weights, clipped_sum
 from trainers.data import PrivateData
 from trainers.per_sample import PerSample
 from trainers.randomness import Streams
+
+__all__ = [
+    "MEMORY_LIMIT",
+    "Mechanism",
+    "Oracle",
+    "ReleaseObserver",
+    "SamplingName",
+    "clip_weights",
+]
 
 MEMORY_LIMIT = 1 << 30  # bytes, for what one call keeps alive
 SamplingName = Literal["poisson", "without-replacement"]
@@ -248,7 +258,15 @@ class Oracle:
                 "nodes that ask at once must have asked equally often; ask one by one"
             )
         clip, multiplier = self.mechanism.at(index)
-        total = self._clipped_sum(at, self._lots(nodes), nodes, clip)
+        total = clipped_sum(
+            self._differentiator,
+            self.data,
+            at.flatten(0, 1),
+            self._lots(nodes).flatten(0, 1),
+            nodes,
+            clip,
+            self._memory_limit,
+        ).view_as(at)
         if multiplier > 0:
             total.add_(self._draw_noise(at, nodes), alpha=multiplier * clip)
         for node in nodes:
@@ -309,58 +327,3 @@ class Oracle:
             )
             noise[:, row] = draw.normal_(generator=self._noise[node])
         return noise
-
-    def _clipped_sum(
-        self, at: Tensor, lots: Tensor, nodes: Sequence[int], clip: float
-    ) -> Tensor:
-        """Sum over the lots of clipped gradients, (runs, nodes, dims), in chunks."""
-        lots = lots.flatten(0, 1)  # (replicas, records)
-        at = at.reshape(lots.shape[0], -1)
-        width = int(lots.sum(1).max())
-        total = torch.zeros_like(at)
-        if width == 0:
-            return total.view(self.runs, len(nodes), -1)
-        # Pack each lot to the left; rows are as wide as the largest lot, none is cut.
-        replica, record = lots.nonzero(as_tuple=True)
-        column = lots.cumsum(1)[replica, record] - 1
-        chosen = torch.zeros(at.shape[0], width, dtype=torch.long, device=at.device)
-        chosen[replica, column] = record
-        counts = lots.sum(1)
-        taken = torch.arange(width, device=at.device) < counts[:, None]
-        node = torch.tensor(nodes, device=at.device).repeat(self.runs)
-
-        # For each sample: its inputs, and what the differentiator keeps of it.
-        values = self._differentiator.values_per_sample + self.data.values_per_record
-        budget = max(1, self._memory_limit // (values * at.element_size()))
-        columns = min(width, budget)
-        rows = max(1, budget // columns)
-        for top in range(0, at.shape[0], rows):
-            for left in range(0, width, columns):
-                here = (slice(top, top + rows), slice(left, left + columns))
-                inputs, targets = self.data.records(node[here[0]], chosen[here])
-                mask = taken[here]
-
-                def weigh(norms: Tensor, mask: Tensor = mask) -> Tensor:
-                    return clip_weights(norms, clip) * mask
-
-                total[here[0]] += self._differentiator.weighted_sum(
-                    at[here[0]], inputs, targets, weigh
-                )
-        return total.view(self.runs, len(nodes), -1)
-
-
-def clip_weights(norms: Tensor, clip: float) -> Tensor:
-    """min(1, clip / norm) for every norm; 1 without a bound, and for a zero gradient.
-
-    The norm is taken a little too large, by 64 roundings, so that what is scaled with
-    the weight has a norm of at most ``clip`` after rounding too. Raises ``ValueError``
-    for a norm that is not finite.
-    """
-    if not torch.isfinite(norms).all():
-        raise ValueError(
-            "a sample's gradient is not finite, so that clipping cannot bound it: "
-            "lower the step size, or look for inf and nan in the data"
-        )
-    if clip == math.inf:
-        return torch.ones_like(norms)
-    return clip / (norms * (1 + 64 * torch.finfo(norms.dtype).eps)).clamp_min(clip)

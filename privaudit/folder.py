@@ -19,6 +19,8 @@ FILES = (
     "config.json",
     "ledger.json",
     "curves.json",
+    "rounds.csv",
+    "checkpoint.pt",
     "scores.npz",
     "result.json",
     "report.html",
@@ -100,6 +102,11 @@ class RunFolder:
                 with contextlib.suppress(OSError):
                     part.unlink()
                 raise
+
+    def remove(self, name: str) -> None:
+        """Remove file ``name``, if it is there."""
+        with self._explained("remove a file of"):
+            (self / name).unlink(missing_ok=True)
 
     def read(self, name: str, kind: type[T]) -> T:
         """The value in JSON file ``name``; `FolderError` if it is missing or broken."""

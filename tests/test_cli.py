@@ -72,6 +72,7 @@ class TestRuns:
             "curves.json",
             "ledger.json",
             "result.json",
+            "rounds.csv",
         ]
         again = call(capsys, "train", "dp-dsgd", *QUICK, "--out", path, "--json")
         assert json.loads(again[1]) == result

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -34,6 +36,15 @@ def consensus_distance(models: Tensor) -> Tensor:
     return (models - models.mean(1, keepdim=True)).square().sum(2).mean(1).sqrt()
 
 
+class Measured(NamedTuple):
+    """Models after ``round`` rounds, as means over runs; as in `Curves`."""
+
+    round: int
+    accuracy: float
+    worst_accuracy: float
+    consensus: float
+
+
 class CurveRecorder:
     """Measures models after about ``points`` of the rounds, and the last."""
 
@@ -43,25 +54,25 @@ class CurveRecorder:
         self._problem = problem
         self._gradients = gradients
         self._every = max(1, problem.training.rounds // points)
-        self._points: list[tuple[int, float, float, float]] = []
+        self.points: list[Measured] = []
 
-    def __call__(self, done: int, models: Tensor) -> None:
+    def __call__(self, done: int, models: Tensor) -> Measured | None:
         """Measure ``models``, (runs, nodes, dims), if ``done`` rounds are a point."""
         if done % self._every and done != self._problem.training.rounds:
-            return
+            return None
         right = accuracy(self._gradients, models, self._problem.test)
-        self._points.append(
-            (
-                done,
-                float(right.mean()),
-                float(right.min(1).values.mean()),
-                float(consensus_distance(models).mean()),
-            )
+        point = Measured(
+            round=done,
+            accuracy=float(right.mean()),
+            worst_accuracy=float(right.min(1).values.mean()),
+            consensus=float(consensus_distance(models).mean()),
         )
+        self.points.append(point)
+        return point
 
     def curves(self) -> Curves:
         """All that was measured."""
-        rounds, mean, worst, distance = zip(*self._points, strict=True)
+        rounds, mean, worst, distance = zip(*self.points, strict=True)
         return Curves(
             rounds=rounds, accuracy=mean, worst_accuracy=worst, consensus=distance
         )

@@ -11,16 +11,21 @@ class Curves(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """How training went, as means over runs, after some of the rounds.
 
     ``accuracy`` on test data is the mean over nodes, ``worst_accuracy`` that of the
-    worst node; ``consensus`` the root mean square distance from the mean model.
+    worst node; ``consensus`` the root mean square distance from the mean model;
+    ``epsilon`` what the rounds before have spent at the worst node, at most, where it
+    was accounted.
     """
 
     rounds: tuple[int, ...] = ()
     accuracy: tuple[float, ...] = ()
     worst_accuracy: tuple[float, ...] = ()
     consensus: tuple[float, ...] = ()
+    epsilon: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("accuracy", "worst_accuracy", "consensus"):
+        for name in ("accuracy", "worst_accuracy", "consensus", "epsilon"):
+            if getattr(self, name) is None:
+                continue
             if len(getattr(self, name)) != len(self.rounds):
                 raise ValueError(
                     f"{name} has {len(getattr(self, name))} points, "

@@ -1,7 +1,10 @@
-"""One training run in a folder: trained, accounted, kept."""
+"""One training run in a folder: trained, accounted, kept, and resumed when stopped."""
 
 from __future__ import annotations
 
+import csv
+import dataclasses
+import io
 import time
 from collections.abc import Callable
 from typing import Any
@@ -12,12 +15,19 @@ import torch
 from privaudit import __version__, _json
 from privaudit.accounting import account_nodes
 from privaudit.folder import RunFolder
-from privaudit.results import Claim, Verdict
-from trainers.measures import CurveRecorder, accuracy
+from privaudit.ledger import Ledger
+from privaudit.results import Claim, Relation, Verdict
+from trainers import checkpoint
+from trainers.measures import CurveRecorder, Measured, accuracy
 from trainers.outcome import TrainingResult
 from trainers.problem import Problem
 from trainers.randomness import Streams
 from trainers.training import Training
+
+KEEP_EVERY = 5.0  # seconds between checkpoints, at least,
+KEEP_SHARE = 0.05  # and so many that they take this share of the time, at most
+_POINTS = 200  # of the rounds, at which models are measured
+_ACCOUNTS = 20  # of them, at which the spent epsilon is computed
 
 
 class TrainingRun(
@@ -34,16 +44,40 @@ class TrainingRun(
     version: str = __version__
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run is; ``epsilon`` is spent at most, where it was computed."""
+
+    done: int
+    rounds: int
+    measured: Measured | None = None
+    epsilon: float | None = None
+
+
 def train(
     run: TrainingRun,
     folder: RunFolder,
     *,
     delta: float,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    relation: Relation = "add-or-remove-one",
+    problem: Problem | None = None,
+    progress: Callable[[Progress], None] = lambda now: None,
 ) -> TrainingResult:
     """Train once, account at ``delta``, and keep all in ``folder``.
 
-    A folder that holds the result of the same run gives it back.
+    A folder that holds the result of the same run gives it back; one that holds a
+    checkpoint of it goes on from there, to the same bits.
+
+    Parameters
+    ----------
+    run, folder
+        What to do, and where.
+    delta, relation
+        Of the account; those of the claim, where there is one.
+    problem
+        `Problem.of` (run.training), if it is at hand.
+    progress
+        Called after every round.
 
     Raises
     ------
@@ -52,23 +86,24 @@ def train(
     ValueError
         If the settings do not fit the data, or training diverges.
     """
-    problem = Problem.of(run.training)
+    problem = problem or Problem.of(run.training)
     if folder.settle(run) and folder.has("result.json"):
         return folder.read("result.json", TrainingResult)
-    began = time.monotonic()
-    gradients = problem.gradients()
-    curve = CurveRecorder(problem, gradients)
+    under = run.claim.relation if run.claim else relation
 
-    def after_round(done: int, models: torch.Tensor, _: Any) -> None:
-        curve(done, models)
-        progress(done, run.training.rounds)
+    def account(ledger: Ledger) -> tuple:
+        return account_nodes(ledger, delta, under, run.account)
 
+    keeper = _Keeper(run, folder, problem, account, progress)
     models, ledger = problem.train(
-        run.noise_multiplier, Streams(run.seed), after_round=after_round
+        run.noise_multiplier,
+        Streams(run.seed),
+        after_round=keeper.after_round,
+        keep=keeper.keep,
+        resume=keeper.resume,
     )
-    right = accuracy(gradients, models, problem.test)
-    relation = run.claim.relation if run.claim else "add-or-remove-one"
-    nodes = account_nodes(ledger, delta, relation, run.account)
+    right = accuracy(keeper.gradients, models, problem.test)
+    nodes = account(ledger)
     worst = max(nodes, key=lambda bound: bound.epsilon)
     verdict = None if run.claim is None else Verdict(claim=run.claim, upper=worst)
     result = TrainingResult(
@@ -78,9 +113,105 @@ def train(
         noise_multiplier=run.noise_multiplier,
         accuracy=float(right.mean()),
         worst_accuracy=float(right.min()),
-        seconds=round(time.monotonic() - began, 3),
+        seconds=round(keeper.seconds, 3),
     )
     folder.write("ledger.json", ledger.to_json().encode())
-    folder.write("curves.json", _json.encode(curve.curves()))
+    curves = keeper.recorder.curves()
+    curves = msgspec.structs.replace(curves, epsilon=tuple(keeper.spent()))
+    folder.write("curves.json", _json.encode(curves))
+    folder.write("rounds.csv", keeper.table())
     folder.write("result.json", _json.encode(result))
+    folder.remove("checkpoint.pt")
     return result
+
+
+class _Keeper:
+    """Measures, accounts and keeps a run as it goes."""
+
+    def __init__(
+        self,
+        run: TrainingRun,
+        folder: RunFolder,
+        problem: Problem,
+        account: Callable[[Ledger], tuple],
+        progress: Callable[[Progress], None],
+    ) -> None:
+        self.gradients = problem.gradients()
+        self.recorder = CurveRecorder(problem, self.gradients, _POINTS)
+        self.resume: dict[str, Any] | None = None
+        self._folder = folder
+        self._account = account
+        self._progress = progress
+        self._rounds = run.training.rounds
+        self._every = max(1, self._rounds // _ACCOUNTS)
+        self._epsilons: dict[int, float] = {}  # by round
+        self._before = 0.0  # seconds of earlier processes
+        self._began = self._kept = time.monotonic()
+        self._cost = 0.0  # of the last checkpoint, in seconds
+        if folder.has("checkpoint.pt"):
+            self._restore()
+
+    @property
+    def seconds(self) -> float:
+        """Spent on the run, in all processes that had a part in it."""
+        return self._before + time.monotonic() - self._began
+
+    def after_round(
+        self, done: int, models: torch.Tensor, ledger: Callable[[], Ledger]
+    ) -> None:
+        """Measure and account, where it is due."""
+        measured = self.recorder(done, models)
+        epsilon = None
+        if done % self._every == 0 or done == self._rounds:
+            epsilon = max(bound.epsilon for bound in self._account(ledger()))
+            self._epsilons[done] = epsilon
+        self._progress(Progress(done, self._rounds, measured, epsilon))
+
+    def keep(self, done: int, middle: Callable[[], Any]) -> None:
+        """Write a checkpoint, where it is due."""
+        began = time.monotonic()
+        due = began - self._kept >= max(KEEP_EVERY, self._cost / KEEP_SHARE)
+        if not due or done == self._rounds:
+            return
+        self._folder.write("rounds.csv", self.table())
+        content = {
+            "middle": middle(),
+            "points": [tuple(point) for point in self.recorder.points],
+            "epsilons": dict(self._epsilons),
+            "seconds": self.seconds,
+        }
+        self._folder.write("checkpoint.pt", checkpoint.pack(content))
+        self._kept = time.monotonic()
+        self._cost = self._kept - began
+
+    def _restore(self) -> None:
+        path = self._folder / "checkpoint.pt"
+        try:
+            content = checkpoint.unpack(path.read_bytes())
+            self.resume = content["middle"]
+            self.recorder.points = [Measured(*point) for point in content["points"]]
+            self._epsilons = content["epsilons"]
+            self._before = content["seconds"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise self._folder.broken("checkpoint.pt", error) from None
+
+    def spent(self) -> list[float]:
+        """At every point, the epsilon of the next round that was accounted: no less."""
+        found = []
+        for point in self.recorder.points:
+            later = [k for k in self._epsilons if k >= point.round]
+            if not later:
+                break
+            found.append(self._epsilons[min(later)])
+        return found
+
+    def table(self) -> bytes:
+        """All points as CSV; what is not yet accounted is left empty."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow([*Measured._fields, "epsilon"])
+        spent = self.spent()
+        spent += [""] * (len(self.recorder.points) - len(spent))
+        for point, epsilon in zip(self.recorder.points, spent, strict=True):
+            writer.writerow([*point, epsilon])
+        return text.getvalue().encode()

@@ -77,6 +77,12 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                 raise ValueError(
                     f"there is no {kind} {value!r}; choose one of {', '.join(known)}"
                 )
+        tested = tested_relation(self.training)
+        if self.claim.relation != tested:
+            raise ValueError(
+                f"an audit of this training tests {tested}: that is what its two "
+                f"worlds differ in; got the relation {self.claim.relation}"
+            )
         if not 2 <= self.runs <= MAX_BLOCKS * BLOCK:
             raise ValueError(
                 f"runs must be between 2 and {MAX_BLOCKS * BLOCK:,}, got {self.runs}"
@@ -117,6 +123,9 @@ def train_block(
     adversary = ADVERSARIES[audit.adversary](problem, gradients, canary, BLOCK)
     curve = CurveRecorder(problem, gradients)
 
+    def watched(done: int, models: torch.Tensor, _: object) -> None:
+        curve(done, models[:_SHOWN])
+
     models, ledger = problem.train(
         audit.noise_multiplier,
         streams,
@@ -127,9 +136,7 @@ def train_block(
         start=problem.start(audit.seed, BLOCK),
         observers=adversary.observers,
         release_observers=adversary.release_observers,
-        after_round=(lambda done, models, _: curve(done, models[:_SHOWN]))
-        if number == 0
-        else None,
+        after_round=watched if number == 0 else None,
         memory_limit=memory_limit,
     )
     block = Block(
@@ -287,7 +294,7 @@ def judge(audit: Audit, state: _Progress, seconds: float) -> AuditResult:
         Scores(member, score, "coin-flip"),
         audit.claim.delta,
         audit.confidence,
-        relation=audit_relation(audit.claim.relation),
+        relation=tested_relation(audit.training),
         threat_model=ADVERSARIES[audit.adversary].sees,
         seed=audit.seed,
     )
@@ -309,15 +316,11 @@ def judge(audit: Audit, state: _Progress, seconds: float) -> AuditResult:
     )
 
 
-def audit_relation(relation: Relation) -> Relation:
-    """The relation of the two worlds: a canary added. ``ValueError`` for another.
+def tested_relation(training: Training) -> Relation:
+    """What the two worlds differ in: a canary added, or one put in a record's place.
 
-    Runs with and without one more record bound add-or-remove-one; a bound under
-    replace-one would need worlds that differ in one record's value.
+    The second under sampling without replacement, where a record more would change the
+    chances of all others.
     """
-    if relation != "add-or-remove-one":
-        raise ValueError(
-            "this audit adds a canary or not, so that it tests add-or-remove-one; "
-            f"got the relation {relation}"
-        )
-    return relation
+    fixed = training.mechanism(1.0).sampling == "without-replacement"
+    return "replace-one" if fixed else "add-or-remove-one"

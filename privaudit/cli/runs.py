@@ -1,21 +1,18 @@
-"""`privaudit train`, `audit`, `show` and `report`: what works in a run's folder."""
+"""`privaudit audit`, `show` and `report`: what works in a run's folder."""
 
 from __future__ import annotations
 
 import pathlib
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import msgspec
 from cyclopts import Parameter
 
 from privaudit.cli import REFUTED
 from privaudit.cli.accounts import Account, Json, NoiseMultiplier
-from privaudit.cli.output import emit, note, progress_bar
-from privaudit.results import Claim, Relation, Verdict
-
-if TYPE_CHECKING:
-    from trainers.problem import Problem
-    from trainers.training import Training
+from privaudit.cli.output import emit, progress_bar
+from privaudit.cli.trainings import claim_of, noise_of, relation_of, training_named
+from privaudit.results import Verdict
 
 Algorithm = Annotated[
     str,
@@ -36,122 +33,6 @@ Out = Annotated[
     pathlib.Path | None,
     Parameter(help="The run's folder; the same command goes on where it stopped."),
 ]
-
-
-def _training(algorithm: str, settings: list[str], **defaults: Any) -> Training:
-    from trainers.algorithms import ALGORITHMS
-    from trainers.training import training_from
-
-    entry = ALGORITHMS.get(algorithm)
-    own = {} if entry is None else entry.defaults
-    values: dict[str, Any] = {**own, **defaults, "algorithm": algorithm}
-    for setting in settings:
-        name, equals, text = setting.partition("=")
-        name = name.strip().replace("-", "_")
-        if not equals:
-            raise ValueError(f"--set takes key=value, got {setting!r}")
-        values[name] = text.split(",") if name == "digits" else text.strip()
-    return training_from(values, where="--set")
-
-
-def _noise(
-    problem: Problem,
-    given: float | None,
-    epsilon: float,
-    delta: float,
-    relation: Relation,
-    account: str,
-) -> float:
-    """The noise multiplier of a run: as given, or the least that meets the budget."""
-    from privaudit.accounting import noise_multiplier
-
-    if not problem.training.entry.private:
-        if given is not None:
-            raise ValueError(
-                f"{problem.training.algorithm} adds no noise; leave "
-                "--noise-multiplier out, or use its private form"
-            )
-        return 0.0
-    if given is not None:
-        if not given > 0:
-            raise ValueError(f"--noise-multiplier must be > 0, got {given:g}")
-        return given
-    note(f"calibrating the noise to epsilon {epsilon:g} at delta {delta:g} ...")
-    multiplier, _ = noise_multiplier(problem.ledger, epsilon, delta, relation, account)
-    return multiplier
-
-
-def train(
-    algorithm: Algorithm,
-    /,
-    *,
-    epsilon: float = 1.0,
-    delta: float = 1e-4,
-    relation: Relation = "add-or-remove-one",
-    noise_multiplier: NoiseMultiplier | None = None,
-    account: Account = "certified",
-    settings: Settings = (),  # type: ignore[assignment]  # cyclopts' empty list
-    out: Out = None,
-    seed: int = 0,
-    json: Json = False,
-) -> None:
-    """Train once on handwritten digits, with noise for a budget, and account it.
-
-    Parameters
-    ----------
-    epsilon
-        The claim, > 0; the noise is the least that certifies it.
-    delta
-        The claim, in (0, 1).
-    relation
-        What neighbouring data sets differ in.
-    seed
-        Of the start, the lots and the noise.
-    """
-    from privaudit.folder import RunFolder
-    from trainers.problem import Problem
-    from trainers.run import TrainingRun
-    from trainers.run import train as train_in
-
-    training = _training(algorithm, list(settings))
-    claim = _claim(epsilon, delta, relation)
-    problem = Problem.of(training)
-    multiplier = _noise(problem, noise_multiplier, epsilon, delta, relation, account)
-    run = TrainingRun(
-        training=training,
-        claim=claim if training.entry.private else None,
-        noise_multiplier=multiplier,
-        account=account,
-        seed=seed,
-    )
-    path = out or pathlib.Path("runs") / f"train-{algorithm}"
-    with RunFolder.opened(path) as folder, progress_bar("rounds") as progress:
-        result = train_in(run, folder, delta=delta, progress=progress)
-    worst = max(result.nodes, key=lambda bound: bound.epsilon)
-    emit(
-        {
-            "algorithm": algorithm,
-            "claimed": run.claim.epsilon if run.claim else None,
-            "certified": worst.epsilon,
-            "delta": delta,
-            "relation": relation,
-            "noise_multiplier": multiplier,
-            "accuracy": result.accuracy,
-            "worst_accuracy": result.worst_accuracy,
-            "seconds": result.seconds,
-            "verdict": result.status,
-            "out": str(path),
-        },
-        [
-            f"{algorithm}: accuracy {result.accuracy:.4f} on test images, mean of "
-            f"nodes; {result.worst_accuracy:.4f} at the worst node "
-            f"({result.seconds:.1f} s)",
-            *([str(run.claim)] if run.claim else []),
-            str(worst),
-            f"kept in {path}",
-        ],
-        as_json=json,
-    )
 
 
 def audit(
@@ -202,9 +83,8 @@ def audit(
     from privaudit.folder import RunFolder
     from trainers.problem import Problem
 
-    training = _training(algorithm, list(settings), **AUDITED)
-    relation: Relation = "add-or-remove-one"
-    claim = _claim(epsilon, delta, relation)
+    training = training_named(algorithm, list(settings), **AUDITED)
+    claim = claim_of(epsilon, delta, relation_of(training, None))
     if workers is not None and workers < 1:
         raise ValueError(f"--workers must be >= 1, got {workers}")
     plan = Audit(
@@ -220,7 +100,7 @@ def audit(
     )
     # All else is checked by now: calibration takes seconds.
     problem = Problem.of(training)
-    multiplier = _noise(problem, noise_multiplier, epsilon, delta, relation, account)
+    multiplier = noise_of(problem, noise_multiplier, claim, account)
     plan = msgspec.structs.replace(plan, noise_multiplier=multiplier)
     path = out or pathlib.Path("runs") / f"audit-{algorithm}"
     with RunFolder.opened(path) as folder, progress_bar("runs") as progress:
@@ -231,17 +111,6 @@ def audit(
         as_json=json,
     )
     return REFUTED if result.status == "refuted" else 0
-
-
-def _claim(epsilon: float, delta: float, relation: Relation) -> Claim:
-    from privaudit.accounting.account import check_delta, check_epsilon
-
-    return Claim(
-        epsilon=check_epsilon(epsilon),
-        delta=check_delta(delta),
-        relation=relation,
-        source="the command line",
-    )
 
 
 def verdict_lines(verdict: Verdict) -> list[str]:

@@ -1,0 +1,153 @@
+"""`privaudit train`."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from privaudit.cli.accounts import Account, Json, NoiseMultiplier
+from privaudit.cli.live import live_view
+from privaudit.cli.output import emit
+from privaudit.cli.runs import Out, Settings
+from privaudit.cli.trainings import (
+    Calibration,
+    claim_of,
+    noise_of,
+    relation_of,
+    split_settings,
+)
+from privaudit.results import Relation
+
+if TYPE_CHECKING:
+    from trainers.recipes import Recipe
+
+What = Annotated[
+    str,
+    Parameter(
+        help="An algorithm (dp-sgd, dp-dsgd, dp-dsgt, dp-dinno, ...; sgd, dsgd, dsgt, "
+        "dinno without clipping and noise), a recipe of `privaudit recipes`, or a "
+        "recipe's file."
+    ),
+]
+
+
+def _recipe(what: str) -> Recipe:
+    from trainers.algorithms import ALGORITHMS
+    from trainers.recipes import Recipe, named, names, read
+    from trainers.training import near
+
+    if what in ALGORITHMS:
+        return Recipe(values={"algorithm": what})
+    if what in names():
+        return named(what)
+    if what.endswith(".toml") or pathlib.Path(what).is_file():
+        return read(what)
+    hint = near(what, [*ALGORITHMS, *names()])
+    raise ValueError(
+        f"there is no algorithm or recipe {what!r} ({hint}); choose one of "
+        f"{', '.join(ALGORITHMS)}, a recipe or a file"
+    )
+
+
+def train(
+    what: What,
+    /,
+    *,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    relation: Relation | None = None,
+    noise_multiplier: NoiseMultiplier | None = None,
+    account: Account = "certified",
+    calibrate: Calibration = "certified",
+    settings: Settings = (),  # type: ignore[assignment]  # cyclopts' empty list
+    out: Out = None,
+    data_dir: pathlib.Path | None = None,
+    seed: int | None = None,
+    json: Json = False,
+) -> None:
+    """Train once, with noise for a budget, and account what was released.
+
+    Handwritten digits are the default data. A run that was stopped goes on from its
+    last checkpoint, to the same bits.
+
+    Parameters
+    ----------
+    epsilon
+        The claim, > 0; the noise is the least that certifies it. A recipe's, or 1.
+    delta
+        The claim, in (0, 1). A recipe's, or 1e-4.
+    relation
+        What neighbouring data sets differ in: add-or-remove-one, but replace-one for
+        lots of fixed size.
+    calibrate
+        Noise by the certified account, or by the account of the algorithm's paper.
+    data_dir
+        Where data sets are kept.
+    seed
+        Of the start, the lots and the noise. A recipe's, or 0.
+    """
+    from privaudit.folder import RunFolder
+    from trainers.problem import Problem
+    from trainers.run import TrainingRun
+    from trainers.run import train as train_in
+    from trainers.training import training_from
+
+    recipe = _recipe(what)
+    values = {**recipe.settings(epsilon), **split_settings(list(settings))}
+    training = training_from(values, where="--set" if settings else what)
+    epsilon = next(e for e in (epsilon, recipe.epsilon, 1.0) if e is not None)
+    delta = next(d for d in (delta, recipe.delta, 1e-4) if d is not None)
+    seed = next(s for s in (seed, recipe.seed, 0) if s is not None)
+    if seed < 0:
+        raise ValueError(f"--seed must be >= 0, got {seed}")
+    relation = relation_of(training, relation or recipe.relation)
+    claim = claim_of(epsilon, delta, relation)
+    problem = Problem.of(training, data_dir=data_dir)
+    multiplier = noise_of(problem, noise_multiplier, claim, account, calibrate)
+    run = TrainingRun(
+        training=training,
+        claim=claim if training.entry.private else None,
+        noise_multiplier=multiplier,
+        account=account,
+        seed=seed,
+    )
+    name = training.algorithm
+    path = out or pathlib.Path("runs") / f"train-{pathlib.Path(what).stem}"
+    claimed = run.claim.epsilon if run.claim else None
+    with RunFolder.opened(path) as folder, live_view(name, claimed) as show:
+        result = train_in(
+            run,
+            folder,
+            delta=delta,
+            relation=relation,
+            problem=problem,
+            progress=show,
+        )
+    worst = result.upper()
+    emit(
+        {
+            "algorithm": name,
+            "claimed": claimed,
+            "certified": worst.epsilon,
+            "delta": delta,
+            "relation": relation,
+            "noise_multiplier": multiplier,
+            "accuracy": result.accuracy,
+            "worst_accuracy": result.worst_accuracy,
+            "seconds": result.seconds,
+            "verdict": result.status,
+            "out": str(path),
+        },
+        [
+            f"{name}: accuracy {result.accuracy:.4f} on test data, mean of "
+            f"nodes; {result.worst_accuracy:.4f} at the worst node "
+            f"({result.seconds:.1f} s)",
+            *([str(run.claim)] if run.claim else []),
+            str(worst),
+            *([str(result.verdict)] if result.verdict else []),
+            f"kept in {path}",
+        ],
+        as_json=json,
+    )

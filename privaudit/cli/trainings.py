@@ -1,0 +1,101 @@
+"""From what a command line says to a training, its claim and its noise."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from privaudit.cli.output import note
+from privaudit.results import Claim, Relation
+
+if TYPE_CHECKING:
+    from trainers.problem import Problem
+    from trainers.training import Training
+
+Calibration = Literal["certified", "paper"]
+
+
+def split_settings(settings: list[str]) -> dict[str, Any]:
+    """``--set`` key=value, as a dict; ``ValueError`` for what is none."""
+    values: dict[str, Any] = {}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals or not name:
+            raise ValueError(f"--set takes key=value, got {setting!r}")
+        values[name] = text.split(",") if name == "digits" else text.strip()
+    return values
+
+
+def training_named(algorithm: str, settings: list[str], **defaults: Any) -> Training:
+    """The training of an algorithm by name, with its own defaults beneath."""
+    from trainers.algorithms import ALGORITHMS
+    from trainers.training import training_from
+
+    entry = ALGORITHMS.get(algorithm)
+    own = {} if entry is None else entry.defaults
+    given = split_settings(settings)
+    values = {**own, **defaults, **given, "algorithm": algorithm}
+    return training_from(values, where="--set")
+
+
+def relation_of(training: Training, given: Relation | None) -> Relation:
+    """The relation of an account: as given, or what the sampling has a meaning for."""
+    if given is not None:
+        return given
+    fixed = training.mechanism(1.0).sampling == "without-replacement"
+    return "replace-one" if fixed else "add-or-remove-one"
+
+
+def claim_of(epsilon: float, delta: float, relation: Relation) -> Claim:
+    """The claim that the command line makes. ``ValueError`` if it is out of range."""
+    from privaudit.accounting.account import check_delta, check_epsilon
+
+    return Claim(
+        epsilon=check_epsilon(epsilon),
+        delta=check_delta(delta),
+        relation=relation,
+        source="the command line",
+    )
+
+
+def noise_of(
+    problem: Problem,
+    given: float | None,
+    claim: Claim,
+    account: str,
+    calibrate: Calibration = "certified",
+) -> float:
+    """The noise multiplier of a run: as given, or the least that meets the claim.
+
+    ``calibrate`` "paper" takes the algorithm's own paper's account instead. Raises
+    ``ValueError`` if the algorithm has none, or no noise.
+    """
+    from privaudit.accounting import noise_multiplier
+
+    entry, name = problem.training.entry, problem.training.algorithm
+    if not entry.private:
+        if given is not None:
+            raise ValueError(
+                f"{name} adds no noise; leave --noise-multiplier out, or use its "
+                "private form"
+            )
+        return 0.0
+    if given is not None:
+        if not given > 0:
+            raise ValueError(f"--noise-multiplier must be > 0, got {given:g}")
+        return given
+    if calibrate == "paper":
+        if entry.paper_noise is None:
+            raise ValueError(
+                f"there is no account of a paper's own for {name}; use --calibrate "
+                "certified"
+            )
+        return entry.paper_noise(problem, claim.epsilon, claim.delta)
+    note(
+        f"calibrating the noise to epsilon {claim.epsilon:g} at delta {claim.delta:g} "
+        "..."
+    )
+    multiplier, _ = noise_multiplier(
+        problem.ledger, claim.epsilon, claim.delta, claim.relation, account
+    )
+    return multiplier

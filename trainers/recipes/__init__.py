@@ -1,0 +1,139 @@
+"""The papers' settings, as files that a user can copy and edit.
+
+A recipe is flat TOML: settings of `trainers.training.Training`, options of its
+algorithm, and the fields of `Recipe`. A table ``[at_epsilon."0.5"]`` has what differs
+where the claimed epsilon is .5.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from privaudit.results import Relation
+from trainers.algorithms import ALGORITHMS
+from trainers.training import Training, near, training_from
+
+_FOLDER = importlib.resources.files(__name__)
+
+
+class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a training file says.
+
+    Parameters
+    ----------
+    title, source
+        What it is, and where its figures come from.
+    epsilon, delta, relation
+        The claim; None where the command line's own default stands.
+    seed
+        Of everything random.
+    values
+        All other keys: settings and options.
+    at_epsilon
+        More of these, by claimed epsilon.
+    """
+
+    title: str = ""
+    source: str = ""
+    epsilon: float | None = None
+    delta: float | None = None
+    relation: Relation | None = None
+    seed: int | None = None
+    values: dict[str, Any] = {}
+    at_epsilon: dict[str, dict[str, Any]] = {}
+
+    def settings(self, epsilon: float | None = None) -> dict[str, Any]:
+        """Settings and options for a claim of ``epsilon``, over the algorithm's own.
+
+        Raises ``ValueError`` if the recipe has some for others, but none for it.
+        """
+        epsilon = self.epsilon if epsilon is None else epsilon
+        special: Mapping[str, Any] = {}
+        if self.at_epsilon:
+            found = [
+                more
+                for text, more in self.at_epsilon.items()
+                if epsilon is not None and float(text) == epsilon
+            ]
+            if not found:
+                raise ValueError(
+                    f"this recipe has no settings for epsilon {epsilon:g}, only for "
+                    f"{', '.join(self.at_epsilon)}: choose one of these, or copy the "
+                    "recipe and add a table"
+                )
+            special = found[0]
+        entry = ALGORITHMS.get(str(self.values.get("algorithm")))
+        own = {} if entry is None else entry.defaults
+        return {**own, **self.values, **special}
+
+
+def names() -> list[str]:
+    """The recipes in the package, in order."""
+    return sorted(
+        file.name.removesuffix(".toml")
+        for file in _FOLDER.iterdir()
+        if file.name.endswith(".toml")
+    )
+
+
+def text(name: str) -> str:
+    """The file of recipe ``name``; ``ValueError`` if there is none."""
+    if name not in names():
+        raise ValueError(f"there is no recipe {name!r}; {near(name, names())}")
+    return (_FOLDER / f"{name}.toml").read_text()
+
+
+def named(name: str) -> Recipe:
+    """The recipe ``name`` of the package."""
+    return parse(text(name), where=f"recipe {name}")
+
+
+def read(path: str | os.PathLike[str]) -> Recipe:
+    """The recipe in the file at ``path``.
+
+    Raises ``ValueError`` if it cannot be read or is none, with the line or the key.
+    """
+    try:
+        content = pathlib.Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"cannot read {path}: {error}") from None
+    return parse(content, where=str(path))
+
+
+def parse(content: str, *, where: str) -> Recipe:
+    """The recipe that ``content`` is; ``where`` it is from is named in errors."""
+    try:
+        found = msgspec.toml.decode(content)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"{where}: {error}") from None
+    own = [name for name in Recipe.__struct_fields__ if name != "values"]
+    given = {name: found.pop(name) for name in own if name in found}
+    if "algorithm" not in found:
+        raise ValueError(
+            f"{where}: algorithm is missing: choose one of {', '.join(ALGORITHMS)}"
+        )
+    entry = ALGORITHMS.get(str(found["algorithm"]))
+    if entry is not None:  # else the settings say which there are
+        known = [*own, *Training.__struct_fields__, *entry.options.__struct_fields__]
+        for name in found:
+            if name not in known:
+                raise ValueError(
+                    f"{where}: there is no key {name!r}; {near(name, known)}"
+                )
+    try:
+        recipe = msgspec.convert({**given, "values": found}, Recipe)
+        for epsilon in recipe.at_epsilon:
+            if not float(epsilon) > 0:
+                raise ValueError(f"a claimed epsilon must be > 0, got {epsilon}")
+    except (msgspec.ValidationError, ValueError) as error:
+        raise ValueError(f"{where}: {error}") from None
+    for epsilon in recipe.at_epsilon or [None]:
+        values = recipe.settings(None if epsilon is None else float(epsilon))
+        training_from(values, where=where)
+    return recipe

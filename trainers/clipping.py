@@ -96,7 +96,8 @@ def clipped_sum(
         passes = _PASSES * at.shape[1] * at.element_size()
         limit = min(limit, max(WORKING_SET, passes))
     samples = max(1, limit // (values * at.element_size()))
-    for rows, columns in parts(tuple(packed.record.shape), samples):
+    replicas, width = packed.record.shape
+    for rows, columns in parts((replicas, width), samples):
         inputs, targets = data.records(node[rows], packed.record[rows, columns])
         mask = packed.taken[rows, columns]
 

@@ -133,9 +133,7 @@ class StackedConvolution(StackedLayer):
             for size, kernel, dilation, padding, stride in sizes
         ]
 
-    def digest(
-        self, taken: list[Tensor], returned: list[Tensor]
-    ) -> tuple[Tensor, Any]:
+    def digest(self, taken: list[Tensor], returned: list[Tensor]) -> tuple[Tensor, Any]:
         back = [use.flatten(2) for use in returned]  # (flat, channels, places)
         if self.small:
             return self._written_out(joined(taken, 2), joined(back, 2))

@@ -21,19 +21,20 @@ _MANY = 16  # window sizes from which torch's loop is the faster one
 class _Mish(torch.autograd.Function):
     """x tanh(softplus(x)) and its derivative, by one exponential.
 
-    With e = exp(x) and n = e (e + 2): tanh(log(1 + e)) = n / (n + 2), and its derivative
+    With e = exp(x) and n = e (e + 2): tanh(log(1 + e)) = n / (n + 2), whose derivative
     is 4 e (e + 1) / (n + 2)^2, without cancellation anywhere.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:  # pyrefly: ignore[bad-override]
-        e = x.clamp(max=_LINEAR).exp_()
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        bounded = x.clamp(max=_LINEAR)
+        e = bounded.exp()
         n = torch.addcmul(e, e, e).add_(e)
         inverse = (n + 2).reciprocal_()
         tanh = n.mul_(inverse)
         if ctx.needs_input_grad[0]:
             slope = torch.addcmul(e, e, e).mul_(inverse).mul_(inverse).mul_(4)
-            ctx.save_for_backward(torch.addcmul(tanh, slope, x))
+            ctx.save_for_backward(torch.addcmul(tanh, slope, bounded))
         return tanh * x
 
     @staticmethod
@@ -57,7 +58,7 @@ class _MaxPool(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(  # pyrefly: ignore[bad-override]
+    def forward(
         ctx: Any, x: Tensor, kernel: tuple[int, int], stride: tuple[int, int]
     ) -> Tensor:
         first, *others = _windows(x, kernel, stride)
@@ -72,9 +73,7 @@ class _MaxPool(torch.autograd.Function):
         return best
 
     @staticmethod
-    def backward(  # pyrefly: ignore[bad-override]
-        ctx: Any, back: Tensor
-    ) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, back: Tensor) -> tuple[Tensor, None, None]:
         result = back.new_zeros(ctx.shape)
         first, *others = _windows(result, ctx.kernel, ctx.stride)
         for other, stays in zip(

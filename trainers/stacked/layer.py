@@ -52,9 +52,7 @@ class StackedLayer(nn.Module):
         """What is kept for later, and the layer's output."""
         raise NotImplementedError  # each layer has its own
 
-    def digest(
-        self, taken: list[Tensor], returned: list[Tensor]
-    ) -> tuple[Tensor, Any]:
+    def digest(self, taken: list[Tensor], returned: list[Tensor]) -> tuple[Tensor, Any]:
         """Squared norms of the samples' gradients, and what their sums are made from.
 
         From what was kept and the outputs' gradients; norms are (replicas * samples,).
@@ -92,9 +90,7 @@ class StackedExplicit(StackedLayer):
         return explicit_sums(digest, weights)
 
 
-def explicit_sums(
-    gradients: dict[str, Tensor], weights: Tensor
-) -> dict[str, Tensor]:
+def explicit_sums(gradients: dict[str, Tensor], weights: Tensor) -> dict[str, Tensor]:
     """Weighted sums, (replicas, ...), of gradients written out, (flat, ...)."""
     replicas, samples = weights.shape
     result = {}

@@ -37,9 +37,7 @@ class StackedLinear(StackedLayer):
             square = square + back.sum(1).square().sum(1)
         return square, (inside, back)
 
-    def sums(
-        self, digest: tuple[Tensor, Tensor], weights: Tensor
-    ) -> dict[str, Tensor]:
+    def sums(self, digest: tuple[Tensor, Tensor], weights: Tensor) -> dict[str, Tensor]:
         replicas = weights.shape[0]
         inside, back = digest
         share = (weights.reshape(-1, 1, 1) * back).view(replicas, -1, back.shape[-1])

@@ -48,9 +48,7 @@ class StackedEmbedding(StackedLayer):
         # Never below zero, where products of both signs cancel.
         return torch.cat(parts).clamp_min(0), (tokens, back)
 
-    def sums(
-        self, digest: tuple[Tensor, Tensor], weights: Tensor
-    ) -> dict[str, Tensor]:
+    def sums(self, digest: tuple[Tensor, Tensor], weights: Tensor) -> dict[str, Tensor]:
         tokens, back = digest
         replicas, samples = weights.shape
         _, rows, features = self.parameters_now["weight"].shape

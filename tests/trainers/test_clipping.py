@@ -1,0 +1,80 @@
+"""trainers.clipping: lots packed to the left, and taken in parts."""
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.trainers.problems import random_data, softmax
+from trainers.clipping import WORKING_SET, Packed, clip_weights, clipped_sum, parts
+from trainers.data import PrivateData
+from trainers.models import cross_entropy
+from trainers.per_sample import PerSample
+
+
+class TestPacked:
+    @given(st.integers(1, 5), st.integers(1, 20), st.integers(0, 10**6))
+    def test_holds_what_was_drawn_in_order_and_nothing_else(self, rows, records, seed):
+        generator = torch.Generator().manual_seed(seed)
+        lots = torch.rand(rows, records, generator=generator) < 0.4
+        packed = Packed.of(lots)
+        assert packed.record.shape == packed.taken.shape
+        assert packed.record.shape[1] == lots.sum(1).max()
+        for row in range(rows):
+            held = packed.record[row][packed.taken[row]]
+            assert torch.equal(held, lots[row].nonzero()[:, 0])
+
+
+class TestParts:
+    @given(st.integers(1, 9), st.integers(0, 40), st.integers(1, 500))
+    def test_cover_every_sample_once_within_the_bound(self, rows, width, samples):
+        seen = torch.zeros(rows, width, dtype=torch.long)
+        for top, left in parts((rows, width), samples):
+            seen[top, left] += 1
+            assert seen[top, left].numel() <= samples
+        assert (seen == 1).all()
+
+    @given(st.integers(1, 200), st.integers(1, 60))
+    def test_widths_are_nearly_equal(self, width, samples):
+        widths = [
+            min(left.stop, width) - left.start for _, left in parts((1, width), samples)
+        ]
+        assert len(widths) == -(-width // samples)
+        assert max(widths) - min(widths) < len(widths)
+
+
+class TestClippedSum:
+    def test_one_replica_at_a_time_is_the_definition(self):
+        data = PrivateData.of(random_data())
+        exact = PerSample(softmax(), cross_entropy)
+        generator = torch.Generator().manual_seed(1)
+        at = torch.randn(6, 15, generator=generator, dtype=torch.float64)
+        lots = torch.rand(6, data.inputs.shape[1], generator=generator) < 0.5
+        sizes = torch.tensor(data.sizes).repeat(2)[:, None]
+        lots &= torch.arange(lots.shape[1]) < sizes
+        got = clipped_sum(exact, data, at, lots, [0, 1, 2], 0.3, 1 << 30)
+        for row in range(6):
+            wanted = torch.zeros(15, dtype=torch.float64)
+            for record in lots[row].nonzero()[:, 0]:
+                sample = data.inputs[row % 3, record], data.targets[row % 3, record]
+                gradient = exact.gradient(at[row], *sample)
+                wanted += clip_weights(gradient.norm(), 0.3) * gradient
+            torch.testing.assert_close(got[row], wanted)
+
+    def test_more_memory_than_the_cache_changes_no_bit(self):
+        data = PrivateData.of(random_data((60, 50)))
+        exact = PerSample(softmax(), cross_entropy)
+        at = torch.ones(2, 15, dtype=torch.float64)
+        lots = torch.arange(61).expand(2, -1) < torch.tensor([[60], [50]])
+        one, other = (
+            clipped_sum(exact, data, at, lots, [0, 1], 0.3, limit)
+            for limit in (WORKING_SET, 1 << 40)
+        )
+        assert torch.equal(one, other)
+
+    def test_empty_lots_sum_to_nothing(self):
+        data = PrivateData.of(random_data())
+        exact = PerSample(softmax(), cross_entropy)
+        at = torch.ones(3, 15, dtype=torch.float64)
+        lots = torch.zeros(3, data.inputs.shape[1], dtype=torch.bool)
+        got = clipped_sum(exact, data, at, lots, [0, 1, 2], 1.0, 1 << 30)
+        assert not got.any()

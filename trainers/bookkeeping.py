@@ -16,6 +16,7 @@ import dataclasses
 import torch
 from torch import Tensor, nn
 
+from trainers.differentiator import Differentiator
 from trainers.per_sample import Loss, PerSample, Weigh, check_module
 from trainers.stacked import StackedLayer, UnknownLayerError, quick, stacked
 from trainers.trial import agrees
@@ -60,6 +61,8 @@ class BookKeeping:
     UnknownLayerError
         For other modules, and those whose samples turn out not to be independent.
     """
+
+    static = False
 
     def __init__(self, module: nn.Module, loss: Loss, example: Tensor) -> None:
         check_module(module)
@@ -224,14 +227,21 @@ def _size(tensors: list[Tensor]) -> int:
 
 
 def differentiator(
-    module: nn.Module, loss: Loss, example: Tensor
-) -> BookKeeping | PerSample:
+    module: nn.Module, loss: Loss, example: Tensor, *, compiled: bool = False
+) -> Differentiator:
     """The fastest exact way to sum per-sample gradients of ``module``.
 
-    ``example`` is one sample's input. Raises ``ValueError`` for a module whose records
-    have no gradient of their own (batch statistics).
+    ``example`` is one sample's input. With ``compiled``, book-keeping runs under
+    `torch.compile`, see `trainers.compiled`; modules that it does not know do not.
+    Raises ``ValueError`` for a module whose records have no gradient of their own
+    (batch statistics).
     """
     try:
-        return BookKeeping(module, loss, example)
+        eager = BookKeeping(module, loss, example)
     except UnknownLayerError:
         return PerSample(module, loss)
+    if not compiled:
+        return eager
+    from trainers.compiled import Compiled  # torch's compiler is slow to import
+
+    return Compiled(eager)

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from trainers.bookkeeping import BookKeeping
 from trainers.data import PrivateData
-from trainers.per_sample import PerSample
+from trainers.differentiator import Differentiator
+from trainers.weights import ClipTo
 
 # Bytes of one part on a CPU: what stays in its cache is several times as fast, and
 # larger blocks come from the system anew each time.
@@ -36,10 +36,13 @@ class Packed:
     taken: Tensor
 
     @classmethod
-    def of(cls, lots: Tensor) -> Packed:
-        """From (replicas, records) bool; as wide as the largest lot, none is cut."""
+    def of(cls, lots: Tensor, multiple: int = 1) -> Packed:
+        """From (replicas, records) bool; as wide as the largest lot, none is cut.
+
+        Widened to a ``multiple``.
+        """
         counts = lots.sum(1)
-        width = int(counts.max())
+        width = -(-int(counts.max()) // multiple) * multiple
         replica, record = lots.nonzero(as_tuple=True)
         column = lots.cumsum(1)[replica, record] - 1
         packed = record.new_zeros(len(lots), width)
@@ -48,25 +51,45 @@ class Packed:
         return cls(packed, taken)
 
 
-def parts(shape: tuple[int, int], samples: int) -> Iterator[tuple[slice, slice]]:
-    """Slices of (replicas, width), of at most ``samples`` and of about equal width."""
+def parts(
+    shape: tuple[int, int], samples: int, columns: int | None = None
+) -> Iterator[tuple[slice, slice]]:
+    """Slices of (replicas, width), of at most ``samples`` and of about equal sizes.
+
+    With ``columns``, a divisor of the width, they are that wide.
+    """
     replicas, width = shape
     if width == 0:
         return
-    columns = math.ceil(width / math.ceil(width / samples))
+    if columns is None:
+        columns = math.ceil(width / math.ceil(width / samples))
     rows = max(1, samples // columns)
+    rows = math.ceil(replicas / math.ceil(replicas / rows))
     for top in range(0, replicas, rows):
         for left in range(0, width, columns):
             yield slice(top, top + rows), slice(left, left + columns)
 
 
+def usual_width(lot_size: float, samples: int) -> int:
+    """How wide parts of at most ``samples`` are, so that most lots fill whole ones.
+
+    A multiple of 8 where that fits. From public numbers alone, so that a run that goes
+    on from a checkpoint takes the same parts.
+    """
+    usual = lot_size + 3 * math.sqrt(lot_size)
+    width = usual / math.ceil(usual / samples)
+    return max(1, min(samples, 8 * math.ceil(width / 8)))
+
+
 def clipped_sum(
-    differentiator: BookKeeping | PerSample,
+    differentiator: Differentiator,
     data: PrivateData,
     at: Tensor,
     lots: Tensor,
     nodes: Sequence[int],
     clip: float,
+    *,
+    lot_size: float,
     memory_limit: int,
 ) -> Tensor:
     """Sum over each lot of gradients scaled to norm <= ``clip``.
@@ -79,6 +102,8 @@ def clipped_sum(
         (replicas, records) bool
     nodes
         Whose records a run's replicas look at.
+    lot_size
+        Expected number of records in a lot.
     memory_limit
         Bytes that may be kept alive, about.
 
@@ -86,7 +111,6 @@ def clipped_sum(
     -------
     (replicas, dims)
     """
-    packed = Packed.of(lots)
     node = torch.tensor(nodes, device=at.device).repeat(len(at) // len(nodes))
     total = torch.zeros_like(at)
     # For each sample: its inputs, and what the differentiator keeps of it.
@@ -96,30 +120,12 @@ def clipped_sum(
         passes = _PASSES * at.shape[1] * at.element_size()
         limit = min(limit, max(WORKING_SET, passes))
     samples = max(1, limit // (values * at.element_size()))
+    # Few shapes: all parts of equal width.
+    columns = usual_width(lot_size, samples) if differentiator.static else None
+    packed = Packed.of(lots, columns or 1)
     replicas, width = packed.record.shape
-    for rows, columns in parts((replicas, width), samples):
-        inputs, targets = data.records(node[rows], packed.record[rows, columns])
-        mask = packed.taken[rows, columns]
-
-        def weigh(norms: Tensor, mask: Tensor = mask) -> Tensor:
-            return clip_weights(norms, clip) * mask
-
+    for rows, across in parts((replicas, width), samples, columns):
+        inputs, targets = data.records(node[rows], packed.record[rows, across])
+        weigh = ClipTo(clip, packed.taken[rows, across])
         total[rows] += differentiator.weighted_sum(at[rows], inputs, targets, weigh)
     return total
-
-
-def clip_weights(norms: Tensor, clip: float) -> Tensor:
-    """min(1, clip / norm) for every norm; 1 without a bound, and for a zero gradient.
-
-    The norm is taken a little too large, by 64 roundings, so that what is scaled with
-    the weight has a norm of at most ``clip`` after rounding too. Raises ``ValueError``
-    for a norm that is not finite.
-    """
-    if not torch.isfinite(norms).all():
-        raise ValueError(
-            "a sample's gradient is not finite, so that clipping cannot bound it: "
-            "lower the step size, or look for inf and nan in the data"
-        )
-    if clip == math.inf:
-        return torch.ones_like(norms)
-    return clip / (norms * (1 + 64 * torch.finfo(norms.dtype).eps)).clamp_min(clip)

@@ -25,11 +25,11 @@ from privaudit.ledger import (
     Release,
     SamplingWithoutReplacement,
 )
-from trainers.bookkeeping import BookKeeping
-from trainers.clipping import clip_weights, clipped_sum
+from trainers.clipping import clipped_sum
 from trainers.data import PrivateData
-from trainers.per_sample import PerSample
+from trainers.differentiator import Differentiator
 from trainers.randomness import Streams
+from trainers.weights import clip_weights
 
 __all__ = [
     "MEMORY_LIMIT",
@@ -166,7 +166,7 @@ class Oracle:
     def __init__(
         self,
         data: PrivateData,
-        differentiator: BookKeeping | PerSample,
+        differentiator: Differentiator,
         mechanism: Mechanism,
         streams: Streams,
         *,
@@ -265,7 +265,8 @@ class Oracle:
             self._lots(nodes).flatten(0, 1),
             nodes,
             clip,
-            self._memory_limit,
+            lot_size=self.mechanism.lot_size,
+            memory_limit=self._memory_limit,
         ).view_as(at)
         if multiplier > 0:
             total.add_(self._draw_noise(at, nodes), alpha=multiplier * clip)

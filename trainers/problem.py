@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from privaudit.ledger import Ledger
 from trainers import checkpoint
-from trainers.bookkeeping import BookKeeping, differentiator
+from trainers.bookkeeping import differentiator
 from trainers.data import Dataset, Partition, PrivateData, load_dataset
+from trainers.differentiator import Differentiator
 from trainers.engine import Observer, Runner
 from trainers.models import cross_entropy, initial_parameters
 from trainers.oracle import MEMORY_LIMIT, ReleaseObserver
-from trainers.per_sample import PerSample
 from trainers.randomness import Streams
 from trainers.training import Training
 
@@ -30,7 +30,7 @@ class Problem:
     test: Dataset
     module: nn.Module
     network: Runner
-    gradients: Callable[[], BookKeeping | PerSample]  # one for each worker
+    gradients: Callable[[], Differentiator]  # one for each worker
 
     @classmethod
     def of(

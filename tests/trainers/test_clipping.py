@@ -5,10 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trainers.problems import random_data, softmax
-from trainers.clipping import WORKING_SET, Packed, clip_weights, clipped_sum, parts
+from trainers.clipping import WORKING_SET, Packed, clipped_sum, parts, usual_width
 from trainers.data import PrivateData
 from trainers.models import cross_entropy
 from trainers.per_sample import PerSample
+from trainers.weights import clip_weights
+
+CALL = {"lot_size": 4, "memory_limit": 1 << 30}
 
 
 class TestPacked:
@@ -33,6 +36,25 @@ class TestParts:
             assert seen[top, left].numel() <= samples
         assert (seen == 1).all()
 
+    @given(st.integers(1, 9), st.integers(1, 5), st.integers(1, 60))
+    def test_fixed_columns_make_two_shapes_at_most(self, rows, times, columns):
+        shape = (rows, times * columns)
+        seen = torch.zeros(shape, dtype=torch.long)
+        shapes = set()
+        for top, left in parts(shape, 3 * columns, columns):
+            seen[top, left] += 1
+            shapes.add(seen[top, left].shape)
+            assert seen[top, left].shape[1] == columns
+        assert (seen == 1).all()
+        assert len(shapes) <= 2
+
+    @given(st.floats(1, 1e4), st.integers(1, 1000))
+    def test_usual_lots_are_a_few_parts(self, lot, samples):
+        width = usual_width(lot, samples)
+        assert 1 <= width <= samples
+        needed = -(-lot // samples)
+        assert -(-lot // width) <= needed + 1 + 3 / lot**0.5 * (needed + 1)
+
     @given(st.integers(1, 200), st.integers(1, 60))
     def test_widths_are_nearly_equal(self, width, samples):
         widths = [
@@ -51,7 +73,7 @@ class TestClippedSum:
         lots = torch.rand(6, data.inputs.shape[1], generator=generator) < 0.5
         sizes = torch.tensor(data.sizes).repeat(2)[:, None]
         lots &= torch.arange(lots.shape[1]) < sizes
-        got = clipped_sum(exact, data, at, lots, [0, 1, 2], 0.3, 1 << 30)
+        got = clipped_sum(exact, data, at, lots, [0, 1, 2], 0.3, **CALL)
         for row in range(6):
             wanted = torch.zeros(15, dtype=torch.float64)
             for record in lots[row].nonzero()[:, 0]:
@@ -66,7 +88,9 @@ class TestClippedSum:
         at = torch.ones(2, 15, dtype=torch.float64)
         lots = torch.arange(61).expand(2, -1) < torch.tensor([[60], [50]])
         one, other = (
-            clipped_sum(exact, data, at, lots, [0, 1], 0.3, limit)
+            clipped_sum(
+                exact, data, at, lots, [0, 1], 0.3, lot_size=50, memory_limit=limit
+            )
             for limit in (WORKING_SET, 1 << 40)
         )
         assert torch.equal(one, other)
@@ -76,5 +100,5 @@ class TestClippedSum:
         exact = PerSample(softmax(), cross_entropy)
         at = torch.ones(3, 15, dtype=torch.float64)
         lots = torch.zeros(3, data.inputs.shape[1], dtype=torch.bool)
-        got = clipped_sum(exact, data, at, lots, [0, 1, 2], 1.0, 1 << 30)
+        got = clipped_sum(exact, data, at, lots, [0, 1, 2], 1.0, **CALL)
         assert not got.any()

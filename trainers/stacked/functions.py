@@ -73,7 +73,7 @@ class _MaxPool(torch.autograd.Function):
         return best
 
     @staticmethod
-    def backward(ctx: Any, back: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, back: Tensor) -> Any:  # pyrefly: ignore[bad-override]
         result = back.new_zeros(ctx.shape)
         first, *others = _windows(result, ctx.kernel, ctx.stride)
         for other, stays in zip(

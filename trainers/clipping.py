@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
 from trainers.data import PrivateData
 from trainers.differentiator import Differentiator
+from trainers.lots import Packed
+from trainers.watch import Watch
 from trainers.weights import ClipTo
 
 # Bytes of one part on a CPU: what stays in its cache is several times as fast, and
@@ -18,37 +19,6 @@ from trainers.weights import ClipTo
 WORKING_SET = 16 << 20
 # A part costs some passes over the models, however few samples it has.
 _PASSES = 4
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Packed:
-    """Lots side by side, each packed to the left.
-
-    Parameters
-    ----------
-    record
-        (replicas, width): which records, 0 where there is none.
-    taken
-        (replicas, width) bool: where there is one.
-    """
-
-    record: Tensor
-    taken: Tensor
-
-    @classmethod
-    def of(cls, lots: Tensor, multiple: int = 1) -> Packed:
-        """From (replicas, records) bool; as wide as the largest lot, none is cut.
-
-        Widened to a ``multiple``.
-        """
-        counts = lots.sum(1)
-        width = -(-int(counts.max()) // multiple) * multiple
-        replica, record = lots.nonzero(as_tuple=True)
-        column = lots.cumsum(1)[replica, record] - 1
-        packed = record.new_zeros(len(lots), width)
-        packed[replica, column] = record
-        taken = torch.arange(width, device=lots.device) < counts[:, None]
-        return cls(packed, taken)
 
 
 def parts(
@@ -86,11 +56,13 @@ def clipped_sum(
     data: PrivateData,
     at: Tensor,
     lots: Tensor,
-    nodes: Sequence[int],
+    nodes: Tensor,
     clip: float,
     *,
     lot_size: float,
     memory_limit: int,
+    watch: Watch | None = None,
+    width: int | None = None,
 ) -> Tensor:
     """Sum over each lot of gradients scaled to norm <= ``clip``.
 
@@ -101,17 +73,21 @@ def clipped_sum(
     lots
         (replicas, records) bool
     nodes
-        Whose records a run's replicas look at.
+        Whose records a run's replicas look at, integers.
     lot_size
         Expected number of records in a lot.
     memory_limit
         Bytes that may be kept alive, about.
+    watch
+        Told of gradients that are not finite; they are an error at once by default.
+    width
+        No lot is larger, which is left to ``watch``; by default lots are looked at.
 
     Returns
     -------
     (replicas, dims)
     """
-    node = torch.tensor(nodes, device=at.device).repeat(len(at) // len(nodes))
+    node = nodes.repeat(len(at) // len(nodes))
     total = torch.zeros_like(at)
     # For each sample: its inputs, and what the differentiator keeps of it.
     values = differentiator.values_per_sample + data.values_per_record
@@ -122,10 +98,14 @@ def clipped_sum(
     samples = max(1, limit // (values * at.element_size()))
     # Few shapes: all parts of equal width.
     columns = usual_width(lot_size, samples) if differentiator.static else None
-    packed = Packed.of(lots, columns or 1)
-    replicas, width = packed.record.shape
-    for rows, across in parts((replicas, width), samples, columns):
-        inputs, targets = data.records(node[rows], packed.record[rows, across])
-        weigh = ClipTo(clip, packed.taken[rows, across])
+    if width is None or watch is None:
+        packed = Packed.of(lots, columns or 1)
+    else:
+        width = -(-width // (columns or 1)) * (columns or 1)
+        packed = Packed.unseen(lots, width, watch)
+    replicas, across = packed.record.shape
+    for rows, part in parts((replicas, across), samples, columns):
+        inputs, targets = data.records(node[rows], packed.record[rows, part])
+        weigh = ClipTo(clip, packed.taken[rows, part], watch)
         total[rows] += differentiator.weighted_sum(at[rows], inputs, targets, weigh)
     return total

@@ -11,6 +11,7 @@ precision), whose own leaks (Mironov 2012) are not accounted.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol
@@ -29,7 +30,9 @@ from privaudit.ledger import (
 from trainers.clipping import clipped_sum
 from trainers.data import PrivateData
 from trainers.differentiator import Differentiator
+from trainers.lots import most
 from trainers.randomness import Streams
+from trainers.watch import Watch
 from trainers.weights import clip_weights
 
 __all__ = [
@@ -200,6 +203,31 @@ class Oracle:
         self._noise = [streams.generator("noise", node) for node in numbers]
         self._recorder = Recorder(data.nodes)
         self._releases = [0] * data.nodes
+        # An accelerator is not waited for: what must hold is looked at now and then,
+        # and lots are as wide as they may get, which is some more work.
+        self._unseen = data.inputs.device.type != "cpu"
+        self._watch = Watch(at_once=not self._unseen)
+        self._width = self._most()
+        self._rows = functools.cache(
+            lambda nodes: torch.tensor(nodes, device=data.inputs.device)
+        )
+
+    def _most(self) -> int:
+        """How wide lots get, but with a chance that is nothing."""
+        if self.mechanism.sampling == "without-replacement":
+            return int(self.mechanism.lot_size)
+        return max(
+            most(rate, size + 1)
+            for rate, size in zip(self._rates, self.data.sizes, strict=True)
+        )
+
+    def settle(self) -> None:
+        """Wait for all that was asked, and raise ``ValueError`` if something failed.
+
+        Does nothing on a CPU, where errors are raised at once. Whoever uses what was
+        released calls it first; the ledger and the state do.
+        """
+        self._watch.settle()
 
     @property
     def nodes(self) -> int:
@@ -209,6 +237,7 @@ class Oracle:
     @property
     def ledger(self) -> Ledger:
         """All that was released so far, node by node, in each of the runs."""
+        self.settle()
         return self._recorder.ledger()
 
     def state_dict(self) -> dict[str, Any]:
@@ -216,6 +245,7 @@ class Oracle:
 
         Lists have an entry a node.
         """
+        self.settle()
         return {
             "sampling": [generator.get_state() for generator in self._sampling],
             "noise": [generator.get_state() for generator in self._noise],
@@ -258,7 +288,8 @@ class Oracle:
         Raises
         ------
         ValueError
-            If a sample's gradient is not finite: clipping cannot bound it.
+            If a sample's gradient is not finite: clipping cannot bound it. On an
+            accelerator this is raised by `settle`.
         """
         nodes = range(self.nodes) if nodes is None else nodes
         if at.shape[:2] != (self.runs, len(nodes)):
@@ -277,10 +308,12 @@ class Oracle:
             self.data,
             at.flatten(0, 1),
             self._lots(nodes).flatten(0, 1),
-            nodes,
+            self._rows(tuple(nodes)),
             clip,
             lot_size=self.mechanism.lot_size,
             memory_limit=self._memory_limit,
+            watch=self._watch,
+            width=self._width if self._unseen else None,
         ).view_as(at)
         if multiplier > 0:
             total.add_(self._draw_noise(at, nodes), alpha=multiplier * clip)
@@ -297,7 +330,7 @@ class Oracle:
         """A fresh sample of each node's records, (runs, nodes, records)."""
         if self.mechanism.sampling == "without-replacement":
             return self._fixed_lots(nodes)
-        present = self._present[:, nodes]
+        present = self._of(nodes)
         drawn = torch.zeros_like(present)
         for row, node in enumerate(nodes):
             # Doubles: a float has 24 bits, too coarse for a small rate. One more than
@@ -306,9 +339,15 @@ class Oracle:
             drawn[:, row, : coins.shape[1]] = coins < self._rates[node]
         return drawn & present
 
+    def _of(self, nodes: Sequence[int]) -> Tensor:
+        """Which of the rows of ``nodes`` are records, (runs, nodes, records)."""
+        if len(nodes) == self.nodes and list(nodes) == list(range(self.nodes)):
+            return self._present
+        return self._present[:, self._rows(tuple(nodes))]
+
     def _fixed_lots(self, nodes: Sequence[int]) -> Tensor:
         """As `_lots`, each a uniform subset of lot_size records."""
-        present = self._present[:, nodes]
+        present = self._of(nodes)
         drawn = torch.zeros_like(present)
         size = int(self.mechanism.lot_size)
         for row, node in enumerate(nodes):

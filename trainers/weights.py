@@ -8,6 +8,8 @@ import math
 import torch
 from torch import Tensor
 
+from trainers.watch import Watch, finite
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ClipTo:
@@ -19,14 +21,19 @@ class ClipTo:
         The clip norm; infinity for none.
     mask
         (replicas, samples): bool, or factors in [0, 1].
+    watch
+        Told of norms that are not finite; they are an error at once by default.
     """
 
     bound: float
     mask: Tensor
+    watch: Watch | None = None
 
     def __call__(self, norms: Tensor) -> Tensor:
         """(replicas, samples). Raises ``ValueError`` as `check`."""
-        return clip_weights(norms, self.bound) * self.mask
+        self.check(norms)
+        bound = self.bound_like(norms) if self.binds else None
+        return self.weights(norms, bound) * self.mask
 
     @property
     def binds(self) -> bool:
@@ -35,16 +42,11 @@ class ClipTo:
 
     def bound_like(self, tensor: Tensor) -> Tensor:
         """The bound as a tensor without dimensions; 1 if there is none."""
-        return tensor.new_tensor(self.bound if self.binds else 1.0)
+        return tensor.new_full((), self.bound if self.binds else 1.0)
 
-    @staticmethod
-    def check(norms: Tensor) -> None:
-        """Raise ``ValueError`` for a norm that is not finite."""
-        if not torch.isfinite(norms).all():
-            raise ValueError(
-                "a sample's gradient is not finite, so that clipping cannot bound it: "
-                "lower the step size, or look for inf and nan in the data"
-            )
+    def check(self, norms: Tensor) -> None:
+        """Raise ``ValueError`` for a norm that is not finite, or tell ``watch``."""
+        finite(norms, self.watch)
 
     @staticmethod
     def weights(norms: Tensor, bound: Tensor | None) -> Tensor:
@@ -65,5 +67,5 @@ def clip_weights(norms: Tensor, clip: float) -> Tensor:
     Slightly less, see `ClipTo.weights`. Raises ``ValueError`` for a norm that is not
     finite.
     """
-    ClipTo.check(norms)
-    return ClipTo.weights(norms, norms.new_tensor(clip) if clip < math.inf else None)
+    finite(norms)
+    return ClipTo.weights(norms, norms.new_full((), clip) if clip < math.inf else None)

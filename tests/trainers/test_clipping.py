@@ -1,30 +1,17 @@
-"""trainers.clipping: lots packed to the left, and taken in parts."""
+"""trainers.clipping: sums over lots, taken in parts."""
 
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trainers.problems import random_data, softmax
-from trainers.clipping import WORKING_SET, Packed, clipped_sum, parts, usual_width
+from trainers.clipping import WORKING_SET, clipped_sum, parts, usual_width
 from trainers.data import PrivateData
 from trainers.models import cross_entropy
 from trainers.per_sample import PerSample
 from trainers.weights import clip_weights
 
 CALL = {"lot_size": 4, "memory_limit": 1 << 30}
-
-
-class TestPacked:
-    @given(st.integers(1, 5), st.integers(1, 20), st.integers(0, 10**6))
-    def test_holds_what_was_drawn_in_order_and_nothing_else(self, rows, records, seed):
-        generator = torch.Generator().manual_seed(seed)
-        lots = torch.rand(rows, records, generator=generator) < 0.4
-        packed = Packed.of(lots)
-        assert packed.record.shape == packed.taken.shape
-        assert packed.record.shape[1] == lots.sum(1).max()
-        for row in range(rows):
-            held = packed.record[row][packed.taken[row]]
-            assert torch.equal(held, lots[row].nonzero()[:, 0])
 
 
 class TestParts:
@@ -73,7 +60,7 @@ class TestClippedSum:
         lots = torch.rand(6, data.inputs.shape[1], generator=generator) < 0.5
         sizes = torch.tensor(data.sizes).repeat(2)[:, None]
         lots &= torch.arange(lots.shape[1]) < sizes
-        got = clipped_sum(exact, data, at, lots, [0, 1, 2], 0.3, **CALL)
+        got = clipped_sum(exact, data, at, lots, torch.arange(3), 0.3, **CALL)
         for row in range(6):
             wanted = torch.zeros(15, dtype=torch.float64)
             for record in lots[row].nonzero()[:, 0]:
@@ -89,7 +76,14 @@ class TestClippedSum:
         lots = torch.arange(61).expand(2, -1) < torch.tensor([[60], [50]])
         one, other = (
             clipped_sum(
-                exact, data, at, lots, [0, 1], 0.3, lot_size=50, memory_limit=limit
+                exact,
+                data,
+                at,
+                lots,
+                torch.arange(2),
+                0.3,
+                lot_size=50,
+                memory_limit=limit,
             )
             for limit in (WORKING_SET, 1 << 40)
         )
@@ -100,5 +94,5 @@ class TestClippedSum:
         exact = PerSample(softmax(), cross_entropy)
         at = torch.ones(3, 15, dtype=torch.float64)
         lots = torch.zeros(3, data.inputs.shape[1], dtype=torch.bool)
-        got = clipped_sum(exact, data, at, lots, [0, 1, 2], 1.0, **CALL)
+        got = clipped_sum(exact, data, at, lots, torch.arange(3), 1.0, **CALL)
         assert not got.any()

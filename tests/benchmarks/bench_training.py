@@ -1,10 +1,10 @@
 """Training rounds: ours, Opacus, `torch.func` and no privacy, in one table.
 
-Run as ``python tests/benchmarks/bench_training.py`` (``rounds``, ``models`` or
-``audit`` for a part of it). Each row is a process of its own with one thread, so that
-peaks of memory are its own. Times are the processor's, which others on the machine
-disturb least, and the wall clock's beside them. Opacus is measured where it is
-installed.
+Run as ``python tests/benchmarks/bench_training.py``: with ``rounds``, ``models``,
+``audit`` or ``large`` for a part of it, and with ``--compiled`` for the compiled rows
+too. Each row is a process of its own with one thread, so that peaks of memory are its
+own. Times are the processor's, which others on the machine disturb least, and the wall
+clock's beside them. Opacus is measured where it is installed.
 """
 
 from __future__ import annotations
@@ -272,6 +272,29 @@ def audit(way: str) -> dict[str, float]:
     return {"peak": peak(), "cpu": used * (500 / runs) * (100 / rounds)}
 
 
+def resnets(algorithm: str, lot: str) -> dict[str, float]:
+    """Rounds of ten ResNet-9 agents, CIFAR-shaped, as many samples at once as asked."""
+    shape, nodes, physical = (3, 32, 32), 10, 50
+    module = make_model("resnet9", shape, 100)
+    data = PrivateData.of([records(shape, 2 * int(lot), i) for i in range(nodes)])
+    fast = differentiator(module, cross_entropy, torch.zeros(shape))
+    entry = ALGORITHMS[algorithm]
+    door = Oracle(
+        data,
+        fast,
+        Mechanism(float(lot), CLIP, NOISE),
+        Streams(0),
+        memory_limit=4 * physical * (fast.values_per_sample + data.values_per_record),
+    )
+    network = Network(
+        entry.make(lambda k: STEP), mixing("complete", "uniform", nodes), entry.needs
+    )
+    start = initial_parameters(module, torch.Generator().manual_seed(0))
+    clock = Clock()
+    network.run(start.repeat(1, nodes, 1), door, 2, after_round=clock)
+    return clock.summary()
+
+
 WAYS: dict[str, Callable[..., dict[str, float]]] = {
     "ours": lambda name: ours(name),
     "compiled": lambda name: ours(name, compiled=True),
@@ -279,6 +302,7 @@ WAYS: dict[str, Callable[..., dict[str, float]]] = {
     "opacus": opacus,
     "gradients": gradients,
     "audit": audit,
+    "resnets": resnets,
 }
 
 
@@ -354,7 +378,13 @@ def audits(compiled: bool) -> None:
             print(f"audit, {way}: {row['cpu']:.1f} CPU s, {row['peak']:.0f} MiB")
 
 
-PARTS = {"rounds": rounds, "models": models, "audit": audits}
+def large(compiled: bool) -> None:
+    """Ten ResNet-9 agents, 7.8 million parameters each, at most 50 samples at once."""
+    for algorithm, lot in (("dp-dsgd", "50"), ("dp-dsgt", "50"), ("dp-dsgd", "250")):
+        show(f"{algorithm}, lots of {lot}", measured("resnets", algorithm, lot))
+
+
+PARTS = {"rounds": rounds, "models": models, "audit": audits, "large": large}
 
 
 def main() -> None:

@@ -248,7 +248,12 @@ class Oracle:
                 "nodes that ask at once must have asked equally often; ask one by one"
             )
         clip, multiplier = self.mechanism.at(index)
-        total = self._clipped_sum(at, self._lots(nodes), nodes, clip)
+        lots = self._lots(nodes)
+        crafted = self._crafted(lots, nodes, clip, at.dtype)
+        total = self._clipped_sum(at, lots, nodes, clip)
+        if crafted is not None:
+            row, share = crafted
+            total[:, row] += share
         if multiplier > 0:
             total.add_(self._draw_noise(at, nodes), alpha=multiplier * clip)
         for node in nodes:
@@ -289,6 +294,28 @@ class Oracle:
                 place = self.data.replaced
                 drawn[:, row, records] = drawn[:, row, place]
         return drawn & present
+
+    def _crafted(
+        self, lots: Tensor, nodes: Sequence[int], clip: float, dtype: torch.dtype
+    ) -> tuple[int, Tensor] | None:
+        """Take the records of a crafted gradient out of ``lots``.
+
+        Returns which of ``nodes`` holds them and their share of its sums, (runs, dims).
+        """
+        data = self.data
+        if data.direction is None or data.canary_node not in nodes:
+            return None
+        row, place = list(nodes).index(data.canary_node), data.sizes[data.canary_node]
+        vector = data.direction.to(dtype)
+        if clip < math.inf:
+            norm = torch.linalg.vector_norm(vector)
+            vector = vector * (clip / (norm * (1 + 64 * torch.finfo(dtype).eps)))
+        times = lots[:, row, place].to(dtype)
+        lots[:, row, place] = False
+        if data.replaced is not None:
+            times -= lots[:, row, data.replaced].to(dtype)
+            lots[:, row, data.replaced] = False
+        return row, times[:, None] * vector
 
     def _coins(self, node: int, records: int) -> Tensor:
         generator = self._sampling[node]

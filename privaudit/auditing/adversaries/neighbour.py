@@ -1,0 +1,46 @@
+"""One neighbour's inbox: what an honest-but-curious neighbour receives."""
+
+from __future__ import annotations
+
+from privaudit.auditing.adversaries.contract import Scene
+from privaudit.auditing.adversaries.messages import LinearAdversary
+from privaudit.auditing.canaries import CANARY_NODE
+
+
+class Neighbour(LinearAdversary):
+    """The messages that one neighbour of the canary's node hears, and its own.
+
+    It knows what is public: matrices, step sizes, clip, noise and rate; and all records
+    but the canary. It is the neighbour that hears most of what the canary's node does.
+    One that hears all of it reads off every noisy gradient but those of the last round,
+    which no message carries; to another, what it does not hear is more noise.
+    """
+
+    name = "neighbour"
+    sees = (
+        "all that one neighbour of its node receives and sends, with all other records "
+        "known"
+    )
+
+    def hears(self, scene: Scene) -> list[list[int]] | None:
+        """Whom it hears, itself among them, in each round of the matrices' cycle."""
+        mixing = scene.problem.training.mixing()
+        graphs = [mixing.at(k) > 0 for k in range(mixing.period)]
+        nodes = range(mixing.nodes)
+
+        def worth(node: int) -> int:
+            own = sum(int(graph[node, CANARY_NODE]) for graph in graphs)
+            both = sum(int((g[node] & g[CANARY_NODE]).sum()) for g in graphs)
+            return both if own else -1
+
+        others = [node for node in nodes if node != CANARY_NODE and worth(node) > 0]
+        if not others:
+            raise ValueError(
+                f"nobody hears the canary's node with {scene.problem.training.nodes} "
+                f"nodes of {scene.problem.training.algorithm}; choose another adversary"
+            )
+        listener = max(others, key=worth)
+        return [
+            [node for node in nodes if node == listener or graph[listener, node]]
+            for graph in graphs
+        ]

@@ -303,9 +303,10 @@ class Oracle:
         Returns which of ``nodes`` holds them and their share of its sums, (runs, dims).
         """
         data = self.data
-        if data.direction is None or data.canary_node not in nodes:
+        node = data.canary_node
+        if data.direction is None or node is None or node not in nodes:
             return None
-        row, place = list(nodes).index(data.canary_node), data.sizes[data.canary_node]
+        row, place = list(nodes).index(node), data.sizes[node]
         vector = data.direction.to(dtype)
         if clip < math.inf:
             norm = torch.linalg.vector_norm(vector)

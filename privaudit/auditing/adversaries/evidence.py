@@ -23,14 +23,18 @@ def log_ratio(x: Tensor, shift: float, rate: float, *, replaces: bool) -> Tensor
     it ``replaces`` a record of the opposite gradient, that stands against -shift.
     """
 
-    def mixture(sign: float) -> Tensor:
-        exponent = sign * shift * x - shift * shift / 2
-        if rate >= 1:
-            return exponent
-        there = exponent + math.log(rate)
-        return torch.logaddexp(there, torch.full_like(there, math.log1p(-rate)))
+    def ratio(sign: float) -> Tensor:
+        return mixture_ratio(sign * shift * x - shift * shift / 2, rate)
 
-    return mixture(1.0) - mixture(-1.0) if replaces else mixture(1.0)
+    return ratio(1.0) - ratio(-1.0) if replaces else ratio(1.0)
+
+
+def mixture_ratio(exponent: Tensor, rate: float) -> Tensor:
+    """log(1 - q + q exp(a)), elementwise."""
+    if rate >= 1:
+        return exponent
+    there = exponent + math.log(rate)
+    return torch.logaddexp(there, torch.full_like(there, math.log1p(-rate)))
 
 
 def expected_projection(
@@ -56,14 +60,15 @@ def expected_projection(
 
 
 class MatchedFilter:
-    """The best linear statistic for an ordinary canary in its node's noisy gradients.
+    """What a noisy gradient of its node says of an ordinary canary.
 
     A release is the sum of the lot's gradients, plus the canary's, plus noise. The
     attacker knows the node's other records, so it takes off what they give on average,
     and weighs directions by how much the choice of the lot and the noise blur them:
-    g' S^-1 (x - E x), with S = q (1 - q) G'G + s^2 I over the other records' clipped
-    gradients G. The noise s is estimated from the part of x that no record can reach,
-    so that noise which is not there does not blind the filter.
+    t = g' S^-1 (x - E x), with S = q (1 - q) G'G + s^2 I over the other records'
+    clipped gradients G. Were that blur normal, log(1 - q + q exp(t - g' S^-1 g / 2))
+    would be the likelihood ratio. The noise s is estimated from the part of x that no
+    record can reach, so that noise which is not there does not blind the filter.
     """
 
     def __init__(self, scene: Scene) -> None:
@@ -99,7 +104,9 @@ class MatchedFilter:
         noise = outside(surprise, floor).square().sum(1) / free  # variance, (runs,)
         ridge = noise / max(rate * (1 - rate), 1e-12) + floor
         filtered = outside(canary, ridge)
-        return (filtered * surprise).sum(1) / (noise + floor)
+        found = (filtered * surprise).sum(1) / (noise + floor)
+        size = (filtered * canary).sum(1) / (noise + floor)
+        return mixture_ratio(found - size / 2, rate)
 
     def _clipped(self, theta: Tensor, data: Dataset, clip: float) -> Tensor:
         runs = len(theta)

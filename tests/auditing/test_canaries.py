@@ -73,9 +73,10 @@ class TestKinds:
         direction = CANARIES["gradient"](of, 0).direction
         begin = of.start(0)[0, 0]
         along = all_gradients(of, begin).double() @ direction
-        other = all_gradients(of, begin).double() @ CANARIES["random-gradient"](
-            of, 0
-        ).direction
+        other = (
+            all_gradients(of, begin).double()
+            @ CANARIES["random-gradient"](of, 0).direction
+        )
         assert along.abs().max() < 1e-3 * other.abs().max()
 
     def test_a_random_gradient_is_not_silent(self, of):

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from privaudit.auditing.adversaries.contract import Scene
+from privaudit.auditing.adversaries.adam import AdamWatcher, adam_of
+from privaudit.auditing.adversaries.contract import (
+    Adversary,
+    Differentiator,
+    Scene,
+    Watcher,
+)
 from privaudit.auditing.adversaries.messages import LinearAdversary
 from privaudit.auditing.canaries import CANARY_NODE
 
@@ -14,6 +20,9 @@ class Neighbour(LinearAdversary):
     but the canary. It is the neighbour that hears most of what the canary's node does.
     One that hears all of it reads off every noisy gradient but those of the last round,
     which no message carries; to another, what it does not hear is more noise.
+
+    DiNNO's Adam is not linear: it is read by `adam`, if the neighbour hears all and the
+    gradient is a crafted one.
     """
 
     name = "neighbour"
@@ -21,6 +30,28 @@ class Neighbour(LinearAdversary):
         "all that one neighbour of its node receives and sends, with all other records "
         "known"
     )
+
+    def __init__(self, scene: Scene) -> None:
+        self._by_steps = adam_of(scene) is not None and self._hears_all(scene)
+        if self._by_steps:
+            Adversary.__init__(self, scene)
+        else:
+            super().__init__(scene)
+
+    def watch(self, runs: int, gradients: Differentiator) -> Watcher:
+        """See `Adversary.watch`."""
+        if self._by_steps:
+            return AdamWatcher(self.scene, gradients)
+        return super().watch(runs, gradients)
+
+    def _hears_all(self, scene: Scene) -> bool:
+        """Whether it hears all that the canary's node hears, in every round."""
+        mixing = scene.problem.training.mixing()
+        return all(
+            mixing.at(k)[CANARY_NODE, node] == 0 or node in heard
+            for k, heard in enumerate(self.hears(scene))
+            for node in range(mixing.nodes)
+        )
 
     def hears(self, scene: Scene) -> list[list[int]] | None:
         """Whom it hears, itself among them, in each round of the matrices' cycle."""

@@ -30,9 +30,7 @@ class TestSound:
     @EACH
     def test_equal_seeds_give_equal_bits(self, name):
         of = scene(problem(rounds=2), "random-gradient")
-        np.testing.assert_array_equal(
-            scores(name, of, 20)[1], scores(name, of, 20)[1]
-        )
+        np.testing.assert_array_equal(scores(name, of, 20)[1], scores(name, of, 20)[1])
 
     def test_central_training_has_no_neighbours(self):
         with pytest.raises(ValueError, match="nobody hears"):

@@ -4,7 +4,6 @@ import types
 
 import numpy as np
 import pytest
-import torch
 
 from privaudit.auditing.adversaries.linear import LinearMap, Reader, Record
 from tests.trainers.contract import Case
@@ -94,9 +93,7 @@ class TestTight:
         if case.options.get("inner_steps", 1) == 1:
             np.testing.assert_allclose(shares[:-1], 1, atol=1e-9)
             assert shares[-1] < 1e-9
-            np.testing.assert_allclose(
-                found[:, own[:-1]], real[:, own[:-1]], atol=1e-9
-            )
+            np.testing.assert_allclose(found[:, own[:-1]], real[:, own[:-1]], atol=1e-9)
             points = reader.points(found, begin)
             np.testing.assert_allclose(
                 points[:, own], truth(linear, released, 0)[:, own], atol=1e-9

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -87,6 +87,15 @@ class Algorithm(Protocol):
         ...
 
 
+@runtime_checkable
+class WorksFirst(Protocol):
+    """An algorithm whose nodes do something alone before they send, each round."""
+
+    def local(self, state: Any, private: Gradients, k: int) -> Any:
+        """The state that the messages of round ``k`` are made of."""
+        ...
+
+
 class Observer(Protocol):
     """Sees messages as they are sent, before they are mixed."""
 
@@ -147,9 +156,18 @@ class Network:
     def __post_init__(self) -> None:
         self.mixing.require(self.needs, type(self.algorithm).__name__.upper())
 
+    @property
+    def nodes(self) -> int:
+        """How many nodes run here."""
+        return self.mixing.nodes
+
     def begin(self, start: Tensor) -> Any:
         """The state before the first round, from ``start`` (runs, nodes, dims)."""
         return self.algorithm.init(start)
+
+    def deliver(self, sent: Mapping[str, Tensor], k: int) -> Inbox:
+        """What comes to the nodes here of what they all send in round ``k``."""
+        return Inbox(sent, self.mixing, k)
 
     def run(
         self,
@@ -184,18 +202,19 @@ class Network:
         """
         if rounds < 0:
             raise ValueError(f"rounds must be >= 0, got {rounds}")
-        if start.shape[1] != self.mixing.nodes or private.nodes != self.mixing.nodes:
+        if start.shape[1] != self.nodes or private.nodes != self.nodes:
             raise ValueError(
-                f"the graph has {self.mixing.nodes} nodes, the data {private.nodes}, "
+                f"the graph has {self.nodes} nodes, the data {private.nodes}, "
                 f"the start {start.shape[1]}: they must be one number"
             )
         first, state = (0, self.begin(start)) if resume is None else resume
         for k in range(first, rounds):
+            if isinstance(self.algorithm, WorksFirst):
+                state = self.algorithm.local(state, private, k)
             sent = self.algorithm.messages(state, k)
             for observer in observers:
                 observer.messages(k, sent)
-            inbox = Inbox(sent, self.mixing, k)
-            state = self.algorithm.round(state, inbox, private, k)
+            state = self.algorithm.round(state, self.deliver(sent, k), private, k)
             if after_round is not None:
                 after_round(k + 1, self.algorithm.models(state))
             if keep is not None:

@@ -34,7 +34,10 @@ def training_named(algorithm: str, settings: list[str], **defaults: Any) -> Trai
     entry = ALGORITHMS.get(algorithm)
     own = {} if entry is None else entry.defaults
     given = split_settings(settings)
-    values = {**own, **defaults, **given, "algorithm": algorithm}
+    beneath = {**own, **defaults}
+    if "model" in given:
+        beneath.pop("hidden", None)  # of another model
+    values = {**beneath, **given, "algorithm": algorithm}
     return training_from(values, where="--set")
 
 

@@ -1,0 +1,1 @@
+def write(out, scale, study): pass

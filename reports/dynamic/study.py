@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import functools
 import json
 import os
 import pathlib
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -60,26 +62,34 @@ QUICK = Scale(records=100, rounds=60, seeds=2, epsilons=(1.0,), grid=2, tested=2
 
 
 class Results:
-    """A JSON file that has every cell as soon as it is computed."""
+    """A JSON file that has every cell as soon as it is computed, by any process."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self.path = path
-        self.cells: dict[str, Any] = (
-            json.loads(path.read_text()) if path.exists() else {}
-        )
 
-    def of(self, key: str, compute: Any) -> Any:
+    @property
+    def cells(self) -> dict[str, Any]:
+        """All that was computed so far."""
+        return json.loads(self.path.read_text()) if self.path.exists() else {}
+
+    def of(self, key: str, compute: Callable[[], Any]) -> Any:
         """What is kept as ``key``, computed if it is not there yet."""
-        if key not in self.cells:
-            began = time.process_time()
-            self.cells[key] = compute()
-            took = time.process_time() - began
-            self.cells["seconds"] = self.cells.get("seconds", 0.0) + took
+        found = self.cells
+        if key in found:
+            return found[key]
+        began = time.process_time()
+        value = compute()
+        took = time.process_time() - began
+        with self.path.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            cells = self.cells
+            cells[key] = value
+            cells["seconds"] = round(cells.get("seconds", 0.0) + took, 1)
             part = self.path.with_suffix(".part")
-            part.write_text(json.dumps(self.cells, indent=1) + "\n")
+            part.write_text(json.dumps(cells, indent=1, sort_keys=True) + "\n")
             os.replace(part, self.path)
-            print(f"{key}: {self.cells[key]} ({took:.1f} s)", flush=True)
-        return self.cells[key]
+        print(f"{key}: {value} ({took:.1f} s)", flush=True)
+        return value
 
 
 class Study:
@@ -197,3 +207,15 @@ class Study:
                 **noise,
             },
         )
+
+    def everything(self, how: str) -> None:
+        """All cells of one calibration; the studies of networks with the certified."""
+        for epsilon in sorted(self.scale.epsilons, key=lambda e: abs(e - TUNED_AT)):
+            for method in METHODS:
+                self.cell(method, epsilon, how)
+        if how == "certified":
+            self.cell("sgp", 0.0, "none")
+            for graph in GRAPHS:
+                self.cell("dyn-d2p", TUNED_AT, how, graph=graph)
+            for nodes in NODES:
+                self.cell("dyn-d2p", TUNED_AT, how, nodes=nodes)

@@ -19,6 +19,7 @@ from tests.trainers.problems import oracle, random_data, start
 from trainers.algorithms import ALGORITHMS
 from trainers.oracle import Mechanism, Oracle
 from trainers.problem import Problem
+from trainers.randomness import Streams
 from trainers.training import Training, training_from
 
 ROUNDS = 6
@@ -275,3 +276,12 @@ class TestCalibration:
         z, bound = noise_multiplier(problem.ledger, 1.0, 1e-4)
         assert 0.995 < bound.epsilon <= 1
         assert account(problem.ledger(0.99 * z), 1e-4).epsilon > 1
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "without-replacement"])
+def test_what_training_releases_is_what_was_planned(sampling):
+    problem = Problem.of(training("dyn-d2p", sampling=sampling))
+    models, ledger = problem.train(0.8, Streams(0))
+    assert ledger == problem.ledger(0.8)
+    assert bool(torch.isfinite(models).all())
+    assert not torch.equal(models, problem.start(0))

@@ -9,7 +9,7 @@ from tests.trainers.problems import start
 from trainers.algorithms import ALGORITHMS
 from trainers.algorithms.dinno import Dinno
 from trainers.algorithms.dsgt import Dsgt
-from trainers.engine import Inbox, Network
+from trainers.engine import Inbox, Network, WorksFirst
 from trainers.named_graphs import mixing
 from trainers.optimisers import OPTIMISERS
 
@@ -161,6 +161,8 @@ def states(network, begin, private, rounds):
     """The algorithm's state after every round."""
     state = network.algorithm.init(begin)
     for k in range(rounds):
+        if isinstance(network.algorithm, WorksFirst):
+            state = network.algorithm.local(state, private, k)
         sent = network.algorithm.messages(state, k)
         inbox = Inbox(sent, network.mixing, k)
         state = network.algorithm.round(state, inbox, private, k)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from privaudit import _json
-from privaudit.results import Relation
+from privaudit.results import Relation, Unit
 
 if TYPE_CHECKING:  # a second of import time, and only for those who want an event
     from dp_accounting import DpEvent
@@ -220,13 +220,28 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The releases of a run: ``nodes[i]`` are those of node i, in order of time."""
+    """The releases of a run: ``nodes[i]`` are those of node i, in order of time.
+
+    Parameters
+    ----------
+    nodes
+        A node's releases, each a tuple.
+    unit
+        What neighbours differ in, of whom the sensitivities are.
+    failure
+        Probability, in [0, 1), that some sensitivity does not hold, for reasons that
+        depend on no data: an account is at delta less this.
+    """
 
     format: Literal["privaudit-ledger"] = "privaudit-ledger"
     version: int = VERSION
     nodes: tuple[tuple[Entry, ...], ...]
+    unit: Unit = "record"
+    failure: float = 0.0
 
     def __post_init__(self) -> None:
+        if not 0 <= self.failure < 1:
+            raise ValueError(f"failure must be in [0, 1), got {self.failure}")
         if self.version != VERSION:
             raise ValueError(
                 f"this is a ledger of version {self.version}; this privaudit reads "
@@ -282,15 +297,21 @@ class Recorder:
     out frozen ledgers.
     """
 
-    def __init__(self, nodes: int) -> None:
+    def __init__(
+        self, nodes: int, *, unit: Unit = "record", failure: float = 0.0
+    ) -> None:
         if nodes < 1:
             raise ValueError(f"a ledger needs at least one node, got {nodes}")
+        self._unit: Unit = unit
+        self._failure = failure
         self._entries: list[list[Entry]] = [[] for _ in range(nodes)]
 
     @classmethod
     def of(cls, ledger: Ledger) -> Recorder:
         """One that goes on from ``ledger``."""
-        recorder = cls(len(ledger.nodes))
+        recorder = cls(
+            len(ledger.nodes), unit=ledger.unit, failure=ledger.failure
+        )
         recorder._entries = [list(entries) for entries in ledger.nodes]
         return recorder
 
@@ -306,4 +327,8 @@ class Recorder:
 
     def ledger(self) -> Ledger:
         """All that was recorded so far."""
-        return Ledger(nodes=tuple(tuple(entries) for entries in self._entries))
+        return Ledger(
+            nodes=tuple(tuple(entries) for entries in self._entries),
+            unit=self._unit,
+            failure=self._failure,
+        )

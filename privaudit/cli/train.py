@@ -103,7 +103,7 @@ def train(
     if seed < 0:
         raise ValueError(f"--seed must be >= 0, got {seed}")
     relation = relation_of(training, relation or recipe.relation)
-    claim = claim_of(epsilon, delta, relation)
+    claim = claim_of(epsilon, delta, relation, training.unit)
     problem = Problem.of(training, data_dir=data_dir)
     multiplier = noise_of(problem, noise_multiplier, claim, account, calibrate)
     run = TrainingRun(

@@ -309,9 +309,7 @@ class Recorder:
     @classmethod
     def of(cls, ledger: Ledger) -> Recorder:
         """One that goes on from ``ledger``."""
-        recorder = cls(
-            len(ledger.nodes), unit=ledger.unit, failure=ledger.failure
-        )
+        recorder = cls(len(ledger.nodes), unit=ledger.unit, failure=ledger.failure)
         recorder._entries = [list(entries) for entries in ledger.nodes]
         return recorder
 

@@ -362,9 +362,7 @@ class Channel:
             if release is not None:
                 self._recorder.record(node, release)
 
-    def _told(
-        self, k: int, norms: Any, bound: float, noises: Any, width: Any
-    ) -> None:
+    def _told(self, k: int, norms: Any, bound: float, noises: Any, width: Any) -> None:
         assert self._tracker is not None
         ends = self.noise.synchronises(k)
         self._tracker.sent(noises, width, self.mixing.at(k), synchronises=ends)

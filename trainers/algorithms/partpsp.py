@@ -84,7 +84,9 @@ class PartPspOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=T
         if self.local_steps < 1:
             raise ValueError(f"local_steps must be >= 1, got {self.local_steps}")
         if self.local_step_size is not None and not self.local_step_size >= 0:
-            raise ValueError(f"local_step_size must be >= 0, got {self.local_step_size}")
+            raise ValueError(
+                f"local_step_size must be >= 0, got {self.local_step_size}"
+            )
         self.noise(0.0, 1)  # checks the rest
         MessageMechanism(1.0, clip_by=self.clip_by, sampling=self.sampling)
 

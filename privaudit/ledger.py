@@ -9,6 +9,7 @@ count.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -255,6 +256,22 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         for node in range(nodes):
             recorder.record(node, release, count)
         return recorder.ledger()
+
+    @classmethod
+    def joined(cls, parts: Iterable[Ledger]) -> Ledger:
+        """One of all nodes, from those of parts of a network, in their order.
+
+        Raises ``ValueError`` if they are of different units.
+        """
+        parts = list(parts)
+        units = {part.unit for part in parts} or {"record"}
+        if len(units) > 1:
+            raise ValueError(f"ledgers of different units, {units}, cannot be joined")
+        return cls(
+            nodes=tuple(node for part in parts for node in part.nodes),
+            unit=units.pop(),
+            failure=max((part.failure for part in parts), default=0.0),
+        )
 
     def event(self, node: int) -> DpEvent:
         """All releases of one node as one of dp-accounting's events."""

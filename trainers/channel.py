@@ -58,6 +58,10 @@ MOST_SENSITIVITY = 1e30  # beyond it, noise is no number that a model could hold
 Watch = Callable[[int, np.ndarray, np.ndarray], None]
 
 
+class FeedsItself(ValueError):
+    """Noise makes nodes differ, which asks for more noise, beyond all bounds."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class MessageNoise:
     """How messages are made private.
@@ -306,7 +310,7 @@ class Channel:
         Raises
         ------
         ValueError
-            If a change exceeds its bound, or noise grows beyond all bounds.
+            If a change exceeds its bound; `FeedsItself` if noise grows beyond bounds.
         """
         if self._tracker is None:
             raise RuntimeError("a channel must begin before it sends")
@@ -320,7 +324,7 @@ class Channel:
         said = self._perturbed(states.double().numpy(), norms, bound)
         scale = said.max(1)  # (runs,)
         if not (scale < MOST_SENSITIVITY).all():
-            raise ValueError(
+            raise FeedsItself(
                 f"the noise feeds itself: in round {k} of {self.noise.rounds} it would "
                 f"be scaled by {scale.max():.3g}; use a smaller sync_interval (1 keeps "
                 "it constant), less noise, or share fewer parameters"

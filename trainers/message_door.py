@@ -38,7 +38,9 @@ class MessageMechanism(Mechanism):
     """
 
     clip_by: ClipBy = "batch"
-    messages: MessageNoise = MessageNoise(0.0)  # frozen
+    messages: MessageNoise = dataclasses.field(
+        default_factory=lambda: MessageNoise(0.0)
+    )
     mixing: Mixing | None = None
 
     def __post_init__(self) -> None:

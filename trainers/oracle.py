@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from privaudit.ledger import (
+    Entry,
     Ledger,
     PoissonSampling,
     Recorder,
@@ -108,14 +109,17 @@ class Mechanism:
 
     def ledger(self, sizes: Sequence[int], releases: int) -> Ledger:
         """What ``releases`` calls would write: for planning noise before a run."""
-        recorder = Recorder(len(sizes))
-        for node, size in enumerate(sizes):
-            if not callable(self.clip_norm) and not callable(self.noise_multiplier):
-                recorder.record(node, self.release(0, size), releases)
-                continue
+        nodes = {size: self._entries(size, releases) for size in set(sizes)}
+        return Ledger(nodes=tuple(nodes[size] for size in sizes))
+
+    def _entries(self, records: int, releases: int) -> tuple[Entry, ...]:
+        recorder = Recorder(1)
+        if callable(self.clip_norm) or callable(self.noise_multiplier):
             for index in range(releases):
-                recorder.record(node, self.release(index, size))
-        return recorder.ledger()
+                recorder.record(0, self.release(index, records))
+        elif releases:
+            recorder.record(0, self.release(0, records), releases)
+        return recorder.ledger().nodes[0]
 
 
 class ReleaseObserver(Protocol):
@@ -151,6 +155,9 @@ class Oracle:
         Bytes that one call may keep alive, about; larger lots are taken in parts.
     observers
         Shown every release.
+    numbers
+        The nodes' numbers in the whole network, where not all of them are here: what
+        their randomness comes from.
     """
 
     def __init__(
@@ -164,6 +171,7 @@ class Oracle:
         planted: Tensor | None = None,
         memory_limit: int = MEMORY_LIMIT,
         observers: Sequence[ReleaseObserver] = (),
+        numbers: Sequence[int] | None = None,
     ) -> None:
         if memory_limit < 1 << 20:
             raise ValueError(
@@ -177,10 +185,9 @@ class Oracle:
         self._memory_limit = memory_limit
         self._rates = [mechanism.sampling_rate(size) for size in data.sizes]
         self._present = data.present(runs, planted)  # (runs, nodes, records)
-        self._sampling = [
-            streams.generator("sampling", node) for node in range(data.nodes)
-        ]
-        self._noise = [streams.generator("noise", node) for node in range(data.nodes)]
+        numbers = range(data.nodes) if numbers is None else numbers
+        self._sampling = [streams.generator("sampling", node) for node in numbers]
+        self._noise = [streams.generator("noise", node) for node in numbers]
         self._recorder = Recorder(data.nodes)
         self._releases = [0] * data.nodes
 
@@ -195,12 +202,17 @@ class Oracle:
         return self._recorder.ledger()
 
     def state_dict(self) -> dict[str, Any]:
-        """Where its streams stand and what it released, for `trainers.checkpoint`."""
+        """Where its streams stand and what it released, for `trainers.checkpoint`.
+
+        Lists have an entry a node.
+        """
         return {
             "sampling": [generator.get_state() for generator in self._sampling],
             "noise": [generator.get_state() for generator in self._noise],
             "releases": list(self._releases),
-            "ledger": self.ledger.to_json(),
+            "ledger": [
+                Ledger(nodes=(entries,)).to_json() for entries in self.ledger.nodes
+            ],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -209,7 +221,9 @@ class Oracle:
             for generator, kept in zip(generators, state[name], strict=True):
                 generator.set_state(kept)
         self._releases = list(state["releases"])
-        self._recorder = Recorder.of(Ledger.from_json(state["ledger"]))
+        self._recorder = Recorder.of(
+            Ledger.joined(Ledger.from_json(text) for text in state["ledger"])
+        )
 
     def gradient(self, at: Tensor, nodes: Sequence[int] | None = None) -> Tensor:
         """A noisy mean gradient of nodes' losses, each at its own parameters.

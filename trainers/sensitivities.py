@@ -20,10 +20,10 @@ perturbation       twice the bound of what a node adds             holds for rec
                                                                    which node was asked
 =================  ==============================================  ===================
 
-Only the last two are guarantees of differential privacy. The others make the noise's scale
-a function of the data, in the clear: where perturbations are always clipped, the
-broadcast gives away the norm of the noise, and a message and the norm of its noise tell
-two candidates apart with certainty.
+Only the last two are guarantees of differential privacy. The others make the scale of
+the noise a function of the data, in the clear: where perturbations are always clipped,
+the broadcast gives away the norm of the noise, and a message and the norm of its noise
+tell two candidates apart with certainty.
 
 References
 ----------

@@ -1,4 +1,4 @@
-"""`privaudit consensus`: private averaging of vectors over a graph, without training."""
+"""`privaudit consensus`: private averaging of vectors over a graph."""
 
 from __future__ import annotations
 
@@ -224,8 +224,8 @@ def _words(
 ) -> list[str]:
     below = sum(used < real for real, used in trace)
     lines = [
-        f"claimed (Theorem 1): epsilon is at most {round_up(claimed)} a round for which "
-        f"node was asked, {round_up(claimed * len(trace))} in {len(trace)} rounds"
+        f"claimed (Theorem 1): epsilon is at most {round_up(claimed)} a round for "
+        f"which node was asked, {round_up(claimed * len(trace))} in {len(trace)} rounds"
     ]
     if below:
         lines.append(

@@ -9,6 +9,7 @@ from tests.trainers.problems import start
 from trainers.algorithms import ALGORITHMS
 from trainers.algorithms.dinno import Dinno
 from trainers.algorithms.dsgt import Dsgt
+from trainers.algorithms.sgp import Sgp
 from trainers.engine import Inbox, Network, WorksFirst
 from trainers.named_graphs import mixing
 from trainers.optimisers import OPTIMISERS
@@ -108,6 +109,8 @@ FACTS = {
         rounds=400,
         tolerance=1e-6,
     ),
+    # What is sent is the stepped parameters, so that the step is averaged too.
+    Sgp: lambda algorithm: Facts(equal_when_complete=True),
     # Adam's step is not linear: the penalties no longer add up to 0.
     Dinno: lambda algorithm: Facts(
         keeps_mean=algorithm.optimiser == "sgd" and algorithm.inner_steps == 1,

@@ -241,12 +241,16 @@ def _with(theta: Tensor, shared: Tensor, values: Tensor) -> Tensor:
     return theta
 
 
+class OneProcess(Network):
+    """All nodes in one process: a channel asks how far apart they are."""
+
+
 def network(
-    algorithm: PartPsp, mixing: Mixing, needs: tuple[Property, ...] = NEEDS
-) -> Network:
-    """The algorithm on a graph, with rounds of synchronisation in between."""
+    algorithm: Any, mixing: Mixing, needs: tuple[Property, ...] = NEEDS
+) -> OneProcess:
+    """A `PartPsp` on a graph, with rounds of synchronisation in between."""
     mixing.require(needs, type(algorithm).__name__.upper())
-    return Network(algorithm, with_synchronisation(mixing, algorithm.sync_interval))
+    return OneProcess(algorithm, with_synchronisation(mixing, algorithm.sync_interval))
 
 
 def mechanism(training: Training, noise_multiplier: float) -> MessageMechanism:

@@ -264,7 +264,7 @@ class Channel:
         norms = _norms(states)
         public = bound is None
         if bound is None:
-            if not (states == states[:1, :1]).all():
+            if not (states == states[:, :1]).all():
                 raise ValueError(
                     "states that differ need a bound on their norms: give one"
                 )

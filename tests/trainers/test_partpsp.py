@@ -353,6 +353,22 @@ class TestSeam:
         right = accuracy(problem.gradients(), models, problem.test)
         assert right.mean() > 0.5
 
+    @pytest.mark.parametrize(
+        ("name", "options", "words"),
+        [
+            ("partpsp", {}, ["not publish"]),
+            ("sgpdp", {}, []),
+            ("sgpdp", {"sensitivity": "paper"}, ["norm of the noise"]),
+            ("pedfl", {"unit": "node"}, ["which node was asked"]),
+            ("partpsp-plain", {}, []),
+        ],
+    )
+    def test_what_an_account_leaves_out_is_said(self, name, options, words):
+        chosen = training(name, options=options)
+        said = chosen.entry.remarks(chosen)
+        assert len(said) == len(words)
+        assert all(word in one for word, one in zip(words, said, strict=True))
+
     def test_no_gradient_is_released(self):
         private = door()
         with pytest.raises(ValueError, match="only messages"):

@@ -48,9 +48,11 @@ def _perturbed_messages(name: str, options: type[PartPspOptions]) -> dict:
         mechanism=partpsp.mechanism,
         ledger=partpsp.ledger,
         paper_noise=partpsp.paper_noise,
+        remarks=partpsp.remarks,
         defaults=_SHARED_DIGITS,
     )
-    return {name: entry, f"{name}-plain": dataclasses.replace(entry, private=False)}
+    plain = dataclasses.replace(entry, private=False, remarks=lambda training: ())
+    return {name: entry, f"{name}-plain": plain}
 
 
 _SHARED_DIGITS: dict[str, Any] = {

@@ -301,3 +301,28 @@ def ledger(problem: Problem, noise_multiplier: float) -> Ledger:
 def paper_noise(problem: Problem, epsilon: float, delta: float) -> float:
     """gamma_n / b with b / gamma_n = ``epsilon``: Theorem 1, of one round."""
     return 1 / epsilon
+
+
+def remarks(training: Training) -> tuple[str, ...]:
+    """What an account of messages leaves out."""
+    options = training.algorithm_options()
+    assert isinstance(options, PartPspOptions)
+    said = []
+    noise = options.noise(0.0, training.rounds)
+    if noise.broadcasts:
+        said.append(
+            f"sensitivity={options.sensitivity} is no guarantee: what nodes broadcast "
+            "to scale their noise depends on their data, and gives away the norm of "
+            "the noise, by which a message tells two candidates apart"
+        )
+    elif not noise.guarantees:
+        said.append(
+            f"sensitivity={options.sensitivity} says nothing of which node was asked: "
+            "use data-independent, or unit=record"
+        )
+    if options.shared != "*":
+        said.append(
+            "the account is of what is sent; local parameters are not sent, and are "
+            "not protected: do not publish them"
+        )
+    return tuple(said)

@@ -112,7 +112,11 @@ def audit(
         result = run(plan, folder, workers=workers, progress=progress)
     emit(
         result.summary(),
-        [*verdict_lines(result.verdict), f"kept in {path}"],
+        [
+            *verdict_lines(result.verdict),
+            *training.entry.remarks(training),
+            f"kept in {path}",
+        ],
         as_json=json,
     )
     return REFUTED if result.status == "refuted" else 0

@@ -34,7 +34,8 @@ def training_named(algorithm: str, settings: list[str], **defaults: Any) -> Trai
     entry = ALGORITHMS.get(algorithm)
     own = {} if entry is None else entry.defaults
     given = split_settings(settings)
-    values = {**own, **defaults, **given, "algorithm": algorithm}
+    audited = {} if entry is None or not defaults else entry.audited
+    values = {**own, **defaults, **audited, **given, "algorithm": algorithm}
     return training_from(values, where="--set")
 
 

@@ -79,11 +79,17 @@ class Entry:
         delta; None if that is none other than the usual ones.
     defaults
         Settings that training starts from unless the user sets others.
+    audited
+        Settings that an audit starts from in the place of
+        `privaudit.auditing.presets.AUDITED`'s.
+    stays_home
+        Whether the final models never leave their nodes, so that no attack may read
+        them.
     releases_a_round
         How often an algorithm of this entry asks the oracle in one round.
     """
 
-    make: Callable[..., Algorithm]
+    make: Callable[..., Any]
     private: bool
     central: bool = False
     needs: tuple[Property, ...] = ()
@@ -94,6 +100,8 @@ class Entry:
     ledger: Callable[[Problem, float], Ledger] = planned_releases
     paper_noise: Callable[[Problem, float, float], float] | None = None
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    audited: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    stays_home: Callable[[Training], bool] = lambda training: False
     releases_a_round: Callable[[Any], int] = lambda algorithm: 1
 
     def releases(self, algorithm: Algorithm, rounds: int) -> int:

@@ -10,6 +10,7 @@ compose in parallel (`privaudit.accounting.parallel`).
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -272,6 +273,11 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         for node in range(nodes):
             recorder.record(node, release, count)
         return recorder.ledger()
+
+    @classmethod
+    def joined(cls, parts: Iterable[Ledger]) -> Ledger:
+        """One of all nodes, from those of parts of a network, in their order."""
+        return cls(nodes=tuple(node for part in parts for node in part.nodes))
 
     def event(self, node: int) -> DpEvent:
         """All releases of one node as one of dp-accounting's events.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import pickle
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -60,6 +61,47 @@ def like(example: Any, tree: Any) -> Any:
             return type(example)(tree)
         return type(example)(map(like, example, tree))
     return tree
+
+
+def join(parts: Sequence[Any]) -> Any:
+    """One network's state from those of its parts, in the order of their nodes.
+
+    Tensors are (runs, nodes, ...), as algorithms keep them; lists have an entry a node;
+    all else must be equal in all parts, or ``ValueError`` is raised.
+    """
+    first = parts[0]
+    if isinstance(first, Tensor):
+        return torch.cat(list(parts), 1)
+    if isinstance(first, dict):
+        return {key: join([part[key] for part in parts]) for key in first}
+    if isinstance(first, list):
+        return [item for part in parts for item in part]
+    if isinstance(first, tuple):
+        return tuple(map(join, zip(*parts, strict=True)))
+    if any(part != first for part in parts):
+        raise ValueError(f"parts of one network differ: {parts}")
+    return first
+
+
+def part(whole: Any, nodes: range) -> Any:
+    """What `join` was given of ``nodes``."""
+    if isinstance(whole, Tensor):
+        return whole[:, nodes.start : nodes.stop].clone()
+    if isinstance(whole, dict):
+        return {key: part(item, nodes) for key, item in whole.items()}
+    if isinstance(whole, list):
+        return whole[nodes.start : nodes.stop]
+    if isinstance(whole, tuple):
+        return tuple(part(item, nodes) for item in whole)
+    return whole
+
+
+def tree(value: Any) -> Any:
+    """``value`` with its dataclasses as dicts: what is packed.
+
+    Raises ``TypeError`` for what cannot be.
+    """
+    return _tree(value)
 
 
 def _tree(value: Any) -> Any:

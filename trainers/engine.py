@@ -147,9 +147,18 @@ class Network:
     def __post_init__(self) -> None:
         self.mixing.require(self.needs, type(self.algorithm).__name__.upper())
 
+    @property
+    def nodes(self) -> int:
+        """How many nodes run here."""
+        return self.mixing.nodes
+
     def begin(self, start: Tensor) -> Any:
         """The state before the first round, from ``start`` (runs, nodes, dims)."""
         return self.algorithm.init(start)
+
+    def deliver(self, sent: Mapping[str, Tensor], k: int) -> Inbox:
+        """What comes to the nodes here of what they all send in round ``k``."""
+        return Inbox(sent, self.mixing, k)
 
     def run(
         self,
@@ -184,9 +193,9 @@ class Network:
         """
         if rounds < 0:
             raise ValueError(f"rounds must be >= 0, got {rounds}")
-        if start.shape[1] != self.mixing.nodes or private.nodes != self.mixing.nodes:
+        if start.shape[1] != self.nodes or private.nodes != self.nodes:
             raise ValueError(
-                f"the graph has {self.mixing.nodes} nodes, the data {private.nodes}, "
+                f"the graph has {self.nodes} nodes, the data {private.nodes}, "
                 f"the start {start.shape[1]}: they must be one number"
             )
         first, state = (0, self.begin(start)) if resume is None else resume
@@ -194,8 +203,7 @@ class Network:
             sent = self.algorithm.messages(state, k)
             for observer in observers:
                 observer.messages(k, sent)
-            inbox = Inbox(sent, self.mixing, k)
-            state = self.algorithm.round(state, inbox, private, k)
+            state = self.algorithm.round(state, self.deliver(sent, k), private, k)
             if after_round is not None:
                 after_round(k + 1, self.algorithm.models(state))
             if keep is not None:

@@ -61,14 +61,18 @@ class CurveRecorder:
         if done % self._every and done != self._problem.training.rounds:
             return None
         right = accuracy(self._gradients, models, self._problem.test)
-        point = Measured(
+        point = self._point(done, right, models)
+        if point is not None:
+            self.points.append(point)
+        return point
+
+    def _point(self, done: int, right: Tensor, models: Tensor) -> Measured | None:
+        return Measured(
             round=done,
             accuracy=float(right.mean()),
             worst_accuracy=float(right.min(1).values.mean()),
             consensus=float(consensus_distance(models).mean()),
         )
-        self.points.append(point)
-        return point
 
     def curves(self) -> Curves:
         """All that was measured."""

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
@@ -23,6 +22,8 @@ Property = Literal[
     "connected",
 ]
 WeightName = Literal["uniform", "metropolis", "max-degree", "column-stochastic"]
+
+Terms = list[tuple[int, float]]  # messages' numbers with their weights
 
 _TOLERANCE = 1e-12  # of sums that should be one, for entries that are doubles
 _ADVICE: dict[Property, str] = {
@@ -112,18 +113,26 @@ class Mixing:
         -------
         (runs, nodes, dims), a new tensor: nothing is mixed in place
         """
-        return _add_up(sent, self._weighed[k % self.period])
+        return add_up(sent, self.terms(k))
 
     def neighbour_sum(self, sent: Tensor, k: int) -> Tensor:
         """Unweighted sum of what each node hears, itself included; else as a call."""
-        return _add_up(sent, self._heard[k % self.period])
+        return add_up(sent, self.heard(k))
+
+    def terms(self, k: int) -> Sequence[Terms]:
+        """By node: whom it hears in round ``k``, in order, with which weights."""
+        return self._weighed[k % self.period]
+
+    def heard(self, k: int) -> Sequence[Terms]:
+        """As `terms`, itself included, with weights of one."""
+        return self._heard[k % self.period]
 
     def degree(self, k: int) -> tuple[int, ...]:
         """How many each node hears in round ``k``, itself included, (nodes,)."""
         return tuple(len(terms) for terms in self._heard[k % self.period])
 
     @functools.cached_property
-    def _weighed(self) -> list[list[list[tuple[int, float]]]]:
+    def _weighed(self) -> list[list[Terms]]:
         return [
             [[(int(j), float(row[j])) for j in np.flatnonzero(row)] for row in matrix]
             for matrix in self.matrices
@@ -135,7 +144,7 @@ class Mixing:
         return (self.matrices > 0) | np.eye(self.nodes, dtype=bool)
 
     @functools.cached_property
-    def _heard(self) -> list[list[list[tuple[int, float]]]]:
+    def _heard(self) -> list[list[Terms]]:
         return [
             [[(int(j), 1.0) for j in np.flatnonzero(row)] for row in hears]
             for hears in self._hears
@@ -256,9 +265,12 @@ def mixing_weights(hears: np.ndarray, rule: WeightName) -> np.ndarray:
     return matrix
 
 
-def _add_up(sent: Tensor, terms: Sequence[Sequence[tuple[int, float]]]) -> Tensor:
-    """Node by node, the sum of messages times weights in the order of ``terms``."""
-    total = torch.empty_like(sent)
+def add_up(sent: Tensor, terms: Sequence[Terms]) -> Tensor:
+    """Sums of messages times weights, in the order of ``terms``, (runs, terms, dims).
+
+    ``sent`` is (runs, messages, dims); there is a sum for each of ``terms``.
+    """
+    total = sent.new_empty(sent.shape[0], len(terms), *sent.shape[2:])
     for node, ((first, weight), *rest) in enumerate(terms):
         own = sent[:, first] * weight
         for other, weight in rest:

@@ -151,6 +151,9 @@ class Oracle:
         Bytes that one call may keep alive, about; larger lots are taken in parts.
     observers
         Shown every release.
+    numbers
+        The nodes' numbers in the whole network, where not all of them are here: what
+        their randomness comes from.
     """
 
     def __init__(
@@ -164,6 +167,7 @@ class Oracle:
         planted: Tensor | None = None,
         memory_limit: int = MEMORY_LIMIT,
         observers: Sequence[ReleaseObserver] = (),
+        numbers: Sequence[int] | None = None,
     ) -> None:
         if memory_limit < 1 << 20:
             raise ValueError(
@@ -177,10 +181,9 @@ class Oracle:
         self._memory_limit = memory_limit
         self._rates = [mechanism.sampling_rate(size) for size in data.sizes]
         self._present = data.present(runs, planted)  # (runs, nodes, records)
-        self._sampling = [
-            streams.generator("sampling", node) for node in range(data.nodes)
-        ]
-        self._noise = [streams.generator("noise", node) for node in range(data.nodes)]
+        numbers = range(data.nodes) if numbers is None else numbers
+        self._sampling = [streams.generator("sampling", node) for node in numbers]
+        self._noise = [streams.generator("noise", node) for node in numbers]
         self._recorder = Recorder(data.nodes)
         self._releases = [0] * data.nodes
 
@@ -195,12 +198,17 @@ class Oracle:
         return self._recorder.ledger()
 
     def state_dict(self) -> dict[str, Any]:
-        """Where its streams stand and what it released, for `trainers.checkpoint`."""
+        """Where its streams stand and what it released, for `trainers.checkpoint`.
+
+        Lists have an entry a node.
+        """
         return {
             "sampling": [generator.get_state() for generator in self._sampling],
             "noise": [generator.get_state() for generator in self._noise],
             "releases": list(self._releases),
-            "ledger": self.ledger.to_json(),
+            "ledger": [
+                Ledger(nodes=(entries,)).to_json() for entries in self.ledger.nodes
+            ],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -209,7 +217,9 @@ class Oracle:
             for generator, kept in zip(generators, state[name], strict=True):
                 generator.set_state(kept)
         self._releases = list(state["releases"])
-        self._recorder = Recorder.of(Ledger.from_json(state["ledger"]))
+        self._recorder = Recorder.of(
+            Ledger.joined(Ledger.from_json(text) for text in state["ledger"])
+        )
 
     def gradient(self, at: Tensor, nodes: Sequence[int] | None = None) -> Tensor:
         """A noisy mean gradient of nodes' losses, each at its own parameters.

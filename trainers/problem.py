@@ -7,17 +7,20 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from privaudit.ledger import Ledger
 from trainers import checkpoint
 from trainers.bookkeeping import BookKeeping, differentiator
 from trainers.data import Dataset, Partition, PrivateData, load_dataset
-from trainers.engine import Observer, Runner
+from trainers.engine import Network, Observer, Runner
 from trainers.models import cross_entropy, initial_parameters
+from trainers.network import RankNetwork
 from trainers.oracle import MEMORY_LIMIT, ReleaseObserver
 from trainers.per_sample import PerSample
 from trainers.randomness import Streams
+from trainers.ranks import Ranks
 from trainers.training import Training
 
 
@@ -31,6 +34,7 @@ class Problem:
     module: nn.Module
     network: Runner
     gradients: Callable[[], BookKeeping | PerSample]  # one for each worker
+    ranks: Ranks | None = None  # who holds which nodes, where not all are here
 
     @classmethod
     def of(
@@ -39,13 +43,23 @@ class Problem:
         *,
         seed: int = 0,
         data_dir: str | pathlib.Path | None = None,
+        held_out: float = 0.0,
+        ranks: tuple[int, int] | None = None,
     ) -> Problem:
         """The problem that ``training`` describes; ``seed`` deals the data.
 
-        ``data_dir`` is where data are kept; see `trainers.data.load_dataset`. Raises
-        ``ValueError`` if the settings do not fit the data, and
+        ``data_dir`` is where data are kept; see `trainers.data.load_dataset`. With
+        ``held_out``, in [0, 1), that share of the training data, taken at random, comes
+        in the test data's place: for choosing settings.
+
+        With ``ranks``, (rank, number of ranks), only the nodes of one rank are here:
+        all other records are dropped as soon as they are dealt.
+
+        Raises ``ValueError`` if the settings do not fit the data, and
         `trainers.data.DataUnavailableError` if these are not to be had.
         """
+        if not 0 <= held_out < 1:
+            raise ValueError(f"held_out must be in [0, 1), got {held_out}")
         train, test = load_dataset(
             training.data,
             train=training.train,
@@ -53,6 +67,11 @@ class Problem:
             seed=seed,
             data_dir=data_dir,
         )
+        if held_out:
+            generator = Streams(seed).generator("data")
+            order = torch.randperm(len(train), generator=generator)
+            left = len(train) - round(held_out * len(train))
+            train, test = train.select(order[:left]), train.select(order[left:])
         nodes = 1 if training.entry.central else training.nodes
         shares = Partition.parse(training.partition)(
             train, nodes, t=training.split, seed=seed
@@ -62,6 +81,20 @@ class Problem:
                 training.mechanism(0.0).sampling_rate(len(share))
             except ValueError as error:
                 raise ValueError(f"node {node}: {error}") from None
+        network = training.entry.runner(
+            training.make(), training.mixing(), training.entry.needs
+        )
+        dealt = None if ranks is None else Ranks(*ranks, nodes)
+        if dealt is not None:
+            if type(network) is not Network:
+                raise ValueError(
+                    f"{training.algorithm} does not run over several ranks; start it "
+                    "without torchrun"
+                )
+            network = RankNetwork(
+                network.algorithm, network.mixing, network.needs, ranks=dealt
+            )
+            shares = shares[dealt.held.start : dealt.held.stop]
         module = training.module(tuple(train.inputs.shape[1:]))
         example = train.inputs[0]
         return cls(
@@ -69,10 +102,9 @@ class Problem:
             shares=shares,
             test=test,
             module=module,
-            network=training.entry.runner(
-                training.make(), training.mixing(), training.entry.needs
-            ),
+            network=network,
             gradients=lambda: differentiator(module, cross_entropy, example),
+            ranks=dealt,
         )
 
     @property
@@ -140,6 +172,7 @@ class Problem:
             If training diverges, or ``resume`` is not of such a run.
         """
         mechanism = self.training.mechanism(noise_multiplier)
+        partly = {} if self.ranks is None else {"numbers": self.ranks.held}
         door = self.training.entry.door(
             PrivateData.of(
                 self.shares,
@@ -153,6 +186,7 @@ class Problem:
             planted=planted,
             memory_limit=memory_limit,
             observers=release_observers,
+            **partly,
         )
         begin = self.start(streams.seed, runs) if start is None else start
         middle = None

@@ -94,7 +94,7 @@ def train(
     def account(ledger: Ledger) -> tuple:
         return account_nodes(ledger, delta, under, run.account)
 
-    keeper = _Keeper(run, folder, problem, account, progress)
+    keeper = Keeper(run, folder, problem, account, progress)
     models, ledger = problem.train(
         run.noise_multiplier,
         Streams(run.seed),
@@ -103,42 +103,24 @@ def train(
         resume=keeper.resume,
     )
     right = accuracy(keeper.gradients, models, problem.test)
-    nodes = account(ledger)
-    worst = max(nodes, key=lambda bound: bound.epsilon)
-    verdict = None if run.claim is None else Verdict(claim=run.claim, upper=worst)
-    result = TrainingResult(
-        nodes=nodes,
-        verdict=verdict,
-        status=None if verdict is None else verdict.status,
-        noise_multiplier=run.noise_multiplier,
-        accuracy=float(right.mean()),
-        worst_accuracy=float(right.min()),
-        seconds=round(keeper.seconds, 3),
-    )
-    folder.write("ledger.json", ledger.to_json().encode())
-    curves = keeper.recorder.curves()
-    curves = msgspec.structs.replace(curves, epsilon=tuple(keeper.spent()))
-    folder.write("curves.json", _json.encode(curves))
-    folder.write("rounds.csv", keeper.table())
-    folder.write("result.json", _json.encode(result))
-    folder.remove("checkpoint.pt")
-    return result
+    return keeper.finish(right, ledger)
 
 
-class _Keeper:
+class Keeper:
     """Measures, accounts and keeps a run as it goes."""
 
     def __init__(
         self,
         run: TrainingRun,
-        folder: RunFolder,
+        folder: RunFolder | None,
         problem: Problem,
         account: Callable[[Ledger], tuple],
         progress: Callable[[Progress], None],
     ) -> None:
         self.gradients = problem.gradients()
-        self.recorder = CurveRecorder(problem, self.gradients, _POINTS)
+        self.recorder = self._recorder(problem, _POINTS)
         self.resume: dict[str, Any] | None = None
+        self._run = run
         self._folder = folder
         self._account = account
         self._progress = progress
@@ -148,8 +130,8 @@ class _Keeper:
         self._before = 0.0  # seconds of earlier processes
         self._began = self._kept = time.monotonic()
         self._cost = 0.0  # of the last checkpoint, in seconds
-        if folder.has("checkpoint.pt"):
-            self._restore()
+        if folder is not None and folder.has("checkpoint.pt"):
+            self._restore(folder)
 
     @property
     def seconds(self) -> float:
@@ -161,11 +143,15 @@ class _Keeper:
     ) -> None:
         """Measure and account, where it is due."""
         measured = self.recorder(done, models)
-        epsilon = None
-        if done % self._every == 0 or done == self._rounds:
-            epsilon = max(bound.epsilon for bound in self._account(ledger()))
-            self._epsilons[done] = epsilon
+        epsilon = self._spend(done, ledger()) if self._is_accounted(done) else None
         self._progress(Progress(done, self._rounds, measured, epsilon))
+
+    def _is_accounted(self, done: int) -> bool:
+        return done % self._every == 0 or done == self._rounds
+
+    def _spend(self, done: int, ledger: Ledger) -> float | None:
+        self._epsilons[done] = max(bound.epsilon for bound in self._account(ledger))
+        return self._epsilons[done]
 
     def keep(self, done: int, middle: Callable[[], Any]) -> None:
         """Write a checkpoint, where it is due."""
@@ -173,19 +159,51 @@ class _Keeper:
         due = began - self._kept >= max(KEEP_EVERY, self._cost / KEEP_SHARE)
         if not due or done == self._rounds:
             return
+        self._write(middle())
+        self._kept = time.monotonic()
+        self._cost = self._kept - began
+
+    def _write(self, middle: Any) -> None:
+        assert self._folder is not None
         self._folder.write("rounds.csv", self.table())
         content = {
-            "middle": middle(),
+            "middle": middle,
             "points": [tuple(point) for point in self.recorder.points],
             "epsilons": dict(self._epsilons),
             "seconds": self.seconds,
         }
         self._folder.write("checkpoint.pt", checkpoint.pack(content))
-        self._kept = time.monotonic()
-        self._cost = self._kept - began
 
-    def _restore(self) -> None:
-        path = self._folder / "checkpoint.pt"
+    def finish(self, right: torch.Tensor, ledger: Ledger) -> TrainingResult:
+        """Account and write all; ``right``, (runs, nodes), is the final accuracy."""
+        assert self._folder is not None
+        run, nodes = self._run, self._account(ledger)
+        worst = max(nodes, key=lambda bound: bound.epsilon)
+        verdict = None if run.claim is None else Verdict(claim=run.claim, upper=worst)
+        result = TrainingResult(
+            nodes=nodes,
+            verdict=verdict,
+            status=None if verdict is None else verdict.status,
+            noise_multiplier=run.noise_multiplier,
+            accuracy=float(right.mean()),
+            worst_accuracy=float(right.min()),
+            seconds=round(self.seconds, 3),
+        )
+        self._folder.write("ledger.json", ledger.to_json().encode())
+        curves = msgspec.structs.replace(
+            self.recorder.curves(), epsilon=tuple(self.spent())
+        )
+        self._folder.write("curves.json", _json.encode(curves))
+        self._folder.write("rounds.csv", self.table())
+        self._folder.write("result.json", _json.encode(result))
+        self._folder.remove("checkpoint.pt")
+        return result
+
+    def _recorder(self, problem: Problem, points: int) -> CurveRecorder:
+        return CurveRecorder(problem, self.gradients, points)
+
+    def _restore(self, folder: RunFolder) -> None:
+        path = folder / "checkpoint.pt"
         try:
             content = checkpoint.unpack(path.read_bytes())
             self.resume = content["middle"]
@@ -193,7 +211,7 @@ class _Keeper:
             self._epsilons = content["epsilons"]
             self._before = content["seconds"]
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise self._folder.broken("checkpoint.pt", error) from None
+            raise folder.broken("checkpoint.pt", error) from None
 
     def spent(self) -> list[float]:
         """At every point, the epsilon of the next round that was accounted: no less."""

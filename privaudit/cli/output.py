@@ -59,7 +59,10 @@ def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def note(message: str) -> None:
-    """A line about what is going on, on standard error."""
+    """A line about what is going on, on standard error; of ranks, the first speaks."""
+    import os
     import sys
 
+    if os.environ.get("RANK", "0") != "0":
+        return
     print(message, file=sys.stderr, flush=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -70,7 +70,8 @@ def train(
     """Train once, with noise for a budget, and account what was released.
 
     Handwritten digits are the default data. A run that was stopped goes on from its
-    last checkpoint, to the same bits.
+    last checkpoint, to the same bits. Started by torchrun, each rank holds some of the
+    nodes, and messages go between ranks along the graph's edges.
 
     Parameters
     ----------
@@ -90,6 +91,8 @@ def train(
     """
     from privaudit.folder import RunFolder
     from trainers.problem import Problem
+    from trainers.rank_run import train_on_ranks
+    from trainers.ranks import launched
     from trainers.run import TrainingRun
     from trainers.run import train as train_in
     from trainers.training import training_from
@@ -104,6 +107,7 @@ def train(
         raise ValueError(f"--seed must be >= 0, got {seed}")
     relation = relation_of(training, relation or recipe.relation)
     claim = claim_of(epsilon, delta, relation)
+    distributed = launched()
     problem = Problem.of(training, data_dir=data_dir)
     multiplier = noise_of(problem, noise_multiplier, claim, account, calibrate)
     run = TrainingRun(
@@ -116,15 +120,16 @@ def train(
     name = training.algorithm
     path = out or pathlib.Path("runs") / f"train-{pathlib.Path(what).stem}"
     claimed = run.claim.epsilon if run.claim else None
-    with RunFolder.opened(path) as folder, live_view(name, claimed) as show:
-        result = train_in(
-            run,
-            folder,
-            delta=delta,
-            relation=relation,
-            problem=problem,
-            progress=show,
-        )
+    about: dict[str, Any] = {"delta": delta, "relation": relation}
+    with live_view(name, claimed) as show:
+        if distributed:
+            about["data_dir"] = data_dir
+            result = train_on_ranks(run, path, progress=show, **about)
+        else:
+            with RunFolder.opened(path) as folder:
+                result = train_in(run, folder, problem=problem, progress=show, **about)
+    if result is None:  # rank 0 speaks for all
+        return
     worst = result.upper()
     emit(
         {

@@ -1,0 +1,84 @@
+"""What the ranks of test_network.py do: train, and tell the test what came out."""
+
+import os
+import pathlib
+import sys
+
+import torch
+import torch.distributed as dist
+
+from trainers.network import RankNetwork
+from trainers.problem import Problem
+from trainers.randomness import Streams
+from trainers.ranks import gathered, joined
+from trainers.training import Training, training_from
+
+CASES = {
+    "dp-dsgd": {"graph": "ring"},
+    "dsgt": {"graph": "fiedler:0.39", "weights": "metropolis"},
+    "dp-dsgt": {"graph": "exponential"},
+    "dp-dinno": {"graph": "star", "inner_steps": 2, "rho": 0.01, "optimiser": "sgd"},
+}
+
+
+def training(name, rounds=100) -> Training:
+    values = {
+        "algorithm": name,
+        "nodes": 6,
+        "train": 300,
+        "rounds": rounds,
+        "lot_size": 16,
+        "hidden": 8,
+        "step_size": 0.1,
+        **CASES[name],
+    }
+    return training_from(values, where="the test")
+
+
+def traffic(network: RankNetwork, rounds: int, dims: int, names: int):
+    """Messages and bytes that the graph has leave this rank, counted edge by edge."""
+    ranks = network.ranks
+    pairs = 0
+    for k in range(rounds):
+        matrix = network.mixing.at(k) > 0
+        for node in ranks.held:
+            hearing = {ranks.holder(i) for i in range(ranks.nodes) if matrix[i, node]}
+            pairs += len(hearing - {ranks.rank})
+    return pairs * names, pairs * names * dims * 4
+
+
+def main(out: pathlib.Path) -> None:
+    torch.set_num_threads(1)
+    with joined() as where:
+        for name in CASES:
+            problem = Problem.of(training(name), ranks=where)
+            assert len(problem.shares) == len(problem.ranks.held)
+            models, ledger = problem.train(1.0, Streams(3), runs=2)
+            network = problem.network
+            names = 2 if "dsgt" in name else 1
+            counted = (network.traffic.messages, network.traffic.bytes // 2)  # 2 runs
+            assert counted == traffic(network, 100, models.shape[2], names), counted
+            parts = gathered((models, ledger.to_json()))
+            if parts is not None:
+                torch.save(parts, out / f"{name}.pt")
+
+
+def fail(out: pathlib.Path) -> None:
+    """Rank 1 ends in round 5."""
+    from trainers.ranks import RankLostError
+
+    def dies(done, models, ledger):
+        if done == 5 and dist.get_rank() == 1:
+            os._exit(9)
+
+    try:
+        with joined(timeout=20) as where:
+            problem = Problem.of(training("dp-dsgd", 100_000), ranks=where)
+            problem.train(1.0, Streams(3), after_round=dies)
+    except RankLostError as error:
+        (out / f"lost-{os.environ['RANK']}.txt").write_text(str(error))
+        os._exit(3)
+
+
+if __name__ == "__main__":
+    {"train": main, "fail": fail}[sys.argv[1]](pathlib.Path(sys.argv[2]))

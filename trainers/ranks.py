@@ -1,0 +1,126 @@
+"""Which process holds which nodes, and how the processes find each other.
+
+Processes are started by torchrun, which tells each its rank; nothing here starts any.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+TIMEOUT = 60.0  # seconds that a rank waits for another
+
+
+class RankLostError(Exception):
+    """Another rank does not answer, or has ended; the message says what to do."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Ranks:
+    """``nodes`` dealt to ``size`` ranks in order, as evenly as they can be.
+
+    Raises ``ValueError`` if there are more ranks than nodes.
+    """
+
+    rank: int
+    size: int
+    nodes: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rank < self.size:
+            raise ValueError(f"a rank is in [0, {self.size}), got {self.rank}")
+        if self.size > self.nodes:
+            raise ValueError(
+                f"{self.size} ranks are more than the {self.nodes} nodes that they "
+                "would hold; start fewer, or set nodes"
+            )
+
+    def held_by(self, rank: int) -> range:
+        """The nodes that ``rank`` holds."""
+        return range(
+            rank * self.nodes // self.size, (rank + 1) * self.nodes // self.size
+        )
+
+    @property
+    def held(self) -> range:
+        """The nodes that this rank holds."""
+        return self.held_by(self.rank)
+
+    def holder(self, node: int) -> int:
+        """The rank that holds ``node``."""
+        return next(r for r in range(self.size) if node in self.held_by(r))
+
+
+def launched() -> bool:
+    """Whether torchrun started this process, as one of several."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+@contextlib.contextmanager
+def joined(device: str = "cpu", timeout: float = TIMEOUT) -> Iterator[tuple[int, int]]:
+    """(rank, number of ranks), connected for as long as the context lasts.
+
+    gloo on the CPU, NCCL on GPUs. Raises `RankLostError` if the others do not come, or
+    one is lost meanwhile.
+    """
+    backend = "nccl" if device.startswith("cuda") else "gloo"
+    with explained():
+        dist.init_process_group(backend, timeout=datetime.timedelta(seconds=timeout))
+    try:
+        yield dist.get_rank(), dist.get_world_size()
+    finally:
+        dist.destroy_process_group()
+
+
+@contextlib.contextmanager
+def explained() -> Iterator[None]:
+    """Turns what torch says of a lost connection into a `RankLostError`."""
+    try:
+        yield
+    except (RuntimeError, ConnectionError) as error:
+        if not _is_of_the_network(error):
+            raise
+        why = str(error).splitlines()[0]
+        raise RankLostError(
+            f"lost contact with another rank ({why}); the same command goes on from "
+            "the last checkpoint"
+        ) from error
+
+
+def _is_of_the_network(error: Exception) -> bool:
+    words = ("connection", "gloo", "nccl", "timed out", "timeout", "socket", "peer")
+    text = str(error).lower()
+    return isinstance(error, ConnectionError | dist.DistError) or any(
+        word in text for word in words
+    )
+
+
+def gathered(value: Any) -> list[Any] | None:
+    """Every rank's ``value``, in order, at rank 0; None at the others."""
+    into = [None] * dist.get_world_size() if dist.get_rank() == 0 else None
+    with explained():
+        dist.gather_object(value, into)
+    return into
+
+
+def told(value: Any) -> Any:
+    """Rank 0's ``value``, at every rank."""
+    box = [value]
+    with explained():
+        dist.broadcast_object_list(box, src=0)
+    return box[0]
+
+
+def summed(value: torch.Tensor) -> torch.Tensor:
+    """The sum of every rank's ``value``, at every rank."""
+    total = value.clone()
+    with explained():
+        dist.all_reduce(total)
+    return total

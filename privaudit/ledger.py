@@ -277,7 +277,12 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     @classmethod
     def joined(cls, parts: Iterable[Ledger]) -> Ledger:
         """One of all nodes, from those of parts of a network, in their order."""
-        return cls(nodes=tuple(node for part in parts for node in part.nodes))
+        parts = list(parts)
+        assumed = dict.fromkeys(what for part in parts for what in part.assumptions)
+        return cls(
+            nodes=tuple(node for part in parts for node in part.nodes),
+            assumes=tuple(assumed),
+        )
 
     def event(self, node: int) -> DpEvent:
         """All releases of one node as one of dp-accounting's events.

@@ -94,7 +94,7 @@ class Entry:
     central: bool = False
     needs: tuple[Property, ...] = ()
     options: type[Options] = Options
-    runner: Callable[[Algorithm, Any, tuple[Property, ...]], Runner] = Network
+    runner: Callable[[Any, Any, tuple[Property, ...]], Runner] = Network
     door: Callable[..., Any] = Oracle
     mechanism: Callable[[Training, float], Mechanism] = clipped_lots
     ledger: Callable[[Problem, float], Ledger] = planned_releases

@@ -118,7 +118,7 @@ class OnePass(Mechanism):
             for number in range(classes):
                 ends = np.flatnonzero(table[:own, node, number]) + 1
                 for first, end in zip([0, *ends], ends, strict=False):
-                    for release, count in self.released(steps[first:end]):
+                    for release, count in self.released(steps[first:end].tolist()):
                         recorder.record(node, release, count, disjoint=number)
         return recorder.ledger()
 

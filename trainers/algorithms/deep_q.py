@@ -125,7 +125,7 @@ def stays_home(training: Training) -> bool:
 
 DEFAULTS: dict[str, Any] = {
     "model": "one-vs-all",
-    "data": "digits",
+    "data": "digits-pca",
     "partition": "even",
     "lot_size": 10.0,
     "step_size": 0.5,

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from trainers.collaborative.policies import exploration
-from trainers.optimisers import OPTIMISERS
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -85,10 +84,10 @@ class QNetworks:
         self._shape = shape
         hidden = settings.hidden
         self._sizes = [(features, hidden), (hidden, hidden), (hidden, 2)]
-        self.network = self._xavier()  # (runs, nodes, classes, parameters)
-        self.target = self.network.clone()
-        self._adam = OPTIMISERS["adam"]
-        self._optimiser = self._adam.init(self.network)
+        self.network = self._xavier()  # weight and bias of each layer
+        self.target = [part.clone() for part in self.network]
+        self._first = [torch.zeros_like(part) for part in self.network]  # Adam's
+        self._second = [torch.zeros_like(part) for part in self.network]
         self._states = torch.zeros(*shape, settings.replay, 2, features)
         self._actions = torch.zeros(*shape, settings.replay, dtype=torch.long)
         self._rewards = torch.zeros(*shape, settings.replay)
@@ -101,25 +100,35 @@ class QNetworks:
         parts = [make(runs, classes, *more, generator=g) for g in self._generators]
         return torch.stack(parts, 1)
 
-    def _xavier(self) -> Tensor:
+    def _xavier(self) -> list[Tensor]:
         parts = []
         for inputs, outputs in self._sizes:
             bound = (6 / (inputs + outputs)) ** 0.5
-            parts.append((2 * self._draw(inputs * outputs) - 1) * bound)
-            parts.append(torch.zeros(*self._shape, outputs))
-        return torch.cat(parts, -1)
+            parts.append((2 * self._draw(inputs, outputs) - 1) * bound)
+            parts.append(torch.zeros(*self._shape, 1, outputs))
+        return parts
 
-    def values(self, network: Tensor, states: Tensor) -> Tensor:
+    @staticmethod
+    def values(network: list[Tensor], states: Tensor) -> Tensor:
         """Q of both actions, (..., batch, 2), for states (..., batch, features)."""
-        at = 0
-        for inputs, outputs in self._sizes:
-            weight = network[..., at : at + inputs * outputs]
-            at += inputs * outputs
-            bias = network[..., at : at + outputs]
-            at += outputs
-            states = states @ weight.unflatten(-1, (inputs, outputs))
-            states = states + bias.unsqueeze(-2)
+        for weight, bias in zip(network[::2], network[1::2], strict=True):
+            states = states @ weight + bias
         return states
+
+    def gradient(self, states: Tensor, error: Tensor) -> list[Tensor]:
+        """Of each weight and bias, from the loss's with respect to Q, ``error``.
+
+        ``error`` is (..., batch, 2). Layers are linear: what comes back through one is
+        the product with its weights.
+        """
+        weights, inputs = self.network[::2], [states]
+        for weight, bias in zip(weights[:-1], self.network[1:-1:2], strict=True):
+            inputs.append(inputs[-1] @ weight + bias)
+        found: list[Tensor] = []
+        for weight, entered in zip(weights[::-1], inputs[::-1], strict=True):
+            found = [entered.mT @ error, error.sum(-2, keepdim=True), *found]
+            error = error @ weight.mT
+        return found
 
     def remember(self, before: Tensor, action: Tensor, reward: Tensor, after: Tensor):
         """Keep one transition of every network in the place of the oldest."""
@@ -140,21 +149,33 @@ class QNetworks:
         states = self._states.gather(-3, rows)
         best = self.values(self.target, states[..., 1, :]).amax(-1)
         wanted = self._rewards.gather(-1, chosen) + settings.discount * best
-        with torch.enable_grad():
-            network = self.network.detach().requires_grad_()
-            told = self.values(network, states[..., 0, :])
-            actions = self._actions.gather(-1, chosen)[..., None]
-            error = told.gather(-1, actions)[..., 0] - wanted
-            # Summed over networks: each has its own gradient.
-            error.square().mean(-1).sum().backward()
-        down = network.grad
-        assert down is not None
-        self.network, self._optimiser = self._adam.step(
-            self._optimiser, self.network, down, settings.learning_rate
-        )
-        self._learned += 1
+        told = self.values(self.network, states[..., 0, :])
+        actions = self._actions.gather(-1, chosen)[..., None]
+        error = torch.zeros_like(told)
+        # Of the mean over the batch of the squared error.
+        off = told.gather(-1, actions) - wanted[..., None]
+        error.scatter_(-1, actions, 2 / settings.batch * off)
+        self._descend(self.gradient(states[..., 0, :], error))
         if self._learned % settings.target_every == 0:
-            self.target = self.network.clone()
+            self.target = [part.clone() for part in self.network]
+
+    def _descend(self, down: list[Tensor]) -> None:
+        """One step of Adam (Kingma and Ba 2015, Algorithm 1).
+
+        In place: thousands of networks are by far the most memory that is moved here.
+        """
+        self._learned += 1
+        first_decay, second_decay = 0.9, 0.999
+        rate = self.settings.learning_rate / (1 - first_decay**self._learned)
+        correction = (1 - second_decay**self._learned) ** 0.5
+        for part, one, first, second in zip(
+            self.network, down, self._first, self._second, strict=True
+        ):
+            first.lerp_(one, 1 - first_decay)
+            second.mul_(second_decay).addcmul_(one, one, value=1 - second_decay)
+            torch.sqrt(second, out=one)
+            one.div_(correction).add_(1e-8)
+            part.addcdiv_(first, one, value=-rate)
 
     def choose(self, states: Tensor, turn: int) -> Tensor:
         """Global or not, bool, (runs, nodes, classes), for states (..., features)."""
@@ -168,7 +189,8 @@ class QNetworks:
         return {
             "network": self.network,
             "target": self.target,
-            "optimiser": self._optimiser,
+            "first": self._first,
+            "second": self._second,
             "states": self._states,
             "actions": self._actions,
             "rewards": self._rewards,
@@ -178,10 +200,8 @@ class QNetworks:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from where networks of this shape stood."""
-        from trainers.checkpoint import like
-
         self.network, self.target = state["network"], state["target"]
-        self._optimiser = like(self._optimiser, state["optimiser"])
+        self._first, self._second = state["first"], state["second"]
         self._states, self._actions = state["states"], state["actions"]
         self._rewards = state["rewards"]
         self._stored, self._learned = state["stored"], state["learned"]

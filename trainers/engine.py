@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -84,6 +84,15 @@ class Algorithm(Protocol):
 
     def models(self, state: Any) -> Tensor:
         """Each node's model, (runs, nodes, dims)."""
+        ...
+
+
+@runtime_checkable
+class WorksFirst(Protocol):
+    """An algorithm whose nodes do something alone before they send, each round."""
+
+    def local(self, state: Any, private: Gradients, k: int) -> Any:
+        """The state that the messages of round ``k`` are made of."""
         ...
 
 
@@ -200,6 +209,8 @@ class Network:
             )
         first, state = (0, self.begin(start)) if resume is None else resume
         for k in range(first, rounds):
+            if isinstance(self.algorithm, WorksFirst):
+                state = self.algorithm.local(state, private, k)
             sent = self.algorithm.messages(state, k)
             for observer in observers:
                 observer.messages(k, sent)

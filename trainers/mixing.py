@@ -20,6 +20,7 @@ Property = Literal[
     "symmetric",
     "undirected",
     "connected",
+    "positive diagonal",
 ]
 WeightName = Literal["uniform", "metropolis", "max-degree", "column-stochastic"]
 
@@ -34,6 +35,7 @@ _ADVICE: dict[Property, str] = {
     "symmetric": "metropolis and max-degree weights are",
     "undirected": "every node must hear those that hear it, in the same round",
     "connected": "add edges until messages reach every node from every other",
+    "positive diagonal": "every node must give weight to itself, in every round",
 }
 
 
@@ -160,6 +162,7 @@ class Mixing:
         swapped = self.matrices.transpose(0, 2, 1)
         rows = bool((abs(self.matrices.sum(2) - 1) <= _TOLERANCE).all())
         columns = bool((abs(self.matrices.sum(1) - 1) <= _TOLERANCE).all())
+        diagonal = self.matrices.diagonal(axis1=1, axis2=2)
         true: dict[Property, bool] = {
             "row stochastic": rows,
             "column stochastic": columns,
@@ -167,6 +170,7 @@ class Mixing:
             "symmetric": bool((abs(self.matrices - swapped) <= _TOLERANCE).all()),
             "undirected": bool((self._hears == self._hears.transpose(0, 2, 1)).all()),
             "connected": self.connected_within is not None,
+            "positive diagonal": bool((diagonal > 0).all()),
         }
         return frozenset(name for name, holds in true.items() if holds)
 

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from privaudit.ledger import (
+    Entry,
     Ledger,
     PoissonSampling,
     Recorder,
@@ -108,14 +109,17 @@ class Mechanism:
 
     def ledger(self, sizes: Sequence[int], releases: int) -> Ledger:
         """What ``releases`` calls would write: for planning noise before a run."""
-        recorder = Recorder(len(sizes))
-        for node, size in enumerate(sizes):
-            if not callable(self.clip_norm) and not callable(self.noise_multiplier):
-                recorder.record(node, self.release(0, size), releases)
-                continue
+        nodes = {size: self._entries(size, releases) for size in set(sizes)}
+        return Ledger(nodes=tuple(nodes[size] for size in sizes))
+
+    def _entries(self, records: int, releases: int) -> tuple[Entry, ...]:
+        recorder = Recorder(1)
+        if callable(self.clip_norm) or callable(self.noise_multiplier):
             for index in range(releases):
-                recorder.record(node, self.release(index, size))
-        return recorder.ledger()
+                recorder.record(0, self.release(index, records))
+        elif releases:
+            recorder.record(0, self.release(0, records), releases)
+        return recorder.ledger().nodes[0]
 
 
 class ReleaseObserver(Protocol):

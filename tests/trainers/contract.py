@@ -9,7 +9,8 @@ from tests.trainers.problems import start
 from trainers.algorithms import ALGORITHMS
 from trainers.algorithms.dinno import Dinno
 from trainers.algorithms.dsgt import Dsgt
-from trainers.engine import Inbox, Network
+from trainers.algorithms.sgp import Sgp
+from trainers.engine import Inbox, Network, WorksFirst
 from trainers.named_graphs import mixing
 from trainers.optimisers import OPTIMISERS
 
@@ -107,6 +108,8 @@ FACTS = {
         rounds=400,
         tolerance=1e-6,
     ),
+    # What is sent is the stepped parameters, so that the step is averaged too.
+    Sgp: lambda algorithm: Facts(equal_when_complete=True),
     # Adam's step is not linear: the penalties no longer add up to 0.
     Dinno: lambda algorithm: Facts(
         keeps_mean=algorithm.optimiser == "sgd" and algorithm.inner_steps == 1,
@@ -162,6 +165,8 @@ def states(network, begin, private, rounds):
     """The algorithm's state after every round."""
     state = network.algorithm.init(begin)
     for k in range(rounds):
+        if isinstance(network.algorithm, WorksFirst):
+            state = network.algorithm.local(state, private, k)
         sent = network.algorithm.messages(state, k)
         inbox = Inbox(sent, network.mixing, k)
         state = network.algorithm.round(state, inbox, private, k)

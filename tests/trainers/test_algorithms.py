@@ -169,7 +169,8 @@ class TestLaws:
         assert all(set(sent) == set(seen.sent[0]) for sent in seen.sent)
         assert bool(seen.sent[0]) == (not case.entry.central)
         for sent in seen.sent:
-            assert all(tensor.shape == (1, 3, DIMS) for tensor in sent.values())
+            for name, tensor in sent.items():
+                assert tensor.shape == (1, 3, 1 if name == "w" else DIMS)
 
     @every
     def test_sizes_must_agree(self, case):
@@ -181,7 +182,10 @@ class TestLaws:
         with pytest.raises(ValueError, match="must be connected"):
             case.network(4, "d-out:1", "uniform")
         need = case.entry.needs[0]
-        wrong = {"undirected": ("directed-ring", "uniform")}
+        wrong = {
+            "undirected": ("directed-ring", "uniform"),
+            "column stochastic": ("star", "uniform"),
+        }
         graph, weights = wrong.get(need, ("star", "column-stochastic"))
         with pytest.raises(ValueError, match=f"must be {need}"):
             case.network(4, graph, weights)

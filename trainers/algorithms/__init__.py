@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from trainers.algorithms import deep_q
+from trainers.algorithms import d2p, deep_q
 from trainers.algorithms.dinno import Dinno, DinnoOptions
 from trainers.algorithms.dsgd import Dsgd
 from trainers.algorithms.dsgt import Dsgt
 from trainers.algorithms.entry import Entry, Options
 from trainers.algorithms.sgd import Sgd
-from trainers.collaborative.door import Participants
-from trainers.collaborative.runner import Collaboration
+from trainers.algorithms.sgp import Sgp
 from trainers.engine import Algorithm
 from trainers.mixing import Property
+from trainers.push_sum import NEEDS as _PUSH_SUM
 
 __all__ = ["ALGORITHMS", "Entry", "Options"]
 
@@ -27,28 +27,27 @@ def _entries(name: str, make: Callable[..., Algorithm], **more: Any) -> dict:
     }
 
 
+# The time-varying directed graph of Dyn-D2P's experiments.
+_PUSHED: dict[str, Any] = {"graph": "exponential", "weights": "column-stochastic"}
+
+
+def _d2p(options: type[d2p.ConstD2p]) -> Entry:
+    """A variant of Dyn-D2P: stochastic gradient push with schedules of its own."""
+    return Entry(
+        make=Sgp,
+        private=True,
+        needs=_PUSH_SUM,
+        options=options,
+        mechanism=d2p.scheduled,
+        paper_noise=d2p.by_the_paper,
+        defaults=_PUSHED,
+    )
+
+
 # Gossip keeps the mean, at which all nodes then meet, if and only if W is doubly
 # stochastic and the graph connected over time; it need not be undirected (DSGD: Nedic
 # and Ozdaglar 2009; gradient tracking: Nedic, Olshevsky and Shi 2017).
 _GOSSIP: tuple[Property, ...] = ("doubly stochastic", "connected")
-
-
-def _collaborative(*, private: bool) -> Entry:
-    """One pass with local and global models (paper 002)."""
-    return Entry(
-        make=deep_q.make,
-        private=private,
-        options=deep_q.CollaborativeOptions,
-        runner=Collaboration,
-        door=Participants,
-        mechanism=deep_q.one_pass,
-        ledger=deep_q.planned,
-        paper_noise=deep_q.paper_noise if private else None,
-        defaults=deep_q.DEFAULTS,
-        audited=deep_q.AUDITED,
-        stays_home=deep_q.stays_home,
-    )
-
 
 ALGORITHMS: dict[str, Entry] = {
     **_entries("sgd", Sgd, central=True),
@@ -63,6 +62,11 @@ ALGORITHMS: dict[str, Entry] = {
         defaults={"optimiser": "sgd", "rho": 0.1, "step_size": 0.5},
         releases_a_round=lambda algorithm: algorithm.inner_steps,
     ),
-    "deep-q": _collaborative(private=True),
-    "deep-q-noiseless": _collaborative(private=False),
+    "dyn-d2p": _d2p(d2p.DynD2p),
+    "dyn-c-d2p": _d2p(d2p.DynCD2p),
+    "dyn-mu-d2p": _d2p(d2p.DynMuD2p),
+    "const-d2p": _d2p(d2p.ConstD2p),
+    "general-d2p": _d2p(d2p.GeneralD2p),
+    "sgp": Entry(make=Sgp, private=False, needs=_PUSH_SUM, defaults=_PUSHED),
+    **deep_q.ENTRIES,
 }

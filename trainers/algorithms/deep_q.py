@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from privaudit.accounting.gaussian import classical_sigma
 from privaudit.ledger import Ledger
-from trainers.algorithms.entry import Options
+from trainers.algorithms.entry import Entry, Options
+from trainers.collaborative.door import Participants
 from trainers.collaborative.logistic import Constants
 from trainers.collaborative.one_pass import OnePass, paper_multiplier
 from trainers.collaborative.policies import Choices, PolicyName
-from trainers.collaborative.runner import Collaborative, Outcome
+from trainers.collaborative.runner import Collaboration, Collaborative, Outcome
 
 if TYPE_CHECKING:
     from trainers.engine import Schedule
@@ -139,3 +140,22 @@ AUDITED: dict[str, Any] = {
     "rounds": 10,
     "step_size": 0.5,
 }
+
+
+def _entry(*, private: bool) -> Entry:
+    return Entry(
+        make=make,
+        private=private,
+        options=CollaborativeOptions,
+        runner=Collaboration,
+        door=Participants,
+        mechanism=one_pass,
+        ledger=planned,
+        paper_noise=paper_noise if private else None,
+        defaults=DEFAULTS,
+        audited=AUDITED,
+        stays_home=stays_home,
+    )
+
+
+ENTRIES = {"deep-q": _entry(private=True), "deep-q-noiseless": _entry(private=False)}

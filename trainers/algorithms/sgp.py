@@ -1,0 +1,49 @@
+"""Stochastic gradient push, private if its oracle is."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from trainers.engine import Gradients, Schedule
+from trainers.push_sum import PushSum
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sgp:
+    """x_i <- sum_j P_ij (x_j - gamma_k G_j(z_j)); w_i <- sum_j P_ij w_j; z = x / w.
+
+    Stochastic gradient push (Assran et al. 2019) with a plain oracle. Where it clips
+    and adds noise, Dyn-D2P and all its variants (Zhu et al., Algorithms 1 to 5), which
+    differ in the oracle's schedules alone: `trainers.algorithms.d2p`.
+
+    P must be column stochastic, and may change and be directed. A node steps before it
+    sends: K rounds are K releases, and all of them are mixed. On the complete graph
+    all nodes are equal after each round, and one node is gradient descent.
+    """
+
+    step_size: Schedule
+
+    def init(self, start: Tensor) -> PushSum:
+        """All nodes at ``start``, with weight 1."""
+        return PushSum.begin(start)
+
+    def local(self, state: PushSum, private: Gradients, k: int) -> PushSum:
+        """A step along a gradient at the de-biased parameters."""
+        return state.plus(private.gradient(at=state.z) * -self.step_size(k))
+
+    def messages(self, state: PushSum, k: int) -> dict[str, Tensor]:
+        """x, the stepped parameters, and the weight w."""
+        return state.messages()
+
+    def round(
+        self, state: PushSum, inbox: Mapping[str, Tensor], private: Gradients, k: int
+    ) -> PushSum:
+        """What came."""
+        return PushSum.received(inbox)
+
+    def models(self, state: PushSum) -> Tensor:
+        """The de-biased parameters."""
+        return state.z

@@ -12,6 +12,7 @@ from trainers.collaborative.door import Participants
 from trainers.collaborative.logistic import Constants, gradient
 from trainers.collaborative.one_pass import OnePass
 from trainers.collaborative.policies import Choices
+from trainers.collaborative.resampling import Resampled
 from trainers.data import Dataset, PrivateData
 from trainers.randomness import Streams
 
@@ -177,3 +178,16 @@ def a_record_enters_one_batch(kind=Participants, runs=20):
     if times.max() > 1:
         return [f"a record was in {int(times.max())} batches of one pass"]
     return [] if times.max() == 1 else ["no record was ever used"]
+
+
+def resampled(noise=2.0, **more):
+    """The baseline's mechanism."""
+    settings = {"lot_size": 3.0, "rounds": 12, **more}
+    return Resampled(
+        clip_norm=1.0,
+        noise_multiplier=noise,
+        sampling="without-replacement",
+        step_size=lambda k: 1.0,
+        choices=Choices("always-global"),
+        **settings,
+    )

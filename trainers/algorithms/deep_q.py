@@ -15,6 +15,7 @@ from trainers.collaborative.door import Participants
 from trainers.collaborative.logistic import Constants
 from trainers.collaborative.one_pass import OnePass, paper_multiplier
 from trainers.collaborative.policies import Choices, PolicyName
+from trainers.collaborative.resampling import Resampled, Resampling
 from trainers.collaborative.runner import Collaboration, Collaborative, Outcome
 
 if TYPE_CHECKING:
@@ -75,12 +76,7 @@ def make(step_size: Schedule, *, outcome: Outcome = "global") -> Collaborative:
 
 def one_pass(training: Training, noise_multiplier: float) -> OnePass:
     """The pass that ``training`` describes. ``ValueError`` for another model."""
-    if training.model != "one-vs-all":
-        raise ValueError(
-            f"{training.algorithm} trains one-vs-all logistic regression, whose "
-            f"constants the noise rests on, got model={training.model}; set "
-            "model=one-vs-all"
-        )
+    _check_model(training)
     options = options_of(training)
     constants = Constants(options.regularisation)
     return OnePass(
@@ -95,6 +91,15 @@ def one_pass(training: Training, noise_multiplier: float) -> OnePass:
     )
 
 
+def _check_model(training: Training) -> None:
+    if training.model != "one-vs-all":
+        raise ValueError(
+            f"{training.algorithm} trains one-vs-all logistic regression, whose "
+            f"constants the noise rests on, got model={training.model}; set "
+            "model=one-vs-all"
+        )
+
+
 def options_of(training: Training) -> CollaborativeOptions:
     """The options, as what they are."""
     options = training.algorithm_options()
@@ -102,9 +107,74 @@ def options_of(training: Training) -> CollaborativeOptions:
     return options
 
 
+class ResamplingOptions(Options, frozen=True, kw_only=True):
+    """What the baseline takes beside the settings that all have.
+
+    Parameters
+    ----------
+    regularisation
+        lambda.
+    passes
+        How many a node's batches fill at most.
+    order_seed
+        Of who updates when; public.
+    paper_noise
+        As of `CollaborativeOptions`.
+    """
+
+    regularisation: float = 0.0
+    passes: int = 5
+    order_seed: int = 0
+    paper_noise: Literal["checked", "as-printed"] = "checked"
+
+    def __post_init__(self) -> None:
+        Constants(self.regularisation)
+        Choices("always-global", coin_seed=self.order_seed)
+        if self.passes < 1:
+            raise ValueError(f"passes must be >= 1, got {self.passes}")
+
+    def arguments(self, rounds: int) -> dict[str, Any]:
+        """What the algorithm itself is made with: nothing."""
+        return {}
+
+
+def resampled(training: Training, noise_multiplier: float) -> Resampled:
+    """How the baseline is made private. ``ValueError`` for another model."""
+    _check_model(training)
+    options = training.algorithm_options()
+    assert isinstance(options, ResamplingOptions)
+    constants = Constants(options.regularisation)
+    return Resampled(
+        lot_size=training.lot_size,
+        clip_norm=constants.lipschitz,
+        noise_multiplier=noise_multiplier,
+        sampling="without-replacement",
+        step_size=training.step_sizes(),
+        rounds=training.rounds,
+        constants=constants,
+        choices=Choices("always-global", coin_seed=options.order_seed),
+        passes=options.passes,
+    )
+
+
+def baseline_noise(problem: Problem, epsilon: float, delta: float) -> float:
+    """The paper's noise of the baseline: each update (epsilon / 5, delta / 5).
+
+    A fifth where a record is visited five times; in sequence, by the classical
+    mechanism, of one class. It leaves out that records are drawn, not taken in turn.
+    """
+    options = problem.training.algorithm_options()
+    assert isinstance(options, ResamplingOptions)
+    epsilon, delta = epsilon / options.passes, delta / options.passes
+    if options.paper_noise == "checked":
+        classical_sigma(epsilon, delta)
+    return paper_multiplier(Constants(options.regularisation), epsilon, delta)
+
+
 def planned(problem: Problem, noise_multiplier: float) -> Ledger:
     """What a run would write."""
-    mechanism = one_pass(problem.training, noise_multiplier)
+    mechanism = problem.training.mechanism(noise_multiplier)
+    assert isinstance(mechanism, OnePass)
     return mechanism.ledger_of(problem.sizes, len(problem.training.labels))
 
 
@@ -128,14 +198,17 @@ DEFAULTS: dict[str, Any] = {
     "model": "one-vs-all",
     "data": "digits-pca",
     "partition": "even",
-    "lot_size": 10.0,
+    "gain": 1e-3,
+    "lot_size": 175.0,
     "step_size": 0.5,
-    "rounds": 35,
+    "rounds": 2,
 }
 # Of an audit: 300 digits of three classes, as for the others, in batches of ten.
 AUDITED: dict[str, Any] = {
     "model": "one-vs-all",
     "hidden": None,
+    "partition": "classes",
+    "gain": 1e-3,
     "lot_size": 10.0,
     "rounds": 10,
     "step_size": 0.5,
@@ -158,4 +231,19 @@ def _entry(*, private: bool) -> Entry:
     )
 
 
-ENTRIES = {"deep-q": _entry(private=True), "deep-q-noiseless": _entry(private=False)}
+ENTRIES = {
+    "deep-q": _entry(private=True),
+    "deep-q-noiseless": _entry(private=False),
+    "dp-sgd-with-replacement": Entry(
+        make=make,
+        private=True,
+        options=ResamplingOptions,
+        runner=Collaboration,
+        door=Resampling,
+        mechanism=resampled,
+        ledger=planned,
+        paper_noise=baseline_noise,
+        defaults={**DEFAULTS, "rounds": 10},
+        audited=AUDITED,
+    ),
+}

@@ -53,7 +53,7 @@ class Participants:
         self._rows = unit_rows(data.inputs.flatten(2))  # (nodes, records, features)
         self._targets = data.targets
         self._turns = [mechanism.turns(size) for size in data.sizes]
-        self._steps = mechanism.steps(max(self._turns))
+        self._steps = mechanism.steps(max(self._turns))  # of each turn
         generators = [streams.generator("sampling", i) for i in range(self.nodes)]
         self._noise = [streams.generator("noise", i) for i in range(self.nodes)]
         self._choosing = [streams.generator("message", i) for i in range(self.nodes)]
@@ -96,8 +96,7 @@ class Participants:
         present = data.present(self.runs, planted)
         found = []
         for node, size in enumerate(data.sizes):
-            coins = torch.rand(self.runs, size, generator=generators[node])
-            order = coins.argsort(1)
+            order = self._places(size, generators[node])
             # The canary stands in the place of the record that it comes for.
             if node == data.canary_node:
                 if data.replaced is None:
@@ -108,6 +107,10 @@ class Participants:
                 order = torch.where(here & (order == data.replaced), size, order)
             found.append(order)
         return found
+
+    def _places(self, size: int, generator: torch.Generator) -> Tensor:
+        """The places of a node's records, (runs, size), in the order they are taken."""
+        return torch.rand(self.runs, size, generator=generator).argsort(1)
 
     def begin(self, start: Tensor) -> None:
         """All local models start from ``start``, (runs, nodes, dims)."""

@@ -19,7 +19,9 @@ max(eta) / eta_k, which is what the ledger has.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Sequence
 
@@ -82,20 +84,7 @@ class OnePass(Mechanism):
     def released(self, steps: Sequence[float]) -> list[tuple[Release, int]]:
         """One class's release of batches with ``steps``: as what, for how many."""
         _, multiplier = self.at(0)
-        ratios, counts = np.unique(max(steps) / np.asarray(steps), return_counts=True)
-        bound = self.constants.lipschitz
-        found = []
-        for ratio, count in zip(ratios.tolist(), counts.tolist(), strict=True):
-            release = Release(
-                mechanism="gaussian",
-                norm_bound=bound,
-                noise=multiplier * ratio * bound,
-                # Batches of fixed size: one record more would shift all others.
-                sensitivity=Sensitivity(replace_one=2 * bound),
-                sampling=NoSampling(),
-            )
-            found.append((release, count))
-        return found
+        return _released(multiplier, self.constants.lipschitz, tuple(steps))
 
     def ledger_of(self, sizes: Sequence[int], classes: int) -> Ledger:
         """What a run over nodes of ``sizes`` records writes, before it is made.
@@ -117,10 +106,33 @@ class OnePass(Mechanism):
         for node, own in enumerate(turns):
             for number in range(classes):
                 ends = np.flatnonzero(table[:own, node, number]) + 1
-                for first, end in zip([0, *ends], ends, strict=False):
-                    for release, count in self.released(steps[first:end].tolist()):
-                        recorder.record(node, release, count, disjoint=number)
+                segments = collections.Counter(
+                    tuple(steps[first:end].tolist())
+                    for first, end in zip([0, *ends], ends, strict=False)
+                )
+                for segment, times in segments.items():
+                    for release, count in self.released(segment):
+                        recorder.record(node, release, times * count, disjoint=number)
         return recorder.ledger()
+
+
+@functools.lru_cache(4096)  # segments of a table repeat, and a calibration asks again
+def _released(
+    multiplier: float, bound: float, steps: tuple[float, ...]
+) -> list[tuple[Release, int]]:
+    ratios, counts = np.unique(max(steps) / np.asarray(steps), return_counts=True)
+    found = []
+    for ratio, count in zip(ratios.tolist(), counts.tolist(), strict=True):
+        release = Release(
+            mechanism="gaussian",
+            norm_bound=bound,
+            noise=multiplier * ratio * bound,
+            # Batches of fixed size: one record more would shift all others.
+            sensitivity=Sensitivity(replace_one=2 * bound),
+            sampling=NoSampling(),
+        )
+        found.append((release, count))
+    return found
 
 
 def paper_multiplier(constants: Constants, epsilon: float, delta: float) -> float:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from privaudit.accounting.gaussian import classical_sigma
 from privaudit.ledger import Ledger
 from trainers.algorithms.entry import Entry, Options
+from trainers.collaborative.deep_q import QSettings
 from trainers.collaborative.door import Participants
 from trainers.collaborative.logistic import Constants
 from trainers.collaborative.one_pass import OnePass, paper_multiplier
@@ -37,6 +38,9 @@ class CollaborativeOptions(Options, frozen=True, kw_only=True):
         lambda; 0 is the convex case, above it the strongly convex one.
     global_first, global_last, coin_seed
         Of the coin; see `trainers.collaborative.policies.Choices`.
+    q_seed
+        Of the deep-Q networks' own coins, known to all; None: secret. See
+        `trainers.collaborative.deep_q.QSettings`.
     outcome
         "global" or "local" models; None: local where there is never a global update.
     paper_noise
@@ -49,16 +53,22 @@ class CollaborativeOptions(Options, frozen=True, kw_only=True):
     global_first: float = 0.5
     global_last: float = 0.05
     coin_seed: int = 0
+    q_seed: int | None = None
     outcome: Outcome | None = None
     paper_noise: Literal["checked", "as-printed"] = "checked"
 
     def __post_init__(self) -> None:
         self.choices()
+        self.networks()
         Constants(self.regularisation)
 
     def choices(self) -> Choices:
         """The policy."""
         return Choices(self.policy, self.global_first, self.global_last, self.coin_seed)
+
+    def networks(self) -> QSettings:
+        """Of the deep-Q networks."""
+        return QSettings(seed=self.q_seed)
 
     def given(self) -> Outcome:
         """Which models a run gives."""
@@ -88,6 +98,7 @@ def one_pass(training: Training, noise_multiplier: float) -> OnePass:
         rounds=training.rounds,
         constants=constants,
         choices=options.choices(),
+        networks=options.networks(),
     )
 
 

@@ -32,6 +32,10 @@ class QSettings:
         Steps between copies to the target network ("C"); ours, the paper has none.
     least_exploration
         What the share of random choices falls to.
+    seed
+        Of the networks' own coins, where these are known to all: first weights,
+        exploration and replay are then equal in all runs. None: each run has its own,
+        which nobody knows.
     """
 
     hidden: int = 128
@@ -41,6 +45,7 @@ class QSettings:
     batch: int = 10
     target_every: int = 10
     least_exploration: float = 0.1
+    seed: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("hidden", "replay", "batch", "target_every"):
@@ -49,6 +54,8 @@ class QSettings:
         for name in ("discount", "least_exploration"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be in [0, 1], got {getattr(self, name)}")
+        if self.seed is not None and self.seed < 0:
+            raise ValueError(f"seed must be >= 0, got {self.seed}")
         if not 0 < self.learning_rate < float("inf"):
             raise ValueError(f"learning_rate must be > 0, got {self.learning_rate}")
 
@@ -93,18 +100,18 @@ class QNetworks:
         self._rewards = torch.zeros(*shape, settings.replay)
         self._stored = self._learned = 0
 
-    def _draw(self, *more: int, kind: str = "rand") -> Tensor:
-        """Random numbers, (runs, nodes, classes, *more), each node's own."""
+    def _draw(self, *more: int) -> Tensor:
+        """Uniform numbers, (runs, nodes, classes, *more), each node's own."""
         runs, _, classes = self._shape
-        make = getattr(torch, kind)
-        parts = [make(runs, classes, *more, generator=g) for g in self._generators]
-        return torch.stack(parts, 1)
+        own = runs if self.settings.seed is None else 1
+        parts = [torch.rand(own, classes, *more, generator=g) for g in self._generators]
+        return torch.stack(parts, 1).expand(runs, *[-1] * (2 + len(more)))
 
     def _xavier(self) -> list[Tensor]:
         parts = []
         for inputs, outputs in self._sizes:
             bound = (6 / (inputs + outputs)) ** 0.5
-            parts.append((2 * self._draw(inputs, outputs) - 1) * bound)
+            parts.append(((2 * self._draw(inputs, outputs) - 1) * bound).contiguous())
             parts.append(torch.zeros(*self._shape, 1, outputs))
         return parts
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from privaudit.ledger import Ledger, Recorder
-from trainers.collaborative.deep_q import QNetworks, QSettings
+from trainers.collaborative.deep_q import QNetworks
 from trainers.collaborative.logistic import gradient, losses, signs, unit_rows
 from trainers.collaborative.one_pass import LEAK, OnePass
 from trainers.data import PrivateData
@@ -128,12 +128,18 @@ class Participants:
             [[] for _ in range(classes)] for _ in range(self.nodes)
         ]
         if choices.looks:
+            known = self.mechanism.networks.seed
+            if known is not None:
+                streams = Streams(known)
+                self._choosing = [
+                    streams.generator("message", i) for i in range(self.nodes)
+                ]
             self._recorder.assume(LEAK)
             self._networks = QNetworks(
                 (shape[0], shape[1], shape[2]),
                 self.features + 1,
                 self.turns,
-                QSettings(),
+                self.mechanism.networks,
                 self._choosing,
             )
             self._before: tuple[Tensor, Tensor] | None = None  # state, action

@@ -28,6 +28,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from privaudit.ledger import Ledger, NoSampling, Recorder, Release, Sensitivity
+from trainers.collaborative.deep_q import QSettings
 from trainers.collaborative.logistic import Constants
 from trainers.collaborative.policies import Choices
 from trainers.oracle import Mechanism
@@ -56,14 +57,15 @@ class OnePass(Mechanism):
         Of the turn; never of the data.
     rounds
         Turns at most; a node whose batches are used up has no more turns.
-    constants, choices
-        Of the loss and of the policy.
+    constants, choices, networks
+        Of the loss, of the policy, and of its networks.
     """
 
     step_size: Callable[[int], float] = _constant
     rounds: int = 1
     constants: Constants = Constants(0.0)  # noqa: RUF009  # frozen
     choices: Choices = Choices("coin")  # noqa: RUF009  # frozen
+    networks: QSettings = QSettings()  # noqa: RUF009  # frozen
 
     def turns(self, records: int) -> int:
         """How many turns a node of so many ``records`` has."""

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from trainers.algorithms import d2p, partpsp
+from trainers.algorithms import d2p, deep_q, partpsp
 from trainers.algorithms.adp2sgd import (
     ClockOptions,
     Sync,
@@ -141,4 +141,5 @@ ALGORITHMS: dict[str, Entry] = {
     "const-d2p": _d2p(d2p.ConstD2p),
     "general-d2p": _d2p(d2p.GeneralD2p),
     "sgp": Entry(make=Sgp, private=False, needs=_PUSH_SUM, defaults=_PUSHED),
+    **deep_q.ENTRIES,
 }

@@ -90,6 +90,7 @@ def write(out: pathlib.Path, study: Study) -> None:
         "",
         *_paper_table(epsilons),
         *_chosen(cells),
+        *_premise(cells),
         *_networks(cells),
         SETTING.format(
             dims=f"{dims:,}",
@@ -210,6 +211,28 @@ def _chosen(cells: dict[str, Any]) -> list[str]:
                     f"{NAMES[method]}: {options} (first noise multiplier {z:.3g})"
                 )
         rows.append(f"- {how} noise: {'; '.join(found)}.")
+    return [*rows, ""]
+
+
+def _premise(cells: dict[str, Any]) -> list[str]:
+    rows = [
+        "## The premise: do gradients shrink?",
+        "",
+        "Median norm of a record's gradient at node 0, one seed.",
+        "",
+    ]
+    found = [
+        ("SGP, not private", cells.get("norms sgp epsilon=0")),
+        ("Const-D2P, certified epsilon 1", cells.get("norms const-d2p epsilon=1")),
+    ]
+    known = [(name, norms) for name, norms in found if norms]
+    if not known:
+        return []
+    rounds = sorted(known[0][1], key=int)
+    rows.append("| after rounds | " + " | ".join(rounds) + " |")
+    rows.append("| --- " * (1 + len(rounds)) + "|")
+    for name, norms in known:
+        rows.append(f"| {name} | " + " | ".join(f"{norms[k]:.1f}" for k in rounds) + " |")
     return [*rows, ""]
 
 

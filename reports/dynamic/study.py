@@ -17,6 +17,8 @@ import torch
 from privaudit.accounting import account, noise_multiplier
 from trainers.data import Dataset
 from trainers.measures import accuracy
+from trainers.models import cross_entropy
+from trainers.per_sample import PerSample
 from trainers.problem import Problem
 from trainers.randomness import Streams
 from trainers.training import training_from
@@ -208,6 +210,36 @@ class Study:
             },
         )
 
+    def norms(self, method: str, epsilon: float) -> dict[str, float]:
+        """Median norm of a record's gradient as training goes on, at node 0.
+
+        The premise of a shrinking clip norm is that it falls.
+        """
+        options = self.tuned(method, "certified")
+        z = (
+            0.0
+            if method == "sgp"
+            else self.noise(method, options, epsilon, "certified")["multiplier"]
+        )
+
+        def compute() -> dict[str, float]:
+            problem = self.problem(self.settings(method, **options))
+            per_sample = PerSample(problem.module, cross_entropy)
+            data = problem.shares[0].select(torch.arange(100))
+            found: dict[str, float] = {}
+
+            def after(done: int, models: torch.Tensor, ledger: Any) -> None:
+                if done == 1 or done % (self.scale.rounds // 3) == 0:
+                    gradients = per_sample.gradients(
+                        models[:, 0], data.inputs[None], data.targets[None]
+                    )
+                    found[str(done)] = round(float(gradients.norm(dim=2).median()), 3)
+
+            problem.train(z, Streams(1000), after_round=after)
+            return found
+
+        return self.results.of(f"norms {method} epsilon={epsilon:g}", compute)
+
     def everything(self, how: str) -> None:
         """All cells of one calibration; the studies of networks with the certified."""
         for epsilon in sorted(self.scale.epsilons, key=lambda e: abs(e - TUNED_AT)):
@@ -215,6 +247,8 @@ class Study:
                 self.cell(method, epsilon, how)
         if how == "certified":
             self.cell("sgp", 0.0, "none")
+            self.norms("sgp", 0.0)
+            self.norms("const-d2p", TUNED_AT)
             for graph in GRAPHS:
                 self.cell("dyn-d2p", TUNED_AT, how, graph=graph)
             for nodes in NODES:

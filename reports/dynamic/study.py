@@ -63,6 +63,14 @@ class Scale:
 QUICK = Scale(records=100, rounds=60, seeds=2, epsilons=(1.0,), grid=2, tested=200)
 
 
+def key_of(how: str, method: str, epsilon: float, **network: Any) -> str:
+    """By what a cell is kept; what is as in the tables is not said again."""
+    usual = {"graph": "exponential", "nodes": 20}
+    said = {name: value for name, value in network.items() if usual[name] != value}
+    where = "".join(f" {name}={value}" for name, value in said.items())
+    return f"cell {how} {method} epsilon={epsilon:g}{where}"
+
+
 class Results:
     """A JSON file that has every cell as soon as it is computed, by any process."""
 
@@ -82,14 +90,17 @@ class Results:
         began = time.process_time()
         value = compute()
         took = time.process_time() - began
-        with self.path.with_suffix(".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        folder = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)  # released with the descriptor
             cells = self.cells
             cells[key] = value
             cells["seconds"] = round(cells.get("seconds", 0.0) + took, 1)
             part = self.path.with_suffix(".part")
             part.write_text(json.dumps(cells, indent=1, sort_keys=True) + "\n")
             os.replace(part, self.path)
+        finally:
+            os.close(folder)
         print(f"{key}: {value} ({took:.1f} s)", flush=True)
         return value
 
@@ -197,8 +208,7 @@ class Study:
             if method == "sgp"
             else self.noise(method, options, epsilon, how)
         )
-        where = "".join(f" {name}={value}" for name, value in network.items())
-        key = f"cell {how} {method} epsilon={epsilon:g}{where}"
+        key = key_of(how, method, epsilon, **network)
         settings = self.settings(method, **options, **network)
         seeds = tuple(range(self.scale.seeds))
         return self.results.of(

@@ -16,7 +16,14 @@ from reports.dynamic.study import (
     Study,
     key_of,
 )
-from reports.dynamic.words import HEAD, NAMES, PAPER, PAPER_NOT_PRIVATE, SETTING
+from reports.dynamic.words import (
+    HEAD,
+    NAMES,
+    PAPER,
+    PAPER_NOT_PRIVATE,
+    SETTING,
+    VERDICT,
+)
 
 
 def write(out: pathlib.Path, study: Study) -> None:
@@ -27,6 +34,7 @@ def write(out: pathlib.Path, study: Study) -> None:
     scale = study.scale
     lines = [
         HEAD,
+        VERDICT,
         *headline(cells, epsilons),
         "",
         "![Accuracy by method and epsilon](accuracy.svg)",
@@ -64,31 +72,38 @@ def write(out: pathlib.Path, study: Study) -> None:
 
 
 def headline(cells: dict[str, Any], epsilons: tuple[float, ...]) -> list[str]:
-    """What the certified table says, in a sentence an epsilon."""
-    lines = ["## Does the dynamic schedule still win?", ""]
-    for how, words in (
-        ("certified", "At equal certified epsilon"),
-        ("paper", "With the paper's calibration"),
-    ):
-        gains = []
-        for epsilon in epsilons:
-            dyn, const = (
-                cells.get(key_of(how, method, epsilon))
-                for method in ("dyn-d2p", "const-d2p")
-            )
-            if not dyn or not const:
-                continue
-            gain, error = _difference(dyn["accuracy"], const["accuracy"])
-            gains.append(f"{gain:+.1f} ± {error:.1f} at {epsilon:g}")
-        lines.append(
-            f"- {words}, Dyn-D2P minus Const-D2P in points, by epsilon (± one standard "
-            f"error): {', '.join(gains)}."
-        )
-    printed = [
-        f"{PAPER['dyn-d2p'][e] - PAPER['const-d2p'][e]:+.1f} at {e:g}" for e in epsilons
+    """Gains over Const-D2P, seed by seed: equal seeds have equal starts and draws."""
+    lines = [
+        "Gain over Const-D2P in points, mean of the seeds' differences and its standard",
+        "error (the same start, coins and normal draws in both), *in italics the paper's*:",
+        "",
+        "| method | noise | " + " | ".join(f"epsilon {e:g}" for e in epsilons) + " |",
+        "| --- " * (2 + len(epsilons)) + "|",
     ]
-    lines.append(f"- The paper's table: {', '.join(printed)}.")
+    for method in METHODS[1:]:
+        for how in ("certified", "paper"):
+            gains = []
+            for epsilon in epsilons:
+                text = f"{_gain(cells, how, method, epsilon)}"
+                if how == "paper":
+                    printed = PAPER[method][epsilon] - PAPER["const-d2p"][epsilon]
+                    text += f" (*{printed:+.1f}*)"
+                gains.append(text)
+            words = "equal certified epsilon" if how == "certified" else "the paper's"
+            lines.append(f"| {NAMES[method]} | {words} | " + " | ".join(gains) + " |")
     return lines
+
+
+def _gain(cells: dict[str, Any], how: str, method: str, epsilon: float) -> str:
+    pair = [cells.get(key_of(how, one, epsilon)) for one in (method, "const-d2p")]
+    if pair[0] is None or pair[1] is None:
+        return "-"
+    gains = [
+        100 * (one - other)
+        for one, other in zip(pair[0]["accuracy"], pair[1]["accuracy"], strict=True)
+    ]
+    error = statistics.stdev(gains) / math.sqrt(len(gains))
+    return f"{statistics.mean(gains):+.1f} ± {error:.1f}"
 
 
 def order(cells: dict[str, Any], how: str, epsilon: float) -> list[str]:
@@ -99,12 +114,6 @@ def order(cells: dict[str, Any], how: str, epsilon: float) -> list[str]:
         if (key := key_of(how, method, epsilon)) in cells
     }
     return sorted(means, key=lambda method: -means[method])
-
-
-def _difference(one: list[float], other: list[float]) -> tuple[float, float]:
-    gain = 100 * (statistics.mean(one) - statistics.mean(other))
-    spread = sum(statistics.variance(a) / len(a) for a in (one, other))
-    return gain, 100 * math.sqrt(spread)
 
 
 def _score(cells: dict[str, Any], key: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -60,7 +61,15 @@ class Inbox(Mapping[str, Tensor]):
         """How many a node hears, itself among them, (nodes, 1), to multiply with."""
         like = next(iter(self._sent.values()))
         degree = self._mixing.degree(self._k)
-        return torch.tensor(degree, dtype=like.dtype, device=like.device)[:, None]
+        return _column(degree, like.dtype, like.device)
+
+
+@functools.lru_cache(maxsize=256)
+def _column(
+    values: tuple[int, ...], dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    """(values, 1), made once: an accelerator waits for what comes from the host."""
+    return torch.tensor(values, dtype=dtype, device=device)[:, None]
 
 
 class Algorithm(Protocol):

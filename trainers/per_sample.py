@@ -69,6 +69,8 @@ class PerSample:
         (outputs, targets) to one loss a sample.
     """
 
+    static = False
+
     def __init__(self, module: nn.Module, loss: Loss) -> None:
         check_module(module)
         # A copy: torch.func puts its parameters into the module while it runs, which

@@ -14,8 +14,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from trainers.bookkeeping import BookKeeping
 from trainers.data import Dataset
+from trainers.differentiator import Differentiator
 from trainers.engine import Observer
 from trainers.models import cross_entropy
 from trainers.oracle import ReleaseObserver, clip_weights
@@ -34,7 +34,7 @@ class Adversary(abc.ABC):
     def __init__(
         self,
         problem: Problem,
-        gradients: BookKeeping | PerSample,
+        gradients: Differentiator,
         canary: Dataset,
         runs: int,
     ) -> None:
@@ -89,7 +89,7 @@ class NoisyGradients(Adversary):
     def __init__(
         self,
         problem: Problem,
-        gradients: BookKeeping | PerSample,
+        gradients: Differentiator,
         canary: Dataset,
         runs: int,
     ) -> None:

@@ -23,9 +23,10 @@ from tests.trainers.message_checks import (
 )
 from tests.trainers.problems import start
 from trainers import checkpoint
-from trainers.channel import Channel, FeedsItself, MessageNoise, planned
+from trainers.channel import Channel, FeedsItself
 from trainers.dpps import Averaging, Sent, Vectors, average, with_synchronisation
 from trainers.engine import Network
+from trainers.message_noise import MessageNoise, planned
 from trainers.mixing import Mixing
 from trainers.named_graphs import mixing
 from trainers.push_sum import PushSum

@@ -6,13 +6,23 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from trainers.algorithms import d2p, partpsp
+from trainers.algorithms import d2p, perturbed
+from trainers.algorithms.adp2sgd import (
+    ClockOptions,
+    Sync,
+    Untimed,
+    all_reduce,
+    asynchronous,
+    by_theorem_two,
+    fixed_lots,
+    ledger_of_turns,
+)
 from trainers.algorithms.dinno import Dinno, DinnoOptions
 from trainers.algorithms.dsgd import Dsgd
 from trainers.algorithms.dsgt import Dsgt
 from trainers.algorithms.entry import Entry, Options
-from trainers.algorithms.partpsp import (
-    PartPsp,
+from trainers.algorithms.partpsp import PartPsp
+from trainers.algorithms.perturbed import (
     PartPspOptions,
     PedflOptions,
     SgpdpOptions,
@@ -43,12 +53,12 @@ def _perturbed_messages(name: str, options: type[PartPspOptions]) -> dict:
         private=True,
         needs=_DPPS,
         options=options,
-        runner=partpsp.network,
+        runner=perturbed.network,
         door=MessageDoor,
-        mechanism=partpsp.mechanism,
-        ledger=partpsp.ledger,
-        paper_noise=partpsp.paper_noise,
-        remarks=partpsp.remarks,
+        mechanism=perturbed.mechanism,
+        ledger=perturbed.ledger,
+        paper_noise=perturbed.paper_noise,
+        remarks=perturbed.remarks,
         defaults=_SHARED_DIGITS,
     )
     plain = dataclasses.replace(entry, private=False, remarks=lambda training: ())
@@ -103,6 +113,28 @@ ALGORITHMS: dict[str, Entry] = {
     **_perturbed_messages("partpsp", PartPspOptions),
     **_perturbed_messages("sgpdp", SgpdpOptions),
     **_perturbed_messages("pedfl", PedflOptions),
+    **{
+        name: Entry(
+            make=Untimed,
+            private=private,
+            needs=("connected",),
+            options=ClockOptions,
+            runner=asynchronous,
+            mechanism=fixed_lots,
+            ledger=ledger_of_turns,
+            paper_noise=by_theorem_two if private else None,
+            defaults={"rounds": 800},  # global steps, not rounds of all
+        )
+        for name, private in {"adp2sgd": True, "adpsgd": False}.items()
+    },
+    **_entries(
+        "sync",
+        Sync,
+        needs=_GOSSIP,
+        options=ClockOptions,
+        runner=all_reduce,
+        mechanism=fixed_lots,
+    ),
     "dyn-d2p": _d2p(d2p.DynD2p),
     "dyn-c-d2p": _d2p(d2p.DynCD2p),
     "dyn-mu-d2p": _d2p(d2p.DynMuD2p),

@@ -34,7 +34,11 @@ def training_named(algorithm: str, settings: list[str], **defaults: Any) -> Trai
     entry = ALGORITHMS.get(algorithm)
     own = {} if entry is None else entry.defaults
     given = split_settings(settings)
-    values = {**own, **defaults, **given, "algorithm": algorithm}
+    audited = {} if entry is None or not defaults else entry.audited
+    beneath = {**own, **defaults, **audited}
+    if "model" in given:
+        beneath.pop("hidden", None)  # of another model
+    values = {**beneath, **given, "algorithm": algorithm}
     return training_from(values, where="--set")
 
 
@@ -49,7 +53,11 @@ def relation_of(training: Training, given: Relation | None) -> Relation:
 
 
 def claim_of(
-    epsilon: float, delta: float, relation: Relation, unit: Unit = "record"
+    epsilon: float,
+    delta: float,
+    relation: Relation,
+    unit: Unit = "record",
+    source: str = "the command line",
 ) -> Claim:
     """The claim that the command line makes. ``ValueError`` if it is out of range."""
     from privaudit.accounting.account import check_delta, check_epsilon
@@ -59,7 +67,7 @@ def claim_of(
         delta=check_delta(delta),
         relation=relation,
         unit=unit,
-        source="the command line",
+        source=source,
     )
 
 
@@ -95,6 +103,7 @@ def noise_of(
                 f"there is no account of a paper's own for {name}; use --calibrate "
                 "certified"
             )
+        note("noise by the paper's own account; the certified one tells what it gives")
         return entry.paper_noise(problem, claim.epsilon, claim.delta)
     note(
         f"calibrating the noise to epsilon {claim.epsilon:g} at delta {claim.delta:g} "

@@ -116,13 +116,13 @@ def simulate(run, sensitivity):
 
 
 class TestSound:
-    @settings(max_examples=60)
+    @settings(max_examples=40)
     @given(protocols())
     def test_certified_is_never_below_the_real_one(self, run):
         real, used = simulate(run, "certified")
         assert (real <= used).all()
 
-    @settings(max_examples=60)
+    @settings(max_examples=40)
     @given(protocols())
     def test_data_independent_is_never_below_the_real_one(self, run):
         real, used = simulate(run, "data-independent")

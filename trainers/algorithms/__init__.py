@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from trainers.algorithms import d2p, perturbed
+from trainers.algorithms import d2p, deep_q, perturbed
 from trainers.algorithms.adp2sgd import (
     ClockOptions,
     Sync,
@@ -110,9 +110,6 @@ ALGORITHMS: dict[str, Entry] = {
         defaults={"optimiser": "sgd", "rho": 0.1, "step_size": 0.5},
         releases_a_round=lambda algorithm: algorithm.inner_steps,
     ),
-    **_perturbed_messages("partpsp", PartPspOptions),
-    **_perturbed_messages("sgpdp", SgpdpOptions),
-    **_perturbed_messages("pedfl", PedflOptions),
     **{
         name: Entry(
             make=Untimed,
@@ -135,10 +132,14 @@ ALGORITHMS: dict[str, Entry] = {
         runner=all_reduce,
         mechanism=fixed_lots,
     ),
+    **_perturbed_messages("partpsp", PartPspOptions),
+    **_perturbed_messages("sgpdp", SgpdpOptions),
+    **_perturbed_messages("pedfl", PedflOptions),
     "dyn-d2p": _d2p(d2p.DynD2p),
     "dyn-c-d2p": _d2p(d2p.DynCD2p),
     "dyn-mu-d2p": _d2p(d2p.DynMuD2p),
     "const-d2p": _d2p(d2p.ConstD2p),
     "general-d2p": _d2p(d2p.GeneralD2p),
     "sgp": Entry(make=Sgp, private=False, needs=_PUSH_SUM, defaults=_PUSHED),
+    **deep_q.ENTRIES,
 }

@@ -37,6 +37,7 @@ class Compiled:
 
     def __init__(self, eager: BookKeeping) -> None:
         self.eager = eager
+        self.module = eager.module
         self.loss, self.dims, self.tried = eager.loss, eager.dims, eager.tried
         self._functions: dict[tuple[Any, ...], _Function] = {}
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from privaudit import _json
-from privaudit.results import Relation
+from privaudit.results import Relation, Unit
 
 if TYPE_CHECKING:  # a second of import time, and only for those who want an event
     from dp_accounting import DpEvent
@@ -221,13 +221,28 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The releases of a run: ``nodes[i]`` are those of node i, in order of time."""
+    """The releases of a run: ``nodes[i]`` are those of node i, in order of time.
+
+    Parameters
+    ----------
+    nodes
+        A node's releases, each a tuple.
+    unit
+        What neighbours differ in, of whom the sensitivities are.
+    failure
+        Probability, in [0, 1), that some sensitivity does not hold, for reasons that
+        depend on no data: an account is at delta less this.
+    """
 
     format: Literal["privaudit-ledger"] = "privaudit-ledger"
     version: int = VERSION
     nodes: tuple[tuple[Entry, ...], ...]
+    unit: Unit = "record"
+    failure: float = 0.0
 
     def __post_init__(self) -> None:
+        if not 0 <= self.failure < 1:
+            raise ValueError(f"failure must be in [0, 1), got {self.failure}")
         if self.version != VERSION:
             raise ValueError(
                 f"this is a ledger of version {self.version}; this privaudit reads "
@@ -244,8 +259,19 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     @classmethod
     def joined(cls, parts: Iterable[Ledger]) -> Ledger:
-        """One of all nodes, from those of parts of a network, in their order."""
-        return cls(nodes=tuple(node for part in parts for node in part.nodes))
+        """One of all nodes, from those of parts of a network, in their order.
+
+        Raises ``ValueError`` if they are of different units.
+        """
+        parts = list(parts)
+        units = {part.unit for part in parts} or {"record"}
+        if len(units) > 1:
+            raise ValueError(f"ledgers of different units, {units}, cannot be joined")
+        return cls(
+            nodes=tuple(node for part in parts for node in part.nodes),
+            unit=units.pop(),
+            failure=max((part.failure for part in parts), default=0.0),
+        )
 
     def event(self, node: int) -> DpEvent:
         """All releases of one node as one of dp-accounting's events."""
@@ -288,15 +314,19 @@ class Recorder:
     out frozen ledgers.
     """
 
-    def __init__(self, nodes: int) -> None:
+    def __init__(
+        self, nodes: int, *, unit: Unit = "record", failure: float = 0.0
+    ) -> None:
         if nodes < 1:
             raise ValueError(f"a ledger needs at least one node, got {nodes}")
+        self._unit: Unit = unit
+        self._failure = failure
         self._entries: list[list[Entry]] = [[] for _ in range(nodes)]
 
     @classmethod
     def of(cls, ledger: Ledger) -> Recorder:
         """One that goes on from ``ledger``."""
-        recorder = cls(len(ledger.nodes))
+        recorder = cls(len(ledger.nodes), unit=ledger.unit, failure=ledger.failure)
         recorder._entries = [list(entries) for entries in ledger.nodes]
         return recorder
 
@@ -312,4 +342,8 @@ class Recorder:
 
     def ledger(self) -> Ledger:
         """All that was recorded so far."""
-        return Ledger(nodes=tuple(tuple(entries) for entries in self._entries))
+        return Ledger(
+            nodes=tuple(tuple(entries) for entries in self._entries),
+            unit=self._unit,
+            failure=self._failure,
+        )

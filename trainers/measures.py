@@ -7,17 +7,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from trainers.bookkeeping import BookKeeping
 from trainers.data import Dataset
+from trainers.differentiator import Differentiator
 from trainers.oracle import MEMORY_LIMIT
 from trainers.outcome import Curves
-from trainers.per_sample import PerSample
 from trainers.problem import Problem
 
 
-def accuracy(
-    gradients: BookKeeping | PerSample, models: Tensor, test: Dataset
-) -> Tensor:
+def accuracy(gradients: Differentiator, models: Tensor, test: Dataset) -> Tensor:
     """Share of ``test`` that each model gets right, (runs, nodes)."""
     flat = models.flatten(0, 1)
     values = gradients.values_per_sample + test.inputs[0].numel()
@@ -49,22 +46,29 @@ class CurveRecorder:
     """Measures models after about ``points`` of the rounds, and the last."""
 
     def __init__(
-        self, problem: Problem, gradients: BookKeeping | PerSample, points: int = 25
+        self, problem: Problem, gradients: Differentiator, points: int = 25
     ) -> None:
         self._problem = problem
         self._gradients = gradients
         self._every = max(1, problem.training.rounds // points)
         self.points: list[Measured] = []
+        self._seen = 0
 
     def __call__(self, done: int, models: Tensor) -> Measured | None:
-        """Measure ``models``, (runs, nodes, dims), if ``done`` rounds are a point."""
-        if done % self._every and done != self._problem.training.rounds:
+        """Measure ``models``, (runs, nodes, dims), if ``done`` rounds reach a point."""
+        passed = done // self._every > self._seen // self._every
+        self._seen = done
+        if not passed and done != self._problem.training.rounds:
             return None
         right = accuracy(self._gradients, models, self._problem.test)
         point = self._point(done, right, models)
         if point is not None:
             self.points.append(point)
         return point
+
+    def resume(self, done: int) -> None:
+        """Go on after ``done`` rounds."""
+        self._seen = done
 
     def _point(self, done: int, right: Tensor, models: Tensor) -> Measured | None:
         return Measured(

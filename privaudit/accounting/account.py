@@ -183,7 +183,7 @@ def account_nodes(
     known: dict[Entries, UpperBound] = {}  # nodes alike are accounted once
     for entries in ledger.nodes:
         if entries not in known:
-            known[entries] = _bound(chosen, entries, delta, relation)
+            known[entries] = _bound(chosen, entries, delta, relation, ledger)
     return tuple(known[entries] for entries in ledger.nodes)
 
 
@@ -212,10 +212,11 @@ def is_met(
     chosen = method_named(method)
     if chosen.meets is None:
         return None
-    check_delta(delta)
+    left = check_delta(delta) - ledger.failure
     return all(
         all(entry.release.is_private for entry in entries)
-        and chosen.meets(entries, delta, relation, epsilon)
+        and left > 0
+        and chosen.meets(entries, left, relation, epsilon)
         for entries in dict.fromkeys(ledger.nodes)
         if entries
     )
@@ -241,18 +242,20 @@ def certified_lower(
 
 
 def _bound(
-    method: Method, entries: Entries, delta: float, relation: Relation
+    method: Method, entries: Entries, delta: float, relation: Relation, ledger: Ledger
 ) -> UpperBound:
+    left = delta - ledger.failure
     if not entries:
         epsilon = 0.0
-    elif not all(entry.release.is_private for entry in entries):
+    elif not all(entry.release.is_private for entry in entries) or not left > 0:
         epsilon = math.inf
     else:
-        epsilon = method.epsilon(entries, delta, relation)
+        epsilon = method.epsilon(entries, left, relation)
     return UpperBound(
         epsilon=epsilon,
         delta=delta,
         relation=relation,
+        unit=ledger.unit,
         method=method.name,
         source=method.source,
         standing=method.standing,

@@ -77,22 +77,25 @@ class Entry:
     paper_noise
         The noise multiplier by the paper's own account, from the problem, epsilon and
         delta; None if that is none other than the usual ones.
+    remarks
+        What must be said beside its account, in sentences, of given settings.
     defaults
         Settings that training starts from unless the user sets others.
     releases_a_round
         How often an algorithm of this entry asks the oracle in one round.
     """
 
-    make: Callable[..., Algorithm]
+    make: Callable[..., Any]
     private: bool
     central: bool = False
     needs: tuple[Property, ...] = ()
     options: type[Options] = Options
-    runner: Callable[[Algorithm, Any, tuple[Property, ...]], Runner] = Network
+    runner: Callable[[Any, Any, tuple[Property, ...]], Runner] = Network
     door: Callable[..., Any] = Oracle
     mechanism: Callable[[Training, float], Mechanism] = clipped_lots
     ledger: Callable[[Problem, float], Ledger] = planned_releases
     paper_noise: Callable[[Problem, float, float], float] | None = None
+    remarks: Callable[[Training], tuple[str, ...]] = lambda training: ()
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     releases_a_round: Callable[[Any], int] = lambda algorithm: 1
 

@@ -15,13 +15,10 @@ from typing import ClassVar
 from torch import Tensor
 
 from privaudit.auditing.canaries import CANARY_NODE, Canary, is_silent
-from trainers.bookkeeping import BookKeeping
+from trainers.differentiator import Differentiator as Differentiator
 from trainers.engine import Observer
 from trainers.oracle import Mechanism, ReleaseObserver
-from trainers.per_sample import PerSample
 from trainers.problem import Problem
-
-Differentiator = BookKeeping | PerSample
 
 
 @dataclasses.dataclass(frozen=True)

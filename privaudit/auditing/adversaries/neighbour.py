@@ -53,7 +53,7 @@ class Neighbour(LinearAdversary):
             for node in range(mixing.nodes)
         )
 
-    def hears(self, scene: Scene) -> list[list[int]] | None:
+    def hears(self, scene: Scene) -> list[list[int]]:
         """Whom it hears, itself among them, in each round of the matrices' cycle."""
         mixing = scene.problem.training.mixing()
         graphs = [mixing.at(k) > 0 for k in range(mixing.period)]

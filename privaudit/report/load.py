@@ -169,8 +169,20 @@ class FinishedAudit:
             str(verdict.claim),
             str(self.upper),
             str(self.result.lower()),
+            *self._limits(),
             str(verdict),
         ]
+
+    def _limits(self) -> list[str]:
+        """The bound beside the verdict's, and the parts of the gap."""
+        result, lines = self.result, []
+        if result.gap is not None:
+            lines.append(f"  {result.gap}")
+        if result.beside is not None:
+            lines.append(f"beside it, {result.beside}")
+        if result.beside_gap is not None:
+            lines.append(f"  {result.beside_gap}")
+        return lines
 
 
 Finished = FinishedAudit | FinishedTraining

@@ -11,6 +11,7 @@ precision), whose own leaks (Mironov 2012) are not accounted.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -211,11 +212,13 @@ class Oracle:
                 "nodes that ask at once must have asked equally often; ask one by one"
             )
         clip, multiplier = self.mechanism.at(index)
+        lots = self._lots(nodes)
+        crafted = self._crafted(lots, nodes, clip, at.dtype)
         total = clipped_sum(
             self._differentiator,
             self.data,
             at.flatten(0, 1),
-            self._lots(nodes).flatten(0, 1),
+            lots.flatten(0, 1),
             self._rows(tuple(nodes)),
             clip,
             lot_size=self.mechanism.lot_size,
@@ -223,6 +226,9 @@ class Oracle:
             watch=self._watch,
             width=self._width if self._unseen else None,
         ).view_as(at)
+        if crafted is not None:
+            row, share = crafted
+            total[:, row] += share
         if multiplier > 0:
             total.add_(self._draw_noise(at, nodes), alpha=multiplier * clip)
         for node in nodes:
@@ -269,6 +275,29 @@ class Oracle:
                 place = self.data.replaced
                 drawn[:, row, records] = drawn[:, row, place]
         return drawn & present
+
+    def _crafted(
+        self, lots: Tensor, nodes: Sequence[int], clip: float, dtype: torch.dtype
+    ) -> tuple[int, Tensor] | None:
+        """Take the records of a crafted gradient out of ``lots``.
+
+        Returns which of ``nodes`` holds them and their share of its sums, (runs, dims).
+        """
+        data = self.data
+        node = data.canary_node
+        if data.direction is None or node is None or node not in nodes:
+            return None
+        row, place = list(nodes).index(node), data.sizes[node]
+        vector = data.direction.to(dtype)
+        if clip < math.inf:
+            norm = torch.linalg.vector_norm(vector)
+            vector = vector * (clip / (norm * (1 + 64 * torch.finfo(dtype).eps)))
+        times = lots[:, row, place].to(dtype)
+        lots[:, row, place] = False
+        if data.replaced is not None:
+            times -= lots[:, row, data.replaced].to(dtype)
+            lots[:, row, data.replaced] = False
+        return row, times[:, None] * vector
 
     def _coins(self, node: int, records: int) -> Tensor:
         generator = self._sampling[node]

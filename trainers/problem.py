@@ -129,6 +129,7 @@ class Problem:
         *,
         runs: int = 1,
         canary: Dataset | None = None,
+        direction: Tensor | None = None,
         planted: Tensor | None = None,
         start: Tensor | None = None,
         observers: tuple[Observer, ...] = (),
@@ -152,6 +153,8 @@ class Problem:
         canary, planted
             One sample that joins node 0 in the runs that are ``planted``, (runs,) bool;
             under sampling without replacement it comes in the place of a record.
+        direction
+            (dims,): where that sample's gradient points, if it is a crafted one.
         start
             Initial parameters, (runs, nodes, dims); those of the seed by default.
         observers, release_observers
@@ -179,6 +182,7 @@ class Problem:
                 self.shares,
                 canary=canary,
                 replaces=mechanism.sampling == "without-replacement",
+                direction=direction,
             ).to(streams.device),
             self.gradients(),
             mechanism,

@@ -10,10 +10,69 @@ from privaudit.auditing.bounds.contract import Evidence
 from privaudit.results import LowerBound, Status, UpperBound, Verdict
 
 
+class Gap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What lies between what is certified and what was shown, for one estimator.
+
+    Parameters
+    ----------
+    certified
+        Upper bound of the canary's node.
+    attained
+        What the mechanism that was accounted attains, proved: the rest of
+        ``certified`` is slack of the account.
+    reachable
+        About the bound that the best attack on that mechanism gives in so many runs:
+        the rest of ``attained`` is for want of runs, or of a sharper estimator.
+    found
+        The bound: the rest of ``reachable`` is what the attack did not get.
+    most
+        The bound that so many runs give to an attack that never errs, whatever the
+        mechanism.
+    """
+
+    certified: float
+    attained: float
+    reachable: float
+    found: float
+    most: float
+
+    @property
+    def account(self) -> float:
+        """Slack of the account, >= 0."""
+        return max(0.0, self.certified - self.attained)
+
+    @property
+    def statistics(self) -> float:
+        """What no attack could have shown in so many runs."""
+        return self.attained - self.reachable
+
+    @property
+    def attack(self) -> float:
+        """What the best attack would have shown and this one did not.
+
+        Below 0 where this one had more luck than the middle of the simulated ones.
+        """
+        return self.reachable - self.found
+
+    def summary(self) -> dict[str, float]:
+        """The parts, and the most, for JSON."""
+        return {
+            "account": self.account,
+            "statistics": self.statistics,
+            "attack": self.attack,
+            "most_shown": self.most,
+        }
+
+
 class AuditResult(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 ):
-    """What an audit found; ``verdict`` puts its three figures together."""
+    """What an audit found; ``verdict`` puts its three figures together.
+
+    ``beside`` is another bound from the same scores, for the reader: within the family
+    of the run's releases, or for any mechanism if the verdict's is the former. Each
+    holds with its own confidence.
+    """
 
     verdict: Verdict
     status: Status
@@ -24,6 +83,9 @@ class AuditResult(
     member_runs: int
     non_member_runs: int
     seconds: float
+    gap: Gap | None = None
+    beside: LowerBound | None = None
+    beside_gap: Gap | None = None
 
     def upper(self) -> UpperBound:
         """The certified account of the worst node."""
@@ -49,8 +111,18 @@ class AuditResult(
                 "non_member": self.non_member_runs,
             },
             "method": self.lower().method,
+            "valid_for": self.lower().valid_for,
             "threat_model": self.lower().threat_model,
             "noise_multiplier": self.noise_multiplier,
+            "gap": None if self.gap is None else self.gap.summary(),
+            "beside": None
+            if self.beside is None
+            else {
+                "epsilon_lower": self.beside.epsilon,
+                "method": self.beside.method,
+                "valid_for": self.beside.valid_for,
+                "gap": None if self.beside_gap is None else self.beside_gap.summary(),
+            },
             "accuracy": self.accuracy,
             "seconds": self.seconds,
             "verdict": self.status,

@@ -45,7 +45,8 @@ def audit(
     account: Account = "certified",
     runs: int = 2000,
     adversary: str = "final-loss",
-    estimator: str = "clopper-pearson",
+    canary: str = "blank",
+    estimator: str = "best",
     confidence: float = 0.95,
     settings: Settings = (),  # type: ignore[assignment]  # cyclopts' empty list
     out: Out = None,
@@ -55,8 +56,8 @@ def audit(
 ) -> int:
     """Test a claim of epsilon from below: train with and without a canary, and tell.
 
-    Each run tosses a fair coin for its world: a blank image, labelled 0, is one record
-    more of node 0, or not. The setting is that of appendix D of Bayrooti et al. 2023 on
+    Each run tosses a fair coin for its world: a canary is one record more of node 0, or
+    not. The setting is that of appendix D of Bayrooti et al. 2023 on
     scikit-learn's digits.
 
     Parameters
@@ -68,9 +69,15 @@ def audit(
     runs
         How many, both worlds together.
     adversary
-        What the attacker sees: final-loss or noisy-gradients.
+        What the attacker sees: final-loss, all-losses, all-models, neighbour (one
+        neighbour's inbox) or noisy-gradients.
+    canary
+        What is planted: blank, mislabelled, out-of-distribution, clipbkd, gradient (a
+        crafted one, where others are smallest) or random-gradient.
     estimator
-        How scores become a lower bound.
+        How scores become a lower bound. For any mechanism: best, rank-walk,
+        two-binomial, clopper-pearson, betting. Within a family: family (that of the
+        run's own releases), top-half and betting-gaussian (Gaussian DP).
     confidence
         Of the lower bound, in (0, 1).
     seed
@@ -92,6 +99,7 @@ def audit(
         training=training,
         noise_multiplier=0.0,
         adversary=adversary,
+        canary=canary,
         estimator=estimator,
         account=account,
         confidence=confidence,

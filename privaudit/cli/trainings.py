@@ -34,7 +34,10 @@ def training_named(algorithm: str, settings: list[str], **defaults: Any) -> Trai
     entry = ALGORITHMS.get(algorithm)
     own = {} if entry is None else entry.defaults
     given = split_settings(settings)
-    values = {**own, **defaults, **given, "algorithm": algorithm}
+    beneath = {**own, **defaults}
+    if "model" in given:
+        beneath.pop("hidden", None)  # of another model
+    values = {**beneath, **given, "algorithm": algorithm}
     return training_from(values, where="--set")
 
 
@@ -46,7 +49,12 @@ def relation_of(training: Training, given: Relation | None) -> Relation:
     return "replace-one" if fixed else "add-or-remove-one"
 
 
-def claim_of(epsilon: float, delta: float, relation: Relation) -> Claim:
+def claim_of(
+    epsilon: float,
+    delta: float,
+    relation: Relation,
+    source: str = "the command line",
+) -> Claim:
     """The claim that the command line makes. ``ValueError`` if it is out of range."""
     from privaudit.accounting.account import check_delta, check_epsilon
 
@@ -54,7 +62,7 @@ def claim_of(epsilon: float, delta: float, relation: Relation) -> Claim:
         epsilon=check_epsilon(epsilon),
         delta=check_delta(delta),
         relation=relation,
-        source="the command line",
+        source=source,
     )
 
 
@@ -90,6 +98,7 @@ def noise_of(
                 f"there is no account of a paper's own for {name}; use --calibrate "
                 "certified"
             )
+        note("noise by the paper's own account; the certified one tells what it gives")
         return entry.paper_noise(problem, claim.epsilon, claim.delta)
     note(
         f"calibrating the noise to epsilon {claim.epsilon:g} at delta {claim.delta:g} "

@@ -64,6 +64,7 @@ class AuditConfig(_Config, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     claim: Claim
     adversary: str
+    canary: str = "blank"
     estimator: str
     confidence: float
     runs: int

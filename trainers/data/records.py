@@ -54,6 +54,10 @@ class PrivateData:
         Which node's extra row holds a canary; None if there is none.
     replaced
         The row of that node in whose place the canary comes; None if it is one more.
+    direction
+        (dims,): the canary's gradient points there whatever the parameters, as long as
+        clipping allows, and that of the record which it replaces the other way: the
+        pair that is hardest to hide. None if it is an ordinary record.
     """
 
     inputs: Tensor
@@ -61,6 +65,7 @@ class PrivateData:
     sizes: tuple[int, ...]
     canary_node: int | None = None
     replaced: int | None = None
+    direction: Tensor | None = None
 
     @classmethod
     def of(
@@ -70,11 +75,12 @@ class PrivateData:
         canary: Dataset | None = None,
         canary_node: int = 0,
         replaces: bool = False,
+        direction: Tensor | None = None,
     ) -> PrivateData:
         """Stack one dataset a node, and plant ``canary`` (one sample) at a node.
 
         It is one record more there, or comes in the place of the node's first if it
-        ``replaces`` one.
+        ``replaces`` one. ``direction`` as above.
 
         Raises ``ValueError`` if a node has no record, or the canary is not one sample
         of the same shape.
@@ -100,7 +106,8 @@ class PrivateData:
             )
         inputs[canary_node, sizes[canary_node]] = canary.inputs[0]
         targets[canary_node, sizes[canary_node]] = canary.targets[0]
-        return cls(inputs, targets, sizes, canary_node, 0 if replaces else None)
+        place = 0 if replaces else None
+        return cls(inputs, targets, sizes, canary_node, place, direction)
 
     @property
     def nodes(self) -> int:
@@ -141,6 +148,10 @@ class PrivateData:
 
     def to(self, device: str) -> PrivateData:
         """The same on another device."""
+        direction = self.direction
         return dataclasses.replace(
-            self, inputs=self.inputs.to(device), targets=self.targets.to(device)
+            self,
+            inputs=self.inputs.to(device),
+            targets=self.targets.to(device),
+            direction=None if direction is None else direction.to(device),
         )

@@ -1,0 +1,77 @@
+"""One neighbour's inbox: what an honest-but-curious neighbour receives."""
+
+from __future__ import annotations
+
+from privaudit.auditing.adversaries.adam import AdamWatcher, adam_of
+from privaudit.auditing.adversaries.contract import (
+    Adversary,
+    Differentiator,
+    Scene,
+    Watcher,
+)
+from privaudit.auditing.adversaries.messages import LinearAdversary
+from privaudit.auditing.canaries import CANARY_NODE
+
+
+class Neighbour(LinearAdversary):
+    """The messages that one neighbour of the canary's node hears, and its own.
+
+    It knows what is public: matrices, step sizes, clip, noise and rate; and all records
+    but the canary. It is the neighbour that hears most of what the canary's node does.
+    One that hears all of it reads off every noisy gradient but those of the last round,
+    which no message carries; to another, what it does not hear is more noise.
+
+    DiNNO's Adam is not linear: it is read by `adam`, if the neighbour hears all and the
+    gradient is a crafted one.
+    """
+
+    name = "neighbour"
+    sees = (
+        "all that one neighbour of its node receives and sends, with all other records "
+        "known"
+    )
+
+    def __init__(self, scene: Scene) -> None:
+        self._by_steps = adam_of(scene) is not None and self._hears_all(scene)
+        if self._by_steps:
+            Adversary.__init__(self, scene)
+        else:
+            super().__init__(scene)
+
+    def watch(self, runs: int, gradients: Differentiator) -> Watcher:
+        """See `Adversary.watch`."""
+        if self._by_steps:
+            return AdamWatcher(self.scene, gradients)
+        return super().watch(runs, gradients)
+
+    def _hears_all(self, scene: Scene) -> bool:
+        """Whether it hears all that the canary's node hears, in every round."""
+        mixing = scene.problem.training.mixing()
+        return all(
+            mixing.at(k)[CANARY_NODE, node] == 0 or node in heard
+            for k, heard in enumerate(self.hears(scene))
+            for node in range(mixing.nodes)
+        )
+
+    def hears(self, scene: Scene) -> list[list[int]]:
+        """Whom it hears, itself among them, in each round of the matrices' cycle."""
+        mixing = scene.problem.training.mixing()
+        graphs = [mixing.at(k) > 0 for k in range(mixing.period)]
+        nodes = range(mixing.nodes)
+
+        def worth(node: int) -> int:
+            own = sum(int(graph[node, CANARY_NODE]) for graph in graphs)
+            both = sum(int((g[node] & g[CANARY_NODE]).sum()) for g in graphs)
+            return both if own else -1
+
+        others = [node for node in nodes if node != CANARY_NODE and worth(node) > 0]
+        if not others:
+            raise ValueError(
+                f"nobody hears the canary's node with {scene.problem.training.nodes} "
+                f"nodes of {scene.problem.training.algorithm}; choose another adversary"
+            )
+        listener = max(others, key=worth)
+        return [
+            [node for node in nodes if node == listener or graph[listener, node]]
+            for graph in graphs
+        ]

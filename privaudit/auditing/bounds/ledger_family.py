@@ -1,0 +1,59 @@
+"""The family of a run's own releases, with more or less noise than was accounted.
+
+Its accounts are those of the certified bracket: what the top half of the ranking is
+held against is the true trade-off curve of the mechanism, not a Gaussian's.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import msgspec
+
+from privaudit.accounting.pld import Composition, compose_entries
+from privaudit.auditing.bounds.top_half import NoiseFamily, TopHalfOfFamily
+from privaudit.ledger import Entry
+from privaudit.results import Relation
+
+FAMILY = "family"  # the estimator's name where estimators are named
+_WIDTH = 2e-3  # of the brackets, relative
+
+
+def noise_family(entries: tuple[Entry, ...], relation: Relation) -> NoiseFamily:
+    """Mechanisms that release what ``entries`` say, all noise times a common factor.
+
+    Raises ``ValueError`` if a release has no noise, or there is none.
+    """
+    if not entries or not all(entry.release.is_private for entry in entries):
+        raise ValueError(
+            "a family of noise scales needs releases with noise: use an estimator for "
+            "any mechanism, such as best"
+        )
+
+    @functools.cache
+    def scaled(factor: float) -> Composition:
+        return compose_entries(
+            tuple(
+                Entry(
+                    msgspec.structs.replace(
+                        entry.release, noise=entry.release.noise * factor
+                    ),
+                    entry.count,
+                )
+                for entry in entries
+            ),
+            relation,
+        )
+
+    return NoiseFamily(
+        name="this run's releases with more or less noise",
+        delta_up=lambda factor, epsilon: scaled(factor).delta(epsilon, _WIDTH).upper,
+        epsilon_down=lambda factor, delta: scaled(factor).epsilon(delta, _WIDTH).lower,
+        least_noise=0.05,
+        most_noise=50.0,
+    )
+
+
+def family_bound(entries: tuple[Entry, ...], relation: Relation) -> TopHalfOfFamily:
+    """The estimator that holds within the family of ``entries``; see `noise_family`."""
+    return TopHalfOfFamily(noise_family(entries, relation))

@@ -1,0 +1,93 @@
+"""What the best attack there is would show: draws of the ledger's own worst pair.
+
+Each release of a sampled Gaussian is a normal number that the canary moves by
+sensitivity over noise where its coin falls; the sum of the releases' log likelihood
+ratios is the best score there is (Neyman and Pearson). Scored so, as many runs as an
+audit has tell how much of its gap is for want of runs, whatever its attack.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privaudit.auditing.bounds.contract import Estimator, generator
+from privaudit.auditing.scores import Scores
+from privaudit.ledger import Entry
+from privaudit.results import Relation
+
+_CHUNK = 1 << 22  # normal numbers at once
+_REPEATS = 3
+
+
+def ideal_scores(
+    entries: tuple[Entry, ...],
+    relation: Relation,
+    member: NDArray[np.bool_],
+    random: np.random.Generator,
+) -> NDArray[np.float64] | None:
+    """Scores of the best attack on one record of ``entries``, run by run.
+
+    None if a release is not Gaussian with noise: then the pair is another.
+    """
+    total = np.zeros(len(member))
+    for entry in entries:
+        release = entry.release
+        if release.mechanism != "gaussian" or not release.is_private:
+            return None
+        replaces = relation == "replace-one"
+        # Replacing a vector by its opposite moves a sum by twice its norm.
+        moved = release.sensitivity_under(relation) / (2 if replaces else 1)
+        shift, rate = moved / release.noise, release.sampling.rate
+        columns = max(1, _CHUNK // len(member))
+        for first in range(0, entry.count, columns):
+            size = (len(member), min(columns, entry.count - first))
+            drawn = random.random(size) < rate
+            sign = np.where(member, 1.0, -1.0 if replaces else 0.0)
+            x = random.standard_normal(size) + shift * sign[:, None] * drawn
+            total += _log_ratio(x, shift, rate).sum(1)
+            if replaces:
+                total -= _log_ratio(-x, shift, rate).sum(1)
+    return total
+
+
+def reachable(
+    estimator: Estimator,
+    entries: tuple[Entry, ...],
+    relation: Relation,
+    member: NDArray[np.bool_],
+    delta: float,
+    confidence: float,
+    seed: int,
+) -> float | None:
+    """About the bound that the best attack would give in the worlds ``member``.
+
+    The middle of three simulated audits; None where `ideal_scores` has none.
+    """
+    found = []
+    for repeat in range(_REPEATS):
+        random = generator(seed + repeat, "the best attack")
+        scores = ideal_scores(entries, relation, member, random)
+        if scores is None:
+            return None
+        bound = estimator(
+            Scores(member, scores, "coin-flip"),
+            delta,
+            confidence,
+            relation=relation,
+            threat_model="all",
+            seed=seed + repeat,
+        )
+        found.append(bound.epsilon)
+    return float(np.median(found))
+
+
+def _log_ratio(
+    x: NDArray[np.float64], shift: float, rate: float
+) -> NDArray[np.float64]:
+    exponent = shift * x - shift * shift / 2
+    if rate >= 1:
+        return exponent
+    if rate == 0:
+        return np.zeros_like(x)
+    return np.logaddexp(exponent + np.log(rate), np.log1p(-rate))

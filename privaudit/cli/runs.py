@@ -91,6 +91,11 @@ def audit(
     from trainers.problem import Problem
 
     training = training_named(algorithm, list(settings), **AUDITED)
+    if training.unit != "record":
+        raise ValueError(
+            f"audits test what one record gives away, not a {training.unit}: set "
+            "unit=record"
+        )
     claim = claim_of(epsilon, delta, relation_of(training, None))
     if workers is not None and workers < 1:
         raise ValueError(f"--workers must be >= 1, got {workers}")
@@ -115,7 +120,11 @@ def audit(
         result = run(plan, folder, workers=workers, progress=progress)
     emit(
         result.summary(),
-        [*verdict_lines(result.verdict), f"kept in {path}"],
+        [
+            *verdict_lines(result.verdict),
+            *training.entry.remarks(training),
+            f"kept in {path}",
+        ],
         as_json=json,
     )
     return REFUTED if result.status == "refuted" else 0

@@ -21,10 +21,13 @@ def accuracy(gradients: Differentiator, models: Tensor, test: Dataset) -> Tensor
     step = max(1, MEMORY_LIMIT // (values * models.element_size() * len(flat)))
     right = torch.zeros(len(flat), dtype=torch.float64, device=models.device)
     for start in range(0, len(test), step):
-        inputs = test.inputs[start : start + step]
+        part = slice(start, start + step)
+        inputs, targets = (
+            values[part].to(models.device) for values in (test.inputs, test.targets)
+        )
         inputs = inputs.expand(len(flat), *inputs.shape)
         said = gradients.outputs(flat, inputs).argmax(-1)
-        right += (said == test.targets[start : start + step]).sum(1)
+        right += (said == targets).sum(1)
     return (right / len(test)).view(models.shape[:2])
 
 

@@ -45,12 +45,15 @@ class Problem:
         data_dir: str | pathlib.Path | None = None,
         held_out: float = 0.0,
         ranks: tuple[int, int] | None = None,
+        compiled: bool = False,
     ) -> Problem:
         """The problem that ``training`` describes; ``seed`` deals the data.
 
         ``data_dir`` is where data are kept; see `trainers.data.load_dataset`. With
         ``held_out``, in [0, 1), that share of the training data, taken at random, comes
         in the test data's place: for choosing settings.
+
+        With ``compiled``, gradients run under `torch.compile`, see `trainers.compiled`.
 
         With ``ranks``, (rank, number of ranks), only the nodes of one rank are here:
         all other records are dropped as soon as they are dealt.
@@ -103,7 +106,9 @@ class Problem:
             test=test,
             module=module,
             network=network,
-            gradients=lambda: differentiator(module, cross_entropy, example),
+            gradients=lambda: differentiator(
+                module, cross_entropy, example, compiled=compiled
+            ),
             ranks=dealt,
         )
 

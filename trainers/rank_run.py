@@ -48,8 +48,13 @@ def train_on_ranks(
     ValueError
         If the settings do not fit.
     """
-    with joined() as (rank, size), contextlib.ExitStack() as stack:
-        problem = Problem.of(run.training, data_dir=data_dir, ranks=(rank, size))
+    with joined(run.device) as (rank, size), contextlib.ExitStack() as stack:
+        problem = Problem.of(
+            run.training,
+            data_dir=data_dir,
+            ranks=(rank, size),
+            compiled=run.compiled,
+        )
         assert isinstance(problem.network, RankNetwork)
 
         def account(ledger: Ledger) -> tuple:
@@ -72,7 +77,7 @@ def train_on_ranks(
         keeper = RankKeeper(run, folder, problem, account, progress)
         models, ledger = problem.train(
             run.noise_multiplier,
-            Streams(run.seed),
+            Streams(run.seed, device=run.device),
             after_round=keeper.after_round,
             keep=keeper.keep,
             resume=keeper.resume,

@@ -33,15 +33,33 @@ _ACCOUNTS = 20  # of them, at which the spent epsilon is computed
 class TrainingRun(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 ):
-    """What is trained, with how much noise, and what is claimed of it."""
+    """What is trained, with how much noise, and what is claimed of it.
+
+    ``device`` and ``compiled`` change the last digits of numbers, and the first also
+    what is drawn. Raises ``ValueError`` if there is no such device.
+    """
 
     training: Training
     claim: Claim | None
     noise_multiplier: float
     account: str = "certified"
     seed: int = 0
+    device: str = "cpu"
+    compiled: bool = False
     torch_version: str = str(torch.__version__)
     version: str = __version__
+
+    def __post_init__(self) -> None:
+        kind, _, number = self.device.partition(":")
+        if kind not in ("cpu", "cuda") or (number and not number.isdigit()):
+            raise ValueError(
+                f"the device is cpu, cuda or cuda:NUMBER, got {self.device!r}"
+            )
+        if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
+            raise ValueError(
+                f"there is no device {self.device}: torch sees "
+                f"{torch.cuda.device_count()} GPUs; use cpu"
+            )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -86,7 +104,7 @@ def train(
     ValueError
         If the settings do not fit the data, or training diverges.
     """
-    problem = problem or Problem.of(run.training)
+    problem = problem or Problem.of(run.training, compiled=run.compiled)
     if folder.settle(run) and folder.has("result.json"):
         return folder.read("result.json", TrainingResult)
     under = run.claim.relation if run.claim else relation
@@ -97,7 +115,7 @@ def train(
     keeper = Keeper(run, folder, problem, account, progress)
     models, ledger = problem.train(
         run.noise_multiplier,
-        Streams(run.seed),
+        Streams(run.seed, device=run.device),
         after_round=keeper.after_round,
         keep=keeper.keep,
         resume=keeper.resume,

@@ -65,6 +65,8 @@ def train(
     out: Out = None,
     data_dir: pathlib.Path | None = None,
     seed: int | None = None,
+    device: str = "cpu",
+    compiled: bool = False,
     json: Json = False,
 ) -> None:
     """Train once, with noise for a budget, and account what was released.
@@ -88,6 +90,10 @@ def train(
         Where data sets are kept.
     seed
         Of the start, the lots and the noise. A recipe's, or 0.
+    device
+        cpu, or cuda; they draw different numbers from a seed.
+    compiled
+        Take gradients under torch.compile: a minute to begin with.
     """
     from privaudit.folder import RunFolder
     from trainers.problem import Problem
@@ -110,7 +116,7 @@ def train(
     source = f"the paper's own account of {what}" if by_paper else "the command line"
     claim = claim_of(epsilon, delta, relation, training.unit, source)
     distributed = launched()
-    problem = Problem.of(training, data_dir=data_dir)
+    problem = Problem.of(training, data_dir=data_dir, compiled=compiled)
     multiplier = noise_of(problem, noise_multiplier, claim, account, calibrate)
     run = TrainingRun(
         training=training,
@@ -118,6 +124,8 @@ def train(
         noise_multiplier=multiplier,
         account=account,
         seed=seed,
+        device=device,
+        compiled=compiled,
     )
     name = training.algorithm
     path = out or pathlib.Path("runs") / f"train-{pathlib.Path(what).stem}"

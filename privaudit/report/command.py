@@ -23,7 +23,12 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
         "confidence": 0.95,
         "seed": 0,
     },
-    "training": {"relation": "add-or-remove-one", "account": "certified", "seed": 0},
+    "training": {
+        "relation": "add-or-remove-one",
+        "account": "certified",
+        "seed": 0,
+        "device": "cpu",
+    },
 }
 _ALWAYS = ("runs", "seed")
 
@@ -51,6 +56,7 @@ def command(run: Finished) -> tuple[str, ...]:
             "relation": run.upper.relation,
             "account": config.account,
             "seed": config.seed,
+            "device": run.config.device,
         }
     for name, value in given.items():
         if name in _ALWAYS or value != _DEFAULTS[run.kind][name]:

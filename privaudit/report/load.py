@@ -58,6 +58,8 @@ class TrainingConfig(_Config, frozen=True, kw_only=True, forbid_unknown_fields=T
     """What `trainers.run.TrainingRun` writes."""
 
     claim: Claim | None
+    device: str = "cpu"
+    compiled: bool = False
 
 
 class AuditConfig(_Config, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -13,6 +13,7 @@ from reports.dynamic.study import (
     GRAPHS,
     METHODS,
     NODES,
+    Scale,
     Study,
     key_of,
 )
@@ -34,7 +35,7 @@ def write(out: pathlib.Path, study: Study) -> None:
     scale = study.scale
     lines = [
         HEAD,
-        VERDICT,
+        VERDICT if scale == Scale() else "",  # words on the full results alone
         *headline(cells, epsilons),
         "",
         "![Accuracy by method and epsilon](accuracy.svg)",
@@ -253,6 +254,9 @@ def _plot(
                     bars.append(statistics.stdev(values))
             axis.errorbar(x, y, bars, marker="o", ms=4, capsize=2, label=NAMES[method])
         axis.set_xscale("log")
+        axis.set_xticks([0.3, 1, 3], ["0.3", "1", "3"])
+        axis.set_xticks([], minor=True)
+        axis.set_xlim(0.25, 7)
         axis.set_xlabel("certified epsilon" if how else "claimed epsilon")
         axis.set_title(title, fontsize=10)
         axis.grid(alpha=0.3)

@@ -17,9 +17,11 @@ import torch
 from torch import Tensor
 
 from privaudit.ledger import Ledger
-from trainers.bookkeeping import BookKeeping
-from trainers.channel import Channel, MessageNoise
+from trainers.channel import Channel
+from trainers.clipping import clipped_sum
 from trainers.data import PrivateData
+from trainers.differentiator import Differentiator
+from trainers.message_noise import MessageNoise
 from trainers.mixing import Mixing
 from trainers.oracle import MEMORY_LIMIT, Mechanism, Oracle, ReleaseObserver
 from trainers.per_sample import PerSample, parameter_places
@@ -99,7 +101,7 @@ class MessageDoor(Oracle):
     def __init__(
         self,
         data: PrivateData,
-        differentiator: BookKeeping | PerSample,
+        differentiator: Differentiator,
         mechanism: MessageMechanism,
         streams: Streams,
         *,
@@ -160,7 +162,9 @@ class MessageDoor(Oracle):
         """Entries of the parameter vector that `shared_places` says, (shared,)."""
         if pattern not in self._shared:
             chosen = shared_places(self._places, pattern)
-            self._shared[pattern] = torch.tensor(chosen, dtype=torch.long)
+            self._shared[pattern] = torch.tensor(
+                chosen, dtype=torch.long, device=self.data.inputs.device
+            )
         return self._shared[pattern]
 
     def lot(self) -> Tensor:
@@ -169,8 +173,17 @@ class MessageDoor(Oracle):
 
     def exact(self, at: Tensor, lot: Tensor) -> Tensor:
         """Mean gradient of a lot, (runs, nodes, dims): not to leave a node."""
-        total = self._clipped_sum(at, lot, range(self.nodes), math.inf)
-        return total.div_(self.mechanism.lot_size)
+        total = clipped_sum(
+            self._differentiator,
+            self.data,
+            at.flatten(0, 1),
+            lot.flatten(0, 1),
+            torch.arange(self.nodes, device=at.device),
+            math.inf,
+            lot_size=self.mechanism.lot_size,
+            memory_limit=self._memory_limit,
+        )
+        return total.view_as(at).div_(self.mechanism.lot_size)
 
     def clipped(self, at: Tensor, lot: Tensor, shared: Tensor) -> Tensor:
         """Its ``shared`` entries, (runs, nodes, shared), of L1 norm <= clip_norm."""
@@ -196,9 +209,9 @@ class MessageDoor(Oracle):
         size = int(self.mechanism.lot_size)
         rows = self.runs * self.nodes
         chosen = lot.nonzero(as_tuple=True)[2].view(rows, size)
-        node = torch.arange(self.nodes).repeat(self.runs)
+        node = torch.arange(self.nodes, device=at.device).repeat(self.runs)
         flat = at.reshape(rows, -1)
-        means = torch.empty((rows, len(shared)), dtype=torch.float64)
+        means = at.new_empty((rows, len(shared)), dtype=torch.float64)
         values = 3 * size * flat.shape[1] * 8
         step = max(1, self._memory_limit // values)
         for top in range(0, rows, step):

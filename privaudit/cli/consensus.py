@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from privaudit.results import UpperBound
-    from trainers.channel import MessageNoise
+    from trainers.message_noise import MessageNoise
     from trainers.sensitivities import SensitivityName
 else:
     SensitivityName = Literal[
@@ -91,8 +91,9 @@ def consensus(
 
     from privaudit.accounting import account
     from privaudit.accounting.account import check_delta
-    from trainers.channel import Channel, MessageNoise
+    from trainers.channel import Channel
     from trainers.dpps import average, with_synchronisation
+    from trainers.message_noise import MessageNoise
     from trainers.named_graphs import mixing as named
     from trainers.randomness import Streams
 

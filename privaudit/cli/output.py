@@ -28,6 +28,7 @@ def upper_json(bound: UpperBound) -> dict[str, Any]:
         "sampling": bound.sampling,
         "method": bound.method,
         "standing": bound.standing,
+        **({"assumes": bound.assumes} if bound.assumes else {}),
     }
 
 

@@ -34,7 +34,8 @@ def training_named(algorithm: str, settings: list[str], **defaults: Any) -> Trai
     entry = ALGORITHMS.get(algorithm)
     own = {} if entry is None else entry.defaults
     given = split_settings(settings)
-    beneath = {**own, **defaults}
+    audited = {} if entry is None or not defaults else entry.audited
+    beneath = {**own, **defaults, **audited}
     if "model" in given:
         beneath.pop("hidden", None)  # of another model
     values = {**beneath, **given, "algorithm": algorithm}

@@ -22,6 +22,7 @@ _HEADINGS: dict[Status, str] = {
 }
 _WORTH: dict[Standing, str] = {
     "certified": "at most, proved",
+    "conditional": "at most, under an assumption",
     "asymptotic": "about, no guarantee",
     "claimed": "at most, not checked",
 }

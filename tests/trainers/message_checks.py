@@ -9,9 +9,10 @@ import numpy as np
 import torch
 
 from tests.trainers.problems import start
-from trainers.channel import Channel, MessageNoise
+from trainers.channel import Channel
 from trainers.dpps import Averaging, Vectors
 from trainers.engine import Network
+from trainers.message_noise import MessageNoise
 from trainers.named_graphs import mixing
 from trainers.randomness import Streams
 

@@ -23,9 +23,10 @@ from tests.trainers.message_checks import (
 )
 from tests.trainers.problems import start
 from trainers import checkpoint
-from trainers.channel import Channel, FeedsItself, MessageNoise, planned
+from trainers.channel import Channel, FeedsItself
 from trainers.dpps import Averaging, Sent, Vectors, average, with_synchronisation
 from trainers.engine import Network
+from trainers.message_noise import MessageNoise, planned
 from trainers.mixing import Mixing
 from trainers.named_graphs import mixing
 from trainers.push_sum import PushSum
@@ -115,13 +116,13 @@ def simulate(run, sensitivity):
 
 
 class TestSound:
-    @settings(max_examples=60)
+    @settings(max_examples=40)
     @given(protocols())
     def test_certified_is_never_below_the_real_one(self, run):
         real, used = simulate(run, "certified")
         assert (real <= used).all()
 
-    @settings(max_examples=60)
+    @settings(max_examples=40)
     @given(protocols())
     def test_data_independent_is_never_below_the_real_one(self, run):
         real, used = simulate(run, "data-independent")

@@ -12,11 +12,12 @@ from privaudit.accounting import account
 from tests.trainers.problems import random_data, start
 from trainers import checkpoint
 from trainers.algorithms import ALGORITHMS
-from trainers.algorithms.partpsp import PartPsp, network
-from trainers.channel import MessageNoise
+from trainers.algorithms.partpsp import PartPsp
+from trainers.algorithms.perturbed import network
 from trainers.data import Dataset, PrivateData
 from trainers.dpps import with_synchronisation
 from trainers.message_door import MessageDoor, MessageMechanism, shared_places
+from trainers.message_noise import MessageNoise
 from trainers.mixing import Mixing
 from trainers.models import cross_entropy
 from trainers.named_graphs import mixing

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from trainers.algorithms import d2p, partpsp
+from trainers.algorithms import d2p, deep_q, perturbed
 from trainers.algorithms.adp2sgd import (
     ClockOptions,
     Sync,
@@ -21,8 +21,8 @@ from trainers.algorithms.dinno import Dinno, DinnoOptions
 from trainers.algorithms.dsgd import Dsgd
 from trainers.algorithms.dsgt import Dsgt
 from trainers.algorithms.entry import Entry, Options
-from trainers.algorithms.partpsp import (
-    PartPsp,
+from trainers.algorithms.partpsp import PartPsp
+from trainers.algorithms.perturbed import (
     PartPspOptions,
     PedflOptions,
     SgpdpOptions,
@@ -53,12 +53,12 @@ def _perturbed_messages(name: str, options: type[PartPspOptions]) -> dict:
         private=True,
         needs=_DPPS,
         options=options,
-        runner=partpsp.network,
+        runner=perturbed.network,
         door=MessageDoor,
-        mechanism=partpsp.mechanism,
-        ledger=partpsp.ledger,
-        paper_noise=partpsp.paper_noise,
-        remarks=partpsp.remarks,
+        mechanism=perturbed.mechanism,
+        ledger=perturbed.ledger,
+        paper_noise=perturbed.paper_noise,
+        remarks=perturbed.remarks,
         defaults=_SHARED_DIGITS,
     )
     plain = dataclasses.replace(entry, private=False, remarks=lambda training: ())
@@ -141,4 +141,5 @@ ALGORITHMS: dict[str, Entry] = {
     "const-d2p": _d2p(d2p.ConstD2p),
     "general-d2p": _d2p(d2p.GeneralD2p),
     "sgp": Entry(make=Sgp, private=False, needs=_PUSH_SUM, defaults=_PUSHED),
+    **deep_q.ENTRIES,
 }

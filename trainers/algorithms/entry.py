@@ -81,6 +81,12 @@ class Entry:
         What must be said beside its account, in sentences, of given settings.
     defaults
         Settings that training starts from unless the user sets others.
+    audited
+        Settings that an audit starts from in the place of
+        `privaudit.auditing.presets.AUDITED`'s.
+    stays_home
+        Whether the final models never leave their nodes, so that no attack may read
+        them.
     releases_a_round
         How often an algorithm of this entry asks the oracle in one round.
     """
@@ -97,6 +103,8 @@ class Entry:
     paper_noise: Callable[[Problem, float, float], float] | None = None
     remarks: Callable[[Training], tuple[str, ...]] = lambda training: ()
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    audited: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    stays_home: Callable[[Training], bool] = lambda training: False
     releases_a_round: Callable[[Any], int] = lambda algorithm: 1
 
     def releases(self, algorithm: Algorithm, rounds: int) -> int:

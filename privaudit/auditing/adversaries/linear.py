@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from privaudit.auditing.canaries import CANARY_NODE
+from trainers.collaborative.runner import Collaboration
 from trainers.problem import Problem
 
 _MOST_VALUES = 20_000_000  # of the map: 160 MB
@@ -133,6 +134,12 @@ class LinearMap:
         Raises ``ValueError`` if nothing is seen, it is too large, or not linear.
         """
         nodes = len(problem.shares)
+        if isinstance(problem.network, Collaboration):
+            raise ValueError(
+                f"{problem.training.algorithm} releases updates of a model, not "
+                "gradients: attacks by its messages find none; try final-loss, or "
+                "actions"
+            )
 
         def run(start: Tensor, answers: Mapping) -> tuple[_Script, Record]:
             door, record = _Script(nodes, answers), Record(heard, models=models)

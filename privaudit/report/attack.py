@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -91,9 +92,19 @@ def histogram(scores: Scores, evidence: Evidence, *, name: str) -> str:
 
 
 def roc(
-    scores: Scores, evidence: Evidence, claim: Claim, lower: LowerBound, *, name: str
+    scores: Scores,
+    evidence: Evidence,
+    claim: Claim,
+    lower: LowerBound,
+    *,
+    name: str,
+    certified: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None,
 ) -> str:
-    """The ROC in log-log, what the claim allows, and the tested operating point."""
+    """The ROC in log-log, what the claim allows, and the tested operating point.
+
+    ``certified`` is the account's trade-off curve, if it has one: from false positive
+    rates to the least false negative rates.
+    """
     floor = min(0.05, 0.5 / max(scores.member_runs, scores.non_member_runs))
     sign = -1.0 if evidence.tail == "lower" else 1.0
     curve = Scores(scores.member, sign * scores.score, scores.design).roc()
@@ -112,6 +123,14 @@ def roc(
             linewidth=0,
             label=f"allowed by the claim, ε = {claimed(claim.epsilon)}",
         )
+        if certified is not None:
+            axes.plot(
+                grid,
+                np.maximum(1 - certified(grid), floor),
+                color=COLOURS["allowed"],
+                linewidth=1.6,
+                label="the most that is certified",
+            )
         axes.plot(
             grid, grid, color=COLOURS["faint"], lw=1, dashes=(1, 2), label="guessing"
         )
@@ -128,26 +147,29 @@ def roc(
             at = max(fpr.rate, floor), max(tpr.rate, floor)
             worst = max(fpr.high, floor), max(tpr.low, floor)
             ink = COLOURS["ink"]
-            axes.plot([at[0], worst[0]], [at[1], at[1]], color=ink, linewidth=1.4)
-            axes.plot([at[0], at[0]], [worst[1], at[1]], color=ink, linewidth=1.4)
+            limited = (tpr.low, fpr.high) != (0.0, 1.0)  # else they are not used
+            if limited:
+                axes.plot([at[0], worst[0]], [at[1], at[1]], color=ink, linewidth=1.4)
+                axes.plot([at[0], at[0]], [worst[1], at[1]], color=ink, linewidth=1.4)
             axes.plot(
                 *([value] for value in at),
                 "o",
                 color=ink,
                 markersize=6,
                 clip_on=False,
-                label="on the testing runs, with its limits",
+                label="on the testing runs" + (", with its limits" if limited else ""),
             )
-            axes.plot(
-                *([value] for value in worst),
-                "s",
-                markerfacecolor=COLOURS["paper"],
-                markeredgecolor=ink,
-                markeredgewidth=1.4,
-                markersize=6,
-                clip_on=False,
-                label="both limits at once",
-            )
+            if limited:
+                axes.plot(
+                    *([value] for value in worst),
+                    "s",
+                    markerfacecolor=COLOURS["paper"],
+                    markeredgecolor=ink,
+                    markeredgewidth=1.4,
+                    markersize=6,
+                    clip_on=False,
+                    label="both limits at once",
+                )
         ticks = [
             tick for tick in (1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0) if floor <= tick
         ]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
+from numpy.typing import NDArray
 
 from privaudit.accounting.pld import compose_entries
 from privaudit.auditing.bounds import ESTIMATORS, Estimator
@@ -15,6 +18,7 @@ from privaudit.report.numbers import down, up
 from privaudit.report.svg import COLOURS, drawing, inline, percent
 from privaudit.results import LowerBound
 
+Array = NDArray[np.float64]
 CANARY_NODE = 0  # as in privaudit.auditing.canaries, which imports torch
 
 
@@ -66,16 +70,24 @@ def entries_of(run: FinishedAudit) -> tuple[Entry, ...] | None:
     return entries if noisy else None
 
 
-def trade_off(run: FinishedAudit, *, name: str) -> str | None:
-    """Both error rates of the attack, beside the least that the account allows."""
+def certified_curve(run: FinishedAudit) -> Callable[[Array], Array] | None:
+    """Least false negative rates at false positive ones, by the certified account."""
     entries = entries_of(run)
     if entries is None:
+        return None
+    return compose_entries(entries, run.upper.relation).trade_off
+
+
+def trade_off(run: FinishedAudit, *, name: str) -> str | None:
+    """Both error rates of the attack, beside the least that the account allows."""
+    certified = certified_curve(run)
+    if certified is None:
         return None
     sign = -1.0 if run.result.evidence.tail == "lower" else 1.0
     scores = Scores(run.scores.member, sign * run.scores.score, run.scores.design)
     curve = scores.roc()
     grid = np.linspace(0, 1, 201)
-    least = compose_entries(entries, run.upper.relation).trade_off(grid)
+    least = certified(grid)
     places = np.unique(np.linspace(0, len(curve.fpr) - 1, 400).astype(int))
     with drawing(440, 430) as (figure, axes):
         axes.fill_between(

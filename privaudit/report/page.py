@@ -125,7 +125,12 @@ def _figures(run: Finished) -> dict[str, str]:
         evidence = run.result.evidence
         drawn["scores"] = attack.histogram(run.scores, evidence, name="scores")
         drawn["roc"] = attack.roc(
-            run.scores, evidence, run.config.claim, lower, name="roc"
+            run.scores,
+            evidence,
+            run.config.claim,
+            lower,
+            name="roc",
+            certified=limits.certified_curve(run),
         )
         for name, made in (
             ("tradeoff", limits.trade_off(run, name="tradeoff")),

@@ -167,6 +167,12 @@ def operating_point(run: FinishedAudit) -> str:
             f"The attacker guessed in {tpr.runs:,} member runs, right in {_rate(tpr)}, "
             f"and in {fpr.runs:,} non-member runs, wrong in {_rate(fpr)}.{note}"
         )
+    if (tpr.low, fpr.high) == (0.0, 1.0):  # limits that the method does not use
+        return (
+            f"At a score of {_signed(evidence.threshold)}, on {evidence.testing_runs:,}"
+            f" runs, it caught {_rate(tpr)} of the members and accused {_rate(fpr)} of "
+            f"the non-members.{note}"
+        )
     side = "at or above" if evidence.tail == "upper" else "at or below"
     return (
         f"Threshold: a score {side} {_signed(evidence.threshold)} says “member”. "

@@ -47,6 +47,12 @@ class Participants:
                 "what is released here are updates of a model, not gradients, so that "
                 "attacks on noisy gradients see nothing; use final-loss or actions"
             )
+        if data.direction is not None:
+            raise ValueError(
+                "a crafted gradient cannot be planted here: nothing is clipped, and "
+                "every gradient is that of a row; use a canary that is a record, such "
+                "as clipbkd"
+            )
         self.mechanism = mechanism
         self.runs = runs
         self.sizes = data.sizes

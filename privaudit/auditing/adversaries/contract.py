@@ -107,6 +107,7 @@ class Adversary(abc.ABC):
 
     name: ClassVar[str]
     sees: ClassVar[str]  # the threat model, in words
+    reads_models: ClassVar[bool] = True
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene

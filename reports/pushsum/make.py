@@ -158,6 +158,7 @@ def certified(method: str, epsilon: float, clip: float, quick: bool) -> dict:
         "PartPSP-2": {"algorithm": "partpsp", "shared": "layers:2"},
         "SGPDP": {"algorithm": "sgpdp"},
         "SGPDP, by sample": {"algorithm": "sgpdp", "clip_by": "sample"},
+        "nothing": {"algorithm": "partpsp", "shared": "1.bias"},  # but for C = 1e-12
         "a bias of 10": {"algorithm": "partpsp", "shared": "1.bias"},
     }[method]
     values = {
@@ -248,6 +249,8 @@ def cells(quick: bool) -> Iterator[tuple[str, Callable[..., dict], tuple]]:
             for clip in (1e-2,) if "sample" in method else (1e-4, 1e-2):
                 key = f"certified {method} {epsilon:g} {clip:g}"
                 yield key, certified, (method, epsilon, clip, quick)
+        key = f"certified nothing {epsilon:g} 1e-12"
+        yield key, certified, ("nothing", epsilon, 1e-12, quick)
         key = f"certified a bias of 10 {epsilon:g} 0.0001"
         yield key, certified, ("a bias of 10", epsilon, 1e-4, quick)
     for graph in ("d-out:2", "exponential"):

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from privaudit import _json
-from privaudit.results import Relation
+from privaudit.results import Relation, Unit
 
 if TYPE_CHECKING:  # a second of import time, and only for those who want an event
     from dp_accounting import DpEvent
@@ -238,16 +238,30 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The releases of a run: ``nodes[i]`` are those of node i, in order of time.
 
-    ``assumes`` says, in sentences, what must be true of the run beyond its releases for
-    an account of them to bound it; such an account is conditional, never certified.
+    Parameters
+    ----------
+    nodes
+        A node's releases, each a tuple.
+    unit
+        What neighbours differ in, of whom the sensitivities are.
+    failure
+        Probability, in [0, 1), that some sensitivity does not hold, for reasons that
+        depend on no data: an account is at delta less this.
+    assumes
+        What must be true of the run beyond its releases, in sentences, for an account
+        of them to bound it; such an account is conditional, never certified.
     """
 
     format: Literal["privaudit-ledger"] = "privaudit-ledger"
     version: int = 1
     nodes: tuple[tuple[Entry, ...], ...]
+    unit: Unit = "record"
+    failure: float = 0.0
     assumes: tuple[str, ...] | UnsetType = UNSET
 
     def __post_init__(self) -> None:
+        if not 0 <= self.failure < 1:
+            raise ValueError(f"failure must be in [0, 1), got {self.failure}")
         if self.version not in VERSIONS:
             raise ValueError(
                 f"this is a ledger of version {self.version}; this privaudit reads "
@@ -256,7 +270,9 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             )
         if self.assumes == ():  # one way to say nothing
             msgspec.structs.force_setattr(self, "assumes", UNSET)
-        newer = self.assumes is not UNSET or any(
+        plain = self.unit == "record" and self.failure == 0
+        newer = self.assumes is not UNSET or not plain
+        newer = newer or any(
             entry.disjoint is not UNSET for entries in self.nodes for entry in entries
         )
         msgspec.structs.force_setattr(self, "version", 2 if newer else 1)
@@ -276,11 +292,19 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     @classmethod
     def joined(cls, parts: Iterable[Ledger]) -> Ledger:
-        """One of all nodes, from those of parts of a network, in their order."""
+        """One of all nodes, from those of parts of a network, in their order.
+
+        Raises ``ValueError`` if they are of different units.
+        """
         parts = list(parts)
+        units = {part.unit for part in parts} or {"record"}
+        if len(units) > 1:
+            raise ValueError(f"ledgers of different units, {units}, cannot be joined")
         assumed = dict.fromkeys(what for part in parts for what in part.assumptions)
         return cls(
             nodes=tuple(node for part in parts for node in part.nodes),
+            unit=units.pop(),
+            failure=max((part.failure for part in parts), default=0.0),
             assumes=tuple(assumed),
         )
 
@@ -301,7 +325,10 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     def to_json(self) -> str:
         """This ledger as JSON; equal ledgers give equal text."""
-        return _json.encode(self).decode()
+        fields = msgspec.to_builtins(self)
+        if self.version == 1:  # as the first version wrote it
+            del fields["unit"], fields["failure"]
+        return _json.encode(fields).decode()
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Ledger:
@@ -329,16 +356,20 @@ class Recorder:
     out frozen ledgers.
     """
 
-    def __init__(self, nodes: int) -> None:
+    def __init__(
+        self, nodes: int, *, unit: Unit = "record", failure: float = 0.0
+    ) -> None:
         if nodes < 1:
             raise ValueError(f"a ledger needs at least one node, got {nodes}")
+        self._unit: Unit = unit
+        self._failure = failure
         self._entries: list[list[Entry]] = [[] for _ in range(nodes)]
         self._assumes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, ledger: Ledger) -> Recorder:
         """One that goes on from ``ledger``."""
-        recorder = cls(len(ledger.nodes))
+        recorder = cls(len(ledger.nodes), unit=ledger.unit, failure=ledger.failure)
         recorder._entries = [list(entries) for entries in ledger.nodes]
         recorder._assumes = ledger.assumptions
         return recorder
@@ -379,5 +410,7 @@ class Recorder:
         """All that was recorded so far."""
         return Ledger(
             nodes=tuple(tuple(entries) for entries in self._entries),
+            unit=self._unit,
+            failure=self._failure,
             assumes=self._assumes,
         )

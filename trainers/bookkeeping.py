@@ -67,6 +67,7 @@ class BookKeeping:
     def __init__(self, module: nn.Module, loss: Loss, example: Tensor) -> None:
         check_module(module)
         self.loss = loss
+        self.module = module
         self.template = copy.deepcopy(module)
         self.places: list[_Place] = []
         self.layers: list[StackedLayer] = []

@@ -12,6 +12,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from trainers.bookkeeping import BookKeeping
 from trainers.per_sample import Weigh
+from trainers.stacked.functions import QuickMaxPool
 from trainers.weights import ClipTo
 
 _Function = Callable[..., tuple[Tensor, Tensor]]
@@ -37,6 +38,7 @@ class Compiled:
 
     def __init__(self, eager: BookKeeping) -> None:
         self.eager = eager
+        self.module = eager.module
         self.loss, self.dims, self.tried = eager.loss, eager.dims, eager.tried
         self._functions: dict[tuple[Any, ...], _Function] = {}
 
@@ -78,7 +80,18 @@ class Compiled:
             total = self.eager.weighted_sum(at, inputs, targets, weigh)
             return total, seen.pop()
 
-        traced = make_fx(function)(*given)
+        pools = [
+            layer
+            for layer in self.eager.template.modules()
+            if isinstance(layer, QuickMaxPool)
+        ]
+        for pool in pools:
+            pool.traced = True
+        try:
+            traced = make_fx(function)(*given)
+        finally:
+            for pool in pools:
+                pool.traced = False
         return torch.compile(traced, dynamic=False, fullgraph=True)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from trainers.per_sample import Weigh
+from trainers.per_sample import Loss, Weigh
 
 
 class Differentiator(Protocol):
@@ -16,6 +16,8 @@ class Differentiator(Protocol):
     the fast one, `trainers.compiled.Compiled` the same compiled.
     """
 
+    module: nn.Module  # as it was given
+    loss: Loss
     dims: int
     static: bool  # whether each shape of inputs costs a compilation
 

@@ -87,8 +87,8 @@ class Algorithm(Protocol):
         """All that leaves a node in round ``k``: what others can see."""
         ...
 
-    def round(self, state: Any, inbox: Inbox, private: Gradients, k: int) -> Any:
-        """The state after round ``k``, from the mixed messages and the oracle."""
+    def round(self, state: Any, inbox: Inbox, private: Any, k: int) -> Any:
+        """The state after round ``k``, from the mixed messages and the door."""
         ...
 
     def models(self, state: Any) -> Tensor:
@@ -100,7 +100,7 @@ class Algorithm(Protocol):
 class WorksFirst(Protocol):
     """An algorithm whose nodes do something alone before they send, each round."""
 
-    def local(self, state: Any, private: Gradients, k: int) -> Any:
+    def local(self, state: Any, private: Any, k: int) -> Any:
         """The state that the messages of round ``k`` are made of."""
         ...
 

@@ -214,18 +214,7 @@ class Oracle:
         clip, multiplier = self.mechanism.at(index)
         lots = self._lots(nodes)
         crafted = self._crafted(lots, nodes, clip, at.dtype)
-        total = clipped_sum(
-            self._differentiator,
-            self.data,
-            at.flatten(0, 1),
-            lots.flatten(0, 1),
-            self._rows(tuple(nodes)),
-            clip,
-            lot_size=self.mechanism.lot_size,
-            memory_limit=self._memory_limit,
-            watch=self._watch,
-            width=self._width if self._unseen else None,
-        ).view_as(at)
+        total = self._clipped_sum(at, lots, nodes, clip)
         if crafted is not None:
             row, share = crafted
             total[:, row] += share
@@ -239,6 +228,23 @@ class Oracle:
         for observer in self.observers:
             observer.release(index, at, gradient, nodes)
         return gradient
+
+    def _clipped_sum(
+        self, at: Tensor, lots: Tensor, nodes: Sequence[int], clip: float
+    ) -> Tensor:
+        """Sum over the lots of clipped gradients, (runs, nodes, dims)."""
+        return clipped_sum(
+            self._differentiator,
+            self.data,
+            at.flatten(0, 1),
+            lots.flatten(0, 1),
+            self._rows(tuple(nodes)),
+            clip,
+            lot_size=self.mechanism.lot_size,
+            memory_limit=self._memory_limit,
+            watch=self._watch,
+            width=self._width if self._unseen else None,
+        ).view_as(at)
 
     def _lots(self, nodes: Sequence[int]) -> Tensor:
         """A fresh sample of each node's records, (runs, nodes, records)."""

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from torch import nn
 
+from privaudit.results import Unit
 from privaudit.schedules import Constant, Geometric
 from trainers.algorithms import ALGORITHMS, Entry, Options
 from trainers.data import Partition, check_dataset
@@ -151,6 +152,11 @@ class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             return msgspec.convert(self.options, kind, strict=False)
         except msgspec.ValidationError as error:
             raise ValueError(f"{self.algorithm}: {error}") from None
+
+    @property
+    def unit(self) -> Unit:
+        """What neighbours differ in, of whom its ledger is: a record, or a node."""
+        return getattr(self.algorithm_options(), "unit", "record")
 
     def step_sizes(self) -> Schedule:
         """The step size of each round."""

@@ -187,9 +187,7 @@ def account_nodes(
     known: dict[Entries, UpperBound] = {}  # nodes alike are accounted once
     for entries in ledger.nodes:
         if entries not in known:
-            known[entries] = _bound(
-                chosen, entries, delta, relation, ledger.assumptions
-            )
+            known[entries] = _bound(chosen, entries, delta, relation, ledger)
     return tuple(known[entries] for entries in ledger.nodes)
 
 
@@ -218,10 +216,11 @@ def is_met(
     chosen = method_named(method)
     if chosen.meets is None:
         return None
-    check_delta(delta)
+    left = check_delta(delta) - ledger.failure
     return all(
         all(entry.release.is_private for entry in view)
-        and chosen.meets(view, delta, relation, epsilon)
+        and left > 0
+        and chosen.meets(view, left, relation, epsilon)
         for entries in dict.fromkeys(ledger.nodes)
         if entries
         for view in views(entries, relation)
@@ -251,25 +250,24 @@ def certified_lower(
 
 
 def _bound(
-    method: Method,
-    entries: Entries,
-    delta: float,
-    relation: Relation,
-    assumes: tuple[str, ...],
+    method: Method, entries: Entries, delta: float, relation: Relation, ledger: Ledger
 ) -> UpperBound:
+    left = delta - ledger.failure
     if not entries:
         epsilon = 0.0
-    elif not all(entry.release.is_private for entry in entries):
+    elif not all(entry.release.is_private for entry in entries) or not left > 0:
         epsilon = math.inf
     else:
         epsilon = max(
-            method.epsilon(view, delta, relation) for view in views(entries, relation)
+            method.epsilon(view, left, relation) for view in views(entries, relation)
         )
+    assumes = ledger.assumptions
     conditional = assumes and method.standing == "certified"
     return UpperBound(
         epsilon=epsilon,
         delta=delta,
         relation=relation,
+        unit=ledger.unit,
         method=method.name,
         source=method.source,
         standing="conditional" if conditional else method.standing,

@@ -12,7 +12,7 @@ from privaudit.cli import REFUTED
 from privaudit.cli.accounts import Account, Json, NoiseMultiplier
 from privaudit.cli.output import emit, progress_bar
 from privaudit.cli.trainings import claim_of, noise_of, relation_of, training_named
-from privaudit.results import Verdict
+from privaudit.results import Relation, Verdict
 
 Algorithm = Annotated[
     str,
@@ -36,9 +36,10 @@ Out = Annotated[
 
 
 def audit(
-    algorithm: Algorithm,
+    algorithm: Algorithm | None = None,
     /,
     *,
+    command: str | None = None,
     epsilon: float = 1.0,
     delta: float = 1e-2,
     noise_multiplier: NoiseMultiplier | None = None,
@@ -52,6 +53,10 @@ def audit(
     out: Out = None,
     seed: int = 0,
     workers: int | None = None,
+    batch: int = 50,
+    relation: Relation | None = None,
+    time_limit: float | None = None,
+    retries: int = 1,
     json: Json = False,
 ) -> int:
     """Test a claim of epsilon from below: train with and without a canary, and tell.
@@ -60,8 +65,14 @@ def audit(
     not. The setting is that of appendix D of Bayrooti et al. 2023 on
     scikit-learn's digits.
 
+    A program that is not ours is audited as module:function, called with a bool array
+    (True: plant the canary) and a seed, or by --command; it gives one score a run.
+
     Parameters
     ----------
+    command
+        A command that trains once, with {member} and {seed} where they go; the last
+        line that it prints is the score.
     epsilon
         The claim, > 0; the noise is the least that certifies it.
     delta
@@ -84,16 +95,50 @@ def audit(
         Of everything random.
     workers
         Threads; as many as processors by default. Results do not depend on it.
+    batch
+        Runs that a function of yours is called for at once.
+    relation
+        What the two worlds differ in, where the program is yours.
+    time_limit, retries
+        Seconds that a run of your command may take, and how often it is tried again.
     """
+    if workers is not None and workers < 1:
+        raise ValueError(f"--workers must be >= 1, got {workers}")
+    if (algorithm is None) == (command is None):
+        raise ValueError("audit takes an algorithm, a module:function, or --command")
+    program = command if algorithm is None or ":" not in algorithm else algorithm
+    if program is not None:
+        from privaudit.cli.programs import audit_program
+
+        return audit_program(
+            program,
+            epsilon=epsilon,
+            delta=delta,
+            relation=relation or "add-or-remove-one",
+            runs=runs,
+            batch=batch,
+            estimator=estimator,
+            confidence=confidence,
+            out=out,
+            seed=seed,
+            workers=workers,
+            time_limit=time_limit,
+            retries=retries,
+            json=json,
+        )
+    assert algorithm is not None
     from privaudit.auditing.experiment import Audit, run
     from privaudit.auditing.presets import AUDITED
     from privaudit.folder import RunFolder
     from trainers.problem import Problem
 
     training = training_named(algorithm, list(settings), **AUDITED)
-    claim = claim_of(epsilon, delta, relation_of(training, None))
-    if workers is not None and workers < 1:
-        raise ValueError(f"--workers must be >= 1, got {workers}")
+    if training.unit != "record":
+        raise ValueError(
+            f"audits test what one record gives away, not a {training.unit}: set "
+            "unit=record"
+        )
+    claim = claim_of(epsilon, delta, relation_of(training, relation))
     plan = Audit(
         claim=claim,
         training=training,
@@ -115,7 +160,11 @@ def audit(
         result = run(plan, folder, workers=workers, progress=progress)
     emit(
         result.summary(),
-        [*verdict_lines(result.verdict), f"kept in {path}"],
+        [
+            *verdict_lines(result.verdict),
+            *training.entry.remarks(training),
+            f"kept in {path}",
+        ],
         as_json=json,
     )
     return REFUTED if result.status == "refuted" else 0
@@ -135,9 +184,9 @@ def show(folders: list[pathlib.Path], /, *, json: Json = False) -> int:
     folders
         One or more, as given to --out.
     """
-    from privaudit.report.load import load
+    from privaudit.report.load import load_any
 
-    finished = [load(path) for path in folders]
+    finished = [load_any(path) for path in folders]
     emit(
         {"runs": [one.summary() for one in finished]},
         [line for one in finished for line in one.lines()],

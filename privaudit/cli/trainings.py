@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from privaudit.cli.output import note
-from privaudit.results import Claim, Relation
+from privaudit.results import Claim, Relation, Unit
 
 if TYPE_CHECKING:
     from trainers.problem import Problem
@@ -46,6 +46,8 @@ def relation_of(training: Training, given: Relation | None) -> Relation:
     """The relation of an account: as given, or what the sampling has a meaning for."""
     if given is not None:
         return given
+    if training.unit == "node":  # another node is asked
+        return "replace-one"
     fixed = training.mechanism(1.0).sampling == "without-replacement"
     return "replace-one" if fixed else "add-or-remove-one"
 
@@ -54,6 +56,7 @@ def claim_of(
     epsilon: float,
     delta: float,
     relation: Relation,
+    unit: Unit = "record",
     source: str = "the command line",
 ) -> Claim:
     """The claim that the command line makes. ``ValueError`` if it is out of range."""
@@ -63,6 +66,7 @@ def claim_of(
         epsilon=check_epsilon(epsilon),
         delta=check_delta(delta),
         relation=relation,
+        unit=unit,
         source=source,
     )
 

@@ -17,6 +17,8 @@ import torch
 from privaudit.accounting import account, noise_multiplier
 from trainers.data import Dataset
 from trainers.measures import accuracy
+from trainers.models import cross_entropy
+from trainers.per_sample import PerSample
 from trainers.problem import Problem
 from trainers.randomness import Streams
 from trainers.training import training_from
@@ -61,6 +63,14 @@ class Scale:
 QUICK = Scale(records=100, rounds=60, seeds=2, epsilons=(1.0,), grid=2, tested=200)
 
 
+def key_of(how: str, method: str, epsilon: float, **network: Any) -> str:
+    """By what a cell is kept; what is as in the tables is not said again."""
+    usual = {"graph": "exponential", "nodes": 20}
+    said = {name: value for name, value in network.items() if usual[name] != value}
+    where = "".join(f" {name}={value}" for name, value in said.items())
+    return f"cell {how} {method} epsilon={epsilon:g}{where}"
+
+
 class Results:
     """A JSON file that has every cell as soon as it is computed, by any process."""
 
@@ -80,14 +90,17 @@ class Results:
         began = time.process_time()
         value = compute()
         took = time.process_time() - began
-        with self.path.with_suffix(".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        folder = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)  # released with the descriptor
             cells = self.cells
             cells[key] = value
             cells["seconds"] = round(cells.get("seconds", 0.0) + took, 1)
             part = self.path.with_suffix(".part")
             part.write_text(json.dumps(cells, indent=1, sort_keys=True) + "\n")
             os.replace(part, self.path)
+        finally:
+            os.close(folder)
         print(f"{key}: {value} ({took:.1f} s)", flush=True)
         return value
 
@@ -195,8 +208,7 @@ class Study:
             if method == "sgp"
             else self.noise(method, options, epsilon, how)
         )
-        where = "".join(f" {name}={value}" for name, value in network.items())
-        key = f"cell {how} {method} epsilon={epsilon:g}{where}"
+        key = key_of(how, method, epsilon, **network)
         settings = self.settings(method, **options, **network)
         seeds = tuple(range(self.scale.seeds))
         return self.results.of(
@@ -208,6 +220,36 @@ class Study:
             },
         )
 
+    def norms(self, method: str, epsilon: float) -> dict[str, float]:
+        """Median norm of a record's gradient as training goes on, at node 0.
+
+        The premise of a shrinking clip norm is that it falls.
+        """
+        options = self.tuned(method, "certified")
+        z = (
+            0.0
+            if method == "sgp"
+            else self.noise(method, options, epsilon, "certified")["multiplier"]
+        )
+
+        def compute() -> dict[str, float]:
+            problem = self.problem(self.settings(method, **options))
+            per_sample = PerSample(problem.module, cross_entropy)
+            data = problem.shares[0].select(torch.arange(100))
+            found: dict[str, float] = {}
+
+            def after(done: int, models: torch.Tensor, ledger: Any) -> None:
+                if done == 1 or done % (self.scale.rounds // 3) == 0:
+                    gradients = per_sample.gradients(
+                        models[:, 0], data.inputs[None], data.targets[None]
+                    )
+                    found[str(done)] = round(float(gradients.norm(dim=2).median()), 3)
+
+            problem.train(z, Streams(1000), after_round=after)
+            return found
+
+        return self.results.of(f"norms {method} epsilon={epsilon:g}", compute)
+
     def everything(self, how: str) -> None:
         """All cells of one calibration; the studies of networks with the certified."""
         for epsilon in sorted(self.scale.epsilons, key=lambda e: abs(e - TUNED_AT)):
@@ -215,6 +257,8 @@ class Study:
                 self.cell(method, epsilon, how)
         if how == "certified":
             self.cell("sgp", 0.0, "none")
+            self.norms("sgp", 0.0)
+            self.norms("const-d2p", TUNED_AT)
             for graph in GRAPHS:
                 self.cell("dyn-d2p", TUNED_AT, how, graph=graph)
             for nodes in NODES:

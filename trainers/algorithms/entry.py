@@ -77,6 +77,8 @@ class Entry:
     paper_noise
         The noise multiplier by the paper's own account, from the problem, epsilon and
         delta; None if that is none other than the usual ones.
+    remarks
+        What must be said beside its account, in sentences, of given settings.
     defaults
         Settings that training starts from unless the user sets others.
     audited
@@ -99,6 +101,7 @@ class Entry:
     mechanism: Callable[[Training, float], Mechanism] = clipped_lots
     ledger: Callable[[Problem, float], Ledger] = planned_releases
     paper_noise: Callable[[Problem, float, float], float] | None = None
+    remarks: Callable[[Training], tuple[str, ...]] = lambda training: ()
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     audited: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     stays_home: Callable[[Training], bool] = lambda training: False

@@ -91,6 +91,10 @@ class _Script:
         self.asked: dict[tuple[int, int], Tensor] = {}  # (node, index): (dims,)
         self._count = [0] * nodes
 
+    def releases_of(self, node: int) -> int:
+        """How often ``node`` asked."""
+        return self._count[node]
+
     def gradient(self, at: Tensor, nodes: Sequence[int] | None = None) -> Tensor:
         """See `trainers.oracle.Oracle.gradient`."""
         result = torch.zeros_like(at)
@@ -152,7 +156,13 @@ class LinearMap:
         def zeros(size: int) -> Tensor:
             return torch.zeros(size, dtype=torch.float64)
 
-        dry, record = run(zeros(2), {})
+        try:
+            dry, record = run(zeros(2), {})
+        except (AttributeError, TypeError) as error:
+            raise ValueError(
+                f"{problem.training.algorithm} wants more of private data than noisy "
+                "gradients, which this adversary does not know; choose another"
+            ) from error
         inputs, outputs = tuple(sorted(dry.asked)), len(record.rows)
         if not outputs:
             raise ValueError(

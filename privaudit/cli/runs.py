@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
-from privaudit.cli import REFUTED
+from privaudit.cli import FINE, REFUTED
 from privaudit.cli.accounts import Account, Json, NoiseMultiplier
 from privaudit.cli.output import emit, progress_bar
 from privaudit.cli.trainings import claim_of, noise_of, relation_of, training_named
@@ -129,8 +129,10 @@ def audit(
     assert algorithm is not None
     from privaudit.auditing.experiment import Audit, run
     from privaudit.auditing.presets import AUDITED
+    from privaudit.auditing.rank_experiment import run_on_ranks
     from privaudit.folder import RunFolder
     from trainers.problem import Problem
+    from trainers.ranks import launched
 
     training = training_named(algorithm, list(settings), **AUDITED)
     if training.unit != "record":
@@ -156,8 +158,15 @@ def audit(
     multiplier = noise_of(problem, noise_multiplier, claim, account)
     plan = msgspec.structs.replace(plan, noise_multiplier=multiplier)
     path = out or pathlib.Path("runs") / f"audit-{algorithm}"
-    with RunFolder.opened(path) as folder, progress_bar("runs") as progress:
-        result = run(plan, folder, workers=workers, progress=progress)
+    with progress_bar("runs") as progress:
+        if launched():
+            found = run_on_ranks(plan, path, progress=progress)
+            if found is None:  # rank 0 speaks for all
+                return FINE
+            result = found
+        else:
+            with RunFolder.opened(path) as folder:
+                result = run(plan, folder, workers=workers, progress=progress)
     emit(
         result.summary(),
         [

@@ -51,6 +51,7 @@ def audit(
     settings: Settings = (),  # type: ignore[assignment]  # cyclopts' empty list
     out: Out = None,
     seed: int = 0,
+    block: int = 50,
     workers: int | None = None,
     json: Json = False,
 ) -> int:
@@ -82,6 +83,9 @@ def audit(
         Of the lower bound, in (0, 1).
     seed
         Of everything random.
+    block
+        Runs trained together, part of what the numbers depend on; many are faster for
+        a small model.
     workers
         Threads; as many as processors by default. Results do not depend on it.
     """
@@ -104,6 +108,7 @@ def audit(
         account=account,
         confidence=confidence,
         runs=runs,
+        block=block,
         seed=seed,
     )
     # All else is checked by now: calibration takes seconds.

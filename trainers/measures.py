@@ -55,16 +55,23 @@ class CurveRecorder:
         self._gradients = gradients
         self._every = max(1, problem.training.rounds // points)
         self.points: list[Measured] = []
+        self._seen = 0
 
     def __call__(self, done: int, models: Tensor) -> Measured | None:
-        """Measure ``models``, (runs, nodes, dims), if ``done`` rounds are a point."""
-        if done % self._every and done != self._problem.training.rounds:
+        """Measure ``models``, (runs, nodes, dims), if ``done`` rounds reach a point."""
+        passed = done // self._every > self._seen // self._every
+        self._seen = done
+        if not passed and done != self._problem.training.rounds:
             return None
         right = accuracy(self._gradients, models, self._problem.test)
         point = self._point(done, right, models)
         if point is not None:
             self.points.append(point)
         return point
+
+    def resume(self, done: int) -> None:
+        """Go on after ``done`` rounds."""
+        self._seen = done
 
     def _point(self, done: int, right: Tensor, models: Tensor) -> Measured | None:
         return Measured(

@@ -201,6 +201,10 @@ class Oracle:
         """All that was released so far, node by node, in each of the runs."""
         return self._recorder.ledger()
 
+    def releases_of(self, node: int) -> int:
+        """How often ``node`` asked."""
+        return self._releases[node]
+
     def state_dict(self) -> dict[str, Any]:
         """Where its streams stand and what it released, for `trainers.checkpoint`.
 

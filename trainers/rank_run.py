@@ -129,6 +129,8 @@ class RankKeeper(Keeper):
         assert problem.ranks is not None
         if self.resume is not None:
             held = problem.ranks.held
+            self._seen = self.resume["done"]
+            self.recorder.resume(self._seen)
             self.resume = {
                 "done": self.resume["done"],
                 "state": checkpoint.part(self.resume["state"], held),
@@ -146,7 +148,7 @@ class RankKeeper(Keeper):
 
     def keep(self, done: int, middle: Callable[[], Any]) -> None:
         """Write a checkpoint where epsilon is computed: at rounds known to all."""
-        if not self._is_accounted(done) or done == self._rounds:
+        if done % self._every or done == self._rounds:
             return
         parts = gathered(checkpoint.tree(middle()))
         if parts is not None:

@@ -126,6 +126,7 @@ class Keeper:
         self._progress = progress
         self._rounds = run.training.rounds
         self._every = max(1, self._rounds // _ACCOUNTS)
+        self._seen = 0  # rounds done, at the last look
         self._epsilons: dict[int, float] = {}  # by round
         self._before = 0.0  # seconds of earlier processes
         self._began = self._kept = time.monotonic()
@@ -143,11 +144,14 @@ class Keeper:
     ) -> None:
         """Measure and account, where it is due."""
         measured = self.recorder(done, models)
-        epsilon = self._spend(done, ledger()) if self._is_accounted(done) else None
+        due = self._is_accounted(done)
+        epsilon = self._spend(done, ledger()) if due else None
+        self._seen = done
         self._progress(Progress(done, self._rounds, measured, epsilon))
 
     def _is_accounted(self, done: int) -> bool:
-        return done % self._every == 0 or done == self._rounds
+        passed = done // self._every > self._seen // self._every
+        return passed or done == self._rounds
 
     def _spend(self, done: int, ledger: Ledger) -> float | None:
         self._epsilons[done] = max(bound.epsilon for bound in self._account(ledger))
@@ -210,6 +214,8 @@ class Keeper:
             self.recorder.points = [Measured(*point) for point in content["points"]]
             self._epsilons = content["epsilons"]
             self._before = content["seconds"]
+            self._seen = self.resume["done"]
+            self.recorder.resume(self._seen)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise folder.broken("checkpoint.pt", error) from None
 

@@ -22,9 +22,11 @@ class Recording:
 
     def __init__(self):
         self.releases = []
+        self.nodes = []
 
     def release(self, index, at, gradient, nodes):
         self.releases.append((at.clone(), gradient.clone()))
+        self.nodes.append(tuple(nodes))
 
 
 class Tape:

@@ -6,6 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 from trainers.algorithms import d2p
+from trainers.algorithms.adp2sgd import (
+    ClockOptions,
+    Sync,
+    Untimed,
+    all_reduce,
+    asynchronous,
+    by_theorem_two,
+    fixed_lots,
+    ledger_of_turns,
+)
 from trainers.algorithms.dinno import Dinno, DinnoOptions
 from trainers.algorithms.dsgd import Dsgd
 from trainers.algorithms.dsgt import Dsgt
@@ -61,6 +71,28 @@ ALGORITHMS: dict[str, Entry] = {
         # On digits at epsilon 1, plain steps reached .65 where Adam's reached .33.
         defaults={"optimiser": "sgd", "rho": 0.1, "step_size": 0.5},
         releases_a_round=lambda algorithm: algorithm.inner_steps,
+    ),
+    **{
+        name: Entry(
+            make=Untimed,
+            private=private,
+            needs=("connected",),
+            options=ClockOptions,
+            runner=asynchronous,
+            mechanism=fixed_lots,
+            ledger=ledger_of_turns,
+            paper_noise=by_theorem_two if private else None,
+            defaults={"rounds": 800},  # global steps, not rounds of all
+        )
+        for name, private in {"adp2sgd": True, "adpsgd": False}.items()
+    },
+    **_entries(
+        "sync",
+        Sync,
+        needs=_GOSSIP,
+        options=ClockOptions,
+        runner=all_reduce,
+        mechanism=fixed_lots,
     ),
     "dyn-d2p": _d2p(d2p.DynD2p),
     "dyn-c-d2p": _d2p(d2p.DynCD2p),

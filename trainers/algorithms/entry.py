@@ -83,12 +83,12 @@ class Entry:
         How often an algorithm of this entry asks the oracle in one round.
     """
 
-    make: Callable[..., Algorithm]
+    make: Callable[..., Any]
     private: bool
     central: bool = False
     needs: tuple[Property, ...] = ()
     options: type[Options] = Options
-    runner: Callable[[Algorithm, Any, tuple[Property, ...]], Runner] = Network
+    runner: Callable[[Any, Any, tuple[Property, ...]], Runner] = Network
     door: Callable[..., Any] = Oracle
     mechanism: Callable[[Training, float], Mechanism] = clipped_lots
     ledger: Callable[[Problem, float], Ledger] = planned_releases

@@ -77,7 +77,8 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise ValueError(f"block must be between 1 and 10,000, got {self.block}")
         if not 2 <= self.runs <= MAX_BLOCKS * self.block:
             raise ValueError(
-                f"runs must be between 2 and {MAX_BLOCKS * self.block:,}, got {self.runs}"
+                f"runs must be between 2 and {MAX_BLOCKS * self.block:,}, "
+                f"got {self.runs}"
             )
         if not 0 < self.confidence < 1:
             raise ValueError(f"confidence must be in (0, 1), got {self.confidence}")

@@ -66,6 +66,17 @@ def bracket(
     )
 
 
+def worst_bracket(ledger: Ledger, delta: float, relation: Relation) -> Certified:
+    """What is proved of the node that is worst off; 0 where nothing was released."""
+    nodes = [Ledger(nodes=(entries,)) for entries in dict.fromkeys(ledger.nodes)]
+    found = [bracket(one, delta, relation) for one in nodes]
+    return Certified(
+        max((one.upper for one in found), default=0.0),
+        max((one.lower for one in found), default=0.0),
+        "the worst node's",
+    )
+
+
 @functools.cache
 def calibrated(
     kind: str,

@@ -16,6 +16,8 @@ _COMMANDS = {
     "train": ("train:train", "Train an algorithm, and account what it released."),
     "recipes": ("recipes:recipes", "The papers' settings: list them, or copy one."),
     "audit": ("runs:audit", "Attack an algorithm as it runs, many times over."),
+    "claims": ("claims:claims", "Hold the papers' promises, or your own, to account."),
+    "cite": ("claims:cite", "BibTeX of the methods behind a run or a claim."),
     "show": ("runs:show", "Say what a run's folder holds."),
     "report": ("runs:report", "Write a run's page, report.html, into its folder."),
 }

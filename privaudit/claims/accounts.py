@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import math
 
-from privaudit.accounting import account, noise_multiplier
-from privaudit.accounting.account import certified_lower
+from privaudit.accounting import noise_multiplier
+from privaudit.accounting.pld import compose_entries
 from privaudit.claims.claim import Certified
 from privaudit.ledger import (
     Ledger,
@@ -57,11 +57,15 @@ def bracket(
     ledger: Ledger, delta: float, relation: Relation = "add-or-remove-one"
 ) -> Certified:
     """What is proved of a ledger, from above and from below."""
-    upper = account(ledger, delta, relation)
-    lower, _ = certified_lower(ledger.nodes[0], upper, _WIDTH)
+    (entries,) = ledger.nodes
+    if not all(entry.release.is_private for entry in entries):
+        return Certified(math.inf, math.inf, "no noise was added")
+    if not entries:
+        return Certified(0.0, 0.0, "nothing was released")
+    found = compose_entries(entries, relation).epsilon(delta, _WIDTH)
     return Certified(
-        upper.epsilon,
-        min(lower, upper.epsilon),
+        found.upper,
+        max(0.0, min(found.lower, found.upper)),
         "privacy loss distributions, all numerical error bounded",
     )
 

@@ -17,7 +17,7 @@ MEANING: dict[str, str] = {
     "disproved": "a calculation shows more than was claimed, no attack needed",
     "unproven": "nothing that we have proves it, and nothing refutes it",
     "consistent": "a certified account meets it",
-    "no theorem": "the paper proves nothing here: its conditions fail, or it makes no claim",
+    "no theorem": "the paper proves nothing here: conditions fail, or no claim",
 }
 
 

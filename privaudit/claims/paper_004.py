@@ -56,7 +56,7 @@ def _admissible(epsilon: float, setting: tuple[int, int, int, int]) -> PaperClai
     return PaperClaim(
         paper="004",
         name=f"theorem2-epsilon{epsilon:g}-T{steps}-K{workers}-B{batch}",
-        says=f"at {size}, noise on the mean by the theorem gives ({epsilon:g}, 1e-5)-DP",
+        says=f"at {size}, the noise on the mean gives ({epsilon:g}, 1e-5)-DP",
         where="Theorem 2, with equation 7",
         formula=_FORMULA,
         conditions=_CONDITIONS,
@@ -175,8 +175,7 @@ CLAIMS: tuple[PaperClaim, ...] = (
     PaperClaim(
         paper="004",
         name="amplification-by-workers",
-        says="(4, 1e-5)-DP for every worker, as if each step were B/(K n)-sampled, whatever "
-        "share of the steps a worker makes",
+        says="(4, 1e-5)-DP for every worker, whatever share of the steps it makes",
         where="proof of Theorem 2, appendix E",
         formula="sampling rate B / (K n)",
         conditions=("nobody sees which worker makes a step",),

@@ -109,7 +109,7 @@ CLAIMS: tuple[PaperClaim, ...] = (
     PaperClaim(
         paper="003",
         name="theorem1-total-node",
-        says=f"what {_ROUNDS} rounds (b = 5, gamma_n = .01) tell of which node was asked",
+        says=f"what {_ROUNDS} rounds (b = 5, gamma_n = .01) tell of the node asked",
         where="not claimed; Theorem 1 is for each iteration",
         formula="b / gamma_n, for each iteration",
         conditions=("one round only",),

@@ -72,8 +72,12 @@ def _admissible(epsilon: float, setting: tuple[int, int, int, int]) -> PaperClai
                 fixed(batch * noise, own, batch, records), _DELTA, "replace-one"
             )
         ),
-        corrected=lambda: _corrected(epsilon, steps, workers, records, batch),
-        correction="noise from a certified account of a worker's own steps",
+        corrected=None
+        if noise is not None
+        else lambda: _corrected(epsilon, steps, workers, records, batch),
+        correction=""
+        if noise is not None
+        else "noise from a certified account of a worker's own steps",
         methods=("wbk", "pld"),
     )
 

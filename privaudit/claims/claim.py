@@ -224,7 +224,7 @@ class Finding:
         return lines
 
 
-def tested(claim: PaperClaim) -> Finding:
+def judged(claim: PaperClaim) -> Finding:
     """The claim held against accounts alone."""
     return Finding(
         claim,

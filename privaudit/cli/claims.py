@@ -41,7 +41,7 @@ def claims(
     """
     from privaudit.claims import all_claims, claims_of
     from privaudit.claims.attacks import attacked
-    from privaudit.claims.claim import tested
+    from privaudit.claims.claim import judged
 
     if which is not None and which.endswith(".toml"):
         from privaudit.claims.own import read, tested_own
@@ -56,7 +56,7 @@ def claims(
         ]
     else:
         chosen = all_claims() if which is None else claims_of(which)
-        findings = [tested(claim) for claim in chosen]
+        findings = [judged(claim) for claim in chosen]
         if not quick:
             for place, finding in enumerate(findings):
                 if finding.claim.attack is not None:

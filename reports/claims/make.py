@@ -21,7 +21,7 @@ from privaudit.auditing.bounds import ClopperPearson, RankWalk
 from privaudit.auditing.bounds.binomial import limit_down, limit_up
 from privaudit.auditing.scores import Scores
 from privaudit.claims import PAPERS, all_claims
-from privaudit.claims.claim import MEANING, Finding, tested
+from privaudit.claims.claim import MEANING, Finding, judged
 from privaudit.results import round_down, round_up
 
 HERE = pathlib.Path(__file__).parent
@@ -117,7 +117,7 @@ def rows(audits: dict[str, Any]) -> list[dict[str, Any]]:
     """The claims as the page shows them."""
     out = []
     for claim in all_claims():
-        finding, audit = tested(claim), audits.get(claim.key)
+        finding, audit = judged(claim), audits.get(claim.key)
         verdict = finding.verdict
         refuted = audit is not None and audit["epsilon_lower"] > (claim.claimed or 0)
         if refuted and verdict != "no theorem":

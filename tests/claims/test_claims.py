@@ -9,7 +9,7 @@ import pytest
 from privaudit import cli
 from privaudit.claims import PAPERS, all_claims, claims_of
 from privaudit.claims.accounts import bracket, fixed, poisson, single, worst_bracket
-from privaudit.claims.claim import Certified, Finding, tested
+from privaudit.claims.claim import Certified, Finding, judged
 from privaudit.claims.paper_000 import printed_noise
 from privaudit.claims.sources import SOURCES, bibtex
 from privaudit.results import LowerBound
@@ -34,7 +34,7 @@ KEYS = [
 
 def found(key):
     (claim,) = [one for one in all_claims() if one.key == key]
-    return tested(claim)
+    return judged(claim)
 
 
 def independent(noise, steps, rate, delta, replace=False):
@@ -107,7 +107,7 @@ class TestVerdicts:
 
     def test_corrected_forms_meet_what_was_claimed(self):
         for claim in (*claims_of("001"), *claims_of("002")):
-            finding = tested(claim)
+            finding = judged(claim)
             if finding.corrected is not None:
                 assert claim.claimed is not None
                 assert finding.corrected.upper <= claim.claimed

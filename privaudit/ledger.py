@@ -3,7 +3,8 @@
 An entry is one of dp-accounting's events with all that the event leaves implicit: the
 bound on a record's norm, the noise in the same unit, the sensitivity under each
 neighbouring relation, and the sampling. Equal releases in a row are stored once, with a
-count.
+count. Releases on disjoint records, as one pass over batches makes, say so: they
+compose in parallel (`privaudit.accounting.parallel`).
 """
 
 from __future__ import annotations
@@ -13,14 +14,16 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from privaudit import _json
-from privaudit.results import Relation
+from privaudit.results import Relation, Unit
 
 if TYPE_CHECKING:  # a second of import time, and only for those who want an event
     from dp_accounting import DpEvent
 
-VERSION = 1
+# 2 has passes over disjoint records, and assumptions; what has neither is written as 1.
+VERSIONS = (1, 2)
 
 
 class PoissonSampling(
@@ -210,29 +213,74 @@ class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``count`` equal releases, one after another."""
+    """``count`` equal releases, one after another.
+
+    Parameters
+    ----------
+    disjoint
+        The number of a pass over the node's records, if these are releases of one:
+        each record enters at most one of all the releases of that pass, and which one
+        it enters depends on no record's value. Unset: every record may be in every
+        release.
+    """
 
     release: Release
     count: int = 1
+    disjoint: int | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         if self.count < 1:
             raise ValueError(f"count must be >= 1, got {self.count}")
+        if self.disjoint is not UNSET and self.disjoint < 0:
+            raise ValueError(f"a pass has a number >= 0, got disjoint={self.disjoint}")
 
 
 class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The releases of a run: ``nodes[i]`` are those of node i, in order of time."""
+    """The releases of a run: ``nodes[i]`` are those of node i, in order of time.
+
+    Parameters
+    ----------
+    nodes
+        A node's releases, each a tuple.
+    unit
+        What neighbours differ in, of whom the sensitivities are.
+    failure
+        Probability, in [0, 1), that some sensitivity does not hold, for reasons that
+        depend on no data: an account is at delta less this.
+    assumes
+        What must be true of the run beyond its releases, in sentences, for an account
+        of them to bound it; such an account is conditional, never certified.
+    """
 
     format: Literal["privaudit-ledger"] = "privaudit-ledger"
-    version: int = VERSION
+    version: int = 1
     nodes: tuple[tuple[Entry, ...], ...]
+    unit: Unit = "record"
+    failure: float = 0.0
+    assumes: tuple[str, ...] | UnsetType = UNSET
 
     def __post_init__(self) -> None:
-        if self.version != VERSION:
+        if not 0 <= self.failure < 1:
+            raise ValueError(f"failure must be in [0, 1), got {self.failure}")
+        if self.version not in VERSIONS:
             raise ValueError(
                 f"this is a ledger of version {self.version}; this privaudit reads "
-                f"version {VERSION}: use the one that wrote it, or write it again"
+                f"versions {VERSIONS[0]} to {VERSIONS[-1]}: use the one that wrote it, "
+                "or write it again"
             )
+        if self.assumes == ():  # one way to say nothing
+            msgspec.structs.force_setattr(self, "assumes", UNSET)
+        plain = self.unit == "record" and self.failure == 0
+        newer = self.assumes is not UNSET or not plain
+        newer = newer or any(
+            entry.disjoint is not UNSET for entries in self.nodes for entry in entries
+        )
+        msgspec.structs.force_setattr(self, "version", 2 if newer else 1)
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """``assumes``, perhaps empty."""
+        return () if isinstance(self.assumes, UnsetType) else self.assumes
 
     @classmethod
     def of(cls, release: Release, count: int = 1, *, nodes: int = 1) -> Ledger:
@@ -244,11 +292,28 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     @classmethod
     def joined(cls, parts: Iterable[Ledger]) -> Ledger:
-        """One of all nodes, from those of parts of a network, in their order."""
-        return cls(nodes=tuple(node for part in parts for node in part.nodes))
+        """One of all nodes, from those of parts of a network, in their order.
+
+        Raises ``ValueError`` if they are of different units.
+        """
+        parts = list(parts)
+        units = {part.unit for part in parts} or {"record"}
+        if len(units) > 1:
+            raise ValueError(f"ledgers of different units, {units}, cannot be joined")
+        assumed = dict.fromkeys(what for part in parts for what in part.assumptions)
+        return cls(
+            nodes=tuple(node for part in parts for node in part.nodes),
+            unit=units.pop(),
+            failure=max((part.failure for part in parts), default=0.0),
+            assumes=tuple(assumed),
+        )
 
     def event(self, node: int) -> DpEvent:
-        """All releases of one node as one of dp-accounting's events."""
+        """All releases of one node as one of dp-accounting's events.
+
+        It has no word for passes over disjoint records: these are composed in sequence,
+        which no record's loss exceeds.
+        """
         import dp_accounting as dpa
 
         return dpa.ComposedDpEvent(
@@ -260,7 +325,10 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     def to_json(self) -> str:
         """This ledger as JSON; equal ledgers give equal text."""
-        return _json.encode(self).decode()
+        fields = msgspec.to_builtins(self)
+        if self.version == 1:  # as the first version wrote it
+            del fields["unit"], fields["failure"]
+        return _json.encode(fields).decode()
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Ledger:
@@ -276,7 +344,7 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
                 'this is no ledger: it lacks "format": "privaudit-ledger" '
                 "or its version"
             )
-        if head["version"] != VERSION:
+        if head["version"] not in VERSIONS:
             cls(nodes=(), version=head["version"])  # raises, and says what to do
         return _json.decode(text, cls)
 
@@ -288,28 +356,61 @@ class Recorder:
     out frozen ledgers.
     """
 
-    def __init__(self, nodes: int) -> None:
+    def __init__(
+        self, nodes: int, *, unit: Unit = "record", failure: float = 0.0
+    ) -> None:
         if nodes < 1:
             raise ValueError(f"a ledger needs at least one node, got {nodes}")
+        self._unit: Unit = unit
+        self._failure = failure
         self._entries: list[list[Entry]] = [[] for _ in range(nodes)]
+        self._assumes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, ledger: Ledger) -> Recorder:
         """One that goes on from ``ledger``."""
-        recorder = cls(len(ledger.nodes))
+        recorder = cls(len(ledger.nodes), unit=ledger.unit, failure=ledger.failure)
         recorder._entries = [list(entries) for entries in ledger.nodes]
+        recorder._assumes = ledger.assumptions
         return recorder
 
-    def record(self, node: int, release: Release, count: int = 1) -> None:
-        """``count`` releases by ``node``; a repeat of its last one raises the count."""
+    def record(
+        self,
+        node: int,
+        release: Release,
+        count: int = 1,
+        *,
+        disjoint: int | None = None,
+    ) -> None:
+        """``count`` releases by ``node``; a repeat of its last one raises the count.
+
+        Those of a pass, ``disjoint``, raise the count of an equal one of that pass
+        wherever it stands: their order is of no account.
+        """
         if count == 0:
             return
+        one_pass = UNSET if disjoint is None else disjoint
         entries = self._entries[node]
-        if entries and entries[-1].release == release:
-            entries[-1] = Entry(release, entries[-1].count + count)
-        else:
-            entries.append(Entry(release, count))
+        places = range(len(entries)) if disjoint is not None else [len(entries) - 1]
+        for place in places:
+            if place >= 0 and entries[place].release == release:
+                if entries[place].disjoint != one_pass:
+                    continue
+                more = entries[place].count + count
+                entries[place] = Entry(release, more, one_pass)
+                return
+        entries.append(Entry(release, count, one_pass))
+
+    def assume(self, what: str) -> None:
+        """Say, once, what an account of these releases has to assume beside them."""
+        if what not in self._assumes:
+            self._assumes = (*self._assumes, what)
 
     def ledger(self) -> Ledger:
         """All that was recorded so far."""
-        return Ledger(nodes=tuple(tuple(entries) for entries in self._entries))
+        return Ledger(
+            nodes=tuple(tuple(entries) for entries in self._entries),
+            unit=self._unit,
+            failure=self._failure,
+            assumes=self._assumes,
+        )

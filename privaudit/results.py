@@ -18,7 +18,7 @@ from privaudit import _json
 Relation = Literal["add-or-remove-one", "replace-one"]
 Unit = Literal["record", "node"]
 Sampling = Literal["poisson", "without-replacement", "none", "mixed"]
-Standing = Literal["certified", "asymptotic", "claimed"]
+Standing = Literal["certified", "conditional", "asymptotic", "claimed"]
 Status = Literal["refuted", "unproven", "consistent"]
 
 
@@ -105,22 +105,40 @@ class UpperBound(_Figure, frozen=True, kw_only=True, tag="upper-bound"):
     method, source
         The account that gave it, and the theorem or paper behind that account.
     standing
-        ``certified`` (proved, numerical error included), ``asymptotic`` (true in a
-        limit only), or ``claimed`` (somebody's formula).
+        ``certified`` (proved, numerical error included), ``conditional`` (proved if
+        what it ``assumes`` is true), ``asymptotic`` (true in a limit only), or
+        ``claimed`` (somebody's formula).
     sampling
         The sampling scheme that was accounted.
+    assumes
+        What it stands on beside the releases, in sentences; none if certified.
     """
 
     standing: Standing
     sampling: Sampling = "none"
+    assumes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.assumes and self.standing == "certified":
+            raise ValueError(
+                f"what assumes something ({self.assumes[0]}) is not certified; its "
+                "standing is conditional"
+            )
+        if self.standing == "conditional" and not self.assumes:
+            raise ValueError("a conditional bound must say what it assumes")
 
     def __str__(self) -> str:
         worth = {
             "certified": "certified: epsilon is at most",
+            "conditional": "conditional, no guarantee: epsilon is at most",
             "asymptotic": "asymptotic, no guarantee: epsilon is about",
             "claimed": "claimed, not checked: epsilon is at most",
         }[self.standing]
-        return f"{worth} {round_up(self.epsilon)} {self._about()} ({self.method})"
+        text = f"{worth} {round_up(self.epsilon)} {self._about()} ({self.method})"
+        if self.assumes:
+            text += f", assuming that {'; and that '.join(self.assumes)}"
+        return text
 
     def __lt__(self, other: object) -> bool:
         """Whether this upper bound lies below a lower bound: one of them is wrong."""

@@ -16,15 +16,12 @@ import dataclasses
 import torch
 from torch import Tensor, nn
 
+from trainers.differentiator import Differentiator
 from trainers.per_sample import Loss, PerSample, Weigh, check_module
-from trainers.stacked import StackedLayer, UnknownLayerError, stacked
+from trainers.stacked import StackedLayer, UnknownLayerError, quick, stacked
+from trainers.trial import agrees
 
 __all__ = ["BookKeeping", "UnknownLayerError", "differentiator"]
-
-# A module is tried against the reference where that takes at most about this many
-# multiplications and parameters: less than a second.
-TRIAL_PRODUCTS = 1 << 29
-TRIAL_DIMS = 1 << 26
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -65,9 +62,12 @@ class BookKeeping:
         For other modules, and those whose samples turn out not to be independent.
     """
 
+    static = False
+
     def __init__(self, module: nn.Module, loss: Loss, example: Tensor) -> None:
         check_module(module)
         self.loss = loss
+        self.module = module
         self.template = copy.deepcopy(module)
         self.places: list[_Place] = []
         self.layers: list[StackedLayer] = []
@@ -79,6 +79,9 @@ class BookKeeping:
         for path, layer in module.named_modules():
             known = stacked(layer)
             if known is None:
+                faster = quick(layer)
+                if faster is not None and path:
+                    self.template.set_submodule(path, faster)
                 continue
             self.layers.append(known)
             for name in known.names:
@@ -98,75 +101,13 @@ class BookKeeping:
         self._values = 0
         self.tried = False
         try:
-            self._try(module, example)
+            self.tried = agrees(self, module, example)
         except (RuntimeError, IndexError, AttributeError, TypeError) as error:
             raise UnknownLayerError(f"it cannot run stacked: {error}") from error
         finally:
             self._forget()
 
-    def _try(self, module: nn.Module, example: Tensor) -> None:
-        """Compare with the reference on random samples."""
-        generator = torch.Generator().manual_seed(0)
-        with torch.enable_grad():
-            few = 1 if self.dims > TRIAL_DIMS >> 6 else 2
-            products = self._measure(*self._trial(few, example, generator))
-        if products > TRIAL_PRODUCTS or self.dims > TRIAL_DIMS:
-            return
-        # In double precision a maximum is not decided by a rounding; buffers of the
-        # module would have to follow.
-        if example.is_floating_point() and not any(
-            buffer.is_floating_point() for buffer in self.template.buffers()
-        ):
-            example = example.double()
-        replicas = few if products < TRIAL_PRODUCTS >> 4 else 1
-        at, inputs = self._trial(replicas, example, generator)
-        # Classes; a loss that wants something else is not tried and not supported.
-        targets = torch.zeros(replicas, 2, dtype=torch.long, device=example.device)
-        weights = torch.tensor([[1.0, 0.5], [0.25, 2.0]])[:replicas].to(at)
-        seen: list[Tensor] = []
-
-        def weigh(norms: Tensor) -> Tensor:
-            seen.append(norms)
-            return weights
-
-        ours = self.weighted_sum(at, inputs, targets, weigh)
-        reference = PerSample(copy.deepcopy(module).to(at.dtype), self.loss)
-        for replica in range(replicas):
-            total = torch.zeros_like(at[replica])
-            for sample in range(2):
-                here = (replica, sample)
-                # One by one: what another sample of the batch does cannot matter.
-                gradient = reference.gradient(at[replica], inputs[here], targets[here])
-                total += weights[here] * gradient
-                _same(seen[0][here], gradient.norm())
-            _same(ours[replica], total)
-        self.tried = True
-
-    def _trial(
-        self, replicas: int, example: Tensor, generator: torch.Generator
-    ) -> tuple[Tensor, Tensor]:
-        """Random models, (replicas, dims), and two samples for each."""
-
-        def random(*shape: int) -> Tensor:
-            drawn = torch.randn(shape, generator=generator, dtype=torch.float64)
-            return drawn.to(example.device, kind)
-
-        kind = example.dtype if example.is_floating_point() else torch.float32
-        at = random(replicas, self.dims)
-        for place in self.places:
-            # So that activations neither grow nor vanish with depth.
-            fan = place.shape[1:].numel() if len(place.shape) > 1 else 4
-            at[:, place.offset : place.offset + place.shape.numel()] *= fan**-0.5
-        if example.is_floating_point():
-            return at, random(replicas, 2, *example.shape)
-        # Tokens: the example's own, in another order each time.
-        rows = [
-            example.flatten()[torch.randperm(example.numel(), generator=generator)]
-            for _ in range(2 * replicas)
-        ]
-        return at, torch.stack(rows).view(replicas, 2, *example.shape)
-
-    def _measure(self, at: Tensor, inputs: Tensor) -> int:
+    def measure(self, at: Tensor, inputs: Tensor) -> int:
         """Run forward, and count what stays alive until the gradients are there.
 
         Returns about how many multiplications the layers did for one sample.
@@ -256,15 +197,17 @@ class BookKeeping:
                 )
             )
         with torch.no_grad():
-            taken = {layer: layer.taken for layer in used}
-            returned = {layer: [next(flat) for _ in layer.given] for layer in used}
-            square = torch.zeros(inputs.shape[:2].numel()).to(at)
+            digests = []
+            square = at.new_zeros(inputs.shape[:2].numel())
             for layer in used:
-                square += layer.squared_norms(taken[layer], returned[layer])
+                returned = [next(flat) for _ in layer.given]
+                share, digest = layer.digest(layer.taken, returned)
+                square += share
+                digests.append(digest)
             weights = weigh(square.sqrt().view(inputs.shape[:2]))
             result = torch.zeros_like(at)
-            for layer in used:
-                sums = layer.sums(taken[layer], returned[layer], weights)
+            for layer, digest in zip(used, digests, strict=True):
+                sums = layer.sums(digest, weights)
                 for place in self.places:
                     if place.layer is layer:
                         end = place.offset + place.shape.numel()
@@ -284,21 +227,22 @@ def _size(tensors: list[Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def _same(ours: Tensor, theirs: Tensor) -> None:
-    allowed = torch.finfo(theirs.dtype).eps ** 0.5 * (1e-3 + theirs.abs().max())
-    if not (ours - theirs).abs().max() <= allowed:
-        raise UnknownLayerError("its samples are not independent of each other")
-
-
 def differentiator(
-    module: nn.Module, loss: Loss, example: Tensor
-) -> BookKeeping | PerSample:
+    module: nn.Module, loss: Loss, example: Tensor, *, compiled: bool = False
+) -> Differentiator:
     """The fastest exact way to sum per-sample gradients of ``module``.
 
-    ``example`` is one sample's input. Raises ``ValueError`` for a module whose records
-    have no gradient of their own (batch statistics).
+    ``example`` is one sample's input. With ``compiled``, book-keeping runs under
+    `torch.compile`, see `trainers.compiled`; modules that it does not know do not.
+    Raises ``ValueError`` for a module whose records have no gradient of their own
+    (batch statistics).
     """
     try:
-        return BookKeeping(module, loss, example)
+        eager = BookKeeping(module, loss, example)
     except UnknownLayerError:
         return PerSample(module, loss)
+    if not compiled:
+        return eager
+    from trainers.compiled import Compiled  # torch's compiler is slow to import
+
+    return Compiled(eager)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -60,7 +61,15 @@ class Inbox(Mapping[str, Tensor]):
         """How many a node hears, itself among them, (nodes, 1), to multiply with."""
         like = next(iter(self._sent.values()))
         degree = self._mixing.degree(self._k)
-        return torch.tensor(degree, dtype=like.dtype, device=like.device)[:, None]
+        return _column(degree, like.dtype, like.device)
+
+
+@functools.lru_cache(maxsize=256)
+def _column(
+    values: tuple[int, ...], dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    """(values, 1), made once: an accelerator waits for what comes from the host."""
+    return torch.tensor(values, dtype=dtype, device=device)[:, None]
 
 
 class Algorithm(Protocol):
@@ -78,8 +87,8 @@ class Algorithm(Protocol):
         """All that leaves a node in round ``k``: what others can see."""
         ...
 
-    def round(self, state: Any, inbox: Inbox, private: Gradients, k: int) -> Any:
-        """The state after round ``k``, from the mixed messages and the oracle."""
+    def round(self, state: Any, inbox: Inbox, private: Any, k: int) -> Any:
+        """The state after round ``k``, from the mixed messages and the door."""
         ...
 
     def models(self, state: Any) -> Tensor:
@@ -91,7 +100,7 @@ class Algorithm(Protocol):
 class WorksFirst(Protocol):
     """An algorithm whose nodes do something alone before they send, each round."""
 
-    def local(self, state: Any, private: Gradients, k: int) -> Any:
+    def local(self, state: Any, private: Any, k: int) -> Any:
         """The state that the messages of round ``k`` are made of."""
         ...
 

@@ -7,17 +7,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from trainers.bookkeeping import BookKeeping
 from trainers.data import Dataset
+from trainers.differentiator import Differentiator
 from trainers.oracle import MEMORY_LIMIT
 from trainers.outcome import Curves
-from trainers.per_sample import PerSample
 from trainers.problem import Problem
 
 
-def accuracy(
-    gradients: BookKeeping | PerSample, models: Tensor, test: Dataset
-) -> Tensor:
+def accuracy(gradients: Differentiator, models: Tensor, test: Dataset) -> Tensor:
     """Share of ``test`` that each model gets right, (runs, nodes)."""
     flat = models.flatten(0, 1)
     values = gradients.values_per_sample + test.inputs[0].numel()
@@ -49,7 +46,7 @@ class CurveRecorder:
     """Measures models after about ``points`` of the rounds, and the last."""
 
     def __init__(
-        self, problem: Problem, gradients: BookKeeping | PerSample, points: int = 25
+        self, problem: Problem, gradients: Differentiator, points: int = 25
     ) -> None:
         self._problem = problem
         self._gradients = gradients

@@ -10,116 +10,34 @@ precision), whose own leaks (Mironov 2012) are not accounted.
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from privaudit.ledger import (
-    Entry,
-    Ledger,
-    PoissonSampling,
-    Recorder,
-    Release,
-    SamplingWithoutReplacement,
-)
-from trainers.bookkeeping import BookKeeping
+from privaudit.ledger import Ledger, Recorder
+from trainers.clipping import clipped_sum
 from trainers.data import PrivateData
-from trainers.per_sample import PerSample
+from trainers.differentiator import Differentiator
+from trainers.lots import most
+from trainers.mechanism import Mechanism, SamplingName
 from trainers.randomness import Streams
+from trainers.watch import Watch
+from trainers.weights import clip_weights
+
+__all__ = [
+    "MEMORY_LIMIT",
+    "Mechanism",
+    "Oracle",
+    "ReleaseObserver",
+    "SamplingName",
+    "clip_weights",
+]
 
 MEMORY_LIMIT = 1 << 30  # bytes, for what one call keeps alive
-SamplingName = Literal["poisson", "without-replacement"]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Mechanism:
-    """How a gradient is made private.
-
-    Parameters
-    ----------
-    lot_size
-        Size of a lot, the same at every node; also the divisor of the sum. Under
-        Poisson sampling it is the expected size.
-    clip_norm
-        L2 bound on each sample's gradient; infinity for none. A number, or a function
-        of the release's index (0, 1, ...).
-    noise_multiplier
-        Standard deviation of the noise over ``clip_norm``; 0 for none. A number or a
-        function, as ``clip_norm``.
-    sampling
-        How a lot is drawn: "poisson", each record by its own coin, or
-        "without-replacement", a uniform subset of ``lot_size`` records, a whole number.
-    """
-
-    lot_size: float
-    clip_norm: float | Callable[[int], float] = math.inf
-    noise_multiplier: float | Callable[[int], float] = 0.0
-    sampling: SamplingName = "poisson"
-
-    def at(self, index: int) -> tuple[float, float]:
-        """Clip norm and noise multiplier of release ``index``, checked."""
-        clip = self.clip_norm(index) if callable(self.clip_norm) else self.clip_norm
-        multiplier = (
-            self.noise_multiplier(index)
-            if callable(self.noise_multiplier)
-            else self.noise_multiplier
-        )
-        if not clip > 0:
-            raise ValueError(f"clip_norm must be > 0, got {clip} at release {index}")
-        if not 0 <= multiplier < math.inf:
-            raise ValueError(
-                f"noise_multiplier must be finite and >= 0, got {multiplier} at "
-                f"release {index}"
-            )
-        if multiplier > 0 and clip == math.inf:
-            raise ValueError("noise needs a finite clip_norm: it is scaled by it")
-        return clip, multiplier
-
-    def sampling_rate(self, records: int) -> float:
-        """The share of a node's ``records`` (public number) in a lot, on average."""
-        if not self.lot_size > 0:
-            raise ValueError(f"lot_size must be > 0, got {self.lot_size}")
-        if self.sampling == "without-replacement" and self.lot_size % 1:
-            raise ValueError(
-                "a lot of fixed size has a whole number of records, got "
-                f"lot_size = {self.lot_size:g}; round it, or use Poisson sampling"
-            )
-        if self.lot_size > records:
-            raise ValueError(
-                f"a lot of {self.lot_size:g} is larger than a node's data "
-                f"({records} records); use at most {records}"
-            )
-        return self.lot_size / records
-
-    def release(self, index: int, records: int) -> Release:
-        """What one call at a node of ``records`` records is accounted as."""
-        clip, multiplier = self.at(index)
-        rate = self.sampling_rate(records)
-        return Release.of_sum(
-            norm_bound=clip,
-            noise_multiplier=multiplier,
-            sampling=PoissonSampling(rate)
-            if self.sampling == "poisson"
-            else SamplingWithoutReplacement(int(self.lot_size), records),
-        )
-
-    def ledger(self, sizes: Sequence[int], releases: int) -> Ledger:
-        """What ``releases`` calls would write: for planning noise before a run."""
-        nodes = {size: self._entries(size, releases) for size in set(sizes)}
-        return Ledger(nodes=tuple(nodes[size] for size in sizes))
-
-    def _entries(self, records: int, releases: int) -> tuple[Entry, ...]:
-        recorder = Recorder(1)
-        if callable(self.clip_norm) or callable(self.noise_multiplier):
-            for index in range(releases):
-                recorder.record(0, self.release(index, records))
-        elif releases:
-            recorder.record(0, self.release(0, records), releases)
-        return recorder.ledger().nodes[0]
 
 
 class ReleaseObserver(Protocol):
@@ -163,7 +81,7 @@ class Oracle:
     def __init__(
         self,
         data: PrivateData,
-        differentiator: BookKeeping | PerSample,
+        differentiator: Differentiator,
         mechanism: Mechanism,
         streams: Streams,
         *,
@@ -190,6 +108,31 @@ class Oracle:
         self._noise = [streams.generator("noise", node) for node in numbers]
         self._recorder = Recorder(data.nodes)
         self._releases = [0] * data.nodes
+        # An accelerator is not waited for: what must hold is looked at now and then,
+        # and lots are as wide as they may get, which is some more work.
+        self._unseen = data.inputs.device.type != "cpu"
+        self._watch = Watch(at_once=not self._unseen)
+        self._width = self._most()
+        self._rows = functools.cache(
+            lambda nodes: torch.tensor(nodes, device=data.inputs.device)
+        )
+
+    def _most(self) -> int:
+        """How wide lots get, but with a chance that is nothing."""
+        if self.mechanism.sampling == "without-replacement":
+            return int(self.mechanism.lot_size)
+        return max(
+            most(rate, size + 1)
+            for rate, size in zip(self._rates, self.data.sizes, strict=True)
+        )
+
+    def settle(self) -> None:
+        """Wait for all that was asked, and raise ``ValueError`` if something failed.
+
+        Does nothing on a CPU, where errors are raised at once. Whoever uses what was
+        released calls it first; the ledger and the state do.
+        """
+        self._watch.settle()
 
     @property
     def nodes(self) -> int:
@@ -199,6 +142,7 @@ class Oracle:
     @property
     def ledger(self) -> Ledger:
         """All that was released so far, node by node, in each of the runs."""
+        self.settle()
         return self._recorder.ledger()
 
     def releases_of(self, node: int) -> int:
@@ -210,6 +154,7 @@ class Oracle:
 
         Lists have an entry a node.
         """
+        self.settle()
         return {
             "sampling": [generator.get_state() for generator in self._sampling],
             "noise": [generator.get_state() for generator in self._noise],
@@ -252,7 +197,8 @@ class Oracle:
         Raises
         ------
         ValueError
-            If a sample's gradient is not finite: clipping cannot bound it.
+            If a sample's gradient is not finite: clipping cannot bound it. On an
+            accelerator this is raised by `settle`.
         """
         nodes = range(self.nodes) if nodes is None else nodes
         if at.shape[:2] != (self.runs, len(nodes)):
@@ -283,11 +229,28 @@ class Oracle:
             observer.release(index, at, gradient, nodes)
         return gradient
 
+    def _clipped_sum(
+        self, at: Tensor, lots: Tensor, nodes: Sequence[int], clip: float
+    ) -> Tensor:
+        """Sum over the lots of clipped gradients, (runs, nodes, dims)."""
+        return clipped_sum(
+            self._differentiator,
+            self.data,
+            at.flatten(0, 1),
+            lots.flatten(0, 1),
+            self._rows(tuple(nodes)),
+            clip,
+            lot_size=self.mechanism.lot_size,
+            memory_limit=self._memory_limit,
+            watch=self._watch,
+            width=self._width if self._unseen else None,
+        ).view_as(at)
+
     def _lots(self, nodes: Sequence[int]) -> Tensor:
         """A fresh sample of each node's records, (runs, nodes, records)."""
         if self.mechanism.sampling == "without-replacement":
             return self._fixed_lots(nodes)
-        present = self._present[:, nodes]
+        present = self._of(nodes)
         drawn = torch.zeros_like(present)
         for row, node in enumerate(nodes):
             # Doubles: a float has 24 bits, too coarse for a small rate. One more than
@@ -296,9 +259,15 @@ class Oracle:
             drawn[:, row, : coins.shape[1]] = coins < self._rates[node]
         return drawn & present
 
+    def _of(self, nodes: Sequence[int]) -> Tensor:
+        """Which of the rows of ``nodes`` are records, (runs, nodes, records)."""
+        if len(nodes) == self.nodes and list(nodes) == list(range(self.nodes)):
+            return self._present
+        return self._present[:, self._rows(tuple(nodes))]
+
     def _fixed_lots(self, nodes: Sequence[int]) -> Tensor:
         """As `_lots`, each a uniform subset of lot_size records."""
-        present = self._present[:, nodes]
+        present = self._of(nodes)
         drawn = torch.zeros_like(present)
         size = int(self.mechanism.lot_size)
         for row, node in enumerate(nodes):
@@ -355,58 +324,3 @@ class Oracle:
             )
             noise[:, row] = draw.normal_(generator=self._noise[node])
         return noise
-
-    def _clipped_sum(
-        self, at: Tensor, lots: Tensor, nodes: Sequence[int], clip: float
-    ) -> Tensor:
-        """Sum over the lots of clipped gradients, (runs, nodes, dims), in chunks."""
-        lots = lots.flatten(0, 1)  # (replicas, records)
-        at = at.reshape(lots.shape[0], -1)
-        width = int(lots.sum(1).max())
-        total = torch.zeros_like(at)
-        if width == 0:
-            return total.view(self.runs, len(nodes), -1)
-        # Pack each lot to the left; rows are as wide as the largest lot, none is cut.
-        replica, record = lots.nonzero(as_tuple=True)
-        column = lots.cumsum(1)[replica, record] - 1
-        chosen = torch.zeros(at.shape[0], width, dtype=torch.long, device=at.device)
-        chosen[replica, column] = record
-        counts = lots.sum(1)
-        taken = torch.arange(width, device=at.device) < counts[:, None]
-        node = torch.tensor(nodes, device=at.device).repeat(self.runs)
-
-        # For each sample: its inputs, and what the differentiator keeps of it.
-        values = self._differentiator.values_per_sample + self.data.values_per_record
-        budget = max(1, self._memory_limit // (values * at.element_size()))
-        columns = min(width, budget)
-        rows = max(1, budget // columns)
-        for top in range(0, at.shape[0], rows):
-            for left in range(0, width, columns):
-                here = (slice(top, top + rows), slice(left, left + columns))
-                inputs, targets = self.data.records(node[here[0]], chosen[here])
-                mask = taken[here]
-
-                def weigh(norms: Tensor, mask: Tensor = mask) -> Tensor:
-                    return clip_weights(norms, clip) * mask
-
-                total[here[0]] += self._differentiator.weighted_sum(
-                    at[here[0]], inputs, targets, weigh
-                )
-        return total.view(self.runs, len(nodes), -1)
-
-
-def clip_weights(norms: Tensor, clip: float) -> Tensor:
-    """min(1, clip / norm) for every norm; 1 without a bound, and for a zero gradient.
-
-    The norm is taken a little too large, by 64 roundings, so that what is scaled with
-    the weight has a norm of at most ``clip`` after rounding too. Raises ``ValueError``
-    for a norm that is not finite.
-    """
-    if not torch.isfinite(norms).all():
-        raise ValueError(
-            "a sample's gradient is not finite, so that clipping cannot bound it: "
-            "lower the step size, or look for inf and nan in the data"
-        )
-    if clip == math.inf:
-        return torch.ones_like(norms)
-    return clip / (norms * (1 + 64 * torch.finfo(norms.dtype).eps)).clamp_min(clip)

@@ -48,6 +48,16 @@ def parameter_vector(module: nn.Module) -> Tensor:
     return parameters_to_vector(module.parameters()).detach().clone()
 
 
+def parameter_places(module: nn.Module) -> dict[str, range]:
+    """Where each of ``module``'s parameters lies in `parameter_vector`, by name."""
+    places: dict[str, range] = {}
+    end = 0
+    for name, parameter in module.named_parameters():
+        places[name] = range(end, end + parameter.numel())
+        end += parameter.numel()
+    return places
+
+
 class PerSample:
     """Per-sample gradients of a module under stacked parameters, by `torch.func`.
 
@@ -58,6 +68,8 @@ class PerSample:
     loss
         (outputs, targets) to one loss a sample.
     """
+
+    static = False
 
     def __init__(self, module: nn.Module, loss: Loss) -> None:
         check_module(module)

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 from privaudit.ledger import Ledger
 from trainers import checkpoint
-from trainers.bookkeeping import BookKeeping, differentiator
+from trainers.bookkeeping import differentiator
 from trainers.data import Dataset, Partition, PrivateData, load_dataset
+from trainers.differentiator import Differentiator
 from trainers.engine import Network, Observer, Runner
 from trainers.models import cross_entropy, initial_parameters
 from trainers.network import RankNetwork
 from trainers.oracle import MEMORY_LIMIT, ReleaseObserver
-from trainers.per_sample import PerSample
 from trainers.randomness import Streams
 from trainers.ranks import Ranks
 from trainers.training import Training
@@ -33,7 +33,7 @@ class Problem:
     test: Dataset
     module: nn.Module
     network: Runner
-    gradients: Callable[[], BookKeeping | PerSample]  # one for each worker
+    gradients: Callable[[], Differentiator]  # one for each worker
     ranks: Ranks | None = None  # who holds which nodes, where not all are here
 
     @classmethod
@@ -146,7 +146,8 @@ class Problem:
         noise_multiplier
             What the algorithm's mechanism makes its noise from.
         streams
-            Where this block's randomness comes from.
+            Where this block's randomness comes from, and on which device it is trained;
+            what is given out of it is on the CPU.
         runs
             How many runs there are in the block.
         canary, planted
@@ -182,7 +183,7 @@ class Problem:
                 canary=canary,
                 replaces=mechanism.sampling == "without-replacement",
                 direction=direction,
-            ),
+            ).to(streams.device),
             self.gradients(),
             mechanism,
             streams,
@@ -193,6 +194,7 @@ class Problem:
             **partly,
         )
         begin = self.start(streams.seed, runs) if start is None else start
+        begin = begin.to(streams.device)
         middle = None
         if resume is not None:
             door.load_state_dict(resume["door"])
@@ -201,7 +203,7 @@ class Problem:
 
         def measured(done: int, models: Tensor) -> None:
             assert after_round is not None
-            after_round(done, models, lambda: door.ledger)
+            after_round(done, models.cpu(), lambda: door.ledger)
 
         def kept(done: int, state: Any) -> None:
             assert keep is not None

@@ -18,7 +18,7 @@ import torch.distributed as dist
 TIMEOUT = 60.0  # seconds that a rank waits for another
 
 
-class RankLostError(Exception):
+class RankLostError(OSError):
     """Another rank does not answer, or has ended; the message says what to do."""
 
 

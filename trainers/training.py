@@ -10,10 +10,11 @@ from typing import Any
 import msgspec
 from torch import nn
 
+from privaudit.results import Unit
 from privaudit.schedules import Constant, Geometric
 from trainers.algorithms import ALGORITHMS, Entry, Options
 from trainers.data import Partition, check_dataset
-from trainers.engine import Algorithm, per_round
+from trainers.engine import Algorithm, Schedule, per_round
 from trainers.graphs import complete
 from trainers.mixing import Mixing
 from trainers.models import MODELS, check_model, make_model
@@ -152,16 +153,25 @@ class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         except msgspec.ValidationError as error:
             raise ValueError(f"{self.algorithm}: {error}") from None
 
-    def make(self) -> Algorithm:
-        """The algorithm, with its schedules over ``rounds``."""
+    @property
+    def unit(self) -> Unit:
+        """What neighbours differ in, of whom its ledger is: a record, or a node."""
+        return getattr(self.algorithm_options(), "unit", "record")
+
+    def step_sizes(self) -> Schedule:
+        """The step size of each round."""
         last = self.final_step_size
         steps = (
             Constant(self.step_size)
             if last is None
             else Geometric(self.step_size, last)
         )
+        return per_round(steps, self.rounds)
+
+    def make(self) -> Algorithm:
+        """The algorithm, with its schedules over ``rounds``."""
         arguments = self.algorithm_options().arguments(self.rounds)
-        return self.entry.make(per_round(steps, self.rounds), **arguments)
+        return self.entry.make(self.step_sizes(), **arguments)
 
     def mixing(self) -> Mixing:
         """Who hears whom; a single node if the algorithm is central."""

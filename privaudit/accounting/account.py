@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 
 from privaudit.accounting import closed_forms, from_dp_accounting, rdp
+from privaudit.accounting.parallel import views
 from privaudit.accounting.pld import compose_entries
 from privaudit.ledger import (
     Entry,
@@ -28,8 +29,9 @@ class Method:
     ----------
     epsilon
         (entries, delta, relation) to the epsilon that the account gives. Entries
-        without noise never reach it. Raises ``ValueError`` for a release, a relation or
-        a delta that it is not valid for.
+        without noise never reach it, nor passes over disjoint records: it is asked for
+        every way through them (`privaudit.accounting.parallel`). Raises
+        ``ValueError`` for a release, a relation or a delta that it is not valid for.
     source
         The theorem or paper behind it.
     standing
@@ -160,7 +162,9 @@ def account_nodes(
     """One upper bound a node, for the records that this node holds.
 
     Every node's releases are taken as seen by all; nodes hold disjoint records, so that
-    a record is touched by its own node's releases only.
+    a record is touched by its own node's releases only, and of those on disjoint
+    records by one. Where the ledger assumes something, what would be certified is
+    conditional.
 
     Parameters
     ----------
@@ -183,7 +187,7 @@ def account_nodes(
     known: dict[Entries, UpperBound] = {}  # nodes alike are accounted once
     for entries in ledger.nodes:
         if entries not in known:
-            known[entries] = _bound(chosen, entries, delta, relation)
+            known[entries] = _bound(chosen, entries, delta, relation, ledger)
     return tuple(known[entries] for entries in ledger.nodes)
 
 
@@ -212,12 +216,14 @@ def is_met(
     chosen = method_named(method)
     if chosen.meets is None:
         return None
-    check_delta(delta)
+    left = check_delta(delta) - ledger.failure
     return all(
-        all(entry.release.is_private for entry in entries)
-        and chosen.meets(entries, delta, relation, epsilon)
+        all(entry.release.is_private for entry in view)
+        and left > 0
+        and chosen.meets(view, left, relation, epsilon)
         for entries in dict.fromkeys(ledger.nodes)
         if entries
+        for view in views(entries, relation)
     )
 
 
@@ -234,29 +240,39 @@ def certified_lower(
         return 0.0, {"remove": 0.0}
     if bound.epsilon == math.inf and not all(e.release.is_private for e in entries):
         return math.inf, {"remove": math.inf}
-    composition = compose_entries(entries, bound.relation)
-    each = composition.epsilon_each(bound.delta, width)
-    lower = max(bracket.lower for bracket in each.values())
-    return lower, {str(way): bracket.upper for way, bracket in each.items()}
+    lower, each = 0.0, {}
+    for view in views(entries, bound.relation):
+        composition = compose_entries(view, bound.relation)
+        for way, bracket in composition.epsilon_each(bound.delta, width).items():
+            lower = max(lower, bracket.lower)
+            each[str(way)] = max(each.get(str(way), 0.0), bracket.upper)
+    return lower, each
 
 
 def _bound(
-    method: Method, entries: Entries, delta: float, relation: Relation
+    method: Method, entries: Entries, delta: float, relation: Relation, ledger: Ledger
 ) -> UpperBound:
+    left = delta - ledger.failure
     if not entries:
         epsilon = 0.0
-    elif not all(entry.release.is_private for entry in entries):
+    elif not all(entry.release.is_private for entry in entries) or not left > 0:
         epsilon = math.inf
     else:
-        epsilon = method.epsilon(entries, delta, relation)
+        epsilon = max(
+            method.epsilon(view, left, relation) for view in views(entries, relation)
+        )
+    assumes = ledger.assumptions
+    conditional = assumes and method.standing == "certified"
     return UpperBound(
         epsilon=epsilon,
         delta=delta,
         relation=relation,
+        unit=ledger.unit,
         method=method.name,
         source=method.source,
-        standing=method.standing,
+        standing="conditional" if conditional else method.standing,
         sampling=_sampling(entries),
+        assumes=assumes,
     )
 
 

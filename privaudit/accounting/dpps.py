@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -67,7 +66,7 @@ def ledger(
         raise ValueError("sensitivities must be finite and > 0, one a round")
     if unit == "record" and perturbation is None:
         raise ValueError("a record's account needs the bound on the perturbation")
-    recorder = Recorder(1)
+    recorder = Recorder(1, unit=unit)
     for scale in scales.tolist():
         moved = scale if unit == "node" else 2 * _positive("bound", perturbation)
         recorder.record(
@@ -105,8 +104,7 @@ def total(
         unit=unit,
         perturbation=perturbation,
     )
-    bound = account(released, delta, "replace-one", method)
-    return msgspec.structs.replace(bound, unit=unit)
+    return account(released, delta, "replace-one", method)
 
 
 def _positive(name: str, value: float | None) -> float:

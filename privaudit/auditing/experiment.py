@@ -35,6 +35,12 @@ def attacker(audit: Audit, problem: Problem) -> Adversary:
 
     Raises ``ValueError`` if the adversary cannot work on this algorithm.
     """
+    kind = ADVERSARIES[audit.adversary]
+    if kind.reads_models and audit.training.entry.stays_home(audit.training):
+        raise ValueError(
+            f"the models of {audit.training.algorithm} stay at their nodes with these "
+            f"settings: {audit.adversary} would read what nobody is shown"
+        )
     scene = Scene(
         problem=problem,
         canary=CANARIES[audit.canary](problem, audit.seed),
@@ -43,7 +49,7 @@ def attacker(audit: Audit, problem: Problem) -> Adversary:
         start=problem.start(audit.seed)[0, 0],
         replaces=tested_relation(audit.training) == "replace-one",
     )
-    return ADVERSARIES[audit.adversary](scene)
+    return kind(scene)
 
 
 def train_block(

@@ -54,6 +54,13 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         """
         return self.reachable - self.found
 
+    def __str__(self) -> str:
+        return (
+            f"of the gap, {self.account:.2g} is slack of the account, "
+            f"{self.statistics:.3g} for want of runs, {self.attack:.3g} the attack's; "
+            f"{self.most:.4g} is the most that so many runs show"
+        )
+
     def summary(self) -> dict[str, float]:
         """The parts, and the most, for JSON."""
         return {

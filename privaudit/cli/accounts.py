@@ -308,8 +308,11 @@ def _figure(ledger: Ledger, bound: UpperBound) -> dict[str, Any]:
         figure = {"lower": min(lower, bound.epsilon), **figure, "directions": each}
     if bound.method == "gdp-clt" and worst:
         from privaudit.accounting.closed_forms import clt_distance
+        from privaudit.accounting.parallel import views
 
-        figure["distance_from_limit"] = clt_distance(worst)
+        figure["distance_from_limit"] = max(
+            clt_distance(view) for view in views(worst, bound.relation)
+        )
     return figure
 
 

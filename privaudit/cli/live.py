@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -91,7 +92,7 @@ def live_view(name: str, claimed: float | None) -> Iterator[Callable[[Progress],
     from rich.live import Live
 
     console = Console(stderr=True)
-    if not console.is_terminal:
+    if not console.is_terminal or os.environ.get("RANK", "0") != "0":
         yield lambda now: None
         return
     view = _View(name, claimed)

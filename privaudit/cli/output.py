@@ -28,12 +28,21 @@ def upper_json(bound: UpperBound) -> dict[str, Any]:
         "sampling": bound.sampling,
         "method": bound.method,
         "standing": bound.standing,
+        **({"assumes": bound.assumes} if bound.assumes else {}),
     }
 
 
 @contextlib.contextmanager
 def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on standard error, moved by calling it with (done, total)."""
+    """A bar on standard error, moved by calling it with (done, total).
+
+    Of ranks, the first has one.
+    """
+    import os
+
+    if os.environ.get("RANK", "0") != "0":
+        yield lambda done, total: None
+        return
     from rich.console import Console
     from rich.progress import (
         BarColumn,

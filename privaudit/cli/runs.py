@@ -8,11 +8,11 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
-from privaudit.cli import REFUTED
+from privaudit.cli import FINE, REFUTED
 from privaudit.cli.accounts import Account, Json, NoiseMultiplier
 from privaudit.cli.output import emit, progress_bar
 from privaudit.cli.trainings import claim_of, noise_of, relation_of, training_named
-from privaudit.results import Verdict
+from privaudit.results import Relation, Verdict
 
 Algorithm = Annotated[
     str,
@@ -36,9 +36,10 @@ Out = Annotated[
 
 
 def audit(
-    algorithm: Algorithm,
+    algorithm: Algorithm | None = None,
     /,
     *,
+    command: str | None = None,
     epsilon: float = 1.0,
     delta: float = 1e-2,
     noise_multiplier: NoiseMultiplier | None = None,
@@ -53,6 +54,10 @@ def audit(
     seed: int = 0,
     block: int = 50,
     workers: int | None = None,
+    batch: int = 50,
+    relation: Relation | None = None,
+    time_limit: float | None = None,
+    retries: int = 1,
     json: Json = False,
 ) -> int:
     """Test a claim of epsilon from below: train with and without a canary, and tell.
@@ -61,8 +66,14 @@ def audit(
     not. The setting is that of appendix D of Bayrooti et al. 2023 on
     scikit-learn's digits.
 
+    A program that is not ours is audited as module:function, called with a bool array
+    (True: plant the canary) and a seed, or by --command; it gives one score a run.
+
     Parameters
     ----------
+    command
+        A command that trains once, with {member} and {seed} where they go; the last
+        line that it prints is the score.
     epsilon
         The claim, > 0; the noise is the least that certifies it.
     delta
@@ -88,16 +99,52 @@ def audit(
         a small model.
     workers
         Threads; as many as processors by default. Results do not depend on it.
+    batch
+        Runs that a function of yours is called for at once.
+    relation
+        What the two worlds differ in, where the program is yours.
+    time_limit, retries
+        Seconds that a run of your command may take, and how often it is tried again.
     """
-    from privaudit.auditing.experiment import Audit, run
-    from privaudit.auditing.presets import AUDITED
-    from privaudit.folder import RunFolder
-    from trainers.problem import Problem
-
-    training = training_named(algorithm, list(settings), **AUDITED)
-    claim = claim_of(epsilon, delta, relation_of(training, None))
     if workers is not None and workers < 1:
         raise ValueError(f"--workers must be >= 1, got {workers}")
+    if (algorithm is None) == (command is None):
+        raise ValueError("audit takes an algorithm, a module:function, or --command")
+    program = command if algorithm is None or ":" not in algorithm else algorithm
+    if program is not None:
+        from privaudit.cli.programs import audit_program
+
+        return audit_program(
+            program,
+            epsilon=epsilon,
+            delta=delta,
+            relation=relation or "add-or-remove-one",
+            runs=runs,
+            batch=batch,
+            estimator=estimator,
+            confidence=confidence,
+            out=out,
+            seed=seed,
+            workers=workers,
+            time_limit=time_limit,
+            retries=retries,
+            json=json,
+        )
+    assert algorithm is not None
+    from privaudit.auditing.experiment import Audit, run
+    from privaudit.auditing.presets import AUDITED
+    from privaudit.auditing.rank_experiment import run_on_ranks
+    from privaudit.folder import RunFolder
+    from trainers.problem import Problem
+    from trainers.ranks import launched
+
+    training = training_named(algorithm, list(settings), **AUDITED)
+    if training.unit != "record":
+        raise ValueError(
+            f"audits test what one record gives away, not a {training.unit}: set "
+            "unit=record"
+        )
+    claim = claim_of(epsilon, delta, relation_of(training, relation))
     plan = Audit(
         claim=claim,
         training=training,
@@ -116,11 +163,22 @@ def audit(
     multiplier = noise_of(problem, noise_multiplier, claim, account)
     plan = msgspec.structs.replace(plan, noise_multiplier=multiplier)
     path = out or pathlib.Path("runs") / f"audit-{algorithm}"
-    with RunFolder.opened(path) as folder, progress_bar("runs") as progress:
-        result = run(plan, folder, workers=workers, progress=progress)
+    with progress_bar("runs") as progress:
+        if launched():
+            found = run_on_ranks(plan, path, progress=progress)
+            if found is None:  # rank 0 speaks for all
+                return FINE
+            result = found
+        else:
+            with RunFolder.opened(path) as folder:
+                result = run(plan, folder, workers=workers, progress=progress)
     emit(
         result.summary(),
-        [*verdict_lines(result.verdict), f"kept in {path}"],
+        [
+            *verdict_lines(result.verdict),
+            *training.entry.remarks(training),
+            f"kept in {path}",
+        ],
         as_json=json,
     )
     return REFUTED if result.status == "refuted" else 0
@@ -140,9 +198,9 @@ def show(folders: list[pathlib.Path], /, *, json: Json = False) -> int:
     folders
         One or more, as given to --out.
     """
-    from privaudit.report.load import load
+    from privaudit.report.load import load_any
 
-    finished = [load(path) for path in folders]
+    finished = [load_any(path) for path in folders]
     emit(
         {"runs": [one.summary() for one in finished]},
         [line for one in finished for line in one.lines()],

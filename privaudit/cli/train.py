@@ -106,7 +106,9 @@ def train(
     if seed < 0:
         raise ValueError(f"--seed must be >= 0, got {seed}")
     relation = relation_of(training, relation or recipe.relation)
-    claim = claim_of(epsilon, delta, relation)
+    by_paper = calibrate == "paper" and noise_multiplier is None
+    source = f"the paper's own account of {what}" if by_paper else "the command line"
+    claim = claim_of(epsilon, delta, relation, training.unit, source)
     distributed = launched()
     problem = Problem.of(training, data_dir=data_dir)
     multiplier = noise_of(problem, noise_multiplier, claim, account, calibrate)
@@ -138,11 +140,14 @@ def train(
             "certified": worst.epsilon,
             "delta": delta,
             "relation": relation,
+            "unit": worst.unit,
             "noise_multiplier": multiplier,
+            "claim_source": run.claim.source if run.claim else None,
             "accuracy": result.accuracy,
             "worst_accuracy": result.worst_accuracy,
             "seconds": result.seconds,
             "verdict": result.status,
+            "remarks": list(training.entry.remarks(training)),
             "out": str(path),
         },
         [
@@ -152,6 +157,7 @@ def train(
             *([str(run.claim)] if run.claim else []),
             str(worst),
             *([str(result.verdict)] if result.verdict else []),
+            *training.entry.remarks(training),
             f"kept in {path}",
         ],
         as_json=json,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from privaudit.cli.output import note
-from privaudit.results import Claim, Relation
+from privaudit.results import Claim, Relation, Unit
 
 if TYPE_CHECKING:
     from trainers.problem import Problem
@@ -34,7 +34,8 @@ def training_named(algorithm: str, settings: list[str], **defaults: Any) -> Trai
     entry = ALGORITHMS.get(algorithm)
     own = {} if entry is None else entry.defaults
     given = split_settings(settings)
-    beneath = {**own, **defaults}
+    audited = {} if entry is None or not defaults else entry.audited
+    beneath = {**own, **defaults, **audited}
     if "model" in given:
         beneath.pop("hidden", None)  # of another model
     values = {**beneath, **given, "algorithm": algorithm}
@@ -45,11 +46,19 @@ def relation_of(training: Training, given: Relation | None) -> Relation:
     """The relation of an account: as given, or what the sampling has a meaning for."""
     if given is not None:
         return given
+    if training.unit == "node":  # another node is asked
+        return "replace-one"
     fixed = training.mechanism(1.0).sampling == "without-replacement"
     return "replace-one" if fixed else "add-or-remove-one"
 
 
-def claim_of(epsilon: float, delta: float, relation: Relation) -> Claim:
+def claim_of(
+    epsilon: float,
+    delta: float,
+    relation: Relation,
+    unit: Unit = "record",
+    source: str = "the command line",
+) -> Claim:
     """The claim that the command line makes. ``ValueError`` if it is out of range."""
     from privaudit.accounting.account import check_delta, check_epsilon
 
@@ -57,7 +66,8 @@ def claim_of(epsilon: float, delta: float, relation: Relation) -> Claim:
         epsilon=check_epsilon(epsilon),
         delta=check_delta(delta),
         relation=relation,
-        source="the command line",
+        unit=unit,
+        source=source,
     )
 
 
@@ -93,6 +103,7 @@ def noise_of(
                 f"there is no account of a paper's own for {name}; use --calibrate "
                 "certified"
             )
+        note("noise by the paper's own account; the certified one tells what it gives")
         return entry.paper_noise(problem, claim.epsilon, claim.delta)
     note(
         f"calibrating the noise to epsilon {claim.epsilon:g} at delta {claim.delta:g} "

@@ -14,6 +14,7 @@ from privaudit.auditing.outcome import AuditResult
 from privaudit.auditing.scores import Scores
 from privaudit.folder import FolderError, RunFolder
 from privaudit.ledger import Ledger
+from privaudit.report.program import FinishedProgram, load_program
 from privaudit.results import Claim, Status, UpperBound
 from trainers.outcome import Curves, TrainingResult
 
@@ -168,11 +169,40 @@ class FinishedAudit:
             str(verdict.claim),
             str(self.upper),
             str(self.result.lower()),
+            *self._limits(),
             str(verdict),
         ]
 
+    def _limits(self) -> list[str]:
+        """The bound beside the verdict's, and the parts of the gap."""
+        result, lines = self.result, []
+        if result.gap is not None:
+            lines.append(f"  {result.gap}")
+        if result.beside is not None:
+            lines.append(f"beside it, {result.beside}")
+        if result.beside_gap is not None:
+            lines.append(f"  {result.beside_gap}")
+        return lines
+
 
 Finished = FinishedAudit | FinishedTraining
+
+
+def load_any(path: str | os.PathLike[str]) -> Finished | FinishedProgram:
+    """As `load`, or the audit of somebody's program."""
+    folder = RunFolder(path)
+    if folder.has("config.json") and "program" in folder.read("config.json", dict):
+        _finished(folder)
+        return load_program(folder)
+    return load(path)
+
+
+def _finished(folder: RunFolder) -> None:
+    if not folder.has("result.json"):
+        raise FolderError(
+            f"the run in {folder.path} is not finished; the command that began it "
+            "goes on from there"
+        )
 
 
 def load(path: str | os.PathLike[str]) -> Finished:
@@ -190,11 +220,7 @@ def load(path: str | os.PathLike[str]) -> Finished:
     if not folder.path.is_dir():
         raise FolderError(f"there is no folder {folder.path}")
     config = _config(folder)
-    if not folder.has("result.json"):
-        raise FolderError(
-            f"the run in {folder.path} is not finished; the command that began it "
-            "goes on from there"
-        )
+    _finished(folder)
     if isinstance(config, AuditConfig):
         return _audit(folder, config)
     return _training(folder, config)
@@ -203,6 +229,11 @@ def load(path: str | os.PathLike[str]) -> Finished:
 def _config(folder: RunFolder) -> AuditConfig | TrainingConfig:
     fields = folder.read("config.json", dict)
     kind = AuditConfig if "adversary" in fields else TrainingConfig
+    if "program" in fields:
+        raise FolderError(
+            f"{folder.path} is of a program that is not ours, of which there is no "
+            "account and no page; `privaudit show` has its figures"
+        )
     if not {"training", "noise_multiplier"} <= fields.keys():
         raise FolderError(
             f"{folder.path} is no run's folder: its config.json is somebody else's"

@@ -30,6 +30,7 @@ def paragraphs(run: Finished) -> list[str]:
     elif found:
         by = {
             "certified": "By what is certified",
+            "conditional": "By the account, if what it assumes is true",
             "asymptotic": "By the asymptotic account, if it holds",
             "claimed": "By the account, which was not checked",
         }[upper.standing]

@@ -10,7 +10,7 @@ from typing import Any
 
 from privaudit import __version__
 from privaudit.folder import RunFolder
-from privaudit.report import attack, command, figures, meaning, table, words
+from privaudit.report import attack, command, figures, limits, meaning, table, words
 from privaudit.report.load import Finished, FinishedAudit, load
 from privaudit.report.numbers import claimed, down, up
 from privaudit.results import Standing, Status, UpperBound
@@ -22,6 +22,7 @@ _HEADINGS: dict[Status, str] = {
 }
 _WORTH: dict[Standing, str] = {
     "certified": "at most, proved",
+    "conditional": "at most, under an assumption",
     "asymptotic": "about, no guarantee",
     "claimed": "at most, not checked",
 }
@@ -102,6 +103,7 @@ def _content(run: Finished) -> dict[str, Any]:
             "audited": down(lower.epsilon),
             "confidence": ("at least" if lower.epsilon else "the attack showed nothing")
             + f", with {100 * lower.confidence:g} % confidence",
+            "limits": limits.sentences(run),
             "operating_point": words.operating_point(run),
             "outside": attack.span(run.scores)[2],
             "runs": len(run.scores),
@@ -125,6 +127,12 @@ def _figures(run: Finished) -> dict[str, str]:
         drawn["roc"] = attack.roc(
             run.scores, evidence, run.config.claim, lower, name="roc"
         )
+        for name, made in (
+            ("tradeoff", limits.trade_off(run, name="tradeoff")),
+            ("runs", limits.against_runs(run, name="runs")),
+        ):
+            if made is not None:
+                drawn[name] = made
     for name, width in (("wide", 860), ("narrow", 400)):
         drawn[name] = figures.epsilon_axis(
             claim, run.upper, lower, width=width, name=name

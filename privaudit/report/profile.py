@@ -6,6 +6,7 @@ import pathlib
 
 import numpy as np
 
+from privaudit.accounting.parallel import views
 from privaudit.accounting.pld import compose_entries
 from privaudit.ledger import Ledger
 from privaudit.results import Relation
@@ -22,7 +23,11 @@ def draw_profile(ledger: Ledger, relation: Relation, path: pathlib.Path) -> None
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    compositions = [compose_entries(node, relation) for node in set(ledger.nodes)]
+    compositions = [
+        compose_entries(view, relation)
+        for node in dict.fromkeys(ledger.nodes)
+        for view in views(node, relation)
+    ]
     top = max(one.epsilon(1e-10, 0.1).upper for one in compositions)
     epsilons = np.linspace(0, min(top, 1e4) or 1.0, 49)
     profiles = [one.profile(epsilons, 0.05) for one in compositions]

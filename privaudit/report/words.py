@@ -19,6 +19,7 @@ _SAMPLING = {
 }
 _STANDINGS = {
     "certified": "proved, numerical error included",
+    "conditional": "proved if what it assumes is true, no guarantee otherwise",
     "asymptotic": "true in a limit only, no guarantee",
     "claimed": "a formula that was not checked here",
 }
@@ -139,6 +140,7 @@ def assumptions(run: Finished) -> list[tuple[str, str]]:
             "of the ledger below; the worst node",
         )
     )
+    lines += [("assumed", what) for what in upper.assumes]
     if isinstance(run, FinishedAudit):
         lower = run.result.lower()
         lines.append(

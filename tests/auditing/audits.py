@@ -2,7 +2,6 @@
 
 from privaudit.auditing.experiment import Audit
 from privaudit.results import Claim
-from trainers.oracle import Oracle
 from trainers.training import Training
 
 SETTINGS = dict(
@@ -32,19 +31,3 @@ def audit(algorithm="dp-dsgd", *, rounds=30, noise_multiplier=ENOUGH, **more) ->
         noise_multiplier=noise_multiplier,
         **more,
     )
-
-
-class NoiseDividedTwice(Oracle):
-    """A planted bug: the noise is divided by the lot size once more."""
-
-    def _draw_noise(self, like, nodes):
-        return super()._draw_noise(like, nodes) / self.mechanism.lot_size
-
-
-class NoiseMissingAtNode(Oracle):
-    """A planted bug: all nodes but one add noise."""
-
-    def _draw_noise(self, like, nodes):
-        noise = super()._draw_noise(like, nodes)
-        noise[:, 0] = 0
-        return noise

@@ -15,7 +15,8 @@ from privaudit.auditing import experiment
 from privaudit.auditing.experiment import BLOCK, AuditResult, run
 from privaudit.auditing.scores import Scores
 from privaudit.folder import FolderError, RunFolder
-from tests.auditing.audits import NoiseDividedTwice, NoiseMissingAtNode, audit
+from tests.auditing.audits import audit
+from tests.trainers.planted import NoiseDividedTwice, NoiseMissingAtNode
 from trainers.algorithms import ALGORITHMS
 
 

@@ -14,6 +14,7 @@ from trainers.algorithms.sgp import Sgp
 from trainers.engine import Inbox, Network, WorksFirst
 from trainers.named_graphs import mixing
 from trainers.optimisers import OPTIMISERS
+from trainers.oracle import Oracle
 
 STEP = 0.1
 
@@ -126,11 +127,12 @@ FACTS = {
 }
 
 CASES = [
-    # Those without rounds that all make together have contracts of their own.
+    # Those that ask an oracle in rounds that all make; others have contracts of
+    # their own.
     *(
         Case(name)
         for name, entry in ALGORITHMS.items()
-        if entry.runner in (Network, all_reduce)
+        if entry.runner in (Network, all_reduce) and entry.door is Oracle
     ),
     Case("dp-dinno", {"inner_steps": 3}),
     Case("dp-dinno", {"optimiser": "sgd"}),

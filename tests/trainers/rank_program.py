@@ -17,6 +17,7 @@ CASES = {
     "dp-dsgd": {"graph": "ring"},
     "dsgt": {"graph": "fiedler:0.39", "weights": "metropolis"},
     "dp-dsgt": {"graph": "exponential"},
+    "dyn-d2p": {"graph": "star", "weights": "column-stochastic"},
     "dp-dinno": {"graph": "star", "inner_steps": 2, "rho": 0.01, "optimiser": "sgd"},
 }
 
@@ -35,7 +36,7 @@ def training(name, rounds=100) -> Training:
     return training_from(values, where="the test")
 
 
-def traffic(network: RankNetwork, rounds: int, dims: int, names: int):
+def traffic(network: RankNetwork, rounds: int, rows: list[int]):
     """Messages and bytes that the graph has leave this rank, counted edge by edge."""
     ranks = network.ranks
     pairs = 0
@@ -44,7 +45,7 @@ def traffic(network: RankNetwork, rounds: int, dims: int, names: int):
         for node in ranks.held:
             hearing = {ranks.holder(i) for i in range(ranks.nodes) if matrix[i, node]}
             pairs += len(hearing - {ranks.rank})
-    return pairs * names, pairs * names * dims * 4
+    return pairs * len(rows), pairs * sum(rows)
 
 
 def main(out: pathlib.Path) -> None:
@@ -55,9 +56,10 @@ def main(out: pathlib.Path) -> None:
             assert len(problem.shares) == len(problem.ranks.held)
             models, ledger = problem.train(1.0, Streams(3), runs=2)
             network = problem.network
-            names = 2 if "dsgt" in name else 1
+            rows = [models.shape[2] * 4]  # bytes, a message
+            rows += rows if "dsgt" in name else [8] if "d2p" in name else []
             counted = (network.traffic.messages, network.traffic.bytes // 2)  # 2 runs
-            assert counted == traffic(network, 100, models.shape[2], names), counted
+            assert counted == traffic(network, 100, rows), counted
             parts = gathered((models, ledger.to_json()))
             if parts is not None:
                 torch.save(parts, out / f"{name}.pt")

@@ -1,5 +1,6 @@
 """Contract of trainers.algorithms.d2p: the paper's schedules are what is added."""
 
+import json
 import math
 
 import msgspec
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from scipy import optimize, stats
 
 from privaudit.accounting import account, gdp, noise_multiplier
+from privaudit.cli import main
 from privaudit.ledger import PoissonSampling, SamplingWithoutReplacement
 from tests.trainers import checks
 from tests.trainers.checks import DIMS, Recording, noise_of
@@ -19,6 +21,7 @@ from tests.trainers.problems import oracle, random_data, start
 from trainers.algorithms import ALGORITHMS
 from trainers.oracle import Mechanism, Oracle
 from trainers.problem import Problem
+from trainers.randomness import Streams
 from trainers.training import Training, training_from
 
 ROUNDS = 6
@@ -271,7 +274,29 @@ class TestPaperNoise:
 
 class TestCalibration:
     def test_the_certified_one_meets_the_budget_and_wastes_little(self):
-        problem = Problem.of(training("dyn-d2p", 60))
+        problem = Problem.of(training("dyn-d2p", 20))
         z, bound = noise_multiplier(problem.ledger, 1.0, 1e-4)
         assert 0.995 < bound.epsilon <= 1
         assert account(problem.ledger(0.99 * z), 1e-4).epsilon > 1
+
+    def test_the_command_line_says_whose_account_made_the_noise(self, capsys, tmp_path):
+        said = {}
+        for how in ("paper", "certified"):
+            call = ["train", "dyn-d2p", "--calibrate", how, "--json", "--out"]
+            small = ["--set", "rounds=3", "--set", "hidden=4", "--set", "lot_size=1"]
+            assert main([*call, str(tmp_path / how), *small]) == 0
+            said[how] = json.loads(capsys.readouterr().out)
+        assert said["paper"]["claim_source"] == "the paper's own account of dyn-d2p"
+        assert said["certified"]["claim_source"] == "the command line"
+        assert said["certified"]["certified"] <= 1 < said["paper"]["certified"]
+        assert said["certified"]["verdict"] == "consistent"
+        assert said["paper"]["verdict"] == "unproven"
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "without-replacement"])
+def test_what_training_releases_is_what_was_planned(sampling):
+    problem = Problem.of(training("dyn-d2p", sampling=sampling))
+    models, ledger = problem.train(0.8, Streams(0))
+    assert ledger == problem.ledger(0.8)
+    assert bool(torch.isfinite(models).all())
+    assert not torch.equal(models, problem.start(0))

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 import torch
 
@@ -107,6 +108,45 @@ def test_goes_on_with_another_number_of_ranks(tmp_path):
         assert list(map(float, left.split(","))) == pytest.approx(
             list(map(float, right.split(","))), rel=1e-4
         )
+
+
+@pytest.mark.slow
+def test_audits_over_ranks_have_the_same_scores(tmp_path):
+    """Begun on two ranks, stopped, finished on three: bits of one process."""
+    command = [
+        *("privaudit", "audit", "dp-dsgd", "--noise-multiplier", "3", "--json"),
+        *("--set", "rounds=3", "--set", "hidden=4", "--runs", "320", "--out"),
+    ]
+    child = subprocess.Popen(
+        [*TORCHRUN, "--nproc-per-node", "2", "-m", *command, str(tmp_path / "parts")],
+        env=ENVIRONMENT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    for _ in range(1200):
+        if (tmp_path / "parts" / "scores.npz").exists():
+            break
+        time.sleep(0.05)
+    os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+    done = torchrun(3, *command, tmp_path / "parts", timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("\n") == 1
+    alone = subprocess.run(
+        [sys.executable, "-m", *command, str(tmp_path / "whole")],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert alone.returncode == 0, alone.stderr
+    with (
+        np.load(tmp_path / "parts" / "scores.npz") as one,
+        np.load(tmp_path / "whole" / "scores.npz") as other,
+    ):
+        for name in ("member", "score", "accuracy", "block"):
+            np.testing.assert_array_equal(one[name], other[name])
 
 
 class TestPlans:

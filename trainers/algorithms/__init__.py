@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from trainers.algorithms import d2p
+from trainers.algorithms import d2p, deep_q, perturbed
 from trainers.algorithms.adp2sgd import (
     ClockOptions,
     Sync,
@@ -20,9 +21,17 @@ from trainers.algorithms.dinno import Dinno, DinnoOptions
 from trainers.algorithms.dsgd import Dsgd
 from trainers.algorithms.dsgt import Dsgt
 from trainers.algorithms.entry import Entry, Options
+from trainers.algorithms.partpsp import PartPsp
+from trainers.algorithms.perturbed import (
+    PartPspOptions,
+    PedflOptions,
+    SgpdpOptions,
+)
 from trainers.algorithms.sgd import Sgd
 from trainers.algorithms.sgp import Sgp
+from trainers.dpps import NEEDS as _DPPS
 from trainers.engine import Algorithm
+from trainers.message_door import MessageDoor
 from trainers.mixing import Property
 from trainers.push_sum import NEEDS as _PUSH_SUM
 
@@ -37,6 +46,35 @@ def _entries(name: str, make: Callable[..., Algorithm], **more: Any) -> dict:
     }
 
 
+def _perturbed_messages(name: str, options: type[PartPspOptions]) -> dict:
+    """The private and the plain form of an algorithm whose messages have noise."""
+    entry = Entry(
+        make=PartPsp,
+        private=True,
+        needs=_DPPS,
+        options=options,
+        runner=perturbed.network,
+        door=MessageDoor,
+        mechanism=perturbed.mechanism,
+        ledger=perturbed.ledger,
+        paper_noise=perturbed.paper_noise,
+        remarks=perturbed.remarks,
+        defaults=_SHARED_DIGITS,
+    )
+    plain = dataclasses.replace(entry, private=False, remarks=lambda training: ())
+    return {name: entry, f"{name}-plain": plain}
+
+
+_SHARED_DIGITS: dict[str, Any] = {
+    "nodes": 10,
+    "graph": "d-out:2",
+    "model": "tanh-mlp",
+    "rounds": 200,
+    "lot_size": 50.0,
+    # At epsilon 1, noise leaves room for tiny steps of what is shared only.
+    "clip_norm": 1e-4,
+    "step_size": 0.5,
+}
 # The time-varying directed graph of Dyn-D2P's experiments.
 _PUSHED: dict[str, Any] = {"graph": "exponential", "weights": "column-stochastic"}
 
@@ -94,10 +132,14 @@ ALGORITHMS: dict[str, Entry] = {
         runner=all_reduce,
         mechanism=fixed_lots,
     ),
+    **_perturbed_messages("partpsp", PartPspOptions),
+    **_perturbed_messages("sgpdp", SgpdpOptions),
+    **_perturbed_messages("pedfl", PedflOptions),
     "dyn-d2p": _d2p(d2p.DynD2p),
     "dyn-c-d2p": _d2p(d2p.DynCD2p),
     "dyn-mu-d2p": _d2p(d2p.DynMuD2p),
     "const-d2p": _d2p(d2p.ConstD2p),
     "general-d2p": _d2p(d2p.GeneralD2p),
     "sgp": Entry(make=Sgp, private=False, needs=_PUSH_SUM, defaults=_PUSHED),
+    **deep_q.ENTRIES,
 }

@@ -77,8 +77,16 @@ class Entry:
     paper_noise
         The noise multiplier by the paper's own account, from the problem, epsilon and
         delta; None if that is none other than the usual ones.
+    remarks
+        What must be said beside its account, in sentences, of given settings.
     defaults
         Settings that training starts from unless the user sets others.
+    audited
+        Settings that an audit starts from in the place of
+        `privaudit.auditing.presets.AUDITED`'s.
+    stays_home
+        Whether the final models never leave their nodes, so that no attack may read
+        them.
     releases_a_round
         How often an algorithm of this entry asks the oracle in one round.
     """
@@ -93,7 +101,10 @@ class Entry:
     mechanism: Callable[[Training, float], Mechanism] = clipped_lots
     ledger: Callable[[Problem, float], Ledger] = planned_releases
     paper_noise: Callable[[Problem, float, float], float] | None = None
+    remarks: Callable[[Training], tuple[str, ...]] = lambda training: ()
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    audited: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    stays_home: Callable[[Training], bool] = lambda training: False
     releases_a_round: Callable[[Any], int] = lambda algorithm: 1
 
     def releases(self, algorithm: Algorithm, rounds: int) -> int:

@@ -13,7 +13,10 @@ import torch
 from trainers.data import glyphs as drawn
 from trainers.data.digits import load_digits
 from trainers.data.fetched import Arrays, fetch_covertype, fetch_images
+from trainers.data.forest import TRAIN
+from trainers.data.forest import forest as drawn_forest
 from trainers.data.records import Dataset
+from trainers.data.reduced import principal_components
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -29,16 +32,25 @@ class Source:
     load
         From the folder for data, or None, to the arrays; None for the digits of
         scikit-learn, which are divided by class.
+    reduces
+        The data set of which this one is the principal components; see
+        `trainers.data.reduced`.
     """
 
     classes: int
     records: int
-    load: Callable[[str | pathlib.Path | None], Arrays] | None
+    load: Callable[[str | pathlib.Path | None], Arrays] | None = None
+    reduces: str | None = None
 
 
 def _glyphs(data_dir: str | pathlib.Path | None) -> Arrays:
     images, digits = drawn.glyphs(data_dir=data_dir)
     return Arrays(images[:, None], digits, drawn.TRAIN, 255.0)
+
+
+def _forest(data_dir: str | pathlib.Path | None) -> Arrays:
+    rows, classes = drawn_forest()
+    return Arrays(rows, classes, TRAIN)
 
 
 def _images(
@@ -59,6 +71,10 @@ DATASETS: dict[str, Source] = {
     "cifar-10": Source(10, 50_000, _images("cifar-10", 40_927, _PHOTO, 50_000)),
     "cifar-100": Source(100, 50_000, _images("cifar-100", 41_983, _PHOTO, 50_000)),
     "covertype": Source(7, 464_809, fetch_covertype),
+    "forest": Source(7, TRAIN, _forest),
+    "digits-pca": Source(10, 1_737, reduces="digits"),
+    "glyphs-pca": Source(10, drawn.TRAIN, reduces="glyphs"),
+    "mnist-pca": Source(10, 60_000, reduces="mnist"),
 }
 
 
@@ -110,6 +126,16 @@ def load_dataset(
     source = check_dataset(name)
     if labels is None:
         labels = tuple(range(source.classes))
+    if source.reduces is not None:
+        whole = load_dataset(
+            source.reduces,
+            train=train,
+            labels=labels,
+            seed=seed,
+            data_dir=data_dir,
+            dtype=dtype,
+        )
+        return principal_components(*whole)
     if source.load is None:
         return load_digits(labels, train=train, seed=seed, dtype=dtype)
     arrays = source.load(data_dir)

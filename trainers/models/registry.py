@@ -14,7 +14,14 @@ from torch import nn
 
 from trainers.models.resnets import resnet9, resnet18
 from trainers.models.sequences import lstm, vit
-from trainers.models.small import logistic, shallow_cnn, small_cnn, softmax, tanh_mlp
+from trainers.models.small import (
+    logistic,
+    one_vs_all,
+    shallow_cnn,
+    small_cnn,
+    softmax,
+    tanh_mlp,
+)
 
 Shape = tuple[int, ...]
 
@@ -83,6 +90,7 @@ def _lstm(
 MODELS: dict[str, Model] = {
     "logistic": Model(_logistic, {}),
     "softmax": _of_vectors(softmax),
+    "one-vs-all": _of_vectors(one_vs_all),
     "small-cnn": _of_images(small_cnn, filters=3, kernel=5, hidden=64),
     "shallow-cnn": _of_images(shallow_cnn, filters=16, hidden=32),
     "tanh-mlp": _of_vectors(tanh_mlp, hidden=10),

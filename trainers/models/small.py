@@ -30,6 +30,11 @@ def softmax(features: int, classes: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(features, classes))
 
 
+def one_vs_all(features: int, classes: int) -> nn.Module:
+    """One linear score a class without a constant, features * classes parameters."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(features, classes, bias=False))
+
+
 def small_cnn(
     *,
     size: int,

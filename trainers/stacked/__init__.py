@@ -13,12 +13,13 @@ from torch import nn
 
 from trainers.layers import Offset
 from trainers.stacked.convolution import StackedConvolution
+from trainers.stacked.functions import quick
 from trainers.stacked.layer import StackedLayer, UnknownLayerError
 from trainers.stacked.linear import StackedLinear
 from trainers.stacked.normalisation import StackedGroupNorm, StackedLayerNorm
 from trainers.stacked.tables import StackedEmbedding, StackedOffset
 
-__all__ = ["StackedLayer", "UnknownLayerError", "stacked"]
+__all__ = ["StackedLayer", "UnknownLayerError", "quick", "stacked"]
 
 
 _KNOWN: dict[type[nn.Module], Callable[[Any], StackedLayer]] = {

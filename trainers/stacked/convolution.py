@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainers.stacked.layer import StackedLayer, blocks, joined, squared_products
+from trainers.stacked.layer import (
+    StackedLayer,
+    blocks,
+    explicit_sums,
+    joined,
+    squared_products,
+)
 
 # Up to this many weights a kernel is copied for every sample, which makes one batched
 # product of all samples of all replicas.
@@ -16,10 +24,10 @@ SMALL_KERNEL = 1024
 class StackedConvolution(StackedLayer):
     """`torch.nn.Conv1d` and `torch.nn.Conv2d`, one dimension being an image one high.
 
-    A small kernel is multiplied with patches, which are kept: many replicas of few
-    samples go through in one product. A large one is convolved replica by replica, only
-    the layer's input is kept, and patches are made anew for a block of samples at a
-    time when norms are taken.
+    A small kernel is multiplied with patches, which are kept until each sample's
+    gradient is written out: many replicas of few samples go through in one product. A
+    large one is convolved replica by replica, only the layer's input is kept, and
+    patches are made anew for a block of samples at a time when norms are taken.
     """
 
     def __init__(self, layer: nn.Conv1d | nn.Conv2d) -> None:
@@ -125,16 +133,15 @@ class StackedConvolution(StackedLayer):
             for size, kernel, dilation, padding, stride in sizes
         ]
 
-    def _seen(self, taken: Tensor) -> Tensor:
-        return taken if self.small else self._patches(taken)
-
-    def squared_norms(self, taken: list[Tensor], returned: list[Tensor]) -> Tensor:
+    def digest(self, taken: list[Tensor], returned: list[Tensor]) -> tuple[Tensor, Any]:
         back = [use.flatten(2) for use in returned]  # (flat, channels, places)
+        if self.small:
+            return self._written_out(joined(taken, 2), joined(back, 2))
         parts = []
         inputs = self.parameters_now["weight"][0, 0].numel() * self.groups
         places = sum(use.shape[2] for use in back)
-        for here in blocks(len(back[0]), 0 if self.small else inputs * places):
-            inside = joined([self._seen(use[here]) for use in taken], 2)
+        for here in blocks(len(back[0]), inputs * places):
+            inside = joined([self._patches(use[here]) for use in taken], 2)
             left = joined([use[here] for use in back], 2)
             # Groups are layers side by side, each with its own inputs and channels.
             square = squared_products(
@@ -145,11 +152,24 @@ class StackedConvolution(StackedLayer):
             if "bias" in self.names:
                 square = square + left.sum(2).square().sum(1)
             parts.append(square)
-        return torch.cat(parts)
+        return torch.cat(parts), (taken, returned)
 
-    def sums(
-        self, taken: list[Tensor], returned: list[Tensor], weights: Tensor
-    ) -> dict[str, Tensor]:
+    def _written_out(
+        self, inside: Tensor, back: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        weight = torch.bmm(back, inside.mT)  # (flat, channels, inputs)
+        square = weight.square().sum((1, 2))
+        shape = self.parameters_now["weight"].shape[1:]
+        gradients = {"weight": weight.view(len(weight), *shape)}
+        if "bias" in self.names:
+            gradients["bias"] = back.sum(2)
+            square += gradients["bias"].square().sum(1)
+        return square, gradients
+
+    def sums(self, digest: Any, weights: Tensor) -> dict[str, Tensor]:
+        if self.small:
+            return explicit_sums(digest, weights)
+        taken, returned = digest
         replicas, samples = weights.shape
         shape = self.parameters_now["weight"].shape  # (replicas, ...)
         totals: dict[str, list[Tensor]] = {name: [] for name in self.names}
@@ -161,19 +181,13 @@ class StackedConvolution(StackedLayer):
             )
             if "bias" in self.names:
                 totals["bias"].append(share.sum((1, 3, 4)))
-            by = self._sum_by_patches if self.small else self._sum_by_replicas
-            weight = by(inside.unflatten(0, (replicas, samples)), share)
+            inside = inside.unflatten(0, (replicas, samples))
+            weight = self._sum_by_replicas(inside, share)
             totals["weight"].append(weight.view(shape))
         return {
             name: parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)
             for name, parts in totals.items()
         }
-
-    def _sum_by_patches(self, inside: Tensor, share: Tensor) -> Tensor:
-        # (replicas, channels, samples * places) by (replicas, samples * places, inputs)
-        left = share.flatten(3).transpose(1, 2).flatten(2)
-        right = inside.transpose(1, 2).flatten(2)
-        return torch.bmm(left, right.mT)
 
     def _sum_by_replicas(self, inside: Tensor, share: Tensor) -> Tensor:
         channels, fan = share.shape[2], inside.shape[2] // self.groups

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -52,22 +52,26 @@ class StackedLayer(nn.Module):
         """What is kept for later, and the layer's output."""
         raise NotImplementedError  # each layer has its own
 
-    def squared_norms(self, taken: list[Tensor], returned: list[Tensor]) -> Tensor:
-        """(replicas * samples,) from what was kept and the outputs' gradients."""
+    def digest(self, taken: list[Tensor], returned: list[Tensor]) -> tuple[Tensor, Any]:
+        """Squared norms of the samples' gradients, and what their sums are made from.
+
+        From what was kept and the outputs' gradients; norms are (replicas * samples,).
+        """
         raise NotImplementedError  # each layer has its own
 
-    def sums(
-        self, taken: list[Tensor], returned: list[Tensor], weights: Tensor
-    ) -> dict[str, Tensor]:
+    def sums(self, digest: Any, weights: Tensor) -> dict[str, Tensor]:
         """Weighted sums of the gradients of each parameter, (replicas, ...).
 
-        ``weights`` is (replicas, samples).
+        ``digest`` is the second of what `digest` gave, ``weights`` (replicas, samples).
         """
         raise NotImplementedError  # each layer has its own
 
 
 class StackedExplicit(StackedLayer):
-    """A layer with so few parameters that each sample's gradient is written out."""
+    """A layer with so few parameters that each sample's gradient is written out.
+
+    Once: its norm and the weighted sum are made from it.
+    """
 
     def gradients(
         self, taken: list[Tensor], returned: list[Tensor]
@@ -75,20 +79,26 @@ class StackedExplicit(StackedLayer):
         """Each sample's gradient by parameter, (replicas * samples, ...)."""
         raise NotImplementedError  # each layer has its own
 
-    def squared_norms(self, taken: list[Tensor], returned: list[Tensor]) -> Tensor:
-        parts = self.gradients(taken, returned).values()
-        return torch.stack([part.flatten(1).square().sum(1) for part in parts]).sum(0)
+    def digest(
+        self, taken: list[Tensor], returned: list[Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        parts = self.gradients(taken, returned)
+        squares = [part.flatten(1).square().sum(1) for part in parts.values()]
+        return torch.stack(squares).sum(0), parts
 
-    def sums(
-        self, taken: list[Tensor], returned: list[Tensor], weights: Tensor
-    ) -> dict[str, Tensor]:
-        replicas, samples = weights.shape
-        result = {}
-        for name, part in self.gradients(taken, returned).items():
-            rows = part.reshape(replicas, samples, -1)
-            total = torch.bmm(weights[:, None], rows)[:, 0]  # (replicas, values)
-            result[name] = total.view(replicas, *part.shape[1:])
-        return result
+    def sums(self, digest: dict[str, Tensor], weights: Tensor) -> dict[str, Tensor]:
+        return explicit_sums(digest, weights)
+
+
+def explicit_sums(gradients: dict[str, Tensor], weights: Tensor) -> dict[str, Tensor]:
+    """Weighted sums, (replicas, ...), of gradients written out, (flat, ...)."""
+    replicas, samples = weights.shape
+    result = {}
+    for name, part in gradients.items():
+        rows = part.reshape(replicas, samples, -1)
+        total = torch.bmm(weights[:, None], rows)[:, 0]  # (replicas, values)
+        result[name] = total.view(replicas, *part.shape[1:])
+    return result
 
 
 def blocks(samples: int, values: int) -> Iterator[slice]:

@@ -24,20 +24,22 @@ class StackedLinear(StackedLayer):
             out = torch.baddbmm(bias[:, None], rows, weight.mT)
         return flat, out.view(*flat.shape[:-1], -1)
 
-    def squared_norms(self, taken: list[Tensor], returned: list[Tensor]) -> Tensor:
+    def digest(
+        self, taken: list[Tensor], returned: list[Tensor]
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         inside, back = _positions(taken), _positions(returned)
         biased = "bias" in self.names
         if inside.shape[1] == 1:
             square = inside.square().sum((1, 2)) + biased
-            return square * back.square().sum((1, 2))
+            return square * back.square().sum((1, 2)), (inside, back)
         square = squared_products(back, inside)
-        return square + back.sum(1).square().sum(1) if biased else square
+        if biased:
+            square = square + back.sum(1).square().sum(1)
+        return square, (inside, back)
 
-    def sums(
-        self, taken: list[Tensor], returned: list[Tensor], weights: Tensor
-    ) -> dict[str, Tensor]:
+    def sums(self, digest: tuple[Tensor, Tensor], weights: Tensor) -> dict[str, Tensor]:
         replicas = weights.shape[0]
-        inside, back = _positions(taken), _positions(returned)
+        inside, back = digest
         share = (weights.reshape(-1, 1, 1) * back).view(replicas, -1, back.shape[-1])
         rows = inside.reshape(replicas, -1, inside.shape[-1])
         result = {"weight": torch.bmm(share.mT, rows)}

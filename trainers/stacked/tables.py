@@ -36,7 +36,9 @@ class StackedEmbedding(StackedLayer):
             together = together * (tokens != self.padding)[:, :, None]
         return tokens, together
 
-    def squared_norms(self, taken: list[Tensor], returned: list[Tensor]) -> Tensor:
+    def digest(
+        self, taken: list[Tensor], returned: list[Tensor]
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         tokens, back = self._uses(taken, returned)
         parts = []
         for here in blocks(len(tokens), 2 * tokens.shape[1] ** 2):
@@ -44,12 +46,10 @@ class StackedEmbedding(StackedLayer):
             gram = torch.bmm(back[here], back[here].mT)
             parts.append(gram.mul_(same).sum((1, 2)))
         # Never below zero, where products of both signs cancel.
-        return torch.cat(parts).clamp_min(0)
+        return torch.cat(parts).clamp_min(0), (tokens, back)
 
-    def sums(
-        self, taken: list[Tensor], returned: list[Tensor], weights: Tensor
-    ) -> dict[str, Tensor]:
-        tokens, back = self._uses(taken, returned)
+    def sums(self, digest: tuple[Tensor, Tensor], weights: Tensor) -> dict[str, Tensor]:
+        tokens, back = digest
         replicas, samples = weights.shape
         _, rows, features = self.parameters_now["weight"].shape
         share = weights.reshape(-1, 1, 1) * back

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec import UNSET
 from numpy.typing import ArrayLike
 
 from privaudit.accounting.pld.cells import Noise, Scheme
@@ -103,11 +104,17 @@ def compose_entries(entries: Sequence[Entry], relation: Relation) -> Composition
     Raises
     ------
     ValueError
-        If a release has no noise, or no meaning under the relation.
+        If a release has no noise, or no meaning under the relation, or is one of a
+        pass over disjoint records.
     """
     kinds: dict[tuple[Noise, Scheme], list[tuple[float, float, int]]] = {}
     for entry in entries:
         release = entry.release
+        if entry.disjoint is not UNSET:
+            raise ValueError(
+                "releases on disjoint records do not add up; compose each of "
+                "privaudit.accounting.parallel.views"
+            )
         if not release.is_private:
             raise ValueError(
                 "a release without noise has no finite epsilon at any delta"

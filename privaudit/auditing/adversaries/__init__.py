@@ -3,6 +3,7 @@
 One file an adversary, behind one contract.
 """
 
+from privaudit.auditing.adversaries.actions import Actions
 from privaudit.auditing.adversaries.contract import Adversary as Adversary
 from privaudit.auditing.adversaries.contract import Scene as Scene
 from privaudit.auditing.adversaries.contract import Watcher as Watcher
@@ -14,5 +15,12 @@ from privaudit.auditing.adversaries.noisy_gradients import NoisyGradients
 
 ADVERSARIES: dict[str, type[Adversary]] = {
     adversary.name: adversary
-    for adversary in (FinalLoss, AllLosses, AllModels, Neighbour, NoisyGradients)
+    for adversary in (
+        FinalLoss,
+        AllLosses,
+        AllModels,
+        Neighbour,
+        NoisyGradients,
+        Actions,
+    )
 }

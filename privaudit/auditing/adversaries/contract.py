@@ -15,13 +15,10 @@ from typing import ClassVar
 from torch import Tensor
 
 from privaudit.auditing.canaries import CANARY_NODE, Canary, is_silent
-from trainers.bookkeeping import BookKeeping
+from trainers.differentiator import Differentiator as Differentiator
 from trainers.engine import Observer
 from trainers.oracle import Mechanism, ReleaseObserver
-from trainers.per_sample import PerSample
 from trainers.problem import Problem
-
-Differentiator = BookKeeping | PerSample
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,6 +107,7 @@ class Adversary(abc.ABC):
 
     name: ClassVar[str]
     sees: ClassVar[str]  # the threat model, in words
+    reads_models: ClassVar[bool] = True
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene

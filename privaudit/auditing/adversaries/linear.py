@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from privaudit.auditing.canaries import CANARY_NODE
+from trainers.collaborative.runner import Collaboration
 from trainers.problem import Problem
 
 _MOST_VALUES = 20_000_000  # of the map: 160 MB
@@ -90,6 +91,10 @@ class _Script:
         self.asked: dict[tuple[int, int], Tensor] = {}  # (node, index): (dims,)
         self._count = [0] * nodes
 
+    def releases_of(self, node: int) -> int:
+        """How often ``node`` asked."""
+        return self._count[node]
+
     def gradient(self, at: Tensor, nodes: Sequence[int] | None = None) -> Tensor:
         """See `trainers.oracle.Oracle.gradient`."""
         result = torch.zeros_like(at)
@@ -129,6 +134,12 @@ class LinearMap:
         Raises ``ValueError`` if nothing is seen, it is too large, or not linear.
         """
         nodes = len(problem.shares)
+        if isinstance(problem.network, Collaboration):
+            raise ValueError(
+                f"{problem.training.algorithm} releases updates of a model, not "
+                "gradients: attacks by its messages find none; try final-loss, or "
+                "actions"
+            )
 
         def run(start: Tensor, answers: Mapping) -> tuple[_Script, Record]:
             door, record = _Script(nodes, answers), Record(heard, models=models)
@@ -145,7 +156,13 @@ class LinearMap:
         def zeros(size: int) -> Tensor:
             return torch.zeros(size, dtype=torch.float64)
 
-        dry, record = run(zeros(2), {})
+        try:
+            dry, record = run(zeros(2), {})
+        except (AttributeError, TypeError) as error:
+            raise ValueError(
+                f"{problem.training.algorithm} wants more of private data than noisy "
+                "gradients, which this adversary does not know; choose another"
+            ) from error
         inputs, outputs = tuple(sorted(dry.asked)), len(record.rows)
         if not outputs:
             raise ValueError(

@@ -11,6 +11,7 @@ from privaudit.auditing.adversaries.contract import (
 )
 from privaudit.auditing.adversaries.messages import LinearAdversary
 from privaudit.auditing.canaries import CANARY_NODE
+from trainers.asynchronous import Asynchronous
 
 
 class Neighbour(LinearAdversary):
@@ -53,8 +54,14 @@ class Neighbour(LinearAdversary):
             for node in range(mixing.nodes)
         )
 
-    def hears(self, scene: Scene) -> list[list[int]] | None:
-        """Whom it hears, itself among them, in each round of the matrices' cycle."""
+    def hears(self, scene: Scene) -> list[list[int]]:
+        """Whom it hears, itself among them, in each round of the matrices' cycle.
+
+        Of asynchronous runs, in each exchange: nobody in those of others.
+        """
+        network = scene.problem.network
+        if isinstance(network, Asynchronous):
+            return _exchanges(network, scene.problem.training.rounds)
         mixing = scene.problem.training.mixing()
         graphs = [mixing.at(k) > 0 for k in range(mixing.period)]
         nodes = range(mixing.nodes)
@@ -75,3 +82,24 @@ class Neighbour(LinearAdversary):
             [node for node in nodes if node == listener or graph[listener, node]]
             for graph in graphs
         ]
+
+
+def _exchanges(network: Asynchronous, steps: int) -> list[list[int]]:
+    """By global step: the pair that exchanges, if the neighbour is of it.
+
+    It is the worker that exchanges models with the canary's most often.
+    """
+    pairs: list[list[int]] = [
+        [] if step.partner is None else [step.worker, step.partner]
+        for instant in network.algorithm.clock.instants(steps)
+        for step in instant
+    ]
+    partners = [node for pair in pairs if CANARY_NODE in pair for node in pair]
+    others = [node for node in partners if node != CANARY_NODE]
+    if not others:
+        raise ValueError(
+            f"nobody exchanges models with the canary's node in {steps} steps; "
+            "use more rounds, which are global steps here"
+        )
+    listener = max(sorted(set(others)), key=others.count)
+    return [pair if listener in pair else [] for pair in pairs]

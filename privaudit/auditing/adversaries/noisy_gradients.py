@@ -29,6 +29,7 @@ class NoisyGradients(Adversary):
     """
 
     name = "noisy-gradients"
+    reads_models = False
     sees = "all noisy gradients of its node, with all other records known"
 
     def watch(self, runs: int, gradients: Differentiator) -> Watcher:

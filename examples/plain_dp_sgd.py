@@ -1,0 +1,73 @@
+r"""A DP-SGD loop that knows nothing of privaudit, written to be audited.
+
+    privaudit audit examples.plain_dp_sgd:scores --epsilon .46 --delta 1e-2
+    privaudit audit examples.plain_dp_sgd:buggy_scores --epsilon .46 --delta 1e-2 \
+        --runs 1000
+    privaudit audit --epsilon .46 --delta 1e-2 --runs 60 \
+        --command 'python examples/plain_dp_sgd.py --member {member} --seed {seed}'
+
+Logistic regression on 100 made-up records; Poisson lots at rate .2, 20 steps, clip norm
+1, noise multiplier 3.2: `privaudit epsilon --noise-multiplier 3.2 --sampling-rate .2
+--steps 20 --delta 1e-2` says that this is (.4520, 1e-2)-DP. ``buggy_scores`` divides
+the noise by the lot size, as if it were part of each record's gradient and averaged
+with them.
+"""
+
+import argparse
+
+import numpy as np
+import torch
+
+RECORDS, FEATURES = 100, 5
+RATE, STEPS, CLIP, NOISE, STEP_SIZE = 0.2, 20, 1.0, 3.2, 0.5
+
+
+def records() -> tuple[torch.Tensor, torch.Tensor]:
+    """The data set without the canary; always the same."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(RECORDS, FEATURES, generator=generator)
+    return x, (x[:, 0] > 0).float()
+
+
+def train(member: bool, seed: int, noise: float) -> torch.Tensor:
+    """The final weights of one run, with the canary among the records or not."""
+    generator = torch.Generator().manual_seed(seed)
+    x, y = records()
+    if member:  # far out, and labelled against everybody else
+        x = torch.cat([x, torch.full((1, FEATURES), 3.0)])
+        y = torch.cat([y, torch.zeros(1)])
+    weights = torch.zeros(FEATURES)
+    for _ in range(STEPS):
+        lot = torch.rand(len(x), generator=generator) < RATE
+        gradients = (torch.sigmoid(x[lot] @ weights) - y[lot])[:, None] * x[lot]
+        norms = gradients.norm(dim=1, keepdim=True).clamp_min(CLIP)
+        total = (gradients * CLIP / norms).sum(0)
+        total += noise * CLIP * torch.randn(FEATURES, generator=generator)
+        weights -= STEP_SIZE * total / (RATE * RECORDS)
+    return weights
+
+
+def score(weights: torch.Tensor) -> float:
+    """How much the model agrees with the canary: higher says "member"."""
+    return -float(weights.sum())
+
+
+def scores(worlds: np.ndarray, seed: int, noise: float = NOISE) -> list[float]:
+    """One score a run: what `privaudit audit module:function` calls."""
+    return [
+        score(train(bool(member), 1000 * seed + run, noise))
+        for run, member in enumerate(worlds)
+    ]
+
+
+def buggy_scores(worlds: np.ndarray, seed: int) -> list[float]:
+    """The same with noise that was divided by the lot size once too often."""
+    return scores(worlds, seed, NOISE / (RATE * RECORDS))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--member", type=int, required=True)
+    parser.add_argument("--seed", type=int, required=True)
+    given = parser.parse_args()
+    print(score(train(bool(given.member), given.seed, NOISE)))

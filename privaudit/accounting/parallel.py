@@ -1,0 +1,92 @@
+"""Releases on disjoint records: what one record enters, and nothing more.
+
+**Claim.** Let a node publish, one after another and each as it likes given what was
+published before, the releases of one pass: a partition of its records into parts, drawn
+without a look at any record's value, and for each part one release of it. Then for two
+data sets that differ in one record the privacy loss of all of them together is that of
+the one release whose part holds the record (McSherry 2009, Theorem 4, with adaptivity).
+
+**Proof.** Fix the partition; it has one law in both worlds. Let the record lie in part
+k. By the chain rule the likelihood ratio of a transcript is the product over i of
+p_i(y_i | y_1..y_{i-1}) / p'_i(y_i | y_1..y_{i-1}). For i != k the part is the same in
+both worlds, so that given the same past the factor is 1; what remains is factor k,
+which is that of release k for every past. A record enters one of k = 1..T, so that the
+worst release bounds all. With several passes one factor of each remains, and all
+releases outside passes: the composition of these is the bound, and the worst choice of
+one release a pass is the node's.
+
+**Relations.** *Replace one*: the new record stands in the old one's place, since no
+value is looked at; both are in part k and the release's replace-one sensitivity counts
+once. (Had the value chosen the part, two parts would change.) *Add or remove one*: the
+other records must keep their parts, an empty place left behind. Batches that fill up
+again shift all later ones, and are no such partition; their releases carry no
+add-or-remove-one sensitivity, and every account then refuses the relation.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+from msgspec import UNSET
+
+from privaudit.ledger import Entry, NoSampling, Release
+from privaudit.results import Relation
+
+Entries = tuple[Entry, ...]
+
+MOST_VIEWS = 256
+
+
+def views(entries: Entries, relation: Relation) -> tuple[Entries, ...]:
+    """What a record can enter: all that is in no pass, and one release of each pass.
+
+    The node's loss is that of the worst of these, each an ordinary composition. Of
+    releases without sampling and of one shape of noise only the one with the least
+    noise over its sensitivity is kept: it costs most at every delta.
+
+    Raises
+    ------
+    ValueError
+        If a release of a pass has no meaning under ``relation``, or the passes mix so
+        many kinds of releases that there are more than 256 ways through them.
+    """
+    if all(entry.disjoint is UNSET for entry in entries):
+        return (entries,)
+    shared = [entry for entry in entries if entry.disjoint is UNSET]
+    passes: dict[int, list[Release]] = {}
+    for entry in entries:
+        if entry.disjoint is not UNSET:
+            passes.setdefault(entry.disjoint, []).append(entry.release)
+    choices = [_worst(releases, relation) for releases in passes.values()]
+    if math.prod(map(len, choices)) > MOST_VIEWS:
+        raise ValueError(
+            f"{len(choices)} passes with up to {max(map(len, choices))} kinds of "
+            f"releases: there are more than {MOST_VIEWS} ways through them; account "
+            "the ledger without its passes, or make their releases alike"
+        )
+    found = (
+        _merged([*shared, *map(Entry, way)]) for way in itertools.product(*choices)
+    )
+    return tuple(dict.fromkeys(found))
+
+
+def _worst(releases: list[Release], relation: Relation) -> list[Release]:
+    """Those of a pass that may cost a record most."""
+    kept: dict[object, Release] = {}
+    for release in releases:
+        ratio = release.noise_over_sensitivity(relation)
+        # A larger shift against equal noise is the smaller one blurred less.
+        key: object = release
+        if isinstance(release.sampling, NoSampling):
+            key = release.mechanism if release.is_private else None
+        if key not in kept or ratio < kept[key].noise_over_sensitivity(relation):
+            kept[key] = release
+    return [kept[None]] if None in kept else list(kept.values())
+
+
+def _merged(entries: list[Entry]) -> Entries:
+    counts: dict[Release, int] = {}
+    for entry in entries:
+        counts[entry.release] = counts.get(entry.release, 0) + entry.count
+    return tuple(itertools.starmap(Entry, counts.items()))

@@ -1,0 +1,103 @@
+"""`privaudit audit` of a program that is not ours."""
+
+from __future__ import annotations
+
+import math
+import pathlib
+import shlex
+
+from privaudit.cli import FINE, REFUTED
+from privaudit.cli.output import emit, progress_bar
+from privaudit.cli.trainings import claim_of
+from privaudit.results import Relation, round_down
+
+
+def audit_program(
+    program: str,
+    *,
+    epsilon: float,
+    delta: float,
+    relation: Relation,
+    runs: int,
+    batch: int,
+    estimator: str,
+    confidence: float,
+    out: pathlib.Path | None,
+    seed: int,
+    workers: int | None,
+    time_limit: float | None,
+    retries: int,
+    json: bool,
+) -> int:
+    """Audit ``module:function`` or a command; the exit status."""
+    from privaudit.auditing.anybody import ProgramAudit, RunFailedError, run
+    from privaudit.folder import FolderError, RunFolder
+
+    if time_limit is not None and not time_limit > 0:
+        raise ValueError(f"--time-limit must be > 0 seconds, got {time_limit:g}")
+    if retries < 0:
+        raise ValueError(f"--retries must be >= 0, got {retries}")
+    plan = ProgramAudit(
+        program=program,
+        claim=claim_of(epsilon, delta, relation),
+        estimator=estimator,
+        confidence=confidence,
+        runs=runs,
+        batch=batch,
+        seed=seed,
+    )
+    if not plan.is_function:
+        plan = ProgramAudit(
+            **{f: getattr(plan, f) for f in plan.__struct_fields__ if f != "batch"},
+            batch=1,
+        )
+    name = plan.program if plan.is_function else shlex.split(plan.program)[0]
+    short = "".join(c if c.isalnum() else "-" for c in name).strip("-")
+    path = out or pathlib.Path("runs") / f"audit-{short}"
+    with RunFolder.opened(path) as folder, progress_bar("runs") as progress:
+        try:
+            result = run(
+                plan,
+                folder,
+                time_limit=time_limit or math.inf,
+                retries=retries,
+                workers=workers,
+                progress=progress,
+            )
+        except RunFailedError as error:
+            raise FolderError(
+                f"{error}; what was done is kept in {path}, and the same command goes "
+                "on from there"
+            ) from None
+    lower = result.lower()
+    emit(
+        {
+            "program": program,
+            "claimed": epsilon,
+            "certified": None,
+            "epsilon_lower": lower.epsilon,
+            "confidence": confidence,
+            "delta": delta,
+            "relation": relation,
+            "runs": {
+                "member": result.member_runs,
+                "non_member": result.non_member_runs,
+            },
+            "method": lower.method,
+            "valid_for": lower.valid_for,
+            "most_shown": result.most_shown,
+            "seconds": result.seconds,
+            "verdict": result.status,
+            "out": str(path),
+        },
+        [
+            str(result.verdict.claim),
+            str(lower),
+            "the most that so many runs could have shown: "
+            f"{round_down(result.most_shown)}",
+            str(result.verdict),
+            f"kept in {path}",
+        ],
+        as_json=json,
+    )
+    return REFUTED if result.status == "refuted" else FINE

@@ -1,0 +1,176 @@
+"""What limits an audit: its bound against runs, and its errors against the account."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from privaudit.accounting.pld import compose_entries
+from privaudit.auditing.bounds import ESTIMATORS, Estimator
+from privaudit.auditing.bounds.ledger_family import FAMILY, family_bound
+from privaudit.auditing.outcome import Gap
+from privaudit.auditing.scores import Scores
+from privaudit.ledger import Entry
+from privaudit.report.load import FinishedAudit
+from privaudit.report.numbers import down, up
+from privaudit.report.svg import COLOURS, drawing, inline, percent
+from privaudit.results import LowerBound
+
+CANARY_NODE = 0  # as in privaudit.auditing.canaries, which imports torch
+
+
+def sentences(run: FinishedAudit) -> list[str]:
+    """The bound beside the verdict's, and where the rest of epsilon went."""
+    result = run.result
+    lines = []
+    if result.beside is not None:
+        lines.append(_beside(result.beside))
+    if result.gap is not None:
+        lines.append("Of the gap: " + _parts(result.gap, result.lower().method))
+    if result.beside_gap is not None and result.beside is not None:
+        lines.append(
+            "And for that other one: " + _parts(result.beside_gap, result.beside.method)
+        )
+    return lines
+
+
+def _beside(bound: LowerBound) -> str:
+    figure = f"ε is at least {down(bound.epsilon)} ({bound.method})"
+    if bound.valid_for == "any mechanism":
+        return f"For any mechanism, the same scores say: {figure}."
+    return (
+        f"Within the family of {bound.valid_for}, the same scores say: {figure}, "
+        f"with {100 * bound.confidence:g} % confidence for itself. It is no bound for "
+        "a mechanism outside of that family, and enters no verdict."
+    )
+
+
+def _parts(gap: Gap, method: str) -> str:
+    return (
+        f"{up(gap.certified)} is certified for the canary's node and "
+        f"{down(gap.attained)} is attained by what was accounted; the best attack on "
+        f"that shows about {gap.reachable:.3g} by {method} in so many runs, this one "
+        f"showed {down(gap.found)}. So {gap.account:.2g} is slack of the account, "
+        f"{gap.statistics:.3g} is for want of runs, and "
+        + (
+            f"{gap.attack:.3g} is what the attack did not get."
+            if gap.attack > 0
+            else "nothing is left to a better attack."
+        )
+    )
+
+
+def entries_of(run: FinishedAudit) -> tuple[Entry, ...] | None:
+    """What the canary's node released; None if there is none, or no noise."""
+    entries = run.ledger.nodes[CANARY_NODE]
+    noisy = entries and all(entry.release.is_private for entry in entries)
+    return entries if noisy else None
+
+
+def trade_off(run: FinishedAudit, *, name: str) -> str | None:
+    """Both error rates of the attack, beside the least that the account allows."""
+    entries = entries_of(run)
+    if entries is None:
+        return None
+    sign = -1.0 if run.result.evidence.tail == "lower" else 1.0
+    scores = Scores(run.scores.member, sign * run.scores.score, run.scores.design)
+    curve = scores.roc()
+    grid = np.linspace(0, 1, 201)
+    least = compose_entries(entries, run.upper.relation).trade_off(grid)
+    places = np.unique(np.linspace(0, len(curve.fpr) - 1, 400).astype(int))
+    with drawing(440, 430) as (figure, axes):
+        axes.fill_between(
+            grid,
+            0,
+            np.minimum(least, 1),
+            facecolor=COLOURS["allowed"],
+            alpha=0.16,
+            linewidth=0,
+            label="ruled out by the certified account",
+        )
+        axes.plot(
+            grid,
+            1 - grid,
+            color=COLOURS["faint"],
+            lw=1,
+            dashes=(1, 2),
+            label="guessing",
+        )
+        axes.plot(
+            curve.fpr[places],
+            1 - curve.tpr[places],
+            color=COLOURS["audited"],
+            linewidth=1.8,
+            label=f"the attack, all {len(scores):,} runs",
+        )
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(lambda rate, _: percent(rate))
+        axes.set_xlim(0, 1)
+        axes.set_ylim(0, 1)
+        axes.set_xlabel("false positive rate")
+        axes.set_ylabel("false negative rate")
+        figure.legend(loc="outside upper left", ncols=1, labelspacing=0.25)
+        return inline(
+            figure,
+            name,
+            "Trade-off curve of the attack, with the region below the certified one.",
+        )
+
+
+def against_runs(run: FinishedAudit, *, name: str) -> str | None:
+    """The lower bound from ever more of the runs, by both estimators."""
+    entries, total = entries_of(run), len(run.scores)
+    chosen: dict[str, Estimator] = {}
+    if run.config.estimator in ESTIMATORS:
+        chosen[run.config.estimator] = ESTIMATORS[run.config.estimator]
+    if entries is not None:
+        chosen[FAMILY] = family_bound(entries, run.upper.relation)
+    counts = sorted(
+        {max(20, total // 2**power) for power in range(5)} & set(range(2, total + 1))
+    )
+    lower = run.result.lower()
+    if len(counts) < 2 or not chosen:
+        return None
+    styles = ("-", (0, (4, 1.5)))
+    with drawing(440, 430) as (figure, axes):
+        for (label, estimator), style in zip(chosen.items(), styles, strict=False):
+            bounds = [_prefix(run, estimator, count) for count in counts]
+            axes.plot(
+                counts,
+                bounds,
+                marker="o",
+                markersize=5,
+                linewidth=1.8,
+                linestyle=style,
+                color=COLOURS["audited"],
+                label="within the family of its releases" if label == FAMILY else label,
+            )
+        if np.isfinite(run.upper.epsilon):
+            axes.axhline(
+                run.upper.epsilon,
+                color=COLOURS["allowed"],
+                linewidth=1.6,
+                label="certified",
+            )
+        axes.set_xscale("log")
+        axes.set_xticks(counts, [f"{count:,}" for count in counts])
+        axes.minorticks_off()
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("runs, both worlds together (log)")
+        axes.set_ylabel(f"lower bound on ε, {100 * lower.confidence:g} % each")
+        figure.legend(loc="outside upper left", ncols=1, labelspacing=0.25)
+        return inline(figure, name, "The lower bound from ever more of the runs.")
+
+
+def _prefix(run: FinishedAudit, estimator: Estimator, count: int) -> float:
+    member, score = run.scores.member[:count], run.scores.score[:count]
+    if member.all() or not member.any() or run.scores.design not in estimator.designs:
+        return 0.0
+    lower = run.result.lower()
+    return estimator(
+        Scores(member, score, run.scores.design),
+        lower.delta,
+        lower.confidence,
+        relation=lower.relation,
+        threat_model=lower.threat_model,
+        seed=run.config.seed,
+    ).epsilon

@@ -1,0 +1,407 @@
+"""Training rounds: ours, Opacus, `torch.func` and no privacy, in one table.
+
+Run as ``python tests/benchmarks/bench_training.py``: with ``rounds``, ``models``,
+``audit`` or ``large`` for a part of it, and with ``--compiled`` for the compiled rows
+too. Each row is a process of its own with one thread, so that peaks of memory are its
+own. Times are the processor's, which others on the machine disturb least, and the wall
+clock's beside them. Opacus is measured where it is installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import itertools
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from trainers.algorithms import ALGORITHMS
+from trainers.bookkeeping import differentiator
+from trainers.data import Dataset, PrivateData
+from trainers.engine import Network
+from trainers.models import cross_entropy, initial_parameters, make_model
+from trainers.named_graphs import mixing
+from trainers.oracle import Mechanism, Oracle
+from trainers.per_sample import PerSample
+from trainers.problem import Problem
+from trainers.randomness import Streams
+from trainers.training import Training
+
+NODES, LOT, RECORDS, SIZE = 10, 256, 6000, 28
+CLIP, NOISE, STEP = 10.0, 1.0, 0.01
+# Of each model of the registry: input's shape, samples of a lot, options.
+MODELS: dict[str, tuple[tuple[int, ...], int, dict[str, int]]] = {
+    "softmax": ((1, 28, 28), 256, {}),
+    "small-cnn": ((1, 28, 28), 256, {}),
+    "shallow-cnn": ((1, 28, 28), 64, {}),
+    "tanh-mlp": ((1, 28, 28), 256, {}),
+    "lstm": ((1, 28, 28), 64, {}),
+    "vit": ((3, 32, 32), 16, {}),
+    "resnet9": ((3, 32, 32), 4, {}),
+    "resnet18": ((3, 32, 32), 2, {}),
+}
+
+
+def peak() -> float:
+    """The most memory that this process had, MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def timed(step: Callable[[], object], seconds: float) -> dict[str, float]:
+    """Medians of all calls but the first, three at least; and peak memory."""
+    clock = Clock()
+    while len(clock.wall) < 5 or clock.wall[-1] - clock.wall[1] < seconds:
+        step()
+        clock()
+    return clock.summary()
+
+
+class Clock:
+    """Reads the processor's time and the wall's whenever it is called."""
+
+    def __init__(self) -> None:
+        self.cpu: list[float] = []
+        self.wall: list[float] = []
+        self()
+
+    def __call__(self, *_: object) -> None:
+        self.cpu.append(time.process_time())
+        self.wall.append(time.perf_counter())
+
+    def summary(self) -> dict[str, float]:
+        """Milliseconds between calls, the first apart."""
+        cpu, wall = (
+            [1e3 * (late - early) for early, late in itertools.pairwise(times)]
+            for times in (self.cpu, self.wall)
+        )
+        return {
+            "ms": statistics.median(cpu[1:]),
+            "wall": statistics.median(wall[1:]),
+            "first": wall[0],
+            "peak": peak(),
+        }
+
+
+def records(shape: tuple[int, ...], samples: int, seed: int) -> Dataset:
+    """Random inputs and classes."""
+    generator = torch.Generator().manual_seed(seed)
+    inputs = torch.rand(samples, *shape, generator=generator)
+    return Dataset(inputs, torch.randint(0, 10, (samples,), generator=generator))
+
+
+def ours(algorithm: str, compiled: bool = False) -> dict[str, float]:
+    """Whole rounds of an algorithm on the complete graph."""
+    shape = (1, SIZE, SIZE)
+    module = make_model("small-cnn", shape, 10, hidden=64)
+    data = PrivateData.of([records(shape, RECORDS, seed) for seed in range(NODES)])
+    entry = ALGORITHMS[algorithm]
+    private = entry.private
+    door = Oracle(
+        data,
+        differentiator(module, cross_entropy, torch.zeros(shape), compiled=compiled),
+        Mechanism(LOT, CLIP, NOISE) if private else Mechanism(LOT),
+        Streams(0),
+    )
+    network = Network(
+        entry.make(lambda k: STEP), mixing("complete", "uniform", NODES), entry.needs
+    )
+    start = initial_parameters(module, torch.Generator().manual_seed(0))
+    clock = Clock()
+    network.run(start.repeat(1, NODES, 1), door, 40, after_round=clock)
+    return clock.summary()
+
+
+def central(model: nn.Module, data: Dataset) -> Callable[[], tuple[Tensor, Tensor]]:
+    """Draws Poisson lots of one node."""
+
+    def lot() -> tuple[Tensor, Tensor]:
+        chosen = (torch.rand(RECORDS) < LOT / RECORDS).nonzero()[:, 0]
+        return data.inputs[chosen], data.targets[chosen]
+
+    return lot
+
+
+def mix(models: list[nn.Module]) -> None:
+    """Complete graph: every model becomes the mean."""
+    with torch.no_grad():
+        for same in zip(*(model.parameters() for model in models), strict=True):
+            mean = torch.stack([each.data for each in same]).mean(0)
+            for each in same:
+                each.copy_(mean)
+
+
+def plain() -> dict[str, float]:
+    """Ten models, one after the other, no privacy."""
+    shape = (1, SIZE, SIZE)
+    models = [make_model("small-cnn", shape, 10, hidden=64) for _ in range(NODES)]
+    lots = [central(m, records(shape, RECORDS, i)) for i, m in enumerate(models)]
+    optimisers = [torch.optim.SGD(m.parameters(), lr=STEP) for m in models]
+
+    def round_() -> None:
+        for model, optimiser, lot in zip(models, optimisers, lots, strict=True):
+            inputs, targets = lot()
+            optimiser.zero_grad()
+            functional.cross_entropy(model(inputs), targets).backward()
+            optimiser.step()
+        mix(models)
+
+    return timed(round_, 8)
+
+
+def opacus(mode: str) -> dict[str, float]:
+    """Ten models of Opacus, one after the other: clip, noise, step; then the mean."""
+    from opacus.grad_sample import (
+        GradSampleModule,
+        GradSampleModuleFastGradientClipping,
+    )
+    from opacus.optimizers import DPOptimizer
+    from opacus.optimizers.optimizer_fast_gradient_clipping import (
+        DPOptimizerFastGradientClipping,
+    )
+    from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
+
+    shape = (1, SIZE, SIZE)
+    ghost = mode == "ghost"
+    wrapped: list[Any] = []
+    for _ in range(NODES):
+        model = make_model("small-cnn", shape, 10, hidden=64)
+        if ghost:
+            wrapped.append(
+                GradSampleModuleFastGradientClipping(
+                    model, max_grad_norm=CLIP, use_ghost_clipping=True
+                )
+            )
+        else:
+            wrapped.append(GradSampleModule(model))
+    kind = DPOptimizerFastGradientClipping if ghost else DPOptimizer
+    optimisers = [
+        kind(
+            torch.optim.SGD(model.parameters(), lr=STEP),
+            noise_multiplier=NOISE,
+            max_grad_norm=CLIP,
+            expected_batch_size=LOT,
+        )
+        for model in wrapped
+    ]
+    lots = [central(m, records(shape, RECORDS, i)) for i, m in enumerate(wrapped)]
+
+    def round_() -> None:
+        for model, optimiser, lot in zip(wrapped, optimisers, lots, strict=True):
+            inputs, targets = lot()
+            optimiser.zero_grad()
+            criterion = nn.CrossEntropyLoss()
+            if ghost:
+                criterion = DPLossFastGradientClipping(model, optimiser, criterion)
+            criterion(model(inputs), targets).backward()
+            optimiser.step()
+        mix(wrapped)
+
+    return timed(round_, 8)
+
+
+def gradients(model: str, way: str) -> dict[str, float]:
+    """Clipped sums of one model's lot at two nodes, in parts as the oracle takes them.
+
+    `torch.func` in parts of the size that its memory allows.
+    """
+    shape, samples, options = MODELS[model]
+    module = make_model(model, shape, 10, **options)
+    nodes = 2
+    data = PrivateData.of([records(shape, samples, seed) for seed in range(nodes)])
+    if way == "torch.func":
+        fast: Any = PerSample(module, cross_entropy)
+    else:
+        compiled = way == "compiled"
+        fast = differentiator(
+            module, cross_entropy, torch.zeros(shape), compiled=compiled
+        )
+        assert not isinstance(fast, PerSample), model
+    private = Oracle(data, fast, Mechanism(samples, 1.0), Streams(0))
+    start = initial_parameters(module, torch.Generator().manual_seed(0))
+    at = start.repeat(1, nodes, 1)
+    result = timed(lambda: private.gradient(at), 3)
+    vector = private.gradient(at)[0, 0].double()
+    direction = torch.linspace(-1, 1, len(vector), dtype=torch.float64).cos()
+    # Two numbers that two ways agree in only if the vectors are the same, all but.
+    return result | {
+        "dims": len(vector),
+        "norm": vector.norm().item(),
+        "along": (vector @ direction / direction.norm()).item(),
+    }
+
+
+def audit(way: str) -> dict[str, float]:
+    """A block of an audit: 50 runs, 3 nodes, 8x8 images; CPU seconds for 500 x 100."""
+    runs, rounds = 50, 20
+    training = Training(
+        algorithm="dp-dsgd",
+        nodes=3,
+        digits=(0, 1, 2),
+        train=300,
+        hidden=16,
+        rounds=rounds,
+        lot_size=32.0,
+        clip_norm=10.0,
+        step_size=0.05,
+    )
+    problem = Problem.of(training)
+    fast = differentiator(
+        problem.module,
+        cross_entropy,
+        problem.test.inputs[0],
+        compiled=way == "compiled",
+    )
+    object.__setattr__(problem, "gradients", lambda: fast)
+    problem.train(3.0, Streams(0), runs=runs)  # compiles
+    clock = Clock()
+    problem.train(3.0, Streams(1), runs=runs)
+    clock()
+    # From training alone: an audit also scores each run once.
+    used = clock.cpu[1] - clock.cpu[0]
+    return {"peak": peak(), "cpu": used * (500 / runs) * (100 / rounds)}
+
+
+def resnets(algorithm: str, lot: str) -> dict[str, float]:
+    """Rounds of ten ResNet-9 agents, CIFAR-shaped, as many samples at once as asked."""
+    shape, nodes, physical = (3, 32, 32), 10, 50
+    module = make_model("resnet9", shape, 100)
+    data = PrivateData.of([records(shape, 2 * int(lot), i) for i in range(nodes)])
+    fast = differentiator(module, cross_entropy, torch.zeros(shape))
+    entry = ALGORITHMS[algorithm]
+    door = Oracle(
+        data,
+        fast,
+        Mechanism(float(lot), CLIP, NOISE),
+        Streams(0),
+        memory_limit=4 * physical * (fast.values_per_sample + data.values_per_record),
+    )
+    network = Network(
+        entry.make(lambda k: STEP), mixing("complete", "uniform", nodes), entry.needs
+    )
+    start = initial_parameters(module, torch.Generator().manual_seed(0))
+    clock = Clock()
+    network.run(start.repeat(1, nodes, 1), door, 2, after_round=clock)
+    return clock.summary()
+
+
+WAYS: dict[str, Callable[..., dict[str, float]]] = {
+    "ours": lambda name: ours(name),
+    "compiled": lambda name: ours(name, compiled=True),
+    "plain": plain,
+    "opacus": opacus,
+    "gradients": gradients,
+    "audit": audit,
+    "resnets": resnets,
+}
+
+
+def measured(*call: str) -> dict[str, float] | None:
+    """A row, from a process of its own; None if it failed."""
+    result = subprocess.run(
+        [sys.executable, __file__, "--one", *call],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if result.returncode:
+        lines = result.stderr.strip().splitlines()
+        print(f"{' '.join(call)}: {lines[-1] if lines else 'killed'}", flush=True)
+        return None
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+def show(name: str, row: dict[str, float] | None, base: float = 0.0) -> None:
+    if row is None:
+        return
+    line = f"{name:28s} {row['ms']:9.1f} ms {1e3 / row['ms']:8.2f} /s"
+    line += f" (wall {row['wall']:7.1f} ms)"
+    line += f" {row['peak']:7.0f} MiB"
+    if base:
+        line += f"   {base / row['ms']:6.2f} x"
+    if "first" in row:
+        line += f"   first {row['first'] / 1e3:.1f} s"
+    print(line, flush=True)
+
+
+def rounds(compiled: bool) -> None:
+    """Ten agents, lots of 256, 28x28, the CNN of Bayrooti et al. 2023, one thread."""
+    ghost = None
+    if importlib.util.find_spec("opacus"):
+        ghost = measured("opacus", "ghost")
+        show("Opacus, ghost clipping", ghost)
+        show("Opacus, hooks", measured("opacus", "hooks"))
+    else:
+        print("Opacus is not installed")
+    base = 0.0 if ghost is None else ghost["ms"]
+    show("no privacy, one by one", measured("plain"), base)
+    for way in ("ours", "compiled")[: 1 + compiled]:
+        for name in ("dp-dsgd", "dp-dsgt", "dp-dinno", "dsgd"):
+            show(f"{name}, {way}", measured(way, name), base)
+    print("x: times as fast as ghost clipping in this run")
+
+
+def models(compiled: bool) -> None:
+    """Clipped sums at two nodes, for each model of the registry."""
+    for name, (shape, samples, _) in MODELS.items():
+        reference = measured("gradients", name, "torch.func")
+        print(f"{name}, 2 x {samples} samples of {shape}")
+        base = 0.0 if reference is None else reference["ms"]
+        show("  torch.func", reference)
+        for way in ("book-keeping", "compiled")[: 1 + compiled]:
+            row = measured("gradients", name, way)
+            show(f"  {way}", row, base)
+            if row and reference:
+                worst = max(
+                    abs(row[each] - reference[each]) / reference["norm"]
+                    for each in ("norm", "along")
+                )
+                print(f"    differs by {worst:.1e}", flush=True)
+
+
+def audits(compiled: bool) -> None:
+    """500 runs x 3 nodes x 100 rounds on 8x8 images, from one block of 20 rounds."""
+    for way in ("book-keeping", "compiled")[: 1 + compiled]:
+        row = measured("audit", way)
+        if row:
+            print(f"audit, {way}: {row['cpu']:.1f} CPU s, {row['peak']:.0f} MiB")
+
+
+def large(compiled: bool) -> None:
+    """Ten ResNet-9 agents, 7.8 million parameters each, at most 50 samples at once."""
+    for algorithm, lot in (("dp-dsgd", "50"), ("dp-dsgt", "50"), ("dp-dsgd", "250")):
+        show(f"{algorithm}, lots of {lot}", measured("resnets", algorithm, lot))
+
+
+PARTS = {"rounds": rounds, "models": models, "audit": audits, "large": large}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []])
+    parser.add_argument("--compiled", action="store_true")
+    parser.add_argument("--one", nargs="+")
+    given = parser.parse_args()
+    if given.one:
+        torch.set_num_threads(1)
+        way, *arguments = given.one
+        print(json.dumps(WAYS[way](*arguments)))
+        return
+    for part in given.parts or PARTS:
+        print(PARTS[part].__doc__)
+        PARTS[part](given.compiled)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""Principal components of images, fitted on records that nobody promises to protect."""
+
+from __future__ import annotations
+
+import torch
+
+from trainers.data.records import Dataset
+
+COMPONENTS = 50
+
+
+def principal_components(
+    train: Dataset, test: Dataset, components: int = COMPONENTS
+) -> tuple[Dataset, Dataset]:
+    """Both sets in the coordinates of the test set's principal components.
+
+    Mean and directions are those of ``test`` alone, without its labels: these records
+    are taken as public, so that no record of ``train`` has a part in how another is
+    seen, and nothing of them is released. Inputs become (samples, components), or as
+    many as there are values in an input.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer records to fit than components.
+    """
+    public = test.inputs.flatten(1).double()
+    components = min(components, public.shape[1])
+    if len(public) <= components:
+        raise ValueError(
+            f"{components} principal components need more than {components} records "
+            f"outside the training data, got {len(public)}: train on fewer"
+        )
+    mean = public.mean(0)
+    _, _, rows = torch.linalg.svd(public - mean, full_matrices=False)
+    # A direction has no sign of its own: the largest entry is positive.
+    places = rows.abs().argmax(1, keepdim=True)
+    rows = (rows * rows.gather(1, places).sign())[:components]
+
+    def seen(data: Dataset) -> Dataset:
+        values = (data.inputs.flatten(1).double() - mean) @ rows.T
+        return Dataset(values.to(data.inputs.dtype), data.targets)
+
+    return seen(train), seen(test)

@@ -1,0 +1,106 @@
+"""How a gradient is made private, and what that is accounted as."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from privaudit.ledger import (
+    Entry,
+    Ledger,
+    PoissonSampling,
+    Recorder,
+    Release,
+    SamplingWithoutReplacement,
+)
+
+SamplingName = Literal["poisson", "without-replacement"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Mechanism:
+    """How a gradient is made private.
+
+    Parameters
+    ----------
+    lot_size
+        Size of a lot, the same at every node; also the divisor of the sum. Under
+        Poisson sampling it is the expected size.
+    clip_norm
+        L2 bound on each sample's gradient; infinity for none. A number, or a function
+        of the release's index (0, 1, ...).
+    noise_multiplier
+        Standard deviation of the noise over ``clip_norm``; 0 for none. A number or a
+        function, as ``clip_norm``.
+    sampling
+        How a lot is drawn: "poisson", each record by its own coin, or
+        "without-replacement", a uniform subset of ``lot_size`` records, a whole number.
+    """
+
+    lot_size: float
+    clip_norm: float | Callable[[int], float] = math.inf
+    noise_multiplier: float | Callable[[int], float] = 0.0
+    sampling: SamplingName = "poisson"
+
+    def at(self, index: int) -> tuple[float, float]:
+        """Clip norm and noise multiplier of release ``index``, checked."""
+        clip = self.clip_norm(index) if callable(self.clip_norm) else self.clip_norm
+        multiplier = (
+            self.noise_multiplier(index)
+            if callable(self.noise_multiplier)
+            else self.noise_multiplier
+        )
+        if not clip > 0:
+            raise ValueError(f"clip_norm must be > 0, got {clip} at release {index}")
+        if not 0 <= multiplier < math.inf:
+            raise ValueError(
+                f"noise_multiplier must be finite and >= 0, got {multiplier} at "
+                f"release {index}"
+            )
+        if multiplier > 0 and clip == math.inf:
+            raise ValueError("noise needs a finite clip_norm: it is scaled by it")
+        return clip, multiplier
+
+    def sampling_rate(self, records: int) -> float:
+        """The share of a node's ``records`` (public number) in a lot, on average."""
+        if not self.lot_size > 0:
+            raise ValueError(f"lot_size must be > 0, got {self.lot_size}")
+        if self.sampling == "without-replacement" and self.lot_size % 1:
+            raise ValueError(
+                "a lot of fixed size has a whole number of records, got "
+                f"lot_size = {self.lot_size:g}; round it, or use Poisson sampling"
+            )
+        if self.lot_size > records:
+            raise ValueError(
+                f"a lot of {self.lot_size:g} is larger than a node's data "
+                f"({records} records); use at most {records}"
+            )
+        return self.lot_size / records
+
+    def release(self, index: int, records: int) -> Release:
+        """What one call at a node of ``records`` records is accounted as."""
+        clip, multiplier = self.at(index)
+        rate = self.sampling_rate(records)
+        return Release.of_sum(
+            norm_bound=clip,
+            noise_multiplier=multiplier,
+            sampling=PoissonSampling(rate)
+            if self.sampling == "poisson"
+            else SamplingWithoutReplacement(int(self.lot_size), records),
+        )
+
+    def ledger(self, sizes: Sequence[int], releases: int) -> Ledger:
+        """What ``releases`` calls would write: for planning noise before a run."""
+        nodes = {size: self._entries(size, releases) for size in set(sizes)}
+        return Ledger(nodes=tuple(nodes[size] for size in sizes))
+
+    def _entries(self, records: int, releases: int) -> tuple[Entry, ...]:
+        recorder = Recorder(1)
+        if callable(self.clip_norm) or callable(self.noise_multiplier):
+            for index in range(releases):
+                recorder.record(0, self.release(index, records))
+        elif releases:
+            recorder.record(0, self.release(0, records), releases)
+        return recorder.ledger().nodes[0]

@@ -1,0 +1,53 @@
+"""What must hold of numbers on a device, without waiting for them in every round."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+class Watch:
+    """Conditions on tensors: kept on the device, looked at when somebody settles.
+
+    To look at a number makes the host wait for an accelerator. On a CPU it costs
+    nothing, and a condition that fails raises at once.
+
+    Parameters
+    ----------
+    at_once
+        Look at every condition as it comes; by default on a CPU only.
+    """
+
+    def __init__(self, at_once: bool | None = None) -> None:
+        self._at_once = at_once
+        self._failed: dict[str, Tensor] = {}
+
+    def expect(self, holds: Tensor, message: str) -> None:
+        """All of ``holds`` is true; else ``ValueError``, now or later."""
+        failed = ~holds.all()
+        at_once = self._at_once
+        if at_once is None:
+            at_once = holds.device.type == "cpu"
+        if at_once:
+            if failed:
+                raise ValueError(message)
+        elif message in self._failed:
+            self._failed[message] |= failed
+        else:
+            self._failed[message] = failed
+
+    def settle(self) -> None:
+        """Look at all conditions so far. ``ValueError`` if one failed."""
+        failed, self._failed = self._failed, {}
+        for message, one in failed.items():
+            if one:
+                raise ValueError(message)
+
+
+def finite(norms: Tensor, watch: Watch | None = None) -> None:
+    """Expect every norm to be finite; ``ValueError``, if not, as ``watch`` says."""
+    (watch or Watch(at_once=True)).expect(
+        torch.isfinite(norms),
+        "a sample's gradient is not finite, so that clipping cannot bound it: "
+        "lower the step size, or look for inf and nan in the data",
+    )

@@ -99,11 +99,11 @@ CLAIMS: tuple[PaperClaim, ...] = (
         claimed=500.0,
         relation="replace-one",
         unit="node",
-        plain="The theorem holds if S(t) is a true, public bound. Its number is 500 for "
-        "gamma_n = .01, a value that we chose (the paper gives none), "
-        "though: by it, what is seen may be e^500 times likelier from one node than "
-        "from another, which is no protection. The figures of the paper are labelled "
-        "by b (1, 2, 3, 5), which is not epsilon.",
+        plain="The theorem holds if S(t) is a true, public bound. Its number is 500, "
+        "for gamma_n = .01, a value that we chose (the paper gives none). By it, what "
+        "is seen may be e^500 times likelier from one node than from another, which "
+        "is no protection. The figures of the paper are labelled by b (1, 2, 3, 5), "
+        "which is not epsilon.",
         printed=lambda: _of_round(_NOISE_RATE),
         methods=("laplace",),
     ),
@@ -219,8 +219,8 @@ CLAIMS: tuple[PaperClaim, ...] = (
         claimed=5000.0,
         relation="replace-one",
         unit="node",
-        plain="The published code has gamma_n = .001 and b = 5: epsilon 5,000 a round, by "
-        "the paper's own theorem. The theorem holds; a promise of 5,000 promises "
+        plain="The published code has gamma_n = .001 and b = 5: epsilon 5,000 a round, "
+        "by the paper's own theorem. The theorem holds; a promise of 5,000 promises "
         "nothing. The paper itself gives no value of gamma_n. Noise for epsilon 1 a "
         "round would be five thousand times as large, at the same b and sensitivity.",
         printed=lambda: _of_round(0.001),

@@ -251,6 +251,46 @@ class TestOwnClaims:
         file.write_text(file.read_text().replace(":made", ":nothing"))
         assert cli.main(["claims", str(file)]) == cli.BAD_USAGE
 
+    def test_an_attack_refutes_noise_that_is_too_small(self, tmp_path, capsys):
+        file = tmp_path / "claims.toml"
+        file.write_text(
+            """
+            [[claim]]
+            name = "too little noise"
+            epsilon = 1.0
+            delta = 1e-3
+            algorithm = "dp-dsgd"
+            noise_multiplier = 0.1
+            try = ["account", "audit"]
+            runs = 100
+            settings = {model = "privaudit.claims.probe:pixels", nodes = 2, \
+digits = "0,1", train = 20, split = 0, rounds = 5, lot_size = 8, clip_norm = 1}
+            """.replace("\\\n", "")
+        )
+        out = str(tmp_path / "runs")
+        assert cli.main(["claims", str(file), "--out", out, "--json"]) == cli.REFUTED
+        (claim,) = json.loads(capsys.readouterr().out)["claims"]
+        assert claim["verdict"] == "refuted"
+        assert 1 < claim["audited_as_printed"] <= claim["certified_as_printed"]
+        assert cli.main(["claims", str(file), "--quick", "--json"]) == cli.REFUTED
+        (claim,) = json.loads(capsys.readouterr().out)["claims"]
+        assert claim["audited_as_printed"] is None
+
+
+class TestAttacks:
+    def test_their_commands_are_those_that_the_page_prints(self):
+        attacks = [claim for claim in all_claims() if claim.attack is not None]
+        assert {claim.paper for claim in attacks} == {"000", "004"}
+        for claim in attacks:
+            assert claim.attack is not None
+            assert claim.claimed is not None
+            assert claim.attack.confidence == 0.99
+            assert claim.attack.corrected_noise > claim.attack.noise_multiplier
+            command = claim.attack.command(claim.claimed, claim.delta)
+            assert f"--noise-multiplier {claim.attack.noise_multiplier!r} " in command
+            again = claim.attack.command(claim.claimed, claim.delta, corrected=True)
+            assert repr(claim.attack.corrected_noise) in again
+
 
 def made():
     """A ledger for `TestOwnClaims`."""

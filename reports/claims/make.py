@@ -153,7 +153,7 @@ def main() -> None:
         kept.write_text(json.dumps(read_attacks(given.audits), indent=1) + "\n")
     found = rows(json.loads(kept.read_text()))
     environment = jinja2.Environment(
-        autoescape=True,
+        autoescape=lambda name: name is not None and name.startswith("index"),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -263,6 +263,7 @@ class TestOwnClaims:
             noise_multiplier = 0.1
             try = ["account", "audit"]
             runs = 100
+            block = 25
             settings = {model = "privaudit.claims.probe:pixels", nodes = 2, \
 digits = "0,1", train = 20, split = 0, rounds = 5, lot_size = 8, clip_norm = 1}
             """.replace("\\\n", "")
@@ -275,6 +276,8 @@ digits = "0,1", train = 20, split = 0, rounds = 5, lot_size = 8, clip_norm = 1}
         assert cli.main(["claims", str(file), "--quick", "--json"]) == cli.REFUTED
         (claim,) = json.loads(capsys.readouterr().out)["claims"]
         assert claim["audited_as_printed"] is None
+        assert cli.main(["cite", out + "/too little noise"]) == 0
+        assert "@" in capsys.readouterr().out
 
 
 class TestAttacks:

@@ -64,12 +64,12 @@ def train_block(
     A pure function of its arguments: the same on whichever worker, in whatever order.
     """
     streams = Streams(audit.seed, number)
-    coins = torch.rand(BLOCK, generator=streams.generator("world"))
+    coins = torch.rand(audit.block, generator=streams.generator("world"))
     planted = coins < 0.5
     scene = adversary.scene
     problem = scene.problem
     gradients = problem.gradients()
-    watcher = adversary.watch(BLOCK, gradients)
+    watcher = adversary.watch(audit.block, gradients)
     curve = CurveRecorder(problem, gradients)
 
     def after_round(done: int, models: torch.Tensor, _: object) -> None:
@@ -80,11 +80,11 @@ def train_block(
     models, ledger = problem.train(
         audit.noise_multiplier,
         streams,
-        runs=BLOCK,
+        runs=audit.block,
         canary=scene.canary.record,
         direction=scene.canary.direction,
         planted=planted,
-        start=scene.start.repeat(BLOCK, len(problem.shares), 1),
+        start=scene.start.repeat(audit.block, len(problem.shares), 1),
         observers=watcher.observers,
         release_observers=watcher.release_observers,
         after_round=after_round,

@@ -14,7 +14,7 @@ from privaudit.results import Claim, Relation
 from trainers.randomness import MAX_BLOCKS
 from trainers.training import Training
 
-BLOCK = 50  # runs that share generators; part of what numbers depend on
+BLOCK = 50  # runs that share generators, by default
 
 
 class Audit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -36,6 +36,9 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Of the lower bound, in (0, 1).
     runs
         In both worlds together; each tosses a fair coin for its world.
+    block
+        Runs that share generators: part of what the numbers depend on. Large blocks
+        are faster for small models.
     seed
         Of everything random.
     """
@@ -49,6 +52,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     account: str = "certified"
     confidence: float = 0.95
     runs: int = 2000
+    block: int = BLOCK
     seed: int = 0
     torch_version: str = str(torch.__version__)
     version: str = __version__
@@ -69,9 +73,12 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                 f"an audit of this training tests {tested}: that is what its two "
                 f"worlds differ in; got the relation {self.claim.relation}"
             )
-        if not 2 <= self.runs <= MAX_BLOCKS * BLOCK:
+        if not 1 <= self.block <= 10_000:
+            raise ValueError(f"block must be between 1 and 10,000, got {self.block}")
+        if not 2 <= self.runs <= MAX_BLOCKS * self.block:
             raise ValueError(
-                f"runs must be between 2 and {MAX_BLOCKS * BLOCK:,}, got {self.runs}"
+                f"runs must be between 2 and {MAX_BLOCKS * self.block:,}, "
+                f"got {self.runs}"
             )
         if not 0 < self.confidence < 1:
             raise ValueError(f"confidence must be in (0, 1), got {self.confidence}")
@@ -81,7 +88,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     @property
     def blocks(self) -> int:
         """How many blocks the runs fill."""
-        return -(-self.runs // BLOCK)
+        return -(-self.runs // self.block)
 
 
 def tested_relation(training: Training) -> Relation:

@@ -9,7 +9,7 @@ import zipfile
 import numpy as np
 
 from privaudit import _json
-from privaudit.auditing.plan import BLOCK, Audit
+from privaudit.auditing.plan import Audit
 from privaudit.folder import FolderError, RunFolder
 from privaudit.ledger import Ledger
 from trainers.outcome import Curves
@@ -52,7 +52,9 @@ class Progress:
                 raise self.folder.broken("scores.npz", "its arrays differ in length")
         for number in np.unique(blocks):
             rows = blocks == number
-            expected = min(BLOCK, self.audit.runs - number * BLOCK)
+            expected = min(
+                self.audit.block, self.audit.runs - number * self.audit.block
+            )
             if not 0 <= number < self.audit.blocks or rows.sum() != expected:
                 raise self.folder.broken("scores.npz", f"block {number} is not whole")
             member, score, right = (array[rows] for array in arrays)
@@ -70,7 +72,7 @@ class Progress:
             )
         if curves is not None:
             self.folder.write("curves.json", _json.encode(curves))
-        kept = min(BLOCK, self.audit.runs - number * BLOCK)
+        kept = min(self.audit.block, self.audit.runs - number * self.audit.block)
         self.done[number] = (
             block.member[:kept],
             block.score[:kept],

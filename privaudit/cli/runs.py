@@ -52,6 +52,7 @@ def audit(
     settings: Settings = (),  # type: ignore[assignment]  # cyclopts' empty list
     out: Out = None,
     seed: int = 0,
+    block: int = 50,
     workers: int | None = None,
     batch: int = 50,
     relation: Relation | None = None,
@@ -93,6 +94,9 @@ def audit(
         Of the lower bound, in (0, 1).
     seed
         Of everything random.
+    block
+        Runs trained together, part of what the numbers depend on; many are faster for
+        a small model.
     workers
         Threads; as many as processors by default. Results do not depend on it.
     batch
@@ -151,6 +155,7 @@ def audit(
         account=account,
         confidence=confidence,
         runs=runs,
+        block=block,
         seed=seed,
     )
     # All else is checked by now: calibration takes seconds.

@@ -17,6 +17,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
     "audit": {
         "account": "certified",
         "runs": 2000,
+        "block": 50,
         "adversary": "final-loss",
         "canary": "blank",
         "estimator": "best",

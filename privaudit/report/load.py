@@ -71,6 +71,7 @@ class AuditConfig(_Config, frozen=True, kw_only=True, forbid_unknown_fields=True
     estimator: str
     confidence: float
     runs: int
+    block: int = 50
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

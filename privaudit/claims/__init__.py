@@ -1,0 +1,36 @@
+"""The promises of five papers, each held against an account and an attack.
+
+One file a paper. Nothing here imports torch until an attack is run.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+from privaudit.claims.claim import PaperClaim as PaperClaim
+
+PAPERS: dict[str, str] = {
+    "000": "Dyn-D2P (Zhu et al.)",
+    "001": "DP-DSGD, DP-DSGT, DP-DiNNO (Bayrooti et al. 2023)",
+    "002": "Deep-Q collaborative DP-SGD",
+    "003": "DPPS and PartPSP (Zhou et al.)",
+    "004": "A(DP)2SGD (Xu et al.)",
+}
+
+
+def claims_of(paper: str) -> tuple[PaperClaim, ...]:
+    """The claims of a paper, by its number.
+
+    Raises ``ValueError`` for a paper that there is none of.
+    """
+    if paper not in PAPERS:
+        known = ", ".join(f"{number} {name}" for number, name in PAPERS.items())
+        raise ValueError(
+            f"there is no paper {paper!r}; choose one of {known}, or name a .toml file"
+        )
+    return importlib.import_module(f"privaudit.claims.paper_{paper}").CLAIMS
+
+
+def all_claims() -> tuple[PaperClaim, ...]:
+    """Those of all papers, in order."""
+    return tuple(claim for paper in PAPERS for claim in claims_of(paper))

@@ -1,0 +1,114 @@
+"""Short cuts from a paper's settings to a certified bracket."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+from privaudit.accounting import noise_multiplier
+from privaudit.accounting.pld import compose_entries
+from privaudit.claims.claim import Certified
+from privaudit.ledger import (
+    Ledger,
+    NoSampling,
+    PoissonSampling,
+    Recorder,
+    Release,
+    Sampling,
+    SamplingWithoutReplacement,
+)
+from privaudit.results import Relation
+
+_WIDTH = 2e-3  # of brackets, relative
+
+
+def releases(
+    noise: float, steps: int, sampling: Sampling, *, moved: float = 1.0
+) -> Ledger:
+    """``steps`` noisy sums of vectors of norm <= ``moved``, noise in their unit."""
+    recorder = Recorder(1)
+    recorder.record(
+        0,
+        Release.of_sum(
+            norm_bound=moved, noise_multiplier=noise / moved, sampling=sampling
+        ),
+        steps,
+    )
+    return recorder.ledger()
+
+
+def poisson(noise: float, steps: int, rate: float) -> Ledger:
+    """Poisson lots, noise over clip norm."""
+    return releases(noise, steps, PoissonSampling(rate))
+
+
+def fixed(noise: float, steps: int, size: int, population: int) -> Ledger:
+    """Lots of fixed size."""
+    return releases(noise, steps, SamplingWithoutReplacement(size, population))
+
+
+def single(noise: float, steps: int = 1, *, moved: float = 1.0) -> Ledger:
+    """No sampling."""
+    return releases(noise, steps, NoSampling(), moved=moved)
+
+
+@functools.cache
+def bracket(
+    ledger: Ledger, delta: float, relation: Relation = "add-or-remove-one"
+) -> Certified:
+    """What is proved of a ledger, from above and from below."""
+    (entries,) = ledger.nodes
+    if not all(entry.release.is_private for entry in entries):
+        return Certified(math.inf, math.inf, "no noise was added")
+    if not entries:
+        return Certified(0.0, 0.0, "nothing was released")
+    found = compose_entries(entries, relation).epsilon(delta, _WIDTH)
+    return Certified(
+        found.upper,
+        max(0.0, min(found.lower, found.upper)),
+        "privacy loss distributions, all numerical error bounded",
+    )
+
+
+def worst_bracket(ledger: Ledger, delta: float, relation: Relation) -> Certified:
+    """What is proved of the node that is worst off; 0 where nothing was released."""
+    nodes = [Ledger(nodes=(entries,)) for entries in dict.fromkeys(ledger.nodes)]
+    found = [bracket(one, delta, relation) for one in nodes]
+    return Certified(
+        max((one.upper for one in found), default=0.0),
+        max((one.lower for one in found), default=0.0),
+        "the worst node's",
+    )
+
+
+@functools.cache
+def calibrated(
+    kind: str,
+    epsilon: float,
+    delta: float,
+    *numbers: float,
+    relation: Relation = "add-or-remove-one",
+) -> tuple[float, Certified]:
+    """Least noise that is certified for (epsilon, delta), and what it is certified for.
+
+    ``kind`` and ``numbers``: "poisson", steps, rate; "fixed", steps, size, population;
+    or "single", moved.
+    """
+
+    def make(noise: float) -> Ledger:
+        match kind, numbers:
+            case "poisson", (steps, rate):
+                return poisson(noise, int(steps), rate)
+            case "fixed", (steps, size, population):
+                return fixed(noise, int(steps), int(size), int(population))
+            case "single", (moved,):
+                return single(noise, moved=moved)
+        raise ValueError(f"no kind {kind} with {len(numbers)} numbers")
+
+    noise, bound = noise_multiplier(make, epsilon, delta, relation)
+    return noise, Certified(
+        bound.epsilon, 0.0, f"noise raised to {noise:.4g} times the clip norm"
+    )
+
+
+UNBOUNDED = Certified(math.inf, 0.0, "nothing bounds it")

@@ -1,0 +1,104 @@
+"""Running a claim's attack on the algorithm itself. Imports torch when called."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from typing import TYPE_CHECKING, Any
+
+from privaudit.claims.claim import Finding, PaperClaim
+from privaudit.results import Claim, LowerBound
+
+if TYPE_CHECKING:
+    from trainers.training import Training
+
+
+def attacked(finding: Finding, folder: pathlib.Path, workers: int | None) -> Finding:
+    """The finding with what its attack shows of the two forms, if it has one.
+
+    Runs are kept in ``folder``, a folder a claim and form; what is there is not run
+    again. Raises as `privaudit.auditing.experiment.run`.
+    """
+    if finding.claim.attack is None:
+        return finding
+    return dataclasses.replace(
+        finding,
+        audited=_attack(finding.claim, folder, workers, corrected=False),
+        audited_corrected=_attack(finding.claim, folder, workers, corrected=True),
+    )
+
+
+def _attack(
+    claim: PaperClaim, folder: pathlib.Path, workers: int | None, *, corrected: bool
+) -> LowerBound:
+    attack = claim.attack
+    assert attack is not None
+    settings: dict[str, Any] = dict(
+        setting.split("=", 1)  # type: ignore[misc]
+        for setting in attack.settings
+    )
+    name = f"{claim.paper}-{claim.name}" + ("-corrected" if corrected else "")
+    return audit_of(
+        claim,
+        attack.algorithm,
+        settings,
+        attack.corrected_noise if corrected else attack.noise_multiplier,
+        folder / name,
+        workers,
+        adversary="noisy-gradients",
+        canary="gradient",
+        estimator="rank-walk",
+        confidence=attack.confidence,
+        runs=attack.runs,
+        block=attack.block,
+        seed=attack.seed,
+    )
+
+
+def training_of(algorithm: str, settings: dict[str, Any], where: str) -> Training:
+    """The training of an algorithm by name, as `privaudit audit` makes it."""
+    from privaudit.auditing.presets import AUDITED
+    from trainers.algorithms import ALGORITHMS
+    from trainers.training import training_from
+
+    entry = ALGORITHMS.get(algorithm)
+    beneath = {**(entry.defaults if entry else {}), **AUDITED}
+    if "model" in settings:
+        beneath.pop("hidden")  # of another model
+    values = {**beneath, **settings, "algorithm": algorithm}
+    if isinstance(values["digits"], str):
+        values["digits"] = values["digits"].split(",")
+    return training_from(values, where=where)
+
+
+def audit_of(
+    claim: PaperClaim,
+    algorithm: str,
+    settings: dict[str, Any],
+    noise_multiplier: float,
+    folder: pathlib.Path,
+    workers: int | None,
+    **how: Any,
+) -> LowerBound:
+    """What an audit of a running algorithm shows; runs are kept in ``folder``.
+
+    ``how``: adversary, canary, estimator, confidence, runs, block, seed. Raises as
+    `privaudit.auditing.experiment.run`.
+    """
+    from privaudit.auditing.experiment import Audit, run
+    from privaudit.folder import RunFolder
+
+    assert claim.claimed is not None
+    plan = Audit(
+        claim=Claim(
+            epsilon=claim.claimed,
+            delta=claim.delta,
+            relation=claim.relation,
+            source=claim.where,
+        ),
+        training=training_of(algorithm, settings, claim.key),
+        noise_multiplier=noise_multiplier,
+        **how,
+    )
+    with RunFolder.opened(folder) as opened:
+        return run(plan, opened, workers=workers).lower()

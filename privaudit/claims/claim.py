@@ -1,0 +1,238 @@
+"""A promise as a value: what is claimed, where it stands, and how it is tested."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any, Literal
+
+from privaudit.results import LowerBound, Relation, Unit, round_down, round_up
+
+Standing = Literal["refuted", "disproved", "unproven", "consistent", "no theorem"]
+
+# What each verdict means, for a reader.
+MEANING: dict[str, str] = {
+    "refuted": "an attack on the running program shows more than was claimed",
+    "disproved": "a calculation shows more than was claimed, no attack needed",
+    "unproven": "nothing that we have proves it, and nothing refutes it",
+    "consistent": "a certified account meets it",
+    "no theorem": "the paper proves nothing here: conditions fail, or no claim",
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Certified:
+    """What is proved of an algorithm: the true figure lies between the two.
+
+    Parameters
+    ----------
+    upper
+        Never below the truth; infinity where nothing bounds it.
+    lower
+        Never above the truth; 0 where nothing is known.
+    how
+        The account, in words.
+    """
+
+    upper: float
+    lower: float = 0.0
+    how: str = ""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.lower <= self.upper:
+            raise ValueError(
+                f"a bracket needs 0 <= lower <= upper, got {self.lower}, {self.upper}"
+            )
+
+    def __str__(self) -> str:
+        return round_up(self.upper, 4)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Attack:
+    """What `privaudit audit` is called with, and the claim that it tests.
+
+    Parameters
+    ----------
+    algorithm, settings
+        As on its command line.
+    noise_multiplier
+        Of the algorithm as printed.
+    corrected_noise
+        Of the same algorithm as corrected, for the same epsilon.
+    runs, block, seed
+        Of the audit.
+    planted, seen
+        In words.
+    caveat
+        How the program that was attacked differs from the paper's setting.
+    """
+
+    algorithm: str
+    settings: tuple[str, ...]
+    noise_multiplier: float
+    corrected_noise: float
+    runs: int
+    block: int
+    seed: int = 7
+    confidence: float = 0.99
+    planted: str = (
+        "one record of node 0, whose clipped gradient always points in one direction"
+    )
+    seen: str = "all noisy gradients of node 0"
+    caveat: str = ""
+
+    def command(self, epsilon: float, delta: float, *, corrected: bool = False) -> str:
+        """The command line that repeats it."""
+        noise = self.corrected_noise if corrected else self.noise_multiplier
+        settings = " ".join(f"--set {setting}" for setting in self.settings)
+        return (
+            f"privaudit audit {self.algorithm} --epsilon {epsilon:g} "
+            f"--delta {delta:g} --noise-multiplier {noise!r} --runs {self.runs} "
+            f"--block {self.block} --adversary noisy-gradients --canary gradient "
+            f"--estimator rank-walk --confidence {self.confidence:g} "
+            f"--seed {self.seed} {settings}"
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PaperClaim:
+    """One promise of a paper, at one setting.
+
+    Parameters
+    ----------
+    paper, name
+        The paper's number, and a name unique in it.
+    says
+        What is promised, in a sentence.
+    where
+        Theorem, equation, section.
+    formula, conditions
+        The paper's own.
+    quantity
+        What the figures are: epsilon, or another quantity that is named here.
+    claimed
+        The figure; None if the paper gives none for this setting.
+    delta, relation, unit
+        What an epsilon is for.
+    threat_model
+        Who sees what.
+    printed, corrected
+        To what is proved of the algorithm as printed, and as corrected; the second is
+        None where nothing is to be corrected. They may take seconds.
+    correction
+        What was corrected, in words.
+    plain
+        The finding for somebody who has read none of the papers, with its derivation.
+    applies
+        Whether the theorem has anything to say here; False makes it "no theorem".
+    attack
+        Against the running algorithm, if there is one.
+    methods
+        Keys of `privaudit.claims.sources.SOURCES`: what the figures rest on.
+    """
+
+    paper: str
+    name: str
+    says: str
+    where: str
+    formula: str
+    plain: str
+    claimed: float | None
+    printed: Callable[[], Certified]
+    corrected: Callable[[], Certified] | None = None
+    correction: str = ""
+    conditions: tuple[str, ...] = ()
+    quantity: str = "epsilon"
+    delta: float = 0.0
+    relation: Relation = "add-or-remove-one"
+    unit: Unit = "record"
+    threat_model: str = "whoever sees all that a node sends"
+    applies: bool = True
+    attack: Attack | None = None
+    methods: tuple[str, ...] = ("pld",)
+
+    @property
+    def key(self) -> str:
+        """``paper/name``."""
+        return f"{self.paper}/{self.name}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Finding:
+    """A claim after its test.
+
+    ``audited`` and ``audited_corrected`` are None where no attack was run.
+    """
+
+    claim: PaperClaim
+    printed: Certified
+    corrected: Certified | None
+    audited: LowerBound | None = None
+    audited_corrected: LowerBound | None = None
+
+    @property
+    def verdict(self) -> Standing:
+        """The strongest thing that is known; see `MEANING`."""
+        claim = self.claim
+        if not claim.applies or claim.claimed is None:
+            return "no theorem"
+        if self.audited is not None and self.audited.epsilon > claim.claimed:
+            return "refuted"
+        if self.printed.lower > claim.claimed:
+            return "disproved"
+        if self.printed.upper <= claim.claimed:
+            return "consistent"
+        return "unproven"
+
+    def summary(self) -> dict[str, Any]:
+        """The object that `privaudit claims --json` prints; its keys do not change."""
+        claim = self.claim
+        return {
+            "paper": claim.paper,
+            "claim": claim.name,
+            "where": claim.where,
+            "quantity": claim.quantity,
+            "delta": claim.delta,
+            "relation": claim.relation,
+            "unit": claim.unit,
+            "claimed": claim.claimed,
+            "certified_as_printed": _tidy(self.printed.upper),
+            "certified_as_printed_lower": _tidy(self.printed.lower),
+            "audited_as_printed": self.audited and self.audited.epsilon,
+            "certified_as_corrected": self.corrected and _tidy(self.corrected.upper),
+            "audited_as_corrected": (
+                self.audited_corrected and self.audited_corrected.epsilon
+            ),
+            "verdict": self.verdict,
+        }
+
+    def lines(self) -> list[str]:
+        """For a terminal."""
+        claim = self.claim
+        told = "none" if claim.claimed is None else f"{claim.claimed:g}"
+        lines = [
+            f"{claim.key}: {self.verdict.upper()} ({MEANING[self.verdict]})",
+            f"  {claim.says} ({claim.where})",
+            f"  {claim.quantity} claimed {told}; as printed at most "
+            f"{self.printed} and at least {round_down(self.printed.lower)}"
+            + (f"; as corrected at most {self.corrected}" if self.corrected else ""),
+        ]
+        if self.audited is not None:
+            lines.append(f"  {self.audited}")
+        return lines
+
+
+def judged(claim: PaperClaim) -> Finding:
+    """The claim held against accounts alone."""
+    return Finding(
+        claim,
+        claim.printed(),
+        claim.corrected() if claim.corrected is not None else None,
+    )
+
+
+def _tidy(value: float) -> float:
+    """To twelve digits: stable over machines, far finer than any account."""
+    return value if not math.isfinite(value) else float(f"{value:.12g}")

@@ -1,0 +1,300 @@
+"""The papers' claims: certified columns against dp-accounting, verdicts, JSON."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from privaudit import cli
+from privaudit.claims import PAPERS, all_claims, claims_of
+from privaudit.claims.accounts import bracket, fixed, poisson, single, worst_bracket
+from privaudit.claims.claim import Certified, Finding, judged
+from privaudit.claims.paper_000 import printed_noise
+from privaudit.claims.sources import SOURCES, bibtex
+from privaudit.results import LowerBound
+
+KEYS = [
+    "paper",
+    "claim",
+    "where",
+    "quantity",
+    "delta",
+    "relation",
+    "unit",
+    "claimed",
+    "certified_as_printed",
+    "certified_as_printed_lower",
+    "audited_as_printed",
+    "certified_as_corrected",
+    "audited_as_corrected",
+    "verdict",
+]
+
+
+def found(key):
+    (claim,) = [one for one in all_claims() if one.key == key]
+    return judged(claim)
+
+
+def independent(noise, steps, rate, delta, replace=False):
+    """dp-accounting's PLD, pessimistic."""
+    import dp_accounting as dpa
+    from dp_accounting.pld import PLDAccountant
+
+    relation = dpa.NeighboringRelation.ADD_OR_REMOVE_ONE
+    if replace:
+        relation = dpa.NeighboringRelation.REPLACE_ONE
+    event = dpa.GaussianDpEvent(noise)
+    if rate < 1:
+        event = dpa.PoissonSampledDpEvent(rate, event)
+    accountant = PLDAccountant(relation, value_discretization_interval=1e-3)
+    return accountant.compose(event, steps).get_epsilon(delta)
+
+
+class TestAgainstIndependentAccount:
+    @pytest.mark.parametrize(
+        ("epsilon", "steps"), [(0.3, 2500), (1.0, 2500), (3, 2500)]
+    )
+    def test_dyn_d2p(self, epsilon, steps):
+        noise = printed_noise(epsilon, steps)
+        ours = found(f"000/eq6-constant-epsilon{epsilon:g}-K{steps}").printed
+        theirs = independent(noise, steps, 1 / 2500, 1e-4)
+        assert ours.lower <= theirs
+        assert ours.upper == pytest.approx(theirs, rel=5e-3)
+
+    @pytest.mark.parametrize(
+        ("name", "noise", "replace"),
+        [
+            ("rdp-add-remove-noise2", 2.0, False),
+            ("rdp-replace-one-noise2", 2.0, True),
+        ],
+    )
+    def test_bayrooti(self, name, noise, replace):
+        ours = found(f"001/{name}").printed
+        theirs = independent(noise, 2000, 256 / 6000, 1e-5, replace)
+        assert ours.upper == pytest.approx(theirs, rel=1e-2)
+
+    def test_ten_classes(self):
+        # sqrt(10) times the sensitivity that the noise was made for.
+        import math
+
+        delta = 1 / 600_000**2
+        noise = math.sqrt(2 * math.log(1.25 / delta)) / 0.5 / math.sqrt(10)
+        ours = found("002/theorem2-ten-classes").printed
+        assert ours.upper == pytest.approx(independent(noise, 1, 1, delta), rel=1e-2)
+
+
+class TestVerdicts:
+    @pytest.mark.parametrize(
+        ("key", "verdict"),
+        [
+            ("000/eq6-constant-epsilon1-K2500", "disproved"),
+            ("000/proposition4-mu-above-1", "disproved"),
+            ("001/rdp-add-remove-epsilon1", "consistent"),
+            ("001/rdp-replace-one-epsilon1", "disproved"),
+            ("001/code-dinno-inner-steps", "disproved"),
+            ("002/theorem2-one-class", "consistent"),
+            ("002/choice-of-action", "unproven"),
+            ("003/theorem1-round", "consistent"),
+            ("003/equation22-constants", "disproved"),
+            ("004/theorem2-epsilon1-T58500-K16-B256", "no theorem"),
+            ("004/noise-on-sum-T1000-K8-B8", "disproved"),
+        ],
+    )
+    def test_of_claims(self, key, verdict):
+        assert found(key).verdict == verdict
+
+    def test_corrected_forms_meet_what_was_claimed(self):
+        for claim in (*claims_of("001"), *claims_of("002")):
+            finding = judged(claim)
+            if finding.corrected is not None:
+                assert claim.claimed is not None
+                assert finding.corrected.upper <= claim.claimed
+
+    def test_an_audit_above_the_claim_refutes_and_one_at_it_does_not(self):
+        finding = found("001/rdp-add-remove-epsilon1")
+
+        def audited(epsilon):
+            lower = LowerBound(
+                epsilon=epsilon,
+                delta=1e-5,
+                relation="add-or-remove-one",
+                method="x",
+                source="x",
+                confidence=0.99,
+                threat_model="x",
+                member_runs=1,
+                non_member_runs=1,
+            )
+            return Finding(finding.claim, finding.printed, None, lower).verdict
+
+        assert finding.claim.claimed is not None
+        assert audited(finding.claim.claimed) == "consistent"
+        assert audited(finding.claim.claimed + 1e-9) == "refuted"
+
+    def test_a_bracket_is_one(self):
+        with pytest.raises(ValueError, match="lower <= upper"):
+            Certified(1.0, 2.0)
+
+
+class TestBrackets:
+    @pytest.mark.parametrize(
+        ("ledger", "relation"),
+        [
+            (poisson(1.0, 100, 0.1), "add-or-remove-one"),
+            (fixed(1.0, 10, 5, 50), "replace-one"),
+            (single(2.0), "replace-one"),
+        ],
+    )
+    def test_are_narrow(self, ledger, relation):
+        both = bracket(ledger, 1e-5, relation)
+        assert 0 < both.lower <= both.upper <= both.lower * 1.3
+
+    def test_no_noise_is_infinite(self):
+        assert bracket(single(0.0), 1e-5).lower == float("inf")
+
+    def test_the_worst_node_counts(self):
+        from privaudit.ledger import Ledger
+
+        both = Ledger.joined([single(1.0), single(2.0)])
+        assert (
+            worst_bracket(both, 1e-5, "replace-one").upper
+            == bracket(single(1.0), 1e-5, "replace-one").upper
+        )
+
+
+class TestRegistry:
+    def test_names_are_unique_and_sources_known(self):
+        claims = all_claims()
+        assert len({claim.key for claim in claims}) == len(claims)
+        for claim in claims:
+            assert claim.paper in PAPERS
+            assert bibtex(claim.methods).startswith("@")
+            assert (claim.corrected is None) == (not claim.correction) or (
+                claim.paper == "002"
+            )
+
+    def test_unknown_ones_are_told(self):
+        with pytest.raises(ValueError, match="no paper '9'"):
+            claims_of("9")
+        with pytest.raises(ValueError, match="no source"):
+            bibtex(["nothing"])
+        assert len(bibtex(SOURCES).split("\n\n")) <= len(SOURCES)
+
+
+class TestCommands:
+    def test_json_is_stable(self, capsys):
+        assert cli.main(["claims", "002", "--quick", "--json"]) == cli.REFUTED
+        first = capsys.readouterr().out
+        cli.main(["claims", "002", "--quick", "--json"])
+        assert capsys.readouterr().out == first
+        claims = json.loads(first)["claims"]
+        assert [list(claim) for claim in claims] == [KEYS] * len(claims)
+        assert all(claim["audited_as_printed"] is None for claim in claims)
+
+    def test_quick_imports_no_torch(self):
+        code = (
+            "import sys; from privaudit import cli; "
+            "cli.main(['claims', '002', '--quick']); "
+            "print('torch' in sys.modules)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        )
+        assert done.stdout.splitlines()[-1] == "False"
+
+    def test_cite(self, capsys):
+        assert cli.main(["cite", "000/uniform-sample"]) == 0
+        assert "@article{dong2019gaussian" in capsys.readouterr().out
+        assert cli.main(["cite", "000/no-such"]) == cli.BAD_USAGE
+
+
+class TestOwnClaims:
+    def write(self, tmp_path, epsilon, more=""):
+        (tmp_path / "ledger.json").write_text(single(1.0).to_json())
+        file = tmp_path / "claims.toml"
+        file.write_text(
+            f'[[claim]]\nname = "ours"\nepsilon = {epsilon}\ndelta = 1e-5\n'
+            f'ledger = "ledger.json"\n{more}'
+        )
+        return str(file)
+
+    def test_one_that_holds_and_one_that_does_not(self, tmp_path, capsys):
+        assert cli.main(["claims", self.write(tmp_path, 5.0), "--json"]) == 0
+        (claim,) = json.loads(capsys.readouterr().out)["claims"]
+        assert list(claim) == KEYS
+        assert claim["verdict"] == "consistent"
+        assert cli.main(["claims", self.write(tmp_path, 4.0)]) == cli.REFUTED
+        assert "DISPROVED" in capsys.readouterr().out
+
+    @pytest.mark.parametrize(
+        ("more", "told"),
+        [
+            ('function = "a:b"\n', "exactly one of"),
+            ('try = ["audit"]\n', "only an algorithm"),
+            ("confidense = 0.9\n", "confidense"),
+        ],
+    )
+    def test_mistakes_are_told(self, tmp_path, capsys, more, told):
+        assert cli.main(["claims", self.write(tmp_path, 5.0, more)]) == cli.BAD_USAGE
+        assert told in capsys.readouterr().err
+
+    def test_a_function(self, tmp_path, capsys):
+        file = tmp_path / "claims.toml"
+        file.write_text(
+            '[[claim]]\nname = "f"\nepsilon = 5.0\ndelta = 1e-5\n'
+            f'function = "{__name__}:made"\n'
+        )
+        assert cli.main(["claims", str(file)]) == 0
+        capsys.readouterr()
+        file.write_text(file.read_text().replace(":made", ":nothing"))
+        assert cli.main(["claims", str(file)]) == cli.BAD_USAGE
+
+    def test_an_attack_refutes_noise_that_is_too_small(self, tmp_path, capsys):
+        file = tmp_path / "claims.toml"
+        file.write_text(
+            """
+            [[claim]]
+            name = "too little noise"
+            epsilon = 1.0
+            delta = 1e-3
+            algorithm = "dp-dsgd"
+            noise_multiplier = 0.1
+            try = ["account", "audit"]
+            runs = 100
+            block = 25
+            settings = {model = "privaudit.claims.probe:pixels", nodes = 2, \
+digits = "0,1", train = 20, split = 0, rounds = 5, lot_size = 8, clip_norm = 1}
+            """.replace("\\\n", "")
+        )
+        out = str(tmp_path / "runs")
+        assert cli.main(["claims", str(file), "--out", out, "--json"]) == cli.REFUTED
+        (claim,) = json.loads(capsys.readouterr().out)["claims"]
+        assert claim["verdict"] == "refuted"
+        assert 1 < claim["audited_as_printed"] <= claim["certified_as_printed"]
+        assert cli.main(["claims", str(file), "--quick", "--json"]) == cli.REFUTED
+        (claim,) = json.loads(capsys.readouterr().out)["claims"]
+        assert claim["audited_as_printed"] is None
+        assert cli.main(["cite", out + "/too little noise"]) == 0
+        assert "@" in capsys.readouterr().out
+
+
+class TestAttacks:
+    def test_their_commands_are_those_that_the_page_prints(self):
+        attacks = [claim for claim in all_claims() if claim.attack is not None]
+        assert {claim.paper for claim in attacks} == {"000", "004"}
+        for claim in attacks:
+            assert claim.attack is not None
+            assert claim.claimed is not None
+            assert claim.attack.confidence == 0.99
+            assert claim.attack.corrected_noise > claim.attack.noise_multiplier
+            command = claim.attack.command(claim.claimed, claim.delta)
+            assert f"--noise-multiplier {claim.attack.noise_multiplier!r} " in command
+            again = claim.attack.command(claim.claimed, claim.delta, corrected=True)
+            assert repr(claim.attack.corrected_noise) in again
+
+
+def made():
+    """A ledger for `TestOwnClaims`."""
+    return single(1.0)

@@ -18,6 +18,7 @@ _COMMANDS = {
     "recipes": ("recipes:recipes", "The papers' settings: list them, or copy one."),
     "audit": ("runs:audit", "Attack an algorithm as it runs, many times over."),
     "bound": ("bounds:bound", "The epsilon that attack scores show, at least."),
+    "probe": ("probes:probe", "Look for privacy bugs that need no statistics."),
     "selfcheck": ("bounds:selfcheck", "Do the lower bounds keep their confidence?"),
     "show": ("runs:show", "Say what a run's folder holds."),
     "report": ("runs:report", "Write a run's page, report.html, into its folder."),

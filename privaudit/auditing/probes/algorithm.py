@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import math
+from collections.abc import Hashable
 from typing import Any
 
 import torch
@@ -10,7 +12,7 @@ import torch
 from privaudit.auditing.probes.contract import Check
 from privaudit.auditing.probes.recording import Messages, Recording, Tape
 from privaudit.auditing.probes.releases import Probed, counted
-from privaudit.ledger import Ledger
+from privaudit.ledger import Entry, Ledger
 from trainers.message_door import MessageDoor
 from trainers.oracle import Oracle
 from trainers.problem import Problem
@@ -139,20 +141,26 @@ def _of_any(problem: Problem, noise_multiplier: float, seed: int) -> list[Check]
 
 
 def _planned(plan: Ledger, ledger: Ledger) -> list[str]:
-    return [
-        f"node {node}: {_count(written)} releases are in the ledger and "
-        f"{_count(wanted)} were planned"
-        if _count(wanted) != _count(written)
-        else f"node {node}: releases are not those that were planned"
-        for node, (wanted, written) in enumerate(
-            zip(plan.nodes, ledger.nodes, strict=True)
-        )
-        if wanted != written
-    ]
+    """Which nodes released something else; composition knows no order."""
+    found = []
+    for node, (one, other) in enumerate(zip(plan.nodes, ledger.nodes, strict=True)):
+        wanted, written = _amounts(one), _amounts(other)
+        if wanted.total() != written.total():
+            found.append(
+                f"node {node}: {written.total()} releases are in the ledger, "
+                f"{wanted.total()} were planned"
+            )
+        elif wanted != written:
+            found.append(f"node {node}: releases are not those that were planned")
+    return found
 
 
-def _count(entries: tuple[Any, ...]) -> int:
-    return sum(entry.count for entry in entries)
+def _amounts(entries: tuple[Entry, ...]) -> collections.Counter[Hashable]:
+    """How often there is each release, by the pass that it is of."""
+    amounts: collections.Counter[Hashable] = collections.Counter()
+    for entry in entries:
+        amounts[entry.release, entry.disjoint] += entry.count
+    return amounts
 
 
 def _beside(

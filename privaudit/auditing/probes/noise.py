@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 DEVIATIONS = 5  # that an estimate may be off, of its own standard deviation
+_LONG = 8  # dims at which a thousandth of a deviation is never met by chance
+_ENOUGH = 20_000  # draws, to tell
 _STEP = 1e-5  # standard deviations between which continuous noise hardly falls twice
 
 
@@ -36,16 +38,28 @@ def as_written(noise: Tensor, written: Sequence[Sequence[float]]) -> list[str]:
     return found
 
 
-def fresh(noise: Tensor) -> list[str]:
-    """No two releases, runs or nodes share noise, nor is it correlated."""
-    draws = noise.flatten(0, 2)
+def repeated(draws: Tensor) -> list[str]:
+    """No two of ``draws``, (draws, dims), are equal; those without noise do not count.
+
+    What was added to different sums comes back rounded, so that vectors are compared to
+    a thousandth of their scale, and numbers, which meet by chance, exactly.
+    """
     draws = draws[draws.abs().sum(1) > 0]
-    scale = draws.std().item() if len(draws) else 0.0
-    # What was added to other sums comes back rounded; multiples of a draw are caught
-    # by their correlation.
-    rounded = (draws / scale / 1e-3).round() if scale > 0 else draws
-    if len(torch.unique(rounded, dim=0)) < len(draws):
+    if len(draws) and draws.shape[1] >= _LONG:
+        draws = (draws / draws.std() * 1e3).round()
+    if len(torch.unique(draws, dim=0)) < len(draws):
         return ["the same noise was used twice"]
+    return []
+
+
+def fresh(noise: Tensor) -> list[str]:
+    """No two releases, runs or nodes share noise, nor is it correlated.
+
+    The noise must be as large in every coordinate.
+    """
+    twice = repeated(noise.flatten(0, 2))
+    if twice:
+        return twice
     found = []
     for what, axis in (("releases", 0), ("runs", 1), ("nodes", 2)):
         rows = noise.movedim(axis, 0).flatten(1)
@@ -61,26 +75,25 @@ def fresh(noise: Tensor) -> list[str]:
     return found
 
 
-def fine(noise: Tensor) -> list[str]:
-    """Values fall together as seldom as those of continuous Gaussian noise.
+def fine(draws: Tensor) -> list[str]:
+    """Values fall together as seldom as those of continuous noise, (draws, columns).
 
-    Of n values, pairs closer than a step h (in standard deviations) are about
+    Of n Gaussian values, pairs in one step h (in standard deviations) are about
     n^2 h / (4 sqrt(pi)), for the density of a difference at 0 is 1 / (2 sqrt(pi)).
-    Half-precision noise has 2^10 values in an octave: hundreds of times as many.
+    Half-precision noise has 2^10 values in an octave: tens of times as many. Only what
+    is in one column is compared; a column is wholly noise, or none.
     """
-    values = noise.flatten().double()
-    values = values[values != 0]
-    if len(values) < 2000 or not values.std() > 0:
-        return []
-    # As many as the pairs can be told from: thousands do.
-    values = values[:20_000] / values.std()
-    _, counts = torch.unique((values / _STEP).round(), return_counts=True)
-    pairs = (counts.double() * (counts - 1) / 2).sum().item()
-    expected = len(values) ** 2 * _STEP / (4 * math.sqrt(math.pi))
+    draws = draws.double()[:_ENOUGH]
+    draws = draws[:, draws.std(0) > 0]
+    pairs = 0.0
+    for column in (draws / draws.std(0)).T:
+        _, counts = torch.unique((column / _STEP).round(), return_counts=True)
+        pairs += (counts.double() * (counts - 1) / 2).sum().item()
+    expected = draws.shape[1] * len(draws) ** 2 * _STEP / (4 * math.sqrt(math.pi))
     if pairs > 3 * expected + 20:
         return [
-            f"noise is coarse: {pairs:.0f} pairs of equal values among {len(values)}, "
-            f"where continuous noise has about {expected:.0f}"
+            f"noise is coarse: {pairs:.0f} pairs of equal values, where continuous "
+            f"noise has about {expected:.0f}"
         ]
     return []
 

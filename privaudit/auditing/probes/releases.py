@@ -100,7 +100,7 @@ class Probed:
             Check(
                 name="fine noise",
                 what="noise has the values of at least single precision",
-                findings=tuple(law.fine(noise)),
+                findings=tuple(law.fine(noise.flatten()[:, None])),
             ),
             Check(
                 name="divisor",

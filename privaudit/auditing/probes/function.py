@@ -254,13 +254,13 @@ def _equal_coordinates(rows: torch.Tensor) -> list[str]:
 
 def _released(mechanism: Function, data: Vector, seeds: range | list[int]) -> Vector:
     """What it released under each seed, (seeds, dims). ``data`` is a copy each time."""
-    rows = []
+    rows: list[Vector] = []
     for seed in seeds:
         found = mechanism(data.copy(), seed)
         if isinstance(found, torch.Tensor):
             found = found.detach().cpu().numpy()
         try:
-            row = np.asarray(found, dtype=np.float64).ravel()
+            row: Vector = np.asarray(found, dtype=np.float64).ravel()
         except (TypeError, ValueError) as error:
             raise ValueError(f"the function gave no numbers: {error}") from None
         if not len(row) or not np.isfinite(row).all():

@@ -116,11 +116,14 @@ class Probed:
 
     def _of_one_record(self) -> list[Check]:
         """One record more, or another in its place, under the same noise."""
-        base = mislabelled(self.problem, self.seed).record
         too_far: list[str] = []
         lots: list[str] = []
-        for scale in _SCALES:
-            record = Dataset(base.inputs * scale, base.targets)
+        # What opposes the node's other records moves their sum the furthest; what the
+        # model finds unlikely is sure to move it, and comes last.
+        against = mislabelled(self.problem, self.seed).record
+        records = [Dataset(against.inputs * s, against.targets) for s in _SCALES]
+        records += [self._unlikely(scale) for scale in _SCALES[1:]]
+        for record in records:
             within, private, _ = self.asked(self.noise_multiplier, record, planted=True)
             without, _, _ = self.asked(self.noise_multiplier, record)
             moved = (within - without)[:, :, CANARY_NODE].norm(dim=2)
@@ -135,7 +138,7 @@ class Probed:
                         f"one record moved the sum of release {index} by "
                         f"{one.max():.4g}; the ledger's sensitivity is {allowed:.4g}"
                     )
-            if scale == _SCALES[-1]:
+            if record is records[-1]:
                 taken = moved > max(rounding, 1e-9)
                 lots = law.sampled(taken, written[0].sampling.rate)
         return [
@@ -150,6 +153,18 @@ class Probed:
                 findings=tuple(lots),
             ),
         ]
+
+    def _unlikely(self, scale: float) -> Dataset:
+        """A held-out record, ``scale`` times, with the label least likely at the start.
+
+        A label that the model is sure of has no gradient, and would hide everything.
+        """
+        inputs = self.problem.test.inputs[:1] * scale
+        start = self.problem.start(self.seed)[:, CANARY_NODE]
+        outputs = self.problem.gradients().outputs(start, inputs[None])[0]
+        if outputs.shape[-1] == 1:  # one logit, of class 1
+            return Dataset(inputs, (outputs[:, 0] < 0).long())
+        return Dataset(inputs, outputs.argmin(-1))
 
 
 def each_release(ledger: Ledger, node: int) -> list[Release]:

@@ -45,7 +45,9 @@ def repeated(draws: Tensor) -> list[str]:
     a thousandth of their scale, and numbers, which meet by chance, exactly.
     """
     draws = draws[draws.abs().sum(1) > 0]
-    if len(draws) and draws.shape[1] >= _LONG:
+    if not len(draws):
+        return []
+    if draws.shape[1] >= _LONG:
         draws = (draws / draws.std() * 1e3).round()
     if len(torch.unique(draws, dim=0)) < len(draws):
         return ["the same noise was used twice"]
@@ -84,6 +86,8 @@ def fine(draws: Tensor) -> list[str]:
     is in one column is compared; a column is wholly noise, or none.
     """
     draws = draws.double()[:_ENOUGH]
+    if len(draws) < 2 or not draws.shape[1]:
+        return []
     draws = draws[:, draws.std(0) > 0]
     pairs = 0.0
     for column in (draws / draws.std(0)).T:

@@ -188,9 +188,12 @@ def _of_one_record(
 
 def _of_noise(plain: Vector, promise: Promise) -> list[Check]:
     """What differs between seeds, (runs, dims)."""
-    centred = torch.from_numpy(plain - plain.mean(0))
-    scale = centred.std(0)
-    still = (centred.abs().amax(0) == 0).nonzero().flatten().tolist()
+    # From the first, not the mean, whose rounding looks like noise.
+    centred = torch.from_numpy(plain - plain[0])
+    constant = (centred == 0).all(0)
+    centred = centred - centred.mean(0)
+    scale = centred.std(0).masked_fill(constant, 0.0)
+    still = constant.nonzero().flatten().tolist()
     bare = [f"coordinate {at} of what is released has no noise" for at in still[:3]]
     # In units of each coordinate's own scale, for noise need not be as large in all.
     moving = (centred / scale)[:, scale > 0]

@@ -20,6 +20,7 @@ _COMMANDS = {
     "claims": ("claims:claims", "Hold the papers' promises, or your own, to account."),
     "cite": ("claims:cite", "BibTeX of the methods behind a run or a claim."),
     "bound": ("bounds:bound", "The epsilon that attack scores show, at least."),
+    "probe": ("probes:probe", "Look for privacy bugs that need no statistics."),
     "selfcheck": ("bounds:selfcheck", "Do the lower bounds keep their confidence?"),
     "show": ("runs:show", "Say what a run's folder holds."),
     "report": ("runs:report", "Write a run's page, report.html, into its folder."),

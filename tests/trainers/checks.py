@@ -9,45 +9,15 @@ import math
 
 import torch
 
+from privaudit.auditing.probes import noise as law
+from privaudit.auditing.probes.recording import Messages, Recording, Tape
+from privaudit.auditing.probes.releases import each_release
 from tests.trainers.problems import oracle, random_data, start
 from trainers.data import Dataset
 from trainers.oracle import Mechanism, Oracle
 
 DIMS = 15  # of problems.softmax()
 MECHANISM = Mechanism(lot_size=3.0, clip_norm=0.5, noise_multiplier=2.0)
-
-
-class Recording:
-    """Keeps all that an oracle gave out: pairs (where it was asked, what it said)."""
-
-    def __init__(self):
-        self.releases = []
-        self.nodes = []
-
-    def release(self, index, at, gradient, nodes):
-        self.releases.append((at.clone(), gradient.clone()))
-        self.nodes.append(tuple(nodes))
-
-
-class Tape:
-    """In an oracle's place: says again what was released, and knows nothing else."""
-
-    def __init__(self, recording, nodes):
-        self.nodes = nodes
-        self._left = iter(recording.releases)
-
-    def gradient(self, at):
-        return next(self._left)[1].clone()
-
-
-class Messages:
-    """Keeps all that nodes sent."""
-
-    def __init__(self):
-        self.sent = []
-
-    def messages(self, k, sent):
-        self.sent.append({name: tensor.clone() for name, tensor in sent.items()})
 
 
 def noise_of(recording, mechanism, *, runs, kind=Oracle, **more):
@@ -75,41 +45,15 @@ def asked(kind=Oracle, mechanism=MECHANISM, *, runs, releases, **more):
 
 
 def noise_is_as_written(noise, ledger):
-    """``noise`` (releases, runs, nodes, dims) has the ledger's standard deviation.
-
-    Release by release and node by node; too much noise is a finding too.
-    """
-    found = []
-    for node, entries in enumerate(ledger.nodes):
-        written = [e.release.noise for e in entries for _ in range(e.count)]
-        if len(written) != len(noise):
-            found.append(f"node {node}: {len(noise)} releases, {len(written)} written")
-        for index, (one, expected) in enumerate(zip(noise, written, strict=False)):
-            sample = one[:, node].flatten()
-            measured = sample.std().item()
-            if abs(measured / expected - 1) > 5 / math.sqrt(2 * len(sample)):
-                found.append(
-                    f"node {node}, release {index}: noise of {measured:.4g} was "
-                    f"measured, {expected:.4g} is in the ledger"
-                )
-    return found
+    """``noise`` (releases, runs, nodes, dims) has the ledger's standard deviation."""
+    nodes = range(len(ledger.nodes))
+    written = [[one.noise for one in each_release(ledger, node)] for node in nodes]
+    return law.as_written(noise, written)
 
 
 def noise_is_fresh(noise):
     """No two releases, runs or nodes share noise, (releases, runs, nodes, dims)."""
-    draws = noise.flatten(0, 2)
-    draws = draws[draws.abs().sum(1) > 0]
-    if len(torch.unique(draws.round(decimals=9), dim=0)) < len(draws):
-        return ["the same noise was used twice"]
-    found = []
-    for what, axis in (("releases", 0), ("nodes", 2)):
-        rows = noise.movedim(axis, 0).flatten(1)
-        if len(rows) < 2:
-            continue
-        worst = (torch.corrcoef(rows) - torch.eye(len(rows))).abs().max().item()
-        if worst > 5 / math.sqrt(rows.shape[1]):
-            found.append(f"noise of two {what} is correlated: {worst:.3f}")
-    return found
+    return law.fresh(noise)
 
 
 def _moved_by_a_canary(kind, mechanism, *, runs, canary, **more):

@@ -1,0 +1,186 @@
+"""Probes of one of our trainers: its oracle, and what it does with the releases."""
+
+from __future__ import annotations
+
+import collections
+import math
+from collections.abc import Hashable
+from typing import Any
+
+import torch
+
+from privaudit.auditing.probes.contract import Check
+from privaudit.auditing.probes.recording import Messages, Recording, Tape
+from privaudit.auditing.probes.releases import Probed, counted
+from privaudit.ledger import Entry, Ledger
+from trainers.message_door import MessageDoor
+from trainers.oracle import Oracle
+from trainers.problem import Problem
+from trainers.randomness import Streams
+from trainers.training import Training
+
+# Small, and a record's chance to be in a lot is about a third.
+PROBED: dict[str, Any] = {
+    "nodes": 3,
+    "digits": (0, 1, 2),
+    "train": 300,
+    "split": 1.0,
+    "model": "softmax",
+    "rounds": 8,
+    "lot_size": 32.0,
+    "clip_norm": 1.0,
+    "step_size": 0.1,
+}
+_NOT_GIVEN = "what is released are messages or models with noise, not gradients"
+
+
+def probe(
+    training: Training, *, noise_multiplier: float = 1.0, runs: int = 200, seed: int = 0
+) -> list[Check]:
+    """All checks of the algorithm that ``training`` describes.
+
+    Where an algorithm releases something else than gradients, only what holds for any
+    algorithm is looked at, and the other checks say so.
+
+    Parameters
+    ----------
+    training
+        Whose algorithm; `PROBED` are small settings.
+    noise_multiplier
+        Of its noise, > 0.
+    runs
+        Made at once, >= 20.
+    seed
+        Of everything random.
+
+    Raises
+    ------
+    ValueError
+        If the algorithm promises nothing, or a number is out of its range.
+    """
+    if not training.entry.private:
+        raise ValueError(
+            f"{training.algorithm} adds no noise and promises nothing that could be "
+            f"probed; use its private form"
+        )
+    if not 0 < noise_multiplier < math.inf:
+        raise ValueError(
+            f"noise_multiplier must be > 0 and finite, got {noise_multiplier:g}"
+        )
+    if runs < 20:
+        raise ValueError(f"runs must be >= 20, for noise to be measured, got {runs}")
+    problem = Problem.of(training)
+    if not gives_gradients(training):
+        return [*_skipped(), *_of_any(problem, noise_multiplier, seed)]
+    rate = training.lot_size / min(problem.sizes)
+    releases = min(training.rounds, max(4, math.ceil(2 / rate)), 32)
+    oracle = Probed(problem, noise_multiplier, runs, releases, seed)
+    return [*oracle.checks(), *_of_any(problem, noise_multiplier, seed)]
+
+
+def gives_gradients(training: Training) -> bool:
+    """Whether the algorithm's door is an oracle of noisy gradients."""
+    door = training.entry.door
+    return (
+        isinstance(door, type)
+        and issubclass(door, Oracle)
+        and not issubclass(door, MessageDoor)
+    )
+
+
+def _skipped() -> list[Check]:
+    names = {
+        "sensitivity": "one record moves no release further than the ledger says",
+        "sampling": "a record is in lots at the ledger's rate, each by a fresh draw",
+        "noise": "its standard deviation is the ledger's, no less and no more",
+        "fresh noise": "no two releases, nodes or runs share noise",
+        "fine noise": "noise has the values of at least single precision",
+        "divisor": "what a sum is divided by does not depend on the data",
+    }
+    return [Check(name=n, what=what, skipped=_NOT_GIVEN) for n, what in names.items()]
+
+
+def _of_any(problem: Problem, noise_multiplier: float, seed: int) -> list[Check]:
+    """Of a whole run."""
+    given = gives_gradients(problem.training)
+    first, recording = Messages(), Recording()
+    seen = (recording,) if given else ()
+    models, ledger = problem.train(
+        noise_multiplier,
+        Streams(seed),
+        observers=(first,),
+        release_observers=seen,
+    )
+    second = Messages()
+    again, _ = problem.train(noise_multiplier, Streams(seed), observers=(second,))
+    unequal = first.differs_from(second)
+    if not torch.equal(models, again):
+        unequal.append("the final models")
+    found = counted(recording, ledger) if given else []
+    found += _planned(problem.ledger(noise_multiplier), ledger)
+    return [
+        Check(
+            name="repeatable",
+            what="equal seeds give equal bits, so that comparisons mean something",
+            findings=tuple(f"under equal seeds, {one} differs" for one in unequal[:3]),
+        ),
+        Check(
+            name="ledger",
+            what="what a run releases is what was planned and accounted",
+            findings=tuple(found),
+        ),
+        Check(
+            name="nothing else",
+            what="all that nodes send can be computed from what was released",
+            findings=tuple(_beside(problem, recording, first, models, seed))
+            if given
+            else (),
+            skipped="" if given else _NOT_GIVEN,
+        ),
+    ]
+
+
+def _planned(plan: Ledger, ledger: Ledger) -> list[str]:
+    """Which nodes released something else; composition knows no order."""
+    found = []
+    for node, (one, other) in enumerate(zip(plan.nodes, ledger.nodes, strict=True)):
+        wanted, written = _amounts(one), _amounts(other)
+        if wanted.total() != written.total():
+            found.append(
+                f"node {node}: {written.total()} releases are in the ledger, "
+                f"{wanted.total()} were planned"
+            )
+        elif wanted != written:
+            found.append(f"node {node}: releases are not those that were planned")
+    return found
+
+
+def _amounts(entries: tuple[Entry, ...]) -> collections.Counter[Hashable]:
+    """How often there is each release, by the pass that it is of."""
+    amounts: collections.Counter[Hashable] = collections.Counter()
+    for entry in entries:
+        amounts[entry.release, entry.disjoint] += entry.count
+    return amounts
+
+
+def _beside(
+    problem: Problem,
+    recording: Recording,
+    first: Messages,
+    models: torch.Tensor,
+    seed: int,
+) -> list[str]:
+    """Run again from a tape of the releases, without any data."""
+    tape, second = Tape(recording, len(problem.shares)), Messages()
+    try:
+        again = problem.network.run(
+            problem.start(seed), tape, problem.training.rounds, observers=(second,)
+        )
+    except (AttributeError, StopIteration) as error:
+        return [f"something else than a release was asked for: {error!r}"]
+    found = [
+        f"{one} is no function of the releases" for one in first.differs_from(second)
+    ]
+    if not torch.equal(models, again):
+        found.append("the final models are no function of the releases")
+    return found[:3]

@@ -1,0 +1,280 @@
+"""Probes of anybody's mechanism, as far as a function allows.
+
+A *mechanism* is ``function(data, seed)``: from records, a float array (records,
+features), and a seed to all that it releases, a vector or an array of one length for
+all data and seeds. Equal seeds must give equal noise and equal lots, drawn so that what
+one record does moves no other's coin.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import math
+import os
+import sys
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from privaudit.auditing.probes import noise as law
+from privaudit.auditing.probes.contract import Check
+from privaudit.results import Relation
+
+Vector = NDArray[np.float64]
+Function = Callable[[Vector, int], object]
+_SCALES = (0.0, 1.0, 100.0)  # of the record that differs
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Promise:
+    """What a mechanism is said to do; None where nothing is said.
+
+    Parameters
+    ----------
+    relation
+        What neighbours differ in.
+    sensitivity
+        The most, in L2 norm, that one record moves what is released; > 0.
+    noise
+        Standard deviation of the noise in each coordinate of what is released; > 0.
+    rate
+        Chance, in (0, 1], that a record is used at all.
+    """
+
+    relation: Relation = "replace-one"
+    sensitivity: float | None = None
+    noise: float | None = None
+    rate: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("sensitivity", "noise"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"{name} must be > 0 and finite, got {value:g}")
+        if self.rate is not None and not 0 < self.rate <= 1:
+            raise ValueError(f"rate must be in (0, 1], got {self.rate:g}")
+
+
+def mechanism_named(name: str) -> Function:
+    """``module:function``; ``ValueError`` if it is not to be had."""
+    where, _, function = name.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # as ``python -m`` has it
+    try:
+        found = getattr(importlib.import_module(where), function, None)
+    except ImportError as error:
+        raise ValueError(f"cannot import {where}: {error}") from error
+    if not callable(found):
+        raise ValueError(f"{where} has no function {function}")
+    return found
+
+
+def probe(
+    mechanism: Function,
+    promise: Promise,
+    *,
+    records: int = 20,
+    features: int = 5,
+    runs: int = 200,
+    seed: int = 0,
+) -> list[Check]:
+    """All checks of ``mechanism`` on made-up data, Gaussian, of that shape.
+
+    Parameters
+    ----------
+    mechanism, promise
+        What to look at, and what it is held against.
+    records, features
+        Shape of the data, each >= 1; two records at least.
+    runs
+        Seeds that it is called with, >= 20.
+    seed
+        The first of them.
+
+    Raises
+    ------
+    ValueError
+        If it gives no finite vector of one length, or a number is out of its range.
+    """
+    if records < 2 or features < 1:
+        raise ValueError(
+            "data need at least two records and one feature, got "
+            f"{records} x {features}"
+        )
+    if runs < 20:
+        raise ValueError(f"runs must be >= 20, for noise to be measured, got {runs}")
+    data = np.random.default_rng(seed).normal(size=(records, features))
+    plain = _released(mechanism, data, range(seed, seed + runs))
+    again = _released(mechanism, data, [seed])
+    repeatable = bool((plain[:1] == again).all())
+    checks = [
+        Check(
+            name="repeatable",
+            what="equal seeds give equal bits, so that comparisons mean something",
+            findings=()
+            if repeatable
+            else (
+                "two calls with equal data and seed differ: it draws from elsewhere",
+            ),
+        )
+    ]
+    if repeatable:
+        checks += _of_one_record(mechanism, promise, data, plain, seed)
+    else:
+        checks += [
+            Check(name=name, what=what, skipped="equal seeds differ")
+            for name, what in (("sensitivity", _FAR), ("sampling", _RATE))
+        ]
+    return [*checks, *_of_noise(plain, promise)]
+
+
+_FAR = "one record moves what is released no further than promised"
+_RATE = "a record is used as often as promised"
+
+
+def _of_one_record(
+    mechanism: Function, promise: Promise, data: Vector, plain: Vector, seed: int
+) -> list[Check]:
+    """The same seeds with one record more, one less, or another in its place."""
+    seeds = range(seed, seed + len(plain))
+    moved = []
+    for scale in _SCALES:
+        record = np.full((1, data.shape[1]), scale)
+        others = (
+            [np.concatenate([record, data[1:]])]
+            if promise.relation == "replace-one"
+            else [np.concatenate([data, record])]
+        )
+        for other in others:
+            moved.append(_released(mechanism, other, seeds) - plain)
+    norms = np.linalg.norm(np.stack(moved), axis=2)  # (neighbours, runs)
+    rounding = 1e-6 * float(np.linalg.norm(plain, axis=1).max())
+    farthest = float(norms.max())
+    too_far = too_often = ""
+    if promise.sensitivity is not None:
+        allowed = promise.sensitivity * (1 + 1e-6) + rounding
+        if farthest > allowed:
+            too_far = (
+                f"one record moved what is released by {farthest:.4g}; "
+                f"{promise.sensitivity:.4g} is promised"
+            )
+    if promise.rate is not None:
+        share = float((norms[-1] > rounding).mean())
+        deviation = math.sqrt(promise.rate * (1 - promise.rate) / len(plain))
+        if abs(share - promise.rate) > law.DEVIATIONS * deviation + 1e-12:
+            too_often = f"a record was used in {share:.3f} of the runs; " + (
+                f"{promise.rate:.3f} is promised"
+            )
+    return [
+        Check(
+            name="sensitivity",
+            what=_FAR,
+            findings=(too_far,) if too_far else (),
+            skipped=""
+            if promise.sensitivity is not None
+            else f"none is promised; it moved by up to {farthest:.4g}",
+        ),
+        Check(
+            name="sampling",
+            what=_RATE,
+            findings=(too_often,) if too_often else (),
+            skipped="" if promise.rate is not None else "no rate is promised",
+        ),
+    ]
+
+
+def _of_noise(plain: Vector, promise: Promise) -> list[Check]:
+    """What differs between seeds, (runs, dims)."""
+    # From the first, not the mean, whose rounding looks like noise.
+    centred = torch.from_numpy(plain - plain[0])
+    constant = (centred == 0).all(0)
+    centred = centred - centred.mean(0)
+    scale = centred.std(0).masked_fill(constant, 0.0)
+    still = constant.nonzero().flatten().tolist()
+    bare = [f"coordinate {at} of what is released has no noise" for at in still[:3]]
+    # In units of each coordinate's own scale, for noise need not be as large in all.
+    moving = (centred / scale)[:, scale > 0]
+    whole = bool((plain == plain.round()).all())
+    numbers = "values are whole numbers, which meet by chance" if whole else ""
+    return [
+        Check(
+            name="noise",
+            what="its standard deviation is as promised in what is released",
+            findings=(*bare, *_size(scale, len(plain), promise)),
+            skipped="" if promise.noise is not None or bare else "none is promised",
+        ),
+        Check(
+            name="fresh noise",
+            what="no two seeds, nor two coordinates, share noise",
+            findings=()
+            if whole
+            else (*law.repeated(moving), *_equal_coordinates(moving.T)),
+            skipped=numbers,
+        ),
+        Check(
+            name="fine noise",
+            what="noise has the values of at least single precision",
+            findings=() if whole else tuple(law.fine(moving)),
+            skipped=numbers,
+        ),
+    ]
+
+
+def _size(scale: torch.Tensor, runs: int, promise: Promise) -> list[str]:
+    """Where ``scale``, (dims,), of ``runs`` is not the promised noise.
+
+    Between seeds lots differ too, which can only add to the noise: with a rate below 1,
+    more than promised says nothing.
+    """
+    if promise.noise is None:
+        return []
+    allowed = law.DEVIATIONS / math.sqrt(2 * runs) * promise.noise
+    found = []
+    for at, measured in enumerate(scale.tolist()):
+        if measured == 0:
+            continue  # said already
+        more = measured > promise.noise + allowed and promise.rate in (None, 1.0)
+        if more or measured < promise.noise - allowed:
+            found.append(
+                f"noise of {measured:.4g} was measured in coordinate {at}; "
+                f"{promise.noise:.4g} is promised"
+            )
+    return found[:3]
+
+
+def _equal_coordinates(rows: torch.Tensor) -> list[str]:
+    """Coordinates, (dims, runs), that move together in every run."""
+    if len(rows) < 2:
+        return []
+    together = (torch.corrcoef(rows) - torch.eye(len(rows))).abs() > 1 - 1e-6
+    pairs = together.nonzero().tolist()
+    found = [f"coordinates {i} and {j} share noise" for i, j in pairs if i < j]
+    return found[:3]
+
+
+def _released(mechanism: Function, data: Vector, seeds: range | list[int]) -> Vector:
+    """What it released under each seed, (seeds, dims). ``data`` is a copy each time."""
+    rows: list[Vector] = []
+    for seed in seeds:
+        found = mechanism(data.copy(), seed)
+        if isinstance(found, torch.Tensor):
+            found = found.detach().cpu().numpy()
+        try:
+            row: Vector = np.asarray(found, dtype=np.float64).ravel()
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"the function gave no numbers: {error}") from None
+        if not len(row) or not np.isfinite(row).all():
+            raise ValueError(
+                "the function must give a vector of finite numbers, got "
+                f"{row[:5]} of length {len(row)}"
+            )
+        if rows and len(row) != len(rows[0]):
+            raise ValueError(
+                f"the function must give vectors of one length, got {len(rows[0])} "
+                f"and {len(row)}"
+            )
+        rows.append(row)
+    return np.stack(rows)

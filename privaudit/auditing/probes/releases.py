@@ -1,0 +1,196 @@
+"""Probes of an oracle: noisy sums of sampled gradients, held against their ledger."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import torch
+from torch import Tensor
+
+from privaudit.auditing.canaries import CANARY_NODE, mislabelled
+from privaudit.auditing.probes import noise as law
+from privaudit.auditing.probes.contract import Check
+from privaudit.auditing.probes.recording import Recording
+from privaudit.ledger import Ledger, Release
+from trainers.data import Dataset, PrivateData
+from trainers.oracle import Oracle
+from trainers.problem import Problem
+from trainers.randomness import Streams
+
+_SCALES = (0.1, 1.0, 100.0)  # of the record that is swapped; the last is clipped
+_ROUNDING = 3e-5  # of a sum in single precision, relative to its norm
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Probed:
+    """An algorithm's oracle, asked for a few releases at the start.
+
+    Parameters
+    ----------
+    problem
+        Whose oracle.
+    noise_multiplier
+        Of its noise, > 0.
+    runs
+        At once; what is estimated is so much the surer.
+    releases
+        How often it is asked.
+    seed
+        Of everything random.
+    """
+
+    problem: Problem
+    noise_multiplier: float
+    runs: int
+    releases: int
+    seed: int
+
+    def asked(
+        self,
+        noise_multiplier: float,
+        canary: Dataset | None = None,
+        planted: bool = False,
+    ) -> tuple[Tensor, Oracle, Recording]:
+        """Sums that it gave out, (releases, runs, nodes, dims), and what gave them."""
+        training, recording = self.problem.training, Recording()
+        mechanism = training.mechanism(noise_multiplier)
+        private = training.entry.door(
+            PrivateData.of(
+                self.problem.shares,
+                canary=canary,
+                canary_node=CANARY_NODE,
+                replaces=mechanism.sampling == "without-replacement",
+            ),
+            self.problem.gradients(),
+            mechanism,
+            Streams(self.seed),
+            runs=self.runs,
+            planted=None
+            if canary is None
+            else torch.full((self.runs,), planted, dtype=torch.bool),
+            observers=[recording],
+        )
+        at = self.problem.start(self.seed, self.runs)
+        sums = [
+            private.gradient(at).clone() * mechanism.lot_size
+            for _ in range(self.releases)
+        ]
+        return torch.stack(sums), private, recording
+
+    def checks(self) -> list[Check]:
+        """All that can be said of an oracle alone."""
+        noisy, private, recording = self.asked(self.noise_multiplier)
+        exact, _, _ = self.asked(0.0)
+        ledger = private.ledger
+        noise = noisy - exact
+        written = [[one.noise for one in each_release(ledger, n)] for n in _all(ledger)]
+        return [
+            *self._of_one_record(),
+            Check(
+                name="noise",
+                what="its standard deviation is the ledger's, no less and no more",
+                findings=tuple(law.as_written(noise, written)),
+            ),
+            Check(
+                name="fresh noise",
+                what="no two releases, nodes or runs share noise",
+                findings=tuple(law.fresh(noise)),
+            ),
+            Check(
+                name="fine noise",
+                what="noise has the values of at least single precision",
+                findings=tuple(law.fine(noise.flatten()[:, None])),
+            ),
+            Check(
+                name="divisor",
+                what="what a sum is divided by does not depend on the data",
+                findings=tuple(law.evenly_scaled(noise)),
+            ),
+            Check(
+                name="written down",
+                what="each release that the oracle makes is in the ledger",
+                findings=tuple(counted(recording, ledger)),
+            ),
+        ]
+
+    def _of_one_record(self) -> list[Check]:
+        """One record more, or another in its place, under the same noise."""
+        too_far: list[str] = []
+        lots: list[str] = []
+        # What opposes the node's other records moves their sum the furthest; what the
+        # model finds unlikely is sure to move it, and comes last.
+        against = mislabelled(self.problem, self.seed).record
+        records = [Dataset(against.inputs * s, against.targets) for s in _SCALES]
+        records += [self._unlikely(scale) for scale in _SCALES[1:]]
+        for record in records:
+            within, private, _ = self.asked(self.noise_multiplier, record, planted=True)
+            without, _, _ = self.asked(self.noise_multiplier, record)
+            moved = (within - without)[:, :, CANARY_NODE].norm(dim=2)
+            rounding = _ROUNDING * without[:, :, CANARY_NODE].norm(dim=2).max().item()
+            written = each_release(private.ledger, CANARY_NODE)
+            if len(written) != len(moved):
+                continue  # which of them is which cannot be told; it is found elsewhere
+            for index, (one, release) in enumerate(zip(moved, written, strict=True)):
+                allowed = _sensitivity(release)
+                if one.max().item() > allowed * (1 + 1e-6) + rounding:
+                    too_far.append(
+                        f"one record moved the sum of release {index} by "
+                        f"{one.max():.4g}; the ledger's sensitivity is {allowed:.4g}"
+                    )
+            if record is records[-1]:
+                taken = moved > max(rounding, 1e-9)
+                lots = law.sampled(taken, written[0].sampling.rate)
+        return [
+            Check(
+                name="sensitivity",
+                what="one record moves no release further than the ledger says",
+                findings=tuple(dict.fromkeys(too_far)),
+            ),
+            Check(
+                name="sampling",
+                what="a record is in lots at the ledger's rate, each by a fresh draw",
+                findings=tuple(lots),
+            ),
+        ]
+
+    def _unlikely(self, scale: float) -> Dataset:
+        """A held-out record, ``scale`` times, with the label least likely at the start.
+
+        A label that the model is sure of has no gradient, and would hide everything.
+        """
+        inputs = self.problem.test.inputs[:1] * scale
+        start = self.problem.start(self.seed)[:, CANARY_NODE]
+        outputs = self.problem.gradients().outputs(start, inputs[None])[0]
+        if outputs.shape[-1] == 1:  # one logit, of class 1
+            return Dataset(inputs, (outputs[:, 0] < 0).long())
+        return Dataset(inputs, outputs.argmin(-1))
+
+
+def each_release(ledger: Ledger, node: int) -> list[Release]:
+    """One after another, equal ones too."""
+    return [entry.release for entry in ledger.nodes[node] for _ in range(entry.count)]
+
+
+def counted(recording: Recording, ledger: Ledger) -> list[str]:
+    """What happened at each node is written down, as often."""
+    happened = recording.happened(len(ledger.nodes))
+    written = [sum(entry.count for entry in entries) for entries in ledger.nodes]
+    return [
+        f"node {node}: {one} releases happened, {other} are in the ledger"
+        for node, (one, other) in enumerate(zip(happened, written, strict=True))
+        if one != other
+    ]
+
+
+def _all(ledger: Ledger) -> range:
+    return range(len(ledger.nodes))
+
+
+def _sensitivity(release: Release) -> float:
+    """Under the relation that the sampling has a meaning for."""
+    bound = release.sensitivity
+    allowed = bound.add_or_remove_one
+    if allowed is None:
+        allowed = bound.replace_one
+    return math.inf if allowed is None else allowed

@@ -1,0 +1,129 @@
+"""Anybody's mechanisms: right ones pass, and each bug is seen by its check."""
+
+import numpy as np
+import pytest
+
+from privaudit.auditing.probes.function import Promise, mechanism_named, probe
+
+CLIP, SIGMA, RATE = 1.0, 4.0, 0.5
+SAMPLED = Promise(
+    relation="add-or-remove-one", sensitivity=CLIP, noise=SIGMA, rate=RATE
+)
+FULL = Promise(relation="replace-one", sensitivity=2 * CLIP, noise=SIGMA)
+
+
+def mechanism(data, seed, *, clip=CLIP, sigma=SIGMA, rate=RATE, half=False, mean=False):
+    """A clipped, sampled, noisy sum; coins and noise are drawn apart."""
+    coins, noise = np.random.default_rng([seed, 0]), np.random.default_rng([seed, 1])
+    lot = coins.random(len(data)) < rate
+    norms = np.maximum(np.linalg.norm(data, axis=1, keepdims=True) / clip, 1)
+    drawn = noise.normal(size=data.shape[1]) * sigma
+    if half:
+        drawn = drawn.astype(np.float16)
+    total = (data / norms)[lot].sum(0) + drawn
+    return total / len(data) if mean else total
+
+
+def full(data, seed, **more):
+    return mechanism(data, seed, rate=1.0, **more)
+
+
+def alike(data, seed):
+    return mechanism(data, seed // 2)
+
+
+def coordinates_alike(data, seed):
+    noise = np.random.default_rng(seed).normal()
+    return np.full(data.shape[1], SIGMA * noise)
+
+
+def unseeded(data, seed):
+    return data.sum(0) + np.random.default_rng().normal(size=data.shape[1])
+
+
+def first_exact(data, seed):
+    released = full(data, seed)
+    released[0] = 1.0
+    return released
+
+
+def found(function, promise=SAMPLED, **more):
+    return {c.name: c.findings for c in probe(function, promise, **more) if c.findings}
+
+
+class TestSound:
+    @pytest.mark.parametrize("features", [1, 2, 3, 8, 60])
+    @pytest.mark.parametrize("seed", [0, 1000])
+    def test_right_ones_are_not_accused(self, features, seed):
+        assert found(mechanism, features=features, seed=seed) == {}
+        assert found(full, FULL, features=features, seed=seed) == {}
+
+    def test_uneven_and_discrete_noise_is_no_finding(self):
+        def uneven(data, seed):
+            return full(data, seed) * np.array([1e-4, 1, 1, 100, 1])
+
+        def discrete(data, seed):
+            return np.round(full(data, seed))
+
+        assert found(uneven, Promise()) == {}
+        assert found(discrete, Promise()) == {}
+
+    def test_what_is_not_promised_is_not_looked_at(self):
+        checks = {check.name: check for check in probe(full, Promise())}
+        assert checks["noise"].skipped == "none is promised"
+        assert checks["sensitivity"].skipped.startswith("none is promised; it moved")
+
+
+class TestBugs:
+    @pytest.mark.parametrize(
+        ("function", "promise", "check", "words"),
+        [
+            (lambda d, s: mechanism(d, s, clip=2.0), SAMPLED, "sensitivity", "moved"),
+            (lambda d, s: mechanism(d, s, rate=0.9), SAMPLED, "sampling", "was used"),
+            (lambda d, s: full(d, s, sigma=2.0), FULL, "noise", "was measured"),
+            (lambda d, s: full(d, s, sigma=8.0), FULL, "noise", "was measured"),
+            (lambda d, s: full(d, s, mean=True), FULL, "noise", "was measured"),
+            (first_exact, FULL, "noise", "coordinate 0 of what is released"),
+            (alike, SAMPLED, "fresh noise", "used twice"),
+            (coordinates_alike, Promise(), "fresh noise", "share noise"),
+            (unseeded, Promise(), "repeatable", "draws from elsewhere"),
+        ],
+    )
+    def test_is_seen(self, function, promise, check, words):
+        assert any(words in one for one in found(function, promise)[check])
+
+    def test_half_precision_is_seen(self):
+        def half(data, seed):
+            return np.random.default_rng(seed).normal(size=60).astype(np.float16)
+
+        assert "noise is coarse" in found(half, Promise())["fine noise"][0]
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("function", "words"),
+        [
+            (lambda d, s: [np.nan], "finite numbers"),
+            (lambda d, s: [], "finite numbers"),
+            (lambda d, s: ["a"], "no numbers"),
+            (lambda d, s: np.zeros(1 + s % 2), "one length"),
+        ],
+    )
+    def test_what_is_no_vector(self, function, words):
+        with pytest.raises(ValueError, match=words):
+            probe(function, Promise())
+
+    def test_numbers_out_of_range(self):
+        for bad in ({"sensitivity": 0.0}, {"noise": -1.0}, {"rate": 1.5}):
+            with pytest.raises(ValueError, match="must be"):
+                Promise(**bad)
+        with pytest.raises(ValueError, match="runs must be >= 20"):
+            probe(full, FULL, runs=3)
+        with pytest.raises(ValueError, match="at least two records"):
+            probe(full, FULL, records=1)
+
+    def test_functions_that_are_not_there(self):
+        with pytest.raises(ValueError, match="cannot import nowhere"):
+            mechanism_named("nowhere:f")
+        with pytest.raises(ValueError, match="has no function f"):
+            mechanism_named("math:f")

@@ -1,0 +1,190 @@
+"""Bugs in oracles, by name; the ledger is what the right oracle writes.
+
+Beside those of `tests.trainers.planted`, which are here by name too.
+"""
+
+import math
+
+import torch
+
+from tests.trainers import planted
+from tests.zoo.frame import Bug
+from trainers.oracle import Oracle
+
+
+class NodesSeededAlike(Oracle):
+    """All nodes draw noise from node 0's seed."""
+
+    def __init__(self, data, differentiator, mechanism, streams, **more):
+        super().__init__(data, differentiator, mechanism, streams, **more)
+        self._noise = [streams.generator("noise", 0) for _ in self._noise]
+
+
+class RoundsSeededAlike(Oracle):
+    """Every round's noise starts from the same seed."""
+
+    def __init__(self, data, differentiator, mechanism, streams, **more):
+        super().__init__(data, differentiator, mechanism, streams, **more)
+        self._streams = streams
+
+    def _draw_noise(self, like, nodes):
+        self._noise = [self._streams.generator("noise", i) for i in range(self.nodes)]
+        return super()._draw_noise(like, nodes)
+
+
+class HalfPrecision(Oracle):
+    """Noise is drawn as 16-bit floats."""
+
+    def _draw_noise(self, like, nodes):
+        return super()._draw_noise(like, nodes).half().to(like.dtype)
+
+
+class Shuffles(Oracle):
+    """Batches of a shuffled pass, for lots of Poisson sampling."""
+
+    _place = 0
+
+    def _lots(self, nodes):
+        present = self._of(nodes)
+        drawn = torch.zeros_like(present)
+        for row, node in enumerate(nodes):
+            batches = math.ceil(1 / self._rates[node])
+            turn = self._releases[node] % batches
+            if turn == 0 or not hasattr(self, "_passes"):
+                self._passes = getattr(self, "_passes", {})
+                coins = self._coins(node, present.shape[2])
+                self._passes[node] = (coins * batches).long()
+            drawn[:, row] = self._passes[node] == turn
+        return drawn & present
+
+
+class DoubleRate(Oracle):
+    """Lots are drawn at twice the rate that is written down."""
+
+    def __init__(self, *given, **more):
+        super().__init__(*given, **more)
+        self._rates = [min(1.0, 2 * rate) for rate in self._rates]
+
+
+class NoiseBeforeClipping(Oracle):
+    """The sum with its noise is clipped, which takes most of the noise away."""
+
+    def _clipped_sum(self, at, lots, nodes, clip):
+        total = super()._clipped_sum(at, lots, nodes, clip)
+        _, multiplier = self.mechanism.at(self._releases[nodes[0]])
+        total = total + multiplier * clip * Oracle._draw_noise(self, at, nodes)
+        norms = total.norm(dim=2, keepdim=True)
+        return total * (clip / norms.clamp_min(clip))
+
+    def _draw_noise(self, like, nodes):
+        return torch.zeros_like(like)
+
+
+class ForgetsOne(Oracle):
+    """The third release of each node is not written down."""
+
+    def gradient(self, at, nodes=None):
+        recorder = self._recorder
+        if self._releases[0] == 2:
+            self._recorder = type(recorder)(self.nodes)
+        gradient = super().gradient(at, nodes)
+        self._recorder = recorder
+        return gradient
+
+
+class SensitivityHalved(Oracle):
+    """Gradients are clipped at twice the norm that noise and ledger go by."""
+
+    def _clipped_sum(self, at, lots, nodes, clip):
+        return super()._clipped_sum(at, lots, nodes, 2 * clip)
+
+
+class DividesByTheLotDrawn(Oracle):
+    """The sum is divided by the size of the lot that was drawn, not by the stated.
+
+    Opacus and others did, by default or for a time.
+    """
+
+    def _lots(self, nodes):
+        self._drawn = super()._lots(nodes)
+        return self._drawn
+
+    def gradient(self, at, nodes=None):
+        observers, self.observers = self.observers, ()
+        gradient = super().gradient(at, nodes)
+        sizes = self._drawn.sum(2, keepdim=True).clamp_min(1)
+        gradient *= self.mechanism.lot_size / sizes
+        self.observers = observers
+        nodes = range(self.nodes) if nodes is None else nodes
+        for observer in observers:
+            observer.release(self._releases[nodes[0]] - 1, at, gradient, nodes)
+        return gradient
+
+
+class TooMuchNoise(Oracle):
+    """Noise is scaled by the sensitivity under replace-one, and accounted by C."""
+
+    def _draw_noise(self, like, nodes):
+        return 2 * super()._draw_noise(like, nodes)
+
+
+class RunsSeededAlike(Oracle):
+    """All runs of a block have one run's noise."""
+
+    def _draw_noise(self, like, nodes):
+        noise = super()._draw_noise(like, nodes)
+        return noise[:1].expand_as(noise).clone()
+
+
+BUGS = {
+    "noise seeded alike on two nodes": Bug(
+        NodesSeededAlike, "fresh noise", "the same noise was used twice"
+    ),
+    "noise seeded alike in two rounds": Bug(
+        RoundsSeededAlike, "fresh noise", "the same noise was used twice"
+    ),
+    "noise seeded alike in all runs": Bug(
+        RunsSeededAlike, "fresh noise", "the same noise was used twice"
+    ),
+    "equal noise on two rounds": Bug(
+        planted.EqualNoiseTwice, "fresh noise", "the same noise was used twice"
+    ),
+    "float16 noise": Bug(HalfPrecision, "fine noise", "noise is coarse"),
+    "shuffled batches for Poisson lots": Bug(
+        Shuffles, "sampling", "not drawn independently", runs=200
+    ),
+    "gradient clipped with the batch": Bug(
+        planted.ClipsPerBatch, "sensitivity", "one record moved the sum"
+    ),
+    "wrong q": Bug(DoubleRate, "sampling", "of the lots"),
+    "five lots accounted as one": Bug(planted.FiveLots, "sampling", "of the lots"),
+    "noise before clipping": Bug(NoiseBeforeClipping, "noise", "was measured"),
+    "noise divided by the lot twice": Bug(
+        planted.NoiseDividedTwice, "noise", "was measured"
+    ),
+    "a node without noise": Bug(planted.NoiseMissingAtNode, "noise", "node 0"),
+    "more noise than accounted": Bug(TooMuchNoise, "noise", "was measured"),
+    "a release is missing in the ledger": Bug(
+        ForgetsOne, "ledger", "releases happened, 7 are in the ledger"
+    ),
+    "inner steps accounted once": Bug(
+        planted.CountsOnce,
+        "ledger",
+        "releases happened",
+        algorithm="dp-dinno",
+        settings=("inner_steps=3",),
+    ),
+    "sensitivity halved": Bug(
+        SensitivityHalved, "sensitivity", "one record moved the sum"
+    ),
+    "divided by the lot that was drawn": Bug(
+        DividesByTheLotDrawn, "divisor", "differs between runs"
+    ),
+    "a tracker fed without noise": Bug(
+        planted.RemembersNoise,
+        "nothing else",
+        "no function of the releases",
+        algorithm="dp-dsgt",
+        changes={"make": planted.TracksTheExact},
+    ),
+}

@@ -1,0 +1,53 @@
+"""What a planted bug is, and how it is looked for."""
+
+import dataclasses
+
+from privaudit.auditing.probes.algorithm import PROBED, probe
+from privaudit.cli.trainings import training_named
+from trainers.algorithms import ALGORITHMS
+from trainers.oracle import Oracle
+
+
+@dataclasses.dataclass(frozen=True)
+class Bug:
+    """A bug that the ledger does not know of, and what sees it.
+
+    Parameters
+    ----------
+    door
+        In the oracle's place.
+    check
+        The probe's check that is for it.
+    words
+        Of the finding.
+    runs
+        Made at once; the probe asks twelve times or so for as many.
+    algorithm, settings
+        Where it is planted.
+    changes
+        Of the algorithm's entry, beside the door.
+    """
+
+    door: type[Oracle]
+    check: str
+    words: str
+    runs: int = 60
+    algorithm: str = "dp-dsgd"
+    settings: tuple[str, ...] = ()
+    changes: dict = dataclasses.field(default_factory=dict)
+
+
+def probed(monkeypatch, bug, *, door=None, changes=None, seed=0):
+    """The checks of the bug's algorithm: {name: findings}, by default with the bug."""
+    right = ALGORITHMS[bug.algorithm]
+    entry = dataclasses.replace(
+        right,
+        door=door or bug.door,
+        **(bug.changes if changes is None else changes),
+    )
+    monkeypatch.setitem(ALGORITHMS, bug.algorithm, entry)
+    training = training_named(bug.algorithm, list(bug.settings), **PROBED)
+    checks = probe(training, runs=bug.runs, seed=seed)
+    monkeypatch.setitem(ALGORITHMS, bug.algorithm, right)
+    assert not any(check.skipped for check in checks)
+    return {check.name: check.findings for check in checks}

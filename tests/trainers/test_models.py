@@ -23,6 +23,7 @@ IMAGE, PHOTO = (1, 28, 28), (3, 32, 32)
 COUNTS = [
     ("logistic", (54,), 2, 55),
     ("softmax", IMAGE, 10, 7_850),
+    ("one-vs-all", (50,), 10, 500),
     ("small-cnn", (1, 32, 32), 10, 38_424),
     ("small-cnn", IMAGE, 10, 28_440),
     ("shallow-cnn", IMAGE, 10, 26_010),
@@ -37,6 +38,7 @@ COUNTS = [
 SMALL = {
     "logistic": ((5,), 2, {}),
     "softmax": ((2, 3), 3, {}),
+    "one-vs-all": ((5,), 3, {}),
     "small-cnn": ((1, 8, 8), 3, {"hidden": 5}),
     "shallow-cnn": ((2, 16, 16), 3, {"filters": 4, "hidden": 5}),
     "tanh-mlp": ((6,), 3, {"hidden": 4}),

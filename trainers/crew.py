@@ -111,6 +111,7 @@ class Crew:
         self._heard: dict[int, tuple[int, float]] = {}  # steps when last looked, when
         self._stopped: set[int] = set()
         self._latest: dict[int, Tensor] = {}
+        self._done = 0  # of the latest report
         self._farewells: dict[int, Farewell] = {}
         self._deaths: list[Death] = []
 
@@ -224,12 +225,13 @@ class Crew:
                 self._go(worker)
             case Report(done=done, model=model):
                 self._latest[worker] = torch.from_numpy(model)
+                self._done = max(self._done, done)
                 # Who has handed in its model has stopped: the end is measured anyway.
                 if (
                     self._latest.keys() == self._processes.keys()
                     and not self._farewells
                 ):
-                    report(done, dict(sorted(self._latest.items())))
+                    report(self._done, dict(sorted(self._latest.items())))
                     self._latest.clear()
             case Stopped():
                 self._stopped.add(worker)

@@ -25,6 +25,15 @@ from trainers.worker import Job, Plan, Worker
 PATIENCE = 60.0  # seconds that a process may take to start, or to make a step
 
 
+# What every process would import, the last two late: once, before they are forked.
+_PRELOADED = [
+    "trainers.worker",
+    "trainers.problem",
+    "sklearn.datasets",
+    "torch._dynamo",
+]
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Death:
     """A worker that did not come to its end.
@@ -98,7 +107,7 @@ class Crew:
 
     def __init__(self, plan: Plan, job: Callable[[int], Job]) -> None:
         self._plan = plan
-        self._job = job
+        self.job = job
         self._workers = range(plan.clock.nodes)
         self._store = dist.TCPStore(
             "127.0.0.1", 0, is_master=True, wait_for_workers=False
@@ -168,12 +177,12 @@ class Crew:
 
     def _start(self) -> None:
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["trainers.worker", "trainers.problem"])
+        context.set_forkserver_preload(_PRELOADED)
         for worker in self._workers:
             here, there = context.Pipe(duplex=False)
             process = context.Process(
                 target=_process,
-                args=(worker, self._plan, self._job, self._store.port, there),
+                args=(worker, self._plan, self.job, self._store.port, there),
                 name=f"worker {worker}",
                 daemon=True,
             )

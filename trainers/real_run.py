@@ -220,17 +220,29 @@ class _EveryReport(CurveRecorder):
 
 
 class _Keeper(Keeper):
-    """A `Keeper` without checkpoints, of a run whose end is not known beforehand."""
+    """A `Keeper` without checkpoints, of a run whose end is not known beforehand.
+
+    Accounts wait for the end: they would take the time of the workers.
+    """
 
     _ends = False
 
     def _recorder(self, problem: Problem, points: int) -> CurveRecorder:
+        self._ledgers: dict[int, Ledger] = {}
         return _EveryReport(problem, self.gradients, points)
 
     def _is_accounted(self, done: int) -> bool:
         return self._ends or super()._is_accounted(done)
 
+    def _spend(self, done: int, ledger: Ledger) -> float | None:
+        if self._ends:
+            return super()._spend(done, ledger)
+        self._ledgers[done] = ledger
+        return None
+
     def end(self, done: int, models: Tensor, ledger: Callable[[], Ledger]) -> None:
-        """Measure and account the last models."""
+        """Measure the last models, and account all."""
         self._ends = True
+        for before, spent in self._ledgers.items():
+            super()._spend(before, spent)
         self.after_round(done, models, ledger)

@@ -11,7 +11,6 @@ import torch
 from tests.trainers.crews import crew, dying, flat, journalled, refusing, slowly
 from trainers.journal import counted
 
-
 slowest = functools.partial(flat, seconds=0.01)
 
 

@@ -47,8 +47,10 @@ def probe(
         Standard deviation of its noise, in each coordinate.
     rate
         How likely a record is used at all, in (0, 1].
-    records, features
-        Shape of the data that your function is given.
+    records
+        How many the data have that your function is given.
+    features
+        How many numbers each of those records has.
     runs
         At once, or calls of your function.
     seed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import multiprocessing
 import os
 import signal
@@ -18,6 +17,7 @@ from torch import Tensor
 
 from privaudit.ledger import Ledger
 from trainers.counters import Counters, connect
+from trainers.fates import Death, Outcome
 from trainers.journal import counted
 from trainers.messages import Failure, Farewell, Ready, Report, Stopped
 from trainers.worker import Job, Plan, Worker
@@ -32,66 +32,6 @@ _PRELOADED = [
     "sklearn.datasets",
     "torch._dynamo",
 ]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Death:
-    """A worker that did not come to its end.
-
-    Parameters
-    ----------
-    worker
-        Which.
-    made
-        Steps of its own that it began, all of them in its ledger.
-    at
-        Steps of all that had begun by then.
-    why
-        What its process ended with.
-    """
-
-    worker: int
-    made: int
-    at: int
-    why: str
-
-    def __str__(self) -> str:
-        return (
-            f"worker {self.worker} died ({self.why}) after {self.made} of its own "
-            f"steps, {self.at} of all: its steps are in its ledger, its model is in no "
-            "figure"
-        )
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Outcome:
-    """What an asynchronous run over processes gave.
-
-    Parameters
-    ----------
-    models
-        Of the workers that lived, (dims,) each.
-    ledgers
-        Of the same, as their doors wrote them.
-    counts
-        Steps that each worker began, dead ones too.
-    staleness
-        Of all steps of those that lived.
-    deaths
-        Of the others.
-    lost
-        Partners that a worker gave up, by worker.
-    seconds
-        From the first step on.
-    """
-
-    models: Mapping[int, Tensor]
-    ledgers: Mapping[int, Ledger]
-    counts: tuple[int, ...]
-    staleness: tuple[int, ...]
-    deaths: tuple[Death, ...]
-    lost: Mapping[int, tuple[int, ...]]
-    seconds: float
 
 
 class Crew:
@@ -119,6 +59,7 @@ class Crew:
         self._began = 0.0
         self._heard: dict[int, tuple[int, float]] = {}  # steps when last looked, when
         self._stopped: set[int] = set()
+        self._left = 0.0  # when one last stopped, or left
         self._latest: dict[int, Tensor] = {}
         self._done = 0  # of the latest report
         self._farewells: dict[int, Farewell] = {}
@@ -196,6 +137,7 @@ class Crew:
         if not self._awaited and not self._began:
             now = self._began = time.monotonic()
             self._heard = {worker: (-1, now) for worker in self._workers}
+            self._left = now
             self._counters.go()
 
     def _listen(self, died: Callable[[Death], None]) -> list[tuple[int, Any]]:
@@ -206,6 +148,7 @@ class Crew:
             worker = of[pipe]  # type: ignore[index]  # wait gives back what it was given
             try:
                 found.append((worker, self._pipes[worker].recv()))
+                self._heard[worker] = (-1, time.monotonic())
             except (EOFError, OSError):
                 self._bury(worker, died)
         for worker in list(self._pipes):
@@ -214,9 +157,14 @@ class Crew:
         return found
 
     def _is_silent(self, worker: int) -> bool:
-        if worker in self._stopped or not self._began:
+        """Whether nothing came of it, or of all, for too long."""
+        now = time.monotonic()
+        if not self._began:
             return False
-        now, steps = time.monotonic(), self._counters.begun(worker)
+        if worker in self._stopped:  # it may wait for others that still step
+            waits = self._stopped < self._pipes.keys()
+            return not waits and now - self._left > 2 * self._plan.patience
+        steps = self._counters.begun(worker)
         known, when = self._heard[worker]
         if steps != known:
             self._heard[worker] = (steps, now)
@@ -244,28 +192,34 @@ class Crew:
                     self._latest.clear()
             case Stopped():
                 self._stopped.add(worker)
+                self._left = time.monotonic()
             case Farewell():
                 self._farewells[worker] = message
-                self._processes.pop(worker).join()
-                self._pipes.pop(worker).close()
+                self._leave(worker)
             case Failure(message=why):
                 raise ValueError(f"worker {worker}: {why}")
 
     def _bury(self, worker: int, died: Callable[[Death], None]) -> None:
-        process = self._processes.pop(worker)
-        self._pipes.pop(worker).close()
-        process.join()
-        code = process.exitcode
+        code = self._leave(worker)
         why = (
             f"killed by {signal.Signals(-code).name}"
             if code is not None and code < 0
             else f"exit status {code}"
         )
-        at = sum(self.counts())
-        self._deaths.append(Death(worker, self.counts()[worker], at, why))
+        counts = self.counts()
+        self._deaths.append(Death(worker, counts[worker], sum(counts), why))
         self._latest.pop(worker, None)
         self._go(worker)
         died(self._deaths[-1])
+
+    def _leave(self, worker: int) -> int | None:
+        """Forget its process, which has ended or is about to; its exit status."""
+        process = self._processes.pop(worker)
+        self._pipes.pop(worker).close()
+        self._stopped.discard(worker)
+        self._left = time.monotonic()
+        process.join()
+        return process.exitcode
 
 
 def _process(

@@ -15,8 +15,9 @@ from privaudit.folder import FolderError, RunFolder
 from privaudit.ledger import Ledger, Recorder
 from privaudit.results import Relation
 from trainers.asynchronous import OverProcesses
-from trainers.crew import PATIENCE, Crew, Death, Outcome
+from trainers.crew import PATIENCE, Crew
 from trainers.data import PrivateData
+from trainers.fates import Death, Outcome
 from trainers.measures import CurveRecorder, Measured, accuracy
 from trainers.outcome import TrainingResult
 from trainers.problem import Problem

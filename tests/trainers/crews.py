@@ -104,3 +104,17 @@ def refusing(worker):
     """A `Job` that fails at worker 2."""
     one = slowly(worker)
     return Job(Refusing(), one.start, one.step_size) if worker == 2 else one
+
+
+class Hanging(Flat):
+    """Makes its steps, and never hands in its ledger."""
+
+    @property
+    def ledger(self):
+        time.sleep(1000)
+
+
+def hanging(worker, who):
+    """A `Job` at which worker ``who`` hangs when all is done."""
+    one = slowly(worker)
+    return Job(Hanging(), one.start, one.step_size) if worker == who else one

@@ -8,7 +8,15 @@ import signal
 import pytest
 import torch
 
-from tests.trainers.crews import crew, dying, flat, journalled, refusing, slowly
+from tests.trainers.crews import (
+    crew,
+    dying,
+    flat,
+    hanging,
+    journalled,
+    refusing,
+    slowly,
+)
 from trainers.journal import counted
 
 slowest = functools.partial(flat, seconds=0.01)
@@ -125,6 +133,12 @@ class TestDeaths:
         outcome = one.run(stop)
         assert [death.worker for death in outcome.deaths] == [2]
         assert sum(outcome.counts) == 300
+
+    def test_who_hangs_after_its_last_step_is_ended(self, tmp_path):
+        job = functools.partial(hanging, who=0)
+        outcome = crew(tmp_path, job, steps=400, most=6, patience=1.0).run()
+        assert [death.worker for death in outcome.deaths] == [0]
+        assert outcome.counts == (6, 6, 6, 6)
 
     def test_a_refusal_stops_all(self, tmp_path):
         with pytest.raises(ValueError, match="worker 2: a sample's gradient is not"):

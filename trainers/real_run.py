@@ -13,7 +13,7 @@ from torch import Tensor
 from privaudit.accounting import account_nodes
 from privaudit.folder import FolderError, RunFolder
 from privaudit.ledger import Ledger, Recorder
-from privaudit.results import Relation
+from privaudit.results import Relation, UpperBound
 from trainers.asynchronous import OverProcesses
 from trainers.crew import PATIENCE, Crew
 from trainers.data import PrivateData
@@ -67,7 +67,7 @@ def train(
     ------
     privaudit.folder.FolderError
         If the folder is another run's, cannot be written, or holds one that was
-        stopped.
+        stopped; and if this one is, by Ctrl-C.
     OSError
         If all workers died.
     ValueError
@@ -80,21 +80,17 @@ def train(
         return folder.read("result.json", TrainingResult)
     under = run.claim.relation if run.claim else relation
     crew = crew_of(run, problem, folder / _JOURNAL, data_dir)
-    if sum(crew.counts()):
-        made = ledger_of(problem, run.noise_multiplier, crew.counts(), {})
-        folder.write("ledger.json", made.to_json().encode())
-        raise FolderError(
-            f"{folder.path} holds a run by the real clock that was stopped after "
-            f"{sum(crew.counts()):,} steps. It cannot go on, and what it released is "
-            "in its ledger.json; choose another folder with --out"
-        )
-    keeper = _Keeper(
-        run,
-        folder,
-        problem,
-        lambda ledger: account_nodes(ledger, delta, under, run.account),
-        progress,
-    )
+    made = sum(crew.counts())
+    if made:
+        ledger = ledger_of(problem, run.noise_multiplier, crew.counts(), {})
+        folder.write("ledger.json", ledger.to_json().encode())
+        raise _stopped(folder, made)
+
+    def account(ledger: Ledger) -> tuple[UpperBound, ...]:
+        return account_nodes(ledger, delta, under, run.account)
+
+    account(problem.ledger(run.noise_multiplier))  # raises before anything is released
+    keeper = _Keeper(run, folder, problem, account, progress)
 
     def so_far(outcome: Outcome | None = None) -> Ledger:
         known = {} if outcome is None else outcome.ledgers
@@ -107,9 +103,10 @@ def train(
         outcome = crew.run(report, died)
         if not outcome.models:
             raise OSError("all workers died: " + "; ".join(map(str, outcome.deaths)))
-    except BaseException:
+    except KeyboardInterrupt:
+        raise _stopped(folder, sum(crew.counts())) from None
+    finally:
         folder.write("ledger.json", so_far().to_json().encode())
-        raise
     models = _stacked(outcome.models)
     keeper.end(sum(outcome.counts), models, lambda: so_far(outcome))
     right = accuracy(keeper.gradients, models, problem.test)
@@ -200,6 +197,14 @@ def remarks(run: TrainingRun, problem: Problem, outcome: Outcome) -> tuple[str, 
         f"average and {int(stale.max())} at most"
     )
     return tuple(found)
+
+
+def _stopped(folder: RunFolder, made: int) -> FolderError:
+    return FolderError(
+        f"the run by the real clock in {folder.path} was stopped after {made:,} steps. "
+        "It cannot go on, and what it released is in its ledger.json; choose another "
+        "folder with --out"
+    )
 
 
 def _stacked(models: Mapping[int, Tensor]) -> Tensor:

@@ -15,7 +15,7 @@ from privaudit.ledger import Ledger
 from privaudit.results import Claim
 from trainers import real_run
 from trainers.algorithms import ALGORITHMS
-from trainers.journal import Journal
+from trainers.journal import Journal, counted
 from trainers.measures import accuracy
 from trainers.outcome import Curves
 from trainers.problem import Problem
@@ -34,7 +34,7 @@ SMALL = {
 }
 
 
-def run_of(noise_multiplier=4.0, epsilon=None, **values):
+def run_of(noise_multiplier=4.0, epsilon=None, account="rdp", **values):
     training = training_from({**SMALL, **values}, where="a test")
     claim = None
     if epsilon is not None:
@@ -46,7 +46,10 @@ def run_of(noise_multiplier=4.0, epsilon=None, **values):
             source="a test",
         )
     return TrainingRun(
-        training=training, claim=claim, noise_multiplier=noise_multiplier
+        training=training,
+        claim=claim,
+        noise_multiplier=noise_multiplier,
+        account=account,
     )
 
 
@@ -119,15 +122,21 @@ class TestLedgers:
         # The third record was cut: it may have been anybody's.
         assert [entries[0].count for entries in ledger.nodes] == [3, 1, 1, 1]
 
-    def test_a_run_that_breaks_leaves_its_ledger(self, tmp_path):
+    @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+    def test_a_run_that_breaks_leaves_its_ledger(self, tmp_path, error):
         def interrupt(now):
-            raise KeyboardInterrupt
+            raise error
 
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises((FolderError, RuntimeError)):
             trained(run_of(), tmp_path, progress=interrupt)
         ledger = Ledger.from_json((tmp_path / "ledger.json").read_text())
         assert sum(e.count for entries in ledger.nodes for e in entries) >= 4
         assert multiprocessing.active_children() == []
+
+    def test_an_account_that_does_not_apply_is_refused_before_any_step(self, tmp_path):
+        with pytest.raises(ValueError, match="gdp"):
+            trained(run_of(account="gdp"), tmp_path)
+        assert counted(tmp_path / "steps.bin", 4) == [0] * 4
 
 
 class TestNoise:

@@ -13,7 +13,6 @@ from trainers.oracle import MEMORY_LIMIT
 from trainers.outcome import Curves
 from trainers.problem import Problem
 
-
 CURVE_RECORDS = 2000  # of the test data, for accuracy within a point during training
 
 

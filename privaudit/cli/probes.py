@@ -93,7 +93,8 @@ def probe(
         f"{one.name:<{wide}}  {one.status:<13}  {one.skipped or one.what}"
         for one in checks
     ]
-    conclusion = f"{len(findings)} findings" if findings else "nothing was found"
+    count = "one finding" if len(findings) == 1 else f"{len(findings)} findings"
+    conclusion = count if findings else "nothing was found"
     emit(
         {
             "probed": what,

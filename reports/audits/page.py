@@ -36,6 +36,13 @@ account, want of runs (what the best attack on this ledger would miss as well, a
 and the attack; below 0 the attack was luckier than the simulated ones.
 
 """
+_FULL = """### All records in every lot
+
+The same with lots of a node's 20 records, all of them in every round. The trade-off
+curve is then a Gaussian one, where the middle, which the family bound looks at, shows
+most of what so few runs can show.
+
+"""
 _PARTLY = """## A neighbour that does not hear all
 
 The same, but part of what the canary's node hears is noise to the neighbour, which then
@@ -71,6 +78,8 @@ def write(
         counts = {f["epsilon"]: f["runs"] for f in kinds["neighbour"]}
         runs = ", ".join(f"{n:,} runs at epsilon {e:g}" for e, n in counts.items())
         text += _NEIGHBOUR.format(runs=runs) + _table(kinds["neighbour"])
+    if "full" in kinds:
+        text += _FULL + _table(kinds["full"])
     if "partly" in kinds:
         text += _PARTLY + _table(kinds["partly"])
     if "black-box" in kinds:

@@ -216,10 +216,13 @@ def _stacked(models: Mapping[int, Tensor]) -> Tensor:
 class _EveryReport(CurveRecorder):
     """Measures whenever it is shown models; the last at a step counts."""
 
+    ends = False  # then all test data are looked at
+
     def __call__(self, done: int, models: Tensor) -> Measured | None:
         if self.points and self.points[-1].round >= done:
             self.points.pop()
-        right = accuracy(self._gradients, models, self._problem.test)
+        test = self._problem.test if self.ends else self._some
+        right = accuracy(self._gradients, models, test)
         point = self._point(done, right, models)
         if point is not None:
             self.points.append(point)
@@ -236,7 +239,8 @@ class _Keeper(Keeper):
 
     def _recorder(self, problem: Problem, points: int) -> CurveRecorder:
         self._ledgers: dict[int, Ledger] = {}
-        return _EveryReport(problem, self.gradients, points)
+        self._measures = _EveryReport(problem, self.gradients, points)
+        return self._measures
 
     def _is_accounted(self, done: int) -> bool:
         every = max(1, self._rounds // _ACCOUNTS)
@@ -250,7 +254,7 @@ class _Keeper(Keeper):
 
     def end(self, done: int, models: Tensor, ledger: Callable[[], Ledger]) -> None:
         """Measure the last models, and account all."""
-        self._ends = True
+        self._ends = self._measures.ends = True
         for before, spent in self._ledgers.items():
             super()._spend(before, spent)
         self.after_round(done, models, ledger)

@@ -216,6 +216,7 @@ def draw(here: pathlib.Path, known: Known) -> None:
                     steps, values, spread, fmt=f"C{colour}{style}", label=label
                 )
         axis.set_xscale("log", base=2)
+        axis.set_xticks(steps, [f"{step:g}" for step in steps])
         axis.set_title(f"batch {256 * factor}", fontsize=10)
         axis.set_xlabel("step size")
         axis.grid(alpha=0.3)

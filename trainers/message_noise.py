@@ -22,10 +22,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from privaudit.ledger import (
-    Ledger,
+from privaudit.ledger import Ledger, Recorder
+from privaudit.release import (
     NoSampling,
-    Recorder,
     Release,
     SamplingWithoutReplacement,
     Sensitivity,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from privaudit.cli.figures import figure_of, sentence
+from privaudit.cli.figures import compare_accounts, figure_of, sentence
 from privaudit.cli.output import emit
 from privaudit.results import Relation, round_up
 

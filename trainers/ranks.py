@@ -15,6 +15,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+# Before any group is there: torch.func.grad imports it later, and
+# its default arguments would then hold the group for ever. Gloo's threads outlive the
+# interpreter then, and now and then a finished run ends with SIGABRT.
+import torch.distributed.nn.functional
+
 TIMEOUT = 60.0  # seconds that a rank waits for another
 
 

@@ -16,6 +16,7 @@ import dataclasses
 import torch
 from torch import Tensor, nn
 
+from trainers.device import follow
 from trainers.differentiator import Differentiator
 from trainers.lower import Precision, check_precision, lowered, raised
 from trainers.per_sample import Loss, PerSample, Weigh, check_module
@@ -155,6 +156,7 @@ class BookKeeping:
         return self._values
 
     def _run(self, at: Tensor, inputs: Tensor, *, keeps: bool) -> Tensor:
+        follow(self.template, at.device)
         for layer in self.layers:
             layer.taken, layer.given, layer.keeps = [], [], keeps
         for place in self.places:

@@ -54,7 +54,9 @@ def check_precision(precision: Precision, *, compiled: bool) -> bool:
 
 def lowered(device: torch.device, lower: bool) -> contextlib.AbstractContextManager:
     """A context in which products are taken in bfloat16, if ``lower``."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=lower)
+    if not lower:
+        return contextlib.nullcontext()
+    return torch.autocast(device.type, torch.bfloat16)
 
 
 def raised(tensors: list[Tensor], dtype: torch.dtype) -> list[Tensor]:

@@ -155,8 +155,8 @@ class Problem:
         noise_multiplier
             What the algorithm's mechanism makes its noise from.
         streams
-            Where this block's randomness comes from, and on which device it is trained;
-            what is given out of it is on the CPU.
+            Where this block's randomness comes from, and on which device it is trained:
+            all that is shown and given out stays there.
         runs
             How many runs there are in the block.
         canary, planted
@@ -212,7 +212,7 @@ class Problem:
 
         def measured(done: int, models: Tensor) -> None:
             assert after_round is not None
-            after_round(done, models.cpu(), lambda: door.ledger)
+            after_round(done, models, lambda: door.ledger)
 
         def kept(done: int, state: Any) -> None:
             assert keep is not None

@@ -18,6 +18,7 @@ from privaudit.folder import RunFolder
 from privaudit.ledger import Ledger
 from privaudit.results import Claim, Relation, Verdict
 from trainers import checkpoint
+from trainers.device import check_device
 from trainers.lower import Precision
 from trainers.measures import CurveRecorder, Measured, accuracy
 from trainers.outcome import TrainingResult
@@ -52,16 +53,7 @@ class TrainingRun(
     version: str = __version__
 
     def __post_init__(self) -> None:
-        kind, _, number = self.device.partition(":")
-        if kind not in ("cpu", "cuda") or (number and not number.isdigit()):
-            raise ValueError(
-                f"the device is cpu, cuda or cuda:NUMBER, got {self.device!r}"
-            )
-        if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
-            raise ValueError(
-                f"there is no device {self.device}: torch sees "
-                f"{torch.cuda.device_count()} GPUs; use cpu"
-            )
+        check_device(self.device)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -68,14 +68,36 @@ def launched() -> bool:
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
+def own_gpu(device: str, gpus: int) -> int:
+    """The number of this rank's GPU among the ``gpus`` of this machine.
+
+    Raises ``ValueError`` if ranks are more, or ``device`` names one GPU for all.
+    """
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if ":" in device:
+        raise ValueError(
+            f"several ranks cannot share {device}: each takes a GPU of its own; use "
+            "--device cuda"
+        )
+    if here > gpus:
+        raise ValueError(
+            f"{here} ranks are more than the {gpus} GPUs of this machine; start fewer"
+        )
+    return int(os.environ.get("LOCAL_RANK", "0"))
+
+
 @contextlib.contextmanager
 def joined(device: str = "cpu", timeout: float = TIMEOUT) -> Iterator[tuple[int, int]]:
     """(rank, number of ranks), connected for as long as the context lasts.
 
-    gloo on the CPU, NCCL on GPUs. Raises `RankLostError` if the others do not come, or
-    one is lost meanwhile.
+    gloo on the CPU; on ``device`` cuda NCCL for tensors there, each rank with a GPU of
+    its own, and gloo for all else. Raises `RankLostError` if the others do not come, or
+    one is lost meanwhile; ``ValueError`` if there are more ranks here than GPUs.
     """
-    backend = "nccl" if device.startswith("cuda") else "gloo"
+    backend = "gloo"
+    if device != "cpu":
+        backend = "cpu:gloo,cuda:nccl"
+        torch.cuda.set_device(own_gpu(device, torch.cuda.device_count()))
     with explained():
         dist.init_process_group(backend, timeout=datetime.timedelta(seconds=timeout))
     try:

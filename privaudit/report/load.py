@@ -73,6 +73,8 @@ class AuditConfig(_Config, frozen=True, kw_only=True, forbid_unknown_fields=True
     confidence: float
     runs: int
     block: int = 50
+    device: str = "cpu"
+    compiled: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

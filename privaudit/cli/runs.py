@@ -53,6 +53,8 @@ def audit(
     out: Out = None,
     seed: int = 0,
     block: int = 50,
+    device: str = "cpu",
+    compiled: bool = False,
     workers: int | None = None,
     batch: int = 50,
     relation: Relation | None = None,
@@ -97,6 +99,10 @@ def audit(
     block
         Runs trained together, part of what the numbers depend on; many are faster for
         a small model.
+    device
+        cpu, or cuda; they draw different numbers from a seed.
+    compiled
+        Take gradients under torch.compile: a minute to begin with.
     workers
         Threads; as many as processors by default. Results do not depend on it.
     batch
@@ -159,6 +165,8 @@ def audit(
         runs=runs,
         block=block,
         seed=seed,
+        device=device,
+        compiled=compiled,
     )
     # All else is checked by now: calibration takes seconds.
     problem = Problem.of(training)

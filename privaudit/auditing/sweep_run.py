@@ -226,6 +226,9 @@ def _outcome(
     """What the audit found, or why it found nothing."""
     try:
         with RunFolder.opened(path, patience=_PATIENCE) as folder:
+            if not folder.has("scores.npz"):  # nothing is lost, settings may be mended
+                for name in ("ledger.json", "curves.json", "config.json"):
+                    folder.remove(name)
             return run(
                 planned.settled(folder),
                 folder,

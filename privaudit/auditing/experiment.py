@@ -122,7 +122,8 @@ def run(
         Threads, each with a block of its own; as many as there are processors by
         default. Scores do not depend on it.
     memory_limit
-        Bytes for all workers together.
+        Bytes for all workers together. Large models are summed in parts that fit, and
+        the last bits of scores depend on these.
     progress
         Called with the runs done and all runs.
 
@@ -140,9 +141,11 @@ def run(
     state = Progress(audit, folder)
     began = time.monotonic()
     missing = [n for n in range(audit.blocks) if n not in state.done]
-    if audit.device != "cpu":
-        workers = 1  # a block fills it
-    workers = min(workers or os.cpu_count() or 1, max(1, len(missing)))
+    # A block fills a GPU. Not those that are missing: a resumed audit must sum in the
+    # same parts.
+    most = 1 if audit.device != "cpu" else audit.blocks
+    workers = min(workers or os.cpu_count() or 1, most)
+    memory_limit //= workers
     progress(sum(len(kept[0]) for kept in state.done.values()), audit.runs)
 
     # One torch thread a worker: the bits of a sum depend on how threads share it.
@@ -153,9 +156,7 @@ def run(
     )
     try:
         futures = {
-            pool.submit(
-                train_block, audit, adversary, n, memory_limit=memory_limit // workers
-            ): n
+            pool.submit(train_block, audit, adversary, n, memory_limit=memory_limit): n
             for n in missing
         }
         for future in concurrent.futures.as_completed(futures):

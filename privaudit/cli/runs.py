@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
-from privaudit.cli import FINE, REFUTED
+from privaudit.cli import COULD_NOT, FINE, REFUTED
 from privaudit.cli.accounts import Account, Json, NoiseMultiplier
 from privaudit.cli.output import emit, progress_bar
 from privaudit.cli.trainings import claim_of, noise_of, relation_of, training_named
@@ -201,7 +201,9 @@ def verdict_lines(verdict: Verdict) -> list[str]:
 
 
 def show(folders: list[pathlib.Path], /, *, json: Json = False) -> int:
-    """Say what the folders of finished runs hold.
+    """Say what the folders of finished runs hold; all runs of a sweep in one table.
+
+    Status 1 if a claim is refuted, else 3 if a run of a sweep has no verdict.
 
     Parameters
     ----------
@@ -209,15 +211,18 @@ def show(folders: list[pathlib.Path], /, *, json: Json = False) -> int:
         One or more, as given to --out.
     """
     from privaudit.report.load import load_any
+    from privaudit.report.sweep import FoundSweep, is_sweep, load_sweep
 
-    finished = [load_any(path) for path in folders]
+    found = [load_sweep(path) if is_sweep(path) else load_any(path) for path in folders]
     emit(
-        {"runs": [one.summary() for one in finished]},
-        [line for one in finished for line in one.lines()],
+        {"runs": [one.summary() for one in found]},
+        [line for one in found for line in one.lines()],
         as_json=json,
     )
-    refuted = any(one.status == "refuted" for one in finished)
-    return REFUTED if refuted else 0
+    if any(one.status == "refuted" for one in found):
+        return REFUTED
+    incomplete = any(isinstance(one, FoundSweep) and not one.complete for one in found)
+    return COULD_NOT if incomplete else FINE
 
 
 def report(folder: pathlib.Path, /) -> None:

@@ -45,7 +45,8 @@ _FULL = """### All records in every lot
 
 The same with lots of a node's 20 records, all of them in every round. The trade-off
 curve is then a Gaussian one, where the middle, which the family bound looks at, shows
-most of what so few runs can show.
+most of what so few runs can show. Dyn-D2P's budget grows, so that its last round, which
+no message carries, tells most; at epsilon 1 it is also the unluckiest of these audits.
 
 """
 _PARTLY = """## A neighbour that does not hear all

@@ -6,8 +6,9 @@ import contextlib
 import fcntl
 import os
 import pathlib
+import time
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import msgspec
 
@@ -40,39 +41,45 @@ class RunFolder:
     or leaves the old one.
     """
 
+    of: ClassVar[str] = "run"
+    files: ClassVar[tuple[str, ...]] = FILES
+
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = pathlib.Path(path)
 
     @classmethod
+    def holds(cls, entry: pathlib.Path) -> bool:
+        """Whether ``entry`` is something that such a folder may hold."""
+        return entry.name.removesuffix(".part") in cls.files or entry.name == _LOCK
+
+    @classmethod
     @contextlib.contextmanager
-    def opened(cls, path: str | os.PathLike[str]) -> Iterator[RunFolder]:
+    def opened(
+        cls, path: str | os.PathLike[str], *, patience: float = 0.0
+    ) -> Iterator[Self]:
         """The folder at ``path``, made if need be, for this process alone.
 
-        Raises `FolderError` if it is in use, cannot be made, or holds other things.
+        Waits ``patience`` seconds for another process to leave it. Raises `FolderError`
+        if it is in use, cannot be made, or holds other things.
         """
         folder = cls(path)
         with folder._explained("use"):
             folder.path.mkdir(parents=True, exist_ok=True)
             foreign = sorted(
-                entry.name
-                for entry in folder.path.iterdir()
-                if entry.name not in (*FILES, _LOCK)
-                and not (entry.name.endswith(".part") and entry.name[:-5] in FILES)
+                entry.name for entry in folder.path.iterdir() if not cls.holds(entry)
             )
             if foreign:
                 raise FolderError(
-                    f"{folder.path} is no run's folder (it holds {foreign[0]}); "
+                    f"{folder.path} is no {cls.of}'s folder (it holds {foreign[0]}); "
                     "choose a new or empty one with --out"
                 )
             handle = os.open(folder.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            if not _locked(handle, patience):
                 raise FolderError(
                     f"another process is at work in {folder.path}; wait for it, or "
                     "choose another folder with --out"
-                ) from None
+                )
             yield folder
         finally:
             os.close(handle)  # the kernel drops the lock, also on SIGKILL
@@ -164,6 +171,19 @@ class RunFolder:
                 f"{error.strerror or error}; what was written before is whole, "
                 "and the same command goes on from there"
             ) from error
+
+
+def _locked(handle: int, patience: float) -> bool:
+    """Whether the lock is ours, now or within ``patience`` seconds."""
+    until = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except OSError:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(0.05)
 
 
 def _differences(

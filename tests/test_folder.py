@@ -4,7 +4,6 @@ import errno
 import multiprocessing
 import os
 import pathlib
-import time
 
 import msgspec
 import pytest
@@ -96,16 +95,16 @@ def test_half_a_file_of_a_killed_run_is_no_obstacle(tmp_path):
         folder.write("scores.npz", b"whole")
 
 
-def _hold(path, ready):
+def _hold(path, ready, leave):
     with RunFolder.opened(path):
         ready.set()
-        time.sleep(30)  # it is killed: an event that it waited for could not be set
+        leave.wait(30)
 
 
 def test_one_process_at_a_time(tmp_path: pathlib.Path):
     context = multiprocessing.get_context("spawn")
-    ready = context.Event()
-    other = context.Process(target=_hold, args=(tmp_path, ready))
+    ready, leave = context.Event(), context.Event()
+    other = context.Process(target=_hold, args=(tmp_path, ready, leave))
     other.start()
     try:
         assert ready.wait(60)
@@ -119,5 +118,6 @@ def test_one_process_at_a_time(tmp_path: pathlib.Path):
         with RunFolder.opened(tmp_path) as folder:
             assert folder.settle(Config()) is False
     finally:
+        # `leave` is not set: that would wait for a killed process to take notice.
         other.kill()
         other.join()

@@ -24,7 +24,7 @@ def _some(test: Dataset) -> Dataset:
 
 
 def accuracy(gradients: Differentiator, models: Tensor, test: Dataset) -> Tensor:
-    """Share of ``test`` that each model gets right, (runs, nodes)."""
+    """Share of ``test`` that each model gets right, (runs, nodes), on the CPU."""
     flat = models.flatten(0, 1)
     values = gradients.values_per_sample + test.inputs[0].numel()
     step = max(1, MEMORY_LIMIT // (values * models.element_size() * len(flat)))
@@ -37,7 +37,7 @@ def accuracy(gradients: Differentiator, models: Tensor, test: Dataset) -> Tensor
         inputs = inputs.expand(len(flat), *inputs.shape)
         said = gradients.outputs(flat, inputs).argmax(-1)
         right += (said == targets).sum(1)
-    return (right / len(test)).view(models.shape[:2])
+    return (right / len(test)).view(models.shape[:2]).cpu()
 
 
 def consensus_distance(models: Tensor) -> Tensor:

@@ -17,6 +17,11 @@ from typing import Any, NoReturn
 import torch
 import torch.distributed as dist
 
+# Before any group is there: torch.func.grad imports it later, and
+# its default arguments would then hold the group for ever. Gloo's threads outlive the
+# interpreter then, and now and then a finished run ends with SIGABRT.
+import torch.distributed.nn.functional
+
 _GO_ON = "the same command goes on from the last checkpoint"
 TIMEOUT = 60.0  # seconds that a rank waits for another
 
@@ -66,14 +71,36 @@ def launched() -> bool:
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
+def own_gpu(device: str, gpus: int) -> int:
+    """The number of this rank's GPU among the ``gpus`` of this machine.
+
+    Raises ``ValueError`` if ranks are more, or ``device`` names one GPU for all.
+    """
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if ":" in device:
+        raise ValueError(
+            f"several ranks cannot share {device}: each takes a GPU of its own; use "
+            "--device cuda"
+        )
+    if here > gpus:
+        raise ValueError(
+            f"{here} ranks are more than the {gpus} GPUs of this machine; start fewer"
+        )
+    return int(os.environ.get("LOCAL_RANK", "0"))
+
+
 @contextlib.contextmanager
 def joined(device: str = "cpu", timeout: float = TIMEOUT) -> Iterator[tuple[int, int]]:
     """(rank, number of ranks), connected for as long as the context lasts.
 
-    gloo on the CPU, NCCL on GPUs. Raises `RankLostError` if the others do not come, or
-    one is lost meanwhile.
+    gloo on the CPU; on ``device`` cuda NCCL for tensors there, each rank with a GPU of
+    its own, and gloo for all else. Raises `RankLostError` if the others do not come, or
+    one is lost meanwhile; ``ValueError`` if there are more ranks here than GPUs.
     """
-    backend = "nccl" if device.startswith("cuda") else "gloo"
+    backend = "gloo"
+    if device != "cpu":
+        backend = "cpu:gloo,cuda:nccl"
+        torch.cuda.set_device(own_gpu(device, torch.cuda.device_count()))
     wait = datetime.timedelta(seconds=timeout)
     with _told_to_end():
         with explained():
@@ -104,10 +131,10 @@ def _told_to_end() -> Iterator[None]:
 def leave(status: int) -> NoReturn:
     """End this process at once, with all that it printed.
 
-    gloo's threads may still hold tensors while the interpreter shuts down; to give them
-    back they ask for its lock, and the process aborts (github.com/pytorch/pytorch, pull
-    request 179291: nine of forty bare programs of two ranks did). What must be kept is
-    on disk by then.
+    gloo's threads may still hold tensors while the interpreter shuts down, where
+    anything holds the group (github.com/pytorch/pytorch, pull request 179291); to give
+    them back they ask for its lock, and the process aborts. What must be kept is on
+    disk by then.
     """
     sys.stdout.flush()
     sys.stderr.flush()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trainers.training import Training
 
 # Appendix D of Bayrooti et al. 2023 with digits for MNIST: 300 images of 0, 1, 2, a
 # node a digit, clip 10, 100 rounds. Lot, step size and start are not given there.
@@ -18,3 +22,23 @@ AUDITED: dict[str, Any] = {
     "clip_norm": 10.0,
     "step_size": 0.1,
 }
+
+
+def training_upon(
+    algorithm: str, given: Mapping[str, Any], defaults: Mapping[str, Any], where: str
+) -> Training:
+    """The training of an algorithm by name: ``given`` settings upon its own defaults.
+
+    ``defaults`` are of an audit: they go before the algorithm's own, and behind those
+    that it has for audits. Raises as `trainers.training.training_from`.
+    """
+    from trainers.algorithms import ALGORITHMS
+    from trainers.training import training_from
+
+    entry = ALGORITHMS.get(algorithm)
+    own = {} if entry is None else entry.defaults
+    audited = {} if entry is None or not defaults else entry.audited
+    beneath = {**own, **defaults, **audited}
+    if "model" in given:
+        beneath.pop("hidden", None)  # of another model
+    return training_from({**beneath, **given, "algorithm": algorithm}, where=where)

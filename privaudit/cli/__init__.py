@@ -17,6 +17,7 @@ _COMMANDS = {
     "consensus": ("consensus:consensus", "Average vectors over a graph, privately."),
     "recipes": ("recipes:recipes", "The papers' settings: list them, or copy one."),
     "audit": ("runs:audit", "Attack an algorithm as it runs, many times over."),
+    "sweep": ("sweeps:sweep", "Many audits from one file, side by side."),
     "claims": ("claims:claims", "Hold the papers' promises, or your own, to account."),
     "cite": ("claims:cite", "BibTeX of the methods behind a run or a claim."),
     "bound": ("bounds:bound", "The epsilon that attack scores show, at least."),

@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
-from privaudit.cli import FINE, REFUTED
+from privaudit.cli import COULD_NOT, FINE, REFUTED
 from privaudit.cli.accounts import Account, Json, NoiseMultiplier
 from privaudit.cli.output import emit, progress_bar
 from privaudit.cli.trainings import claim_of, noise_of, relation_of, training_named
@@ -53,6 +53,8 @@ def audit(
     out: Out = None,
     seed: int = 0,
     block: int = 50,
+    device: str = "cpu",
+    compiled: bool = False,
     workers: int | None = None,
     batch: int = 50,
     relation: Relation | None = None,
@@ -97,6 +99,10 @@ def audit(
     block
         Runs trained together, part of what the numbers depend on; many are faster for
         a small model.
+    device
+        cpu, or cuda; they draw different numbers from a seed.
+    compiled
+        Take gradients under torch.compile: a minute to begin with.
     workers
         Threads; as many as processors by default. Results do not depend on it.
     batch
@@ -159,6 +165,8 @@ def audit(
         runs=runs,
         block=block,
         seed=seed,
+        device=device,
+        compiled=compiled,
     )
     # All else is checked by now: calibration takes seconds.
     problem = Problem.of(training)
@@ -193,7 +201,9 @@ def verdict_lines(verdict: Verdict) -> list[str]:
 
 
 def show(folders: list[pathlib.Path], /, *, json: Json = False) -> int:
-    """Say what the folders of finished runs hold.
+    """Say what the folders of finished runs hold; all runs of a sweep in one table.
+
+    Status 1 if a claim is refuted, else 3 if a run of a sweep has no verdict.
 
     Parameters
     ----------
@@ -201,15 +211,18 @@ def show(folders: list[pathlib.Path], /, *, json: Json = False) -> int:
         One or more, as given to --out.
     """
     from privaudit.report.load import load_any
+    from privaudit.report.sweep import FoundSweep, is_sweep, load_sweep
 
-    finished = [load_any(path) for path in folders]
+    found = [load_sweep(path) if is_sweep(path) else load_any(path) for path in folders]
     emit(
-        {"runs": [one.summary() for one in finished]},
-        [line for one in finished for line in one.lines()],
+        {"runs": [one.summary() for one in found]},
+        [line for one in found for line in one.lines()],
         as_json=json,
     )
-    refuted = any(one.status == "refuted" for one in finished)
-    return REFUTED if refuted else 0
+    if any(one.status == "refuted" for one in found):
+        return REFUTED
+    incomplete = any(isinstance(one, FoundSweep) and not one.complete for one in found)
+    return COULD_NOT if incomplete else FINE
 
 
 def report(folder: pathlib.Path, /) -> None:

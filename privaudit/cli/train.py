@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -67,6 +67,7 @@ def train(
     seed: int | None = None,
     device: str = "cpu",
     compiled: bool = False,
+    precision: Literal["float32", "bf16"] = "float32",
     json: Json = False,
 ) -> None:
     """Train once, with noise for a budget, and account what was released.
@@ -95,6 +96,8 @@ def train(
         cpu, or cuda; they draw different numbers from a seed.
     compiled
         Take gradients under torch.compile: a minute to begin with.
+    precision
+        bf16 takes gradients in bfloat16, and clips and sums them in float32.
     """
     from privaudit.folder import RunFolder
     from trainers import real_run
@@ -118,7 +121,9 @@ def train(
     source = f"the paper's own account of {what}" if by_paper else "the command line"
     claim = claim_of(epsilon, delta, relation, training.unit, source)
     distributed = launched()
-    problem = Problem.of(training, data_dir=data_dir, compiled=compiled)
+    problem = Problem.of(
+        training, data_dir=data_dir, compiled=compiled, precision=precision
+    )
     multiplier = noise_of(problem, noise_multiplier, claim, account, calibrate)
     run = TrainingRun(
         training=training,
@@ -128,6 +133,7 @@ def train(
         seed=seed,
         device=device,
         compiled=compiled,
+        precision=precision,
     )
     name = training.algorithm
     path = out or pathlib.Path("runs") / f"train-{pathlib.Path(what).stem}"

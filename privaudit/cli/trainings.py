@@ -28,18 +28,9 @@ def split_settings(settings: list[str]) -> dict[str, Any]:
 
 def training_named(algorithm: str, settings: list[str], **defaults: Any) -> Training:
     """The training of an algorithm by name, with its own defaults beneath."""
-    from trainers.algorithms import ALGORITHMS
-    from trainers.training import training_from
+    from privaudit.auditing.presets import training_upon
 
-    entry = ALGORITHMS.get(algorithm)
-    own = {} if entry is None else entry.defaults
-    given = split_settings(settings)
-    audited = {} if entry is None or not defaults else entry.audited
-    beneath = {**own, **defaults, **audited}
-    if "model" in given:
-        beneath.pop("hidden", None)  # of another model
-    values = {**beneath, **given, "algorithm": algorithm}
-    return training_from(values, where="--set")
+    return training_upon(algorithm, split_settings(settings), defaults, "--set")
 
 
 def relation_of(training: Training, given: Relation | None) -> Relation:

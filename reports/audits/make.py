@@ -167,7 +167,8 @@ def plans(quick: bool) -> dict[str, dict[str, Any]]:
             }
     for epsilon in (4.0, 10.0, 1.0):
         for name, more in ALL_HEARD.items():
-            found[f"full {name} {epsilon:g}"] = heard(name, epsilon, FULL | more)
+            even = {"partition": "even"} if name == "adp2sgd" else {}
+            found[f"full {name} {epsilon:g}"] = heard(name, epsilon, FULL | more | even)
     # No two audits toss the same coins.
     return {
         key: plan | {"seed": seed} for seed, (key, plan) in enumerate(found.items())

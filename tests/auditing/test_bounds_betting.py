@@ -96,7 +96,7 @@ class TestSound:
 
 
 class TestTight:
-    @pytest.mark.parametrize(("claim", "most"), [(1.0, 450), (8.0, 62)])
+    @pytest.mark.parametrize(("claim", "most"), [(1.0, 400), (8.0, 40)])
     def test_refutes_halved_noise_soon(self, claim, most):
         """Mean runs a world until a Gaussian claim with half the noise is refuted."""
         mu, runs = 2 * mu_up(claim, 1e-5), []

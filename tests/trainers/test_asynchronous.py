@@ -9,7 +9,8 @@ import torch
 
 from privaudit.accounting import account, account_nodes
 from privaudit.accounting.account import certified_lower
-from privaudit.ledger import Ledger, SamplingWithoutReplacement
+from privaudit.ledger import Ledger
+from privaudit.release import SamplingWithoutReplacement
 from tests.trainers import checks
 from tests.trainers.checks import DIMS, Recording
 from tests.trainers.contract import Flat, Quadratic

@@ -8,6 +8,7 @@ import math
 import torch
 
 from tests.trainers import planted
+from tests.zoo.attacks import Attack
 from tests.zoo.frame import Bug
 from trainers.oracle import Oracle
 
@@ -67,10 +68,10 @@ class DoubleRate(Oracle):
 
 
 class NoiseBeforeClipping(Oracle):
-    """The sum with its noise is clipped, which takes most of the noise away."""
+    """The sum with its noise is clipped, and no sample before that."""
 
     def _clipped_sum(self, at, lots, nodes, clip):
-        total = super()._clipped_sum(at, lots, nodes, clip)
+        total = super()._clipped_sum(at, lots, nodes, 1e6 * clip)
         _, multiplier = self.mechanism.at(self._releases[nodes[0]])
         total = total + multiplier * clip * Oracle._draw_noise(self, at, nodes)
         norms = total.norm(dim=2, keepdim=True)
@@ -136,36 +137,102 @@ class RunsSeededAlike(Oracle):
         return noise[:1].expand_as(noise).clone()
 
 
+# A start at which all classes are alike, so that the contrary record is.
+_CONTRARY = {
+    "nodes": 2,
+    "digits": (0, 1),
+    "train": 40,
+    "split": 1.0,
+    "gain": 1e-6,
+    "lot_size": 20.0,
+}
+_FEW = {"lot_size": 5.0}
+
 BUGS = {
     "noise seeded alike on two nodes": Bug(
-        NodesSeededAlike, "fresh noise", "the same noise was used twice"
+        NodesSeededAlike,
+        "fresh noise",
+        "the same noise was used twice",
+        attack=Attack(100, noise=4.0, adversary="nodes-apart", estimator="best"),
     ),
     "noise seeded alike in two rounds": Bug(
-        RoundsSeededAlike, "fresh noise", "the same noise was used twice"
+        RoundsSeededAlike,
+        "fresh noise",
+        "the same noise was used twice",
+        attack=Attack(100, noise=4.0, adversary="rounds-apart", estimator="best"),
     ),
     "noise seeded alike in all runs": Bug(
-        RunsSeededAlike, "fresh noise", "the same noise was used twice"
+        RunsSeededAlike,
+        "fresh noise",
+        "the same noise was used twice",
+        unseen="an audit needs runs that are independent of each other",
     ),
     "equal noise on two rounds": Bug(
-        planted.EqualNoiseTwice, "fresh noise", "the same noise was used twice"
+        planted.EqualNoiseTwice,
+        "fresh noise",
+        "the same noise was used twice",
+        attack=Attack(100, noise=4.0, adversary="rounds-apart", estimator="best"),
     ),
-    "float16 noise": Bug(HalfPrecision, "fine noise", "noise is coarse"),
+    "float16 noise": Bug(
+        HalfPrecision,
+        "fine noise",
+        "noise is coarse",
+        attack=Attack(100, noise=4.0, adversary="grid", estimator="best"),
+    ),
     "shuffled batches for Poisson lots": Bug(
-        Shuffles, "sampling", "not drawn independently", runs=200
+        Shuffles,
+        "sampling",
+        "not drawn independently",
+        runs=200,
+        attack=Attack(400, noise=0.2, settings={"rounds": 2}),
     ),
     "gradient clipped with the batch": Bug(
-        planted.ClipsPerBatch, "sensitivity", "one record moved the sum"
+        planted.ClipsPerBatch,
+        "sensitivity",
+        "one record moved the sum",
+        attack=Attack(
+            300,
+            noise=2.0,
+            adversary="own-gradient",
+            canary="contrary",
+            settings=_CONTRARY,
+        ),
     ),
-    "wrong q": Bug(DoubleRate, "sampling", "of the lots"),
-    "five lots accounted as one": Bug(planted.FiveLots, "sampling", "of the lots"),
-    "noise before clipping": Bug(NoiseBeforeClipping, "noise", "was measured"),
+    "wrong q": Bug(
+        DoubleRate,
+        "sampling",
+        "of the lots",
+        attack=Attack(600, noise=0.7, settings=_FEW),
+    ),
+    "five lots accounted as one": Bug(
+        planted.FiveLots,
+        "sampling",
+        "of the lots",
+        attack=Attack(200, noise=0.7, settings=_FEW),
+    ),
+    "noise before clipping": Bug(
+        NoiseBeforeClipping,
+        "noise",
+        "was measured",
+        attack=Attack(200, canary="loud"),
+    ),
     "noise divided by the lot twice": Bug(
-        planted.NoiseDividedTwice, "noise", "was measured"
+        planted.NoiseDividedTwice, "noise", "was measured", attack=Attack(100)
     ),
-    "a node without noise": Bug(planted.NoiseMissingAtNode, "noise", "node 0"),
-    "more noise than accounted": Bug(TooMuchNoise, "noise", "was measured"),
+    "a node without noise": Bug(
+        planted.NoiseMissingAtNode, "noise", "node 0", attack=Attack(100)
+    ),
+    "more noise than accounted": Bug(
+        TooMuchNoise,
+        "noise",
+        "was measured",
+        unseen="it is more private than said, not less",
+    ),
     "a release is missing in the ledger": Bug(
-        ForgetsOne, "ledger", "releases happened, 7 are in the ledger"
+        ForgetsOne,
+        "ledger",
+        "releases happened, 7 are in the ledger",
+        attack=Attack(1500, noise=0.7, settings={"rounds": 3, "lot_size": 20.0}),
     ),
     "inner steps accounted once": Bug(
         planted.CountsOnce,
@@ -173,12 +240,28 @@ BUGS = {
         "releases happened",
         algorithm="dp-dinno",
         settings=("inner_steps=3",),
+        attack=Attack(
+            800,
+            settings={"rounds": 2, "inner_steps": 3, "optimiser": "sgd", "rho": 0.1},
+        ),
     ),
     "sensitivity halved": Bug(
-        SensitivityHalved, "sensitivity", "one record moved the sum"
+        SensitivityHalved,
+        "sensitivity",
+        "one record moved the sum",
+        attack=Attack(300, canary="loud"),
     ),
     "divided by the lot that was drawn": Bug(
-        DividesByTheLotDrawn, "divisor", "differs between runs"
+        DividesByTheLotDrawn,
+        "divisor",
+        "differs between runs",
+        attack=Attack(
+            300,
+            noise=8.0,
+            adversary="norm",
+            canary="blank",
+            settings={"train": 3, "rounds": 2, "lot_size": 0.5},
+        ),
     ),
     "a tracker fed without noise": Bug(
         planted.RemembersNoise,
@@ -186,5 +269,6 @@ BUGS = {
         "no function of the releases",
         algorithm="dp-dsgt",
         changes={"make": planted.TracksTheExact},
+        attack=Attack(100, adversary="neighbour"),
     ),
 }

@@ -4,7 +4,8 @@ import dataclasses
 
 from privaudit.auditing.probes.algorithm import PROBED, probe
 from privaudit.cli.trainings import training_named
-from trainers.algorithms import ALGORITHMS
+from tests.zoo.attacks import Attack
+from trainers.algorithms import ALGORITHMS, Entry
 from trainers.oracle import Oracle
 
 
@@ -26,6 +27,8 @@ class Bug:
         Where it is planted.
     changes
         Of the algorithm's entry, beside the door.
+    attack
+        The audit that is for it; None if no audit can see it, and ``unseen`` says why.
     """
 
     door: type[Oracle]
@@ -35,6 +38,14 @@ class Bug:
     algorithm: str = "dp-dsgd"
     settings: tuple[str, ...] = ()
     changes: dict = dataclasses.field(default_factory=dict)
+    attack: Attack | None = None
+    unseen: str = ""
+
+    @property
+    def entry(self) -> Entry:
+        """The algorithm's, with the bug in it."""
+        right = ALGORITHMS[self.algorithm]
+        return dataclasses.replace(right, door=self.door, **self.changes)
 
 
 def probed(monkeypatch, bug, *, door=None, changes=None, seed=0):

@@ -23,11 +23,13 @@ Gains = Callable[[NDArray[np.bool_], Floats], Floats]
 
 _FRACTIONS = np.array([0.02, 0.05, 0.1, 0.2, 0.35, 0.55, 0.8, 0.95])
 _THRESHOLDS = 24
-_HOPES = np.tile([0.04, 0.1, 0.25, 0.7], 2)
-_WAYS = np.repeat([0, 1], 4)
+# Of the way from the most right guesses under the null to none wrong: what noise a
+# tenth too small, half of what it should be, or next to none comes to.
+_HOPES = np.tile([0.03, 0.12, 0.65], 2)
+_WAYS = np.repeat([0, 1], 3)
 WEIGHTS = {
     "any mechanism": np.array([1.0]),
-    "mu-Gaussian DP": np.repeat([0.95, 0.05], 4) / 4,
+    "mu-Gaussian DP": np.outer([0.98, 0.02], [0.1, 0.55, 0.35]).ravel(),
 }
 
 
@@ -113,17 +115,21 @@ def bet_on_guesses(
 ) -> Gains:
     """The same against Gaussian DP, for each strategy.  # (runs, epsilons, strategies)
 
-    "Member" is guessed above the median of the past; half of the strategies, with a
-    twentieth of the wealth, guess the other way.
+    "Member" is guessed for as large an upper part of the scores as there were members
+    in the past; half of the strategies, with a fiftieth of the wealth, guess the other
+    way.
     """
     chance = _most_right(game)[:, None]
     # Stakes that are best if the share of right guesses is this.
     hoped = chance + (1 - chance) * _HOPES  # (epsilons, strategies)
     gain, loss = np.log(hoped / chance), np.log1p(-hoped) - np.log1p(-chance)
-    # Just above the median where most lie on it or above, so that ties are guessed.
-    edge = float(np.median(past_score))
+    # The median would lie amidst the larger world's scores where the coins fell
+    # unevenly: with few runs that costs more than anything else.
+    share = (np.count_nonzero(past_member) + 1) / (len(past_member) + 2)
+    edge = float(np.quantile(past_score, 1 - share, method="higher"))
+    # Just above it where too many lie on it or above, so that ties are guessed.
     at, over = np.mean(past_score >= edge), np.mean(past_score > edge)
-    if over + at > 1:
+    if over + at > 2 * share:
         edge = float(np.nextafter(edge, np.inf))
 
     def gains(member: NDArray[np.bool_], score: Floats) -> Floats:

@@ -1,0 +1,191 @@
+"""A sweep's folder, read back: all its runs in one table. Without torch."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from privaudit.auditing.sweep_folder import PLAN, SweepFolder
+from privaudit.folder import FolderError
+from privaudit.report.load import FinishedAudit, load
+from privaudit.results import Status, round_down, round_up
+
+_HEAD = (
+    "audit",
+    "neighbours",
+    "delta",
+    "claimed",
+    "certified",
+    "at least",
+    "most shown",
+    "beside",
+    "runs",
+    "verdict",
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Row:
+    """One audit: what it found, or why there is nothing."""
+
+    name: str
+    finished: FinishedAudit | None
+    why: str = ""
+    failed: bool = False
+
+    def cells(self) -> tuple[str, ...]:
+        """In the order of the table's head."""
+        if self.finished is None:
+            return (self.name, *[""] * (len(_HEAD) - 2), self.why)
+        result = self.finished.result
+        claim, lower, beside = result.verdict.claim, result.lower(), result.beside
+        return (
+            self.name,
+            claim.relation,
+            f"{claim.delta:g}",
+            f"{claim.epsilon:g}",
+            round_up(result.upper().epsilon),
+            round_down(lower.epsilon, 3),
+            "" if result.gap is None else round_down(result.gap.most, 3),
+            "" if beside is None else round_down(beside.epsilon, 3),
+            f"{self.finished.config.runs:,}",
+            result.status,
+        )
+
+    def summary(self) -> dict[str, Any]:
+        """For JSON."""
+        if self.finished is None:
+            kind = "failed" if self.failed else "not finished"
+            return {"name": self.name, "verdict": None, "why": self.why, "state": kind}
+        return {"name": self.name, "state": "finished", **self.finished.summary()}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FoundSweep:
+    """All audits of a sweep, finished or not."""
+
+    path: pathlib.Path
+    rows: tuple[Row, ...]
+    kind: Literal["sweep"] = "sweep"
+
+    @property
+    def finished(self) -> tuple[FinishedAudit, ...]:
+        """Those that have a verdict."""
+        return tuple(row.finished for row in self.rows if row.finished is not None)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all have."""
+        return len(self.finished) == len(self.rows)
+
+    @property
+    def status(self) -> Status | None:
+        """The worst verdict; None if none is refuted and some are missing."""
+        found = {one.status for one in self.finished}
+        if "refuted" in found:
+            return "refuted"
+        if not self.complete:
+            return None
+        return "unproven" if "unproven" in found else "consistent"
+
+    def summary(self) -> dict[str, Any]:
+        """All figures, for JSON."""
+        return {
+            "folder": str(self.path),
+            "kind": self.kind,
+            "audits": [row.summary() for row in self.rows],
+            "finished": len(self.finished),
+            "failed": sum(row.failed for row in self.rows),
+            "verdict": self.status,
+        }
+
+    def lines(self) -> list[str]:
+        """The table, and what it says in sum."""
+        refuted = sum(one.status == "refuted" for one in self.finished)
+        failed = sum(row.failed for row in self.rows)
+        rest = len(self.rows) - len(self.finished) - failed
+        counts = [f"{len(self.finished)} of {len(self.rows)} audits are finished"]
+        counts += [f"{refuted} refute their claim"] if refuted else []
+        counts += [f"{failed} failed"] if failed else []
+        counts += [f"{rest} to be done"] if rest else []
+        return [
+            f"{self.path}: {', '.join(counts)}",
+            *table([_HEAD, *(row.cells() for row in self.rows)]),
+            *self._legend(),
+        ]
+
+    def _legend(self) -> list[str]:
+        if not self.finished:
+            return []
+        lowers = [one.result.lower() for one in self.finished]
+        levels = _together(f"{100 * lower.confidence:g} %" for lower in lowers)
+        methods = _together(lower.method for lower in lowers)
+        besides = [one.result.beside for one in self.finished]
+        others = _together(bound.valid_for for bound in besides if bound is not None)
+        lines = [
+            "certified: an upper bound of epsilon, of the worst node; at least: a "
+            f"lower bound at {levels} confidence, each for itself ({methods}); most "
+            "shown: what an attack that never errs would have shown in so many runs"
+        ]
+        if others:
+            lines.append(f"beside: another lower bound, for {others}")
+        return lines
+
+
+def table(rows: list[tuple[str, ...]]) -> list[str]:
+    """Rows of text in columns; the first and the last begin at the left."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    last = len(widths) - 1
+    return [
+        "  ".join(
+            cell.ljust(width) if place in (0, last) else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def is_sweep(path: pathlib.Path) -> bool:
+    """Whether there is a sweep's folder."""
+    return (path / PLAN).exists()
+
+
+def load_sweep(path: pathlib.Path) -> FoundSweep:
+    """The sweep in the folder at ``path``, however far it is; nothing is locked.
+
+    Raises `privaudit.folder.FolderError` if its plan is damaged.
+    """
+    folder = SweepFolder(path)
+    plan, failures = folder.read(PLAN, dict), folder.failures()
+    try:
+        names = [str(audit["name"]) for audit in plan["audits"]]
+    except (KeyError, TypeError) as error:
+        raise folder.broken(PLAN, error) from None
+    # A file may have named others before.
+    names += sorted(
+        entry.name
+        for entry in path.iterdir()
+        if entry.name not in names and (entry / "result.json").exists()
+    )
+    return FoundSweep(path, tuple(_row(path, name, failures) for name in names))
+
+
+def _row(path: pathlib.Path, name: str, failures: dict[str, str]) -> Row:
+    why = failures.get(name)
+    try:
+        if why is None and not (path / name / "result.json").exists():
+            return Row(name, None, "not finished")
+        if why is not None:
+            return Row(name, None, f"failed: {why}", failed=True)
+        run = load(path / name)
+    except FolderError as error:
+        return Row(name, None, f"failed: {error}", failed=True)
+    if not isinstance(run, FinishedAudit):
+        return Row(name, None, "failed: this is no audit's folder", failed=True)
+    return Row(name, run)
+
+
+def _together(texts: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(texts))

@@ -1,0 +1,237 @@
+"""Sweeps: many audits side by side, that neither failures nor kills change."""
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import msgspec
+import numpy as np
+import pytest
+
+from privaudit.auditing import sweep_run
+from privaudit.auditing.experiment import run
+from privaudit.auditing.outcome import AuditResult
+from privaudit.auditing.sweep import Plan
+from privaudit.auditing.sweep_folder import SweepFolder
+from privaudit.auditing.sweep_run import run_sweep
+from privaudit.cli import COULD_NOT, FINE, REFUTED, main
+from privaudit.folder import FolderError, RunFolder
+from privaudit.report.sweep import load_sweep
+
+SMALL = {"runs": 60, "block": 20, "rounds": 3, "model": "softmax"}
+
+
+def plan_of(**tables):
+    return Plan.of({"all": SMALL, **tables}, where="a test")
+
+
+TWO = [
+    {"algorithm": "dp-dsgd", "noise_multiplier": 4.0},
+    {"algorithm": "dsgd", "adversary": "noisy-gradients"},
+]
+NAMES = ["dp-dsgd,noise_multiplier=4", "dsgd,adversary=noisy-gradients"]
+# Of a central algorithm nobody hears anything.
+BAD = {"name": "bad", "algorithm": "dp-sgd", "adversary": "neighbour"}
+
+
+def swept(path, plan, workers=1, **more):
+    with SweepFolder.opened(path) as folder:
+        return run_sweep(plan, folder, workers=workers, **more)
+
+
+def kept(path):
+    """Scores of all finished audits, to the bit."""
+    found = {}
+    for scores in sorted(path.glob("*/scores.npz")):
+        with np.load(scores) as file:
+            found[scores.parent.name] = {
+                name: file[name].tobytes()
+                for name in ("member", "score", "accuracy", "block")
+            }
+    return found
+
+
+def results(path):
+    return {
+        each.parent.name: msgspec.structs.replace(
+            RunFolder(each.parent).read("result.json", AuditResult), seconds=0
+        )
+        for each in sorted(path.glob("*/result.json"))
+    }
+
+
+def toml(path, common, grid):
+    lines = [
+        "[all]",
+        *(f"{key} = {json.dumps(value)}" for key, value in common.items()),
+    ]
+    lines += ["[grid]", *(f"{key} = {json.dumps(each)}" for key, each in grid.items())]
+    path.write_text("\n".join(lines))
+    return path
+
+
+class TestRun:
+    def test_audits_are_those_of_one_alone(self, tmp_path, capsys):
+        """And one that fails stops no other, is told, and is tried again."""
+        plan, path = plan_of(audit=[BAD, *TWO]), tmp_path / "a"
+        told = []
+        states = swept(
+            path, plan, tell=lambda state: told.append((state.name, state.done))
+        )
+        assert [state.name for state in states] == ["bad", *NAMES]
+        assert "nobody hears" in states[0].failure
+        assert [state.result is not None for state in states] == [False, True, True]
+        assert {(name, 60) for name in NAMES} <= set(told)
+        for one in plan.audits[1:]:
+            with RunFolder.opened(tmp_path / "b" / one.name) as folder:
+                run(one.audit, folder, workers=1)
+        assert kept(path) == kept(tmp_path / "b")
+        assert results(path) == results(tmp_path / "b")
+        found = load_sweep(path)
+        assert [row.failed for row in found.rows] == [True, False, False]
+        assert found.status == "refuted"
+        assert main(["show", str(path)]) == REFUTED
+        assert "1 refute their claim, 1 failed" in capsys.readouterr().out
+
+        # Again: what is done is not touched, what failed is tried.
+        before = (path / NAMES[0] / "scores.npz").stat().st_mtime_ns
+        mended = plan_of(audit=[{**BAD, "adversary": "final-loss"}, *TWO])
+        states = swept(path, mended)
+        assert all(state.result is not None for state in states)
+        assert (path / NAMES[0] / "scores.npz").stat().st_mtime_ns == before
+        assert load_sweep(path).complete
+
+    def test_a_worker_that_dies_takes_one_audit_with_it(self, tmp_path):
+        killed = []
+
+        def kill_once(state):
+            if state.name == NAMES[0] and state.done and not killed:
+                (child,) = multiprocessing.active_children()
+                os.kill(child.pid, signal.SIGKILL)
+                killed.append(child.pid)
+
+        plan = plan_of(audit=TWO)
+        states = swept(tmp_path, plan, tell=kill_once)
+        assert killed
+        assert "killed" in states[0].failure
+        assert states[1].result is not None
+        assert not multiprocessing.active_children()
+
+    def test_other_settings_in_a_known_folder_are_refused(self, tmp_path):
+        one, other = plan_of(
+            audit=[{"algorithm": "dsgd", "seed": seed} for seed in (0, 1)]
+        ).audits
+        with RunFolder.opened(tmp_path) as folder:
+            folder.settle(one.audit)
+            folder.write("scores.npz", b"")
+        said = sweep_run._outcome(other, tmp_path, 1, 1 << 30, print)
+        assert "seed = 0, not 1" in said
+
+    def test_an_unfinished_sweep_can_be_shown(self, tmp_path):
+        plan = plan_of(audit=TWO)
+        with SweepFolder.opened(tmp_path) as folder:
+            folder.write("sweep.json", msgspec.json.encode(plan))
+        found = load_sweep(tmp_path)
+        assert not found.complete
+        assert found.status is None
+        assert [row.why for row in found.rows] == ["not finished"] * 2
+
+    def test_two_sweeps_in_one_folder(self, tmp_path):
+        with (
+            SweepFolder.opened(tmp_path),
+            pytest.raises(FolderError, match="another process"),
+            SweepFolder.opened(tmp_path),
+        ):
+            pass
+        (tmp_path / "thesis.tex").write_text("dear")
+        with (
+            pytest.raises(FolderError, match=r"no sweep's folder \(it holds thesis"),
+            SweepFolder.opened(tmp_path),
+        ):
+            pass
+
+
+class TestCommand:
+    def test_sweep_and_show(self, tmp_path, capsys, monkeypatch):
+        monkeypatch.setattr(sweep_run, "_PATIENCE", 0.0)
+        file, path = tmp_path / "f.toml", tmp_path / "out"
+        toml(file, SMALL, {"algorithm": ["dp-dsgd"], "noise_multiplier": [8.0, 16.0]})
+        arguments = ["sweep", str(file), "--out", str(path), "--workers", "1"]
+        status = main([*arguments, "--json"])
+        out, err = capsys.readouterr()
+        assert status == FINE, err
+        found = json.loads(out)
+        assert found["finished"] == 2
+        assert found["verdict"] == "consistent"
+        assert [each["certified"] < 1 for each in found["audits"]] == [True, True]
+        assert len(err.splitlines()) == 2  # one an audit
+        assert main(["show", str(path), "--json"]) == FINE
+        assert json.loads(capsys.readouterr().out) == {"runs": [found]}
+        (path / "dp-dsgd,noise_multiplier=8" / "result.json").unlink()
+        assert main(["show", str(path)]) == COULD_NOT
+        shown = capsys.readouterr().out
+        assert "1 of 2 audits are finished, 1 to be done" in shown
+        assert "not finished" in shown
+
+    def test_bad_files_are_status_two(self, tmp_path, capsys):
+        file = toml(tmp_path / "f.toml", {}, {"algorithm": ["dp-dsgd"], "epsilo": [1]})
+        assert main(["sweep", str(file), "--out", str(tmp_path / "x")]) == 2
+        assert "did you mean epsilon?" in capsys.readouterr().err
+        assert main(["sweep", str(file), "--workers", "0"]) == 2
+        assert not (tmp_path / "x").exists()
+
+
+def killed_at_random(tmp_path, kills, longest, common, grid, *, seed, workers):
+    """How many audits were begun and finished by a sweep that was killed so often.
+
+    Checks that in the end its scores are those of one that was not.
+    """
+    file = toml(tmp_path / "f.toml", common, grid)
+    plan = Plan.read(file)
+    swept(tmp_path / "whole", plan, workers)
+    path, moments, done, tries = tmp_path / "killed", random.Random(seed), 0, 0
+    arguments = [sys.executable, "-m", "privaudit", "sweep", str(file)]
+    arguments += ["--out", str(path), "--workers", str(workers)]
+    while done < kills:
+        tries += 1
+        assert tries <= 2 * kills, "it was finished before it was killed so often"
+        child = subprocess.Popen(
+            arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        time.sleep(moments.uniform(0, longest))
+        child.send_signal(signal.SIGKILL)
+        done += child.wait() == -signal.SIGKILL
+    begun = len(list(path.glob("*/scores.npz")))
+    finished = len(list(path.glob("*/result.json")))
+    states = swept(path, plan, workers)
+    assert [state.failure for state in states] == [None] * len(states)
+    assert kept(path) == kept(tmp_path / "whole")
+    assert results(path) == results(tmp_path / "whole")
+    return begun, finished
+
+
+class TestKilled:
+    def test_killed_twice(self, tmp_path):
+        grid = {"algorithm": ["dp-dsgd"], "noise_multiplier": [4.0]}
+        common = {**SMALL, "runs": 400, "rounds": 10}
+        killed_at_random(tmp_path, 2, 5.0, common, grid, seed=1, workers=1)
+
+    @pytest.mark.slow
+    def test_killed_twenty_times_at_random_moments(self, tmp_path):
+        grid = {
+            "algorithm": ["dp-dsgd", "dp-dsgt", "dp-dinno"],
+            "epsilon": [1.0, 4.0],
+            "adversary": ["final-loss", "noisy-gradients"],
+        }
+        common = {**SMALL, "runs": 1000, "block": 50, "rounds": 30}
+        begun, finished = killed_at_random(
+            tmp_path, 20, 12.0, common, grid, seed=2, workers=2
+        )
+        print(f"begun {begun}, finished {finished} of 12 at the last kill")
+        assert begun > 1
+        assert finished < 12

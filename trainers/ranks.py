@@ -9,8 +9,10 @@ import contextlib
 import dataclasses
 import datetime
 import os
+import signal
+import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -20,6 +22,7 @@ import torch.distributed as dist
 # interpreter then, and now and then a finished run ends with SIGABRT.
 import torch.distributed.nn.functional
 
+_GO_ON = "the same command goes on from the last checkpoint"
 TIMEOUT = 60.0  # seconds that a rank waits for another
 
 
@@ -98,12 +101,44 @@ def joined(device: str = "cpu", timeout: float = TIMEOUT) -> Iterator[tuple[int,
     if device != "cpu":
         backend = "cpu:gloo,cuda:nccl"
         torch.cuda.set_device(own_gpu(device, torch.cuda.device_count()))
-    with explained():
-        dist.init_process_group(backend, timeout=datetime.timedelta(seconds=timeout))
+    wait = datetime.timedelta(seconds=timeout)
+    with _told_to_end():
+        with explained():
+            dist.init_process_group(backend, timeout=wait)
+        try:
+            yield dist.get_rank(), dist.get_world_size()
+        finally:
+            dist.destroy_process_group()
+
+
+@contextlib.contextmanager
+def _told_to_end() -> Iterator[None]:
+    """torchrun ends the others when one fails: say so, rather than end in silence."""
+
+    def end(signum: int, frame: object) -> NoReturn:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # there is nothing to add
+        raise RankLostError(f"torchrun ends this rank, as another one ended; {_GO_ON}")
+
+    before = signal.signal(signal.SIGTERM, end)
     try:
-        yield dist.get_rank(), dist.get_world_size()
-    finally:
-        dist.destroy_process_group()
+        yield
+    except BaseException:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # until the message is out
+        raise
+    signal.signal(signal.SIGTERM, before)
+
+
+def leave(status: int) -> NoReturn:
+    """End this process at once, with all that it printed.
+
+    gloo's threads may still hold tensors while the interpreter shuts down, where
+    anything holds the group (github.com/pytorch/pytorch, pull request 179291); to give
+    them back they ask for its lock, and the process aborts. What must be kept is on
+    disk by then.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 @contextlib.contextmanager
@@ -116,8 +151,7 @@ def explained() -> Iterator[None]:
             raise
         why = str(error).splitlines()[0]
         raise RankLostError(
-            f"lost contact with another rank ({why}); the same command goes on from "
-            "the last checkpoint"
+            f"lost contact with another rank ({why}); {_GO_ON}"
         ) from error
 
 

@@ -192,7 +192,9 @@ class Keeper:
         }
         self._folder.write("checkpoint.pt", checkpoint.pack(content))
 
-    def finish(self, right: torch.Tensor, ledger: Ledger) -> TrainingResult:
+    def finish(
+        self, right: torch.Tensor, ledger: Ledger, remarks: tuple[str, ...] = ()
+    ) -> TrainingResult:
         """Account and write all; ``right``, (runs, nodes), is the final accuracy."""
         assert self._folder is not None
         run, nodes = self._run, self._account(ledger)
@@ -206,6 +208,7 @@ class Keeper:
             accuracy=float(right.mean()),
             worst_accuracy=float(right.min()),
             seconds=round(self.seconds, 3),
+            remarks=remarks,
         )
         self._folder.write("ledger.json", ledger.to_json().encode())
         curves = msgspec.structs.replace(

@@ -17,8 +17,8 @@ from privaudit.results import Relation, Verdict
 Algorithm = Annotated[
     str,
     Parameter(
-        help="dp-sgd, dp-dsgd, dp-dsgt or dp-dinno; sgd, dsgd, dsgt and dinno are the "
-        "same without clipping and noise."
+        help="An algorithm that privaudit train knows (dp-sgd, dp-dsgd, dp-dsgt, "
+        "dp-dinno, dyn-d2p, adp2sgd, deep-q, ...), or module:function of yours."
     ),
 ]
 Settings = Annotated[
@@ -109,8 +109,10 @@ def audit(
         Runs that a function of yours is called for at once.
     relation
         What the two worlds differ in, where the program is yours.
-    time_limit, retries
-        Seconds that a run of your command may take, and how often it is tried again.
+    time_limit
+        Seconds that one run of your command may take.
+    retries
+        How often a run of your command that fails is tried again.
     """
     if workers is not None and workers < 1:
         raise ValueError(f"--workers must be >= 1, got {workers}")

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from trainers.network import RankNetwork
 from trainers.problem import Problem
 from trainers.randomness import Streams
-from trainers.ranks import gathered, joined
+from trainers.ranks import gathered, joined, leave
 from trainers.training import Training, training_from
 
 CASES = {
@@ -96,3 +96,4 @@ def fail(out: pathlib.Path) -> None:
 
 if __name__ == "__main__":
     {"train": main, "fail": fail}[sys.argv[1]](pathlib.Path(sys.argv[2]))
+    leave(0)

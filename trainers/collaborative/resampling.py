@@ -18,12 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privaudit.ledger import (
-    Ledger,
-    Recorder,
-    Release,
-    SamplingWithoutReplacement,
-)
+from privaudit.ledger import Ledger, Recorder
+from privaudit.release import Release, SamplingWithoutReplacement
 from trainers.collaborative.door import Participants
 from trainers.collaborative.logistic import signs
 from trainers.collaborative.one_pass import OnePass

@@ -19,7 +19,7 @@ def time_plot(path: pathlib.Path, rows: list[Row], found: dict[str, Any]) -> Non
     rows = [row for row in rows if row["lot"] == 64]
     figure, axes = plt.subplots(figsize=(6, 4))
     dims = np.array([row["dims"] for row in rows])
-    reach = np.geomspace(1e6, 1e8, 40)
+    reach = np.geomspace(dims.max(), 1e8, 40)
     parts = {
         "noise": (lambda row: row["noise"], found["noise"], 4),
         "mixing": (lambda row: row["mixing"], found["mixing"], 16),

@@ -1,7 +1,8 @@
 """Account for, and audit, differential privacy of decentralised learning.
 
     from privaudit.accounting import account, noise_multiplier
-    from privaudit.ledger import Ledger, PoissonSampling, Release
+    from privaudit.ledger import Ledger
+    from privaudit.release import PoissonSampling, Release
 
 What needs torch (`trainers`, `privaudit.auditing.experiment`) is imported by name.
 """

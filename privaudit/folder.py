@@ -22,6 +22,7 @@ FILES = (
     "curves.json",
     "rounds.csv",
     "checkpoint.pt",
+    "steps.bin",
     "scores.npz",
     "result.json",
     "report.html",

@@ -297,7 +297,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def account_contradicted(self) -> bool:
-        """Whether the audit exceeds the certified bound: the code is not its ledger.
+        """Whether the audit exceeds the certified bound.
+
+        The code is then not its ledger, or what was seen is not in it.
 
         At confidence c this happens by chance in at most a share 1 - c of audits.
         """
@@ -326,6 +328,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         if self.account_contradicted:
             text += (
                 " The audit also exceeds the certified bound: the program does not do "
-                "what its ledger says, or this is the rare unlucky audit."
+                "what its ledger says, the attacker saw what no ledger covers, or this "
+                "is the rare unlucky audit."
             )
         return text

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privaudit.ledger import (
-    Ledger,
+from privaudit.ledger import Ledger, Recorder
+from privaudit.release import (
     NoSampling,
     PoissonSampling,
-    Recorder,
     Release,
     SamplingWithoutReplacement,
     Sensitivity,

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from trainers.clock import Clock, Step
+from trainers.device import placed
 from trainers.engine import Observer, Schedule
 from trainers.mixing import Mixing, Property
 from trainers.oracle import Oracle
@@ -123,15 +124,17 @@ class Asynchronous:
         """
         model, copy = state.model.clone(), state.copy.clone()
         workers = [step.worker for step in steps]
-        gradient = torch.empty_like(model[:, workers])
+        where = model.device
+        gradient = torch.empty_like(model[:, placed(tuple(workers), where)])
         for group in _equal_turns(workers, private):
-            rows = [workers.index(worker) for worker in group]
-            gradient[:, rows] = private.gradient(copy[:, group], group)
+            rows = placed(tuple(map(workers.index, group)), where)
+            asked = copy[:, placed(tuple(group), where)]
+            gradient[:, rows] = private.gradient(asked, group)
         first = done - len(steps)
         for offset, step in enumerate(steps):
             if step.partner is None:
                 continue
-            pair = [step.worker, step.partner]
+            pair = placed((step.worker, step.partner), where)
             if observers:
                 sent = torch.zeros_like(model)
                 sent[:, pair] = model[:, pair]
@@ -141,8 +144,32 @@ class Asynchronous:
         for offset, step in enumerate(steps):
             size = self.algorithm.step_size(first + offset)
             model[:, step.worker] -= size * gradient[:, offset]
-        copy[:, workers] = model[:, workers]
+        everyone = placed(tuple(workers), where)
+        copy[:, everyone] = model[:, everyone]
         return State(model=model, copy=copy)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OverProcesses(Asynchronous):
+    """The same by a real clock, a process a worker: `trainers.real_run.train` does it.
+
+    Parameters
+    ----------
+    most
+        Steps of one worker: it makes no more, so that its ledger is bounded beforehand.
+    step_time
+        Seconds that a step of speed 1 takes at least.
+    """
+
+    most: int = 1
+    step_time: float = 0.0
+
+    def run(self, *given: Any, **more: Any) -> Tensor:
+        """Raises ``ValueError``: there is no virtual time."""
+        raise ValueError(
+            "with clock=real the workers are processes, which only `privaudit train` "
+            "starts; audits and probes take clock=virtual"
+        )
 
 
 def _equal_turns(workers: list[int], private: Oracle) -> list[list[int]]:

@@ -16,7 +16,9 @@ import dataclasses
 import torch
 from torch import Tensor, nn
 
+from trainers.device import follow
 from trainers.differentiator import Differentiator
+from trainers.lower import Precision, check_precision, lowered, raised
 from trainers.per_sample import Loss, PerSample, Weigh, check_module
 from trainers.stacked import StackedLayer, UnknownLayerError, quick, stacked
 from trainers.trial import agrees
@@ -55,6 +57,8 @@ class BookKeeping:
         the reference. False for modules so large that this would take more than about
         a second (2^29 multiplications a sample, 2^26 parameters): there only shapes
         are checked.
+    lower
+        Whether forward and backward pass run in bfloat16, see `trainers.lower`.
 
     Raises
     ------
@@ -63,6 +67,7 @@ class BookKeeping:
     """
 
     static = False
+    lower = False
 
     def __init__(self, module: nn.Module, loss: Loss, example: Tensor) -> None:
         check_module(module)
@@ -151,6 +156,7 @@ class BookKeeping:
         return self._values
 
     def _run(self, at: Tensor, inputs: Tensor, *, keeps: bool) -> Tensor:
+        follow(self.template, at.device)
         for layer in self.layers:
             layer.taken, layer.given, layer.keeps = [], [], keeps
         for place in self.places:
@@ -183,8 +189,8 @@ class BookKeeping:
         weigh
             Called once with the L2 norms, (replicas, samples).
         """
-        with torch.enable_grad():
-            outputs = self._run(at.detach(), inputs, keeps=True)
+        with torch.enable_grad(), lowered(at.device, self.lower):
+            outputs = self._run(at.detach(), inputs, keeps=True).to(at.dtype)
             losses = self.loss(outputs, targets.reshape(-1, *targets.shape[2:]))
             used = [layer for layer in self.layers if layer.given]
             # What a later layer does not look at comes back as zeros.
@@ -200,8 +206,9 @@ class BookKeeping:
             digests = []
             square = at.new_zeros(inputs.shape[:2].numel())
             for layer in used:
-                returned = [next(flat) for _ in layer.given]
-                share, digest = layer.digest(layer.taken, returned)
+                returned = raised([next(flat) for _ in layer.given], at.dtype)
+                taken = raised(layer.taken, at.dtype)
+                share, digest = layer.digest(taken, returned)
                 square += share
                 digests.append(digest)
             weights = weigh(square.sqrt().view(inputs.shape[:2]))
@@ -228,19 +235,34 @@ def _size(tensors: list[Tensor]) -> int:
 
 
 def differentiator(
-    module: nn.Module, loss: Loss, example: Tensor, *, compiled: bool = False
+    module: nn.Module,
+    loss: Loss,
+    example: Tensor,
+    *,
+    compiled: bool = False,
+    precision: Precision = "float32",
 ) -> Differentiator:
     """The fastest exact way to sum per-sample gradients of ``module``.
 
     ``example`` is one sample's input. With ``compiled``, book-keeping runs under
-    `torch.compile`, see `trainers.compiled`; modules that it does not know do not.
+    `torch.compile`, see `trainers.compiled`; modules that it does not know do not. With
+    ``precision`` "bf16", gradients are taken in bfloat16, and clipped and summed in
+    single precision: see `trainers.lower`.
+
     Raises ``ValueError`` for a module whose records have no gradient of their own
-    (batch statistics).
+    (batch statistics), and for bf16 where it cannot be had.
     """
+    lower = check_precision(precision, compiled=compiled)
     try:
         eager = BookKeeping(module, loss, example)
-    except UnknownLayerError:
+    except UnknownLayerError as error:
+        if lower:
+            raise ValueError(
+                f"bf16 is for models that book-keeping knows, and this is none "
+                f"({error}); use float32"
+            ) from None
         return PerSample(module, loss)
+    eager.lower = lower
     if not compiled:
         return eager
     from trainers.compiled import Compiled  # torch's compiler is slow to import

@@ -60,6 +60,8 @@ def like(example: Any, tree: Any) -> Any:
         if len(example) != len(tree):  # a queue, say: of plain things
             return type(example)(tree)
         return type(example)(map(like, example, tree))
+    if isinstance(example, Tensor) and isinstance(tree, Tensor):
+        return tree.to(example.device)
     return tree
 
 
@@ -114,6 +116,8 @@ def _tree(value: Any) -> Any:
         return {key: _tree(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return type(value)(map(_tree, value))
+    if isinstance(value, Tensor):
+        return value.cpu()  # whichever device the run goes on with
     if not isinstance(value, _PLAIN):
         raise TypeError(f"a {type(value).__name__} cannot be kept in a checkpoint")
     return value

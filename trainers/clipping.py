@@ -11,6 +11,7 @@ from torch import Tensor
 from trainers.data import PrivateData
 from trainers.differentiator import Differentiator
 from trainers.lots import Packed
+from trainers.lower import exact_products
 from trainers.watch import Watch
 from trainers.weights import ClipTo
 
@@ -87,6 +88,7 @@ def clipped_sum(
     -------
     (replicas, dims)
     """
+    exact_products()
     node = nodes.repeat(len(at) // len(nodes))
     total = torch.zeros_like(at)
     # For each sample: its inputs, and what the differentiator keeps of it.

@@ -155,7 +155,7 @@ class Clock:
 
     def barriers(self, rounds: int) -> np.ndarray:
         """When rounds end if all wait for the slowest in each, (rounds,): seconds."""
-        rngs = self._generators()
+        rngs = self.generators()
         draw = self.speed.draw
         kind, _, number = self.speed.name.partition(":")
         if kind == "random-slowdown":
@@ -167,14 +167,15 @@ class Clock:
             )
         return np.cumsum(slowest + self.link_time)
 
-    def _generators(self) -> list[np.random.Generator]:
+    def generators(self) -> list[np.random.Generator]:
+        """Where each worker's speeds and partners come from, at the beginning."""
         seeds = np.random.SeedSequence(self.seed).spawn(self.nodes)
         return [np.random.default_rng(seed) for seed in seeds]
 
 
 @functools.lru_cache(maxsize=8)
 def _steps(clock: Clock, count: int) -> tuple[Step, ...]:
-    rngs = clock._generators()
+    rngs = clock.generators()
     copied = [0] * clock.nodes  # steps that were applied when the model was copied
     queue = [
         (clock.speed.draw(rngs[worker], worker), worker)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-import torch
 from torch import Tensor
 
 from privaudit.schedules import HasValues
+from trainers.device import placed
 from trainers.mixing import Mixing, Property
 
 Schedule = Callable[[int], float]  # of the round, never of the data
@@ -61,15 +60,7 @@ class Inbox(Mapping[str, Tensor]):
         """How many a node hears, itself among them, (nodes, 1), to multiply with."""
         like = next(iter(self._sent.values()))
         degree = self._mixing.degree(self._k)
-        return _column(degree, like.dtype, like.device)
-
-
-@functools.lru_cache(maxsize=256)
-def _column(
-    values: tuple[int, ...], dtype: torch.dtype, device: torch.device
-) -> Tensor:
-    """(values, 1), made once: an accelerator waits for what comes from the host."""
-    return torch.tensor(values, dtype=dtype, device=device)[:, None]
+        return placed(degree, like.device, like.dtype)[:, None]
 
 
 class Algorithm(Protocol):

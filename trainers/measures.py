@@ -13,9 +13,18 @@ from trainers.oracle import MEMORY_LIMIT
 from trainers.outcome import Curves
 from trainers.problem import Problem
 
+CURVE_RECORDS = 2000  # of the test data, for accuracy within a point during training
+
+
+def _some(test: Dataset) -> Dataset:
+    if len(test) <= CURVE_RECORDS:
+        return test
+    order = torch.randperm(len(test), generator=torch.Generator().manual_seed(0))
+    return test.select(order[:CURVE_RECORDS])
+
 
 def accuracy(gradients: Differentiator, models: Tensor, test: Dataset) -> Tensor:
-    """Share of ``test`` that each model gets right, (runs, nodes)."""
+    """Share of ``test`` that each model gets right, (runs, nodes), on the CPU."""
     flat = models.flatten(0, 1)
     values = gradients.values_per_sample + test.inputs[0].numel()
     step = max(1, MEMORY_LIMIT // (values * models.element_size() * len(flat)))
@@ -28,7 +37,7 @@ def accuracy(gradients: Differentiator, models: Tensor, test: Dataset) -> Tensor
         inputs = inputs.expand(len(flat), *inputs.shape)
         said = gradients.outputs(flat, inputs).argmax(-1)
         right += (said == targets).sum(1)
-    return (right / len(test)).view(models.shape[:2])
+    return (right / len(test)).view(models.shape[:2]).cpu()
 
 
 def consensus_distance(models: Tensor) -> Tensor:
@@ -46,7 +55,11 @@ class Measured(NamedTuple):
 
 
 class CurveRecorder:
-    """Measures models after about ``points`` of the rounds, and the last."""
+    """Measures models after about ``points`` of the rounds, and the last.
+
+    The last on all test data, those before on `CURVE_RECORDS` of them, the same ones
+    each time, so that large test sets do not take longer than the training.
+    """
 
     def __init__(
         self, problem: Problem, gradients: Differentiator, points: int = 25
@@ -54,6 +67,7 @@ class CurveRecorder:
         self._problem = problem
         self._gradients = gradients
         self._every = max(1, problem.training.rounds // points)
+        self._some = _some(problem.test)
         self.points: list[Measured] = []
         self._seen = 0
 
@@ -61,9 +75,11 @@ class CurveRecorder:
         """Measure ``models``, (runs, nodes, dims), if ``done`` rounds reach a point."""
         passed = done // self._every > self._seen // self._every
         self._seen = done
-        if not passed and done != self._problem.training.rounds:
+        last = done == self._problem.training.rounds
+        if not passed and not last:
             return None
-        right = accuracy(self._gradients, models, self._problem.test)
+        test = self._problem.test if last else self._some
+        right = accuracy(self._gradients, models, test)
         point = self._point(done, right, models)
         if point is not None:
             self.points.append(point)

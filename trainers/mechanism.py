@@ -7,14 +7,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from privaudit.ledger import (
-    Entry,
-    Ledger,
-    PoissonSampling,
-    Recorder,
-    Release,
-    SamplingWithoutReplacement,
-)
+from privaudit.ledger import Entry, Ledger, Recorder
+from privaudit.release import PoissonSampling, Release, SamplingWithoutReplacement
 
 SamplingName = Literal["poisson", "without-replacement"]
 

@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterator
 
 import numpy as np
 
-from privaudit.ledger import (
-    Ledger,
+from privaudit.ledger import Ledger, Recorder
+from privaudit.release import (
     NoSampling,
-    Recorder,
     Release,
     SamplingWithoutReplacement,
     Sensitivity,
@@ -186,6 +186,30 @@ class MessageNoise:
         return Recorder(nodes, unit=self.unit, failure=failure)
 
 
+def planned_scales(
+    noise: MessageNoise, mixing: Mixing, bounds: list[float], dims: int
+) -> Iterator[float]:
+    """By what noise is scaled, round by round, if node states start equal and public.
+
+    1 where that depends on the data. Arguments are those of `planned`.
+    """
+    ones = np.ones((1, mixing.nodes))
+    tracker = noise.tracker(mixing, dims)
+    tracker.begin(0 * ones, 0.0, equal=True)
+    for k, bound in enumerate(bounds):
+        scale = 1.0
+        if noise.guarantees:
+            try:
+                scale = float(tracker.perturbed(np.zeros(0), ones, bound).max())
+            except ValueError:  # beyond all doubles
+                scale = math.inf
+            scale = min(scale, MOST_SENSITIVITY)
+            width = noise.noise_multiplier * scale * np.ones(1)
+            ends = noise.synchronises(k)
+            tracker.sent(ones, width, mixing.at(k), synchronises=ends)
+        yield scale
+
+
 def planned(
     noise: MessageNoise,
     mixing: Mixing,
@@ -198,20 +222,8 @@ def planned(
     ``bounds``, one a round, are of what nodes add; messages have ``dims`` numbers.
     """
     recorder = noise.recorder(mixing.nodes)
-    ones = np.ones((1, mixing.nodes))
-    tracker = noise.tracker(mixing, dims)
-    tracker.begin(0 * ones, 0.0, equal=True)
-    scale = 1.0
-    for k, bound in enumerate(bounds):
-        if noise.guarantees:
-            try:
-                scale = float(tracker.perturbed(np.zeros(0), ones, bound).max())
-            except ValueError:  # beyond all doubles
-                scale = math.inf
-            scale = min(scale, MOST_SENSITIVITY)
-            width = noise.noise_multiplier * scale * np.ones(1)
-            ends = noise.synchronises(k)
-            tracker.sent(ones, width, mixing.at(k), synchronises=ends)
+    scales = planned_scales(noise, mixing, bounds, dims)
+    for bound, scale in zip(bounds, scales, strict=True):
         for node, population in enumerate(populations):
             release = noise.release(bound, scale, population)
             if release is not None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from trainers.device import placed
 from trainers.engine import Inbox, Network
 from trainers.mixing import Terms, add_up
 from trainers.ranks import Ranks, explained
@@ -37,8 +37,9 @@ class RankInbox(Inbox):
     def degree(self) -> Tensor:
         """How many a node hears, itself among them, (nodes here, 1)."""
         like = next(iter(self._sent.values()))
-        degree = [self._mixing.degree(self._k)[node] for node in self._own]
-        return torch.tensor(degree, dtype=like.dtype, device=like.device)[:, None]
+        degree = self._mixing.degree(self._k)
+        here = tuple(degree[node] for node in self._own)
+        return placed(here, like.device, like.dtype)[:, None]
 
     def _here(self, terms: Sequence[Terms]) -> list[Terms]:
         return [
@@ -79,21 +80,28 @@ class RankNetwork(Network):
         """Send what others hear, receive what is heard here; every rank must call."""
         plan = self._plans[k % self.mixing.period]
         first = self.ranks.held.start
+        where = next(iter(sent.values())).device
+
+        def at(nodes: Iterable[int]) -> Tensor:
+            """Where ``nodes`` are among those that are heard."""
+            return placed(tuple(plan.places[node] for node in nodes), where)
+
         heard: dict[str, Tensor] = {}
         operations: list[dist.P2POp] = []
-        arriving: list[tuple[str, list[int], Tensor]] = []
+        arriving: list[tuple[str, Tensor, Tensor]] = []
         for name, own in sent.items():
             whole = own.new_empty(own.shape[0], len(plan.places), *own.shape[2:])
-            whole[:, [plan.places[node] for node in self.ranks.held]] = own
+            whole[:, at(self.ranks.held)] = own
             heard[name] = whole
             for rank, nodes in plan.sends.items():
-                rows = own[:, [node - first for node in nodes]].contiguous()
+                here = placed(tuple(node - first for node in nodes), where)
+                rows = own.index_select(1, here)
                 operations.append(dist.P2POp(dist.isend, rows, rank))
                 self.traffic.add(rows)
             for rank, nodes in plan.receives.items():
                 buffer = own.new_empty(own.shape[0], len(nodes), *own.shape[2:])
                 operations.append(dist.P2POp(dist.irecv, buffer, rank))
-                arriving.append((name, [plan.places[node] for node in nodes], buffer))
+                arriving.append((name, at(nodes), buffer))
         with explained():
             for work in dist.batch_isend_irecv(operations) if operations else ():
                 work.wait()

@@ -10,7 +10,6 @@ precision), whose own leaks (Mironov 2012) are not accounted.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -21,6 +20,7 @@ from torch import Tensor
 from privaudit.ledger import Ledger, Recorder
 from trainers.clipping import clipped_sum
 from trainers.data import PrivateData
+from trainers.device import placed
 from trainers.differentiator import Differentiator
 from trainers.lots import most
 from trainers.mechanism import Mechanism, SamplingName
@@ -113,9 +113,6 @@ class Oracle:
         self._unseen = data.inputs.device.type != "cpu"
         self._watch = Watch(at_once=not self._unseen)
         self._width = self._most()
-        self._rows = functools.cache(
-            lambda nodes: torch.tensor(nodes, device=data.inputs.device)
-        )
 
     def _most(self) -> int:
         """How wide lots get, but with a chance that is nothing."""
@@ -238,7 +235,7 @@ class Oracle:
             self.data,
             at.flatten(0, 1),
             lots.flatten(0, 1),
-            self._rows(tuple(nodes)),
+            placed(tuple(nodes), at.device),
             clip,
             lot_size=self.mechanism.lot_size,
             memory_limit=self._memory_limit,
@@ -263,7 +260,7 @@ class Oracle:
         """Which of the rows of ``nodes`` are records, (runs, nodes, records)."""
         if len(nodes) == self.nodes and list(nodes) == list(range(self.nodes)):
             return self._present
-        return self._present[:, self._rows(tuple(nodes))]
+        return self._present[:, placed(tuple(nodes), self._present.device)]
 
     def _fixed_lots(self, nodes: Sequence[int]) -> Tensor:
         """As `_lots`, each a uniform subset of lot_size records."""
@@ -311,7 +308,7 @@ class Oracle:
             (self.runs, records),
             generator=generator,
             dtype=torch.float64,
-            device=generator.device,
+            device=self.data.inputs.device,
         )
 
     def _draw_noise(self, like: Tensor, nodes: Sequence[int]) -> Tensor:

@@ -39,7 +39,8 @@ class TrainingResult(
     """What a training run gave.
 
     ``nodes`` are the accounts of each node, ``accuracy`` the mean over nodes on test
-    data. ``verdict`` is None if nothing was claimed.
+    data. ``verdict`` is None if nothing was claimed. ``remarks`` say what else must be
+    known of the run, such as workers that died, in sentences.
     """
 
     nodes: tuple[UpperBound, ...]
@@ -49,6 +50,7 @@ class TrainingResult(
     accuracy: float
     worst_accuracy: float
     seconds: float
+    remarks: tuple[str, ...] = ()
 
     def upper(self) -> UpperBound:
         """The account of the worst node."""

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
+from trainers.device import follow
+
 Loss = Callable[
     [Tensor, Tensor], Tensor
 ]  # (samples, ...), (samples, ...) -> (samples,)
@@ -117,6 +119,7 @@ class PerSample:
         -------
         (replicas, samples, dims)
         """
+        follow(self.module, at.device)
         gradient = torch.func.grad(self._loss)
         return torch.func.vmap(torch.func.vmap(gradient, (None, 0, 0)))(
             at, inputs, targets
@@ -141,5 +144,6 @@ class PerSample:
                 self.module, self.unflatten(vector), (samples,)
             )
 
+        follow(self.module, at.device)
         with torch.no_grad():
             return torch.func.vmap(one)(at, inputs)

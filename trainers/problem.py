@@ -16,6 +16,7 @@ from trainers.bookkeeping import differentiator
 from trainers.data import Dataset, Partition, PrivateData, load_dataset
 from trainers.differentiator import Differentiator
 from trainers.engine import Network, Observer, Runner
+from trainers.lower import Precision, check_precision
 from trainers.models import cross_entropy, initial_parameters
 from trainers.network import RankNetwork
 from trainers.oracle import MEMORY_LIMIT, ReleaseObserver
@@ -46,6 +47,7 @@ class Problem:
         held_out: float = 0.0,
         ranks: tuple[int, int] | None = None,
         compiled: bool = False,
+        precision: Precision = "float32",
     ) -> Problem:
         """The problem that ``training`` describes; ``seed`` deals the data.
 
@@ -53,7 +55,8 @@ class Problem:
         ``held_out``, in [0, 1), that share of the training data, taken at random, comes
         in the test data's place: for choosing settings.
 
-        With ``compiled``, gradients run under `torch.compile`, see `trainers.compiled`.
+        With ``compiled``, gradients run under `torch.compile`, see `trainers.compiled`;
+        with ``precision`` "bf16", in bfloat16 but for what clips, see `trainers.lower`.
 
         With ``ranks``, (rank, number of ranks), only the nodes of one rank are here:
         all other records are dropped as soon as they are dealt.
@@ -63,6 +66,7 @@ class Problem:
         """
         if not 0 <= held_out < 1:
             raise ValueError(f"held_out must be in [0, 1), got {held_out}")
+        check_precision(precision, compiled=compiled)
         train, test = load_dataset(
             training.data,
             train=training.train,
@@ -107,7 +111,7 @@ class Problem:
             module=module,
             network=network,
             gradients=lambda: differentiator(
-                module, cross_entropy, example, compiled=compiled
+                module, cross_entropy, example, compiled=compiled, precision=precision
             ),
             ranks=dealt,
         )
@@ -151,8 +155,8 @@ class Problem:
         noise_multiplier
             What the algorithm's mechanism makes its noise from.
         streams
-            Where this block's randomness comes from, and on which device it is trained;
-            what is given out of it is on the CPU.
+            Where this block's randomness comes from, and on which device it is trained:
+            all that is shown and given out stays there.
         runs
             How many runs there are in the block.
         canary, planted
@@ -208,7 +212,7 @@ class Problem:
 
         def measured(done: int, models: Tensor) -> None:
             assert after_round is not None
-            after_round(done, models.cpu(), lambda: door.ledger)
+            after_round(done, models, lambda: door.ledger)
 
         def kept(done: int, state: Any) -> None:
             assert keep is not None

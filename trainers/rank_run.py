@@ -54,6 +54,7 @@ def train_on_ranks(
             data_dir=data_dir,
             ranks=(rank, size),
             compiled=run.compiled,
+            precision=run.precision,
         )
         assert isinstance(problem.network, RankNetwork)
 

@@ -9,12 +9,20 @@ import contextlib
 import dataclasses
 import datetime
 import os
+import signal
+import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
 
+# Before any group is there: torch.func.grad imports it later, and
+# its default arguments would then hold the group for ever. Gloo's threads outlive the
+# interpreter then, and now and then a finished run ends with SIGABRT.
+import torch.distributed.nn.functional
+
+_GO_ON = "the same command goes on from the last checkpoint"
 TIMEOUT = 60.0  # seconds that a rank waits for another
 
 
@@ -63,20 +71,74 @@ def launched() -> bool:
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
+def own_gpu(device: str, gpus: int) -> int:
+    """The number of this rank's GPU among the ``gpus`` of this machine.
+
+    Raises ``ValueError`` if ranks are more, or ``device`` names one GPU for all.
+    """
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if ":" in device:
+        raise ValueError(
+            f"several ranks cannot share {device}: each takes a GPU of its own; use "
+            "--device cuda"
+        )
+    if here > gpus:
+        raise ValueError(
+            f"{here} ranks are more than the {gpus} GPUs of this machine; start fewer"
+        )
+    return int(os.environ.get("LOCAL_RANK", "0"))
+
+
 @contextlib.contextmanager
 def joined(device: str = "cpu", timeout: float = TIMEOUT) -> Iterator[tuple[int, int]]:
     """(rank, number of ranks), connected for as long as the context lasts.
 
-    gloo on the CPU, NCCL on GPUs. Raises `RankLostError` if the others do not come, or
-    one is lost meanwhile.
+    gloo on the CPU; on ``device`` cuda NCCL for tensors there, each rank with a GPU of
+    its own, and gloo for all else. Raises `RankLostError` if the others do not come, or
+    one is lost meanwhile; ``ValueError`` if there are more ranks here than GPUs.
     """
-    backend = "nccl" if device.startswith("cuda") else "gloo"
-    with explained():
-        dist.init_process_group(backend, timeout=datetime.timedelta(seconds=timeout))
+    backend = "gloo"
+    if device != "cpu":
+        backend = "cpu:gloo,cuda:nccl"
+        torch.cuda.set_device(own_gpu(device, torch.cuda.device_count()))
+    wait = datetime.timedelta(seconds=timeout)
+    with _told_to_end():
+        with explained():
+            dist.init_process_group(backend, timeout=wait)
+        try:
+            yield dist.get_rank(), dist.get_world_size()
+        finally:
+            dist.destroy_process_group()
+
+
+@contextlib.contextmanager
+def _told_to_end() -> Iterator[None]:
+    """torchrun ends the others when one fails: say so, rather than end in silence."""
+
+    def end(signum: int, frame: object) -> NoReturn:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # there is nothing to add
+        raise RankLostError(f"torchrun ends this rank, as another one ended; {_GO_ON}")
+
+    before = signal.signal(signal.SIGTERM, end)
     try:
-        yield dist.get_rank(), dist.get_world_size()
-    finally:
-        dist.destroy_process_group()
+        yield
+    except BaseException:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # until the message is out
+        raise
+    signal.signal(signal.SIGTERM, before)
+
+
+def leave(status: int) -> NoReturn:
+    """End this process at once, with all that it printed.
+
+    gloo's threads may still hold tensors while the interpreter shuts down, where
+    anything holds the group (github.com/pytorch/pytorch, pull request 179291); to give
+    them back they ask for its lock, and the process aborts. What must be kept is on
+    disk by then.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 @contextlib.contextmanager
@@ -89,8 +151,7 @@ def explained() -> Iterator[None]:
             raise
         why = str(error).splitlines()[0]
         raise RankLostError(
-            f"lost contact with another rank ({why}); the same command goes on from "
-            "the last checkpoint"
+            f"lost contact with another rank ({why}); {_GO_ON}"
         ) from error
 
 

@@ -18,6 +18,8 @@ from privaudit.folder import RunFolder
 from privaudit.ledger import Ledger
 from privaudit.results import Claim, Relation, Verdict
 from trainers import checkpoint
+from trainers.device import check_device
+from trainers.lower import Precision
 from trainers.measures import CurveRecorder, Measured, accuracy
 from trainers.outcome import TrainingResult
 from trainers.problem import Problem
@@ -35,8 +37,8 @@ class TrainingRun(
 ):
     """What is trained, with how much noise, and what is claimed of it.
 
-    ``device`` and ``compiled`` change the last digits of numbers, and the first also
-    what is drawn. Raises ``ValueError`` if there is no such device.
+    ``device``, ``compiled`` and ``precision`` change the last digits of numbers, and
+    the first also what is drawn. Raises ``ValueError`` if there is no such device.
     """
 
     training: Training
@@ -46,20 +48,12 @@ class TrainingRun(
     seed: int = 0
     device: str = "cpu"
     compiled: bool = False
+    precision: Precision = "float32"
     torch_version: str = str(torch.__version__)
     version: str = __version__
 
     def __post_init__(self) -> None:
-        kind, _, number = self.device.partition(":")
-        if kind not in ("cpu", "cuda") or (number and not number.isdigit()):
-            raise ValueError(
-                f"the device is cpu, cuda or cuda:NUMBER, got {self.device!r}"
-            )
-        if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
-            raise ValueError(
-                f"there is no device {self.device}: torch sees "
-                f"{torch.cuda.device_count()} GPUs; use cpu"
-            )
+        check_device(self.device)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -104,7 +98,9 @@ def train(
     ValueError
         If the settings do not fit the data, or training diverges.
     """
-    problem = problem or Problem.of(run.training, compiled=run.compiled)
+    problem = problem or Problem.of(
+        run.training, compiled=run.compiled, precision=run.precision
+    )
     if folder.settle(run) and folder.has("result.json"):
         return folder.read("result.json", TrainingResult)
     under = run.claim.relation if run.claim else relation
@@ -196,7 +192,9 @@ class Keeper:
         }
         self._folder.write("checkpoint.pt", checkpoint.pack(content))
 
-    def finish(self, right: torch.Tensor, ledger: Ledger) -> TrainingResult:
+    def finish(
+        self, right: torch.Tensor, ledger: Ledger, remarks: tuple[str, ...] = ()
+    ) -> TrainingResult:
         """Account and write all; ``right``, (runs, nodes), is the final accuracy."""
         assert self._folder is not None
         run, nodes = self._run, self._account(ledger)
@@ -210,6 +208,7 @@ class Keeper:
             accuracy=float(right.mean()),
             worst_accuracy=float(right.min()),
             seconds=round(self.seconds, 3),
+            remarks=remarks,
         )
         self._folder.write("ledger.json", ledger.to_json().encode())
         curves = msgspec.structs.replace(

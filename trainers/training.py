@@ -17,7 +17,7 @@ from trainers.data import Partition, check_dataset
 from trainers.engine import Algorithm, Schedule, per_round
 from trainers.graphs import complete
 from trainers.mixing import Mixing
-from trainers.models import MODELS, check_model, make_model
+from trainers.models import MODELS, check_options, make_model, model_named
 from trainers.named_graphs import Weights, mixing
 from trainers.oracle import Mechanism
 
@@ -42,9 +42,9 @@ class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         to one node, t = 0 deals all evenly; "even": shuffled; "dirichlet:ALPHA";
         "file:PATH", a file of node numbers.
     model, hidden, gain
-        A name in `trainers.models.MODELS` or ``module:function``; its hidden units,
-        where it has such an option (None: its own number, 32 for small-cnn); scale of
-        its initial parameters.
+        A name in `trainers.models.MODELS` or ``module:function``, with options as in
+        ``vit:depth=2,features=32``; its hidden units, where it has such an option
+        (None: its own number, 32 for small-cnn); scale of its initial parameters.
     rounds, lot_size, clip_norm, step_size
         Of the algorithm. ``lot_size`` is the expected number of records a lot, a node.
     final_step_size
@@ -116,10 +116,13 @@ class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 f"split is t of A(t), which the partition {self.partition} does not "
                 "use: leave it out, or use the partition classes"
             )
-        check_model(self.model)
-        known = MODELS.get(self.model)
-        if self.hidden is not None and known and "hidden" not in known.options:
-            raise ValueError(f"the model {self.model} has no option hidden")
+        name, options = model_named(self.model)
+        if self.hidden is not None and "hidden" in options:
+            raise ValueError(
+                f"hidden is set twice, to {self.hidden} and in model={self.model}"
+            )
+        if self.hidden is not None and name in MODELS:
+            check_options(name, ["hidden"])
 
     @property
     def entry(self) -> Entry:
@@ -134,10 +137,11 @@ class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def module(self, input_shape: tuple[int, ...]) -> nn.Module:
         """The model, for inputs of that shape. Raises ``ValueError`` if it has none."""
-        options = {}
-        if self.hidden is not None or self.model == "small-cnn":
-            options["hidden"] = 32 if self.hidden is None else self.hidden
-        return make_model(self.model, input_shape, len(self.labels), **options)
+        name, options = model_named(self.model)
+        hidden = 32 if self.hidden is None and name == "small-cnn" else self.hidden
+        if hidden is not None:
+            options.setdefault("hidden", hidden)
+        return make_model(name, input_shape, len(self.labels), **options)
 
     def algorithm_options(self) -> Options:
         """The algorithm's options. ``ValueError`` for unknown ones and bad values."""

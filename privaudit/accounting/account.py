@@ -9,13 +9,8 @@ from collections.abc import Callable
 from privaudit.accounting import closed_forms, from_dp_accounting, rdp
 from privaudit.accounting.parallel import views
 from privaudit.accounting.pld import compose_entries
-from privaudit.ledger import (
-    Entry,
-    Ledger,
-    NoSampling,
-    PoissonSampling,
-    SamplingWithoutReplacement,
-)
+from privaudit.ledger import Entry, Ledger
+from privaudit.release import NoSampling, PoissonSampling, SamplingWithoutReplacement
 from privaudit.results import Relation, Sampling, Standing, UpperBound
 
 Entries = tuple[Entry, ...]

@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from privaudit.accounting import clt, gaussian, gdp
-from privaudit.ledger import Entry, NoSampling, PoissonSampling, Release
+from privaudit.ledger import Entry
+from privaudit.release import NoSampling, PoissonSampling, Release
 from privaudit.results import Relation
 
 Entries = tuple[Entry, ...]

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from privaudit.accounting.account import account
-from privaudit.ledger import Ledger, NoSampling, Recorder, Release, Sensitivity
+from privaudit.ledger import Ledger, Recorder
+from privaudit.release import NoSampling, Release, Sensitivity
 from privaudit.results import UpperBound
 
 

@@ -1,15 +1,15 @@
 """The account by dp-accounting's privacy loss distributions.
 
 dp-accounting 0.6.0 reads the noise multiplier of an event in two ways (see
-`privaudit.ledger.Release.event`); which one is said at each place below.
+`privaudit.release.Release.event`); which one is said at each place below.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from privaudit.ledger import (
-    Entry,
+from privaudit.ledger import Entry
+from privaudit.release import (
     NoSampling,
     PoissonSampling,
     Release,

@@ -30,7 +30,8 @@ import math
 
 from msgspec import UNSET
 
-from privaudit.ledger import Entry, NoSampling, Release
+from privaudit.ledger import Entry
+from privaudit.release import NoSampling, Release
 from privaudit.results import Relation
 
 Entries = tuple[Entry, ...]

@@ -12,11 +12,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from privaudit.ledger import (
-    Ledger,
+from privaudit.ledger import Ledger, Recorder
+from privaudit.release import (
     NoSampling,
     PoissonSampling,
-    Recorder,
     Release,
     Sampling,
     SamplingWithoutReplacement,

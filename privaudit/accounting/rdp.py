@@ -14,7 +14,8 @@ import math
 from collections.abc import Callable
 
 from privaudit.accounting.renyi import divergence
-from privaudit.ledger import Entry, NoSampling
+from privaudit.ledger import Entry
+from privaudit.release import NoSampling
 from privaudit.results import Relation
 
 _FIRST = (1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 11.0, 16.0)

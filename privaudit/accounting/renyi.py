@@ -51,7 +51,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from privaudit.ledger import NoSampling, PoissonSampling, Release
+from privaudit.release import NoSampling, PoissonSampling, Release
 from privaudit.results import Relation
 
 Floats = NDArray[np.float64]

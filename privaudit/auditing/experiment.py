@@ -12,6 +12,7 @@ import torch
 
 from privaudit import _json
 from privaudit.auditing.adversaries import ADVERSARIES, Adversary, Scene
+from privaudit.auditing.adversaries.on_host import OnHost
 from privaudit.auditing.canaries import CANARIES
 from privaudit.auditing.judgement import judge
 from privaudit.auditing.outcome import AuditResult
@@ -63,17 +64,19 @@ def train_block(
 
     A pure function of its arguments: the same on whichever worker, in whatever order.
     """
-    streams = Streams(audit.seed, number)
-    coins = torch.rand(audit.block, generator=streams.generator("world"))
-    planted = coins < 0.5
+    # Worlds are tossed on the CPU: who is a member is the same on any device.
+    tossed = Streams(audit.seed, number).generator("world")
+    planted = torch.rand(audit.block, generator=tossed) < 0.5
+    streams = Streams(audit.seed, number, audit.device)
     scene = adversary.scene
     problem = scene.problem
     gradients = problem.gradients()
     watcher = adversary.watch(audit.block, gradients)
+    shown = OnHost(watcher)
     curve = CurveRecorder(problem, gradients)
 
     def after_round(done: int, models: torch.Tensor, _: object) -> None:
-        watcher.after_round(done, models)
+        shown.after_round(done, models)
         if number == 0:
             curve(done, models[:_SHOWN])
 
@@ -85,14 +88,14 @@ def train_block(
         direction=scene.canary.direction,
         planted=planted,
         start=scene.start.repeat(audit.block, len(problem.shares), 1),
-        observers=watcher.observers,
-        release_observers=watcher.release_observers,
+        observers=shown.observers,
+        release_observers=shown.release_observers,
         after_round=after_round,
         memory_limit=memory_limit,
     )
     block = Block(
         member=planted.numpy(),
-        score=watcher.score(models).numpy().astype(np.float64),
+        score=watcher.score(models.cpu()).numpy().astype(np.float64),
         accuracy=accuracy(gradients, models, problem.test).mean(1).numpy(),
         ledger=ledger,
     )
@@ -131,15 +134,17 @@ def run(
     ValueError
         If the settings do not fit the data, or training diverges.
     """
-    problem = Problem.of(audit.training)
+    problem = Problem.of(audit.training, compiled=audit.compiled)
     if folder.settle(audit) and folder.has("result.json"):
         return folder.read("result.json", AuditResult)
     adversary = attacker(audit, problem)
     state = Progress(audit, folder)
     began = time.monotonic()
     missing = [n for n in range(audit.blocks) if n not in state.done]
-    workers = min(workers or os.cpu_count() or 1, audit.blocks)
-    # Not of those that are missing: a resumed audit must sum in the same parts.
+    # A block fills a GPU. Not those that are missing: a resumed audit must sum in the
+    # same parts.
+    most = 1 if audit.device != "cpu" else audit.blocks
+    workers = min(workers or os.cpu_count() or 1, most)
     memory_limit //= workers
     progress(sum(len(kept[0]) for kept in state.done.values()), audit.runs)
 

@@ -11,6 +11,7 @@ from privaudit.auditing.bounds import ESTIMATORS
 from privaudit.auditing.bounds.ledger_family import FAMILY
 from privaudit.auditing.canaries import CANARIES
 from privaudit.results import Claim, Relation
+from trainers.device import check_device
 from trainers.randomness import MAX_BLOCKS
 from trainers.training import Training
 
@@ -41,6 +42,9 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         are faster for small models.
     seed
         Of everything random.
+    device, compiled
+        Where runs are trained, and whether under `torch.compile`. Scores on a GPU are
+        others than on the CPU, as it draws other numbers; worlds are the same.
     """
 
     claim: Claim
@@ -54,10 +58,13 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     runs: int = 2000
     block: int = BLOCK
     seed: int = 0
+    device: str = "cpu"
+    compiled: bool = False
     torch_version: str = str(torch.__version__)
     version: str = __version__
 
     def __post_init__(self) -> None:
+        check_device(self.device)
         for value, known, kind in (
             (self.adversary, ADVERSARIES, "adversary"),
             (self.canary, CANARIES, "canary"),

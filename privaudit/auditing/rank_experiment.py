@@ -45,9 +45,9 @@ def run_on_ranks(
     ValueError
         If the settings do not fit the data, or training diverges.
     """
-    adversary = attacker(audit, Problem.of(audit.training))
+    adversary = attacker(audit, Problem.of(audit.training, compiled=audit.compiled))
     torch.set_num_threads(1)  # the bits of a sum depend on how threads share it
-    with joined() as (rank, size), contextlib.ExitStack() as stack:
+    with joined(audit.device) as (rank, size), contextlib.ExitStack() as stack:
         folder, known, state, missing = None, None, None, []
         with _told_to_all():
             if rank == 0:

@@ -8,11 +8,10 @@ import math
 from privaudit.accounting import noise_multiplier
 from privaudit.accounting.pld import compose_entries
 from privaudit.claims.claim import Certified
-from privaudit.ledger import (
-    Ledger,
+from privaudit.ledger import Ledger, Recorder
+from privaudit.release import (
     NoSampling,
     PoissonSampling,
-    Recorder,
     Release,
     Sampling,
     SamplingWithoutReplacement,

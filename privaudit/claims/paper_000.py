@@ -14,7 +14,8 @@ import numpy as np
 from privaudit.accounting import account, clt, gdp
 from privaudit.claims.accounts import bracket, calibrated, fixed, poisson
 from privaudit.claims.claim import Attack, Certified, PaperClaim
-from privaudit.ledger import Ledger, PoissonSampling, Recorder, Release
+from privaudit.ledger import Ledger, Recorder
+from privaudit.release import PoissonSampling, Release
 from privaudit.schedules import Growing
 
 RECORDS, DELTA = 2500, 1e-4

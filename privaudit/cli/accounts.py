@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from privaudit.cli.output import emit, upper_json
-from privaudit.results import Relation, UpperBound, round_up
+from privaudit.cli.figures import compare_accounts, figure_of, sentence
+from privaudit.cli.output import emit
+from privaudit.results import Relation, round_up
 
 if TYPE_CHECKING:
     from privaudit.accounting.plans import Mechanism, Plan, Scheme
@@ -158,7 +158,7 @@ def noise(
                 "noise_multiplier_least": min(values),
                 "noise_multiplier_most": max(values),
             }
-        return {**answer, "epsilon": _figure(plan.ledger(scale), bound)}
+        return {**answer, "epsilon": figure_of(plan.ledger(scale), bound)}
 
     def words(answer: dict[str, Any]) -> str:
         return ", ".join(
@@ -168,7 +168,7 @@ def noise(
         )
 
     if compare:
-        return _compare(solve, words, as_json=json)
+        return compare_accounts(solve, words, as_json=json)
     answer = solve(account)
     if plot is not None:
         _plot(plan.ledger(answer.get("scale") or _first(answer)), relation, plot)
@@ -177,7 +177,7 @@ def noise(
         [
             words(answer),
             "(times the clip norm: the noise on the sum of each lot)",
-            _sentence(answer["epsilon"]),
+            sentence(answer["epsilon"]),
         ],
         as_json=json,
     )
@@ -237,14 +237,16 @@ def epsilon(
         released = run.plan().ledger(noise_multiplier or 1.0)
 
     def solve(name: str) -> dict[str, Any]:
-        return _figure(released, account_of(released, delta, relation, name))
+        return figure_of(released, account_of(released, delta, relation, name))
 
     if compare:
-        return _compare(lambda name: {"epsilon": solve(name)}, None, as_json=json)
+        return compare_accounts(
+            lambda name: {"epsilon": solve(name)}, None, as_json=json
+        )
     answer = solve(account)
     if plot is not None:
         _plot(released, relation, plot)
-    emit(answer, [_sentence(answer)], as_json=json)
+    emit(answer, [sentence(answer)], as_json=json)
     return None
 
 
@@ -294,86 +296,6 @@ def convert(
         [f"{side} {name} for {told_known}: {told}"],
         as_json=json,
     )
-
-
-def _figure(ledger: Ledger, bound: UpperBound) -> dict[str, Any]:
-    """An upper bound as printed, with what more its account can say."""
-    figure = upper_json(bound)
-    worst = _worst(ledger, bound)
-    if bound.method == "certified" and worst is not None:
-        from privaudit.accounting.account import certified_lower
-
-        lower, each = certified_lower(worst, bound)
-        # A search may have proved its budget by a wider bracket than this one.
-        figure = {"lower": min(lower, bound.epsilon), **figure, "directions": each}
-    if bound.method == "gdp-clt" and worst:
-        from privaudit.accounting.closed_forms import clt_distance
-        from privaudit.accounting.parallel import views
-
-        figure["distance_from_limit"] = max(
-            clt_distance(view) for view in views(worst, bound.relation)
-        )
-    return figure
-
-
-def _worst(ledger: Ledger, bound: UpperBound) -> Any:
-    """The entries of the node that ``bound`` is of."""
-    from privaudit.accounting import account_nodes
-
-    if len(ledger.nodes) == 1:
-        return ledger.nodes[0]
-    nodes = account_nodes(ledger, bound.delta, bound.relation, bound.method)
-    return ledger.nodes[nodes.index(bound)]
-
-
-def _sentence(figure: dict[str, Any]) -> str:
-    values = {
-        key: value
-        for key, value in figure.items()
-        if key not in ("lower", "upper", "directions", "distance_from_limit")
-    }
-    text = str(UpperBound(epsilon=figure["upper"], source="", **values))
-    if "lower" in figure:
-        from privaudit.results import round_down
-
-        text += f"; the true figure is no less than {round_down(figure['lower'])}"
-    if "distance_from_limit" in figure:
-        text += (
-            f"; used {figure['distance_from_limit']:.2g} from its limit, to be seen "
-            f"beside delta {figure['delta']:g}"
-        )
-    return text
-
-
-def _compare(
-    solve: Callable[[str], dict[str, Any]],
-    words: Callable[[dict[str, Any]], str] | None,
-    *,
-    as_json: bool,
-) -> None:
-    """Every account that applies, and why the others do not."""
-    from privaudit.accounting import METHODS
-
-    rows: list[dict[str, Any]] = []
-    lines = []
-    for name in METHODS:
-        try:
-            answer = solve(name)
-        except ValueError as error:
-            rows.append({"method": name, "applies": False, "reason": str(error)})
-            lines.append(f"{name:20} -           {' '.join(str(error).split())}")
-            continue
-        rows.append({"method": name, "applies": True, **answer})
-        figure = answer["epsilon"]
-        more = f"  {words(answer)}" if words else ""
-        standing = figure["standing"]
-        lines.append(
-            f"{name:20} {round_up(figure['upper'], 5):11} {standing:11}{more}".rstrip()
-        )
-    if not any(row["applies"] for row in rows):
-        raise ValueError(rows[0]["reason"])
-    head = f"{'account':20} {'epsilon':11} {'standing':11}"
-    emit({"accounts": rows}, [head.rstrip(), *lines], as_json=as_json)
 
 
 def _read_ledger(path: pathlib.Path) -> Ledger:

@@ -47,8 +47,10 @@ def probe(
         Standard deviation of its noise, in each coordinate.
     rate
         How likely a record is used at all, in (0, 1].
-    records, features
-        Shape of the data that your function is given.
+    records
+        How many the data have that your function is given.
+    features
+        How many numbers each of those records has.
     runs
         At once, or calls of your function.
     seed
@@ -91,7 +93,8 @@ def probe(
         f"{one.name:<{wide}}  {one.status:<13}  {one.skipped or one.what}"
         for one in checks
     ]
-    conclusion = f"{len(findings)} findings" if findings else "nothing was found"
+    count = "one finding" if len(findings) == 1 else f"{len(findings)} findings"
+    conclusion = count if findings else "nothing was found"
     emit(
         {
             "probed": what,

@@ -30,7 +30,8 @@ def audit_program(
     json: bool,
 ) -> int:
     """Audit ``module:function`` or a command; the exit status."""
-    from privaudit.auditing.anybody import ProgramAudit, RunFailedError, run
+    from privaudit.auditing.anybody import ProgramAudit, run
+    from privaudit.auditing.programs import RunFailedError
     from privaudit.folder import FolderError, RunFolder
 
     if time_limit is not None and not time_limit > 0:

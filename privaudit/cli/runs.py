@@ -17,8 +17,8 @@ from privaudit.results import Relation, Verdict
 Algorithm = Annotated[
     str,
     Parameter(
-        help="dp-sgd, dp-dsgd, dp-dsgt or dp-dinno; sgd, dsgd, dsgt and dinno are the "
-        "same without clipping and noise."
+        help="An algorithm that privaudit train knows (dp-sgd, dp-dsgd, dp-dsgt, "
+        "dp-dinno, dyn-d2p, adp2sgd, deep-q, ...), or module:function of yours."
     ),
 ]
 Settings = Annotated[
@@ -53,6 +53,8 @@ def audit(
     out: Out = None,
     seed: int = 0,
     block: int = 50,
+    device: str = "cpu",
+    compiled: bool = False,
     workers: int | None = None,
     batch: int = 50,
     relation: Relation | None = None,
@@ -97,14 +99,20 @@ def audit(
     block
         Runs trained together, part of what the numbers depend on; many are faster for
         a small model.
+    device
+        cpu, or cuda; they draw different numbers from a seed.
+    compiled
+        Take gradients under torch.compile: a minute to begin with.
     workers
         Threads; as many as processors by default. Results do not depend on it.
     batch
         Runs that a function of yours is called for at once.
     relation
         What the two worlds differ in, where the program is yours.
-    time_limit, retries
-        Seconds that a run of your command may take, and how often it is tried again.
+    time_limit
+        Seconds that one run of your command may take.
+    retries
+        How often a run of your command that fails is tried again.
     """
     if workers is not None and workers < 1:
         raise ValueError(f"--workers must be >= 1, got {workers}")
@@ -157,6 +165,8 @@ def audit(
         runs=runs,
         block=block,
         seed=seed,
+        device=device,
+        compiled=compiled,
     )
     # All else is checked by now: calibration takes seconds.
     problem = Problem.of(training)

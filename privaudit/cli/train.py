@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pathlib
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from privaudit.cli.accounts import Account, Json, NoiseMultiplier
 from privaudit.cli.live import live_view
-from privaudit.cli.output import emit
+from privaudit.cli.output import emit, note
 from privaudit.cli.runs import Out, Settings
 from privaudit.cli.trainings import (
     Calibration,
@@ -67,13 +67,15 @@ def train(
     seed: int | None = None,
     device: str = "cpu",
     compiled: bool = False,
+    precision: Literal["float32", "bf16"] = "float32",
     json: Json = False,
 ) -> None:
     """Train once, with noise for a budget, and account what was released.
 
     Handwritten digits are the default data. A run that was stopped goes on from its
     last checkpoint, to the same bits. Started by torchrun, each rank holds some of the
-    nodes, and messages go between ranks along the graph's edges.
+    nodes, and messages go between ranks along the graph's edges. With --set clock=real,
+    adp2sgd and adpsgd start a process a worker instead, and survive the death of some.
 
     Parameters
     ----------
@@ -94,8 +96,11 @@ def train(
         cpu, or cuda; they draw different numbers from a seed.
     compiled
         Take gradients under torch.compile: a minute to begin with.
+    precision
+        bf16 takes gradients in bfloat16, and clips and sums them in float32.
     """
     from privaudit.folder import RunFolder
+    from trainers import real_run
     from trainers.problem import Problem
     from trainers.rank_run import train_on_ranks
     from trainers.ranks import launched
@@ -116,7 +121,9 @@ def train(
     source = f"the paper's own account of {what}" if by_paper else "the command line"
     claim = claim_of(epsilon, delta, relation, training.unit, source)
     distributed = launched()
-    problem = Problem.of(training, data_dir=data_dir, compiled=compiled)
+    problem = Problem.of(
+        training, data_dir=data_dir, compiled=compiled, precision=precision
+    )
     multiplier = noise_of(problem, noise_multiplier, claim, account, calibrate)
     run = TrainingRun(
         training=training,
@@ -126,6 +133,7 @@ def train(
         seed=seed,
         device=device,
         compiled=compiled,
+        precision=precision,
     )
     name = training.algorithm
     path = out or pathlib.Path("runs") / f"train-{pathlib.Path(what).stem}"
@@ -135,12 +143,24 @@ def train(
         if distributed:
             about["data_dir"] = data_dir
             result = train_on_ranks(run, path, progress=show, **about)
+        elif real_run.is_by_real_clock(problem):
+            with RunFolder.opened(path) as folder:
+                result = real_run.train(
+                    run,
+                    folder,
+                    problem=problem,
+                    data_dir=data_dir,
+                    progress=show,
+                    died=lambda death: note(str(death)),
+                    **about,
+                )
         else:
             with RunFolder.opened(path) as folder:
                 result = train_in(run, folder, problem=problem, progress=show, **about)
     if result is None:  # rank 0 speaks for all
         return
     worst = result.upper()
+    remarks = [*training.entry.remarks(training), *result.remarks]
     emit(
         {
             "algorithm": name,
@@ -155,7 +175,7 @@ def train(
             "worst_accuracy": result.worst_accuracy,
             "seconds": result.seconds,
             "verdict": result.status,
-            "remarks": list(training.entry.remarks(training)),
+            "remarks": remarks,
             "out": str(path),
         },
         [
@@ -165,7 +185,7 @@ def train(
             *([str(run.claim)] if run.claim else []),
             str(worst),
             *([str(result.verdict)] if result.verdict else []),
-            *training.entry.remarks(training),
+            *remarks,
             f"kept in {path}",
         ],
         as_json=json,

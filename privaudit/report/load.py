@@ -60,6 +60,7 @@ class TrainingConfig(_Config, frozen=True, kw_only=True, forbid_unknown_fields=T
     claim: Claim | None
     device: str = "cpu"
     compiled: bool = False
+    precision: str = "float32"
 
 
 class AuditConfig(_Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -72,6 +73,8 @@ class AuditConfig(_Config, frozen=True, kw_only=True, forbid_unknown_fields=True
     confidence: float
     runs: int
     block: int = 50
+    device: str = "cpu"
+    compiled: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 
-from privaudit.ledger import Entry, NoSampling, PoissonSampling, Sampling
+from privaudit.ledger import Entry
+from privaudit.release import NoSampling, PoissonSampling, Sampling
 from privaudit.report.load import Finished
 from privaudit.report.numbers import exact, up
 from privaudit.results import Relation, UpperBound, round_down, round_up

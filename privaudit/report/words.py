@@ -23,6 +23,16 @@ _STANDINGS = {
     "asymptotic": "true in a limit only, no guarantee",
     "claimed": "a formula that was not checked here",
 }
+_CANARIES = {
+    "blank": "a blank image",
+    "mislabelled": "an image with a wrong label",
+    "out-of-distribution": "an image of noise",
+    "clipbkd": "an image along which the records vary least, ClipBKD",
+    "gradient": "a record whose gradient is crafted: as long as the clip allows, where "
+    "those of others are smallest",
+    "random-gradient": "a record whose gradient is crafted: as long as the clip "
+    "allows, in a random direction",
+}
 _UNITS = {"record": "one record", "node": "all that one node holds"}
 
 
@@ -52,10 +62,8 @@ def story(run: Finished) -> list[str]:
     if isinstance(run, FinishedAudit):
         result = run.result
         lines.append(
-            f"In {result.member_runs:,} of the runs one record more, the canary, was "
-            f"among the data of node 0; in the other {result.non_member_runs:,} it was "
-            f"not. An attacker saw {result.lower().threat_model}, and had to tell "
-            "which run was which."
+            _worlds(run) + f" An attacker saw {result.lower().threat_model}, and had "
+            "to tell which run was which."
         )
         lines.append(
             f"The models get {100 * result.accuracy:.1f} % of the test images right."
@@ -71,6 +79,22 @@ def story(run: Finished) -> list[str]:
             )
         )
     return lines
+
+
+def _worlds(run: FinishedAudit) -> str:
+    result = run.result
+    name = run.config.canary
+    canary = f"the canary ({_CANARIES.get(name, name)})"
+    if result.lower().relation == "replace-one":
+        return (
+            f"In {result.member_runs:,} of the runs {canary} stood in the place of the "
+            f"first record of node 0; in the other {result.non_member_runs:,} that "
+            "record was there."
+        )
+    return (
+        f"In {result.member_runs:,} of the runs one record more, {canary}, was among "
+        f"the data of node 0; in the other {result.non_member_runs:,} it was not."
+    )
 
 
 def _records(settings: Settings) -> str:

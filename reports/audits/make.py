@@ -43,6 +43,7 @@ NETWORK: dict[str, Any] = {
     "clip_norm": 1.0,
 }
 PUSHED = {"weights": "column-stochastic"}
+FULL = {"lot_size": 20.0}  # all records of a node: the curve is a Gaussian one
 ALL_HEARD = {
     "dp-dsgd": {},
     "dp-dsgt": {},
@@ -133,6 +134,18 @@ def audited(
 
 def plans(quick: bool) -> dict[str, dict[str, Any]]:
     """All audits, the most important first: arguments of `audited` by name."""
+
+    def heard(name: str, epsilon: float, more: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "name": name,
+            "epsilon": epsilon,
+            "delta": DELTA,
+            "settings": {**NETWORK, **more},
+            "adversary": "neighbour",
+            "canary": "gradient",
+            "runs": 1000 if quick else RUNS[epsilon],
+        }
+
     found: dict[str, dict[str, Any]] = {}
     for kind, cases, epsilons in (
         ("neighbour", ALL_HEARD, (4.0, 10.0, 1.0)),
@@ -140,16 +153,7 @@ def plans(quick: bool) -> dict[str, dict[str, Any]]:
     ):
         for epsilon in epsilons:
             for name, more in cases.items():
-                found[f"{kind} {name} {epsilon:g}"] = {
-                    "name": name,
-                    "epsilon": epsilon,
-                    "delta": DELTA,
-                    "settings": {**NETWORK, **more},
-                    "adversary": "neighbour",
-                    "canary": "gradient",
-                    "runs": 1000 if quick else RUNS[epsilon],
-                    "seed": len(found),  # no two audits toss the same coins
-                }
+                found[f"{kind} {name} {epsilon:g}"] = heard(name, epsilon, more)
     for name, more in BLACK_BOX.items():
         for canary in ("clipbkd",):
             found[f"black-box {canary} {name}"] = {
@@ -160,9 +164,15 @@ def plans(quick: bool) -> dict[str, dict[str, Any]]:
                 "adversary": "final-loss",
                 "canary": canary,
                 "runs": 500 if quick else 10_000,
-                "seed": len(found),
             }
-    return found
+    for epsilon in (4.0, 10.0, 1.0):
+        for name, more in ALL_HEARD.items():
+            even = {"partition": "even"} if name == "adp2sgd" else {}
+            found[f"full {name} {epsilon:g}"] = heard(name, epsilon, FULL | more | even)
+    # No two audits toss the same coins.
+    return {
+        key: plan | {"seed": seed} for seed, (key, plan) in enumerate(found.items())
+    }
 
 
 def main() -> None:

@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 from scipy import optimize, special
 
 from privaudit.accounting import METHODS, account, account_nodes
-from privaudit.ledger import (
-    Ledger,
+from privaudit.ledger import Ledger, Recorder
+from privaudit.release import (
     NoSampling,
     PoissonSampling,
-    Recorder,
     Release,
     SamplingWithoutReplacement,
 )

@@ -10,8 +10,8 @@ import itertools
 import pytest
 
 from privaudit.accounting import METHODS, account, closed_forms
-from privaudit.ledger import (
-    Ledger,
+from privaudit.ledger import Ledger
+from privaudit.release import (
     NoSampling,
     PoissonSampling,
     Release,

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from privaudit.accounting import account
 from privaudit.accounting.asynchronous import TheoremTwo, corrected
-from privaudit.ledger import Ledger, Release, SamplingWithoutReplacement
+from privaudit.ledger import Ledger
+from privaudit.release import Release, SamplingWithoutReplacement
 
 SETTINGS = [  # T, K, n, B
     (58_500, 16, 3125, 256),

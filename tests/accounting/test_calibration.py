@@ -17,7 +17,8 @@ from privaudit.accounting import (
     sampling_rate,
 )
 from privaudit.accounting.calibration import least_meeting
-from privaudit.ledger import Ledger, NoSampling, PoissonSampling, Recorder, Release
+from privaudit.ledger import Ledger, Recorder
+from privaudit.release import NoSampling, PoissonSampling, Release
 from privaudit.schedules import Growing, Shrinking
 
 epsilons = st.floats(-1.5, 1.5).map(lambda x: 10**x)

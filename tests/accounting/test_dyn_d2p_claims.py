@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from privaudit.accounting import METHODS, account, clt, gdp
-from privaudit.ledger import PoissonSampling, Recorder, Release
+from privaudit.ledger import Recorder
+from privaudit.release import PoissonSampling, Release
 from privaudit.schedules import Constant, Growing
 
 RATE, DELTA = 1 / 2500, 1e-4

@@ -12,12 +12,10 @@ from privaudit.accounting import METHODS, account, noise_multiplier
 from privaudit.accounting.account import certified_lower
 from privaudit.accounting.gaussian import analytic_epsilon
 from privaudit.accounting.pld import compose_entries
-from privaudit.ledger import (
-    Entry,
-    Ledger,
+from privaudit.ledger import Entry, Ledger, Recorder
+from privaudit.release import (
     NoSampling,
     PoissonSampling,
-    Recorder,
     Release,
     SamplingWithoutReplacement,
 )

@@ -15,8 +15,8 @@ from privaudit.accounting.pld.dots import measure_above, measure_below
 from privaudit.accounting.pld.grouping import Grid, terms_above, terms_below
 from privaudit.accounting.pld.line import log_normal_mass
 from privaudit.accounting.pld.tangents import rate_tangent, shift_tangent
-from privaudit.ledger import (
-    Entry,
+from privaudit.ledger import Entry
+from privaudit.release import (
     NoSampling,
     PoissonSampling,
     Release,

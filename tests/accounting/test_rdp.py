@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from privaudit.accounting import account, gdp
 from privaudit.accounting.rdp import epsilon_at, least_epsilon
 from privaudit.accounting.renyi import divergence
-from privaudit.ledger import (
-    Ledger,
+from privaudit.ledger import Ledger
+from privaudit.release import (
     NoSampling,
     PoissonSampling,
     Release,

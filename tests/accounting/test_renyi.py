@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privaudit.accounting.renyi import divergence
-from privaudit.ledger import (
+from privaudit.release import (
     NoSampling,
     PoissonSampling,
     Release,

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from privaudit.auditing import anybody
-from privaudit.auditing.anybody import Command, ProgramAudit, RunFailedError, run
+from privaudit.auditing.anybody import ProgramAudit, run
+from privaudit.auditing.programs import Command, RunFailedError
 from privaudit.folder import FolderError, RunFolder
 from privaudit.report.load import load, load_any
 from privaudit.results import Claim

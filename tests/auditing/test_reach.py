@@ -8,8 +8,8 @@ from privaudit.auditing.bounds import ESTIMATORS
 from privaudit.auditing.bounds.ledger_family import family_bound, noise_family
 from privaudit.auditing.reach import ideal_scores, reachable
 from privaudit.auditing.scores import Scores
-from privaudit.ledger import (
-    Entry,
+from privaudit.ledger import Entry
+from privaudit.release import (
     NoSampling,
     PoissonSampling,
     Release,

@@ -11,24 +11,16 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import itertools
-import json
-import os
-import resource
-import statistics
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from measuring import Clock, Row, answer, measured, peak, records, show, timed
+from peers import CLIP, LOT, NODES, NOISE, RECORDS, SIZE, STEP, opacus, plain
 
 from trainers.algorithms import ALGORITHMS
 from trainers.bookkeeping import differentiator
-from trainers.data import Dataset, PrivateData
+from trainers.data import PrivateData
 from trainers.engine import Network
 from trainers.models import cross_entropy, initial_parameters, make_model
 from trainers.named_graphs import mixing
@@ -38,8 +30,6 @@ from trainers.problem import Problem
 from trainers.randomness import Streams
 from trainers.training import Training
 
-NODES, LOT, RECORDS, SIZE = 10, 256, 6000, 28
-CLIP, NOISE, STEP = 10.0, 1.0, 0.01
 # Of each model of the registry: input's shape, samples of a lot, options.
 MODELS: dict[str, tuple[tuple[int, ...], int, dict[str, int]]] = {
     "softmax": ((1, 28, 28), 256, {}),
@@ -53,54 +43,7 @@ MODELS: dict[str, tuple[tuple[int, ...], int, dict[str, int]]] = {
 }
 
 
-def peak() -> float:
-    """The most memory that this process had, MiB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
-def timed(step: Callable[[], object], seconds: float) -> dict[str, float]:
-    """Medians of all calls but the first, three at least; and peak memory."""
-    clock = Clock()
-    while len(clock.wall) < 5 or clock.wall[-1] - clock.wall[1] < seconds:
-        step()
-        clock()
-    return clock.summary()
-
-
-class Clock:
-    """Reads the processor's time and the wall's whenever it is called."""
-
-    def __init__(self) -> None:
-        self.cpu: list[float] = []
-        self.wall: list[float] = []
-        self()
-
-    def __call__(self, *_: object) -> None:
-        self.cpu.append(time.process_time())
-        self.wall.append(time.perf_counter())
-
-    def summary(self) -> dict[str, float]:
-        """Milliseconds between calls, the first apart."""
-        cpu, wall = (
-            [1e3 * (late - early) for early, late in itertools.pairwise(times)]
-            for times in (self.cpu, self.wall)
-        )
-        return {
-            "ms": statistics.median(cpu[1:]),
-            "wall": statistics.median(wall[1:]),
-            "first": wall[0],
-            "peak": peak(),
-        }
-
-
-def records(shape: tuple[int, ...], samples: int, seed: int) -> Dataset:
-    """Random inputs and classes."""
-    generator = torch.Generator().manual_seed(seed)
-    inputs = torch.rand(samples, *shape, generator=generator)
-    return Dataset(inputs, torch.randint(0, 10, (samples,), generator=generator))
-
-
-def ours(algorithm: str, compiled: bool = False) -> dict[str, float]:
+def ours(algorithm: str, compiled: bool = False) -> Row:
     """Whole rounds of an algorithm on the complete graph."""
     shape = (1, SIZE, SIZE)
     module = make_model("small-cnn", shape, 10, hidden=64)
@@ -122,95 +65,7 @@ def ours(algorithm: str, compiled: bool = False) -> dict[str, float]:
     return clock.summary()
 
 
-def central(model: nn.Module, data: Dataset) -> Callable[[], tuple[Tensor, Tensor]]:
-    """Draws Poisson lots of one node."""
-
-    def lot() -> tuple[Tensor, Tensor]:
-        chosen = (torch.rand(RECORDS) < LOT / RECORDS).nonzero()[:, 0]
-        return data.inputs[chosen], data.targets[chosen]
-
-    return lot
-
-
-def mix(models: list[nn.Module]) -> None:
-    """Complete graph: every model becomes the mean."""
-    with torch.no_grad():
-        for same in zip(*(model.parameters() for model in models), strict=True):
-            mean = torch.stack([each.data for each in same]).mean(0)
-            for each in same:
-                each.copy_(mean)
-
-
-def plain() -> dict[str, float]:
-    """Ten models, one after the other, no privacy."""
-    shape = (1, SIZE, SIZE)
-    models = [make_model("small-cnn", shape, 10, hidden=64) for _ in range(NODES)]
-    lots = [central(m, records(shape, RECORDS, i)) for i, m in enumerate(models)]
-    optimisers = [torch.optim.SGD(m.parameters(), lr=STEP) for m in models]
-
-    def round_() -> None:
-        for model, optimiser, lot in zip(models, optimisers, lots, strict=True):
-            inputs, targets = lot()
-            optimiser.zero_grad()
-            functional.cross_entropy(model(inputs), targets).backward()
-            optimiser.step()
-        mix(models)
-
-    return timed(round_, 8)
-
-
-def opacus(mode: str) -> dict[str, float]:
-    """Ten models of Opacus, one after the other: clip, noise, step; then the mean."""
-    from opacus.grad_sample import (
-        GradSampleModule,
-        GradSampleModuleFastGradientClipping,
-    )
-    from opacus.optimizers import DPOptimizer
-    from opacus.optimizers.optimizer_fast_gradient_clipping import (
-        DPOptimizerFastGradientClipping,
-    )
-    from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
-
-    shape = (1, SIZE, SIZE)
-    ghost = mode == "ghost"
-    wrapped: list[Any] = []
-    for _ in range(NODES):
-        model = make_model("small-cnn", shape, 10, hidden=64)
-        if ghost:
-            wrapped.append(
-                GradSampleModuleFastGradientClipping(
-                    model, max_grad_norm=CLIP, use_ghost_clipping=True
-                )
-            )
-        else:
-            wrapped.append(GradSampleModule(model))
-    kind = DPOptimizerFastGradientClipping if ghost else DPOptimizer
-    optimisers = [
-        kind(
-            torch.optim.SGD(model.parameters(), lr=STEP),
-            noise_multiplier=NOISE,
-            max_grad_norm=CLIP,
-            expected_batch_size=LOT,
-        )
-        for model in wrapped
-    ]
-    lots = [central(m, records(shape, RECORDS, i)) for i, m in enumerate(wrapped)]
-
-    def round_() -> None:
-        for model, optimiser, lot in zip(wrapped, optimisers, lots, strict=True):
-            inputs, targets = lot()
-            optimiser.zero_grad()
-            criterion = nn.CrossEntropyLoss()
-            if ghost:
-                criterion = DPLossFastGradientClipping(model, optimiser, criterion)
-            criterion(model(inputs), targets).backward()
-            optimiser.step()
-        mix(wrapped)
-
-    return timed(round_, 8)
-
-
-def gradients(model: str, way: str) -> dict[str, float]:
+def gradients(model: str, way: str) -> Row:
     """Clipped sums of one model's lot at two nodes, in parts as the oracle takes them.
 
     `torch.func` in parts of the size that its memory allows.
@@ -241,7 +96,7 @@ def gradients(model: str, way: str) -> dict[str, float]:
     }
 
 
-def audit(way: str) -> dict[str, float]:
+def audit(way: str) -> Row:
     """A block of an audit: 50 runs, 3 nodes, 8x8 images; CPU seconds for 500 x 100."""
     runs, rounds = 50, 20
     training = Training(
@@ -272,7 +127,7 @@ def audit(way: str) -> dict[str, float]:
     return {"peak": peak(), "cpu": used * (500 / runs) * (100 / rounds)}
 
 
-def resnets(algorithm: str, lot: str) -> dict[str, float]:
+def resnets(algorithm: str, lot: str) -> Row:
     """Rounds of ten ResNet-9 agents, CIFAR-shaped, as many samples at once as asked."""
     shape, nodes, physical = (3, 32, 32), 10, 50
     module = make_model("resnet9", shape, 100)
@@ -295,7 +150,7 @@ def resnets(algorithm: str, lot: str) -> dict[str, float]:
     return clock.summary()
 
 
-WAYS: dict[str, Callable[..., dict[str, float]]] = {
+WAYS: dict[str, Callable[..., Row]] = {
     "ours": lambda name: ours(name),
     "compiled": lambda name: ours(name, compiled=True),
     "plain": plain,
@@ -304,35 +159,6 @@ WAYS: dict[str, Callable[..., dict[str, float]]] = {
     "audit": audit,
     "resnets": resnets,
 }
-
-
-def measured(*call: str) -> dict[str, float] | None:
-    """A row, from a process of its own; None if it failed."""
-    result = subprocess.run(
-        [sys.executable, __file__, "--one", *call],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if result.returncode:
-        lines = result.stderr.strip().splitlines()
-        print(f"{' '.join(call)}: {lines[-1] if lines else 'killed'}", flush=True)
-        return None
-    return json.loads(result.stdout.splitlines()[-1])
-
-
-def show(name: str, row: dict[str, float] | None, base: float = 0.0) -> None:
-    if row is None:
-        return
-    line = f"{name:28s} {row['ms']:9.1f} ms {1e3 / row['ms']:8.2f} /s"
-    line += f" (wall {row['wall']:7.1f} ms)"
-    line += f" {row['peak']:7.0f} MiB"
-    if base:
-        line += f"   {base / row['ms']:6.2f} x"
-    if "first" in row:
-        line += f"   first {row['first'] / 1e3:.1f} s"
-    print(line, flush=True)
 
 
 def rounds(compiled: bool) -> None:
@@ -394,9 +220,7 @@ def main() -> None:
     parser.add_argument("--one", nargs="+")
     given = parser.parse_args()
     if given.one:
-        torch.set_num_threads(1)
-        way, *arguments = given.one
-        print(json.dumps(WAYS[way](*arguments)))
+        answer(WAYS, given.one)
         return
     for part in given.parts or PARTS:
         print(PARTS[part].__doc__)

@@ -16,7 +16,8 @@ from privaudit.auditing.outcome import AuditResult
 from privaudit.auditing.presets import AUDITED
 from privaudit.auditing.scores import Scores
 from privaudit.folder import RunFolder
-from privaudit.ledger import Ledger, PoissonSampling, Release
+from privaudit.ledger import Ledger
+from privaudit.release import PoissonSampling, Release
 from privaudit.report.load import AuditConfig, TrainingConfig
 from privaudit.results import Claim, UpperBound, Verdict
 from trainers.outcome import Curves, TrainingResult

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from trainers.network import RankNetwork
 from trainers.problem import Problem
 from trainers.randomness import Streams
-from trainers.ranks import gathered, joined
+from trainers.ranks import gathered, joined, leave
 from trainers.training import Training, training_from
 
 CASES = {
@@ -63,6 +63,18 @@ def main(out: pathlib.Path) -> None:
             parts = gathered((models, ledger.to_json()))
             if parts is not None:
                 torch.save(parts, out / f"{name}.pt")
+    assert not left_over(), left_over()
+
+
+def left_over() -> list[str]:
+    """Gloo's threads in this process, where the system names them.
+
+    Those that outlive the group may end the process with SIGABRT when it exits.
+    """
+    names = [
+        path.read_text() for path in pathlib.Path("/proc/self").glob("task/*/comm")
+    ]
+    return [name for name in names if "gloo" in name]
 
 
 def fail(out: pathlib.Path) -> None:
@@ -84,3 +96,4 @@ def fail(out: pathlib.Path) -> None:
 
 if __name__ == "__main__":
     {"train": main, "fail": fail}[sys.argv[1]](pathlib.Path(sys.argv[2]))
+    leave(0)

@@ -9,7 +9,8 @@ import torch
 
 from privaudit.accounting import account, account_nodes
 from privaudit.accounting.account import certified_lower
-from privaudit.ledger import Ledger, SamplingWithoutReplacement
+from privaudit.ledger import Ledger
+from privaudit.release import SamplingWithoutReplacement
 from tests.trainers import checks
 from tests.trainers.checks import DIMS, Recording
 from tests.trainers.contract import Flat, Quadratic
@@ -303,3 +304,13 @@ def test_partners_by_the_graph():
     assert {step.partner for step in here.algorithm.clock.steps(300)} == set(range(5))
     with pytest.raises(ValueError, match="undirected"):
         asynchronous(algorithm, mixing("directed-ring", "uniform", 5), ())
+
+
+def test_a_run_says_how_stale_its_steps_are():
+    training = problem_at(speed="one-slow:5").training
+    (said,) = training.entry.remarks(training)
+    clock = Clock(bipartite_ring(4), Speed("one-slow:5", 4))
+    late = [step.staleness for step in clock.steps(200)]
+    assert f"200 steps, staleness {sum(late) / 200:.2f} on average" in said
+    assert f"and {max(late)} at most" in said
+    assert max(late) >= 15  # while it took one, the three others took five each

@@ -13,7 +13,7 @@ from scipy import optimize, stats
 
 from privaudit.accounting import account, gdp, noise_multiplier
 from privaudit.cli import main
-from privaudit.ledger import PoissonSampling, SamplingWithoutReplacement
+from privaudit.release import PoissonSampling, SamplingWithoutReplacement
 from tests.trainers import checks
 from tests.trainers.checks import DIMS, Recording, noise_of
 from tests.trainers.contract import Case

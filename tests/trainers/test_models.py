@@ -11,13 +11,14 @@ from trainers.bookkeeping import BookKeeping
 from trainers.layers import Lstm, SelfAttention
 from trainers.models import (
     MODELS,
-    check_model,
     cross_entropy,
     initial_parameters,
     make_model,
+    model_named,
     small_cnn,
 )
 from trainers.per_sample import PerSample
+from trainers.training import Training
 
 IMAGE, PHOTO = (1, 28, 28), (3, 32, 32)
 COUNTS = [
@@ -162,9 +163,47 @@ def mine(monkeypatch):
     return module.__name__
 
 
+class TestNames:
+    def test_options_stand_behind_the_name(self):
+        assert model_named("vit:depth=2,features=32") == (
+            "vit",
+            {"depth": 2, "features": 32},
+        )
+        assert model_named("mine:make:width=3") == ("mine:make", {"width": 3})
+        assert model_named("mine:make") == ("mine:make", {})
+        written = make_model("tanh-mlp:hidden=4", (6,), 3)
+        assert count(written) == count(make_model("tanh-mlp", (6,), 3, hidden=4))
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("vit:width=3", "no option width; it has: patch, features"),
+            ("vit:depth=0", "depth must be a whole number >= 1, got '0'"),
+            ("vit:depth=2.5", "depth must be a whole number >= 1, got '2.5'"),
+            ("vit:depth", "cannot import vit"),
+            ("vot:depth=2", "did you mean vit"),
+            ("vit:=2", "vit has no option ;"),
+        ],
+    )
+    def test_errors_are_sentences(self, text, message):
+        with pytest.raises(ValueError, match=message):
+            make_model(text, (1, 8, 8), 3)
+
+    def test_of_a_training(self):
+        def of(**more):
+            return Training(algorithm="dp-dsgd", **more).module((1, 28, 28))
+
+        assert count(of()) == count(of(model="small-cnn:hidden=32"))
+        assert count(of(hidden=8)) == count(of(model="small-cnn:hidden=8"))
+        with pytest.raises(ValueError, match="hidden is set twice, to 8"):
+            of(model="small-cnn:hidden=8", hidden=8)
+        with pytest.raises(ValueError, match="softmax has no option hidden"):
+            of(model="softmax", hidden=8)
+
+
 class TestOwn:
     def test_a_users_model(self, mine):
-        check_model(f"{mine}:good")
+        assert count(make_model(f"{mine}:good:hidden=2", (3,), 4)) == 16
         module = make_model(f"{mine}:good", (3,), 4, hidden=2)
         assert count(module) == 16
 

@@ -1,6 +1,7 @@
 """Contract of trainers.network: ranks make what one process makes."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -55,7 +56,8 @@ def test_a_rank_that_ends_ends_the_others(tmp_path):
     assert done.returncode != 0
     assert time.monotonic() - began < 45
     lost = (tmp_path / "lost-0.txt").read_text()
-    assert lost.startswith("lost contact with another rank (")
+    # Whichever comes first: a broken connection, or torchrun's signal.
+    assert re.match("lost contact with another rank|torchrun ends this rank", lost)
     assert "goes on from the last checkpoint" in lost
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from privaudit.ledger import PoissonSampling, SamplingWithoutReplacement
+from privaudit.release import PoissonSampling, SamplingWithoutReplacement
 from tests.trainers.problems import oracle, random_data, softmax, start
 from trainers.data import Dataset, PrivateData
 from trainers.oracle import Mechanism, clip_weights

@@ -11,12 +11,14 @@ from trainers.algorithms.adp2sgd import (
     ClockOptions,
     Sync,
     Untimed,
+    WorkerOptions,
     all_reduce,
     asynchronous,
     by_theorem_two,
     fixed_lots,
     ledger_of_turns,
 )
+from trainers.algorithms.adp2sgd import remarks as _of_the_clock
 from trainers.algorithms.dinno import Dinno, DinnoOptions
 from trainers.algorithms.dsgd import Dsgd
 from trainers.algorithms.dsgt import Dsgt
@@ -115,11 +117,12 @@ ALGORITHMS: dict[str, Entry] = {
             make=Untimed,
             private=private,
             needs=("connected",),
-            options=ClockOptions,
+            options=WorkerOptions,
             runner=asynchronous,
             mechanism=fixed_lots,
             ledger=ledger_of_turns,
             paper_noise=by_theorem_two if private else None,
+            remarks=_of_the_clock,
             defaults={"rounds": 800},  # global steps, not rounds of all
         )
         for name, private in {"adp2sgd": True, "adpsgd": False}.items()

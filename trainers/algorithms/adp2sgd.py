@@ -18,7 +18,7 @@ from torch import Tensor
 from privaudit.accounting.asynchronous import TheoremTwo
 from privaudit.ledger import Ledger, Recorder
 from trainers.algorithms.entry import Options
-from trainers.asynchronous import Adp2sgd, Asynchronous
+from trainers.asynchronous import Adp2sgd, Asynchronous, OverProcesses
 from trainers.clock import Clock, Speed, any_neighbour, bipartite_ring
 from trainers.engine import Gradients, Inbox, Network, Schedule
 from trainers.graphs import complete
@@ -66,7 +66,7 @@ class ClockOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         """Itself: the clock waits for the graph."""
         return {"options": self}
 
-    def clock(self, mixing: Mixing) -> Clock:
+    def clock_of(self, mixing: Mixing) -> Clock:
         """The clock of the workers of ``mixing``."""
         if self.pairing == "graph":
             partners = any_neighbour(mixing.at(0) > 0)
@@ -76,23 +76,81 @@ class ClockOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return Clock(partners, speed, self.link_time, self.clock_seed)
 
 
-DEFAULT = ClockOptions()
+class WorkerOptions(
+    ClockOptions, frozen=True, kw_only=True, forbid_unknown_fields=True
+):
+    """As those, and whether workers are processes.
+
+    Parameters
+    ----------
+    clock
+        "virtual": events in one process, the same for a seed. "real": a process a
+        worker, as fast as it is, never the same twice.
+    step_time
+        By the real clock: seconds that a step of speed 1 takes at least; a slower one
+        waits for longer. 0: none waits.
+    most_steps
+        By the real clock: steps that one worker may make, for which the noise is
+        planned. None: twice an equal share, and all together at most.
+    """
+
+    clock: Literal["virtual", "real"] = "virtual"
+    step_time: float = 0.0
+    most_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        ClockOptions.__post_init__(self)
+        if not 0 <= self.step_time < math.inf:
+            raise ValueError(f"step_time must be finite and >= 0, got {self.step_time}")
+        if self.most_steps is not None and self.most_steps < 1:
+            raise ValueError(f"most_steps must be >= 1, got {self.most_steps}")
+        if self.clock == "virtual":
+            for name in ("step_time", "most_steps"):
+                if getattr(self, name):
+                    raise ValueError(f"{name} is of the real clock; set clock=real")
+            return
+        if self.pairing != "bipartite-ring":
+            raise ValueError(
+                "by the real clock senders ask and receivers answer, so that none wait "
+                f"in a circle: pairing must be bipartite-ring, got {self.pairing}"
+            )
+        if self.step_time == 0 and (self.speed != "constant" or self.link_time):
+            raise ValueError(
+                "a speed or a link_time of the real clock is a multiple of step_time: "
+                "set step_time > 0, such as 0.01 seconds"
+            )
+
+    def arguments(self, rounds: int) -> dict[str, Any]:
+        """Itself, and how many steps there are."""
+        return {"options": self, "steps": rounds}
+
+    def most(self, steps: int, workers: int) -> int:
+        """Of ``steps``, those that one of ``workers`` may make."""
+        return min(steps, self.most_steps or 2 * -(-steps // workers))
+
+
+DEFAULT = WorkerOptions()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Untimed:
-    """An `Adp2sgd` that waits for its graph."""
+    """An `Adp2sgd` that waits for its graph, to be run for ``steps``."""
 
     step_size: Schedule
-    options: ClockOptions = DEFAULT
+    options: WorkerOptions = DEFAULT
+    steps: int = 1
 
 
 def asynchronous(
     algorithm: Untimed, mixing: Mixing, needs: tuple[Property, ...]
 ) -> Asynchronous:
     """The runner, with the clock of ``mixing``."""
-    clock = algorithm.options.clock(mixing)
-    return Asynchronous(Adp2sgd(algorithm.step_size, clock), mixing, needs)
+    options = algorithm.options
+    timed = Adp2sgd(algorithm.step_size, options.clock_of(mixing))
+    if options.clock == "virtual":
+        return Asynchronous(timed, mixing, needs)
+    most = options.most(algorithm.steps, mixing.nodes)
+    return OverProcesses(timed, mixing, needs, most, options.step_time)
 
 
 def fixed_lots(training: Training, noise_multiplier: float) -> Mechanism:
@@ -108,11 +166,14 @@ def fixed_lots(training: Training, noise_multiplier: float) -> Mechanism:
 
 
 def ledger_of_turns(problem: Problem, noise_multiplier: float) -> Ledger:
-    """Of each worker, the steps that it makes."""
+    """Of each worker, the steps that it makes; by a real clock, the most it may."""
     mechanism = problem.training.mechanism(noise_multiplier)
     runner = problem.network
     assert isinstance(runner, Asynchronous)
-    counts = runner.algorithm.clock.counts(problem.training.rounds)
+    if isinstance(runner, OverProcesses):
+        counts = [runner.most] * len(problem.sizes)
+    else:
+        counts = runner.algorithm.clock.counts(problem.training.rounds)
     recorder = Recorder(len(problem.sizes))
     for worker, (size, count) in enumerate(zip(problem.sizes, counts, strict=True)):
         recorder.record(worker, mechanism.release(0, size), count)
@@ -194,6 +255,24 @@ class Sync:
 def all_reduce(algorithm: Sync, mixing: Mixing, needs: tuple[Property, ...]) -> Network:
     """The runner of SYNC: whatever the graph, everybody hears everybody."""
     return Network(algorithm, Mixing.of(complete(mixing.nodes), "uniform"), needs)
+
+
+def remarks(training: Training) -> tuple[str, ...]:
+    """Of the clock: how stale steps are, or that nothing of it is the same twice."""
+    options = training.algorithm_options()
+    assert isinstance(options, WorkerOptions)
+    if options.clock == "real":
+        most = options.most(training.rounds, training.nodes)
+        return (
+            "by a real clock: not reproducible, whatever the seed; a worker makes at "
+            f"most {most:,} steps, for which the noise is planned",
+        )
+    clock = options.clock_of(training.mixing())
+    mean, most = staleness(clock, training.rounds)
+    return (
+        f"by a virtual clock: {training.rounds:,} steps, staleness {mean:.2f} on "
+        f"average and {most} at most",
+    )
 
 
 def staleness(clock: Clock, steps: int) -> tuple[float, int]:

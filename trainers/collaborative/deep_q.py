@@ -75,6 +75,8 @@ class QNetworks:
         Of learning.
     generators
         One a node, for all that is random of its networks.
+    device
+        Where they are.
     """
 
     def __init__(
@@ -84,27 +86,34 @@ class QNetworks:
         turns: int,
         settings: QSettings,
         generators: list[torch.Generator],
+        device: torch.device | None = None,
     ) -> None:
         self.settings = settings
         self.turns = turns
         self._generators = generators
         self._shape = shape
+        self._device = device
         hidden = settings.hidden
         self._sizes = [(features, hidden), (hidden, hidden), (hidden, 2)]
         self.network = self._xavier()  # weight and bias of each layer
         self.target = [part.clone() for part in self.network]
         self._first = [torch.zeros_like(part) for part in self.network]  # Adam's
         self._second = [torch.zeros_like(part) for part in self.network]
-        self._states = torch.zeros(*shape, settings.replay, 2, features)
-        self._actions = torch.zeros(*shape, settings.replay, dtype=torch.long)
-        self._rewards = torch.zeros(*shape, settings.replay)
+        past = (*shape, settings.replay)
+        self._states = torch.zeros(*past, 2, features, device=device)
+        self._actions = torch.zeros(past, dtype=torch.long, device=device)
+        self._rewards = torch.zeros(past, device=device)
         self._stored = self._learned = 0
 
     def _draw(self, *more: int) -> Tensor:
         """Uniform numbers, (runs, nodes, classes, *more), each node's own."""
         runs, _, classes = self._shape
         own = runs if self.settings.seed is None else 1
-        parts = [torch.rand(own, classes, *more, generator=g) for g in self._generators]
+        size = (own, classes, *more)
+        parts = [
+            torch.rand(size, generator=generator, device=self._device)
+            for generator in self._generators
+        ]
         return torch.stack(parts, 1).expand(runs, *[-1] * (2 + len(more)))
 
     def _xavier(self) -> list[Tensor]:
@@ -112,7 +121,8 @@ class QNetworks:
         for inputs, outputs in self._sizes:
             bound = (6 / (inputs + outputs)) ** 0.5
             parts.append(((2 * self._draw(inputs, outputs) - 1) * bound).contiguous())
-            parts.append(torch.zeros(*self._shape, 1, outputs))
+            size = (*self._shape, 1, outputs)
+            parts.append(torch.zeros(size, device=self._device))
         return parts
 
     @staticmethod

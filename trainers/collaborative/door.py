@@ -17,6 +17,7 @@ from trainers.collaborative.deep_q import QNetworks
 from trainers.collaborative.logistic import gradient, losses, signs, unit_rows
 from trainers.collaborative.one_pass import LEAK, OnePass
 from trainers.data import PrivateData
+from trainers.device import placed
 from trainers.randomness import Streams
 
 
@@ -116,7 +117,10 @@ class Participants:
 
     def _places(self, size: int, generator: torch.Generator) -> Tensor:
         """The places of a node's records, (runs, size), in the order they are taken."""
-        return torch.rand(self.runs, size, generator=generator).argsort(1)
+        coins = torch.rand(
+            self.runs, size, generator=generator, device=self._rows.device
+        )
+        return coins.argsort(1)
 
     def begin(self, start: Tensor) -> None:
         """All local models start from ``start``, (runs, nodes, dims)."""
@@ -128,7 +132,7 @@ class Participants:
         self._local = start.unflatten(2, (-1, self.features)).clone()
         shape = self._local.shape[:3]
         # The largest step size of what is in the local model and not yet released.
-        self._peak = torch.zeros(shape, dtype=torch.float64)
+        self._peak = torch.zeros(shape, dtype=torch.float64, device=start.device)
         classes, choices = shape[2], self.mechanism.choices
         self._pending: list[list[list[float]]] = [
             [[] for _ in range(classes)] for _ in range(self.nodes)
@@ -147,13 +151,14 @@ class Participants:
                 self.turns,
                 self.mechanism.networks,
                 self._choosing,
+                start.device,
             )
             self._before: tuple[Tensor, Tensor] | None = None  # state, action
             self._table = None
         else:
             self._table = torch.from_numpy(
                 choices.table(self.turns, self.nodes, classes)
-            )
+            ).to(start.device)
 
     def _batch(self, turn: int, nodes: Sequence[int]) -> tuple[Tensor, Tensor]:
         """Rows (runs, nodes, batch, features), signs (..., classes) of a turn."""
@@ -170,7 +175,8 @@ class Participants:
 
     def _active(self, turn: int) -> Tensor:
         """Which nodes have a batch left, (nodes, 1)."""
-        return torch.tensor([turn < own for own in self._turns])[:, None]
+        active = tuple(turn < own for own in self._turns)
+        return placed(active, self._rows.device, torch.bool)[:, None]
 
     def choose(self, turn: int) -> Tensor:
         """Which updates are global, bool, (runs, nodes, classes); seen by all.
@@ -249,7 +255,7 @@ class Participants:
         """Standard normal, (runs, classes, features): fresh for every class."""
         shape = (self.runs, *self._local.shape[2:])
         # Doubles: float normals have no tail beyond 5.8 standard deviations.
-        draw = torch.empty(shape, dtype=torch.float64)
+        draw = torch.empty(shape, dtype=torch.float64, device=self._rows.device)
         return draw.normal_(generator=self._noise[node]).to(self._local.dtype)
 
     def state_dict(self) -> dict[str, Any]:

@@ -27,7 +27,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from privaudit.ledger import Ledger, NoSampling, Recorder, Release, Sensitivity
+from privaudit.ledger import Ledger, Recorder
+from privaudit.release import NoSampling, Release, Sensitivity
 from trainers.collaborative.deep_q import QSettings
 from trainers.collaborative.logistic import Constants
 from trainers.collaborative.policies import Choices

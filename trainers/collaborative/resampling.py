@@ -18,16 +18,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privaudit.ledger import (
-    Ledger,
-    Recorder,
-    Release,
-    SamplingWithoutReplacement,
-)
+from privaudit.ledger import Ledger, Recorder
+from privaudit.release import Release, SamplingWithoutReplacement
 from trainers.collaborative.door import Participants
 from trainers.collaborative.logistic import signs
 from trainers.collaborative.one_pass import OnePass
 from trainers.data import PrivateData
+from trainers.device import placed
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -101,13 +98,18 @@ class Resampling(Participants):
     def _places(self, size: int, generator: torch.Generator) -> Tensor:
         """In their own order; what is drawn is drawn update by update."""
         self._sampling[len(self._sampling)] = generator
-        return torch.arange(size).repeat(self.runs, 1)
+        return torch.arange(size, device=self._rows.device).repeat(self.runs, 1)
 
     def _batch(self, turn: int, nodes: Sequence[int]) -> tuple[Tensor, Tensor]:
         """A fresh uniform sample of one node's records in every run."""
         (node,) = nodes
         size = int(self.mechanism.lot_size)
-        coins = torch.rand(self.runs, self.sizes[node], generator=self._sampling[node])
+        coins = torch.rand(
+            self.runs,
+            self.sizes[node],
+            generator=self._sampling[node],
+            device=self._rows.device,
+        )
         chosen = self._order[node].gather(1, coins.topk(size, 1).indices)
         rows = self._rows[node][chosen][:, None].to(self._local.dtype)
         own = signs(self._targets[node][chosen][:, None], self._local.shape[2])
@@ -115,8 +117,9 @@ class Resampling(Participants):
 
     def choose(self, turn: int) -> Tensor:
         """Who updates, (runs, nodes, classes): as drawn beforehand."""
-        here = torch.zeros(self.nodes, dtype=torch.bool)
-        here[self._schedule[turn]] = True
+        chosen = self._schedule[turn]
+        here = tuple(node in chosen for node in range(self.nodes))
+        here = placed(here, self._rows.device, torch.bool)
         return here[None, :, None].expand(self.runs, -1, self._local.shape[2])
 
     def _mechanism(self) -> Resampled:

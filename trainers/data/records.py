@@ -93,7 +93,7 @@ class PrivateData:
                 )
         first = shares[0].inputs
         inputs = first.new_zeros(len(shares), max(sizes) + 1, *first.shape[1:])
-        targets = torch.zeros(len(shares), max(sizes) + 1, dtype=torch.long)
+        targets = shares[0].targets.new_zeros(inputs.shape[:2], dtype=torch.long)
         for node, share in enumerate(shares):
             inputs[node, : len(share)] = share.inputs
             targets[node, : len(share)] = share.targets

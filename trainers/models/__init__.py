@@ -1,6 +1,12 @@
 """The models of the papers, as plain modules; any other module serves as well."""
 
-from trainers.models.registry import MODELS, Model, check_model, make_model
+from trainers.models.registry import (
+    MODELS,
+    Model,
+    check_options,
+    make_model,
+    model_named,
+)
 from trainers.models.resnets import resnet9, resnet18
 from trainers.models.sequences import lstm, vit
 from trainers.models.small import logistic, shallow_cnn, small_cnn, softmax, tanh_mlp
@@ -9,12 +15,13 @@ from trainers.models.start import cross_entropy, initial_parameters
 __all__ = [
     "MODELS",
     "Model",
-    "check_model",
+    "check_options",
     "cross_entropy",
     "initial_parameters",
     "logistic",
     "lstm",
     "make_model",
+    "model_named",
     "resnet9",
     "resnet18",
     "shallow_cnn",

@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import importlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -101,8 +101,39 @@ MODELS: dict[str, Model] = {
 }
 
 
-def check_model(name: str) -> None:
-    """Raise ``ValueError`` if ``name`` is neither a model nor ``module:function``."""
+def model_named(text: str) -> tuple[str, dict[str, int]]:
+    """Name and options of a model such as ``vit:depth=2,features=32``.
+
+    Raises ``ValueError`` if there is no such model or option, or a value is not a whole
+    number >= 1.
+    """
+    name, colon, given = text.rpartition(":")
+    if "=" not in given or not colon:
+        name, given = text, ""
+    options = {}
+    for part in filter(None, given.split(",")):
+        option, _, value = part.partition("=")
+        if not value.isascii() or not value.isdigit() or int(value) < 1:
+            raise ValueError(
+                f"model {text}: {option or 'an option'} must be a whole number >= 1, "
+                f"got {value!r}; options are written as vit:depth=2,features=32"
+            )
+        options[option] = int(value)
+    _check_name(name)
+    check_options(name, options)
+    return name, options
+
+
+def check_options(name: str, options: Iterable[str]) -> None:
+    """Raise ``ValueError`` if the model of that name has not all of the options."""
+    entry = MODELS.get(name)
+    for option in options:
+        if entry is not None and option not in entry.options:
+            known = ", ".join(entry.options) or "none"
+            raise ValueError(f"{name} has no option {option}; it has: {known}")
+
+
+def _check_name(name: str) -> None:
     if name in MODELS or _is_place(name):
         return
     near = difflib.get_close_matches(name, MODELS, 1)
@@ -121,34 +152,31 @@ def make_model(
     Parameters
     ----------
     name
-        A name in `MODELS`, or ``module:function``: that module is imported and its
-        function called with ``input_shape``, ``classes`` and the options, by keyword.
-        It must return a `torch.nn.Module` from (samples, *input_shape) to
-        (samples, classes).
+        A name in `MODELS`, or ``module:function``, and after a colon its options,
+        ``vit:depth=2``. The module is imported and its function called with
+        ``input_shape``, ``classes`` and the options, by keyword. It must return a
+        `torch.nn.Module` from (samples, *input_shape) to (samples, classes).
     input_shape
         Of one sample.
     classes
         How many.
     options
-        Of the model.
+        More of them.
 
     Raises
     ------
     ValueError
         If there is no such model or option, or the model cannot take the shape.
     """
-    check_model(name)
+    name, named = model_named(name)
+    options = {**named, **options}
     if classes < 2:
         raise ValueError(f"a model needs at least 2 classes, got {classes}")
     if name not in MODELS:
         return _own(name, input_shape, classes, options)
-    entry = MODELS[name]
-    for option in options:
-        if option not in entry.options:
-            known = ", ".join(entry.options) or "none"
-            raise ValueError(f"{name} has no option {option}; it has: {known}")
+    check_options(name, options)
     try:
-        return entry(input_shape, classes, **options)
+        return MODELS[name](input_shape, classes, **options)
     except ValueError as error:
         raise ValueError(f"model {name}: {error}") from None
 

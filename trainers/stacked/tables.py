@@ -5,7 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from trainers.stacked.layer import StackedExplicit, StackedLayer, blocks, joined
+from trainers.stacked.layer import (
+    StackedExplicit,
+    StackedLayer,
+    blocks,
+    joined,
+    not_less,
+)
 
 
 class StackedEmbedding(StackedLayer):
@@ -44,9 +50,11 @@ class StackedEmbedding(StackedLayer):
         for here in blocks(len(tokens), 2 * tokens.shape[1] ** 2):
             same = tokens[here][:, :, None] == tokens[here][:, None]
             gram = torch.bmm(back[here], back[here].mT)
-            parts.append(gram.mul_(same).sum((1, 2)))
-        # Never below zero, where products of both signs cancel.
-        return torch.cat(parts).clamp_min(0), (tokens, back)
+            lengths = gram.diagonal(dim1=1, dim2=2).sqrt()[:, :, None]
+            terms = (lengths * torch.bmm(same.to(gram.dtype), lengths)).sum((1, 2))
+            length = back.shape[2] + tokens.shape[1]
+            parts.append(not_less(gram.mul_(same).sum((1, 2)), terms, length))
+        return torch.cat(parts), (tokens, back)
 
     def sums(self, digest: tuple[Tensor, Tensor], weights: Tensor) -> dict[str, Tensor]:
         tokens, back = digest

@@ -10,8 +10,8 @@ from dp_accounting.privacy_accountant import NeighboringRelation, PrivacyAccount
 from privaudit.accounting.pld.composition import Composition
 from privaudit.accounting.pld.steps import compose_entries
 from privaudit.accounting.pld.targets import Bracket
-from privaudit.ledger import (
-    Entry,
+from privaudit.ledger import Entry
+from privaudit.release import (
     NoSampling,
     PoissonSampling,
     Release,

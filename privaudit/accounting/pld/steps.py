@@ -13,7 +13,8 @@ from privaudit.accounting.pld.cells import Noise, Scheme
 from privaudit.accounting.pld.composition import Composition
 from privaudit.accounting.pld.grouping import Family
 from privaudit.accounting.pld.line import Floats
-from privaudit.ledger import Entry, NoSampling, PoissonSampling
+from privaudit.ledger import Entry
+from privaudit.release import NoSampling, PoissonSampling
 from privaudit.results import Relation
 
 

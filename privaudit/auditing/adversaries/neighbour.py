@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from privaudit.auditing.adversaries.adam import AdamWatcher, adam_of
 from privaudit.auditing.adversaries.contract import (
     Adversary,
@@ -10,6 +12,7 @@ from privaudit.auditing.adversaries.contract import (
     Watcher,
 )
 from privaudit.auditing.adversaries.messages import LinearAdversary
+from privaudit.auditing.adversaries.perturbed import PerturbedWatcher, perturbs
 from privaudit.auditing.canaries import CANARY_NODE
 from trainers.asynchronous import Asynchronous
 
@@ -23,7 +26,8 @@ class Neighbour(LinearAdversary):
     which no message carries; to another, what it does not hear is more noise.
 
     DiNNO's Adam is not linear: it is read by `adam`, if the neighbour hears all and the
-    gradient is a crafted one.
+    gradient is a crafted one. PartPSP and its kin send noisy parameters: see
+    `perturbed`.
     """
 
     name = "neighbour"
@@ -33,16 +37,20 @@ class Neighbour(LinearAdversary):
     )
 
     def __init__(self, scene: Scene) -> None:
-        self._by_steps = adam_of(scene) is not None and self._hears_all(scene)
-        if self._by_steps:
-            Adversary.__init__(self, scene)
-        else:
+        self._by: Callable[[Scene, Differentiator], Watcher] | None = None
+        if perturbs(scene):
+            self._by = PerturbedWatcher
+        elif adam_of(scene) is not None and self._hears_all(scene):
+            self._by = AdamWatcher
+        if self._by is None:
             super().__init__(scene)
+        else:
+            Adversary.__init__(self, scene)
 
     def watch(self, runs: int, gradients: Differentiator) -> Watcher:
         """See `Adversary.watch`."""
-        if self._by_steps:
-            return AdamWatcher(self.scene, gradients)
+        if self._by is not None:
+            return self._by(self.scene, gradients)
         return super().watch(runs, gradients)
 
     def _hears_all(self, scene: Scene) -> bool:

@@ -126,7 +126,7 @@ def bet_on_guesses(
     # The median would lie amidst the larger world's scores where the coins fell
     # unevenly: with few runs that costs more than anything else.
     share = (np.count_nonzero(past_member) + 1) / (len(past_member) + 2)
-    edge = float(np.quantile(past_score, 1 - share))
+    edge = float(np.quantile(past_score, 1 - share, method="higher"))
     # Just above it where too many lie on it or above, so that ties are guessed.
     at, over = np.mean(past_score >= edge), np.mean(past_score > edge)
     if over + at > 2 * share:

@@ -12,7 +12,8 @@ from privaudit.auditing.canaries import CANARY_NODE, mislabelled
 from privaudit.auditing.probes import noise as law
 from privaudit.auditing.probes.contract import Check
 from privaudit.auditing.probes.recording import Recording
-from privaudit.ledger import Ledger, Release
+from privaudit.ledger import Ledger
+from privaudit.release import Release
 from trainers.data import Dataset, PrivateData
 from trainers.oracle import Oracle
 from trainers.problem import Problem

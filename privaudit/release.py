@@ -1,0 +1,203 @@
+"""One release of private data: its mechanism, bound, noise, sensitivity and sampling.
+
+What one of dp-accounting's events leaves implicit is said here, under each neighbouring
+relation.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from privaudit.results import Relation
+
+if TYPE_CHECKING:  # a second of import time, and only for those who want an event
+    from dp_accounting import DpEvent
+
+
+class PoissonSampling(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="poisson"
+):
+    """Every record enters the lot by its own coin, with probability ``rate``."""
+
+    rate: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rate <= 1:
+            raise ValueError(
+                f"a Poisson sampling rate must be in [0, 1], got {self.rate}"
+            )
+
+
+class SamplingWithoutReplacement(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="without-replacement"
+):
+    """A lot of exactly ``size`` of ``population`` records, all such lots alike."""
+
+    size: int
+    population: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.size <= self.population:
+            raise ValueError(
+                f"a lot of {self.size} cannot be drawn without replacement from "
+                f"{self.population} records; it must be between 0 and that number"
+            )
+
+    @property
+    def rate(self) -> float:
+        """Share of the records in a lot."""
+        return self.size / self.population if self.population else 0.0
+
+
+class NoSampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="none"):
+    """Every record is used."""
+
+    @property
+    def rate(self) -> float:
+        """Always 1."""
+        return 1.0
+
+
+Sampling = PoissonSampling | SamplingWithoutReplacement | NoSampling
+
+
+class Sensitivity(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
+):
+    """How far one neighbour's record can move what is released, before noise.
+
+    In the norm and the unit of the release. None where a relation has no meaning: a
+    sample of fixed size has none under add-or-remove-one.
+    """
+
+    add_or_remove_one: float | None = None
+    replace_one: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("add_or_remove_one", "replace_one"):
+            value = getattr(self, name)
+            if value is not None and not value >= 0:
+                raise ValueError(f"sensitivity {name} must be >= 0, got {value}")
+
+
+class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One vector published with noise.
+
+    Parameters
+    ----------
+    mechanism
+        ``gaussian`` (sensitivity in L2) or ``laplace`` (in L1), independent in each
+        coordinate.
+    norm_bound
+        Largest norm of one record's share, L2 or L1 as the mechanism has it; infinity
+        if nothing bounds it.
+    noise
+        Standard deviation (gaussian) or scale b (laplace) per coordinate, in the unit
+        of ``norm_bound``. Public factors, such as a step size, are left out of both.
+        Zero means that the exact value was published.
+    sensitivity
+        Under each relation, in the same unit.
+    sampling
+        How the records of the release were drawn.
+    """
+
+    mechanism: Literal["gaussian", "laplace"]
+    norm_bound: float
+    noise: float
+    sensitivity: Sensitivity
+    sampling: Sampling
+
+    def __post_init__(self) -> None:
+        if not self.norm_bound > 0:
+            raise ValueError(f"norm_bound must be > 0, got {self.norm_bound}")
+        if not self.noise >= 0:
+            raise ValueError(f"noise must be finite and >= 0, got {self.noise}")
+        if self.noise > 0 and self.norm_bound == math.inf:
+            raise ValueError(
+                "noise without a bound on each record's norm protects nothing: "
+                "clip, or record the release with noise 0"
+            )
+        if self.noise == math.inf:
+            raise ValueError("noise must be finite and >= 0, got inf")
+
+    @classmethod
+    def of_sum(
+        cls,
+        *,
+        norm_bound: float,
+        noise_multiplier: float,
+        sampling: Sampling,
+        mechanism: Literal["gaussian", "laplace"] = "gaussian",
+    ) -> Release:
+        """A noisy sum of the sampled records' vectors, each of norm <= ``norm_bound``.
+
+        ``noise_multiplier`` is the noise over ``norm_bound``. Adding or removing a
+        record moves the sum by ``norm_bound``, replacing one by twice that. A sample of
+        fixed size has no meaning under add-or-remove-one.
+        """
+        fixed = isinstance(sampling, SamplingWithoutReplacement)
+        norm_bound = float(norm_bound)  # 10 and 10.0 are one ledger
+        return cls(
+            mechanism=mechanism,
+            norm_bound=norm_bound,
+            noise=noise_multiplier * norm_bound if noise_multiplier else 0.0,
+            sensitivity=Sensitivity(
+                add_or_remove_one=None if fixed else norm_bound,
+                replace_one=2 * norm_bound,
+            ),
+            sampling=sampling,
+        )
+
+    @property
+    def is_private(self) -> bool:
+        """Whether any noise was added."""
+        return self.noise > 0
+
+    def sensitivity_under(self, relation: Relation) -> float:
+        """Sensitivity under ``relation``; ``ValueError`` where it has no meaning."""
+        value = {
+            "add-or-remove-one": self.sensitivity.add_or_remove_one,
+            "replace-one": self.sensitivity.replace_one,
+        }[relation]
+        if value is None:
+            other = (
+                "replace-one"
+                if relation == "add-or-remove-one"
+                else "add-or-remove-one"
+            )
+            raise ValueError(
+                f"this release has no sensitivity under {relation} "
+                f"(sampling: {self.sampling}); account it under {other}"
+            )
+        return value
+
+    def noise_over_sensitivity(self, relation: Relation) -> float:
+        """Noise divided by the sensitivity under ``relation``."""
+        sensitivity = self.sensitivity_under(relation)
+        if sensitivity == 0:
+            return math.inf
+        return self.noise / sensitivity
+
+    def event(self) -> DpEvent:
+        """dp-accounting's event for this release, noise over *norm bound* as it says.
+
+        Its accountants do not agree on what that means under replace-one (0.6.0: the
+        PLD accountant doubles the sensitivity, the RDP accountant does not), so ours
+        read ``sensitivity`` instead.
+        """
+        import dp_accounting as dpa
+
+        if not self.is_private:
+            return dpa.NonPrivateDpEvent()
+        kind = {"gaussian": dpa.GaussianDpEvent, "laplace": dpa.LaplaceDpEvent}
+        event = kind[self.mechanism](self.noise / self.norm_bound)
+        match self.sampling:
+            case PoissonSampling(rate=rate):
+                return dpa.PoissonSampledDpEvent(rate, event)
+            case SamplingWithoutReplacement(size=size, population=population):
+                return dpa.SampledWithoutReplacementDpEvent(population, size, event)
+            case NoSampling():
+                return event

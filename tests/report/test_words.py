@@ -1,0 +1,52 @@
+"""Contract of privaudit.report.words: what was done, as it was done."""
+
+import dataclasses
+
+import msgspec
+import pytest
+
+from privaudit.report.load import load
+from privaudit.report.words import story
+from tests.report.runs import Made, noise
+
+
+@pytest.fixture
+def run(tmp_path):
+    Made(worlds=noise(60, 40)).write(tmp_path)
+    return load(tmp_path)
+
+
+def told(run, *, relation="add-or-remove-one", canary="blank"):
+    """The story, had the worlds differed so."""
+    verdict = run.result.verdict
+    lower = msgspec.structs.replace(verdict.lower, relation=relation)
+    claim = msgspec.structs.replace(verdict.claim, relation=relation)
+    upper = msgspec.structs.replace(verdict.upper, relation=relation)
+    verdict = msgspec.structs.replace(verdict, lower=lower, claim=claim, upper=upper)
+    return " ".join(
+        story(
+            dataclasses.replace(
+                run,
+                config=msgspec.structs.replace(run.config, canary=canary),
+                result=msgspec.structs.replace(run.result, verdict=verdict),
+            )
+        )
+    )
+
+
+def test_a_record_more(run):
+    text = told(run, canary="mislabelled")
+    assert (
+        "In 60 of the runs one record more, the canary (an image with a wrong label), "
+        "was among the data of node 0; in the other 40 it was not." in text
+    )
+
+
+def test_a_record_in_anothers_place(run):
+    text = told(run, relation="replace-one")
+    assert "the canary (a blank image) stood in the place of the first record" in text
+    assert "record more" not in text
+
+
+def test_a_canary_that_is_not_known_has_its_name(run):
+    assert "the canary (of-tomorrow)" in told(run, canary="of-tomorrow")

@@ -1,0 +1,38 @@
+"""Where numbers live: what a device may be called, and small tables kept on it."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch import Tensor, nn
+
+
+def check_device(device: str) -> str:
+    """``device`` itself. ``ValueError`` if it is none, or not in this machine."""
+    kind, _, number = device.partition(":")
+    if kind not in ("cpu", "cuda") or (number and not number.isdigit()):
+        raise ValueError(f"the device is cpu, cuda or cuda:NUMBER, got {device!r}")
+    if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
+        raise ValueError(
+            f"there is no device {device}: torch sees {torch.cuda.device_count()} "
+            "GPUs; use cpu"
+        )
+    return device
+
+
+@functools.lru_cache(maxsize=4096)
+def placed(
+    values: tuple[int, ...], device: torch.device, dtype: torch.dtype = torch.long
+) -> Tensor:
+    """``values``, (values,), made once: an accelerator waits for what the host sends.
+
+    To be read only. An index that is a list makes such a table at every use.
+    """
+    return torch.tensor(values, dtype=dtype, device=device)
+
+
+def follow(module: nn.Module, device: torch.device) -> None:
+    """Move ``module`` there, if it has a buffer that is elsewhere."""
+    if any(buffer.device != device for buffer in module.buffers()):
+        module.to(device)

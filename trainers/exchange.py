@@ -1,0 +1,154 @@
+"""Two processes average their models: one asks, the other answers, neither is locked.
+
+Each pair has a connection of its own, so that the end of one process is seen by its
+partners and breaks nothing between others. A sender (who asks) is never asked, and a
+receiver never asks: no circle of waiting can come about (Lian, Zhang, Zhang and Liu
+2018, "Asynchronous decentralized parallel stochastic gradient descent").
+"""
+
+from __future__ import annotations
+
+import datetime
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+_FOREVER = datetime.timedelta(days=365)
+
+
+class LineLostError(OSError):
+    """The partner has ended, or did not answer in time."""
+
+
+class Model:
+    """A worker's model: its steps and averages with others change it in turn.
+
+    Parameters
+    ----------
+    start
+        (dims,), which is copied.
+    """
+
+    def __init__(self, start: Tensor) -> None:
+        self._value = start.clone()
+        self._turn = threading.Lock()
+
+    def copy(self) -> Tensor:
+        """As it is now, (dims,)."""
+        with self._turn:
+            return self._value.clone()
+
+    def step(self, change: Tensor) -> Tensor:
+        """Add ``change``; what comes out, (dims,)."""
+        with self._turn:
+            self._value += change
+            return self._value.clone()
+
+    def average(self, swap: Callable[[Tensor], Tensor]) -> None:
+        """Become the mean of itself and of what ``swap`` gives for it.
+
+        Nothing else changes it meanwhile; if ``swap`` raises, it stays as it was.
+        """
+        with self._turn:
+            other = swap(self._value)
+            self._value = (self._value + other) / 2
+
+
+class Line:
+    """What joins a sender and a receiver, at either end.
+
+    Parameters
+    ----------
+    store
+        Where the two find each other.
+    sender, receiver
+        Their numbers.
+    at
+        Which of them this process is.
+    dims
+        Of models.
+    patience
+        Seconds in which the partner must come, and in which a receiver must answer.
+
+    Raises
+    ------
+    LineLostError
+        If the partner does not come.
+    """
+
+    def __init__(
+        self,
+        store: dist.Store,
+        sender: int,
+        receiver: int,
+        *,
+        at: int,
+        dims: int,
+        patience: float,
+    ) -> None:
+        self._end = 0 if at == sender else 1
+        self._other = 1 - self._end
+        self._patience = datetime.timedelta(seconds=patience)
+        self._group: Any  # the stubs have no send and recv
+        self._inbox = torch.empty(1 + dims)  # 1 and a model, or 0: no more will come
+        try:
+            self._group = dist.ProcessGroupGloo(
+                dist.PrefixStore(f"line/{sender}/{receiver}", store),
+                self._end,
+                2,
+                self._patience,
+            )
+        except RuntimeError as error:
+            raise LineLostError(str(error).splitlines()[0]) from error
+
+    def ask(self, model: Model) -> None:
+        """Average with the receiver, whose model becomes the same.
+
+        Raises `LineLostError` if it is lost; ``model`` is then as it was.
+        """
+
+        def swap(own: Tensor) -> Tensor:
+            self._send(own)
+            return self._receive(self._patience)
+
+        model.average(swap)
+
+    def answer(self, model: Model) -> bool:
+        """Wait until the sender asks, and average; False if it never will again.
+
+        Raises `LineLostError` if it is lost; ``model`` is then as it was.
+        """
+        other = self._receive(_FOREVER)
+        if self._inbox[0] == 0:
+            return False
+
+        def swap(own: Tensor) -> Tensor:
+            self._send(own)
+            return other
+
+        model.average(swap)
+        return True
+
+    def end(self) -> None:
+        """Tell the receiver that nothing more will be asked."""
+        self._put(torch.zeros_like(self._inbox))
+
+    def _send(self, own: Tensor) -> None:
+        self._put(torch.cat((own.new_ones(1), own)))
+
+    def _put(self, content: Tensor) -> None:
+        try:
+            self._group.send([content], self._other, 0).wait(self._patience)
+        except RuntimeError as error:
+            raise LineLostError(str(error).splitlines()[0]) from error
+
+    def _receive(self, patience: datetime.timedelta) -> Tensor:
+        try:
+            self._group.recv([self._inbox], self._other, 0).wait(patience)
+        except RuntimeError as error:
+            raise LineLostError(str(error).splitlines()[0]) from error
+        return self._inbox[1:].clone()

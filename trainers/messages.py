@@ -1,0 +1,49 @@
+"""What a worker's process tells the one that started it.
+
+Models are arrays: a tensor would be gone with the process that made it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Ready:
+    """A worker waits for the others."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Report:
+    """A worker's model, (dims,), after the ``done``-th step of all."""
+
+    done: int
+    model: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Farewell:
+    """What a worker hands in at its end.
+
+    ``staleness`` of each of its steps; ``lost`` are partners that did not answer.
+    """
+
+    model: np.ndarray
+    ledger: str
+    staleness: Sequence[int]
+    lost: Sequence[int]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Stopped:
+    """A worker makes no more steps, but may still have to answer others."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Failure:
+    """A ``ValueError`` of a worker."""
+
+    message: str

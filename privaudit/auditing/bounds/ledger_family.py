@@ -45,10 +45,19 @@ def noise_family(entries: tuple[Entry, ...], relation: Relation) -> NoiseFamily:
             relation,
         )
 
+    # Bounds from several scores ask at the same factors: theirs are halvings.
+    @functools.cache
+    def delta_up(factor: float, epsilon: float) -> float:
+        return scaled(factor).delta(epsilon, _WIDTH).upper
+
+    @functools.cache
+    def epsilon_down(factor: float, delta: float) -> float:
+        return scaled(factor).epsilon(delta, _WIDTH).lower
+
     return NoiseFamily(
         name="this run's releases with more or less noise",
-        delta_up=lambda factor, epsilon: scaled(factor).delta(epsilon, _WIDTH).upper,
-        epsilon_down=lambda factor, delta: scaled(factor).epsilon(delta, _WIDTH).lower,
+        delta_up=delta_up,
+        epsilon_down=epsilon_down,
         least_noise=0.05,
         most_noise=50.0,
     )

@@ -103,7 +103,7 @@ class TestLedgers:
                 if child.name == "worker 1" and not deaths:
                     os.kill(child.pid, signal.SIGKILL)
 
-        run = run_of(step_time=0.01, epsilon=20.0)
+        run = run_of(step_time=0.01, epsilon=20.0, rounds=400)
         result = trained(run, tmp_path, progress=kill, died=deaths.append)
         (death,) = deaths
         assert str(death) == result.remarks[0]

@@ -102,8 +102,9 @@ def power_of_betting(claim: float, repeats: int = 400) -> dict[str, Any]:
     for repeat in range(repeats):
         random, wealth = np.random.default_rng([8, repeat]), game.start()
         while (state := wealth.stop(claim, 20_000)) is None:
-            scores = shifted(random, 10 if claim < 4 else 2, mu)
-            wealth = wealth.after(scores.member, scores.score)
+            member = random.random(10 if claim < 4 else 2) < 0.5
+            score = random.normal(size=len(member)) + mu * member
+            wealth = wealth.after(member, score)
         assert state == "refuted"
         ends.append(len(wealth.score) / 2)
     return {

@@ -24,7 +24,7 @@ from trainers.device import placed
 from trainers.differentiator import Differentiator
 from trainers.lots import most
 from trainers.mechanism import Mechanism, SamplingName
-from trainers.randomness import Streams
+from trainers.randomness import Streams, standard_normal
 from trainers.watch import Watch
 from trainers.weights import clip_weights
 
@@ -315,9 +315,8 @@ class Oracle:
         """Standard normal, (runs, nodes, dims), each node's from its own generator."""
         noise = torch.empty_like(like)
         for row, node in enumerate(nodes):
-            # Doubles again: float normals have no tail beyond 5.8 standard deviations.
-            draw = torch.empty(
-                (like.shape[0], like.shape[2]), dtype=torch.float64, device=like.device
+            shape = (like.shape[0], like.shape[2])
+            noise[:, row] = standard_normal(
+                shape, self._noise[node], like.device, like.dtype
             )
-            noise[:, row] = draw.normal_(generator=self._noise[node])
         return noise

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 from typing import Literal
 
 import torch
@@ -30,6 +31,7 @@ _PURPOSES: dict[Purpose, int] = {
 _PURPOSE_BITS, _NODE_BITS, _BLOCK_BITS = 3, 12, 17
 MAX_NODES = 1 << _NODE_BITS
 MAX_BLOCKS = 1 << _BLOCK_BITS
+_DRAWN = 1 << 14  # numbers of a block, a multiple of 16
 
 
 def generator_seed(seed: int, *, node: int, purpose: Purpose, block: int) -> int:
@@ -95,3 +97,30 @@ class Streams:
         """A fresh generator at the beginning of its stream."""
         number = generator_seed(self.seed, node=node, purpose=purpose, block=self.block)
         return torch.Generator(device=self.device).manual_seed(number)
+
+
+def standard_normal(
+    shape: tuple[int, ...],
+    generator: torch.Generator,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> torch.Tensor:
+    """Standard normal numbers, drawn in doubles and rounded to ``dtype``.
+
+    Float normals have no tail beyond 5.8 standard deviations. On a CPU many are drawn
+    block by block, which are the same numbers: torch takes its stream in sixteens, and
+    only the end of a call is another one if its size is no multiple. What stays in the
+    cache is drawn a fifth faster, and the doubles are never all there.
+    """
+    count = math.prod(shape)
+    if device.type != "cpu" or count < 2 * _DRAWN:
+        draw = torch.empty(shape, dtype=torch.float64, device=device)
+        return draw.normal_(generator=generator).to(dtype)
+    result = torch.empty(shape, dtype=dtype)
+    flat, draw = result.view(-1), torch.empty(2 * _DRAWN, dtype=torch.float64)
+    start = 0
+    while start < count:
+        size = _DRAWN if count - start >= 2 * _DRAWN else count - start
+        flat[start : start + size] = draw[:size].normal_(generator=generator)
+        start += size
+    return result

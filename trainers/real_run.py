@@ -143,7 +143,9 @@ def job(
 ) -> Job:
     """What ``worker`` works on, of its own records alone; lots and noise by ``key``."""
     training = run.training
-    problem = Problem.of(training, data_dir=data_dir, compiled=run.compiled)
+    problem = Problem.of(
+        training, data_dir=data_dir, compiled=run.compiled, precision=run.precision
+    )
     mechanism = training.mechanism(run.noise_multiplier)
     door = training.entry.door(
         PrivateData.of(

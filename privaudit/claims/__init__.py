@@ -10,11 +10,11 @@ import importlib
 from privaudit.claims.claim import PaperClaim as PaperClaim
 
 PAPERS: dict[str, str] = {
-    "000": "Dyn-D2P (Zhu et al.)",
-    "001": "DP-DSGD, DP-DSGT, DP-DiNNO (Bayrooti et al. 2023)",
-    "002": "Deep-Q collaborative DP-SGD",
-    "003": "DPPS and PartPSP (Zhou et al.)",
-    "004": "A(DP)2SGD (Xu et al.)",
+    "000": "Dyn-D2P (Zhu, Huang, Wang, Ji and Xu)",
+    "001": "DP-DSGD, DP-DSGT, DP-DiNNO (Bayrooti, Gao and Prorok 2023)",
+    "002": "Deep-Q collaborative DP-SGD without replacement",
+    "003": "DPPS and PartPSP (Zhou, Xue and Chen)",
+    "004": "A(DP)2SGD (Xu, Zhang and Wang)",
 }
 
 

@@ -114,6 +114,7 @@ class FinishedTraining:
             "worst_accuracy": self.result.worst_accuracy,
             "seconds": self.result.seconds,
             "verdict": self.status,
+            "remarks": list(self.result.remarks),
         }
 
     def lines(self) -> list[str]:
@@ -124,14 +125,11 @@ class FinishedTraining:
             f"{result.accuracy:.4f} on test images, {result.worst_accuracy:.4f} at "
             "the worst node"
         ]
-        if result.verdict is None:
-            return [*lines, str(self.upper)]
-        return [
-            *lines,
-            str(result.verdict.claim),
-            str(self.upper),
-            str(result.verdict),
-        ]
+        verdict = result.verdict
+        if verdict is None:
+            return [*lines, str(self.upper), *result.remarks]
+        figures = (verdict.claim, self.upper, verdict)
+        return [*lines, *map(str, figures), *result.remarks]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

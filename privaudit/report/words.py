@@ -78,6 +78,7 @@ def story(run: Finished) -> list[str]:
                 else "."
             )
         )
+        lines += [f"{r[0].upper()}{r[1:]}." for r in run.result.remarks]
     return lines
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import pathlib
 from typing import Any
 
@@ -143,6 +144,26 @@ def rows(audits: dict[str, Any]) -> list[dict[str, Any]]:
     return out
 
 
+def sections(found: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """The rows of each paper, those of one flaw at several settings together."""
+    out: dict[str, list[dict[str, Any]]] = {number: [] for number in PAPERS}
+    for row in found:
+        claim = row["claim"]
+        for section in out[claim.paper]:
+            if section["plain"] == claim.plain:
+                section["rows"].append(row)
+                break
+        else:
+            out[claim.paper].append({"plain": claim.plain, "rows": [row]})
+    for number in out:
+        for section in out[number]:
+            names = [row["claim"].name for row in section["rows"]]
+            common = os.path.commonprefix(names)  # noqa: RUF071  # of letters, yes
+            section["name"] = common if len(names) == 1 else common.rpartition("-")[0]
+            section["facts"] = section["rows"][0]["claim"]
+    return out
+
+
 def main() -> None:
     """Write audits.json (if asked), results.json, index.html and README.md."""
     parser = argparse.ArgumentParser()
@@ -178,6 +199,7 @@ def main() -> None:
             rows=found,
             meaning=MEANING,
             papers=PAPERS,
+            sections=sections(found),
             counts={
                 verdict: sum(row["verdict"] == verdict for row in found)
                 for verdict in MEANING

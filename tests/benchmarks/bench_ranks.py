@@ -6,10 +6,11 @@ with those that it is compared with. Processes are torchrun's, of one thread eac
 this machine, over gloo. The model is a small CNN (28 440 parameters, 28x28 images),
 lots are of 64.
 
-Of each row: milliseconds of processor time a round, of all processes together; of the
-wall clock; how much more that is than one process takes, processor second for
-processor second, and as wall time times processes (which counts cores that others
-have taken); and the bytes that left the ranks in a round, which must be the graph's.
+Of each row: milliseconds of processor time a round, of all processes together, median
+and least; of the wall clock; how much more that is than one process takes, processor
+second for processor second ("CPU +", "least +"), and as wall time times processes,
+which counts cores that others have taken ("wall +"); and the bytes that left the ranks
+in a round, which must be the graph's.
 "silent" is the same split without messages: what remains of its overhead is not the
 network's, but the smaller products and the shared cache and memory of two processes.
 """
@@ -83,6 +84,7 @@ def network(algorithm: str, graph: str, nodes: str, silent: str) -> Row | None:
     dims = len(start) * start.element_size() * len(one.messages(one.init(start), 0))
     return {
         "ms": sum(row["ms"] for row in rows),
+        "least": sum(row["least"] for row in rows),
         "wall": max(row["wall"] for row in rows),
         "peak": max(row["peak"] for row in rows),
         "bytes": sum(row["bytes"] for row in rows),
@@ -106,8 +108,9 @@ def table(settings: list[Setting], repeats: int, *, per: bool = False) -> None:
             rows[setting].append(measured(*call, ranks=ranks))
     found = {setting: medians(rows[setting]) for setting in settings}
     first = found[settings[0]]
-    heads = ("CPU ms", "wall ms", "CPU +", "wall +", "bytes", "graph's", "MiB")
-    print(f"{'':42s}" + "".join(f"{head:>11s}" for head in heads))
+    heads = ("CPU ms", "least", "wall ms", "CPU +", "least +", "wall +")
+    print(f"{'':43s}" + "".join(f"{head:>9s}" for head in heads), end="")
+    print(f"{'bytes':>12s}{'of graph':>12s}{'MiB':>6s}")
     for setting in settings:
         algorithm, graph, nodes, ranks, silent = setting
         name = f"{algorithm}, {graph}, {nodes} nodes, {ranks} ranks {silent}"
@@ -117,10 +120,12 @@ def table(settings: list[Setting], repeats: int, *, per: bool = False) -> None:
             continue
         times = nodes / settings[0][2] if per else 1
         cpu = row["ms"] / first["ms"] / times - 1
+        least = row["least"] / first["least"] / times - 1
         wall = row["wall"] * ranks / first["wall"] / times - 1
         print(
-            f"{name:42s}{row['ms']:11.1f}{row['wall']:11.1f}{cpu:11.0%}{wall:11.0%}"
-            f"{row['bytes']:11,.0f}{row['graph']:11,.0f}{row['peak']:11.0f}",
+            f"{name:43s}{row['ms']:9.1f}{row['least']:9.1f}{row['wall']:9.1f}"
+            f"{cpu:9.0%}{least:9.0%}{wall:9.0%}"
+            f"{row['bytes']:12,.0f}{row['graph']:12,.0f}{row['peak']:6.0f}",
             flush=True,
         )
 

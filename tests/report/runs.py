@@ -106,7 +106,11 @@ class Made:
 
 
 def write_training(
-    path: pathlib.Path, *, claim: float | None = 1.0, upper: float = 0.99996
+    path: pathlib.Path,
+    *,
+    claim: float | None = 1.0,
+    upper: float = 0.99996,
+    remarks: tuple[str, ...] = (),
 ) -> TrainingResult:
     """Fill the folder ``path`` with a training run."""
     promised = None if claim is None else claim_of(claim, 1e-4, "the command line")
@@ -120,6 +124,7 @@ def write_training(
         accuracy=0.7,
         worst_accuracy=0.6,
         seconds=2.5,
+        remarks=remarks,
     )
     config = TrainingConfig(
         claim=promised,

@@ -131,6 +131,13 @@ class TestSound:
         assert "Consistent: a certified account meets the claim. No attack" in words
         assert "audited" not in words
 
+    def test_what_must_be_known_of_a_run_is_said(self, tmp_path, capsys):
+        died = "worker 1 died (killed by SIGKILL) after 7 of its own steps"
+        runs.write_training(tmp_path, remarks=(died,))
+        assert f"W{died[1:]}." in read(write(tmp_path).read_text()).words
+        assert main(["show", str(tmp_path)]) == 0
+        assert died in capsys.readouterr().out.splitlines()
+
     def test_training_without_a_claim_has_no_verdict(self, tmp_path):
         runs.write_training(tmp_path, claim=None, upper=math.inf)
         words = read(write(tmp_path).read_text()).words

@@ -11,6 +11,7 @@ from torch.utils._device import _device_constructors
 
 from privaudit.auditing import plan
 from privaudit.auditing.experiment import Audit, attacker, train_block
+from privaudit.cli import BAD_USAGE, main
 from privaudit.results import Claim
 from trainers import checkpoint, ranks
 from trainers.algorithms import ALGORITHMS
@@ -202,6 +203,13 @@ class TestDevices:
         number = torch.cuda.device_count()
         with pytest.raises(ValueError, match=f"torch sees {number} GPUs"):
             check_device(f"cuda:{number}")
+
+    @pytest.mark.parametrize("command", ["train", "audit"])
+    def test_the_command_line_says_so(self, capsys, command):
+        number = f"cuda:{torch.cuda.device_count()}"
+        fixed = ["--noise-multiplier", "3", "--set", "hidden=4"]
+        assert main([command, "dp-dsgd", "--device", number, *fixed]) == BAD_USAGE
+        assert f"there is no device {number}" in capsys.readouterr().err
 
     def test_each_rank_has_a_gpu_of_its_own(self, monkeypatch):
         monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")

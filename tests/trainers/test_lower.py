@@ -1,11 +1,13 @@
 """trainers.lower: what bfloat16 may change, and what clips."""
 
+import json
 import math
 
 import pytest
 import torch
 from torch import nn
 
+from privaudit.cli import FINE, main
 from tests.trainers.problems import random_data
 from trainers.bookkeeping import BookKeeping, differentiator
 from trainers.clipping import clipped_sum
@@ -184,6 +186,16 @@ class TestUse:
             )
         assert right["float32"] > 0.6
         assert abs(right["bf16"] - right["float32"]) < 0.03
+
+    def test_from_the_command_line(self, capsys, tmp_path):
+        command = ["train", "dp-dsgd", "--noise-multiplier", "3", "--set", "hidden=4"]
+        command += ["--set", "rounds=3", "--out", str(tmp_path), "--json"]
+        assert main([*command, "--precision", "bf16"]) == FINE
+        assert json.loads((tmp_path / "config.json").read_text())["precision"] == "bf16"
+        assert main(["show", str(tmp_path)]) == FINE
+        capsys.readouterr()
+        assert main(command) != FINE  # the folder is another run's
+        assert "precision = bf16, not float32" in capsys.readouterr().err
 
     def test_unknown_precisions_and_models_are_refused(self):
         example = torch.zeros(4)

@@ -5,7 +5,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainers.randomness import _PURPOSES, Streams, _permute, generator_seed
+from trainers.randomness import (
+    _DRAWN,
+    _PURPOSES,
+    Streams,
+    _permute,
+    generator_seed,
+    standard_normal,
+)
 
 places = st.tuples(
     st.integers(0, 131071), st.integers(0, 4095), st.sampled_from(sorted(_PURPOSES))
@@ -58,6 +65,17 @@ class TestLaws:
         one = torch.rand(5, generator=Streams(1, 2).generator("noise", 3))
         other = torch.rand(5, generator=Streams(1, 2).generator("noise", 3))
         assert torch.equal(one, other)
+
+    @pytest.mark.parametrize("extra", [0, 1, 15, 16, 17, 1000, _DRAWN - 1])
+    @pytest.mark.parametrize("blocks", [2, 3])
+    def test_drawn_block_by_block_they_are_the_same(self, blocks, extra):
+        """And what is drawn after them."""
+        shape = (1, blocks * _DRAWN + extra)
+        one, other = (Streams(3).generator("noise") for _ in range(2))
+        got = standard_normal(shape, one, torch.device("cpu"), torch.float32)
+        wanted = torch.empty(shape, dtype=torch.float64).normal_(generator=other)
+        assert torch.equal(got, wanted.float())
+        assert torch.equal(one.get_state(), other.get_state())
 
     def test_streams_are_not_correlated(self):
         draws = torch.stack(

@@ -64,6 +64,7 @@ class Crew:
         self._done = 0  # of the latest report
         self._farewells: dict[int, Farewell] = {}
         self._deaths: list[Death] = []
+        self._made: dict[int, int] = {}  # by those who died
 
     def counts(self) -> list[int]:
         """Steps that each worker began so far, by the counter and by the journal.
@@ -71,7 +72,10 @@ class Crew:
         Where these differ, because one of them was lost, it is the larger.
         """
         written = counted(self._plan.journal, len(self._workers))
-        return [max(self._counters.begun(k), written[k]) for k in self._workers]
+        counts = [max(self._counters.begun(k), written[k]) for k in self._workers]
+        # What comes to the counter after a death was asked for by one who did not live
+        # to be answered, and so asked nothing of the data.
+        return [self._made.get(k, count) for k, count in enumerate(counts)]
 
     def run(
         self,
@@ -207,6 +211,7 @@ class Crew:
             else f"exit status {code}"
         )
         counts = self.counts()
+        self._made[worker] = counts[worker]
         self._deaths.append(Death(worker, counts[worker], sum(counts), why))
         self._latest.pop(worker, None)
         self._go(worker)

@@ -188,7 +188,10 @@ def remarks(run: TrainingRun, problem: Problem, outcome: Outcome) -> tuple[str, 
             if partner not in dead
         ]
     steps = sum(outcome.counts)
-    if steps < run.training.rounds:
+    assert isinstance(problem.network, OverProcesses)
+    most = problem.network.most
+    spent = all(outcome.counts[worker] == most for worker in outcome.models)
+    if spent and steps < run.training.rounds:
         found.append(
             f"it ended after {steps:,} of {run.training.rounds:,} steps, as those who "
             "lived had made their most; raise most_steps for more"

@@ -79,6 +79,10 @@ class TestLaws:
             assert name not in ("", ".", "..")
             assert len(name.encode()) < 255
 
+    def test_the_example(self):
+        example = pathlib.Path(__file__).parents[2] / "examples" / "sweep.toml"
+        assert len(Plan.read(example).audits) == 7
+
     def test_it_is_what_privaudit_audit_does(self):
         (one,) = planned('[[audit]]\nalgorithm = "dp-sgd"').audits
         audit = one.audit

@@ -86,15 +86,18 @@ class TestDeaths:
                 killed.append(done)
                 os.kill(process(victim).pid, signal.SIGKILL)
 
-        one = crew(tmp_path, slowest, report_every=20, steps=300)
+        one = crew(tmp_path, slowest, report_every=20, steps=500)
         outcome = one.run(kill, told.append)
         (death,) = outcome.deaths
         assert told == [death]
         assert (death.worker, death.why) == (victim, "killed by SIGKILL")
         assert sorted(outcome.models) == [k for k in range(4) if k != victim]
-        assert sum(outcome.counts) == 300  # the others made what was left
-        assert outcome.counts[victim] == death.made < 100
-        assert killed[0] <= death.at < 300
+        # The others made what was left, but for one that may have been given out just
+        # when it died.
+        assert sum(outcome.counts) in (499, 500)
+        assert outcome.counts[victim] == death.made
+        assert death.made < min(outcome.counts[k] for k in outcome.models)
+        assert killed[0] <= death.at < 500
         assert f"worker {victim} died (killed by SIGKILL) after {death.made} of" in str(
             death
         )
@@ -114,6 +117,12 @@ class TestDeaths:
         assert outcome.counts[1] == 6
         assert one.counts() == list(outcome.counts)
 
+    def test_what_the_dead_asked_for_is_not_counted_late(self, tmp_path):
+        """The counter may get it after the death; nobody lived to be answered."""
+        one = crew(tmp_path, functools.partial(dying, who=1, last=6))
+        outcome = one.run(died=lambda death: one._counters.begin(1, 200))
+        assert outcome.counts[1] == outcome.deaths[0].made == 6
+
     def test_all_die(self, tmp_path):
         job = functools.partial(dying_all, last=3)
         outcome = crew(tmp_path, job).run()
@@ -129,10 +138,10 @@ class TestDeaths:
                 stopped.append(process(2).pid)
                 os.kill(stopped[0], signal.SIGSTOP)
 
-        one = crew(tmp_path, slowest, report_every=20, steps=300, patience=2.0)
+        one = crew(tmp_path, slowest, report_every=20, steps=500, patience=2.0)
         outcome = one.run(stop)
         assert [death.worker for death in outcome.deaths] == [2]
-        assert sum(outcome.counts) == 300
+        assert sum(outcome.counts) in (499, 500)
 
     def test_who_hangs_after_its_last_step_is_ended(self, tmp_path):
         job = functools.partial(hanging, who=0)

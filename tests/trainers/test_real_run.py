@@ -81,6 +81,12 @@ class TestLedgers:
         # What was trained once is not trained again.
         assert trained(run, tmp_path) == result
 
+    def test_it_ends_when_all_have_made_their_most(self, tmp_path):
+        result = trained(run_of(most_steps=20), tmp_path)
+        assert "ended after 80 of 120 steps" in result.remarks[0]
+        curves = RunFolder(tmp_path).read("curves.json", Curves)
+        assert curves.rounds[-1] == 80
+
     def test_doors_write_what_the_counter_has(self, tmp_path):
         run = run_of()
         problem = Problem.of(run.training)
@@ -97,7 +103,7 @@ class TestLedgers:
                 if child.name == "worker 1" and not deaths:
                     os.kill(child.pid, signal.SIGKILL)
 
-        run = run_of(step_time=0.01, epsilon=20.0)
+        run = run_of(step_time=0.01, epsilon=20.0, rounds=400)
         result = trained(run, tmp_path, progress=kill, died=deaths.append)
         (death,) = deaths
         assert str(death) == result.remarks[0]

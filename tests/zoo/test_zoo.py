@@ -41,6 +41,10 @@ def test_no_false_alarm_in_200_repeats(monkeypatch):
 
 
 SEEN = {name: bug for name, bug in BUGS.items() if bug.attack is not None}
+AUDITED = [
+    pytest.param(name, marks=[pytest.mark.slow] if bug.attack.runs > 300 else [])
+    for name, bug in SEEN.items()
+]
 
 
 def test_what_no_audit_sees_has_its_reason():
@@ -48,7 +52,7 @@ def test_what_no_audit_sees_has_its_reason():
     assert len(SEEN) >= 16
 
 
-@pytest.mark.parametrize("name", SEEN)
+@pytest.mark.parametrize("name", AUDITED)
 def test_an_audit_refutes_what_the_ledger_certifies(name):
     bug = SEEN[name]
     upper, lower = attacked(bug.attack, bug.algorithm, bug.entry)
@@ -56,7 +60,7 @@ def test_an_audit_refutes_what_the_ledger_certifies(name):
     assert lower > upper
 
 
-@pytest.mark.parametrize("name", SEEN)
+@pytest.mark.parametrize("name", AUDITED)
 def test_the_same_audit_of_right_code_does_not(name):
     bug = SEEN[name]
     upper, lower = attacked(bug.attack, bug.algorithm)

@@ -157,7 +157,7 @@ def network(known: Known, found: dict[str, Any]) -> tuple[list[str], dict[str, f
     lines = [
         "## 1 000 nodes, 100 million parameters",
         "",
-        f"DP-DSGD, dense layers, lots of {LOT}, an exponential graph: each node hears "
+        f"DP-DSGD, dense layers, lots of {LOT}, a graph on which each node hears "
         f"{HEARD} others and sends {message / 1e6:.0f} MB to as many. A round:",
         "",
         "| of a round | seconds of one core, all nodes |",

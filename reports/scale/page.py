@@ -27,6 +27,8 @@ operations of a round, from the shapes that go through the code) and divided by 
 sheets; no GPU was at hand, so that nothing of it is measured. Intervals are of nine in
 ten resampled rows; the upper ends of extrapolations are widened by what the same fit
 missed when it had to reach ten times as far as its rows. `results.json` has all rows.
+They are of before noise on a CPU was drawn block by block, which takes a fifth off it (24
+to 19 ns a coordinate, at 4 million; `trainers/randomness.py`): noise is that much less now.
 """
 
 
@@ -155,7 +157,7 @@ def network(known: Known, found: dict[str, Any]) -> tuple[list[str], dict[str, f
     lines = [
         "## 1 000 nodes, 100 million parameters",
         "",
-        f"DP-DSGD, dense layers, lots of {LOT}, an exponential graph: each node hears "
+        f"DP-DSGD, dense layers, lots of {LOT}, a graph on which each node hears "
         f"{HEARD} others and sends {message / 1e6:.0f} MB to as many. A round:",
         "",
         "| of a round | seconds of one core, all nodes |",

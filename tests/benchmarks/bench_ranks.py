@@ -38,13 +38,14 @@ from trainers.ranks import Ranks, gathered, joined, launched
 SHAPE, LOT, RECORDS, ROUNDS = (1, 28, 28), 64, 600, 25
 
 
-def crossing(on: Mixing, ranks: Ranks) -> int:
-    """How many messages the graph has between ranks, once a rank that hears."""
+def crossing(on: Mixing, ranks: Ranks) -> float:
+    """Messages a round that the graph has between ranks, once a rank that hears."""
     pairs = 0
-    for sender in range(ranks.nodes):
-        hearing = {ranks.holder(int(i)) for i in on.at(0)[:, sender].nonzero()[0]}
-        pairs += len(hearing - {ranks.holder(sender)})
-    return pairs
+    for k in range(ROUNDS):
+        for sender in range(ranks.nodes):
+            hearing = {ranks.holder(int(i)) for i in on.at(k)[:, sender].nonzero()[0]}
+            pairs += len(hearing - {ranks.holder(sender)})
+    return pairs / ROUNDS
 
 
 def network(algorithm: str, graph: str, nodes: str, silent: str) -> Row | None:

@@ -67,7 +67,7 @@ def network(algorithm: str, graph: str, nodes: str, silent: str) -> Row | None:
         entry = ALGORITHMS[algorithm]
         one = entry.make(lambda k: 0.01)
         apart = size == 1 or silent == "silent"
-        on = mixing(graph, "metropolis", len(held) if apart else int(nodes))
+        on = mixing(graph, "uniform", len(held) if apart else int(nodes))
         net = (
             Network(one, on, entry.needs)
             if apart

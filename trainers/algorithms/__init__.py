@@ -123,7 +123,11 @@ ALGORITHMS: dict[str, Entry] = {
             ledger=ledger_of_turns,
             paper_noise=by_theorem_two if private else None,
             remarks=_of_the_clock,
-            defaults={"rounds": 800},  # global steps, not rounds of all
+            # Global steps, not rounds of all. On digits at epsilon 1, a model of few
+            # parameters and few steps reached .65 where the small CNN reached .19.
+            defaults={"rounds": 200, "model": "softmax", "step_size": 1.0}
+            if private
+            else {"rounds": 800},
         )
         for name, private in {"adp2sgd": True, "adpsgd": False}.items()
     },
@@ -134,6 +138,7 @@ ALGORITHMS: dict[str, Entry] = {
         options=ClockOptions,
         runner=all_reduce,
         mechanism=fixed_lots,
+        defaults={"model": "softmax", "step_size": 1.0},
     ),
     **_perturbed_messages("partpsp", PartPspOptions),
     **_perturbed_messages("sgpdp", SgpdpOptions),

@@ -43,7 +43,8 @@ _CHECK = """## Do they keep their confidence?
 
 The table of `privaudit selfcheck`: 1 000 runs of both worlds together, from mechanisms
 whose epsilon is known. *Exceeded*: audits whose bound is above the truth; *allowed*:
-what chance explains over the whole table of that estimator. One in twenty may exceed.
+the most that chance explains, one in twenty being allowed. An estimator or mechanism
+that has no row was not run yet.
 
 | estimator | mechanism | delta | truth | median | exceeded | of | allowed |
 | --- | --- | --- | --- | --- | --- | --- | --- |

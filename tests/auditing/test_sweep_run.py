@@ -187,19 +187,20 @@ class TestCommand:
         assert not (tmp_path / "x").exists()
 
 
-def killed_at_random(tmp_path, kills, grid, *, seed):
+def killed_at_random(tmp_path, kills, algorithms, *, runs, workers, seed):
     """How many of so many kills hit a sweep amid its scores.
 
     A kill comes at a random moment of the start, or a random while after a random
     number of blocks more. A sweep that is finished before is compared and begun anew;
     checks that scores and results are those of an undisturbed one.
     """
-    common = {**SMALL, "runs": 600, "rounds": 10}
-    file, path = toml(tmp_path / "f.toml", common, grid), tmp_path / "killed"
+    common = {**SMALL, "runs": runs, "rounds": 10, "noise_multiplier": 4.0}
+    file = toml(tmp_path / "f.toml", common, {"algorithm": algorithms})
+    path = tmp_path / "killed"
     plan = Plan.read(file)
-    swept(tmp_path / "whole", plan, 2)
-    arguments = [sys.executable, "-m", "privaudit", "sweep", str(file), "--workers"]
-    arguments += ["2", "--out", str(path)]
+    swept(tmp_path / "whole", plan, workers)
+    arguments = [sys.executable, "-m", "privaudit", "sweep", str(file)]
+    arguments += ["--workers", str(workers), "--out", str(path)]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
     def blocks():
@@ -235,10 +236,10 @@ def killed_at_random(tmp_path, kills, grid, *, seed):
 
 class TestKilled:
     def test_killed_twice(self, tmp_path):
-        grid = {"algorithm": ["dp-dsgd"], "noise_multiplier": [4.0]}
-        killed_at_random(tmp_path, 2, grid, seed=1)
+        killed_at_random(tmp_path, 2, ["dp-dsgd"], runs=200, workers=1, seed=1)
 
     @pytest.mark.slow
     def test_killed_twenty_times_at_random_moments(self, tmp_path):
-        grid = {"algorithm": ["dp-dsgd", "dp-dsgt"], "noise_multiplier": [4.0]}
-        assert killed_at_random(tmp_path, 20, grid, seed=2) > 10
+        both = ["dp-dsgd", "dp-dsgt"]
+        amid = killed_at_random(tmp_path, 20, both, runs=600, workers=2, seed=2)
+        assert amid > 10

@@ -1,8 +1,8 @@
 """Audits of planted bugs: who looks at what, in how many runs.
 
 An audit takes what the ledger certifies as the claim, and refutes it when its lower
-bound at confidence 0.99 lies above: within the family of the ledger's releases with
-more or less noise, or ("best") for any mechanism.
+bound at confidence 0.99 lies above ("best", for any mechanism), or at 0.999 within the
+family of the ledger's releases with more or less noise.
 """
 
 import dataclasses
@@ -31,7 +31,9 @@ from trainers.models import cross_entropy as LOSS
 from trainers.per_sample import PerSample
 from trainers.problem import Problem
 
-CONFIDENCE = 0.99
+# An attack that sees all that is released attains the certified curve: within the
+# family it raises as many false alarms as the confidence allows, two in 200 at 0.99.
+CONFIDENCE = {"best": 0.99, FAMILY: 0.999}
 DELTA = 1e-5
 # Digits 0, 1, 2, twenty a node, half of them in a lot; next to no step, so that every
 # round is alike.
@@ -190,6 +192,11 @@ class Attack:
     estimator: str = FAMILY
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
+    @property
+    def confidence(self) -> float:
+        """Of its lower bound."""
+        return CONFIDENCE[self.estimator]
+
     def key(self) -> str:
         """Equal attacks have equal ones."""
         return repr(self)
@@ -221,7 +228,7 @@ def attacked(
             claim=Claim(epsilon=1.0, delta=DELTA, relation=relation, source="the zoo"),
             training=training,
             noise_multiplier=attack.noise,
-            confidence=CONFIDENCE,
+            confidence=attack.confidence,
             runs=attack.runs,
             block=attack.runs,
             seed=seed,
@@ -243,7 +250,7 @@ def attacked(
     bound = estimator(
         Scores(block.member, block.score, "coin-flip"),
         DELTA,
-        CONFIDENCE,
+        attack.confidence,
         relation=relation,
         threat_model=adversary.sees,
         seed=seed,

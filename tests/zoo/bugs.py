@@ -269,6 +269,6 @@ BUGS = {
         "no function of the releases",
         algorithm="dp-dsgt",
         changes={"make": planted.TracksTheExact},
-        attack=Attack(100, adversary="neighbour"),
+        attack=Attack(150, adversary="neighbour"),
     ),
 }

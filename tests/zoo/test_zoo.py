@@ -1,7 +1,7 @@
 """Every planted bug is caught by what is for it, and right code by nothing.
 
 A probe takes the stated number of runs and about a second. A finding is at five
-standard deviations or exact, far beyond confidence 0.99, which is that of the audits.
+standard deviations or exact, far beyond confidence 0.99, the least of the audits.
 ``reports/zoo`` has how often each audit catches its bug, and how long it takes.
 """
 
@@ -56,7 +56,7 @@ def test_what_no_audit_sees_has_its_reason():
 def test_an_audit_refutes_what_the_ledger_certifies(name):
     bug = SEEN[name]
     upper, lower = attacked(bug.attack, bug.algorithm, bug.entry)
-    assert lower.confidence == 0.99
+    assert lower.confidence == bug.attack.confidence >= 0.99
     assert lower > upper
 
 

@@ -30,10 +30,10 @@ TRUTH = {1e-5: 4.377178, 1e-2: 2.317789}  # of N(0, 1) against N(1, 1)
 RUNS = (1000, 5000, 100_000)  # a world
 CONFIDENCE = 0.95
 CLAIMS = (1.0, 8.0)
-REPEATS = {1000: 300, 5000: 40, 100_000: 5}
+REPEATS = {1000: 300, 5000: 40, 100_000: 20}
 # Of these repeats: those that are quick get more, those that are slow fewer.
-SHARE = {"top-half": 10.0, "clopper-pearson": 4.0, "betting": 0.25}
-SHARE |= {"betting-gaussian": 0.25}
+SHARE = {"top-half": 10.0, "clopper-pearson": 4.0, "betting": 0.15}
+SHARE |= {"betting-gaussian": 0.15}
 ALL = {**ESTIMATORS, **ONE_RUN}
 
 

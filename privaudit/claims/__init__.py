@@ -24,9 +24,9 @@ def claims_of(paper: str) -> tuple[PaperClaim, ...]:
     Raises ``ValueError`` for a paper that there is none of.
     """
     if paper not in PAPERS:
-        known = ", ".join(f"{number} {name}" for number, name in PAPERS.items())
         raise ValueError(
-            f"there is no paper {paper!r}; choose one of {known}, or name a .toml file"
+            f"there is no paper {paper!r}; choose one of {', '.join(PAPERS)}, or name "
+            "a file of your own claims that ends in .toml"
         )
     return importlib.import_module(f"privaudit.claims.paper_{paper}").CLAIMS
 

@@ -90,6 +90,11 @@ class OwnClaim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return msgspec.structs.replace(self, tries=("account",))
 
 
+_KNOWN = "a claim has the keys " + ", ".join(
+    field.encode_name for field in msgspec.structs.fields(OwnClaim)
+)
+
+
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     claim: tuple[OwnClaim, ...]
 
@@ -98,11 +103,18 @@ def read(path: pathlib.Path) -> tuple[OwnClaim, ...]:
     """The claims of a file; ``ValueError`` says what is wrong with it."""
     try:
         values = tomllib.loads(path.read_text())
+        if not values.get("claim"):
+            raise ValueError(
+                f"{path} has no claim: it needs one [[claim]] or more, each with name, "
+                "epsilon, delta and what it is about"
+            )
         return msgspec.convert(values, _File, strict=False).claim
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is no TOML file: it is not UTF-8 text") from None
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-        raise ValueError(f"{path}: {error}") from None
+        raise ValueError(f"{path}: {error}; {_KNOWN}") from None
 
 
 def tested_own(
@@ -155,12 +167,14 @@ def _ledger(own: OwnClaim, file: pathlib.Path) -> Ledger:
             return Ledger.from_json(path.read_bytes())
         except OSError as error:
             raise ValueError(f"{path} cannot be read: {error.strerror}") from None
+        except ValueError as error:
+            raise ValueError(f"claim {own.name!r}: {path}: {error}") from None
     if own.function is not None:
         module, colon, name = own.function.partition(":")
         try:
             made = getattr(importlib.import_module(module), name)() if colon else None
-        except (ImportError, AttributeError) as error:
-            raise ValueError(f"claim {own.name!r}: {own.function}: {error}") from None
+        except Exception as error:
+            raise ValueError(f"claim {own.name!r}: {own.function}: {error}") from error
         if not isinstance(made, Ledger):
             raise ValueError(
                 f"claim {own.name!r}: {own.function} must be module:function, and "

@@ -36,7 +36,8 @@ def _relations(noise: float, rate: float, steps: int, name: str) -> list[PaperCl
             plain="The account is the standard one for lots drawn by independent "
             "coins, and the algorithms do draw them so. Mixing with neighbours comes "
             "after the noise and costs nothing. The claim holds, with room to spare: "
-            "a tighter account gives less.",
+            "a tighter account gives less. What is claimed is what the paper's kind "
+            "of account (Renyi DP) gives for the noise, hence .994 and not 1.",
             printed=lambda: bracket(ledger, _DELTA),
             methods=("rdp", "sampled-gaussian", "pld"),
         ),
@@ -124,7 +125,10 @@ CLAIMS: tuple[PaperClaim, ...] = (
         "the published code each part is a fresh Poisson lot, the five share one draw "
         "of noise, and one of them is accounted. So a record is used five times as "
         "often as is counted. The paper's text describes one lot; this is about the "
-        "program, and accounting the five mends it.",
+        "program, and accounting the five mends it. The lower figure counts a record "
+        "once if it is in any of the five, with probability 1 - (1 - .01)^5 = .049; "
+        "the upper one gives each lot a fifth of the noise's variance and counts all "
+        "five. Both are far above 10.",
         printed=_five_lots,
         corrected=lambda: calibrated("poisson", 10.0, _DELTA, _ROUNDS, _SHARE * _LOTS)[
             1

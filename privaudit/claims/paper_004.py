@@ -146,7 +146,12 @@ def _on_the_sum(setting: tuple[int, int, int, int], *, attacked: bool) -> PaperC
         plain="The proof says that replacing a record moves the gradient by 2G/B: "
         "true of the mean of B gradients. The listing adds the noise to their sum, "
         f"which moves by 2G: {batch} times as much. So the noise is {batch} times too "
-        "small, and nearly any attack succeeds.",
+        f"small. A worker makes T/K = {steps // workers} of the steps here and draws a "
+        f"record in {batch / records:.1%} of them, about "
+        f"{steps * batch / workers / records:.3g} times in all; each time the "
+        f"sum moves by up to 2, which is {2 / noise:.3g} times "
+        "the noise, and gives the record away. Where a program averages the "
+        "batch before it adds the noise, as the proof does, the fault is not there.",
         printed=lambda: bracket(
             fixed(noise, own, batch, records), _DELTA, "replace-one"
         ),

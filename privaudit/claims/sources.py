@@ -79,6 +79,32 @@ SOURCES["ours"] = (
     .replace("accounts with all numerical error bounded", "push-sum sensitivity")
 )
 
+# The papers, by number: what stands at the head of their texts, and no more. That of
+# 002 has neither title nor authors.
+OF_PAPER: dict[str, str] = {
+    "000": """@misc{zhu-dyn-d2p,
+  author = {Zehan Zhu and Yan Huang and Xin Wang and Shouling Ji and Jinming Xu},
+  title  = {{Dyn-D2P}: Dynamic Differentially Private Decentralized Learning with
+            Provable Utility Guarantee}
+}""",
+    "001": """@misc{bayrooti2023differentially,
+  author = {Jasmine Bayrooti and Zhan Gao and Amanda Prorok},
+  title  = {Differentially Private Decentralized Deep Learning with Consensus
+            Algorithms},
+  year   = {2023}
+}""",
+    "003": """@misc{zhou-dpps,
+  author = {Yiming Zhou and Kaiping Xue and Enhong Chen},
+  title  = {Differentially Private Perturbed Push-Sum Protocol and Its Application in
+            Non-Convex Optimization}
+}""",
+    "004": """@misc{xu-adp2sgd,
+  author = {Jie Xu and Wei Zhang and Fei Wang},
+  title  = {{A(DP)$^2$SGD}: Asynchronous Decentralized Parallel Stochastic Gradient
+            Descent with Differential Privacy}
+}""",
+}
+
 # Names of accounts and estimators, as results have them.
 OF_METHOD: dict[str, tuple[str, ...]] = {
     "certified": ("pld",),

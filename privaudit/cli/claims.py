@@ -69,7 +69,7 @@ def claims(
 
 
 def cite(what: str, /) -> None:
-    """Print BibTeX of the methods behind a run or a claim.
+    """Print BibTeX of a claim's paper, and of the methods behind a run or a claim.
 
     Parameters
     ----------
@@ -78,9 +78,11 @@ def cite(what: str, /) -> None:
         number, for all of its claims.
     """
     from privaudit.claims import PAPERS, all_claims, claims_of
-    from privaudit.claims.sources import OF_METHOD, bibtex
+    from privaudit.claims.sources import OF_METHOD, OF_PAPER, bibtex
 
+    paper = None
     if what in PAPERS:
+        paper = what
         methods = [one for claim in claims_of(what) for one in claim.methods]
     elif pathlib.Path(what).is_dir():
         from privaudit.report.load import FinishedAudit, load
@@ -97,7 +99,10 @@ def cite(what: str, /) -> None:
                 f"{what} is neither a run's folder nor a claim; `privaudit claims "
                 "--quick` lists the claims"
             )
+        paper = found[0].paper
         methods = list(found[0].methods)
         if found[0].attack is not None:
             methods.append("rank-walk")
+    if paper in OF_PAPER:
+        print(OF_PAPER[paper], end="\n\n")
     print(bibtex(methods))

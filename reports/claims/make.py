@@ -18,7 +18,7 @@ from typing import Any
 import jinja2
 import numpy as np
 
-from privaudit.auditing.bounds import ClopperPearson, RankWalk
+from privaudit.auditing.bounds import ClopperPearson, RankWalk, most_shown
 from privaudit.auditing.bounds.binomial import limit_down, limit_up
 from privaudit.auditing.scores import Scores
 from privaudit.claims import PAPERS, all_claims
@@ -114,6 +114,18 @@ def axis(finding: Finding, audit: dict[str, Any] | None) -> dict[str, Any] | Non
     return {"ticks": ticks, **{name: place(value) for name, value in marks.items()}}
 
 
+def by_rates(audit: dict[str, Any], delta: float) -> str:
+    """What the limits of the two rates alone show: ln((TPR - delta) / FPR)."""
+    value = math.log((audit["tpr"][1] - delta) / audit["fpr"][2])
+    return round_down(max(value, 0.0), 3)
+
+
+def most(audit: dict[str, Any], delta: float) -> str:
+    """What as many runs could show at most."""
+    runs = audit["member_runs"], audit["non_member_runs"]
+    return round_down(most_shown(RankWalk(), *runs, delta, audit["confidence"]), 3)
+
+
 def rows(audits: dict[str, Any]) -> list[dict[str, Any]]:
     """The claims as the page shows them."""
     out = []
@@ -137,6 +149,8 @@ def rows(audits: dict[str, Any]) -> list[dict[str, Any]]:
                 "audit_corrected": audits.get(claim.key + "/corrected"),
                 "audited": audit and round_down(audit["epsilon_lower"], 3),
                 "axis": axis(finding, audit),
+                "by_rates": audit and by_rates(audit, claim.delta),
+                "most": audit and most(audit, claim.delta),
                 "how": printed.how,
                 "summary": finding.summary(),
             }
@@ -200,6 +214,12 @@ def main() -> None:
             meaning=MEANING,
             papers=PAPERS,
             sections=sections(found),
+            corrected_attacks=[row for row in found if row["audit_corrected"]],
+            without_corrected=[
+                row["claim"].key
+                for row in found
+                if row["audit"] and not row["audit_corrected"]
+            ],
             counts={
                 verdict: sum(row["verdict"] == verdict for row in found)
                 for verdict in MEANING

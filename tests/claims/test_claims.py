@@ -1,10 +1,12 @@
 """The papers' claims: certified columns against dp-accounting, verdicts, JSON."""
 
 import json
+import math
 import subprocess
 import sys
 
 import pytest
+from scipy import stats
 
 from privaudit import cli
 from privaudit.claims import PAPERS, all_claims, claims_of
@@ -75,10 +77,23 @@ class TestAgainstIndependentAccount:
         theirs = independent(noise, 2000, 256 / 6000, 1e-5, replace)
         assert ours.upper == pytest.approx(theirs, rel=1e-2)
 
+    def test_what_the_page_lets_a_reader_check_by_hand(self):
+        # The largest of 2,500 steps against 2.48 clip norms.
+        noise, steps, rate, threshold = printed_noise(1.0, 2500), 2500, 1 / 2500, 2.48
+        without = stats.norm.sf(threshold / noise)
+        drawn = stats.norm.sf((threshold - 1) / noise)
+        step = (1 - rate) * without + rate * drawn
+        false, true = (-math.expm1(steps * math.log1p(-p)) for p in (without, step))
+        shown = math.log((true - 1e-4) / false)
+        assert false == pytest.approx(7.28e-6, rel=2e-3)
+        assert true == pytest.approx(2.63e-4, rel=2e-3)
+        assert shown == pytest.approx(3.11, abs=0.005)
+        finding = found("000/eq6-constant-epsilon1-K2500")
+        assert 1 < shown <= finding.printed.lower
+        assert "3.11" in finding.claim.plain
+
     def test_ten_classes(self):
         # sqrt(10) times the sensitivity that the noise was made for.
-        import math
-
         delta = 1 / 600_000**2
         noise = math.sqrt(2 * math.log(1.25 / delta)) / 0.5 / math.sqrt(10)
         ours = found("002/theorem2-ten-classes").printed
@@ -209,6 +224,12 @@ class TestCommands:
         assert "@article{dong2019gaussian" in capsys.readouterr().out
         assert cli.main(["cite", "000/no-such"]) == cli.BAD_USAGE
 
+    @pytest.mark.parametrize("paper", PAPERS)
+    def test_cite_begins_with_the_paper_where_its_text_names_it(self, capsys, paper):
+        assert cli.main(["cite", paper]) == 0
+        told = capsys.readouterr().out
+        assert told.startswith("@misc{") == (paper != "002")
+
 
 class TestOwnClaims:
     def write(self, tmp_path, epsilon, more=""):
@@ -238,6 +259,26 @@ class TestOwnClaims:
     )
     def test_mistakes_are_told(self, tmp_path, capsys, more, told):
         assert cli.main(["claims", self.write(tmp_path, 5.0, more)]) == cli.BAD_USAGE
+        assert told in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        ("text", "told"),
+        [
+            (b"", "has no claim"),
+            (b"claim = []\n", "has no claim"),
+            (b"\xff\xfe", "is not UTF-8"),
+            (b'[[claim]]\nname = "a"\ndelta = 1e-5\n', "`epsilon`"),
+            (
+                b'[[claim]]\nname = "a"\nepsilon = 1.0\ndelta = 1e-5\n'
+                b'function = "json:dumps"\n',
+                "json:dumps",
+            ),
+        ],
+    )
+    def test_files_that_are_none(self, tmp_path, capsys, text, told):
+        file = tmp_path / "claims.toml"
+        file.write_bytes(text)
+        assert cli.main(["claims", str(file)]) == cli.BAD_USAGE
         assert told in capsys.readouterr().err
 
     def test_a_function(self, tmp_path, capsys):

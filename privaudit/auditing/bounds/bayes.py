@@ -12,7 +12,7 @@ import numpy as np
 
 from privaudit.auditing.bounds.clopper_pearson import epsilon_from_limits
 from privaudit.auditing.bounds.contract import generator
-from privaudit.auditing.bounds.threshold import choose, counts, split
+from privaudit.auditing.bounds.threshold import called, choose, split
 from privaudit.auditing.scores import Scores
 from privaudit.results import Estimate, Relation
 
@@ -65,9 +65,8 @@ def credible(
             (hits + 0.5) / (runs + 1), (alarms + 0.5) / (others + 1), delta
         ),
     )
-    (hits,), (alarms,) = counts(
-        parts.members_left, parts.non_members_left, np.array([threshold]), tail
-    )
+    hits = called(parts.members_left, threshold, tail)
+    alarms = called(parts.non_members_left, threshold, tail)
     random = generator(seed, "posterior")
     epsilon = epsilon_from_limits(
         random.beta(hits + 0.5, runs - hits + 0.5, draws),

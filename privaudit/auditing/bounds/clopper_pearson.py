@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from privaudit.auditing.bounds.binomial import limit_down, limit_up
 from privaudit.auditing.bounds.contract import Estimator, Evidence, Rate
-from privaudit.auditing.bounds.threshold import choose, counts, split
+from privaudit.auditing.bounds.threshold import called, choose, split
 from privaudit.auditing.scores import Scores
 
 
@@ -58,11 +58,10 @@ class ClopperPearson(Estimator):
                 delta,
             ),
         )
-        (hits,), (alarms,) = counts(
-            parts.members_left, parts.non_members_left, np.array([threshold]), tail
-        )
-        tpr = Rate(int(hits), runs, float(limit_down(hits, runs, alpha / 2)), 1.0)
-        fpr = Rate(int(alarms), others, 0.0, float(limit_up(alarms, others, alpha / 2)))
+        hits = called(parts.members_left, threshold, tail)
+        alarms = called(parts.non_members_left, threshold, tail)
+        tpr = Rate(hits, runs, float(limit_down(hits, runs, alpha / 2)), 1.0)
+        fpr = Rate(alarms, others, 0.0, float(limit_up(alarms, others, alpha / 2)))
         return float(epsilon_from_limits(tpr.low, fpr.high, delta)), Evidence(
             threshold=threshold,
             tail=tail,

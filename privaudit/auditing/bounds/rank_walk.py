@@ -53,8 +53,8 @@ class RankWalk(Estimator):
 
     simulations: int = 1999
     prefixes: int = 28
-    share: float = 0.15
-    reversed_share: float = 0.1
+    share: float = 0.2
+    reversed_share: float = 0.05
 
     def __post_init__(self) -> None:
         if not 0 < self.reversed_share < 1:
@@ -131,7 +131,7 @@ class _Way:
 def _leaks_expected(runs: int, delta: float) -> int:
     """Sure leaks at one end that a prefix is discounted by; any choice is valid."""
     mean = runs * delta / 2
-    return math.ceil(mean + math.sqrt(mean)) if mean >= 0.05 else 0
+    return math.ceil(mean + 0.2 * mean**0.75) if mean >= 0.05 else 0
 
 
 def prefix_epsilon(

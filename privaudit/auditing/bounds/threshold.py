@@ -46,15 +46,26 @@ def split(scores: Scores, share: float, seed: int, purpose: str) -> Split:
 def counts(
     members: Floats, non_members: Floats, thresholds: Floats, tail: Tail
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Members and non-members that each threshold calls member.  # (thresholds,)"""
-    found = []
-    for world in (members, non_members):
-        ordered = np.sort(world)
-        if tail == "upper":
-            found.append(len(ordered) - np.searchsorted(ordered, thresholds, "left"))
-        else:
-            found.append(np.searchsorted(ordered, thresholds, "right"))
-    return found[0], found[1]
+    """Members and non-members that each threshold calls member.  # (thresholds,)
+
+    Both worlds are sorted.
+    """
+    if tail == "upper":
+        return (
+            len(members) - np.searchsorted(members, thresholds, "left"),
+            len(non_members) - np.searchsorted(non_members, thresholds, "left"),
+        )
+    return (
+        np.searchsorted(members, thresholds, "right"),
+        np.searchsorted(non_members, thresholds, "right"),
+    )
+
+
+def called(world: Floats, threshold: float, tail: Tail) -> int:
+    """How many of the scores one threshold calls member."""
+    return int(
+        np.count_nonzero(world >= threshold if tail == "upper" else world <= threshold)
+    )
 
 
 def candidates(pooled: Floats) -> Floats:
@@ -78,8 +89,9 @@ def choose(
     """
     thresholds = candidates(np.concatenate([parts.members, parts.non_members]))
     best: tuple[float, float, Tail] | None = None
+    members, non_members = np.sort(parts.members), np.sort(parts.non_members)
     for tail in ("upper", "lower"):
-        hits, alarms = counts(parts.members, parts.non_members, thresholds, tail)
+        hits, alarms = counts(members, non_members, thresholds, tail)
         promised = predict(
             # Half a run at each end: a threshold that no run has passed yet is not one
             # that none will pass.

@@ -28,12 +28,12 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
+from scipy import optimize, special
 
 from privaudit.auditing.bounds.binomial import least_hits, limit_down, limit_up
 from privaudit.auditing.bounds.clopper_pearson import epsilon_from_limits
 from privaudit.auditing.bounds.contract import Estimator, Evidence, Rate
-from privaudit.auditing.bounds.threshold import choose, counts, split
+from privaudit.auditing.bounds.threshold import called, choose, split
 from privaudit.auditing.scores import Scores
 
 Floats = NDArray[np.float64]
@@ -84,16 +84,15 @@ class TwoBinomial(Estimator):
                 limit_down(hits, runs, level), limit_up(alarms, others, level), delta
             ),
         )
-        (hits,), (alarms,) = counts(
-            parts.members_left, parts.non_members_left, np.array([threshold]), tail
-        )
-        epsilon = self.from_counts(int(hits), runs, int(alarms), others, delta, alpha)
+        hits = called(parts.members_left, threshold, tail)
+        alarms = called(parts.non_members_left, threshold, tail)
+        epsilon = self.from_counts(hits, runs, alarms, others, delta, alpha)
         gamma = self.interval_share * alpha
         return epsilon, Evidence(
             threshold=threshold,
             tail=tail,
-            tpr=Rate(int(hits), runs, 0.0, 1.0),
-            fpr=Rate(int(alarms), others, *_interval(int(alarms), others, gamma)),
+            tpr=Rate(hits, runs, 0.0, 1.0),
+            fpr=Rate(alarms, others, *_interval(alarms, others, gamma)),
             choosing_runs=len(scores) - runs - others,
             testing_runs=runs + others,
         )
@@ -120,7 +119,10 @@ class TwoBinomial(Estimator):
         )
         test = _Test.build(needed, alarm_counts, runs, others, delta, alpha - gamma)
         few = np.linspace(low, high, 9)
-        guess = _largest(lambda epsilon: test.at(epsilon, few), 2 * order + 1)
+        guess = _root(
+            lambda epsilon: math.log(test.chance(epsilon, few, few).max() / test.alpha),
+            2 * order + 1,
+        )
         # The guess is near the answer; the maximum over all q decides.
         step = max(0.003 * guess, 1e-6)
         guess = max(0.0, guess - step)
@@ -254,12 +256,10 @@ def _mass(hits: Ints, runs: int, probability: Floats) -> Floats:
     )
 
 
-def _largest(refuted: Callable[[float], bool], high: float) -> float:
-    """Near the largest epsilon in [0, high] that is ``refuted``; 0 if none is."""
-    low = 0.0
-    if not refuted(low):
-        return low
-    while high - low > 1e-3:
-        middle = (low + high) / 2
-        low, high = (middle, high) if refuted(middle) else (low, middle)
-    return low
+def _root(function: Callable[[float], float], high: float) -> float:
+    """Where a growing function of [0, high] changes sign, near enough for a guess."""
+    if function(0.0) > 0:
+        return 0.0
+    if function(high) <= 0:
+        return high
+    return float(optimize.brentq(function, 0.0, high, xtol=1e-3, rtol=1e-3))

@@ -29,8 +29,11 @@ HERE = pathlib.Path(__file__).parent
 # Folder, claim, and whether the corrected form was attacked.
 ATTACKS = (
     ("k2500", "000/eq6-constant-epsilon1-K2500", False),
+    ("k2500c", "000/eq6-constant-epsilon1-K2500", True),
     ("k500", "000/eq6-constant-epsilon1-K500", False),
     ("k500c", "000/eq6-constant-epsilon1-K500", True),
+    ("grow", "000/eq6-growing-rho0.3-epsilon1-K2500", False),
+    ("growc", "000/eq6-growing-rho0.3-epsilon1-K2500", True),
     ("adp", "004/noise-on-sum-T1000-K8-B8", False),
     ("adpc", "004/noise-on-sum-T1000-K8-B8", True),
 )

@@ -312,7 +312,7 @@ class TestSound:
         fast = BookKeeping(module, cross_entropy, inputs[0, 0])
         got = fast.weighted_sum(at, inputs, targets, clipped)
         error = (got.double() - wanted).norm() / wanted.norm()
-        assert error < 3e-5  # norms from Gram matrices are taken a little too large
+        assert error < 5e-4  # norms of sums over places are taken a little too large
 
     @pytest.mark.parametrize("name", ["cnn", "residual"])
     def test_the_reference_equals_a_plain_loop(self, name):

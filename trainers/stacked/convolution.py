@@ -14,6 +14,7 @@ from trainers.stacked.layer import (
     explicit_sums,
     joined,
     squared_products,
+    squared_sums,
 )
 
 # Up to this many weights a kernel is copied for every sample, which makes one batched
@@ -150,7 +151,7 @@ class StackedConvolution(StackedLayer):
             )
             square = square.view(-1, self.groups).sum(1)
             if "bias" in self.names:
-                square = square + left.sum(2).square().sum(1)
+                square = square + squared_sums(left.mT)
             parts.append(square)
         return torch.cat(parts), (taken, returned)
 

@@ -385,6 +385,16 @@ class TestSound:
                 use()
         check_module(nn.Sequential(nn.GroupNorm(1, 3), nn.InstanceNorm2d(3)))
 
+    @pytest.mark.parametrize("padding", [None, 2])
+    def test_tokens_that_count_from_the_end(self, padding):
+        module = Words(padding).double()
+        at, inputs, targets = draw(module, (7,), 3, 4, 0)
+        way = BookKeeping(module, cross_entropy, inputs[0, 0])
+        wanted = way.weighted_sum(at, inputs, targets, clipped)
+        inputs = torch.where(inputs % 2 > 0, inputs - 5, inputs)
+        got = way.weighted_sum(at, inputs, targets, clipped)
+        torch.testing.assert_close(got, wanted)
+
     @pytest.mark.parametrize(
         "inside",
         [

@@ -118,7 +118,11 @@ class Participants:
     def _places(self, size: int, generator: torch.Generator) -> Tensor:
         """The places of a node's records, (runs, size), in the order they are taken."""
         coins = torch.rand(
-            self.runs, size, generator=generator, device=self._rows.device
+            self.runs,
+            size,
+            generator=generator,
+            dtype=torch.float64,  # of floats, some are equal
+            device=self._rows.device,
         )
         return coins.argsort(1)
 

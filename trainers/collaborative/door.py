@@ -144,7 +144,7 @@ class Participants:
         if choices.looks:
             known = self.mechanism.networks.seed
             if known is not None:
-                streams = Streams(known)
+                streams = Streams(known, device=str(start.device))
                 self._choosing = [
                     streams.generator("message", i) for i in range(self.nodes)
                 ]

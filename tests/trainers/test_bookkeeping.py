@@ -125,6 +125,19 @@ def after(shape, layer):
     return nn.Sequential(layer, nn.Tanh(), nn.Flatten(), nn.Linear(values, 3)), shape
 
 
+class Channels(nn.Module):
+    """A linear layer over the channels of every place."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv1d(2, 4, 3), nn.Linear(4, 4)
+        self.third, self.last = nn.Conv1d(4, 300, 1), nn.Linear(300, 3)
+
+    def forward(self, x):
+        x = self.second(self.first(x).mT).mT
+        return self.last(self.third(x).mean(2))
+
+
 class Bare(nn.Module):
     """A parameter outside any layer."""
 
@@ -242,6 +255,7 @@ KNOWN = {
     "depthwise": after((6, 4, 4), nn.Conv2d(6, 6, 2, groups=6, bias=False)),
     "same": after((2, 5, 4), nn.Conv2d(2, 3, (2, 3), padding="same")),
     "valid": after((2, 5, 4), nn.Conv2d(2, 3, 2, padding="valid")),
+    "valid in one dimension": after((3, 9), nn.Conv1d(3, 4, 3, padding="valid")),
     "circular": after(
         (2, 5, 4), nn.Conv2d(2, 3, 3, padding=1, padding_mode="circular")
     ),
@@ -265,6 +279,7 @@ KNOWN = {
     "partial": (Partial(), (4,)),
     "words": (Words(None), (7,)),
     "padded words": (Words(2), (7,)),
+    "channels": (Channels(), (2, 9)),
     "attention": (Positions(), (6, 8)),
     "lstm": (States(), (5, 3)),
 }

@@ -45,7 +45,8 @@ class StackedLinear(StackedLayer):
     def sums(self, digest: tuple[Tensor, Tensor], weights: Tensor) -> dict[str, Tensor]:
         replicas = weights.shape[0]
         inside, back = digest
-        share = (weights.reshape(-1, 1, 1) * back).view(replicas, -1, back.shape[-1])
+        share = weights.reshape(-1, 1, 1) * back
+        share = share.reshape(replicas, -1, back.shape[-1])
         rows = inside.reshape(replicas, -1, inside.shape[-1])
         result = {"weight": torch.bmm(share.mT, rows)}
         if "bias" in self.names:

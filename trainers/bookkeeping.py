@@ -55,8 +55,8 @@ class BookKeeping:
     tried
         Whether two samples of a random model (of two, if small) were compared with
         the reference. False for modules so large that this would take more than about
-        a second (2^29 multiplications a sample, 2^26 parameters): there only shapes
-        are checked.
+        a second (2^29 multiplications a sample, 2^26 parameters): there only outputs
+        are compared, of two samples together and of each alone.
     lower
         Whether forward and backward pass run in bfloat16, see `trainers.lower`.
 

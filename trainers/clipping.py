@@ -108,6 +108,9 @@ def clipped_sum(
     replicas, across = packed.record.shape
     for rows, part in parts((replicas, across), samples, columns):
         inputs, targets = data.records(node[rows], packed.record[rows, part])
-        weigh = ClipTo(clip, packed.taken[rows, part], watch)
-        total[rows] += differentiator.weighted_sum(at[rows], inputs, targets, weigh)
+        taken = packed.taken[rows, part]
+        weigh = ClipTo(clip, taken, watch)
+        found = differentiator.weighted_sum(at[rows], inputs, targets, weigh)
+        # What fills up an empty lot counts nothing, not even where it is no number.
+        total[rows] += found.masked_fill_(~taken.any(1, keepdim=True), 0.0)
     return total

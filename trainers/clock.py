@@ -145,13 +145,20 @@ class Clock:
         return made
 
     def instants(self, count: int) -> Iterator[Sequence[Step]]:
-        """The first ``count`` steps, those of one time together."""
+        """The first ``count`` steps, those of one time together.
+
+        A worker is in an instant once: where a step is so short that it takes no time
+        beside what has passed, the next is an instant of its own.
+        """
         steps = self.steps(count)
-        first = 0
-        for last in range(1, count + 1):
-            if last == count or steps[last].time != steps[first].time:
+        first, here = 0, set()
+        for last, step in enumerate(steps):
+            if step.time != steps[first].time or step.worker in here:
                 yield steps[first:last]
-                first = last
+                first, here = last, set()
+            here.add(step.worker)
+        if steps:
+            yield steps[first:]
 
     def barriers(self, rounds: int) -> np.ndarray:
         """When rounds end if all wait for the slowest in each, (rounds,): seconds."""

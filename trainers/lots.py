@@ -21,7 +21,8 @@ class Packed:
     Parameters
     ----------
     record
-        (replicas, width): which records, 0 where there is none.
+        (replicas, width): which records; where there is none, the lot's first, so that
+        a record that was not drawn is not looked at, or 0 where the lot is empty.
     taken
         (replicas, width) bool: where there is one.
     """
@@ -39,7 +40,7 @@ class Packed:
         width = -(-int(counts.max()) // multiple) * multiple
         replica, record = lots.nonzero(as_tuple=True)
         column = lots.cumsum(1)[replica, record] - 1
-        packed = record.new_zeros(len(lots), width)
+        packed = lots.byte().argmax(1)[:, None].repeat(1, width)
         packed[replica, column] = record
         taken = torch.arange(width, device=lots.device) < counts[:, None]
         return cls(packed, taken)
@@ -60,7 +61,7 @@ class Packed:
         order = lots.to(torch.uint8).sort(dim=1, descending=True, stable=True).indices
         taken = torch.arange(width, device=lots.device) < counts[:, None]
         padded = torch.nn.functional.pad(order, (0, max(0, width - order.shape[1])))
-        return cls(padded[:, :width] * taken, taken)
+        return cls(torch.where(taken, padded[:, :width], order[:, :1]), taken)
 
 
 def most(rate: float, records: int) -> int:

@@ -12,6 +12,10 @@ from privaudit.release import PoissonSampling, Release, SamplingWithoutReplaceme
 
 SamplingName = Literal["poisson", "without-replacement"]
 
+# A gradient of many values below 1e-23 has a norm of 0 in single precision, whose
+# squares begin at 1e-45 and end at 1e38; a bound must be far from either.
+CLIP_NORMS = (1e-15, 1e15)
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Mechanism:
@@ -46,8 +50,12 @@ class Mechanism:
             if callable(self.noise_multiplier)
             else self.noise_multiplier
         )
-        if not clip > 0:
-            raise ValueError(f"clip_norm must be > 0, got {clip} at release {index}")
+        if not (CLIP_NORMS[0] <= clip <= CLIP_NORMS[1] or clip == math.inf):
+            raise ValueError(
+                f"clip_norm must be in [{CLIP_NORMS[0]:g}, {CLIP_NORMS[1]:g}], or "
+                f"infinity, got {clip} at release {index}: beyond, the squares that "
+                "norms are made of are no numbers in single precision"
+            )
         if not 0 <= multiplier < math.inf:
             raise ValueError(
                 f"noise_multiplier must be finite and >= 0, got {multiplier} at "

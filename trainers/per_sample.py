@@ -22,7 +22,18 @@ Weigh = Callable[[Tensor], Tensor]  # norms (replicas, samples) -> weights, same
 
 
 def check_module(module: nn.Module) -> None:
-    """Raise ``ValueError`` for layers that mix records or draw unseeded numbers."""
+    """Raise ``ValueError`` for a module that cannot be trained privately.
+
+    That is one with layers that mix records or draw unseeded numbers, or with
+    parameters in which noise would be rounded to a few digits.
+    """
+    for name, parameter in module.named_parameters():
+        if parameter.dtype not in (torch.float32, torch.float64):
+            raise ValueError(
+                f"parameter {name} is {parameter.dtype}: gradients would be summed and "
+                "noise added in that, whose few digits show what noise should hide; "
+                "keep parameters in float32 and use --precision bf16"
+            )
     for name, layer in module.named_modules():
         where = f"layer {name or '(the module itself)'!s}: {type(layer).__name__}"
         if isinstance(layer, nn.modules.batchnorm._BatchNorm):

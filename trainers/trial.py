@@ -23,14 +23,15 @@ TRIAL_DIMS = 1 << 26
 def agrees(ours: BookKeeping, module: nn.Module, example: Tensor) -> bool:
     """Compare with the reference on random samples, and measure what a sample keeps.
 
-    False if the module is too large to be compared; then only shapes were checked.
-    Raises `UnknownLayerError` if the two differ.
+    False if the module is too large to be compared; then only outputs were. Raises
+    `UnknownLayerError` if the two differ.
     """
     generator = torch.Generator().manual_seed(0)
     with torch.enable_grad():
         few = 1 if ours.dims > TRIAL_DIMS >> 6 else 2
         products = ours.measure(*_samples(ours, few, example, generator))
     if products > TRIAL_PRODUCTS or ours.dims > TRIAL_DIMS:
+        _outputs_agree(ours, module, *_samples(ours, 1, example, generator))
         return False
     # In double precision a maximum is not decided by a rounding; buffers of the
     # module would have to follow.
@@ -61,6 +62,25 @@ def agrees(ours: BookKeeping, module: nn.Module, example: Tensor) -> bool:
             _same(seen[0][here], gradient.norm())
         _same(result[replica], total)
     return True
+
+
+def _outputs_agree(
+    ours: BookKeeping, module: nn.Module, at: Tensor, inputs: Tensor
+) -> None:
+    """Compare what two samples give together with what each gives alone.
+
+    What mixes samples or draws numbers shows in a forward pass, and so does a layer
+    that is not ours.
+    """
+    reference = PerSample(module, ours.loss)
+    parameters = reference.unflatten(at[0])
+    together = ours.outputs(at, inputs)[0]
+    with torch.no_grad():
+        for sample, output in zip(inputs[0], together, strict=True):
+            alone = torch.func.functional_call(
+                reference.module, parameters, (sample[None],)
+            )
+            _same(output, alone[0])
 
 
 def _samples(

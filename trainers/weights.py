@@ -45,8 +45,11 @@ class ClipTo:
         return tensor.new_full((), self.bound if self.binds else 1.0)
 
     def check(self, norms: Tensor) -> None:
-        """Raise ``ValueError`` for a norm that is not finite, or tell ``watch``."""
-        finite(norms, self.watch)
+        """Raise ``ValueError`` for a norm that is not finite, or tell ``watch``.
+
+        Only where ``mask`` is set: nobody learns of a record that was not drawn.
+        """
+        finite(norms.masked_fill(self.mask == 0, 0.0), self.watch)
 
     @staticmethod
     def weights(norms: Tensor, bound: Tensor | None) -> Tensor:

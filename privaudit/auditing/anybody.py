@@ -53,7 +53,7 @@ class ProgramAudit(
     claim
         The promise under test.
     batch
-        Runs that a function is called for at once; a command's is 1.
+        Runs that a function is called for at once; of a command, that are kept at once.
     estimator, confidence
         Of the lower bound.
     runs
@@ -111,9 +111,13 @@ class ProgramAudit(
         return coins.random(self.batch) < 0.5
 
     def batch_seed(self, number: int) -> int:
-        """In [0, 2^31), another for every batch of this audit."""
+        """In [0, 2^31), another for every batch of this audit.
+
+        Of a command it is the first run's, and the others of the batch count up.
+        """
         offset = hashlib.blake2b(f"{self.seed}".encode(), digest_size=8).digest()
-        return (int.from_bytes(offset) + number) % _SEEDS
+        used = 1 if self.is_function else self.batch
+        return (int.from_bytes(offset) + number * used) % _SEEDS
 
 
 class ProgramResult(

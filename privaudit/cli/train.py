@@ -91,7 +91,8 @@ def train(
     data_dir
         Where data sets are kept.
     seed
-        Of the start, the lots and the noise. A recipe's, or 0.
+        Of the start, the lots and the noise: who knows it can take the noise off, so
+        that a model to be published needs a secret one, used once. A recipe's, or 0.
     device
         cpu, or cuda; they draw different numbers from a seed.
     compiled

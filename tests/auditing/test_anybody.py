@@ -185,6 +185,18 @@ class TestCommands:
         with pytest.raises(RunFailedError, match="cannot run /nowhere"):
             Command("/nowhere {member} {seed}").once(True, 0)
 
+    def test_no_two_runs_have_one_seed(self, tmp_path):
+        """Whatever the batch: runs that share their noise are not independent."""
+        text = "import sys; print(sys.argv[2])"
+        what = ProgramAudit(
+            program=f"{sys.executable} -S -c '{text}' {{member}} {{seed}}",
+            claim=plan().claim,
+            runs=12,
+            batch=4,
+        )
+        done(tmp_path, what, workers=2)
+        assert len(np.unique(load_any(tmp_path).scores.score)) == 12
+
     def test_many_at_once_in_a_folder(self, tmp_path):
         text = "import sys; print(float(sys.argv[1]))"
         what = ProgramAudit(

@@ -1,5 +1,8 @@
 """trainers.clipping: sums over lots, taken in parts."""
 
+import math
+
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +12,15 @@ from trainers.clipping import WORKING_SET, clipped_sum, parts, usual_width
 from trainers.data import PrivateData
 from trainers.models import cross_entropy
 from trainers.per_sample import PerSample
+from trainers.watch import Watch
 from trainers.weights import clip_weights
+
+
+class Padded(PerSample):
+    """Asks for few shapes, as what is compiled does."""
+
+    static = True
+
 
 CALL = {"lot_size": 4, "memory_limit": 1 << 30}
 
@@ -96,3 +107,29 @@ class TestClippedSum:
         lots = torch.zeros(3, data.inputs.shape[1], dtype=torch.bool)
         got = clipped_sum(exact, data, at, lots, torch.arange(3), 1.0, **CALL)
         assert not got.any()
+
+    @pytest.mark.parametrize("way", [PerSample, Padded])
+    @pytest.mark.parametrize("width", [None, 5])
+    def test_records_that_are_not_drawn_are_not_looked_at(self, way, width):
+        """Not even for whether they are numbers: an error would tell of them."""
+        shares = random_data((5, 5, 5))
+        exact = way(softmax(), cross_entropy)
+        at = torch.ones(3, 15, dtype=torch.float64)
+        lots = torch.zeros(3, 6, dtype=torch.bool)
+        lots[1, 2:4], lots[2, :5] = True, True
+
+        def found():
+            watch = Watch(at_once=False)
+            nodes, more = torch.arange(3), {"watch": watch, "width": width, **CALL}
+            data = PrivateData.of(shares)
+            total = clipped_sum(exact, data, at, lots, nodes, 0.3, **more)
+            watch.settle()
+            return total
+
+        wanted = found()
+        for node, place in ((0, 0), (0, 3), (1, 0), (1, 4)):
+            shares[node].inputs[place] = math.nan
+        assert torch.equal(found(), wanted)
+        shares[1].inputs[3] = math.nan
+        with pytest.raises(ValueError, match="not finite"):
+            found()

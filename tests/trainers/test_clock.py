@@ -48,6 +48,17 @@ class TestLaws:
     def test_the_counter_stops_in_the_middle_of_an_instant(self):
         assert [len(instant) for instant in clock(6).instants(8)] == [6, 2]
 
+    @pytest.mark.parametrize("speed", ["lognormal:20", "lognormal:400"])
+    def test_a_worker_is_in_an_instant_once(self, speed):
+        """Steps may take no time beside what has passed, or time may be at its end."""
+        clock = Clock(bipartite_ring(4), Speed(speed, 4))
+        found = list(clock.instants(200))
+        assert tuple(step for instant in found for step in instant) == clock.steps(200)
+        times = [instant[0].time for instant in found]
+        assert len(set(times)) < len(times)
+        for instant in found:
+            assert len({step.worker for step in instant}) == len(instant)
+
     def test_the_seed_decides(self):
         one, same, other = (
             clock(speed="lognormal:1", seed=seed).steps(50) for seed in (1, 1, 2)

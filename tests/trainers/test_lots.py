@@ -40,8 +40,10 @@ class TestPacked:
         unseen = Packed.unseen(lots, width, watch)
         watch.settle()
         assert unseen.record.shape == unseen.taken.shape == (rows, width)
-        wide = torch.nn.functional.pad(seen.record, (0, more))
+        wide = torch.cat([seen.record, unseen.record[:, :1].repeat(1, more)], 1)
         assert torch.equal(unseen.record, wide)
+        empty = ~lots.any(1)
+        assert (lots.gather(1, unseen.record) | empty[:, None]).all()
         assert unseen.taken.sum() == lots.sum()
 
     def test_a_lot_that_is_too_large_is_not_cut_in_silence(self):

@@ -42,6 +42,18 @@ class Difference(nn.Module):
         return 1e5 * (y[:, 0] - y[:, 1])
 
 
+class Mean(nn.Module):
+    """The mean over places of a layer without an offset."""
+
+    def __init__(self, layer, outputs):
+        super().__init__()
+        self.inside, self.outside = layer, nn.Linear(outputs, 3)
+
+    def forward(self, x):
+        y = self.inside(x)
+        return self.outside(y.mean((2, 3)) if y.dim() == 4 else y.mean(1))
+
+
 def summed(way, at, inputs, targets, bound, mask=None):
     mask = torch.ones(inputs.shape[:2]) if mask is None else mask
     return way.weighted_sum(at, inputs, targets, ClipTo(bound, mask))
@@ -122,6 +134,33 @@ class TestTraps:
             inputs = torch.stack([first, first + apart * other])[None, None]
             got = summed(way, at, inputs, targets, 1.0)
             assert got.double().norm() <= 1
+
+    @pytest.mark.parametrize("size", [1e4, 1e8, 1e12])
+    @pytest.mark.parametrize("name", ["linear", "convolution"])
+    def test_places_that_cancel_wipe_out_no_others(self, name, size):
+        """+A and -A of one record leave nothing, and took all small numbers with them.
+
+        Its gradient is small, so that clipping lets it through, but the sum over all
+        samples goes by way of A.
+        """
+        generator = torch.Generator().manual_seed(0)
+        if name == "linear":
+            shape, module = (16, 4), Mean(nn.Linear(4, 4, bias=False), 4)
+            ends = [(0,), (-1,)]
+        else:
+            shape, module = (3, 8, 8), Mean(nn.Conv2d(3, 400, 1, bias=False), 400)
+            ends = [(slice(None), 2, 2), (slice(None), -3, -3)]
+        way = BookKeeping(module, cross_entropy, torch.zeros(shape))
+        at = 0.3 * torch.randn(1, way.dims, generator=generator)
+        inputs = torch.rand(1, 32, *shape, generator=generator)
+        inputs[0, -1] = 0
+        inputs[0, -1][ends[0]], inputs[0, -1][ends[1]] = size, -size
+        targets, there = torch.zeros(1, 32, dtype=torch.long), torch.ones(1, 32)
+        having = summed(way, at, inputs, targets, 0.01, there)
+        there[0, -1] = 0
+        without = summed(way, at, inputs, targets, 0.01, there)
+        assert without.norm() > 0.2
+        assert (having.double() - without.double()).norm() <= 0.01
 
     def test_equal_tokens_that_cancel(self):
         class Words(nn.Module):

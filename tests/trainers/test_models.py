@@ -102,6 +102,12 @@ class TestSound:
         got = fast.weighted_sum(at, inputs, targets, clipped)
         torch.testing.assert_close(got, wanted, rtol=1e-9, atol=1e-11)
 
+    def test_a_weight_of_two_layers_is_drawn_once(self):
+        module = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+        module[1].weight = module[0].weight
+        start = initial_parameters(module, torch.Generator().manual_seed(1))
+        assert len(start) == PerSample(module, cross_entropy).dims == 9 + 3 + 3
+
     @pytest.mark.parametrize("name", MODELS)
     def test_starts(self, name):
         shape, classes, options = SMALL[name]

@@ -224,6 +224,10 @@ class TestLaws:
         (Mechanism(lot_size=6.0), "larger than a node's data"),
         (Mechanism(lot_size=0.0), "lot_size"),
         (Mechanism(2.0, clip_norm=0.0), "clip_norm"),
+        # Of gradients this small, single precision has no norm but 0.
+        (Mechanism(2.0, clip_norm=1e-24), "clip_norm"),
+        (Mechanism(2.0, clip_norm=1e39), "clip_norm"),
+        (Mechanism(2.0, clip_norm=math.nan), "clip_norm"),
         (Mechanism(2.0, 1.0, -1.0), "noise_multiplier"),
         (Mechanism(2.0, 1.0, math.nan), "noise_multiplier"),
         (Mechanism(2.0, math.inf, 1.0), "finite clip_norm"),

@@ -118,7 +118,11 @@ class Participants:
     def _places(self, size: int, generator: torch.Generator) -> Tensor:
         """The places of a node's records, (runs, size), in the order they are taken."""
         coins = torch.rand(
-            self.runs, size, generator=generator, device=self._rows.device
+            self.runs,
+            size,
+            generator=generator,
+            dtype=torch.float64,  # of floats, some are equal
+            device=self._rows.device,
         )
         return coins.argsort(1)
 
@@ -140,7 +144,7 @@ class Participants:
         if choices.looks:
             known = self.mechanism.networks.seed
             if known is not None:
-                streams = Streams(known)
+                streams = Streams(known, device=str(start.device))
                 self._choosing = [
                     streams.generator("message", i) for i in range(self.nodes)
                 ]

@@ -104,10 +104,12 @@ class Resampling(Participants):
         """A fresh uniform sample of one node's records in every run."""
         (node,) = nodes
         size = int(self.mechanism.lot_size)
+        # Doubles: two of many floats are equal, and then one record goes before.
         coins = torch.rand(
             self.runs,
             self.sizes[node],
             generator=self._sampling[node],
+            dtype=torch.float64,
             device=self._rows.device,
         )
         chosen = self._order[node].gather(1, coins.topk(size, 1).indices)

@@ -13,12 +13,16 @@ def initial_parameters(
     """A random start, (dims,): uniform in +-gain / sqrt(fan-in), as torch does.
 
     Drawn from ``generator`` alone, in the order of the module's parameters. Parameters
-    of one dimension that have no weight beside them (normalisation) keep their values.
+    of one dimension that have no weight beside them (normalisation) keep their values,
+    and those of several layers are drawn once.
     """
-    parts = []
+    parts, seen = [], set()
     for layer in module.modules():
         weight = getattr(layer, "weight", None)
         for name, parameter in layer.named_parameters(recurse=False):
+            if parameter in seen:
+                continue
+            seen.add(parameter)
             value = parameter.detach().clone()
             if weight is not None and weight.dim() > 1:
                 bound = gain / weight[0].numel() ** 0.5

@@ -36,10 +36,14 @@ _KNOWN: dict[type[nn.Module], Callable[[Any], StackedLayer]] = {
 def stacked(layer: nn.Module) -> StackedLayer | None:
     """The stacked form of a layer, None for one without parameters or not known.
 
-    Subclasses are not known: they may compute something else.
+    Subclasses are not known, nor what has hooks: they may compute something else.
     """
     make = _KNOWN.get(type(layer))
-    if make is None or next(layer.parameters(recurse=False), None) is None:
+    names = {name for name, _ in layer.named_parameters(recurse=False)}
+    if make is None or not names:
+        return None
+    hooked = layer._forward_hooks or layer._forward_pre_hooks
+    if hooked or "weight" not in names or not names <= {"weight", "bias"}:
         return None
     # Renormalised or counted tokens tie the samples of a batch to each other.
     if isinstance(layer, nn.Embedding) and (

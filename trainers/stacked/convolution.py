@@ -14,6 +14,7 @@ from trainers.stacked.layer import (
     explicit_sums,
     joined,
     squared_products,
+    squared_sums,
 )
 
 # Up to this many weights a kernel is copied for every sample, which makes one batched
@@ -47,7 +48,8 @@ class StackedConvolution(StackedLayer):
             # An odd one goes to the end, as torch has it.
             self.pads = (wide // 2, wide - wide // 2, high // 2, high - high // 2)
         else:
-            padding = (0, 0) if layer.padding == "valid" else layer.padding
+            none = (0,) * len(layer.kernel_size)
+            padding = none if layer.padding == "valid" else layer.padding
             high, wide = self._pair(tuple(int(size) for size in padding), 0)
             self.pads = (wide, wide, high, high)
         # Padding by zeros, equal on both sides, is left to the convolution.
@@ -86,7 +88,7 @@ class StackedConvolution(StackedLayer):
         return patches, out.view(*out.shape[:2], *self._places(flat))
 
     def _by_replicas(self, flat: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        parts = flat.view(weight.shape[0], -1, *flat.shape[1:]).unbind()
+        parts = flat.unflatten(0, (weight.shape[0], -1)).unbind()
         biases = [None] * len(parts) if bias is None else bias.unbind()
         return torch.cat(
             [
@@ -150,7 +152,7 @@ class StackedConvolution(StackedLayer):
             )
             square = square.view(-1, self.groups).sum(1)
             if "bias" in self.names:
-                square = square + left.sum(2).square().sum(1)
+                square = square + squared_sums(left.mT)
             parts.append(square)
         return torch.cat(parts), (taken, returned)
 

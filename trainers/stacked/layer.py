@@ -119,7 +119,8 @@ def squared_products(left: Tensor, right: Tensor) -> Tensor:
     ``left`` is (samples, positions, outputs), ``right`` (samples, positions, inputs).
     Either the product is written out, outputs * inputs values a sample, or two Gram
     matrices over the positions are, whose product adds up to the same (ghost norm):
-    whichever is smaller. The second way never gives less than is true: see `not_less`.
+    whichever is smaller. Neither gives less than is true, see `with_slack` and
+    `not_less`.
     """
     samples, positions, outputs = left.shape
     values = outputs * right.shape[2]
@@ -128,7 +129,9 @@ def squared_products(left: Tensor, right: Tensor) -> Tensor:
     for here in blocks(samples, values if explicit else 2 * positions * positions):
         if explicit:
             product = torch.bmm(left[here].mT, right[here])
-            parts.append(product.square_().sum((1, 2)))
+            lengths = left[here].square().sum((1, 2)) * right[here].square().sum((1, 2))
+            square = product.square_().sum((1, 2))
+            parts.append(with_slack(square, lengths.sqrt(), positions))
         else:
             gram = torch.bmm(left[here], left[here].mT)
             other = torch.bmm(right[here], right[here].mT)
@@ -152,6 +155,30 @@ def not_less(square: Tensor, terms: Tensor, length: int) -> Tensor:
     """
     slack = (8 + length / 8) * torch.finfo(square.dtype).eps
     return square.clamp_min(0).addcmul(terms, terms.new_full((), slack))
+
+
+def squared_sums(back: Tensor) -> Tensor:
+    """Squared norm of each sample's sum over positions, (samples,); see `with_slack`.
+
+    ``back`` is (samples, positions, features).
+    """
+    lengths = torch.linalg.vector_norm(back, dim=2).sum(1)
+    return with_slack(back.sum(1).square().sum(1), lengths, back.shape[1])
+
+
+def with_slack(square: Tensor, terms: Tensor, positions: int) -> Tensor:
+    """``square``, of a sum over positions, as large as it may come out elsewhere.
+
+    The norm is taken of a sum made for this sample alone, but what is released is a sum
+    over all samples in one go. There a sample's positions may cancel one another, and
+    still take away, while they are in the sum, the last digits of all the others':
+    rounding is relative to what is added, whose sizes add up to ``terms`` at most, not
+    to what is left. So the norm is that of what is left and a rounding of ``terms`` for
+    each addition in a row, of which a product makes one in eight of the ``positions``
+    or fewer, as in `not_less`, and some in which blocks are joined.
+    """
+    slack = (16 + positions / 8) * torch.finfo(square.dtype).eps
+    return square.sqrt().add(terms, alpha=slack).square()
 
 
 def _diagonal(gram: Tensor) -> Tensor:

@@ -5,7 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from trainers.stacked.layer import StackedLayer, joined, squared_products
+from trainers.stacked.layer import (
+    StackedLayer,
+    joined,
+    squared_products,
+    squared_sums,
+)
 
 
 class StackedLinear(StackedLayer):
@@ -34,13 +39,14 @@ class StackedLinear(StackedLayer):
             return square * back.square().sum((1, 2)), (inside, back)
         square = squared_products(back, inside)
         if biased:
-            square = square + back.sum(1).square().sum(1)
+            square = square + squared_sums(back)
         return square, (inside, back)
 
     def sums(self, digest: tuple[Tensor, Tensor], weights: Tensor) -> dict[str, Tensor]:
         replicas = weights.shape[0]
         inside, back = digest
-        share = (weights.reshape(-1, 1, 1) * back).view(replicas, -1, back.shape[-1])
+        share = weights.reshape(-1, 1, 1) * back
+        share = share.reshape(replicas, -1, back.shape[-1])
         rows = inside.reshape(replicas, -1, inside.shape[-1])
         result = {"weight": torch.bmm(share.mT, rows)}
         if "bias" in self.names:

@@ -27,6 +27,9 @@ class StackedEmbedding(StackedLayer):
 
     def compute(self, flat: Tensor, replicas: int) -> tuple[Tensor, Tensor]:
         weight = self.parameters_now["weight"]  # (replicas, tokens, features)
+        # Negative ones count from the end; as they are, they would be rows of the
+        # replica before when gradients are summed.
+        flat = torch.where(flat < 0, flat + weight.shape[1], flat)
         replica = torch.arange(replicas, device=flat.device)[:, None]
         rows = weight[replica, flat.reshape(replicas, -1)]
         return flat, rows.view(*flat.shape, -1)

@@ -181,6 +181,17 @@ class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             return math.inf
         return self.noise / sensitivity
 
+    def opposed_norm(self) -> float:
+        """Norm C for which two opposite records are the worst pair of a Poisson lot.
+
+        Under replace-one the two outputs are N(u) and N(v), each mixed with N(0): what
+        tells them apart is how far u is from v, and how far both are from 0. N(C) and
+        N(-C) are at least as far in both ways: C is half the sensitivity, or the norm
+        bound if that is more; 0 if no replacement moves anything.
+        """
+        moved = self.sensitivity_under("replace-one")
+        return max(moved / 2, self.norm_bound) if moved else 0.0
+
     def event(self) -> DpEvent:
         """dp-accounting's event for this release, noise over *norm bound* as it says.
 

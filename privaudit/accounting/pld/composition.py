@@ -39,9 +39,13 @@ class Composition:
     ----------
     families
         The steps, by kind.
+    attained
+        What some data sets attain, where that is less than ``families``: the lower
+        sides are its.
     """
 
     families: tuple[Family, ...]
+    attained: Composition | None = None
 
     @property
     def directions(self) -> tuple[Direction, ...]:
@@ -210,17 +214,22 @@ class Composition:
     @property
     def _is_realised(self) -> bool:
         """Whether some data sets attain the dominating pair at every step."""
-        return all(family.scheme != "fixed" for family in self.families)
+        return self.attained is None and all(
+            family.scheme != "fixed" for family in self.families
+        )
 
     def _realised_lower(
         self, target: Target, width: float, fine: float, nodes: int
     ) -> float:
-        """Fixed-size lots: what two data sets attain whose other records are alike."""
+        """A lower bound from what two data sets attain.
+
+        Of fixed-size lots, two whose other records are alike.
+        """
         families = tuple(
             dataclasses.replace(family, scheme="poisson")
             if family.scheme == "fixed"
             else family
-            for family in self.families
+            for family in (self.attained or self).families
         )
         best = 0.0
         for way in ("remove", "add"):

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 
 from privaudit.accounting import closed_forms, from_dp_accounting, rdp
-from privaudit.accounting.parallel import views
+from privaudit.accounting.parallel import outside_passes, views
 from privaudit.accounting.pld import compose_entries
 from privaudit.ledger import Entry, Ledger
 from privaudit.release import NoSampling, PoissonSampling, SamplingWithoutReplacement
@@ -228,7 +228,9 @@ def certified_lower(
     """What epsilon is no less than, proved, and the upper bound of each direction.
 
     The lower side of a certified ``bound`` on ``entries``: 0 where nothing was
-    released, infinity where no noise was. The directions are a record removed and a
+    released, infinity where no noise was. Releases of a pass over disjoint records, and
+    of a unit larger than a record, add nothing to it: no data are known to attain what
+    they are accounted as. The directions are a record removed and a
     record added, or the first alone if the relation is its own mirror image.
     """
     if not entries:
@@ -241,6 +243,12 @@ def certified_lower(
         for way, bracket in composition.epsilon_each(bound.delta, width).items():
             lower = max(lower, bracket.lower)
             each[str(way)] = max(each.get(str(way), 0.0), bracket.upper)
+    shared = outside_passes(entries)
+    if bound.unit != "record":
+        lower = 0.0
+    elif len(shared) < len(entries):
+        rest = compose_entries(shared, bound.relation)
+        lower = rest.epsilon(bound.delta, width).lower
     return lower, each
 
 

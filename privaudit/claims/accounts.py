@@ -8,7 +8,7 @@ import math
 import msgspec
 
 from privaudit.accounting import noise_multiplier
-from privaudit.accounting.parallel import views
+from privaudit.accounting.parallel import outside_passes, views
 from privaudit.accounting.pld import compose_entries
 from privaudit.claims.claim import Certified
 from privaudit.ledger import Ledger, Recorder
@@ -61,8 +61,8 @@ def bracket(
     """What is proved of a ledger, from above and from below.
 
     What holds on an assumption is not proved from above. Nor from below what is of a
-    unit larger than a record, or may fail: its sensitivities are bounds that no data
-    may attain.
+    unit larger than a record, or may fail: its sensitivities are bounds that perhaps no
+    data attain. Of passes over disjoint records nothing is.
     """
     (entries,) = ledger.nodes
     if not all(entry.release.is_private for entry in entries):
@@ -73,7 +73,10 @@ def bracket(
     ways = [compose_entries(view, relation) for view in views(entries, relation)]
     found = [way.epsilon(left if left > 0 else delta, _WIDTH) for way in ways]
     upper = max(one.upper for one in found) if left > 0 else math.inf
-    lower = max(one.lower for one in found)
+    lower = found[0].lower
+    shared = outside_passes(entries)
+    if len(shared) < len(entries):
+        lower = compose_entries(shared, relation).epsilon(delta, _WIDTH).lower
     if ledger.failure > 0 or ledger.unit != "record":
         lower = 0.0
     if ledger.assumptions:

@@ -194,8 +194,11 @@ def account(
 ) -> UpperBound:
     """The upper bound of the node that is worst off; arguments as `account_nodes`.
 
-    It holds for every record of the network.
+    It holds for every record of the network. Raises ``ValueError`` also for a network
+    without nodes.
     """
+    if not ledger.nodes:
+        raise ValueError("this ledger has no nodes: nobody's releases can be accounted")
     return max(
         account_nodes(ledger, delta, relation, method), key=lambda bound: bound.epsilon
     )

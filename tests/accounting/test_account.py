@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 from scipy import optimize, special
 
 from privaudit.accounting import METHODS, account, account_nodes
+from privaudit.accounting.plans import Plan
 from privaudit.ledger import Ledger, Recorder
 from privaudit.release import (
     NoSampling,
     PoissonSampling,
     Release,
     SamplingWithoutReplacement,
+    Sensitivity,
 )
 
 # dp-accounting's compositions take tens of milliseconds, sampled ones a second.
@@ -61,6 +63,24 @@ class TestSound:
         recorder.record(0, bare)
         for method in ("pld", "rdp"):
             assert account(recorder.ledger(), 1e-5, method=method).epsilon == math.inf
+
+    @pytest.mark.parametrize("method", ["certified", "rdp", "gdp"])
+    @pytest.mark.parametrize("sensitivity", [math.inf, 1e300])
+    def test_noise_beside_which_the_sensitivity_is_endless(self, method, sensitivity):
+        release = Release(
+            mechanism="gaussian",
+            norm_bound=1.0,
+            noise=1e-30,
+            sensitivity=Sensitivity(replace_one=sensitivity),
+            sampling=NoSampling(),
+        )
+        found = account(Ledger.of(release), 1e-5, "replace-one", method)
+        assert found.epsilon == math.inf
+
+    @pytest.mark.parametrize("rate", [1e-13, 4e-13, 1 - 1e-14, 0.1234567890123456])
+    def test_a_lot_of_fixed_size_is_never_smaller_than_planned(self, rate):
+        plan = Plan.constant(1.0, rate, 1, "without-replacement")
+        assert plan.ledger().nodes[0][0].release.sampling.rate >= rate
 
     def test_nothing_released_costs_nothing(self):
         assert account(Recorder(2).ledger(), 1e-5).epsilon == 0
@@ -156,6 +176,10 @@ class TestLaws:
     def test_delta_is_checked(self, delta):
         with pytest.raises(ValueError, match="delta must be in"):
             account(Ledger.of(gaussian(1.0)), delta)
+
+    def test_a_network_without_nodes_is_refused(self):
+        with pytest.raises(ValueError, match="no nodes"):
+            account(Ledger(nodes=()), 1e-5)
 
     def test_an_unknown_account_is_named(self):
         with pytest.raises(ValueError, match="choose one of"):

@@ -178,7 +178,7 @@ def account_nodes(
         If an argument is out of its range, or the account is not valid for a release.
     """
     chosen = method_named(method)
-    check_delta(delta)
+    delta = check_delta(delta)
     known: dict[Entries, UpperBound] = {}  # nodes alike are accounted once
     for entries in ledger.nodes:
         if entries not in known:

@@ -4,6 +4,7 @@ import math
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from privaudit.release import (
     SamplingWithoutReplacement,
     Sensitivity,
 )
+from privaudit.results import UpperBound
 
 # dp-accounting's compositions take tens of milliseconds, sampled ones a second.
 few = settings(max_examples=25)
@@ -176,6 +178,17 @@ class TestLaws:
     def test_delta_is_checked(self, delta):
         with pytest.raises(ValueError, match="delta must be in"):
             account(Ledger.of(gaussian(1.0)), delta)
+
+    @pytest.mark.parametrize("kind", [np.float16, np.float32])
+    @pytest.mark.parametrize("method", ["certified", "rdp", "gdp"])
+    def test_numbers_of_a_shorter_kind_are_taken_as_they_are(self, kind, method):
+        z, delta = kind(2.3), kind(0.01)
+        sampling = NoSampling() if method == "gdp" else PoissonSampling(kind(0.3))
+        same = NoSampling() if method == "gdp" else PoissonSampling(float(kind(0.3)))
+        short = account(Ledger.of(gaussian(z, sampling), 40), delta, method=method)
+        plain = Ledger.of(gaussian(float(z), same), 40)
+        assert short == account(plain, float(delta), method=method)
+        assert UpperBound.from_json(short.to_json()) == short
 
     def test_a_network_without_nodes_is_refused(self):
         with pytest.raises(ValueError, match="no nodes"):

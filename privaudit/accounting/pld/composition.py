@@ -80,6 +80,9 @@ class Composition:
                 "choose well below one over the number of records"
             )
         _check_width(width)
+        delta = float(
+            delta
+        )  # compared to a shorter kind, bounds would be rounded to it
         if not self.families:
             return Bracket(0.0, 0.0, width, True, "remove")
         if self._gaussian is not None:
@@ -91,6 +94,7 @@ class Composition:
         if not 0 <= epsilon < math.inf:
             raise ValueError(f"epsilon must be >= 0 and finite, got {epsilon}")
         _check_width(width)
+        epsilon = float(epsilon)
         if not self.families:
             return Bracket(0.0, 0.0, width, True, "remove")
         if self._gaussian is not None:

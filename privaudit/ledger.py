@@ -201,6 +201,8 @@ class Recorder:
         Those of a pass, ``disjoint``, raise the count of an equal one of that pass
         wherever it stands: their order is of no account.
         """
+        if count < 0:
+            raise ValueError(f"count must be >= 0, got {count}: a release stays made")
         if count == 0:
             return
         one_pass = UNSET if disjoint is None else disjoint

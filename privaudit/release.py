@@ -17,6 +17,14 @@ if TYPE_CHECKING:  # a second of import time, and only for those who want an eve
     from dp_accounting import DpEvent
 
 
+def _doubles(struct: msgspec.Struct, *names: str) -> None:
+    """Make fields plain floats: of a shorter kind, sums would be rounded to it."""
+    for name in names:
+        value = getattr(struct, name)
+        if value is not None and type(value) is not float:
+            msgspec.structs.force_setattr(struct, name, float(value))
+
+
 class PoissonSampling(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="poisson"
 ):
@@ -29,6 +37,7 @@ class PoissonSampling(
             raise ValueError(
                 f"a Poisson sampling rate must be in [0, 1], got {self.rate}"
             )
+        _doubles(self, "rate")
 
 
 class SamplingWithoutReplacement(
@@ -81,6 +90,7 @@ class Sensitivity(
             value = getattr(self, name)
             if value is not None and not value >= 0:
                 raise ValueError(f"sensitivity {name} must be >= 0, got {value}")
+        _doubles(self, "add_or_remove_one", "replace_one")
 
 
 class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -122,6 +132,7 @@ class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             )
         if self.noise == math.inf:
             raise ValueError("noise must be finite and >= 0, got inf")
+        _doubles(self, "norm_bound", "noise")
 
     @classmethod
     def of_sum(
@@ -140,6 +151,7 @@ class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         """
         fixed = isinstance(sampling, SamplingWithoutReplacement)
         norm_bound = float(norm_bound)  # 10 and 10.0 are one ledger
+        noise_multiplier = float(noise_multiplier)
         return cls(
             mechanism=mechanism,
             norm_bound=norm_bound,
@@ -180,6 +192,17 @@ class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         if sensitivity == 0:
             return math.inf
         return self.noise / sensitivity
+
+    def opposed_norm(self) -> float:
+        """Norm C for which two opposite records are the worst pair of a Poisson lot.
+
+        Under replace-one the two outputs are N(u) and N(v), each mixed with N(0): what
+        tells them apart is how far u is from v, and how far both are from 0. N(C) and
+        N(-C) are at least as far in both ways: C is half the sensitivity, or the norm
+        bound if that is more; 0 if no replacement moves anything.
+        """
+        moved = self.sensitivity_under("replace-one")
+        return max(moved / 2, self.norm_bound) if moved else 0.0
 
     def event(self) -> DpEvent:
         """dp-accounting's event for this release, noise over *norm bound* as it says.

@@ -301,6 +301,16 @@ class TestMoreAccounts:
         assert not accounts["gdp"]["applies"]
         assert "sampling" in accounts["gdp"]["reason"]
 
+    def test_a_budget_is_printed_no_larger_than_found(self, capsys):
+        run = ("--growing-budget", 2, "--steps", 9, "--sampling-rate", 0.1)
+        _, out, _ = call(capsys, "noise", *BUDGET, *run)
+        _, exact, _ = call(capsys, "noise", *BUDGET, *run, "--json")
+        told = dict(one.rsplit(" ", 1) for one in out.splitlines()[0].split(", "))
+        found = json.loads(exact)
+        assert float(told["mu0"]) <= found["mu0"]
+        name = "noise multiplier first"
+        assert float(told[name]) >= found[name.replace(" ", "_")]
+
     def test_fixed_size_lots_are_replace_one(self, capsys):
         run = ("--noise-multiplier", 2, "--delta", 1e-5, "--sampling-rate", 0.05)
         fixed = ("--sampling", "without-replacement")

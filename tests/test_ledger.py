@@ -57,6 +57,16 @@ class TestSound:
             ]
             assert told == [release for who, release in history if who == node]
 
+    def test_a_release_is_not_taken_back(self):
+        release = Release.of_sum(
+            norm_bound=1.0, noise_multiplier=1.0, sampling=NoSampling()
+        )
+        recorder = Recorder(1)
+        recorder.record(0, release, 5)
+        with pytest.raises(ValueError, match="count must be >= 0, got -4"):
+            recorder.record(0, release, -4)
+        assert recorder.ledger() == Ledger.of(release, 5)
+
     @given(histories)
     def test_equal_neighbours_are_stored_once(self, history):
         for entries in record(history).nodes:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 
 from privaudit.accounting import closed_forms, from_dp_accounting, rdp
-from privaudit.accounting.parallel import views
+from privaudit.accounting.parallel import outside_passes, views
 from privaudit.accounting.pld import compose_entries
 from privaudit.ledger import Entry, Ledger
 from privaudit.release import NoSampling, PoissonSampling, SamplingWithoutReplacement
@@ -178,7 +178,7 @@ def account_nodes(
         If an argument is out of its range, or the account is not valid for a release.
     """
     chosen = method_named(method)
-    check_delta(delta)
+    delta = check_delta(delta)
     known: dict[Entries, UpperBound] = {}  # nodes alike are accounted once
     for entries in ledger.nodes:
         if entries not in known:
@@ -194,8 +194,11 @@ def account(
 ) -> UpperBound:
     """The upper bound of the node that is worst off; arguments as `account_nodes`.
 
-    It holds for every record of the network.
+    It holds for every record of the network. Raises ``ValueError`` also for a network
+    without nodes.
     """
+    if not ledger.nodes:
+        raise ValueError("this ledger has no nodes: nobody's releases can be accounted")
     return max(
         account_nodes(ledger, delta, relation, method), key=lambda bound: bound.epsilon
     )
@@ -228,7 +231,9 @@ def certified_lower(
     """What epsilon is no less than, proved, and the upper bound of each direction.
 
     The lower side of a certified ``bound`` on ``entries``: 0 where nothing was
-    released, infinity where no noise was. The directions are a record removed and a
+    released, infinity where no noise was. Releases of a pass over disjoint records, and
+    of a unit larger than a record, add nothing to it: no data are known to attain what
+    they are accounted as. The directions are a record removed and a
     record added, or the first alone if the relation is its own mirror image.
     """
     if not entries:
@@ -241,6 +246,12 @@ def certified_lower(
         for way, bracket in composition.epsilon_each(bound.delta, width).items():
             lower = max(lower, bracket.lower)
             each[str(way)] = max(each.get(str(way), 0.0), bracket.upper)
+    shared = outside_passes(entries)
+    if bound.unit != "record":
+        lower = 0.0
+    elif len(shared) < len(entries):
+        rest = compose_entries(shared, bound.relation)
+        lower = rest.epsilon(bound.delta, width).lower
     return lower, each
 
 

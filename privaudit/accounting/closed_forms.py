@@ -39,7 +39,7 @@ def total_mu(entries: Entries, relation: Relation) -> float:
                 f"the gdp account is exact for releases without sampling only, got "
                 f"{release.sampling}; use pld or rdp (gdp-clt is its limit, no bound)"
             )
-        mu = (1 + 2 * _UNIT) / release.noise_over_sensitivity(relation)
+        mu = (1 + 2 * _UNIT) * _shift(release, relation)
         parts.append(mu * math.sqrt(entry.count) * (1 + 2 * _UNIT))
     return gdp.compose(parts)
 
@@ -105,9 +105,15 @@ def _poisson_steps(
                 f"the gdp-clt account is for Poisson sampling, got {release.sampling}; "
                 "use gdp without sampling, rdp for a sample of fixed size"
             )
-        mu = 1 / release.noise_over_sensitivity(relation)
+        mu = _shift(release, relation)
         steps.append((mu, release.sampling.rate, entry.count))
     return steps
+
+
+def _shift(release: Release, relation: Relation) -> float:
+    """Sensitivity over noise."""
+    multiplier = release.noise_over_sensitivity(relation)
+    return 1 / multiplier if multiplier > 1e-300 else math.inf
 
 
 def _single(account: str, entries: Entries) -> Release:

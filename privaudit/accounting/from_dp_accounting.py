@@ -6,6 +6,7 @@ dp-accounting 0.6.0 reads the noise multiplier of an event in two ways (see
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from privaudit.ledger import Entry
@@ -90,7 +91,8 @@ def _pld_replace_one(release: Release) -> DpEvent:
     It takes the Gaussian's noise over the norm bound and doubles the sensitivity
     itself: N(+C) against N(-C), each mixed with N(0) when Poisson sampled, which is the
     worst pair (two half-spaces are best at once against N(0) and N(-C), by
-    Neyman-Pearson).
+    Neyman-Pearson). Where half the sensitivity is less than the norm bound, C is that
+    bound, as `privaudit.release.Release.opposed_norm` has it.
     """
     import dp_accounting as dpa
 
@@ -102,7 +104,9 @@ def _pld_replace_one(release: Release) -> DpEvent:
             f"or Poisson sampled; got {release.mechanism} with {release.sampling}"
         )
     multiplier = 2 * release.noise_over_sensitivity("replace-one")
-    event = dpa.GaussianDpEvent(multiplier)
-    if isinstance(release.sampling, PoissonSampling):
+    if multiplier == math.inf:
+        return dpa.NoOpDpEvent()
+    if isinstance(release.sampling, PoissonSampling) and release.sampling.rate < 1:
+        event = dpa.GaussianDpEvent(release.noise / release.opposed_norm())
         return dpa.PoissonSampledDpEvent(release.sampling.rate, event)
-    return event
+    return dpa.GaussianDpEvent(multiplier)

@@ -26,6 +26,7 @@ Scheme = Literal["poisson", "without-replacement", "none"]
 Mechanism = Literal["gaussian", "laplace"]
 
 _MOST_LISTED = 10_000_000
+_MOST_RECORDS = 10**12
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -169,8 +170,11 @@ def _sampling(scheme: Scheme, rate: float) -> Sampling:
         return NoSampling()
     if scheme == "poisson":
         return PoissonSampling(rate)
-    # As written in decimals, so that .01 is 1 of 100.
-    share = fractions.Fraction(repr(rate)).limit_denominator(10**12)
+    # As written in decimals, so that .01 is 1 of 100; never less.
+    written = fractions.Fraction(repr(rate))
+    share = written.limit_denominator(_MOST_RECORDS)
+    if share < written:
+        share = fractions.Fraction(math.ceil(written * _MOST_RECORDS), _MOST_RECORDS)
     return SamplingWithoutReplacement(share.numerator, share.denominator)
 
 

@@ -20,6 +20,8 @@ all sets of one N(u)(S), the half-spaces towards u have the least N(0)(S), by Ne
 Pearson, the less the longer u is; those towards u - v have the least N(v)(S), the less
 the longer u - v is. At u = -v of length C one half-space is both, so that this pair
 dominates for g >= 1, and its mirror image for g < 1. It is P*, Q*, with equality above.
+C is the norm bound even if u - v can be no longer than that: a small u - v far from 0
+is not hidden by N(0).
 
 *Replacing one record of a sample without replacement.* H_(1+q(g-1)) <= q H_g of the
 mechanism without sampling (Balle, Barthe and Gaboardi 2018, Theorem 11), which is the
@@ -116,8 +118,8 @@ def divergence(release: Release, relation: Relation, order: float) -> float:
         found = _shifted(1 / multiplier, rate, order)
     elif relation == "add-or-remove-one":
         found = _poisson_gaussian(multiplier, rate, order)
-    else:  # the norm bound is half the sensitivity of the antipodal pair
-        found = _antipodal(0.5 / multiplier, rate, order)
+    else:
+        found = _antipodal(release.opposed_norm() / release.noise, rate, order)
     # Sampling never costs more than none (the divergence is quasi-convex); that is also
     # the answer where a sum overflowed.
     return found if found < whole else whole

@@ -6,6 +6,7 @@ import numpy as np
 
 from privaudit.accounting import account_nodes
 from privaudit.accounting.account import certified_lower
+from privaudit.accounting.parallel import outside_passes
 from privaudit.auditing.adversaries import ADVERSARIES
 from privaudit.auditing.bounds import ESTIMATORS, Bound, Estimator, most_shown
 from privaudit.auditing.bounds.ledger_family import FAMILY, family_bound
@@ -52,7 +53,11 @@ def judge(
     main = bound(chosen)
     other: Estimator | None = ESTIMATORS["best"]
     if audit.estimator != FAMILY:
-        other = estimator_named(FAMILY, entries, relation) if _noisy(entries) else None
+        other = (
+            estimator_named(FAMILY, entries, relation)
+            if _in_sequence(entries)
+            else None
+        )
     beside = None if other is None else bound(other)
     verdict = Verdict(
         claim=audit.claim,
@@ -95,10 +100,11 @@ def gap_of(
 ) -> Gap | None:
     """What lies between the certified epsilon of the canary's node and the bound.
 
-    None where the ledger has a release that is not Gaussian with noise.
+    None where the ledger has a release that is not Gaussian with noise, or a pass over
+    disjoint records.
     """
     delta, relation = audit.claim.delta, found.lower.relation
-    if not _noisy(entries):
+    if not _in_sequence(entries):
         return None
     reach = reachable(
         estimator, entries, relation, member, delta, audit.confidence, audit.seed
@@ -121,5 +127,10 @@ def gap_of(
     )
 
 
-def _noisy(entries: tuple[Entry, ...]) -> bool:
-    return bool(entries) and all(entry.release.is_private for entry in entries)
+def _in_sequence(entries: tuple[Entry, ...]) -> bool:
+    """Whether all releases have noise, and each may hold every record."""
+    return (
+        bool(entries)
+        and len(outside_passes(entries)) == len(entries)
+        and all(entry.release.is_private for entry in entries)
+    )

@@ -24,7 +24,7 @@ from privaudit.claims.accounts import worst_bracket
 from privaudit.claims.attacks import audit_of
 from privaudit.claims.claim import Finding, PaperClaim
 from privaudit.ledger import Ledger
-from privaudit.results import LowerBound, Relation
+from privaudit.results import LowerBound, Relation, Unit
 
 Try = Literal["account", "audit"]
 
@@ -34,8 +34,8 @@ class OwnClaim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     Parameters
     ----------
-    name, epsilon, delta, relation
-        The promise.
+    name, epsilon, delta, relation, unit
+        The promise; its unit is that of the ledger.
     ledger
         A run's ledger.json, relative to the file of claims; or
     function
@@ -54,6 +54,7 @@ class OwnClaim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     epsilon: float
     delta: float
     relation: Relation = "add-or-remove-one"
+    unit: Unit = "record"
     ledger: str | None = None
     function: str | None = None
     algorithm: str | None = None
@@ -83,6 +84,11 @@ class OwnClaim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise ValueError(
                 f"claim {self.name!r}: only an algorithm can be attacked; leave audit "
                 "out of try"
+            )
+        if "audit" in self.tries and self.unit != "record":
+            raise ValueError(
+                f"claim {self.name!r}: audits test what one record gives away, not a "
+                f"{self.unit}; leave audit out of try"
             )
 
     def quickly(self) -> OwnClaim:
@@ -125,6 +131,11 @@ def tested_own(
     Raises ``ValueError`` if what it is about is not to be had.
     """
     ledger = _ledger(own, file)
+    if ledger.unit != own.unit:
+        raise ValueError(
+            f"claim {own.name!r} is about one {own.unit}, and its ledger about one "
+            f'{ledger.unit}: say unit = "{ledger.unit}" if that is meant'
+        )
     certified = worst_bracket(ledger, own.delta, own.relation)
     claim = PaperClaim(
         paper=file.name,
@@ -136,6 +147,7 @@ def tested_own(
         claimed=own.epsilon,
         delta=own.delta,
         relation=own.relation,
+        unit=own.unit,
         printed=lambda: certified,
     )
     lower: LowerBound | None = None

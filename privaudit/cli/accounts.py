@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from privaudit.cli.figures import compare_accounts, figure_of, sentence
 from privaudit.cli.output import emit
-from privaudit.results import Relation, round_up
+from privaudit.results import Relation, round_down, round_up
 
 if TYPE_CHECKING:
     from privaudit.accounting.plans import Mechanism, Plan, Scheme
@@ -162,7 +162,7 @@ def noise(
 
     def words(answer: dict[str, Any]) -> str:
         return ", ".join(
-            f"{name.replace('_', ' ')} {round_up(value, 6)}"
+            f"{name.replace('_', ' ')} {_safely(name, value)}"
             for name, value in answer.items()
             if name != "epsilon"
         )
@@ -182,6 +182,11 @@ def noise(
         as_json=json,
     )
     return None
+
+
+def _safely(name: str, value: float) -> str:
+    """More noise than is needed, or a smaller budget, is as private."""
+    return round_down(value, 6) if name == "mu0" else round_up(value, 6)
 
 
 def _first(answer: dict[str, Any]) -> float:
@@ -286,8 +291,6 @@ def convert(
     given = {"mu": mu, "epsilon": epsilon, "delta": delta}
     known = {name: value for name, value in given.items() if value is not None}
     (name, value), *_ = found.items()
-    from privaudit.results import round_down
-
     told = round_down(value, 6) if name == "mu" else round_up(value, 6)
     side = "largest" if name == "mu" else "least"
     told_known = " and ".join(f"{key} {number:g}" for key, number in known.items())

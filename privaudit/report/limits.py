@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from privaudit.accounting.parallel import outside_passes, views
 from privaudit.accounting.pld import compose_entries
 from privaudit.auditing.bounds import ESTIMATORS, Estimator
 from privaudit.auditing.bounds.ledger_family import FAMILY, family_bound
@@ -70,12 +71,23 @@ def entries_of(run: FinishedAudit) -> tuple[Entry, ...] | None:
     return entries if noisy else None
 
 
+def _family(run: FinishedAudit) -> Estimator | None:
+    """That of the node's releases; None where they have none."""
+    entries = entries_of(run)
+    if entries is None or len(outside_passes(entries)) < len(entries):
+        return None
+    return family_bound(entries, run.upper.relation)
+
+
 def certified_curve(run: FinishedAudit) -> Callable[[Array], Array] | None:
     """Least false negative rates at false positive ones, by the certified account."""
     entries = entries_of(run)
     if entries is None:
         return None
-    return compose_entries(entries, run.upper.relation).trade_off
+    relation = run.upper.relation
+    # Passes over disjoint records hide a record no worse than any way through them.
+    ways = [compose_entries(view, relation) for view in views(entries, relation)]
+    return lambda rates: np.min([way.trade_off(rates) for way in ways], axis=0)
 
 
 def trade_off(run: FinishedAudit, *, name: str) -> str | None:
@@ -130,12 +142,12 @@ def trade_off(run: FinishedAudit, *, name: str) -> str | None:
 
 def against_runs(run: FinishedAudit, *, name: str) -> str | None:
     """The lower bound from ever more of the runs, by both estimators."""
-    entries, total = entries_of(run), len(run.scores)
+    family, total = _family(run), len(run.scores)
     chosen: dict[str, Estimator] = {}
     if run.config.estimator in ESTIMATORS:
         chosen[run.config.estimator] = ESTIMATORS[run.config.estimator]
-    if entries is not None:
-        chosen[FAMILY] = family_bound(entries, run.upper.relation)
+    if family is not None:
+        chosen[FAMILY] = family
     counts = sorted(
         {max(20, total // 2**power) for power in range(5)} & set(range(2, total + 1))
     )

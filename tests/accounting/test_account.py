@@ -4,19 +4,23 @@ import math
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, special
 
 from privaudit.accounting import METHODS, account, account_nodes
+from privaudit.accounting.plans import Plan
 from privaudit.ledger import Ledger, Recorder
 from privaudit.release import (
     NoSampling,
     PoissonSampling,
     Release,
     SamplingWithoutReplacement,
+    Sensitivity,
 )
+from privaudit.results import UpperBound
 
 # dp-accounting's compositions take tens of milliseconds, sampled ones a second.
 few = settings(max_examples=25)
@@ -61,6 +65,24 @@ class TestSound:
         recorder.record(0, bare)
         for method in ("pld", "rdp"):
             assert account(recorder.ledger(), 1e-5, method=method).epsilon == math.inf
+
+    @pytest.mark.parametrize("method", ["certified", "rdp", "gdp"])
+    @pytest.mark.parametrize("sensitivity", [math.inf, 1e300])
+    def test_noise_beside_which_the_sensitivity_is_endless(self, method, sensitivity):
+        release = Release(
+            mechanism="gaussian",
+            norm_bound=1.0,
+            noise=1e-30,
+            sensitivity=Sensitivity(replace_one=sensitivity),
+            sampling=NoSampling(),
+        )
+        found = account(Ledger.of(release), 1e-5, "replace-one", method)
+        assert found.epsilon == math.inf
+
+    @pytest.mark.parametrize("rate", [1e-13, 4e-13, 1 - 1e-14, 0.1234567890123456])
+    def test_a_lot_of_fixed_size_is_never_smaller_than_planned(self, rate):
+        plan = Plan.constant(1.0, rate, 1, "without-replacement")
+        assert plan.ledger().nodes[0][0].release.sampling.rate >= rate
 
     def test_nothing_released_costs_nothing(self):
         assert account(Recorder(2).ledger(), 1e-5).epsilon == 0
@@ -156,6 +178,21 @@ class TestLaws:
     def test_delta_is_checked(self, delta):
         with pytest.raises(ValueError, match="delta must be in"):
             account(Ledger.of(gaussian(1.0)), delta)
+
+    @pytest.mark.parametrize("kind", [np.float16, np.float32])
+    @pytest.mark.parametrize("method", ["certified", "rdp", "gdp"])
+    def test_numbers_of_a_shorter_kind_are_taken_as_they_are(self, kind, method):
+        z, delta = kind(2.3), kind(0.01)
+        sampling = NoSampling() if method == "gdp" else PoissonSampling(kind(0.3))
+        same = NoSampling() if method == "gdp" else PoissonSampling(float(kind(0.3)))
+        short = account(Ledger.of(gaussian(z, sampling), 40), delta, method=method)
+        plain = Ledger.of(gaussian(float(z), same), 40)
+        assert short == account(plain, float(delta), method=method)
+        assert UpperBound.from_json(short.to_json()) == short
+
+    def test_a_network_without_nodes_is_refused(self):
+        with pytest.raises(ValueError, match="no nodes"):
+            account(Ledger(nodes=()), 1e-5)
 
     def test_an_unknown_account_is_named(self):
         with pytest.raises(ValueError, match="choose one of"):

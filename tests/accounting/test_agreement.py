@@ -6,16 +6,21 @@ A new account is in these tests as soon as it is in METHODS.
 
 import functools
 import itertools
+import math
 
+import numpy as np
 import pytest
+from scipy import stats
 
-from privaudit.accounting import METHODS, account, closed_forms
-from privaudit.ledger import Ledger
+from privaudit.accounting import METHODS, account, closed_forms, gdp
+from privaudit.accounting.pld import compose_entries
+from privaudit.ledger import Entry, Ledger
 from privaudit.release import (
     NoSampling,
     PoissonSampling,
     Release,
     SamplingWithoutReplacement,
+    Sensitivity,
 )
 
 DELTA = 1e-5
@@ -109,6 +114,47 @@ def test_the_trap_of_replace_one():
     assert set(ours) >= {"gdp", "rdp", "pld", "analytic-gaussian"}
     for name, epsilon in ours.items():
         assert 9.99 < epsilon < 10.9, name
+
+
+def test_close_records_far_from_zero_are_not_hidden_by_the_lots_without_them():
+    # Two records of norm 10 that are 1 apart, under noise 1: whoever sees the sum knows
+    # whether it holds one of them, and sampling hides nothing of which.
+    release = Release(
+        mechanism="gaussian",
+        norm_bound=10.0,
+        noise=1.0,
+        sensitivity=Sensitivity(replace_one=1.0),
+        sampling=PoissonSampling(0.01),
+    )
+
+    def delta(epsilon):
+        # Of the half-lines above c, which the likelihood ratio of 9 and 10 grows with.
+        c = np.linspace(5, 15, 2001)
+        rest = 0.99 * stats.norm.sf(c)
+        one, other = (rest + 0.01 * stats.norm.sf(c - at) for at in (10.0, 9.0))
+        return float((one - math.exp(epsilon) * other).max())
+
+    assert delta(1.1) > 1e-3
+    found = {
+        name: account(Ledger.of(release), 1e-3, "replace-one", name).epsilon
+        for name in ("certified", "pld", "rdp")
+    }
+    assert min(found.values()) >= 1.1, found
+    # No data set is known to attain the pair that these are of.
+    lower = compose_entries([Entry(release)], "replace-one").epsilon(1e-3).lower
+    assert lower <= gdp.epsilon(1.0, 1e-3)
+
+
+@pytest.mark.parametrize("name", ["certified", "pld", "rdp"])
+def test_what_a_replacement_cannot_move_costs_nothing(name):
+    release = Release(
+        mechanism="gaussian",
+        norm_bound=10.0,
+        noise=1.0,
+        sensitivity=Sensitivity(replace_one=0.0),
+        sampling=PoissonSampling(0.5),
+    )
+    assert account(Ledger.of(release), 1e-3, "replace-one", name).epsilon == 0
 
 
 def test_the_limit_is_not_called_a_bound():

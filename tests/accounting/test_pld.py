@@ -329,6 +329,13 @@ class TestLaws:
         with pytest.raises(ValueError, match="replace-one"):
             compose_entries([Entry(fixed)], "add-or-remove-one")
 
+    @pytest.mark.parametrize("scheme", ["poisson", "fixed"])
+    def test_losses_beyond_the_exponential_are_bounded(self, scheme):
+        # Grid points further apart than the logarithm of the largest double.
+        found = compose_steps(1e-4, 1e-12, 10**4, scheme=scheme)
+        assert found.epsilon(1e-9).lower <= found.epsilon(1e-9).upper
+        assert found.delta(1.0).upper > 1e-9
+
     def test_wrong_arguments_say_what_is_allowed(self):
         composition = compose_steps(1.0, 0.1)
         with pytest.raises(ValueError, match="delta must be in"):

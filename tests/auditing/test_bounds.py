@@ -102,6 +102,16 @@ class TestTight:
 
 class TestLaws:
     @every
+    def test_numbers_of_a_shorter_kind_are_taken_as_they_are(self, estimator):
+        scores = gaussian(np.random.default_rng(1), 200)
+        delta, confidence = np.float16(0.01), np.float16(0.9)
+        short = estimator(scores, delta, confidence, threat_model="scores").lower
+        plain = estimator(
+            scores, float(delta), float(confidence), threat_model="scores"
+        ).lower
+        assert short.to_json() == plain.to_json()
+
+    @every
     def test_same_seed_same_bound(self, estimator):
         scores = gaussian(np.random.default_rng(1), 400)
         once, twice = (estimator(scores, 1e-2, threat_model="x") for _ in range(2))

@@ -5,6 +5,7 @@ import math
 import subprocess
 import sys
 
+import msgspec
 import pytest
 from scipy import stats
 
@@ -14,6 +15,7 @@ from privaudit.claims.accounts import bracket, fixed, poisson, single, worst_bra
 from privaudit.claims.claim import Certified, Finding, judged
 from privaudit.claims.paper_000 import printed_noise
 from privaudit.claims.sources import SOURCES, bibtex
+from privaudit.ledger import Ledger
 from privaudit.results import LowerBound
 
 KEYS = [
@@ -170,13 +172,37 @@ class TestBrackets:
         assert bracket(single(0.0), 1e-5).lower == float("inf")
 
     def test_the_worst_node_counts(self):
-        from privaudit.ledger import Ledger
-
         both = Ledger.joined([single(1.0), single(2.0)])
         assert (
             worst_bracket(both, 1e-5, "replace-one").upper
             == bracket(single(1.0), 1e-5, "replace-one").upper
         )
+
+    def test_a_sensitivity_that_may_fail_is_paid_for_out_of_delta(self):
+        ledger = msgspec.structs.replace(single(2.0), failure=4e-6)
+        paid = bracket(single(2.0), 6e-6, "replace-one").upper
+        assert worst_bracket(ledger, 1e-5, "replace-one").upper == paid
+        assert worst_bracket(ledger, 1e-5, "replace-one").lower == 0
+        assert worst_bracket(ledger, 4e-6, "replace-one").upper == math.inf
+
+    def test_what_is_assumed_is_not_proved(self):
+        ledger = msgspec.structs.replace(single(2.0), assumes=("nobody looks",))
+        both = worst_bracket(ledger, 1e-5, "replace-one")
+        assert both.upper == math.inf
+        assert both.lower == bracket(single(2.0), 1e-5, "replace-one").lower
+
+    def test_what_is_known_of_nodes_is_an_upper_bound_only(self):
+        ledger = msgspec.structs.replace(single(2.0), unit="node")
+        both = worst_bracket(ledger, 1e-5, "replace-one")
+        assert both.lower == 0
+        assert both.upper == bracket(single(2.0), 1e-5, "replace-one").upper
+
+    def test_a_pass_over_disjoint_records_counts_once(self):
+        (entry,) = single(2.0, 7).nodes[0]
+        ledger = Ledger(nodes=((msgspec.structs.replace(entry, disjoint=0),),))
+        once = bracket(single(2.0), 1e-5, "replace-one")
+        both = worst_bracket(ledger, 1e-5, "replace-one")
+        assert (both.lower, both.upper) == (0, once.upper)
 
 
 class TestRegistry:
@@ -280,6 +306,29 @@ class TestOwnClaims:
         file.write_bytes(text)
         assert cli.main(["claims", str(file)]) == cli.BAD_USAGE
         assert told in capsys.readouterr().err
+
+    def test_what_its_ledger_assumes_or_pays_is_not_forgotten(self, tmp_path, capsys):
+        file = self.write(tmp_path, 5.0)
+        ledger = msgspec.structs.replace(single(1.0), assumes=("nobody looks",))
+        (tmp_path / "ledger.json").write_text(ledger.to_json())
+        assert cli.main(["claims", file]) == 0
+        assert "UNPROVEN" in capsys.readouterr().out
+        ledger = msgspec.structs.replace(single(1.0), failure=1e-5)
+        (tmp_path / "ledger.json").write_text(ledger.to_json())
+        assert cli.main(["claims", file]) == 0
+        assert "UNPROVEN" in capsys.readouterr().out
+
+    def test_its_unit_is_that_of_its_ledger(self, tmp_path, capsys):
+        ledger = msgspec.structs.replace(single(1.0), unit="node")
+        file = self.write(tmp_path, 5.0)
+        (tmp_path / "ledger.json").write_text(ledger.to_json())
+        assert cli.main(["claims", file]) == cli.BAD_USAGE
+        assert 'unit = "node"' in capsys.readouterr().err
+        file = self.write(tmp_path, 5.0, 'unit = "node"\n')
+        (tmp_path / "ledger.json").write_text(ledger.to_json())
+        assert cli.main(["claims", file, "--json"]) == 0
+        (claim,) = json.loads(capsys.readouterr().out)["claims"]
+        assert (claim["unit"], claim["verdict"]) == ("node", "consistent")
 
     def test_a_function(self, tmp_path, capsys):
         file = tmp_path / "claims.toml"

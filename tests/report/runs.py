@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec import UNSET, UnsetType
 
 from privaudit import _json
 from privaudit.auditing.bounds import ESTIMATORS
@@ -16,7 +17,7 @@ from privaudit.auditing.outcome import AuditResult
 from privaudit.auditing.presets import AUDITED
 from privaudit.auditing.scores import Scores
 from privaudit.folder import RunFolder
-from privaudit.ledger import Ledger
+from privaudit.ledger import Entry, Ledger
 from privaudit.release import PoissonSampling, Release
 from privaudit.report.load import AuditConfig, TrainingConfig
 from privaudit.results import Claim, UpperBound, Verdict
@@ -60,11 +61,12 @@ class Made:
     nodes: int = 3
     noise: float = 6.0
     training: dict[str, Any] = dataclasses.field(default_factory=lambda: TRAINING)
+    disjoint: int | UnsetType = UNSET
 
     def write(self, path: pathlib.Path) -> AuditResult:
         """Fill the folder ``path``; what its result.json holds."""
         member, score = self.worlds
-        ledger = ledger_of(self.noise, self.nodes)
+        ledger = ledger_of(self.noise, self.nodes, self.disjoint)
         claim = claim_of(self.claim, self.delta, self.source)
         config = AuditConfig(
             claim=claim,
@@ -146,14 +148,16 @@ def claim_of(epsilon: float, delta: float, source: str) -> Claim:
     )
 
 
-def ledger_of(noise_multiplier: float, nodes: int) -> Ledger:
-    """A hundred noisy sums at each node."""
+def ledger_of(
+    noise_multiplier: float, nodes: int, disjoint: int | UnsetType = UNSET
+) -> Ledger:
+    """A hundred noisy sums at each node, perhaps of one pass."""
     release = Release.of_sum(
         norm_bound=10.0,
         noise_multiplier=noise_multiplier,
         sampling=PoissonSampling(0.32),
     )
-    return Ledger.of(release, 100, nodes=nodes)
+    return Ledger(nodes=((Entry(release, 100, disjoint),),) * nodes)
 
 
 def nodes_of(epsilon: float, delta: float, nodes: int) -> tuple[UpperBound, ...]:

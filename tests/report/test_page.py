@@ -237,6 +237,11 @@ class TestLaws:
         reader, _ = page(noise=0.0, upper=math.inf)
         assert "exact (no gaussian noise)" in reader.words
 
+    def test_passes_over_disjoint_records_have_a_curve_but_no_family(self, page):
+        reader, text = page(disjoint=0)
+        assert "ruled out by the certified account" in text
+        assert "within the family" not in reader.words
+
     def test_many_equal_nodes_are_one_line(self, page):
         reader, _ = page(nodes=40, upper=0.0)
         assert "0 to 39" in reader.words

@@ -39,9 +39,13 @@ class Composition:
     ----------
     families
         The steps, by kind.
+    attained
+        What some data sets attain, where that is less than ``families``: the lower
+        sides are its.
     """
 
     families: tuple[Family, ...]
+    attained: Composition | None = None
 
     @property
     def directions(self) -> tuple[Direction, ...]:
@@ -76,6 +80,9 @@ class Composition:
                 "choose well below one over the number of records"
             )
         _check_width(width)
+        delta = float(
+            delta
+        )  # compared to a shorter kind, bounds would be rounded to it
         if not self.families:
             return Bracket(0.0, 0.0, width, True, "remove")
         if self._gaussian is not None:
@@ -87,6 +94,7 @@ class Composition:
         if not 0 <= epsilon < math.inf:
             raise ValueError(f"epsilon must be >= 0 and finite, got {epsilon}")
         _check_width(width)
+        epsilon = float(epsilon)
         if not self.families:
             return Bracket(0.0, 0.0, width, True, "remove")
         if self._gaussian is not None:
@@ -210,17 +218,22 @@ class Composition:
     @property
     def _is_realised(self) -> bool:
         """Whether some data sets attain the dominating pair at every step."""
-        return all(family.scheme != "fixed" for family in self.families)
+        return self.attained is None and all(
+            family.scheme != "fixed" for family in self.families
+        )
 
     def _realised_lower(
         self, target: Target, width: float, fine: float, nodes: int
     ) -> float:
-        """Fixed-size lots: what two data sets attain whose other records are alike."""
+        """A lower bound from what two data sets attain.
+
+        Of fixed-size lots, two whose other records are alike.
+        """
         families = tuple(
             dataclasses.replace(family, scheme="poisson")
             if family.scheme == "fixed"
             else family
-            for family in self.families
+            for family in (self.attained or self).families
         )
         best = 0.0
         for way in ("remove", "add"):

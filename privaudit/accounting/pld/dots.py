@@ -17,6 +17,8 @@ import numpy as np
 from privaudit.accounting.pld.cells import Cells, Split
 from privaudit.accounting.pld.line import UNIT, Floats
 
+MOST_SPACING = 600.0  # its exponential is in range, with room for sums
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GridMeasure:
@@ -81,6 +83,8 @@ def measure_below(
     lie far enough below; so no mass is lost. None if nothing can be told apart on this
     grid: P = Q is below every pair.
     """
+    if spacing > MOST_SPACING:
+        return None
     left, right = _scaled(cells, spacing)
     p, q = left[0] + right[0], left[1] + right[1]
     noise = 8 * cells.accuracy * (p + q)

@@ -24,7 +24,12 @@ from privaudit.accounting.pld.cells import (
     Step,
     loss_cells,
 )
-from privaudit.accounting.pld.dots import GridMeasure, measure_above, measure_below
+from privaudit.accounting.pld.dots import (
+    MOST_SPACING,
+    GridMeasure,
+    measure_above,
+    measure_below,
+)
 from privaudit.accounting.pld.line import Floats
 from privaudit.accounting.pld.mixture import Term
 from privaudit.accounting.pld.tangents import rate_tangent, shift_tangent
@@ -231,6 +236,8 @@ def _offset(step: Step, grid: Grid) -> float:
     unsampled H(t) is above 1 - t by the gap. Any choice is sound.
     """
     if step.scheme != "poisson" or step.rate > 8 * grid.spacing or step.rate > 0.9:
+        return 0.0
+    if grid.spacing > MOST_SPACING:
         return 0.0
     width = math.expm1(grid.spacing) / step.rate
     inside = np.concatenate([np.linspace(0.01, 0.09, 5), np.linspace(0.1, 0.9, 9)])

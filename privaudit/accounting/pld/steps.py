@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -14,7 +15,7 @@ from privaudit.accounting.pld.composition import Composition
 from privaudit.accounting.pld.grouping import Family
 from privaudit.accounting.pld.line import Floats
 from privaudit.ledger import Entry
-from privaudit.release import NoSampling, PoissonSampling
+from privaudit.release import PoissonSampling
 from privaudit.results import Relation
 
 
@@ -108,7 +109,7 @@ def compose_entries(entries: Sequence[Entry], relation: Relation) -> Composition
         If a release has no noise, or no meaning under the relation, or is one of a
         pass over disjoint records.
     """
-    kinds: dict[tuple[Noise, Scheme], list[tuple[float, float, int]]] = {}
+    kinds: dict[tuple[Noise, Scheme], list[tuple[float, float, float, int]]] = {}
     for entry in entries:
         release = entry.release
         if entry.disjoint is not UNSET:
@@ -120,19 +121,24 @@ def compose_entries(entries: Sequence[Entry], relation: Relation) -> Composition
             raise ValueError(
                 "a release without noise has no finite epsilon at any delta"
             )
-        sensitivity = release.sensitivity_under(relation)
+        shift = attained = release.sensitivity_under(relation) / release.noise
         scheme: Scheme = "poisson"
-        if not isinstance(release.sampling, NoSampling) and relation == "replace-one":
+        if relation == "replace-one" and release.sampling.rate < 1:
             scheme = "fixed"
             if isinstance(release.sampling, PoissonSampling):
                 scheme = "replace"
-                # Half-way apart, and each no further from 0 than its norm bound.
-                sensitivity = max(sensitivity / 2, release.norm_bound)
+                # Records half as far apart as they can be, on both sides of 0.
+                shift, attained = release.opposed_norm() / release.noise, shift / 2
         kinds.setdefault((release.mechanism, scheme), []).append(
-            (sensitivity / release.noise, release.sampling.rate, entry.count)
+            (shift, attained, release.sampling.rate, entry.count)
         )
-    parts = []
+    above, below, same = [], [], True
     for (noise, scheme), rows in kinds.items():
-        shift, rate, count = np.array(rows, float).T
-        parts.append((noise, scheme, shift, rate, count))
-    return _composition(parts)
+        shifts, least, rate, count = np.array(rows, float).T
+        above.append((noise, scheme, shifts, rate, count))
+        below.append((noise, scheme, least, rate, count))
+        same &= bool((shifts == least).all())
+    found = _composition(above)
+    if same:
+        return found
+    return dataclasses.replace(found, attained=_composition(below))

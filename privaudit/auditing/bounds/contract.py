@@ -153,6 +153,8 @@ class Estimator(abc.ABC):
             raise ValueError(f"delta must be in [0, 1), got {delta}")
         if not 0 < confidence < 1:
             raise ValueError(f"confidence must be in (0, 1), got {confidence}")
+        # Sums with numbers of a shorter kind would be rounded to it.
+        delta, confidence = float(delta), float(confidence)
         self.check_design(scores)
         epsilon, evidence = self.find(scores, delta, 1 - confidence, seed)
         if math.isnan(epsilon):

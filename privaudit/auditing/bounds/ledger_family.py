@@ -10,6 +10,7 @@ import functools
 
 import msgspec
 
+from privaudit.accounting.parallel import outside_passes
 from privaudit.accounting.pld import Composition, compose_entries
 from privaudit.auditing.bounds.top_half import NoiseFamily, TopHalfOfFamily
 from privaudit.ledger import Entry
@@ -22,8 +23,14 @@ _WIDTH = 2e-3  # of the brackets, relative
 def noise_family(entries: tuple[Entry, ...], relation: Relation) -> NoiseFamily:
     """Mechanisms that release what ``entries`` say, all noise times a common factor.
 
-    Raises ``ValueError`` if a release has no noise, or there is none.
+    Raises ``ValueError`` if a release has no noise, or there is none, or there are
+    passes over disjoint records: what those attain depends on how records were dealt.
     """
+    if len(outside_passes(entries)) < len(entries):
+        raise ValueError(
+            "a family of noise scales has no curve of passes over disjoint records: "
+            "use an estimator for any mechanism, such as best"
+        )
     if not entries or not all(entry.release.is_private for entry in entries):
         raise ValueError(
             "a family of noise scales needs releases with noise: use an estimator for "

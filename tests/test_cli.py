@@ -270,6 +270,16 @@ class TestMoreAccounts:
         assert json.loads(again[1]) == json.loads(out)
         assert [entry.count for entry in ledger.nodes[0]] == [2, 1]
 
+    def test_a_plan_with_a_column_twice_is_refused(self, capsys, tmp_path):
+        # The last would be taken: too much noise, and too small an epsilon.
+        path = tmp_path / "plan.csv"
+        path.write_text("noise_multiplier,sampling_rate,noise_multiplier\n1,.1,100\n")
+        status, out, err = call(
+            capsys, "epsilon", "--schedule", path, "--delta", 1e-5, "--json"
+        )
+        assert (status, out) == (BAD_USAGE, "")
+        assert "noise_multiplier more than once" in err
+
     def test_toml_plan(self, capsys, tmp_path):
         (tmp_path / "plan.toml").write_text(
             "steps = 20\nsampling_rate = 0.1\n"

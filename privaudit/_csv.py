@@ -26,9 +26,9 @@ def rows(path: pathlib.Path, names: Sequence[str]) -> Iterator[tuple[int, list[s
     OSError
         If the file cannot be read.
     """
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            lines = csv.reader(file, skipinitialspace=True)
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        lines = csv.reader(file, skipinitialspace=True)
+        try:
             header = [name.strip() for name in next(lines, [])]
             places = [_place(name, header, names) for name in names]
             for cells in lines:
@@ -41,13 +41,13 @@ def rows(path: pathlib.Path, names: Sequence[str]) -> Iterator[tuple[int, list[s
                         "written with a point, not a comma"
                     )
                 yield lines.line_num, [cells[place] for place in places]
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"it is no UTF-8 text ({error.reason} at byte {error.start}); save it as "
-            "UTF-8, uncompressed"
-        ) from None
-    except csv.Error as error:
-        raise ValueError(f"line {lines.line_num}: {error}") from None
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"it is no UTF-8 text ({error.reason} at byte {error.start}); save it "
+                "as UTF-8, uncompressed"
+            ) from None
+        except csv.Error as error:
+            raise ValueError(f"line {lines.line_num}: {error}") from None
 
 
 def _place(name: str, header: list[str], names: Sequence[str]) -> int:

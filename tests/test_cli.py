@@ -160,6 +160,12 @@ class TestErrors:
             (("audit", "dp-dsgd", "--confidence", 2, *QUICK), "confidence"),
             (("audit", "dp-dsgd", "--adversary", "fate", *QUICK), "choose one of"),
             (("audit", "dp-dsgd", "--workers", 0, *QUICK), "--workers"),
+            (("audit", "dp-dsgd", "--time-limit", 3, *QUICK), "program of yours"),
+            (("audit", "math:sqrt", "--adversary", "all-losses"), "--adversary is for"),
+            (("audit", "math:sqrt", "--noise-multiplier", 3), "--noise-multiplier is"),
+            (("audit", "../math:sqrt"), "module:function"),
+            (("audit", "--command", "math:sqrt"), "leave --command out"),
+            (("audit", "--command", "echo '{member} {seed}"), "cannot be read"),
         ],
     )
     def test_bad_usage_is_one_line(self, capsys, arguments, message):
@@ -169,6 +175,27 @@ class TestErrors:
         assert err.count("\n") == 1
         assert message in err
         assert "Traceback" not in err
+
+    def test_a_fault_is_no_refutation(self, capsys, monkeypatch):
+        # Python ends with 1 after a traceback, which would say: a claim is refuted.
+        from privaudit.accounting import gdp
+
+        monkeypatch.setattr(gdp, "epsilon", lambda *_: 1 / 0)
+        status, out, err = call(capsys, "convert", "--mu", 1, "--delta", 0.1, "--json")
+        assert (status, out) == (COULD_NOT, "")
+        assert err.count("\n") == 1
+        assert "ZeroDivisionError" in err
+
+    def test_stopped_by_hand(self, capsys, monkeypatch):
+        from privaudit.accounting import gdp
+
+        def stopped(*_):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(gdp, "epsilon", stopped)
+        status, out, err = call(capsys, "convert", "--mu", 1, "--delta", 0.1)
+        assert (status, out) == (COULD_NOT, "")
+        assert "the same command goes on" in err
 
     def test_folders_that_are_not_runs(self, capsys, tmp_path):
         (tmp_path / "notes.txt").write_text("mine")
@@ -344,6 +371,12 @@ class TestMoreAccounts:
             (("noise", *BUDGET, "--growing-budget", 0.5, "--steps", 9), "rho"),
             (("noise", "--epsilon", 2, "--delta", 0.1, "--account",
               "classical-gaussian"), "epsilon < 1"),
+            (("epsilon", "--delta", 0.1, "--noise-multiplier", 1, "--plot", "x.doc"),
+             "must end in .svg"),
+            (("epsilon", "--delta", 0.1, "--noise-multiplier", 1, "--plot", "no/x.svg"),
+             "there is no folder no"),
+            (("epsilon", "--delta", 0.1, "--noise-multiplier", 1, "--plot", "x.svg",
+              "--compare"), "one account"),
         ],
     )  # fmt: skip
     def test_bad_usage_is_one_line(self, capsys, arguments, message):

@@ -229,7 +229,10 @@ def real_numbers(values: object) -> NDArray[np.float64]:
 
     Complex numbers, dates and records would be cast to something that nobody meant.
     """
-    given = np.asarray(values)
+    try:
+        given = np.asarray(values)
+    except Exception as error:  # whatever an object's own conversion raises
+        raise ValueError(str(error)) from None
     if given.dtype.kind not in "biufUSO":
         raise ValueError(f"they are of type {given.dtype}, not real numbers")
     try:

@@ -12,7 +12,6 @@ A file can be kept under test: `privaudit claims FILE` ends with 1 if one is ref
 
 from __future__ import annotations
 
-import importlib
 import pathlib
 import tomllib
 from typing import Any, Literal
@@ -23,6 +22,7 @@ from privaudit.accounting.account import check_delta, check_epsilon
 from privaudit.claims.accounts import worst_bracket
 from privaudit.claims.attacks import audit_of
 from privaudit.claims.claim import Finding, PaperClaim
+from privaudit.foreign import function_named, held
 from privaudit.ledger import Ledger
 from privaudit.results import LowerBound, Relation
 
@@ -170,15 +170,13 @@ def _ledger(own: OwnClaim, file: pathlib.Path) -> Ledger:
         except ValueError as error:
             raise ValueError(f"claim {own.name!r}: {path}: {error}") from None
     if own.function is not None:
-        module, colon, name = own.function.partition(":")
-        try:
-            made = getattr(importlib.import_module(module), name)() if colon else None
-        except Exception as error:
-            raise ValueError(f"claim {own.name!r}: {own.function}: {error}") from error
+        function = function_named(own.function)
+        with held(f"claim {own.name!r}: {own.function}"):
+            made = function()
         if not isinstance(made, Ledger):
             raise ValueError(
-                f"claim {own.name!r}: {own.function} must be module:function, and "
-                f"return a Ledger; got {type(made).__name__}"
+                f"claim {own.name!r}: {own.function} must return a "
+                f"privaudit.ledger.Ledger; got {type(made).__name__}"
             )
         return made
     from privaudit.claims.attacks import training_of

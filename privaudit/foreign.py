@@ -14,6 +14,9 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
+# Frames that say nothing of where somebody's code went wrong.
+_NOT_THEIRS = ("<frozen", os.path.dirname(__file__) + os.sep, contextlib.__file__)
+
 
 class ForeignError(Exception):
     """Somebody's code failed; the message says how, and where in it."""
@@ -75,6 +78,6 @@ def _told(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         return f"SyntaxError: {words}"
     frames = traceback.extract_tb(error.__traceback__)
-    theirs = [frame for frame in frames if not frame.filename.startswith("<frozen")]
-    at = f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs[1:] else ""
+    theirs = [frame for frame in frames if not frame.filename.startswith(_NOT_THEIRS)]
+    at = f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
     return f"{type(error).__name__}{': ' if words else ''}{words}{at}"

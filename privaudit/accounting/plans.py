@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from privaudit import _csv
+from privaudit import _csv, _toml
 from privaudit.ledger import Ledger, Recorder
 from privaudit.release import (
     NoSampling,
@@ -198,7 +198,7 @@ def _read_csv(path: pathlib.Path) -> tuple[NDArray[np.float64], NDArray[np.float
 
 
 def _read_toml(path: pathlib.Path) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    plan = msgspec.toml.decode(path.read_bytes(), type=_File)
+    plan = msgspec.convert(_toml.read(path), _File)
     if not 0 <= plan.steps <= _MOST_LISTED:
         raise ValueError(f"steps must be from 0 to {_MOST_LISTED:,}, got {plan.steps}")
     arrays = [

@@ -269,7 +269,7 @@ def show(folders: list[pathlib.Path], /, *, json: Json = False) -> int:
     return COULD_NOT if incomplete else FINE
 
 
-def report(folder: pathlib.Path, /) -> None:
+def report(folder: pathlib.Path, /, *, json: Json = False) -> None:
     """Write report.html into the folder of a finished audit.
 
     Parameters
@@ -279,4 +279,5 @@ def report(folder: pathlib.Path, /) -> None:
     """
     from privaudit.report.page import write
 
-    print(write(folder))
+    page = write(folder)
+    emit({"page": str(page)}, [str(page)], as_json=json)

@@ -15,7 +15,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 # Frames that say nothing of where somebody's code went wrong.
-_NOT_THEIRS = ("<frozen", os.path.dirname(__file__) + os.sep, contextlib.__file__)
+_HERE = os.path.dirname(os.path.dirname(__file__))
+_NOT_THEIRS = (
+    "<frozen",
+    contextlib.__file__,
+    *(os.path.join(_HERE, ours, "") for ours in ("privaudit", "trainers")),
+)
 
 
 class ForeignError(Exception):

@@ -17,6 +17,7 @@ from privaudit.ledger import Entry
 from privaudit.results import Relation
 
 _CHUNK = 1 << 22  # normal numbers at once
+_FARTHEST = 1e100
 _REPEATS = 15  # the middle of three was 1.0 where that of many is 0.1
 _MOST_DRAWN = 1 << 25  # normal numbers in all of them, but three are made always
 
@@ -29,7 +30,8 @@ def ideal_scores(
 ) -> NDArray[np.float64] | None:
     """Scores of the best attack on one record of ``entries``, run by run.
 
-    None if a release is not Gaussian with noise: then the pair is another.
+    None if a release is not Gaussian with noise, for then the pair is another, or with
+    so little noise that there is nothing to guess.
     """
     total = np.zeros(len(member))
     for entry in entries:
@@ -40,6 +42,8 @@ def ideal_scores(
         # Replacing a vector by its opposite moves a sum by twice its norm.
         moved = release.sensitivity_under(relation) / (2 if replaces else 1)
         shift, rate = moved / release.noise, release.sampling.rate
+        if shift > _FARTHEST:
+            return None
         columns = max(1, _CHUNK // len(member))
         for first in range(0, entry.count, columns):
             size = (len(member), min(columns, entry.count - first))

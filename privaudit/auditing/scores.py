@@ -252,7 +252,8 @@ def _read_npz(
     path: pathlib.Path,
 ) -> tuple[NDArray[np.generic], NDArray[np.generic], Design | None]:
     try:
-        with np.load(path, allow_pickle=False) as file:
+        # Opened here: numpy leaves it open where it is no archive.
+        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             known = str(file["design"]) if "design" in file else None
             member, score = file["member"], file["score"]
     except (KeyError, TypeError, ValueError, EOFError, zipfile.BadZipFile) as error:

@@ -182,7 +182,8 @@ def _vectors(path: pathlib.Path | None, nodes: int, dims: int, seed: int) -> np.
         return drawn / abs(drawn).sum(1, keepdims=True)
     try:
         if path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as file:
+            # Opened here: numpy leaves it open where it is no archive.
+            with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
                 found = real_numbers(file[file.files[0]])
         elif path.read_bytes().strip():
             found = np.loadtxt(path, delimiter=",", ndmin=2, encoding="utf-8-sig")

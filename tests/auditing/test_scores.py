@@ -75,7 +75,7 @@ class TestSound:
         with pytest.raises(ValueError, match=says):
             Scores.load(path, "fixed")
 
-    @pytest.mark.parametrize("content", [b"", b"no archive"])
+    @pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x03\x04 none"])
     def test_a_wrong_archive_is_refused(self, tmp_path, content):
         path = tmp_path / "scores.npz"
         path.write_bytes(content)

@@ -82,6 +82,8 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
                 f"versions {VERSIONS[0]} to {VERSIONS[-1]}: use the one that wrote it, "
                 "or write it again"
             )
+        if not self.nodes:
+            raise ValueError("a ledger must have a node, even one without releases")
         if self.assumes == ():  # one way to say nothing
             msgspec.structs.force_setattr(self, "assumes", UNSET)
         plain = self.unit == "record" and self.failure == 0

@@ -10,7 +10,6 @@ first step has the initial value, and the last one rho^((K-1)/K) times it, not r
 
 from __future__ import annotations
 
-import csv
 import math
 import pathlib
 from collections.abc import Iterable
@@ -19,6 +18,8 @@ from typing import Protocol, runtime_checkable
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+
+from privaudit import _csv
 
 
 class _Schedule(
@@ -135,18 +136,11 @@ class Listed(_Schedule, frozen=True, tag="listed"):
 
         Raises ``ValueError`` if there is no such column, or a cell is no number > 0.
         """
-        with open(path, newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file)
-            names = reader.fieldnames or []
-            if column not in names:
-                raise ValueError(
-                    f"{path} has no column {column!r}; "
-                    f"its header names {', '.join(names) or 'nothing'}"
-                )
-            try:
-                return cls(tuple(float(row[column] or "") for row in reader))
-            except ValueError as error:
-                raise ValueError(f"{path}, column {column!r}: {error}") from error
+        try:
+            cells = _csv.rows(pathlib.Path(path), (column,))
+            return cls(tuple(float(cell) for _, (cell,) in cells))
+        except ValueError as error:
+            raise ValueError(f"{path}, column {column!r}: {error}") from error
 
     def values(self, steps: int) -> NDArray[np.float64]:
         if steps > len(self.items):

@@ -152,6 +152,11 @@ class TestErrors:
             (("train", "dp-sgd", "--set", "lotsize=3"), "did you mean lot_size"),
             (("train", "dp-sgd", "--set", "rounds=many"), "rounds"),
             (("train", "dp-sgd", "--set", "rounds=0"), "rounds must be >= 1"),
+            (("train", "dp-sgd", *QUICK, "--set", "rounds=3"), "given twice"),
+            (("train", "dp-sgd", *QUICK, "--noise-multiplier", 1e40), "at most"),
+            (("train", "dp-sgd", "--set", "weights=some"), "metropolis, max-degree"),
+            (("train", "deep-q", "--set", "policy=some"), "coin, deep-q, always-"),
+            (("claims", "--workers", 0, "--quick"), "--workers"),
             (("train", "dp-sgd", "--set", "lot_size=5000"), "larger than"),
             (("train", "dsgd", "--noise-multiplier", 1), "adds no noise"),
             (("train", "dp-sgd", "--set", "digits=7"), "two or more"),
@@ -160,6 +165,12 @@ class TestErrors:
             (("audit", "dp-dsgd", "--confidence", 2, *QUICK), "confidence"),
             (("audit", "dp-dsgd", "--adversary", "fate", *QUICK), "choose one of"),
             (("audit", "dp-dsgd", "--workers", 0, *QUICK), "--workers"),
+            (("audit", "dp-dsgd", "--time-limit", 3, *QUICK), "program of yours"),
+            (("audit", "math:sqrt", "--adversary", "all-losses"), "--adversary is for"),
+            (("audit", "math:sqrt", "--noise-multiplier", 3), "--noise-multiplier is"),
+            (("audit", "../math:sqrt"), "module:function"),
+            (("audit", "--command", "math:sqrt"), "leave --command out"),
+            (("audit", "--command", "echo '{member} {seed}"), "cannot be read"),
         ],
     )
     def test_bad_usage_is_one_line(self, capsys, arguments, message):
@@ -169,6 +180,27 @@ class TestErrors:
         assert err.count("\n") == 1
         assert message in err
         assert "Traceback" not in err
+
+    def test_a_fault_is_no_refutation(self, capsys, monkeypatch):
+        # Python ends with 1 after a traceback, which would say: a claim is refuted.
+        from privaudit.accounting import gdp
+
+        monkeypatch.setattr(gdp, "epsilon", lambda *_: 1 / 0)
+        status, out, err = call(capsys, "convert", "--mu", 1, "--delta", 0.1, "--json")
+        assert (status, out) == (COULD_NOT, "")
+        assert err.count("\n") == 1
+        assert "ZeroDivisionError" in err
+
+    def test_stopped_by_hand(self, capsys, monkeypatch):
+        from privaudit.accounting import gdp
+
+        def stopped(*_):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(gdp, "epsilon", stopped)
+        status, out, err = call(capsys, "convert", "--mu", 1, "--delta", 0.1)
+        assert (status, out) == (COULD_NOT, "")
+        assert "the same command goes on" in err
 
     def test_folders_that_are_not_runs(self, capsys, tmp_path):
         (tmp_path / "notes.txt").write_text("mine")
@@ -270,6 +302,16 @@ class TestMoreAccounts:
         assert json.loads(again[1]) == json.loads(out)
         assert [entry.count for entry in ledger.nodes[0]] == [2, 1]
 
+    def test_a_plan_with_a_column_twice_is_refused(self, capsys, tmp_path):
+        # The last would be taken: too much noise, and too small an epsilon.
+        path = tmp_path / "plan.csv"
+        path.write_text("noise_multiplier,sampling_rate,noise_multiplier\n1,.1,100\n")
+        status, out, err = call(
+            capsys, "epsilon", "--schedule", path, "--delta", 1e-5, "--json"
+        )
+        assert (status, out) == (BAD_USAGE, "")
+        assert "noise_multiplier more than once" in err
+
     def test_toml_plan(self, capsys, tmp_path):
         (tmp_path / "plan.toml").write_text(
             "steps = 20\nsampling_rate = 0.1\n"
@@ -344,6 +386,12 @@ class TestMoreAccounts:
             (("noise", *BUDGET, "--growing-budget", 0.5, "--steps", 9), "rho"),
             (("noise", "--epsilon", 2, "--delta", 0.1, "--account",
               "classical-gaussian"), "epsilon < 1"),
+            (("epsilon", "--delta", 0.1, "--noise-multiplier", 1, "--plot", "x.doc"),
+             "must end in .svg"),
+            (("epsilon", "--delta", 0.1, "--noise-multiplier", 1, "--plot", "no/x.svg"),
+             "there is no folder no"),
+            (("epsilon", "--delta", 0.1, "--noise-multiplier", 1, "--plot", "x.svg",
+              "--compare"), "one account"),
         ],
     )  # fmt: skip
     def test_bad_usage_is_one_line(self, capsys, arguments, message):

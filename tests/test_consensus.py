@@ -43,6 +43,17 @@ class TestConsensus:
         assert "no guarantee" in said.out
         assert "at most infinity" in said.out
 
+    @pytest.mark.parametrize("name", ["empty.csv", "text.npz", "array.npz"])
+    def test_files_without_vectors(self, capsys, tmp_path, name):
+        path = tmp_path / name
+        path.write_bytes(b"" if name == "empty.csv" else b"PK\x03\x04 no archive")
+        if name == "array.npz":
+            np.save(tmp_path / "array.npy", np.eye(3))
+            (tmp_path / "array.npy").rename(path)
+        status, said = run(capsys, "--vectors", str(path), "--json")
+        assert (status, said.out) == (2, "")
+        assert said.err.count("\n") == 1
+
     @pytest.mark.parametrize("kind", ["csv", "npz"])
     def test_vectors_of_a_file(self, capsys, tmp_path, kind):
         vectors = np.eye(4, 3) * 2

@@ -92,7 +92,7 @@ class TestListed:
         path = tmp_path / "steps.csv"
         path.write_text("noise_multiplier,sampling_rate\n1.5,0.1\n2,0.2\n")
         assert Listed.from_csv(path, "sampling_rate").items == (0.1, 0.2)
-        with pytest.raises(ValueError, match=r"no column 'mu'.*noise_multiplier"):
+        with pytest.raises(ValueError, match=r"missing: mu.*noise_multiplier"):
             Listed.from_csv(path, "mu")
 
     @pytest.mark.parametrize("cell", ["x", "", "0", "nan", "-1"])

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from torch import nn
 
+from privaudit._explained import explained
 from privaudit.results import Unit
 from privaudit.schedules import Constant, Geometric
 from trainers.algorithms import ALGORITHMS, Entry, Options
@@ -155,7 +156,7 @@ class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         try:
             return msgspec.convert(self.options, kind, strict=False)
         except msgspec.ValidationError as error:
-            raise ValueError(f"{self.algorithm}: {error}") from None
+            raise ValueError(f"{self.algorithm}: {explained(error, kind)}") from None
 
     @property
     def unit(self) -> Unit:
@@ -229,7 +230,7 @@ def training_from(values: Mapping[str, Any], *, where: str) -> Training:
         try:
             kind = msgspec.convert(chosen, entry.options, strict=False)
         except msgspec.ValidationError as error:
-            raise ValueError(f"{where}: {error}") from None
+            raise ValueError(f"{where}: {explained(error, entry.options)}") from None
         # Only those that were given: a later version may know more options.
         chosen = {
             name: value
@@ -239,4 +240,4 @@ def training_from(values: Mapping[str, Any], *, where: str) -> Training:
     try:
         return msgspec.convert({**fields, "options": chosen}, Training, strict=False)
     except msgspec.ValidationError as error:
-        raise ValueError(f"{where}: {error}") from None
+        raise ValueError(f"{where}: {explained(error, Training)}") from None

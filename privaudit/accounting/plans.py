@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import csv
 import fractions
 import math
 import pathlib
+import reprlib
 from typing import Literal
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from privaudit import _csv, _toml
 from privaudit.ledger import Ledger, Recorder
 from privaudit.release import (
     NoSampling,
@@ -185,32 +186,23 @@ def _checked_steps(steps: int) -> int:
 
 
 def _read_csv(path: pathlib.Path) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        rows = csv.DictReader(file, skipinitialspace=True)
-        missing = {"noise_multiplier", "sampling_rate"} - set(rows.fieldnames or ())
-        if missing:
+    values = []
+    for line, cells in _csv.rows(path, ("noise_multiplier", "sampling_rate")):
+        try:
+            values.append([float(cell) for cell in cells])
+        except ValueError:
+            noise, rate = map(reprlib.repr, cells)
             raise ValueError(
-                "the first line must name the columns noise_multiplier and "
-                f"sampling_rate; missing: {', '.join(sorted(missing))}"
-            )
-        values = []
-        for row in rows:
-            try:
-                pair = (float(row["noise_multiplier"]), float(row["sampling_rate"]))
-            except (TypeError, ValueError):
-                raise ValueError(
-                    f"line {rows.line_num} must hold two numbers, got "
-                    f"{row['noise_multiplier']!r} and {row['sampling_rate']!r}"
-                ) from None
-            values.append(pair)
+                f"line {line} must hold two numbers, got {noise} and {rate}"
+            ) from None
     if not values:
         raise ValueError("there is no step in it")
-    noise, rate = np.array(values, dtype=np.float64).T
-    return noise, rate
+    columns = np.array(values, dtype=np.float64).T
+    return columns[0], columns[1]
 
 
 def _read_toml(path: pathlib.Path) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    plan = msgspec.toml.decode(path.read_bytes(), type=_File)
+    plan = msgspec.convert(_toml.read(path), _File)
     if not 0 <= plan.steps <= _MOST_LISTED:
         raise ValueError(f"steps must be from 0 to {_MOST_LISTED:,}, got {plan.steps}")
     arrays = [

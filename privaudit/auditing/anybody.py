@@ -27,15 +27,10 @@ from numpy.typing import NDArray
 from privaudit import __version__, _json
 from privaudit.auditing.bounds import ESTIMATORS, most_shown
 from privaudit.auditing.bounds.contract import Evidence
-from privaudit.auditing.programs import (
-    Command,
-    Score,
-    Worlds,
-    function_named,
-    scores_of,
-)
+from privaudit.auditing.programs import Command, Score, Worlds, function_of
 from privaudit.auditing.scores import Scores
 from privaudit.folder import FolderError, RunFolder
+from privaudit.foreign import is_place
 from privaudit.results import Claim, LowerBound, Status, Verdict
 
 _SEEDS = 1 << 31  # what any library takes
@@ -86,19 +81,12 @@ class ProgramAudit(
         if self.seed < 0:
             raise ValueError(f"seed must be >= 0, got {self.seed}")
         if not self.is_function:
-            for name in ("{member}", "{seed}"):
-                if name not in self.program:
-                    raise ValueError(
-                        f"the command must say {name} where it goes, got "
-                        f"{self.program!r}"
-                    )
+            Command(self.program)  # raises if it is none
 
     @property
     def is_function(self) -> bool:
         """Whether ``program`` is a function, and no command."""
-        module, colon, function = self.program.partition(":")
-        parts = [*module.split("."), function]
-        return bool(colon) and all(part.isidentifier() for part in parts)
+        return is_place(self.program)
 
     @property
     def batches(self) -> int:
@@ -163,7 +151,7 @@ def run(
 
     Raises
     ------
-    RunFailedError
+    privaudit.foreign.ForeignError
         If a run gave no score. What was done before is kept.
     privaudit.folder.FolderError
         If the folder is another audit's, damaged, or cannot be written.
@@ -172,7 +160,7 @@ def run(
     """
     score: Score
     if audit.is_function:
-        score, workers = function_named(audit.program), 1
+        score, workers = function_of(audit.program), 1
     else:
         score = Command(audit.program, time_limit, retries)
     if folder.settle(audit) and folder.has("result.json"):
@@ -184,9 +172,7 @@ def run(
     progress(min(len(done) * audit.batch, audit.runs), audit.runs)
 
     def batch(number: int) -> NDArray[np.float64]:
-        worlds = audit.worlds(number)
-        found = score(worlds, audit.batch_seed(number))
-        return scores_of(found, len(worlds), audit.program)
+        return score(audit.worlds(number), audit.batch_seed(number))
 
     pool = concurrent.futures.ThreadPoolExecutor(workers or os.cpu_count() or 1)
     futures: dict[concurrent.futures.Future, int] = {}

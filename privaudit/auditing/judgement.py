@@ -111,10 +111,11 @@ def gap_of(
     )
     if reach is None:
         return None
+    attained = certified_lower(entries, upper)[0]
     return Gap(
         certified=upper.epsilon,
-        attained=certified_lower(entries, upper)[0],
-        reachable=reach,
+        attained=attained,
+        reachable=min(reach, attained),  # the rest of it would be luck
         found=found.epsilon,
         most=most_shown(
             estimator,

@@ -33,12 +33,14 @@ def training_upon(
     that it has for audits. Raises as `trainers.training.training_from`.
     """
     from trainers.algorithms import ALGORITHMS
+    from trainers.models import MODELS
     from trainers.training import training_from
 
     entry = ALGORITHMS.get(algorithm)
     own = {} if entry is None else entry.defaults
     audited = {} if entry is None or not defaults else entry.audited
     beneath = {**own, **defaults, **audited}
-    if "model" in given:
+    own_model = MODELS.get(str(beneath.get("model")))
+    if "model" in given or (own_model and "hidden" not in own_model.options):
         beneath.pop("hidden", None)  # of another model
     return training_from({**beneath, **given, "algorithm": algorithm}, where=where)

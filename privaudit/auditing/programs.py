@@ -3,54 +3,46 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import math
-import os
+import reprlib
 import shlex
 import subprocess
-import sys
 from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from privaudit.auditing.scores import real_numbers
+from privaudit.foreign import ForeignError, function_named, held
+
 Worlds = NDArray[np.bool_]
 Score = Callable[[Worlds, int], NDArray[np.float64]]
 
 
-class RunFailedError(Exception):
-    """A run of somebody's program gave no score; the message has its last words."""
+def function_of(name: str) -> Score:
+    """The user's function, held to one finite score a run.
 
+    Raises as `privaudit.foreign.function_named`; called, it raises `ForeignError`.
+    """
+    function = function_named(name)
 
-def function_named(name: str) -> Score:
-    """The user's function; ``ValueError`` if it is not to be had."""
-    where, _, function = name.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # as ``python -m`` has it
-    try:
-        return getattr(importlib.import_module(where), function)
-    except ImportError as error:
-        raise ValueError(
-            f"cannot import {where}: {error}; is it installed, or its folder in "
-            "PYTHONPATH?"
-        ) from error
-    except AttributeError:
-        raise ValueError(f"{where} has no {function}") from None
+    def score(worlds: Worlds, seed: int) -> NDArray[np.float64]:
+        with held(name):
+            given = function(worlds, seed)
+        try:
+            found = real_numbers(given)
+        except ValueError as error:
+            raise ForeignError(f"{name} gave no numbers: {error}") from None
+        if found.shape != worlds.shape:
+            raise ForeignError(
+                f"{name} must give one score a run, ({len(worlds)},), got shape "
+                f"{found.shape}"
+            )
+        if not np.isfinite(found).all():
+            raise ForeignError(f"{name} gave a score that is not finite")
+        return found
 
-
-def scores_of(found: object, runs: int, what: str) -> NDArray[np.float64]:
-    """``found`` as finite scores, (runs,). Raises `RunFailedError` if they are not."""
-    try:
-        scores = np.asarray(found, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise RunFailedError(f"{what} gave no numbers: {error}") from None
-    if scores.shape != (runs,):
-        raise RunFailedError(
-            f"{what} must give one score a run, ({runs},), got shape {scores.shape}"
-        )
-    if not np.isfinite(scores).all():
-        raise RunFailedError(f"{what} gave a score that is not finite")
-    return scores
+    return score
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -65,11 +57,29 @@ class Command:
         Seconds a run may take; infinity for any.
     retries
         How often a run that failed is tried again, with the same seed.
+
+    Raises
+    ------
+    ValueError
+        If the text cannot be split, or does not say where the two go.
     """
 
     text: str
     time_limit: float = math.inf
     retries: int = 1
+
+    def __post_init__(self) -> None:
+        try:
+            shlex.split(self.text)
+        except ValueError as error:
+            raise ValueError(
+                f"the command {self.text!r} cannot be read: {error}"
+            ) from None
+        for name in ("{member}", "{seed}"):
+            if name not in self.text:
+                raise ValueError(
+                    f"the command must say {name} where it goes, got {self.text!r}"
+                )
 
     def __call__(self, worlds: Worlds, seed: int) -> NDArray[np.float64]:
         """Scores of the runs, (runs,); ``seed`` is the first's, others count up."""
@@ -78,7 +88,7 @@ class Command:
         )
 
     def once(self, member: bool, seed: int) -> float:
-        """The score of one run. Raises `RunFailedError` when no try gives one."""
+        """The score of one run. Raises `ForeignError` when no try gives one."""
         filled = [
             part.replace("{member}", str(int(member))).replace("{seed}", str(seed))
             for part in shlex.split(self.text)
@@ -89,7 +99,8 @@ class Command:
                 done = subprocess.run(
                     filled,
                     capture_output=True,
-                    text=True,
+                    encoding="utf-8",
+                    errors="replace",
                     timeout=None if self.time_limit == math.inf else self.time_limit,
                     check=False,
                 )
@@ -97,21 +108,21 @@ class Command:
                 why = f"it took more than {self.time_limit:g} s"
                 continue
             except OSError as error:
-                raise RunFailedError(
+                raise ForeignError(
                     f"cannot run {filled[0]}: {error.strerror}"
                 ) from None
             lines = done.stdout.split("\n")
             last = next((line for line in reversed(lines) if line.strip()), "")
             if done.returncode:
                 words = done.stderr.strip().splitlines() or ["it said nothing"]
-                why = f"exit status {done.returncode}: {words[-1]}"
+                why = f"exit status {done.returncode}: {words[-1][:500]}"
                 continue
             try:
                 score = float(last)
             except ValueError:
-                why = f"its last line is no number: {last!r}"
+                why = f"its last line is no number: {reprlib.repr(last)}"
                 continue
             if math.isfinite(score):
                 return score
             why = f"its score is {last.strip()}"
-        raise RunFailedError(f"{shlex.join(filled)}: {why}")
+        raise ForeignError(f"{shlex.join(filled)}: {why}")

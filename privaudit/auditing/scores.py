@@ -9,11 +9,14 @@ import csv
 import dataclasses
 import os
 import pathlib
+import reprlib
 import zipfile
 from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from privaudit import _csv
 
 Design = Literal["coin-flip", "fixed"]
 DESIGNS: tuple[Design, ...] = get_args(Design)
@@ -205,8 +208,8 @@ def _worlds(member: ArrayLike) -> NDArray[np.bool_]:
 
 def _finite(score: ArrayLike) -> NDArray[np.float64]:
     try:
-        scores = np.array(score, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+        scores = real_numbers(score)
+    except ValueError as error:
         raise ValueError(f"scores must be numbers: {error}") from error
     if scores.ndim != 1:
         raise ValueError(f"score must be one number a run, got shape {scores.shape}")
@@ -221,6 +224,24 @@ def _finite(score: ArrayLike) -> NDArray[np.float64]:
     return scores
 
 
+def real_numbers(values: object) -> NDArray[np.float64]:
+    """``values`` as a new array of float64. ``ValueError`` if they are of another kind.
+
+    Complex numbers, dates and records would be cast to something that nobody meant.
+    """
+    try:
+        given = np.asarray(values)
+    except Exception as error:  # whatever an object's own conversion raises
+        raise ValueError(str(error)) from None
+    if given.dtype.kind not in "biufUSO":
+        raise ValueError(f"they are of type {given.dtype}, not real numbers")
+    try:
+        with np.errstate(over="ignore"):  # to infinity, which is refused where it must
+            return np.array(given, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(str(error)) from None
+
+
 def _suffix(path: pathlib.Path) -> str:
     if path.suffix not in (".npz", ".csv"):
         raise ValueError(f"scores are kept as .npz or .csv, got {path.name!r}")
@@ -231,40 +252,43 @@ def _read_npz(
     path: pathlib.Path,
 ) -> tuple[NDArray[np.generic], NDArray[np.generic], Design | None]:
     try:
-        with np.load(path, allow_pickle=False) as file:
+        # Opened here: numpy leaves it open where it is no archive.
+        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             known = str(file["design"]) if "design" in file else None
-            return file["member"], file["score"], known  # type: ignore
-    except (KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            member, score = file["member"], file["score"]
+    except (KeyError, TypeError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        # TypeError: a .npy by another name is no archive.
         raise ValueError(
             f"{path} is no scores file; it needs arrays member and score ({error})"
         ) from error
+    if known is not None and known not in DESIGNS:
+        raise ValueError(
+            f"{path} says that its design is {known!r}, which is none of "
+            f"{', '.join(DESIGNS)}"
+        )
+    return member, score, known
 
 
 def _read_csv(path: pathlib.Path) -> tuple[list[int], list[float]]:
     member: list[int] = []
     score: list[float] = []
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        rows = csv.DictReader(file, skipinitialspace=True)
-        missing = {"member", "score"} - set(rows.fieldnames or ())
-        if missing:
-            raise ValueError(
-                f"{path} needs a first line with the columns member and score; "
-                f"missing: {', '.join(sorted(missing))}"
-            )
-        for row in rows:
+    try:
+        for line, (world, value) in _csv.rows(path, ("member", "score")):
             try:
-                member.append(_world(row["member"]))
-                score.append(float(row["score"]))
-            except (TypeError, ValueError) as error:
+                member.append(_world(world))
+                score.append(float(value))
+            except ValueError:
                 raise ValueError(
-                    f"{path}, line {rows.line_num}: member must be 0 or 1 and score a "
-                    f"number, got {row['member']!r} and {row['score']!r}"
-                ) from error
+                    f"line {line}: member must be 0 or 1 and score a number, got "
+                    f"{reprlib.repr(world)} and {reprlib.repr(value)}"
+                ) from None
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
     return member, score
 
 
 def _world(text: str) -> int:
-    worlds = {"0": 0, "1": 1, "false": 0, "true": 1}
+    worlds = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
     if text.strip().lower() not in worlds:
         raise ValueError(text)
     return worlds[text.strip().lower()]

@@ -23,12 +23,12 @@ import hashlib
 import itertools
 import math
 import pathlib
-import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 import msgspec
 
+from privaudit import _toml
 from privaudit.accounting import noise_multiplier
 from privaudit.accounting.account import check_delta, check_epsilon, method_named
 from privaudit.auditing.plan import BLOCK, Audit, tested_relation
@@ -122,10 +122,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def read(cls, path: pathlib.Path) -> Self:
         """The plan of a file. ``ValueError`` says what is wrong with it, and where."""
         try:
-            values = tomllib.loads(path.read_text())
+            values = _toml.read(path)
         except OSError as error:
             raise ValueError(f"{path} cannot be read: {error.strerror}") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
         return cls.of(values, where=str(path))
 

@@ -12,17 +12,18 @@ A file can be kept under test: `privaudit claims FILE` ends with 1 if one is ref
 
 from __future__ import annotations
 
-import importlib
 import pathlib
-import tomllib
 from typing import Any, Literal
 
 import msgspec
 
+from privaudit import _toml
+from privaudit._explained import explained
 from privaudit.accounting.account import check_delta, check_epsilon
 from privaudit.claims.accounts import worst_bracket
 from privaudit.claims.attacks import audit_of
 from privaudit.claims.claim import Finding, PaperClaim
+from privaudit.foreign import ForeignError, function_named, held
 from privaudit.ledger import Ledger
 from privaudit.results import LowerBound, Relation, Unit
 
@@ -70,6 +71,8 @@ class OwnClaim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     confidence: float = 0.99
 
     def __post_init__(self) -> None:
+        if not self.name.strip():
+            raise ValueError("a claim needs a name that is not blank")
         check_epsilon(self.epsilon)
         check_delta(self.delta)
         given = [self.ledger, self.function, self.algorithm]
@@ -91,6 +94,11 @@ class OwnClaim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 f"{self.unit}; leave audit out of try"
             )
 
+    @property
+    def folder(self) -> str:
+        """The name of the folder of its audit."""
+        return "".join(c if c.isalnum() or c in " ,+=_-" else "-" for c in self.name)
+
     def quickly(self) -> OwnClaim:
         """This claim without its audit."""
         return msgspec.structs.replace(self, tries=("account",))
@@ -108,19 +116,28 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def read(path: pathlib.Path) -> tuple[OwnClaim, ...]:
     """The claims of a file; ``ValueError`` says what is wrong with it."""
     try:
-        values = tomllib.loads(path.read_text())
+        values = _toml.read(path)
         if not values.get("claim"):
             raise ValueError(
-                f"{path} has no claim: it needs one [[claim]] or more, each with name, "
+                "it has no claim: it needs one [[claim]] or more, each with name, "
                 "epsilon, delta and what it is about"
             )
-        return msgspec.convert(values, _File, strict=False).claim
+        own = msgspec.convert(values, _File, strict=False).claim
+        folders = [one.folder for one in own]
+        for one in own:
+            if folders.count(one.folder) > 1:
+                raise ValueError(
+                    f"two claims are called {one.name!r}, or much the same; give one "
+                    "of them another name"
+                )
+        return own
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ValueError(f"{path} is no TOML file: it is not UTF-8 text") from None
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-        raise ValueError(f"{path}: {error}; {_KNOWN}") from None
+    except msgspec.ValidationError as error:
+        keys = f"; {_KNOWN}" if "field" in str(error) else ""
+        raise ValueError(f"{path}: {explained(error, _File)}{keys}") from None
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
 
 
 def tested_own(
@@ -159,7 +176,7 @@ def tested_own(
             own.algorithm,
             own.settings,
             own.noise_multiplier,
-            runs / own.name.replace("/", "-"),
+            runs / own.folder,
             workers,
             adversary=own.adversary,
             canary=own.canary,
@@ -182,15 +199,16 @@ def _ledger(own: OwnClaim, file: pathlib.Path) -> Ledger:
         except ValueError as error:
             raise ValueError(f"claim {own.name!r}: {path}: {error}") from None
     if own.function is not None:
-        module, colon, name = own.function.partition(":")
         try:
-            made = getattr(importlib.import_module(module), name)() if colon else None
-        except Exception as error:
-            raise ValueError(f"claim {own.name!r}: {own.function}: {error}") from error
+            function = function_named(own.function)
+            with held(own.function):
+                made = function()
+        except (ValueError, ForeignError) as error:
+            raise ValueError(f"claim {own.name!r}: {error}") from error
         if not isinstance(made, Ledger):
             raise ValueError(
-                f"claim {own.name!r}: {own.function} must be module:function, and "
-                f"return a Ledger; got {type(made).__name__}"
+                f"claim {own.name!r}: {own.function} must return a "
+                f"privaudit.ledger.Ledger; got {type(made).__name__}"
             )
         return made
     from privaudit.claims.attacks import training_of

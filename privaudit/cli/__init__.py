@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from privaudit import __version__
@@ -48,6 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
         version=__version__,
         result_action="return_value",
         default_parameter=cyclopts.Parameter(negative=()),
+        suppress_keyboard_interrupt=False,  # it would end silently, with 130
     )
     for name, (place, summary) in _COMMANDS.items():
         app.command(f"privaudit.cli.{place}", name=name, help=summary)
@@ -57,12 +59,9 @@ def main(arguments: list[str] | None = None) -> int:
         return _say(str(error), BAD_USAGE)
     except ModuleNotFoundError as error:
         extra = _EXTRAS.get((error.name or "").split(".")[0])
-        if extra is None:
-            raise
+        hint = f": pip install 'privaudit[{extra}]'" if extra else ""
         return _say(
-            f"this command needs {error.name}, which is not installed: "
-            f"pip install 'privaudit[{extra}]'",
-            COULD_NOT,
+            f"this command needs {error.name}, which is not installed{hint}", COULD_NOT
         )
     except ValueError as error:
         return _say(str(error), BAD_USAGE)
@@ -70,12 +69,25 @@ def main(arguments: list[str] | None = None) -> int:
         return _say("stopped; the same command goes on from there", COULD_NOT)
     except MemoryError:
         return _say("out of memory; ask for fewer runs, or a smaller model", COULD_NOT)
+    except OSError as error:
+        where = "" if error.filename is None else f"{error.filename}: "
+        return _say(f"{where}{error.strerror or error}", COULD_NOT)
     except Exception as error:
         from privaudit.folder import FolderError
+        from privaudit.foreign import ForeignError
 
-        if not isinstance(error, FolderError | OSError):
-            raise
-        return _say(str(error), COULD_NOT)
+        if isinstance(error, FolderError | ForeignError):
+            return _say(str(error), COULD_NOT)
+        # Python would end with 1, which says that a claim is refuted.
+        if os.environ.get("PRIVAUDIT_TRACEBACK"):
+            import traceback
+
+            traceback.print_exc()
+        return _say(
+            f"a fault of privaudit's own, {type(error).__name__}: {error}; please "
+            "report it, with what PRIVAUDIT_TRACEBACK=1 in the environment adds",
+            COULD_NOT,
+        )
     return FINE if status is None else int(status)
 
 

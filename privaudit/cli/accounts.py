@@ -139,6 +139,7 @@ def noise(
     """
     from privaudit.accounting import noise_multiplier, noise_scale
 
+    _check_plot(plot, compare)
     plan, relation = run.plan(), run.chosen_relation()
     search = noise_multiplier if run.schedule is None else noise_scale
 
@@ -219,6 +220,7 @@ def epsilon(
     """
     from privaudit.accounting import account as account_of
 
+    _check_plot(plot, compare)
     relation = run.chosen_relation()
     if ledger is not None:
         if noise_multiplier is not None or dataclasses.replace(run, relation=None) != (
@@ -270,9 +272,9 @@ def convert(
     Parameters
     ----------
     mu
-        Of Gaussian differential privacy, > 0.
+        Of Gaussian differential privacy, at least 0.
     epsilon
-        >= 0.
+        At least 0.
     delta
         In (0, 1).
     """
@@ -310,6 +312,20 @@ def _read_ledger(path: pathlib.Path) -> Ledger:
         raise ValueError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+
+
+def _check_plot(path: pathlib.Path | None, compare: bool) -> None:
+    """Before anything is computed: matplotlib would write to another name, or late."""
+    if path is None:
+        return
+    if compare:
+        raise ValueError(
+            "--plot draws what one account gives: leave it or --compare out"
+        )
+    if path.suffix not in (".svg", ".png", ".pdf"):
+        raise ValueError(f"--plot must end in .svg, .png or .pdf, got {path}")
+    if not path.parent.is_dir():
+        raise ValueError(f"--plot: there is no folder {path.parent}")
 
 
 def _plot(ledger: Ledger, relation: Relation, path: pathlib.Path) -> None:

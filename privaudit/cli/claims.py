@@ -43,6 +43,8 @@ def claims(
     from privaudit.claims.attacks import attacked
     from privaudit.claims.claim import judged
 
+    if workers is not None and workers < 1:
+        raise ValueError(f"--workers must be >= 1, got {workers}")
     if which is not None and which.endswith(".toml"):
         from privaudit.claims.own import read, tested_own
 
@@ -68,7 +70,7 @@ def claims(
     return REFUTED if bad else 0
 
 
-def cite(what: str, /) -> None:
+def cite(what: str, /, *, json: Json = False) -> None:
     """Print BibTeX of a claim's paper, and of the methods behind a run or a claim.
 
     Parameters
@@ -103,6 +105,6 @@ def cite(what: str, /) -> None:
         methods = list(found[0].methods)
         if found[0].attack is not None:
             methods.append("rank-walk")
-    if paper in OF_PAPER:
-        print(OF_PAPER[paper], end="\n\n")
-    print(bibtex(methods))
+    entries = [OF_PAPER[paper]] if paper in OF_PAPER else []
+    text = "\n\n".join([*entries, bibtex(methods)])
+    emit({"of": what, "bibtex": text}, [text], as_json=json)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+import zipfile
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
@@ -171,6 +172,8 @@ def _vectors(path: pathlib.Path | None, nodes: int, dims: int, seed: int) -> np.
     """One vector a node, (nodes, dims). ``ValueError`` for a file that has none."""
     import numpy as np
 
+    from privaudit.auditing.scores import real_numbers
+
     if path is None:
         if nodes < 1 or dims < 1:
             raise ValueError(f"--nodes and --dims must be >= 1, got {nodes} and {dims}")
@@ -179,11 +182,17 @@ def _vectors(path: pathlib.Path | None, nodes: int, dims: int, seed: int) -> np.
         return drawn / abs(drawn).sum(1, keepdims=True)
     try:
         if path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as file:
-                found = np.asarray(file[file.files[0]], dtype=np.float64)
+            # Opened here: numpy leaves it open where it is no archive.
+            with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+                found = real_numbers(file[file.files[0]])
+        elif path.read_bytes().strip():
+            found = np.loadtxt(path, delimiter=",", ndmin=2, encoding="utf-8-sig")
         else:
-            found = np.loadtxt(path, delimiter=",", ndmin=2)
-    except (OSError, ValueError, IndexError) as error:
+            found = np.zeros((0, 0))
+    except (
+        *(OSError, ValueError, IndexError, TypeError, EOFError),
+        zipfile.BadZipFile,
+    ) as error:
         raise ValueError(f"{path} cannot be read as vectors: {error}") from None
     if found.ndim != 2 or 0 in found.shape or not np.isfinite(found).all():
         raise ValueError(

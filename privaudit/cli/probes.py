@@ -58,6 +58,7 @@ def probe(
     """
     if ":" in what:
         from privaudit.auditing.probes import function
+        from privaudit.foreign import function_named
 
         if settings:
             raise ValueError("--set is for our algorithms; a function has no settings")
@@ -65,7 +66,7 @@ def probe(
             relation=relation, sensitivity=sensitivity, noise=noise, rate=rate
         )
         checks = function.probe(
-            function.mechanism_named(what),
+            function_named(what),
             promise,
             records=records,
             features=features,

@@ -31,8 +31,8 @@ def audit_program(
 ) -> int:
     """Audit ``module:function`` or a command; the exit status."""
     from privaudit.auditing.anybody import ProgramAudit, run
-    from privaudit.auditing.programs import RunFailedError
     from privaudit.folder import FolderError, RunFolder
+    from privaudit.foreign import ForeignError
 
     if time_limit is not None and not time_limit > 0:
         raise ValueError(f"--time-limit must be > 0 seconds, got {time_limit:g}")
@@ -65,7 +65,7 @@ def audit_program(
                 workers=workers,
                 progress=progress,
             )
-        except RunFailedError as error:
+        except ForeignError as error:
             raise FolderError(
                 f"{error}; what was done is kept in {path}, and the same command goes "
                 "on from there"

@@ -119,8 +119,38 @@ def audit(
     if (algorithm is None) == (command is None):
         raise ValueError("audit takes an algorithm, a module:function, or --command")
     program = command if algorithm is None or ":" not in algorithm else algorithm
+    _check_options(
+        program is not None,
+        ours={
+            "--adversary": adversary != "final-loss",
+            "--canary": canary != "blank",
+            "--noise-multiplier": noise_multiplier is not None,
+            "--account": account != "certified",
+            "--set": bool(settings),
+            "--block": block != 50,
+            "--device": device != "cpu",
+            "--compiled": compiled,
+        },
+        theirs={
+            "--batch": batch != 50,
+            "--time-limit": time_limit is not None,
+            "--retries": retries != 1,
+        },
+    )
     if program is not None:
         from privaudit.cli.programs import audit_program
+        from privaudit.foreign import is_place
+
+        if command is None and not is_place(program):
+            raise ValueError(
+                f"a function is given as module:function, got {program!r}; a command "
+                "goes behind --command"
+            )
+        if command is not None and is_place(command):
+            raise ValueError(
+                f"--command takes a command with {{member}} and {{seed}}, got the "
+                f"function {command!r}; leave --command out"
+            )
 
         return audit_program(
             program,
@@ -194,6 +224,20 @@ def audit(
     return REFUTED if result.status == "refuted" else 0
 
 
+def _check_options(
+    program: bool, *, ours: dict[str, bool], theirs: dict[str, bool]
+) -> None:
+    """``ValueError`` for an option that was set and would be passed over in silence."""
+    for name, is_set in (ours if program else theirs).items():
+        if is_set:
+            raise ValueError(
+                f"{name} is for audits of privaudit's algorithms; the program is yours "
+                "and says itself how it trains, and what its score is made of"
+                if program
+                else f"{name} is for audits of a program of yours; leave it out"
+            )
+
+
 def verdict_lines(verdict: Verdict) -> list[str]:
     """A verdict and its figures, a line each."""
     figures = (verdict.claim, verdict.upper, verdict.lower)
@@ -225,7 +269,7 @@ def show(folders: list[pathlib.Path], /, *, json: Json = False) -> int:
     return COULD_NOT if incomplete else FINE
 
 
-def report(folder: pathlib.Path, /) -> None:
+def report(folder: pathlib.Path, /, *, json: Json = False) -> None:
     """Write report.html into the folder of a finished audit.
 
     Parameters
@@ -235,4 +279,5 @@ def report(folder: pathlib.Path, /) -> None:
     """
     from privaudit.report.page import write
 
-    print(write(folder))
+    page = write(folder)
+    emit({"page": str(page)}, [str(page)], as_json=json)

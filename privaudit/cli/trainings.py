@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from trainers.training import Training
 
 Calibration = Literal["certified", "paper"]
+_MOST_NOISE = 1e30
 
 
 def split_settings(settings: list[str]) -> dict[str, Any]:
@@ -22,6 +23,8 @@ def split_settings(settings: list[str]) -> dict[str, Any]:
         name = name.strip().replace("-", "_")
         if not equals or not name:
             raise ValueError(f"--set takes key=value, got {setting!r}")
+        if name in values:
+            raise ValueError(f"--set {name} is given twice; leave one of them out")
         values[name] = text.split(",") if name == "digits" else text.strip()
     return values
 
@@ -85,8 +88,11 @@ def noise_of(
             )
         return 0.0
     if given is not None:
-        if not given > 0:
-            raise ValueError(f"--noise-multiplier must be > 0, got {given:g}")
+        if not 0 < given <= _MOST_NOISE:
+            raise ValueError(
+                f"--noise-multiplier must be > 0 and at most {_MOST_NOISE:g}, which "
+                f"float32 can add, got {given:g}"
+            )
         return given
     if calibrate == "paper":
         if entry.paper_noise is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from privaudit.report.numbers import claimed, down, up
-from privaudit.report.svg import COLOURS, drawing, inline, percent
+from privaudit.report.svg import COLOURS, drawing, from_zero, inline, percent
 from privaudit.results import Claim, LowerBound, UpperBound
 from trainers.outcome import Curves
 
@@ -130,7 +130,7 @@ def consensus(curves: Curves, *, name: str) -> str:
         )
         figure.legend(loc="outside upper left")
         axes.set_xlim(left=0)
-        axes.set_ylim(bottom=0)
+        from_zero(axes)
         axes.set_xlabel("round")
         axes.set_ylabel("distance from the mean model")
         return inline(figure, name, "Distance of the nodes' models over the rounds.")

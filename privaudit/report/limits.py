@@ -16,7 +16,7 @@ from privaudit.auditing.scores import Scores
 from privaudit.ledger import Entry
 from privaudit.report.load import FinishedAudit
 from privaudit.report.numbers import down, up
-from privaudit.report.svg import COLOURS, drawing, inline, percent
+from privaudit.report.svg import COLOURS, drawing, from_zero, inline, percent
 from privaudit.results import LowerBound
 
 Array = NDArray[np.float64]
@@ -53,8 +53,9 @@ def _parts(gap: Gap, method: str) -> str:
     return (
         f"{up(gap.certified)} is certified for the canary's node and "
         f"{down(gap.attained)} is attained by what was accounted; the best attack on "
-        f"that shows about {gap.reachable:.3g} by {method} in so many runs, this one "
-        f"showed {down(gap.found)}. So {gap.account:.2g} is slack of the account, "
+        f"that shows about {gap.reachable:.3g} in so many runs, by the method "
+        f"{method}; this one showed {down(gap.found)}. So {gap.account:.2g} is slack "
+        "of the account, "
         f"{gap.statistics:.3g} is for want of runs, and "
         + (
             f"{gap.attack:.3g} is what the attack did not get."
@@ -154,17 +155,19 @@ def against_runs(run: FinishedAudit, *, name: str) -> str | None:
     lower = run.result.lower()
     if len(counts) < 2 or not chosen:
         return None
-    styles = ("-", (0, (4, 1.5)))
+    styles = (("-", "o", None), ((0, (4, 1.5)), "s", COLOURS["paper"]))
     with drawing(440, 430) as (figure, axes):
         for (label, estimator), style in zip(chosen.items(), styles, strict=False):
+            line, marker, face = style
             bounds = [_prefix(run, estimator, count) for count in counts]
             axes.plot(
                 counts,
                 bounds,
-                marker="o",
+                marker=marker,
                 markersize=5,
+                markerfacecolor=face,
                 linewidth=1.8,
-                linestyle=style,
+                linestyle=line,
                 color=COLOURS["audited"],
                 label="within the family of its releases" if label == FAMILY else label,
             )
@@ -178,10 +181,12 @@ def against_runs(run: FinishedAudit, *, name: str) -> str | None:
         axes.set_xscale("log")
         axes.set_xticks(counts, [f"{count:,}" for count in counts])
         axes.minorticks_off()
-        axes.set_ylim(bottom=0)
+        from_zero(axes)
         axes.set_xlabel("runs, both worlds together (log)")
         axes.set_ylabel(f"lower bound on ε, {100 * lower.confidence:g} % each")
-        figure.legend(loc="outside upper left", ncols=1, labelspacing=0.25)
+        figure.legend(
+            loc="outside upper left", ncols=1, labelspacing=0.25, handlelength=2.6
+        )
         return inline(figure, name, "The lower bound from ever more of the runs.")
 
 

@@ -223,6 +223,11 @@ def load(path: str | os.PathLike[str]) -> Finished:
     folder = RunFolder(path)
     if not folder.path.is_dir():
         raise FolderError(f"there is no folder {folder.path}")
+    if folder.has("sweep.json"):
+        raise FolderError(
+            f"{folder.path} is a sweep's folder; `privaudit show` compares its audits, "
+            "and each of their folders has a page of its own"
+        )
     config = _config(folder)
     _finished(folder)
     if isinstance(config, AuditConfig):

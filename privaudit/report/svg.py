@@ -100,6 +100,11 @@ def inline(figure: Figure, name: str, description: str) -> str:
     return re.sub(r"^<svg[^>]*>", lambda _: head, text, count=1).strip()
 
 
+def from_zero(axes: Axes) -> None:
+    """From 0 up to a little above all that is drawn, so that no curve is cut."""
+    axes.set_ylim(0, 1.04 * axes.get_ylim()[1])
+
+
 def percent(share: float) -> str:
     """A share as an axis shows it."""
     return f"{100 * share:.6g} %"

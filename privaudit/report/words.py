@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from privaudit.auditing.bounds.contract import Rate
 from privaudit.report.load import Finished, FinishedAudit, Settings
 from privaudit.report.numbers import down, up
@@ -158,11 +160,16 @@ def assumptions(run: Finished) -> list[tuple[str, str]]:
     if claim is not None:
         said = f"{claim.source} ({claim.method})"
         lines.append(("claimed", f"the promise in question, from {said}"))
+    stands = (
+        "no bound: some release had no noise, or far too little"
+        if upper.epsilon == math.inf
+        else _STANDINGS[upper.standing]
+    )
     lines.append(
         (
             upper.standing,
-            f"{_STANDINGS[upper.standing]}; account: {upper.method} ({upper.source}), "
-            "of the ledger below; the worst node",
+            f"{stands}; account: {upper.method} ({upper.source}), of the ledger below; "
+            "the worst node",
         )
     )
     lines += [("assumed", what) for what in upper.assumes]

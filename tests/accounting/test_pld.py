@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -223,6 +224,25 @@ class TestSound:
         found = compose_steps(noise, rate, steps).epsilon(delta)
         assert 0 <= found.lower <= found.upper
         assert not math.isnan(found.upper)
+
+    @pytest.mark.parametrize("scheme", ["poisson", "replace", "fixed"])
+    @pytest.mark.parametrize("rate", [1e-300, 1e-12, 1e-3, 1.0])
+    def test_noise_far_from_any_grid(self, scheme, rate):
+        """Too little or too much to be told apart ended in nan, or in 1e10 for 0."""
+        found = [
+            compose_steps(z, rate, 10, scheme=scheme).epsilon(1e-5)
+            for z in (5e-324, 1e-200, 1e-50, 1e-6, 1.0, 1e6, 1e9, 1e200, 1e308)
+        ]
+        uppers = [bracket.upper for bracket in found]
+        for more, less in itertools.pairwise(uppers):
+            assert less <= more + 1e-5
+        assert uppers[-1] < 1e-5
+        assert all(bracket.lower <= bracket.upper for bracket in found)
+
+    def test_a_rate_far_from_any_grid(self):
+        rarer = compose_steps(1.0, 1e-40, 10).epsilon(1e-9)
+        assert rarer.lower == 0
+        assert rarer.upper < 0.02  # it was 640
 
     def test_realised_bound_of_fixed_size_lies_below(self):
         found = compose_steps(1.0, 0.01, 100, scheme="fixed").epsilon(1e-5)

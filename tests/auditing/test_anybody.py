@@ -12,8 +12,9 @@ import pytest
 
 from privaudit.auditing import anybody
 from privaudit.auditing.anybody import ProgramAudit, run
-from privaudit.auditing.programs import Command, RunFailedError
+from privaudit.auditing.programs import Command
 from privaudit.folder import FolderError, RunFolder
+from privaudit.foreign import ForeignError
 from privaudit.report.load import load, load_any
 from privaudit.results import Claim
 
@@ -106,11 +107,11 @@ class TestResume:
         def breaks(worlds, seed):
             calls.append(seed)
             if len(calls) == 4:
-                raise RunFailedError("out of luck")
+                raise ForeignError("out of luck")
             return silent(worlds, seed)
 
-        monkeypatch.setattr(anybody, "function_named", lambda name: breaks)
-        with pytest.raises(RunFailedError, match="out of luck"):
+        monkeypatch.setattr(anybody, "function_of", lambda name: breaks)
+        with pytest.raises(ForeignError, match="out of luck"):
             done(tmp_path, plan(runs=300))
         done(tmp_path, plan(runs=300))
         assert len(set(calls)) == 6  # the seed that failed was called again
@@ -135,11 +136,11 @@ class TestErrors:
         ],
     )
     def test_bad_scores(self, tmp_path, function, message):
-        with pytest.raises(RunFailedError, match=message):
+        with pytest.raises(ForeignError, match=message):
             done(tmp_path, plan(function))
 
     def test_no_such_function(self, tmp_path):
-        with pytest.raises(ValueError, match="has no nothing"):
+        with pytest.raises(ValueError, match="has no function nothing"):
             done(tmp_path, plan("nothing"))
         claim = plan().claim
         with pytest.raises(ValueError, match="cannot import nowhere"):
@@ -169,7 +170,7 @@ class TestCommands:
         ],
     )
     def test_failures_are_sentences(self, text, message):
-        with pytest.raises(RunFailedError, match=message):
+        with pytest.raises(ForeignError, match=message):
             python(text, retries=0, time_limit=0.5 if "sleep" in text else 60)(
                 np.array([True]), 0
             )
@@ -182,7 +183,7 @@ class TestCommands:
         assert python(text, retries=1).once(True, 0) == 1
 
     def test_no_such_program(self):
-        with pytest.raises(RunFailedError, match="cannot run /nowhere"):
+        with pytest.raises(ForeignError, match="cannot run /nowhere"):
             Command("/nowhere {member} {seed}").once(True, 0)
 
     def test_no_two_runs_have_one_seed(self, tmp_path):

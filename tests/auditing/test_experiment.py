@@ -13,11 +13,13 @@ import pytest
 
 from privaudit.auditing import experiment
 from privaudit.auditing.experiment import BLOCK, AuditResult, run
+from privaudit.auditing.presets import AUDITED, training_upon
 from privaudit.auditing.scores import Scores
 from privaudit.folder import FolderError, RunFolder
 from tests.auditing.audits import audit
 from tests.trainers.planted import NoiseDividedTwice, NoiseMissingAtNode
 from trainers.algorithms import ALGORITHMS
+from trainers.problem import Problem
 
 
 def done(path, plan, **more) -> AuditResult:
@@ -135,6 +137,12 @@ from trainers.algorithms import ALGORITHMS
 with RunFolder.opened(sys.argv[1]) as folder:
     run(audit(runs=400, rounds=12), folder)
 """
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_each_algorithm_is_audited_as_it_stands(algorithm):
+    # `privaudit audit adp2sgd` asked for a softmax with hidden units, and ended there.
+    Problem.of(training_upon(algorithm, {}, AUDITED, "a test"))
 
 
 class TestKilled:

@@ -130,3 +130,12 @@ class TestReachable:
             for _ in range(2)
         )
         assert one == other
+
+    def test_it_is_the_middle_of_many_not_a_lucky_draw(self):
+        # Three draws of seed 0 gave 1.001, 1.001 and 0, where the middle is 0.107: the
+        # page said that no run was wanting, and laid all of the gap to the attack.
+        few = entries(noise=6.083984375, rate=0.32, count=100)
+        member = halves(100)
+        reach = reachable(family_bound(few, ADD), few, ADD, member, 0.01, 0.95, 0)
+        assert reach is not None
+        assert reach < 0.4

@@ -30,6 +30,8 @@ class TestSound:
             ([0, 1], [1.0, np.nan], "the first is nan in row 1"),
             ([0, 1], [np.inf, 0.0], "the first is inf in row 0"),
             ([0, 1], ["a", "b"], "must be numbers"),
+            ([0, 1], [1j, 2j], "complex128, not real numbers"),
+            ([0, 1], np.array(["2020-01-01"] * 2, "M8[D]"), "not real numbers"),
             ([[0, 1]], [1.0], "one number a run"),
             ([0, 1], [[1.0, 2.0]], "one number a run"),
         ],
@@ -58,7 +60,11 @@ class TestSound:
             ("world,score\n1,2\n", "missing: member"),
             ("member,score\n1,2\n2,3\n", "line 3: member must be 0 or 1"),
             ("member,score\n1,2\n0,x\n", "line 3"),
-            ("member,score\n1,2\n0\n", "line 3"),
+            ("member,score,score\n1,2,3\n0,1,3\n", "names the column score more"),
+            ("member,score\n1,2\n0,1,5\n", "line 3 has 3 cells.*with a point"),
+            ("member,score\n1,2\n0\n", "line 3 has 1 cells"),
+            ("member,score\n1,2\n0," + "1" * 200_000, "line 3: field larger"),
+            ('member,score\n1,2\n0,"1' + "\n1,2" * 99, r"got '0' and .{1,40}$"),
             ("member,score\n1,2\n0,nan\n", "must be finite"),
             ("", "missing: member, score"),
         ],
@@ -69,12 +75,25 @@ class TestSound:
         with pytest.raises(ValueError, match=says):
             Scores.load(path, "fixed")
 
-    @pytest.mark.parametrize("content", [b"", b"no archive"])
+    @pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x03\x04 none"])
     def test_a_wrong_archive_is_refused(self, tmp_path, content):
         path = tmp_path / "scores.npz"
         path.write_bytes(content)
         with pytest.raises(ValueError, match="is no scores file"):
             Scores.load(path)
+
+    def test_an_array_by_an_archives_name_is_refused(self, tmp_path):
+        np.save(tmp_path / "scores.npy", np.ones(3))
+        path = (tmp_path / "scores.npy").rename(tmp_path / "scores.npz")
+        with pytest.raises(ValueError, match="is no scores file"):
+            Scores.load(path)
+
+    @pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
+    def test_a_table_of_other_letters_is_refused_by_name(self, tmp_path, encoding):
+        path = tmp_path / "scores.csv"
+        path.write_bytes("member,score,who\n1,2,\xe9\n0,1,\xe9\n".encode(encoding))
+        with pytest.raises(ValueError, match=r"scores\.csv: it is no UTF-8 text"):
+            Scores.load(path, "fixed")
 
     def test_design_must_be_known_and_may_not_be_contradicted(self, tmp_path):
         scores = Scores([0, 1], [0.0, 1.0], "fixed")
@@ -115,5 +134,5 @@ class TestLaws:
 
     def test_worlds_may_be_numbers_or_words_in_a_table(self, tmp_path):
         path = tmp_path / "scores.csv"
-        path.write_text("score, member\n1.5, true\n-1e3, 0\n")
+        path.write_text("score , member\n1.5, true\n  \n-1e3, 0.0\n")
         assert Scores.load(path, "fixed") == Scores([1, 0], [1.5, -1000], "fixed")

@@ -96,6 +96,7 @@ class TestRun:
         found = load_sweep(path)
         assert [row.failed for row in found.rows] == [True, False, False]
         assert found.status == "refuted"
+        assert main(["report", str(path)]) == COULD_NOT
         assert main(["show", str(path)]) == REFUTED
         assert "1 refute their claim, 1 failed" in capsys.readouterr().out
 

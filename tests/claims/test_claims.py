@@ -281,6 +281,11 @@ class TestOwnClaims:
             ('function = "a:b"\n', "exactly one of"),
             ('try = ["audit"]\n', "only an algorithm"),
             ("confidense = 0.9\n", "confidense"),
+            ('relation = "swap"\n', "add-or-remove-one, replace-one"),
+            (
+                '[[claim]]\nname = "ours"\nepsilon = 1\ndelta = 0.1\nledger = "a"',
+                "two claims are called 'ours'",
+            ),
         ],
     )
     def test_mistakes_are_told(self, tmp_path, capsys, more, told):
@@ -292,7 +297,7 @@ class TestOwnClaims:
         [
             (b"", "has no claim"),
             (b"claim = []\n", "has no claim"),
-            (b"\xff\xfe", "is not UTF-8"),
+            (b"\xff\xfe", "is no UTF-8"),
             (b'[[claim]]\nname = "a"\ndelta = 1e-5\n', "`epsilon`"),
             (
                 b'[[claim]]\nname = "a"\nepsilon = 1.0\ndelta = 1e-5\n'
@@ -329,6 +334,14 @@ class TestOwnClaims:
         assert cli.main(["claims", file, "--json"]) == 0
         (claim,) = json.loads(capsys.readouterr().out)["claims"]
         assert (claim["unit"], claim["verdict"]) == ("node", "consistent")
+
+    def test_a_ledger_of_nobody_meets_no_claim(self, tmp_path, capsys):
+        file = self.write(tmp_path, 5.0)
+        (tmp_path / "ledger.json").write_text(
+            '{"format": "privaudit-ledger", "version": 1, "nodes": []}'
+        )
+        assert cli.main(["claims", file]) == cli.BAD_USAGE
+        assert "must have a node" in capsys.readouterr().err
 
     def test_a_function(self, tmp_path, capsys):
         file = tmp_path / "claims.toml"

@@ -216,7 +216,7 @@ class TestOwn:
     @pytest.mark.parametrize(
         ("function", "message"),
         [
-            ("missing", "has no missing"),
+            ("missing", "has no function missing"),
             ("no_module", "must return a torch.nn.Module, got int"),
             ("no_keywords", "cannot call it with input_shape and classes"),
             ("no_parameters", "no parameters"),

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
-import importlib
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import nn
 
+from privaudit.foreign import ForeignError, function_named, held, is_place
 from trainers.models.resnets import resnet9, resnet18
 from trainers.models.sequences import lstm, vit
 from trainers.models.small import (
@@ -134,7 +135,7 @@ def check_options(name: str, options: Iterable[str]) -> None:
 
 
 def _check_name(name: str) -> None:
-    if name in MODELS or _is_place(name):
+    if name in MODELS or is_place(name):
         return
     near = difflib.get_close_matches(name, MODELS, 1)
     hint = f"did you mean {near[0]}? " if near else ""
@@ -181,31 +182,15 @@ def make_model(
         raise ValueError(f"model {name}: {error}") from None
 
 
-def _is_place(name: str) -> bool:
-    module, colon, function = name.partition(":")
-    parts = [*module.split("."), function]
-    return bool(colon) and all(part.isidentifier() for part in parts)
-
-
 def _own(
     name: str, input_shape: Shape, classes: int, options: dict[str, Any]
 ) -> nn.Module:
-    where, _, function = name.partition(":")
     try:
-        make = getattr(importlib.import_module(where), function)
-    except ImportError as error:
-        raise ValueError(
-            f"model {name}: cannot import {where}: {error}; is it installed, or its "
-            "folder in PYTHONPATH?"
-        ) from error
-    except AttributeError:
-        raise ValueError(f"model {name}: {where} has no {function}") from None
-    try:
+        make = function_named(name)
+    except ValueError as error:
+        raise ValueError(f"model {name}: {error}") from error
+    with _wrong(f"model {name}: cannot call it with input_shape and classes"):
         module = make(input_shape=input_shape, classes=classes, **options)
-    except TypeError as error:
-        raise ValueError(
-            f"model {name}: cannot call it with input_shape and classes: {error}"
-        ) from error
     if not isinstance(module, nn.Module):
         raise ValueError(
             f"model {name}: it must return a torch.nn.Module, got "
@@ -213,20 +198,26 @@ def _own(
         )
     if next(module.parameters(), None) is None:
         raise ValueError(f"model {name}: it has no parameters to train")
-    try:
-        with torch.no_grad():
-            outputs = module(torch.zeros(2, *input_shape))
-    except (RuntimeError, IndexError) as error:
-        raise ValueError(
-            f"model {name}: it cannot take inputs of shape {_text(input_shape)}: "
-            f"{error}"
-        ) from error
+    shape = _text(input_shape)
+    cannot = f"model {name}: it cannot take inputs of shape {shape}"
+    with _wrong(cannot), torch.no_grad():
+        outputs = module(torch.zeros(2, *input_shape))
     if outputs.shape != (2, classes):
         raise ValueError(
             f"model {name}: two samples give outputs of shape {_text(outputs.shape)}, "
             f"not (2, {classes})"
         )
     return module
+
+
+@contextlib.contextmanager
+def _wrong(what: str) -> Iterator[None]:
+    """As `held`; a model that fails before a run is a wrong setting."""
+    try:
+        with held(what):
+            yield
+    except ForeignError as error:
+        raise ValueError(str(error)) from error
 
 
 def _text(shape: Shape) -> str:

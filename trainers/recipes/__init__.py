@@ -10,11 +10,14 @@ from __future__ import annotations
 import importlib.resources
 import os
 import pathlib
+import tomllib
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
+from privaudit import _toml
+from privaudit._explained import explained
 from privaudit.results import Relation
 from trainers.algorithms import ALGORITHMS
 from trainers.training import Training, near, training_from
@@ -100,18 +103,24 @@ def read(path: str | os.PathLike[str]) -> Recipe:
     Raises ``ValueError`` if it cannot be read or is none, with the line or the key.
     """
     try:
-        content = pathlib.Path(path).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"cannot read {path}: {error}") from None
-    return parse(content, where=str(path))
+        found = _toml.read(pathlib.Path(path))
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    return _recipe(found, where=str(path))
 
 
 def parse(content: str, *, where: str) -> Recipe:
     """The recipe that ``content`` is; ``where`` it is from is named in errors."""
     try:
-        found = msgspec.toml.decode(content)
-    except msgspec.DecodeError as error:
+        found = tomllib.loads(content)
+    except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{where}: {error}") from None
+    return _recipe(found, where=where)
+
+
+def _recipe(found: dict[str, Any], *, where: str) -> Recipe:
     own = [name for name in Recipe.__struct_fields__ if name != "values"]
     given = {name: found.pop(name) for name in own if name in found}
     if "algorithm" not in found:
@@ -128,11 +137,18 @@ def parse(content: str, *, where: str) -> Recipe:
                 )
     try:
         recipe = msgspec.convert({**given, "values": found}, Recipe)
-        for epsilon in recipe.at_epsilon:
-            if not float(epsilon) > 0:
-                raise ValueError(f"a claimed epsilon must be > 0, got {epsilon}")
-    except (msgspec.ValidationError, ValueError) as error:
-        raise ValueError(f"{where}: {error}") from None
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{where}: {explained(error, Recipe)}") from None
+    for text in recipe.at_epsilon:
+        try:
+            right = float(text) > 0
+        except ValueError:
+            right = False
+        if not right:
+            raise ValueError(
+                f"{where}: at_epsilon has tables by claimed epsilon, > 0, such as "
+                f'[at_epsilon."0.5"], got {text!r}'
+            )
     for epsilon in recipe.at_epsilon or [None]:
         values = recipe.settings(None if epsilon is None else float(epsilon))
         training_from(values, where=where)

@@ -39,12 +39,19 @@ class Composition:
     ----------
     families
         The steps, by kind.
+    exact
+        Whether they are the steps that were asked for. Else they are surely less
+        private, and nothing is known from below.
+    bounded
+        Whether there is any bound: far too little noise has none.
     attained
         What some data sets attain, where that is less than ``families``: the lower
         sides are its.
     """
 
     families: tuple[Family, ...]
+    exact: bool = True
+    bounded: bool = True
     attained: Composition | None = None
 
     @property
@@ -80,13 +87,14 @@ class Composition:
                 "choose well below one over the number of records"
             )
         _check_width(width)
-        delta = float(
-            delta
-        )  # compared to a shorter kind, bounds would be rounded to it
+        # Compared to a number of a shorter kind, bounds would be rounded to it.
+        delta = float(delta)
+        if not self.bounded:
+            return Bracket(0.0, math.inf, width, False, "remove")
         if not self.families:
             return Bracket(0.0, 0.0, width, True, "remove")
         if self._gaussian is not None:
-            return gaussian_epsilon(self._gaussian, delta, width)
+            return self._known(gaussian_epsilon(self._gaussian, delta, width))
         return self._search(EpsilonAt(delta, width), width)
 
     def delta(self, epsilon: float, width: float = 0.01) -> Bracket:
@@ -95,11 +103,19 @@ class Composition:
             raise ValueError(f"epsilon must be >= 0 and finite, got {epsilon}")
         _check_width(width)
         epsilon = float(epsilon)
+        if not self.bounded:
+            return Bracket(0.0, 1.0, width, False, "remove")
         if not self.families:
             return Bracket(0.0, 0.0, width, True, "remove")
         if self._gaussian is not None:
-            return gaussian_delta(self._gaussian, epsilon, width)
+            return self._known(gaussian_delta(self._gaussian, epsilon, width))
         return self._search(DeltaAt(epsilon, width), width)
+
+    def _known(self, bracket: Bracket) -> Bracket:
+        """``bracket``, less what is not known of these steps."""
+        if self.exact or bracket.lower == 0:
+            return bracket
+        return dataclasses.replace(bracket, lower=0.0, reached=False)
 
     def profile(
         self, epsilons: ArrayLike, width: float = 0.01
@@ -213,7 +229,8 @@ class Composition:
         if not self._is_realised:
             lower = self._realised_lower(target, width, fine, nodes)
             reached = upper[worst] <= (1 + width) * lower or upper[worst] == 0
-        return Bracket(min(lower, upper[worst]), upper[worst], width, reached, worst)
+        low = min(lower, upper[worst])
+        return self._known(Bracket(low, upper[worst], width, reached, worst))
 
     @property
     def _is_realised(self) -> bool:

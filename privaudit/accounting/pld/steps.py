@@ -63,7 +63,17 @@ def compose_steps(
         raise ValueError("sampling rates must be in [0, 1]")
     if not ((n >= 0) & (n <= 2.0**52) & (n == np.floor(n))).all():
         raise ValueError("counts must be whole numbers from 0 to 2^52")
-    return _composition([(noise, scheme, 1 / z, q, n)])
+    with np.errstate(over="ignore"):  # to infinity, which has no bound
+        shift = 1 / z
+    return _composition([(noise, scheme, shift, q, n)])
+
+
+# What grids of floating-point numbers can tell apart. Beyond, a step is replaced by one
+# that is surely no more private, and there is no lower bound.
+_LEAST_MOVE = 1e-8  # shift times rate, which is what sampling leaves of a Gaussian
+_LEAST_SHIFT = {"gaussian": 1e-5, "laplace": 1e-100}
+_MOST_SHIFT = {"gaussian": 1e3, "laplace": 1e6}
+_FARTHEST = 1e100  # of unsampled Gaussian noise, whose squares are added
 
 
 def _composition(
@@ -72,9 +82,21 @@ def _composition(
     """Families by kind; unsampled Gaussians, which compose exactly, become one step."""
     rows: dict[tuple[Noise, Scheme], list[tuple[Floats, Floats, Floats]]] = {}
     squares: list[float] = []
+    exact, bounded = True, True
     for noise, scheme, shift, rate, count in parts:
         used = (shift > 0) & (rate > 0) & (count > 0)
         shift, rate, count = shift[used], rate[used], count[used]
+        far = shift > (_FARTHEST if noise == "gaussian" else _MOST_SHIFT[noise])
+        bounded &= not far.any()
+        # Without sampling each step is easier to tell, and with less noise.
+        bare = (rate < 1) & (shift > _MOST_SHIFT[noise])
+        small = (rate < 1) | (noise != "gaussian")
+        near = small & (shift < _LEAST_SHIFT[noise])
+        shift = np.where(near, _LEAST_SHIFT[noise], np.minimum(shift, _FARTHEST))
+        least = _LEAST_MOVE / np.maximum(shift, _LEAST_MOVE)
+        rare = (rate < least) if noise == "gaussian" else np.zeros(rate.shape, bool)
+        exact &= not (far | bare | near | rare).any()
+        rate = np.where(bare, 1.0, np.where(rare, least, rate))
         whole = rate == 1
         unit = 2.0 if scheme == "replace" else 1.0  # N(shift) against N(-shift)
         if noise == "gaussian":
@@ -86,6 +108,8 @@ def _composition(
         rows.setdefault((noise, scheme), []).append(
             (shift[~whole], rate[~whole], count[~whole])
         )
+    if not bounded:
+        return Composition((), exact=False, bounded=False)
     families = []
     for (noise, scheme), arrays in sorted(rows.items()):
         shift, rate, count = (
@@ -95,9 +119,9 @@ def _composition(
             families.append(Family.of(noise, scheme, shift, rate, count))
     if squares:
         one = np.ones(1)
-        total = np.array([math.sqrt(math.fsum(squares))])
+        total = np.array([max(math.sqrt(math.fsum(squares)), 1 / _FARTHEST)])
         families.append(Family("gaussian", "poisson", total, one, one))
-    return Composition(tuple(families))
+    return Composition(tuple(families), exact=exact)
 
 
 def compose_entries(entries: Sequence[Entry], relation: Relation) -> Composition:
@@ -141,4 +165,6 @@ def compose_entries(entries: Sequence[Entry], relation: Relation) -> Composition
     found = _composition(above)
     if same:
         return found
-    return dataclasses.replace(found, attained=_composition(below))
+    attained = _composition(below)
+    known = found.exact and attained.exact
+    return dataclasses.replace(found, exact=known, attained=attained)

@@ -9,10 +9,7 @@ one record does moves no other's coin.
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import math
-import os
-import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -21,6 +18,8 @@ from numpy.typing import NDArray
 
 from privaudit.auditing.probes import noise as law
 from privaudit.auditing.probes.contract import Check
+from privaudit.auditing.scores import real_numbers
+from privaudit.foreign import held
 from privaudit.results import Relation
 
 Vector = NDArray[np.float64]
@@ -56,20 +55,6 @@ class Promise:
                 raise ValueError(f"{name} must be > 0 and finite, got {value:g}")
         if self.rate is not None and not 0 < self.rate <= 1:
             raise ValueError(f"rate must be in (0, 1], got {self.rate:g}")
-
-
-def mechanism_named(name: str) -> Function:
-    """``module:function``; ``ValueError`` if it is not to be had."""
-    where, _, function = name.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # as ``python -m`` has it
-    try:
-        found = getattr(importlib.import_module(where), function, None)
-    except ImportError as error:
-        raise ValueError(f"cannot import {where}: {error}") from error
-    if not callable(found):
-        raise ValueError(f"{where} has no function {function}")
-    return found
 
 
 def probe(
@@ -259,12 +244,13 @@ def _released(mechanism: Function, data: Vector, seeds: range | list[int]) -> Ve
     """What it released under each seed, (seeds, dims). ``data`` is a copy each time."""
     rows: list[Vector] = []
     for seed in seeds:
-        found = mechanism(data.copy(), seed)
+        with held("the function"):
+            found = mechanism(data.copy(), seed)
         if isinstance(found, torch.Tensor):
             found = found.detach().cpu().numpy()
         try:
-            row: Vector = np.asarray(found, dtype=np.float64).ravel()
-        except (TypeError, ValueError) as error:
+            row: Vector = real_numbers(found).ravel()
+        except ValueError as error:
             raise ValueError(f"the function gave no numbers: {error}") from None
         if not len(row) or not np.isfinite(row).all():
             raise ValueError(

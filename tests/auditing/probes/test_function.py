@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from privaudit.auditing.probes.function import Promise, mechanism_named, probe
+from privaudit.auditing.probes.function import Promise, probe
 
 CLIP, SIGMA, RATE = 1.0, 4.0, 0.5
 SAMPLED = Promise(
@@ -121,9 +121,3 @@ class TestRefusals:
             probe(full, FULL, runs=3)
         with pytest.raises(ValueError, match="at least two records"):
             probe(full, FULL, records=1)
-
-    def test_functions_that_are_not_there(self):
-        with pytest.raises(ValueError, match="cannot import nowhere"):
-            mechanism_named("nowhere:f")
-        with pytest.raises(ValueError, match="has no function f"):
-            mechanism_named("math:f")

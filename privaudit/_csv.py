@@ -1,0 +1,62 @@
+"""Tables from CSV files, read so that no value is taken for another.
+
+Spreadsheets write a byte-order mark, quotes, blank lines and Windows line ends; these
+are read. A column named twice or a row of more cells than the first, as decimal commas
+give, would be read as something that was not meant; these are errors.
+"""
+
+from __future__ import annotations
+
+import csv
+import pathlib
+import reprlib
+from collections.abc import Iterator, Sequence
+
+
+def rows(path: pathlib.Path, names: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
+    """The number of each line below the header, and its cells in columns ``names``.
+
+    Other columns and blank lines are passed over.
+
+    Raises
+    ------
+    ValueError
+        If the file is no text, its first line does not name each column just once, or
+        a line has more or fewer cells than the first. It does not name the file.
+    OSError
+        If the file cannot be read.
+    """
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        lines = csv.reader(file, skipinitialspace=True)
+        try:
+            header = [name.strip() for name in next(lines, [])]
+            places = [_place(name, header, names) for name in names]
+            for cells in lines:
+                if not any(cell.strip() for cell in cells):
+                    continue
+                if len(cells) != len(header):
+                    raise ValueError(
+                        f"line {lines.line_num} has {len(cells)} cells, the first line "
+                        f"{len(header)}: {reprlib.repr(','.join(cells))}; numbers are "
+                        "written with a point, not a comma"
+                    )
+                yield lines.line_num, [cells[place] for place in places]
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"it is no UTF-8 text ({error.reason} at byte {error.start}); save it "
+                "as UTF-8, uncompressed"
+            ) from None
+        except csv.Error as error:
+            raise ValueError(f"line {lines.line_num}: {error}") from None
+
+
+def _place(name: str, header: list[str], names: Sequence[str]) -> int:
+    if header.count(name) > 1:
+        raise ValueError(f"the first line names the column {name} more than once")
+    if name not in header:
+        missing = [each for each in names if each not in header]
+        raise ValueError(
+            f"the first line must name the columns {' and '.join(names)}; missing: "
+            f"{', '.join(missing)}; it has {', '.join(header[:8])[:200] or 'none'}"
+        )
+    return header.index(name)

@@ -1,0 +1,28 @@
+"""Values from TOML files, as editors on any machine write them."""
+
+from __future__ import annotations
+
+import pathlib
+import tomllib
+from typing import Any
+
+
+def read(path: pathlib.Path) -> dict[str, Any]:
+    """What the file at ``path`` says; a byte-order mark is passed over.
+
+    Raises
+    ------
+    ValueError
+        If it is no TOML. It does not name the file.
+    OSError
+        If the file cannot be read.
+    """
+    try:
+        return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"it is no UTF-8 text ({error.reason} at byte {error.start}); save it as "
+            "UTF-8"
+        ) from None
+    except RecursionError:
+        raise ValueError("its tables lie too deep in one another") from None

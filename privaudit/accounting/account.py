@@ -197,8 +197,6 @@ def account(
     It holds for every record of the network. Raises ``ValueError`` also for a network
     without nodes.
     """
-    if not ledger.nodes:
-        raise ValueError("this ledger has no nodes: nobody's releases can be accounted")
     return max(
         account_nodes(ledger, delta, relation, method), key=lambda bound: bound.epsilon
     )

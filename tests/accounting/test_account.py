@@ -190,10 +190,6 @@ class TestLaws:
         assert short == account(plain, float(delta), method=method)
         assert UpperBound.from_json(short.to_json()) == short
 
-    def test_a_network_without_nodes_is_refused(self):
-        with pytest.raises(ValueError, match="no nodes"):
-            account(Ledger(nodes=()), 1e-5)
-
     def test_an_unknown_account_is_named(self):
         with pytest.raises(ValueError, match="choose one of"):
             account(Ledger.of(gaussian(1.0)), 1e-5, method="plf")

@@ -194,8 +194,7 @@ def account(
 ) -> UpperBound:
     """The upper bound of the node that is worst off; arguments as `account_nodes`.
 
-    It holds for every record of the network. Raises ``ValueError`` also for a network
-    without nodes.
+    It holds for every record of the network.
     """
     return max(
         account_nodes(ledger, delta, relation, method), key=lambda bound: bound.epsilon

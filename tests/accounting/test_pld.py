@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from privaudit.accounting.pld import Composition, compose_entries, compose_steps
 from privaudit.accounting.pld.cells import Step, loss_cells
 from privaudit.accounting.pld.dots import measure_above, measure_below
+from privaudit.accounting.pld.fourier import log_mixture
 from privaudit.accounting.pld.grouping import Grid, terms_above, terms_below
 from privaudit.accounting.pld.line import log_normal_mass
 from privaudit.accounting.pld.tangents import rate_tangent, shift_tangent
@@ -355,6 +357,24 @@ class TestLaws:
         found = compose_steps(1e-4, 1e-12, 10**4, scheme=scheme)
         assert found.epsilon(1e-9).lower <= found.epsilon(1e-9).upper
         assert found.delta(1.0).upper > 1e-9
+
+    @pytest.mark.filterwarnings("error")
+    def test_different_steps_of_little_noise_are_bounded(self):
+        """Their moments overflow; a record is hidden only while no lot holds it."""
+        bracket = compose_steps(np.geomspace(0.02, 0.06, 20), 4e-4).delta(0.0)
+        assert (
+            bracket.lower <= -math.expm1(20 * math.log1p(-4e-4)) <= bracket.upper <= 1
+        )
+
+    @pytest.mark.parametrize("top", [-5.0, 3.0, 599.0, 601.0, 5000.0])
+    def test_log_of_a_mixture_at_any_size(self, top):
+        weights, gains = (
+            np.array([[0.2, 0.3], [0.5, 0.5]]),
+            np.array([top, top / 2 - 1]),
+        )
+        for row, got in zip(weights, log_mixture(weights, gains), strict=True):
+            parts = [w * mpmath.expm1(g) for w, g in zip(row, gains, strict=True)]
+            assert got == pytest.approx(float(mpmath.log(1 + sum(parts))), rel=1e-12)
 
     def test_wrong_arguments_say_what_is_allowed(self):
         composition = compose_steps(1.0, 0.1)

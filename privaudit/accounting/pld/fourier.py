@@ -194,13 +194,22 @@ def _total_log_moment(terms: Sequence[Term], logs: Floats, *, exact: bool) -> fl
         total += term.steps * first
         if len(term.measures) == 1:
             continue
-        masses = np.expm1(logs[list(term.measures[1:])] - first)
+        gains = logs[list(term.measures[1:])] - first
         if exact:
-            total += float(term.counts @ np.log1p(term.weights @ masses))
+            total += float(term.counts @ log_mixture(term.weights, gains))
         else:
             share = (term.counts @ term.weights) / term.steps
-            total += term.steps * math.log1p(float(share @ masses))
+            total += term.steps * float(log_mixture(share, gains))
     return total
+
+
+def log_mixture(weights: Floats, gains: Floats) -> Floats:
+    """log(1 + weights @ (exp(gains) - 1)), whatever the size of ``gains``."""
+    top = max(0.0, float(gains.max()))
+    if top < 600:
+        return np.log1p(weights @ np.expm1(gains))
+    rest = np.maximum(1 - weights.sum(axis=-1), 0.0) * math.exp(-top)
+    return top + np.log(rest + weights @ np.exp(gains - top))
 
 
 def _window(

@@ -34,6 +34,7 @@ from privaudit.auditing.bounds.contract import Estimator, Evidence, Rate, genera
 from privaudit.auditing.scores import Design, Scores
 
 _SOURCE = "privaudit, top_half.py; on Dong, Roth and Su, arXiv:1905.02383"
+_TOLERANCE = 1e-4  # of the noise, relative
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -157,12 +158,11 @@ class TopHalfOfFamily(Estimator):
         def refuted(noise: float) -> bool:
             return (1 + family.delta_up(noise, 0.0)) / 2 < accuracy
 
-        if not refuted(family.most_noise):
+        bracket = _octave(refuted, family.least_noise, family.most_noise)
+        if bracket is None:
             return 0.0, evidence
-        low, high = family.least_noise, family.most_noise
-        if refuted(low):
-            high = low
-        while high - low > 1e-6 * high:
+        low, high = bracket
+        while high - low > _TOLERANCE * high:
             middle = math.sqrt(low * high)
             if refuted(middle):
                 high = middle
@@ -170,6 +170,31 @@ class TopHalfOfFamily(Estimator):
                 low = middle
         # The refuted end has more noise than any that is not: its epsilon is lower.
         return family.epsilon_down(high, delta), evidence
+
+
+def _octave(
+    refuted: Callable[[float], bool], least: float, most: float
+) -> tuple[float, float] | None:
+    """Two noises a factor two apart at most, of which the larger alone is refuted.
+
+    They are halvings and doublings of the noise that is claimed: far below it, an
+    account of many steps takes long, and the same factors come again with other scores.
+    Both are ``least`` if all is refuted, None if nothing is.
+    """
+    if not refuted(most):
+        return None
+    high = min(max(1.0, least), most)
+    if not refuted(high):
+        low, high = high, min(2 * high, most)
+        while not refuted(high):
+            low, high = high, min(2 * high, most)
+        return low, high
+    while high > least:
+        low = max(high / 2, least)
+        if not refuted(low):
+            return low, high
+        high = low
+    return least, least
 
 
 def _plain_rate(called: np.ndarray) -> Rate:

@@ -262,4 +262,5 @@ def _root(function: Callable[[float], float], high: float) -> float:
         return 0.0
     if function(high) <= 0:
         return high
-    return float(optimize.brentq(function, 0.0, high, xtol=1e-3, rtol=1e-3))
+    found = optimize.root_scalar(function, bracket=(0.0, high), xtol=1e-3, rtol=1e-3)
+    return float(found.root)

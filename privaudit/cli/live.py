@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from privaudit.cli.output import Seldom, note
 from privaudit.results import round_up
 
 if TYPE_CHECKING:
@@ -52,21 +53,26 @@ class _View:
         if now.epsilon is not None:
             self._epsilon = now.epsilon
 
-    def table(self) -> Table:
-        from rich.table import Table
-
-        table = Table.grid(padding=(0, 2))
+    def pace(self) -> str:
+        """How far it is, and how long it will take."""
         if self._now is None:
-            table.add_row(self._name, "starting ...")
-            return table
+            return "starting ..."
         done, rounds = self._now.done, self._now.rounds
         fresh = done - (self._first or 0)
         rate = fresh / max(1e-9, time.monotonic() - self._began)
         left = (rounds - done) / max(1e-9, rate)
-        table.add_row(
-            self._name,
-            f"round {done:,} of {rounds:,}, {rate:.3g} a second, {left:.0f} s left",
-        )
+        return f"round {done:,} of {rounds:,}, {rate:.3g} a second, {left:.0f} s left"
+
+    def line(self) -> str:
+        """The pace and the last accuracy, for a log."""
+        known = f"; accuracy {self._accuracies[-1]:.4f}" if self._accuracies else ""
+        return f"{self._name}: {self.pace()}{known}"
+
+    def table(self) -> Table:
+        from rich.table import Table
+
+        table = Table.grid(padding=(0, 2))
+        table.add_row(self._name, self.pace())
         if self._measured is not None:
             table.add_row(
                 "accuracy",
@@ -86,16 +92,26 @@ class _View:
 def live_view(name: str, claimed: float | None) -> Iterator[Callable[[Progress], None]]:
     """A view on standard error, moved by calling it with each round's progress.
 
-    Nothing is shown where standard error is no terminal.
+    Where standard error is no terminal, a line now and then.
     """
     from rich.console import Console
     from rich.live import Live
 
     console = Console(stderr=True)
-    if not console.is_terminal or os.environ.get("RANK", "0") != "0":
+    if os.environ.get("RANK", "0") != "0":
         yield lambda now: None
         return
     view = _View(name, claimed)
+    if not console.is_terminal:
+        lines = Seldom()
+
+        def tell(now: Progress) -> None:
+            view.update(now)
+            if lines.due():
+                note(view.line())
+
+        yield tell
+        return
     with Live(
         view.table(), console=console, transient=True, auto_refresh=False
     ) as live:

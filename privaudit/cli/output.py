@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -32,11 +33,27 @@ def upper_json(bound: UpperBound) -> dict[str, Any]:
     }
 
 
+class Seldom:
+    """Says when a log may have another line: after 15 seconds, then once a minute."""
+
+    def __init__(self) -> None:
+        self.began = time.monotonic()
+        self._next = self.began + 15
+
+    def due(self) -> bool:
+        """Whether it is time; the next is a minute later."""
+        if time.monotonic() < self._next:
+            return False
+        self._next = time.monotonic() + 60
+        return True
+
+
 @contextlib.contextmanager
 def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
     """A bar on standard error, moved by calling it with (done, total).
 
-    Of ranks, the first has one.
+    Of ranks, the first has one. Where standard error is no terminal, a line now and
+    then.
     """
     import os
 
@@ -53,13 +70,23 @@ def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
         TimeRemainingColumn,
     )
 
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        lines = Seldom()
+
+        def tell(done: int, total: int) -> None:
+            if lines.due():
+                note(f"{label}: {done:,} of {total:,}")
+
+        yield tell
+        return
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
-        console=Console(stderr=True),
+        console=console,
         transient=True,
     ) as bar:
         task = bar.add_task(label, total=None)

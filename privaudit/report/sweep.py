@@ -131,6 +131,12 @@ class FoundSweep:
         ]
         if others:
             lines.append(f"beside: another lower bound, for {others}")
+        if len(lowers) > 1:
+            chance = sum(1 - lower.confidence for lower in lowers)
+            lines.append(
+                f"by chance: were all {len(lowers)} claims true, {chance:.2g} of them "
+                "would be refuted on average, or fewer; a higher confidence has fewer"
+            )
         return lines
 
 

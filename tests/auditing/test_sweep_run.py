@@ -98,7 +98,9 @@ class TestRun:
         assert found.status == "refuted"
         assert main(["report", str(path)]) == COULD_NOT
         assert main(["show", str(path)]) == REFUTED
-        assert "1 refute their claim, 1 failed" in capsys.readouterr().out
+        shown = capsys.readouterr().out
+        assert "1 refute their claim, 1 failed" in shown
+        assert "were all 2 claims true, 0.1 of them would be refuted" in shown
 
         # Again: what is done is not touched, what failed is tried.
         before = (path / NAMES[0] / "scores.npz").stat().st_mtime_ns

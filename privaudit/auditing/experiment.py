@@ -39,8 +39,9 @@ def attacker(audit: Audit, problem: Problem) -> Adversary:
     kind = ADVERSARIES[audit.adversary]
     if kind.reads_models and audit.training.entry.stays_home(audit.training):
         raise ValueError(
-            f"the models of {audit.training.algorithm} stay at their nodes with these "
-            f"settings: {audit.adversary} would read what nobody is shown"
+            f"the models of {audit.training.algorithm}, or parts of them, stay at "
+            f"their nodes with these settings: {audit.adversary} would read what "
+            "nobody is shown and no account covers; choose neighbour or another"
         )
     scene = Scene(
         problem=problem,

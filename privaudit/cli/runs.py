@@ -45,7 +45,7 @@ def audit(
     noise_multiplier: NoiseMultiplier | None = None,
     account: Account = "certified",
     runs: int = 2000,
-    adversary: str = "final-loss",
+    adversary: str | None = None,
     canary: str = "blank",
     estimator: str = "best",
     confidence: float = 0.95,
@@ -83,8 +83,9 @@ def audit(
     runs
         How many, both worlds together.
     adversary
-        What the attacker sees: final-loss, all-losses, all-models, neighbour (one
-        neighbour's inbox) or noisy-gradients.
+        What the attacker sees: final-loss (the default), all-losses, all-models,
+        neighbour (one neighbour's inbox; the default where a part of the model never
+        leaves its node) or noisy-gradients.
     canary
         What is planted: blank, mislabelled, out-of-distribution, clipbkd, gradient (a
         crafted one, where others are smallest) or random-gradient.
@@ -122,7 +123,7 @@ def audit(
     _check_options(
         program is not None,
         ours={
-            "--adversary": adversary != "final-loss",
+            "--adversary": adversary is not None,
             "--canary": canary != "blank",
             "--noise-multiplier": noise_multiplier is not None,
             "--account": account != "certified",
@@ -183,6 +184,9 @@ def audit(
             "unit=record"
         )
     claim = claim_of(epsilon, delta, relation_of(training, relation))
+    if adversary is None:
+        at_home = training.entry.stays_home(training)
+        adversary = "neighbour" if at_home else "final-loss"
     plan = Audit(
         claim=claim,
         training=training,

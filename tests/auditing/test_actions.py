@@ -1,6 +1,7 @@
 """Contract of privaudit.auditing.adversaries.actions, and what audits refuse here."""
 
 import dataclasses
+import json
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from privaudit.auditing.adversaries.contract import Scene
 from privaudit.auditing.canaries import Canary
 from privaudit.auditing.experiment import attacker
 from privaudit.auditing.plan import Audit
+from privaudit.cli import BAD_USAGE, FINE, REFUTED, main
 from privaudit.results import Claim
 from trainers.algorithms import ALGORITHMS
 from trainers.algorithms.deep_q import AUDITED
@@ -107,6 +109,34 @@ def test_models_that_stay_home_are_not_read():
         audit(policy="never")
     with pytest.raises(ValueError, match="updates of a model, not gradients"):
         audit(adversary="all-models")
+    with pytest.raises(ValueError, match="nobody hears the canary's node"):
+        audit(policy="never", adversary="neighbour")
+
+
+def test_nor_are_parts_that_do(tmp_path, capsys):
+    """PartPSP's local parameters: its account is of messages, and so is its audit."""
+    few = [
+        "--runs",
+        "16",
+        "--block",
+        "16",
+        "--noise-multiplier",
+        "20",
+        "--workers",
+        "1",
+    ]
+    few += ["--set", "rounds=2", "--out", str(tmp_path / "run")]
+    refused = ["--adversary", "all-losses", *few[:-1], str(tmp_path / "refused")]
+    assert main(["audit", "partpsp", *refused]) == BAD_USAGE
+    assert "parts of them, stay at their nodes" in capsys.readouterr().err
+    assert main(["audit", "partpsp", *few]) in (FINE, REFUTED)
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["adversary"] == "neighbour"
+    capsys.readouterr()
+    whole = [*few[:-1], str(tmp_path / "whole")]
+    assert main(["audit", "sgpdp", *whole]) in (FINE, REFUTED)
+    config = json.loads((tmp_path / "whole" / "config.json").read_text())
+    assert config["adversary"] == "final-loss"
 
 
 def test_others_choose_nothing():

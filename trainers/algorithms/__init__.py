@@ -62,6 +62,7 @@ def _perturbed_messages(name: str, options: type[PartPspOptions]) -> dict:
         paper_noise=perturbed.paper_noise,
         remarks=perturbed.remarks,
         defaults=_SHARED_DIGITS,
+        stays_home=perturbed.keeps_parameters,
     )
     plain = dataclasses.replace(entry, private=False, remarks=lambda training: ())
     return {name: entry, f"{name}-plain": plain}

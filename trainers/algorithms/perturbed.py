@@ -191,6 +191,13 @@ def paper_noise(problem: Problem, epsilon: float, delta: float) -> float:
     return 1 / epsilon
 
 
+def keeps_parameters(training: Training) -> bool:
+    """Whether some are never sent: no account covers a model that has them."""
+    options = training.algorithm_options()
+    assert isinstance(options, PartPspOptions)
+    return options.shared != "*"
+
+
 def remarks(training: Training) -> tuple[str, ...]:
     """What an account of messages leaves out."""
     options = training.algorithm_options()
@@ -208,7 +215,7 @@ def remarks(training: Training) -> tuple[str, ...]:
             f"sensitivity={options.sensitivity} says nothing of which node was asked: "
             "use data-independent, or unit=record"
         )
-    if options.shared != "*":
+    if keeps_parameters(training):
         said.append(
             "the account is of what is sent; local parameters are not sent, and are "
             "not protected: do not publish them"

@@ -31,6 +31,7 @@ class Neighbour(LinearAdversary):
     """
 
     name = "neighbour"
+    reads_models = False  # but what of them is sent
     sees = (
         "all that one neighbour of its node receives and sends, with all other records "
         "known"

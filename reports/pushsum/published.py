@@ -1,0 +1,65 @@
+"""What PartPSP's final model gives away, local parameters and all, for finding 6.
+
+    privaudit audit reports.pushsum.published:scores --epsilon 2 --delta 1e-2 \
+        --relation replace-one --runs 300 --estimator clopper-pearson
+
+The noise is what certifies epsilon 2 for the messages of these settings.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from privaudit.auditing.adversaries import ADVERSARIES, Adversary
+from privaudit.auditing.adversaries.contract import Scene
+from privaudit.auditing.canaries import CANARIES
+from privaudit.claims.attacks import training_of
+from trainers.problem import Problem
+from trainers.randomness import Streams
+
+NOISE_MULTIPLIER = 10.9609375
+SETTINGS: dict[str, Any] = {
+    "graph": "complete",
+    "model": "tanh-mlp",
+    "hidden": 8,
+    "clip_norm": 1e-4,
+    "step_size": 0.5,
+    "digits": ("0", "1", "2"),
+}
+
+
+@functools.cache
+def attacker() -> Adversary:
+    """Who reads the loss of a blank image under the final model of its node."""
+    problem = Problem.of(training_of("partpsp", SETTINGS, "published"))
+    return ADVERSARIES["final-loss"](
+        Scene(
+            problem=problem,
+            canary=CANARIES["blank"](problem, 0),
+            noise_multiplier=NOISE_MULTIPLIER,
+            start=problem.start(0)[0, 0],
+            replaces=True,
+        )
+    )
+
+
+def scores(worlds: NDArray[np.bool_], seed: int) -> NDArray[np.float64]:
+    """One run a world, trained and attacked."""
+    who = attacker()
+    scene = who.scene
+    watcher = who.watch(len(worlds), scene.problem.gradients())
+    models, _ = scene.problem.train(
+        NOISE_MULTIPLIER,
+        Streams(seed),
+        runs=len(worlds),
+        canary=scene.canary.record,
+        direction=scene.canary.direction,
+        planted=torch.from_numpy(np.array(worlds)),
+        start=scene.start.repeat(len(worlds), len(scene.problem.shares), 1),
+    )
+    return watcher.score(models).numpy().astype(np.float64)

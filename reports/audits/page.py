@@ -31,8 +31,8 @@ their log likelihood ratios.
 *family*: within the run's own releases with more or less noise (the top half of the
 ranking against the certified trade-off curve). *best* (the rank walk) and
 *Clopper-Pearson* hold for any mechanism; no attack can push these above about
-ln(runs / 3) at delta 1e-5; the rank walk has been tuned since, and would give a few
-hundredths more of the same scores. The last columns split certified less family: slack of the
+ln(runs / 3) at delta 1e-5; the rank walk has been tuned since, and would give
+slightly other ones of the same scores. The last columns split certified less family: slack of the
 account, want of runs (what the best attack on this ledger would miss as well, about),
 and the attack; below 0 the attack was luckier than the simulated ones.
 

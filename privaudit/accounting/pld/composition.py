@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
+from threadpoolctl import ThreadpoolController
 
 from privaudit.accounting.pld.cells import Direction
 from privaudit.accounting.pld.closed_form import gaussian_delta, gaussian_epsilon
@@ -29,6 +31,11 @@ from privaudit.accounting.pld.targets import Bracket, DeltaAt, EpsilonAt, Target
 
 _ROUNDS = 4  # refinements before a bracket is returned as it is
 _MOST_WORK = 1.2e7  # cells in all measures together; about 10 s
+
+
+@functools.cache
+def _threads() -> ThreadpoolController:
+    return ThreadpoolController()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,7 +187,20 @@ class Composition:
         width: float,
         directions: tuple[Direction, ...] | None = None,
     ) -> Bracket:
-        """Refine until the width is reached, or it would be too much work."""
+        """Refine until the width is reached, or it would be too much work.
+
+        By one thread: sums of a few thousand numbers are slower by several, and their
+        last bits would depend on how many there are.
+        """
+        with _threads().limit(limits=1, user_api="blas"):
+            return self._refined(target, width, directions)
+
+    def _refined(
+        self,
+        target: Target,
+        width: float,
+        directions: tuple[Direction, ...] | None,
+    ) -> Bracket:
         ways = directions or self.directions
         guesses = {way: target.guess(self._scout(way)) for way in ways}
         # The direction that looks worse comes first.

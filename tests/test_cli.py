@@ -302,6 +302,24 @@ class TestMoreAccounts:
         assert json.loads(again[1]) == json.loads(out)
         assert [entry.count for entry in ledger.nodes[0]] == [2, 1]
 
+    @pytest.mark.parametrize("failure", [9e-6, 1e-5])
+    def test_a_chance_of_failure_is_paid_in_all_figures(
+        self, capsys, tmp_path, failure
+    ):
+        """Both directions pay what the guarantee pays; from below nothing is proved."""
+        import msgspec
+
+        from privaudit.claims.accounts import poisson
+
+        path = tmp_path / "ledger.json"
+        ledger = msgspec.structs.replace(poisson(1.0, 200, 0.01), failure=failure)
+        path.write_text(ledger.to_json())
+        _, out, _ = call(capsys, "epsilon", "--ledger", path, "--delta", 1e-5, "--json")
+        found = json.loads(out, parse_constant=float)
+        worst = max(map(float, found["directions"].values()))
+        assert found["lower"] == 0
+        assert worst == pytest.approx(float(found["upper"]), rel=2e-3)
+
     def test_a_plan_with_a_column_twice_is_refused(self, capsys, tmp_path):
         # The last would be taken: too much noise, and too small an epsilon.
         path = tmp_path / "plan.csv"

@@ -223,28 +223,32 @@ def is_met(
 
 
 def certified_lower(
-    entries: Entries, bound: UpperBound, width: float = 1e-3
+    entries: Entries, bound: UpperBound, width: float = 1e-3, *, failure: float = 0.0
 ) -> tuple[float, dict[str, float]]:
     """What epsilon is no less than, proved, and the upper bound of each direction.
 
     The lower side of a certified ``bound`` on ``entries``: 0 where nothing was
     released, infinity where no noise was. Releases of a pass over disjoint records, and
     of a unit larger than a record, add nothing to it: no data are known to attain what
-    they are accounted as. The directions are a record removed and a
-    record added, or the first alone if the relation is its own mirror image.
+    they are accounted as; nor of anything with a chance of ``failure``, which both
+    directions pay. These are a record removed and a record added, or the first alone if
+    the relation is its own mirror image.
     """
     if not entries:
         return 0.0, {"remove": 0.0}
     if bound.epsilon == math.inf and not all(e.release.is_private for e in entries):
         return math.inf, {"remove": math.inf}
+    left = bound.delta - failure
+    if not left > 0:
+        return 0.0, {"remove": math.inf}
     lower, each = 0.0, {}
     for view in views(entries, bound.relation):
         composition = compose_entries(view, bound.relation)
-        for way, bracket in composition.epsilon_each(bound.delta, width).items():
+        for way, bracket in composition.epsilon_each(left, width).items():
             lower = max(lower, bracket.lower)
             each[str(way)] = max(each.get(str(way), 0.0), bracket.upper)
     shared = outside_passes(entries)
-    if bound.unit != "record":
+    if bound.unit != "record" or failure > 0:
         lower = 0.0
     elif len(shared) < len(entries):
         rest = compose_entries(shared, bound.relation)

@@ -17,7 +17,7 @@ def figure_of(ledger: Ledger, bound: UpperBound) -> dict[str, Any]:
     if bound.method == "certified" and worst is not None:
         from privaudit.accounting.account import certified_lower
 
-        lower, each = certified_lower(worst, bound)
+        lower, each = certified_lower(worst, bound, failure=ledger.failure)
         # A search may have proved its budget by a wider bracket than this one.
         figure = {"lower": min(lower, bound.epsilon), **figure, "directions": each}
     if bound.method == "gdp-clt" and worst:

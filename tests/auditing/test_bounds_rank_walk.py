@@ -123,6 +123,17 @@ class TestTight:
             assert (found[:2][possible] >= statistic - 1e-6).all()
             assert (least[:2][possible] < statistic + 1e-6).all()
 
+    def test_leaks_are_discounted(self):
+        """Without that it shows half at this delta, or nothing of more runs."""
+        found = []
+        for seed in range(15):
+            random = np.random.default_rng(seed)
+            member = random.random(4000) < 0.5
+            scores = Scores(member, random.normal(size=4000) + member, "coin-flip")
+            bound = RankWalk()(scores, 1e-2, 0.95, threat_model="x", seed=seed)
+            found.append(bound.epsilon)
+        assert np.median(found) > 0.6 * 2.317789  # of N(0, 1) against N(1, 1)
+
     def test_perfect_attack(self):
         """All m labels right: about log(m / 3) is the most that m runs can show."""
         member = np.random.default_rng(0).random(2000) < 0.5

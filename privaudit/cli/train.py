@@ -178,6 +178,8 @@ def train(
             "seconds": result.seconds,
             "verdict": result.status,
             "remarks": remarks,
+            "protected": result.protected,
+            "noise": result.noise,
             "out": str(path),
         },
         [
@@ -188,6 +190,7 @@ def train(
             str(worst),
             *([str(result.verdict)] if result.verdict else []),
             *remarks,
+            result.warning,
             f"kept in {path}",
         ],
         as_json=json,

@@ -83,6 +83,42 @@ class TestRuns:
         assert status == FINE
         assert (path / "report.html").stat().st_size > 10_000
 
+    @pytest.mark.parametrize(
+        "what", [("dp-dsgd",), ("mine.toml", "--seed", 2**61 + 12345)]
+    )
+    def test_a_trained_model_is_said_not_to_be_protected(
+        self, capsys, tmp_path, monkeypatch, what
+    ):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "mine.toml").write_text('algorithm = "dp-dsgd"\nepsilon = 2\n')
+        train = ("train", *what, *QUICK, "--out", "run")
+        status, out, _ = call(capsys, *train)
+        assert status == FINE
+        (line,) = [one for one in out.splitlines() if one.startswith("NOT PROTECTED. ")]
+        assert (
+            "can be recovered by whoever sees its releases, whatever the seed" in line
+        )
+        assert "the model is not protected" in line
+        assert "ideal noise" in line
+        why = line.removeprefix("NOT PROTECTED. ")
+        kept = json.loads((tmp_path / "run" / "result.json").read_text())
+        for found in (
+            kept,
+            json.loads(call(capsys, *train, "--json")[1]),
+            json.loads(call(capsys, "show", "run", "--json")[1])["runs"][0],
+        ):
+            assert found["protected"] is False
+            assert found["noise"] == why
+        assert line in call(capsys, "show", "run")[1].splitlines()
+
+    def test_help_promises_nothing_for_a_seed(self, capsys):
+        for command in ("train", "audit"):
+            words = " ".join(
+                call(capsys, command, "--help")[1].replace("│", "").split()
+            )
+            assert "A model trained with a seed is not protected." in words
+            assert "secret" not in words
+
     def test_training_without_noise_certifies_nothing(self, capsys, tmp_path):
         status, out, _ = call(
             capsys, "train", "dsgd", *QUICK, "--out", tmp_path, "--json"
@@ -91,6 +127,8 @@ class TestRuns:
         result = json.loads(out)
         assert result["certified"] == "inf"
         assert result["claimed"] is None
+        assert result["protected"] is False
+        assert "no noise" in result["noise"]
 
     def test_audit(self, capsys, tmp_path):
         status, out, _ = call(

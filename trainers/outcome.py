@@ -33,6 +33,20 @@ class Curves(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 )
 
 
+def unprotected(noise_multiplier: float) -> str:
+    """Why nobody may rely on a trained model, for whoever reads its figures.
+
+    It stands until noise comes from secret keys; SECURITY.md has the details.
+    """
+    if not noise_multiplier:
+        return "This training added no noise: the model is not protected."
+    return (
+        "The noise of every training by this version of privaudit can be recovered by "
+        "whoever sees its releases, whatever the seed: the model is not protected. The "
+        "certificate holds for the algorithm with ideal noise."
+    )
+
+
 class TrainingResult(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 ):
@@ -41,6 +55,9 @@ class TrainingResult(
     ``nodes`` are the accounts of each node, ``accuracy`` the mean over nodes on test
     data. ``verdict`` is None if nothing was claimed. ``remarks`` say what else must be
     known of the run, such as workers that died, in sentences.
+
+    ``protected`` is False in this version, and ``noise`` says why, whatever a file has
+    there. ``ValueError`` if ``protected`` is True.
     """
 
     nodes: tuple[UpperBound, ...]
@@ -51,6 +68,18 @@ class TrainingResult(
     worst_accuracy: float
     seconds: float
     remarks: tuple[str, ...] = ()
+    protected: bool = False
+    noise: str = ""
+
+    def __post_init__(self) -> None:
+        if self.protected:
+            raise ValueError("protected is true, but no training by this version is")
+        msgspec.structs.force_setattr(self, "noise", unprotected(self.noise_multiplier))
+
+    @property
+    def warning(self) -> str:
+        """What is said wherever the figures are."""
+        return f"NOT PROTECTED. {self.noise}"
 
     def upper(self) -> UpperBound:
         """The account of the worst node."""

@@ -54,7 +54,7 @@ def search(
         The noise that will be used; that for all records, so that a rate which the held
         out ones raise is not made up for.
     seed
-        Of what is held out, of starts, lots and noise.
+        Seed of what is held out, of starts, sampling and noise.
     runs
         How many to take the mean of.
     data_dir

@@ -41,7 +41,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Runs that share generators: part of what the numbers depend on. Large blocks
         are faster for small models.
     seed
-        Of everything random.
+        Of the study: makes data split, sampling and noise repeatable.
     device, compiled
         Where runs are trained, and whether under `torch.compile`. Scores on a GPU are
         others than on the CPU, as it draws other numbers; worlds are the same.

@@ -50,6 +50,33 @@ class Certified:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """One more attack on the same printed form, besides the one that is shown.
+
+    Parameters
+    ----------
+    runs, seed
+        Of that attack; None where nobody wrote them down.
+    epsilon
+        What it showed, at least, with the same confidence; None as above.
+    note
+        What else must be known of it, in words.
+    """
+
+    runs: int | None = None
+    seed: int | None = None
+    epsilon: float | None = None
+    note: str = ""
+
+    def __str__(self) -> str:
+        runs = "runs not recorded" if self.runs is None else f"{self.runs:,} runs"
+        seed = "another seed" if self.seed is None else f"seed {self.seed}"
+        shown = "" if self.epsilon is None else f", at least {self.epsilon:.3f}"
+        note = f" ({self.note})" if self.note else ""
+        return f"{runs}, {seed}{shown}{note}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Attack:
     """What `privaudit audit` is called with, and the claim that it tests.
 
@@ -67,6 +94,8 @@ class Attack:
         In words.
     caveat
         How the program that was attacked differs from the paper's setting.
+    before, after
+        Attacks on record that were made before this one, and after it.
     """
 
     algorithm: str
@@ -82,6 +111,18 @@ class Attack:
     )
     seen: str = "all noisy gradients of node 0"
     caveat: str = ""
+    before: tuple[Look, ...] = ()
+    after: tuple[Look, ...] = ()
+
+    @property
+    def looks(self) -> tuple[Look, ...]:
+        """All attacks on record, this one too, in order."""
+        this = Look(runs=self.runs, seed=self.seed, note="the one shown")
+        return (*self.before, this, *self.after)
+
+    def record(self) -> str:
+        """How often the claim was attacked, and how, in words."""
+        return f"{len(self.looks)}: {'; '.join(map(str, self.looks))}"
 
     def command(self, epsilon: float, delta: float, *, corrected: bool = False) -> str:
         """The command line that repeats it."""
@@ -221,6 +262,8 @@ class Finding:
         ]
         if self.audited is not None:
             lines.append(f"  {self.audited}")
+        if claim.attack is not None:
+            lines.append(f"  attacks on record: {claim.attack.record()}")
         return lines
 
 

@@ -14,7 +14,10 @@ _COMMANDS = {
     "noise": ("accounts:noise", "The least noise that meets a privacy budget."),
     "epsilon": ("accounts:epsilon", "The epsilon that a run gives."),
     "convert": ("accounts:convert", "Between mu-GDP and (epsilon, delta)."),
-    "train": ("train:train", "Train an algorithm, and account what it released."),
+    "train": (
+        "train:train",
+        "Train an algorithm, and account what it released. The model is not protected.",
+    ),
     "consensus": ("consensus:consensus", "Average vectors over a graph, privately."),
     "recipes": ("recipes:recipes", "The papers' settings: list them, or copy one."),
     "audit": ("runs:audit", "Attack an algorithm as it runs, many times over."),

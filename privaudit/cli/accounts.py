@@ -29,6 +29,11 @@ NoiseMultiplier = Annotated[
         "clipped gradients, divided by the clip norm. Not divided by the lot size."
     ),
 ]
+SEED = (
+    "Seed of a study: makes data split, sampling and noise repeatable. A model trained "
+    "with a seed is not protected."
+)
+Seed = Annotated[int, Parameter(help=SEED)]
 Account = Annotated[
     str,
     Parameter(

@@ -86,7 +86,8 @@ def consensus(
     delta
         Of the account over all rounds, in (0, 1).
     seed
-        Of random vectors and the noise.
+        Seed of a study: makes the random vectors and the noise repeatable. Vectors
+        averaged with a seed are not protected.
     """
     import torch
 

@@ -54,7 +54,7 @@ def probe(
     runs
         At once, or calls of your function.
     seed
-        Of everything random.
+        Seed of the random numbers: equal seeds give equal results.
     """
     if ":" in what:
         from privaudit.auditing.probes import function

@@ -9,7 +9,7 @@ import msgspec
 from cyclopts import Parameter
 
 from privaudit.cli import COULD_NOT, FINE, REFUTED
-from privaudit.cli.accounts import Account, Json, NoiseMultiplier
+from privaudit.cli.accounts import Account, Json, NoiseMultiplier, Seed
 from privaudit.cli.output import emit, progress_bar
 from privaudit.cli.trainings import claim_of, noise_of, relation_of, training_named
 from privaudit.results import Relation, Verdict
@@ -51,7 +51,7 @@ def audit(
     confidence: float = 0.95,
     settings: Settings = (),  # type: ignore[assignment]  # cyclopts' empty list
     out: Out = None,
-    seed: int = 0,
+    seed: Seed = 0,
     block: int = 50,
     device: str = "cpu",
     compiled: bool = False,
@@ -95,8 +95,6 @@ def audit(
         run's own releases), top-half and betting-gaussian (Gaussian DP).
     confidence
         Of the lower bound, in (0, 1).
-    seed
-        Of everything random.
     block
         Runs trained together, part of what the numbers depend on; many are faster for
         a small model.

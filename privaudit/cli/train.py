@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from privaudit.cli.accounts import Account, Json, NoiseMultiplier
+from privaudit.cli.accounts import SEED, Account, Json, NoiseMultiplier
 from privaudit.cli.live import live_view
 from privaudit.cli.output import emit, note
 from privaudit.cli.runs import Out, Settings
@@ -31,6 +31,7 @@ What = Annotated[
         "recipe's file."
     ),
 ]
+SeedOrRecipes = Annotated[int | None, Parameter(help=f"{SEED} A recipe's, or 0.")]
 
 
 def _recipe(what: str) -> Recipe:
@@ -64,13 +65,16 @@ def train(
     settings: Settings = (),  # type: ignore[assignment]  # cyclopts' empty list
     out: Out = None,
     data_dir: pathlib.Path | None = None,
-    seed: int | None = None,
+    seed: SeedOrRecipes = None,
     device: str = "cpu",
     compiled: bool = False,
     precision: Literal["float32", "bf16"] = "float32",
     json: Json = False,
 ) -> None:
     """Train once, with noise for a budget, and account what was released.
+
+    For studies: no model that this version trains is protected, as its noise can be
+    recovered from what is released, whatever the seed.
 
     Handwritten digits are the default data. A run that was stopped goes on from its
     last checkpoint, to the same bits. Started by torchrun, each rank holds some of the
@@ -90,9 +94,6 @@ def train(
         Noise by the certified account, or by the account of the algorithm's paper.
     data_dir
         Where data sets are kept.
-    seed
-        Of the start, the lots and the noise: who knows it can take the noise off, so
-        that a model to be published needs a secret one, used once. A recipe's, or 0.
     device
         cpu, or cuda; they draw different numbers from a seed.
     compiled
@@ -177,6 +178,8 @@ def train(
             "seconds": result.seconds,
             "verdict": result.status,
             "remarks": remarks,
+            "protected": result.protected,
+            "noise": result.noise,
             "out": str(path),
         },
         [
@@ -187,6 +190,7 @@ def train(
             str(worst),
             *([str(result.verdict)] if result.verdict else []),
             *remarks,
+            result.warning,
             f"kept in {path}",
         ],
         as_json=json,

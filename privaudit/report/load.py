@@ -115,6 +115,8 @@ class FinishedTraining:
             "seconds": self.result.seconds,
             "verdict": self.status,
             "remarks": list(self.result.remarks),
+            "protected": self.result.protected,
+            "noise": self.result.noise,
         }
 
     def lines(self) -> list[str]:
@@ -127,9 +129,9 @@ class FinishedTraining:
         ]
         verdict = result.verdict
         if verdict is None:
-            return [*lines, str(self.upper), *result.remarks]
+            return [*lines, str(self.upper), *result.remarks, result.warning]
         figures = (verdict.claim, self.upper, verdict)
-        return [*lines, *map(str, figures), *result.remarks]
+        return [*lines, *map(str, figures), *result.remarks, result.warning]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

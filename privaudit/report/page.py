@@ -87,6 +87,7 @@ def _content(run: Finished) -> dict[str, Any]:
         "standing": upper.standing,
         "certified": _upper(upper),
         "worth": _WORTH[upper.standing] if upper.epsilon < math.inf else _NO_BOUND,
+        "unprotected": None if run.kind == "audit" else run.result.noise,
         "audited": None,
         "assumptions": words.assumptions(run),
         "ledger_columns": table.COLUMNS,

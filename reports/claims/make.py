@@ -217,6 +217,7 @@ def main() -> None:
             meaning=MEANING,
             papers=PAPERS,
             sections=sections(found),
+            looks=sum(len(row["claim"].attack.looks) for row in found if row["audit"]),
             corrected_attacks=[row for row in found if row["audit_corrected"]],
             without_corrected=[
                 row["claim"].key

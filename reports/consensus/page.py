@@ -22,6 +22,10 @@ HEAD = """# Consensus algorithms: graphs and data splits, with certified account
 
 Tables 1 and 2 of Bayrooti, Gao and Prorok (2023) again, every epsilon certified.
 
+{wrong}
+
+## How it was made
+
     OMP_NUM_THREADS=1 python reports/consensus/make.py
 
 What differs from the paper: **data** are glyphs, a generated stand-in for MNIST (60 000
@@ -39,6 +43,60 @@ Accuracy in per cent on 10 000 test images, mean of ten nodes, mean and standard
 deviation of five seeds; *in italics* the paper's figures, on MNIST.
 """
 
+WRONG = """## What is wrong with this report
+
+**Do not read DiNNO's figures below as the paper's algorithm. All of this is to be measured
+again.** An earlier version of this page said that DiNNO depends strongly on the graph. It
+does not: the paper's near invariance to the graph holds. What we did wrong:
+
+- The searches left out the settings that were published with the paper. For DiNNO these
+  are rho .5, growing by 1.0003 a round, and an Adam that is rebuilt every round.
+- The searches ran on the complete graph only, and what they found there was used on all
+  graphs.
+- The searches ended at the edge of their grids, so that better settings may lie beyond.
+  Of the 5 privacy levels: {edges}.
+
+Measured since then on the same data, accuracy in per cent:
+
+| DiNNO | complete graph | Fiedler value .06 |
+| --- | --- | --- |
+| not private, the published settings | 83.9 | 85.6 |
+| epsilon 1, plain inner steps, rho .03, step 3 | 82.4 | 82.4 |
+| epsilon 1, as this report had it | {complete:.1f} | {sparse:.1f} |
+
+The tables mark DiNNO's rows as "wrong settings"; the figure and the comparison with the
+paper leave them out. The figures of the other three methods may change too: that DSGD loses
+far more between graphs here than in the paper may come of the same searches."""
+WRONGLY_SET = {"DiNNO": "DiNNO, wrong settings"}
+
+
+def _head(known: dict) -> str:
+    edges = ", ".join(
+        f"{whose} at {_at_edge(known, method, name)}"
+        for whose, method, name in (
+            ("DSGT's step", "DSGT", "step_size"),
+            ("DiNNO's rho", "DiNNO", "rho"),
+            ("DSGD's step", "DSGD", "step_size"),
+            ("central training's step", "central", "step_size"),
+        )
+    )
+    wrong = WRONG.format(
+        edges=edges,
+        complete=_mean(known, "DiNNO", 1.0, "complete", 1.0),
+        sparse=_mean(known, "DiNNO", 1.0, "fiedler:0.06", 1.0),
+    )
+    return HEAD.format(wrong=wrong)
+
+
+def _at_edge(known: dict, method: str, name: str) -> int:
+    """At how many privacy levels the search chose the first or last value it tried."""
+    searches = [known[f"search {method} {epsilon}"] for epsilon in EPSILONS]
+    tried = [[one[name] for one in search["tried"]] for search in searches]
+    return sum(
+        search["chosen"][name] in (min(values), max(values))
+        for search, values in zip(searches, tried, strict=True)
+    )
+
 
 def _own(known: dict, *key: object) -> str:
     values = [100 * a for a in known[" ".join(map(str, key))]["accuracy"]]
@@ -55,7 +113,7 @@ def _mean(known: dict, *key: object) -> float:
 
 def write(here: pathlib.Path, known: dict) -> None:
     """Write the page from ``known`` results."""
-    lines = [HEAD, "## Table 1: graphs, privacy budgets (one class a node)", ""]
+    lines = [_head(known), "## Table 1: graphs, privacy budgets (one class a node)", ""]
     heads = ["not private", *(f"epsilon {e:g}" for e in EPSILONS[1:])]
     for graph, name in FIEDLER.items():
         lines += [
@@ -67,7 +125,8 @@ def write(here: pathlib.Path, known: dict) -> None:
         for method, printed in TABLE_1[graph].items():
             own = [_own(known, method, e, graph, 1.0) for e in EPSILONS]
             cells = [f"{o} ({_paper(p)})" for o, p in zip(own, printed, strict=True)]
-            lines.append(f"| {method} | " + " | ".join(cells) + " |")
+            name = WRONGLY_SET.get(method, method)
+            lines.append(f"| {name} | " + " | ".join(cells) + " |")
         lines.append("")
     lines += ["## Table 2: data splits, Fiedler value 0.06", ""]
     for epsilon, rows in TABLE_2.items():
@@ -80,7 +139,8 @@ def write(here: pathlib.Path, known: dict) -> None:
         for method, printed in rows.items():
             own = [_own(known, method, epsilon, "fiedler:0.06", t) for t in SPLITS]
             cells = [f"{o} ({_paper(p)})" for o, p in zip(own, printed, strict=True)]
-            lines.append(f"| {method} | " + " | ".join(cells) + " |")
+            name = WRONGLY_SET.get(method, method)
+            lines.append(f"| {name} | " + " | ".join(cells) + " |")
         lines.append("")
     lines += _accounts(known) + _agreement(known) + _steps(known)
     (here / "README.md").write_text("\n".join(lines) + "\n")
@@ -135,7 +195,7 @@ def _agreement(known: dict) -> list[str]:
         _mean(known, "central", e, "complete", 1.0)
         >= max(
             _mean(known, m, e, graph, 1.0)
-            for m in ("DSGD", "DSGT", "DiNNO")
+            for m in ("DSGD", "DSGT")
             for graph in FIEDLER
         )
         for e in EPSILONS
@@ -144,9 +204,9 @@ def _agreement(known: dict) -> list[str]:
         "## Where the order agrees with the paper, and where not",
         "",
         f"- *Central training is on top* at {on_top} of 5 privacy levels, over all graphs "
-        "and methods (paper: at 4 of 5; there DSGT passes it at epsilon 10).",
+        "and the two methods (paper: at 4 of 5; there DSGT passes it at epsilon 10).",
     ]
-    for method in ("DSGT", "DSGD", "DiNNO"):
+    for method in ("DSGT", "DSGD"):
         own = ", ".join(f"{spread(method, e):.1f}" for e in EPSILONS)
         printed = ", ".join(
             f"{max(r) - min(r):.1f}"
@@ -159,12 +219,10 @@ def _agreement(known: dict) -> list[str]:
             f"private to epsilon .5: {own} (paper: {printed})."
         )
     for epsilon in (10.0, 0.5):
-        own = ", ".join(
-            f"{m} {drop(m, epsilon):.1f}" for m in ("DSGD", "DSGT", "DiNNO")
-        )
+        own = ", ".join(f"{m} {drop(m, epsilon):.1f}" for m in ("DSGD", "DSGT"))
         printed = ", ".join(
             f"{m} {TABLE_1['complete'][m][i][0] - TABLE_1['fiedler:0.06'][m][i][0]:.1f}"
-            for m in ("DSGD", "DSGT", "DiNNO")
+            for m in ("DSGD", "DSGT")
             for i in [EPSILONS.index(epsilon)]
         )
         lines.append(
@@ -175,11 +233,11 @@ def _agreement(known: dict) -> list[str]:
         own = ", ".join(
             f"{m} "
             + f"{_mean(known, m, epsilon, 'fiedler:0.06', 0.0) - _mean(known, m, epsilon, 'fiedler:0.06', 1.0):.1f}"
-            for m in ("DSGD", "DSGT", "DiNNO")
+            for m in ("DSGD", "DSGT")
         )
         printed = ", ".join(
             f"{m} {TABLE_2[epsilon][m][0][0] - TABLE_2[epsilon][m][4][0]:.1f}"
-            for m in ("DSGD", "DSGT", "DiNNO")
+            for m in ("DSGD", "DSGT")
         )
         lines.append(
             f"- From equal shares (t = 0) to a class a node (t = 1) at epsilon "
@@ -198,13 +256,14 @@ def _steps(known: dict) -> list[str]:
         "| --- " * 6 + "|",
     ]
     for method in ("central", "DSGD", "DSGT", "DiNNO"):
+        name = WRONGLY_SET.get(method, method)
         cells = []
         for epsilon in EPSILONS:
             chosen = known[f"search {method} {epsilon}"]["chosen"]
             cells.append(
                 ", ".join(f"{k.split('_')[0]} {v:g}" for k, v in chosen.items())
             )
-        lines.append(f"| {method} | " + " | ".join(cells) + " |")
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return lines
 
 
@@ -218,7 +277,7 @@ def _figure(here: pathlib.Path, known: dict) -> None:
     values = [1.0, 0.7, 0.39, 0.06]
     figure, axes = plt.subplots(1, 4, figsize=(13, 3.4), sharey=True)
     for axis, epsilon in zip(axes, EPSILONS[1:], strict=True):
-        for method, colour in (("DSGD", "C0"), ("DSGT", "C1"), ("DiNNO", "C2")):
+        for method, colour in (("DSGD", "C0"), ("DSGT", "C1")):
             own = [_mean(known, method, epsilon, graph, 1.0) for graph in FIEDLER]
             i = EPSILONS.index(epsilon)
             printed = [TABLE_1[graph][method][i][0] for graph in FIEDLER]

@@ -2,6 +2,7 @@
 
 import json
 import math
+import pathlib
 import subprocess
 import sys
 
@@ -153,6 +154,49 @@ class TestVerdicts:
     def test_a_bracket_is_one(self):
         with pytest.raises(ValueError, match="lower <= upper"):
             Certified(1.0, 2.0)
+
+
+class TestAttacksOnRecord:
+    """How often a claim was attacked is said, not only what one attack showed."""
+
+    @pytest.mark.parametrize(
+        ("key", "looks"),
+        [
+            (
+                "000/eq6-growing-rho0.3-epsilon1-K2500",
+                [(30_000, 7, 0.95), (100_000, 8, None)],
+            ),
+            (
+                "000/eq6-constant-epsilon1-K2500",
+                [(30_000, 7, None), (None, None, 1.177)],
+            ),
+            (
+                "000/eq6-constant-epsilon1-K500",
+                [(2000, None, None), (40_000, 7, None)],
+            ),
+            ("004/noise-on-sum-T1000-K8-B8", [(500, 1, None)]),
+        ],
+    )
+    def test_all_are_named_in_order(self, key, looks):
+        (claim,) = [one for one in all_claims() if one.key == key]
+        attack = claim.attack
+        assert [(one.runs, one.seed, one.epsilon) for one in attack.looks] == looks
+        assert attack.record().startswith(f"{len(looks)}: ")
+        for runs, seed, epsilon in looks:
+            assert runs is None or f"{runs:,} runs" in attack.record()
+            assert seed is None or f"seed {seed}" in attack.record()
+            assert epsilon is None or f"at least {epsilon:.3f}" in attack.record()
+
+    def test_every_attacked_claim_is_on_the_terminal_and_the_page(self):
+        folder = pathlib.Path(__file__).parents[2] / "reports" / "claims"
+        attacked = [claim for claim in all_claims() if claim.attack is not None]
+        assert len(attacked) == 4
+        for claim in attacked:
+            finding = Finding(claim, Certified(1.0), None)
+            said = f"attacks on record: {claim.attack.record()}"
+            assert f"  {said}" in finding.lines()
+            for page in ("index.html", "README.md"):
+                assert claim.attack.record() in (folder / page).read_text()
 
 
 class TestBrackets:

@@ -53,6 +53,20 @@ class TestLaws:
         assert run.summary()["claimed"] == claim
         assert str(run.upper) in run.lines()
 
+    def test_no_file_makes_a_model_protected(self, tmp_path):
+        # Runs of 0.1.0 have neither key, and a file can be edited.
+        result = runs.write_training(tmp_path)
+        file = tmp_path / "result.json"
+        written = json.loads(file.read_text())
+        assert written.pop("protected") is False
+        assert "not protected" in written.pop("noise")
+        for change in ({}, {"noise": "Nobody can find it."}):
+            file.write_text(json.dumps(written | change))
+            assert load(tmp_path).result == result
+        file.write_text(json.dumps(written | {"protected": True}))
+        with pytest.raises(FolderError, match="protected is true"):
+            load(tmp_path)
+
     def test_reading_changes_nothing(self, folder):
         before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
         load(folder)

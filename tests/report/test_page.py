@@ -131,6 +131,16 @@ class TestSound:
         assert "Consistent: a certified account meets the claim. No attack" in words
         assert "audited" not in words
 
+    def test_a_trained_model_is_said_not_to_be_protected(self, tmp_path, plain):
+        result = runs.write_training(tmp_path)
+        words = read(write(tmp_path).read_text()).words
+        assert f"Not protected: {result.noise}" in words
+        assert "whatever the seed" in result.noise
+        # Above the details, below the verdict.
+        assert words.index("Consistent:") < words.index("Not protected:")
+        assert words.index("Not protected:") < words.index("What the figures stand on")
+        assert "Not protected" not in plain[0].words
+
     def test_what_must_be_known_of_a_run_is_said(self, tmp_path, capsys):
         died = "worker 1 died (killed by SIGKILL) after 7 of its own steps"
         runs.write_training(tmp_path, remarks=(died,))

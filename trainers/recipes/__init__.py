@@ -35,7 +35,8 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     epsilon, delta, relation
         The claim; None where the command line's own default stands.
     seed
-        Of everything random.
+        Of the study: makes data split, sampling and noise repeatable. It protects
+        nothing. None where the command line's default, 0, stands.
     values
         All other keys: settings and options.
     at_epsilon

@@ -51,7 +51,7 @@ def probe(
     runs
         Made at once, >= 20.
     seed
-        Of everything random.
+        Seed of the random numbers: equal seeds give equal results.
 
     Raises
     ------

@@ -38,7 +38,7 @@ class Probed:
     releases
         How often it is asked.
     seed
-        Of everything random.
+        Seed of the random numbers: equal seeds give equal results.
     """
 
     problem: Problem

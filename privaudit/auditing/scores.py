@@ -15,11 +15,13 @@ from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import special
 
 from privaudit import _csv
 
 Design = Literal["coin-flip", "fixed"]
 DESIGNS: tuple[Design, ...] = get_args(Design)
+LEAST_CHANCE = 1e-6  # of what is seen of the worlds, for coins to be believed
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -56,7 +58,10 @@ class Scores:
     Raises
     ------
     ValueError
-        If the lengths differ, a score is not finite, or one world has no run.
+        If the lengths differ, a score is not finite, one world has no run, or the
+        design is ``coin-flip`` with counts that fair coins give with a chance below
+        1e-6. Counts that pass prove nothing: worlds dealt otherwise must be declared
+        ``fixed``.
 
     Examples
     --------
@@ -83,6 +88,14 @@ class Scores:
             raise ValueError(
                 f"design must be one of {', '.join(DESIGNS)}, got {design!r}; "
                 "say fixed unless each run tossed a fair coin for its world"
+            )
+        chance = chance_of_counts(self.member_runs, self.non_member_runs)
+        if design == "coin-flip" and chance < LEAST_CHANCE:
+            raise ValueError(
+                f"{self.member_runs:,} member and {self.non_member_runs:,} non-member "
+                "runs are refused as coin-flip: fair coins deal worlds so unevenly "
+                f"with chance {chance_in_words(chance)}, "
+                f"below {LEAST_CHANCE:g}; declare the design fixed"
             )
 
     def __eq__(self, other: object) -> bool:
@@ -180,6 +193,21 @@ class Scores:
             return cls(member, score, chosen)
         except ValueError as error:
             raise ValueError(f"cannot use {path}: {error}") from error
+
+
+def chance_of_counts(member_runs: int, non_member_runs: int) -> float:
+    """Chance that fair coins deal two worlds at least as unevenly: two-sided, exact.
+
+    >>> chance_of_counts(0, 10) == 2 / 2**10
+    True
+    """
+    fewer, runs = min(member_runs, non_member_runs), member_runs + non_member_runs
+    return min(1.0, 2 * float(special.bdtr(fewer, runs, 0.5)))
+
+
+def chance_in_words(chance: float) -> str:
+    """A small chance for a message; 0 is what is left of one below 1e-300."""
+    return f"{chance:.1e}" if chance else "less than 1e-300"
 
 
 def checked_runs(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 from cyclopts import Parameter
 
@@ -14,7 +15,7 @@ from privaudit.cli.trainings import claim_of
 from privaudit.results import Relation, Verdict, round_down
 
 if TYPE_CHECKING:
-    from privaudit.auditing.bounds import Evidence, Rate
+    from privaudit.auditing.bounds import Evidence, Order, Rate
 
 Method = Annotated[
     str,
@@ -33,33 +34,40 @@ def bound(
     confidence: float = 0.95,
     method: Method = "best",
     design: str | None = None,
+    order: str | None = None,
     epsilon: float | None = None,
     relation: Relation = "add-or-remove-one",
     seed: int = 0,
     json: Json = False,
 ) -> int:
-    """The epsilon that scores show, at least: from a file, whatever made it.
+    """Bound epsilon from below by the attack scores in a file.
 
     Parameters
     ----------
     scores
-        A .csv with the columns member (0 or 1) and score, a row a run; or a .npz with
-        arrays of these names.
+        A .csv with the columns member (0 or 1) and score, one row for each run; or a
+        .npz with arrays of these names.
     delta
-        At which epsilon is bounded, in [0, 1).
+        The delta at which epsilon is bounded, in [0, 1).
     confidence
-        In (0, 1).
+        Chance that the bound is not above the true epsilon, in (0, 1).
     design
-        How the worlds were dealt: coin-flip if each run tossed a fair coin for its
-        world, else fixed. A .npz may know.
+        How each run got its world: coin-flip if every run tossed a fair coin, else
+        fixed. Needed for a .csv; a .npz may say it. Counts of the two worlds that fair
+        coins hardly give are refused as coin-flip.
+    order
+        For betting and betting-gaussian, which go through the runs one by one: shuffled
+        (the default) permutes the rows by the seed; time takes them as they stand, and
+        assumes that this is the order of the runs.
     epsilon
         A claim to be tested; exit status 1 if it is refuted.
     relation
         What the two worlds differ in.
     seed
-        Of the method's own coins; choose it before you see the scores.
+        Seed of the method's own random choices: splits, ties, the order of bets. Choose
+        it before you see the scores.
     """
-    from privaudit.auditing.bounds import ESTIMATORS, most_shown
+    from privaudit.auditing.bounds import ESTIMATORS, ORDERS, Betting, most_shown
     from privaudit.auditing.scores import DESIGNS, Scores
 
     if method not in ESTIMATORS:
@@ -68,6 +76,16 @@ def bound(
         )
     if design is not None and design not in DESIGNS:
         raise ValueError(f"--design is {' or '.join(DESIGNS)}, got {design!r}")
+    estimator = ESTIMATORS[method]
+    if order is not None:
+        if order not in ORDERS:
+            raise ValueError(f"--order is {' or '.join(ORDERS)}, got {order!r}")
+        if not isinstance(estimator, Betting):
+            raise ValueError(
+                f"{method} does not look at the order of rows; --order is for betting "
+                "and betting-gaussian"
+            )
+        estimator = dataclasses.replace(estimator, order=cast("Order", order))
     if seed < 0:
         raise ValueError(f"--seed must be >= 0, got {seed}")
     claim = None if epsilon is None else claim_of(epsilon, delta, relation)
@@ -75,7 +93,6 @@ def bound(
         known = Scores.load(scores, design)  # type: ignore[arg-type]
     except OSError as error:
         raise ValueError(f"cannot read {scores}: {error.strerror}") from None
-    estimator = ESTIMATORS[method]
     found = estimator(
         known,
         delta,
@@ -85,7 +102,12 @@ def bound(
         seed=seed,
     )
     most = most_shown(
-        estimator, known.member_runs, known.non_member_runs, delta, confidence
+        estimator,
+        known.member_runs,
+        known.non_member_runs,
+        delta,
+        confidence,
+        design=known.design,
     )
     verdict = None if claim is None else Verdict(claim=claim, lower=found.lower)
     evidence = found.evidence
@@ -98,6 +120,8 @@ def bound(
             "valid_for": found.lower.valid_for,
             "relation": relation,
             "design": known.design,
+            "order": estimator.order if isinstance(estimator, Betting) else None,
+            "seed": seed,
             "runs": {
                 "member": known.member_runs,
                 "non_member": known.non_member_runs,
@@ -173,8 +197,6 @@ def selfcheck(
     seed
         Seed of the simulated audits: equal seeds give equal tables.
     """
-    import dataclasses
-
     from privaudit.auditing import selfcheck as module
     from privaudit.auditing.bounds import ESTIMATORS, ONE_RUN
 

@@ -191,12 +191,15 @@ def against_runs(run: FinishedAudit, *, name: str) -> str | None:
 
 
 def _prefix(run: FinishedAudit, estimator: Estimator, count: int) -> float:
-    member, score = run.scores.member[:count], run.scores.score[:count]
-    if member.all() or not member.any() or run.scores.design not in estimator.designs:
+    known = run.scores
+    try:
+        scores = Scores(known.member[:count], known.score[:count], known.design)
+        estimator.check_design(scores)
+    except ValueError:  # one world only, or worlds that the design does not give
         return 0.0
     lower = run.result.lower()
     return estimator(
-        Scores(member, score, run.scores.design),
+        scores,
         lower.delta,
         lower.confidence,
         relation=lower.relation,

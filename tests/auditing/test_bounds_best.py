@@ -23,6 +23,13 @@ def gaussian(runs, shift=1.0, design="coin-flip", seed=0):
     return Scores(member, random.normal(size=runs) + shift * member, design)
 
 
+def rare(seed, runs=1000):
+    """Scores of an event that only members have, one in twenty of them."""
+    random = np.random.default_rng(seed)
+    member = random.random(runs) < 0.5
+    return Scores(member, 1.0 * member * (random.random(runs) < 0.05), "coin-flip")
+
+
 class TestSound:
     def test_best_of_pays_for_each(self):
         scores = gaussian(2000)
@@ -32,6 +39,26 @@ class TestSound:
             for one in (RankWalk(), TwoBinomial())
         ]
         assert both.epsilon == pytest.approx(max(each), abs=2e-3)
+
+    def test_best_of_takes_shares(self):
+        scores = gaussian(1000)
+        uneven = BestOf((RankWalk(), TwoBinomial()), (0.2, 0.8))
+        alone = TwoBinomial()(scores, 1e-2, 0.92, threat_model="x").epsilon
+        assert uneven(scores, 1e-2, 0.9, threat_model="x").epsilon >= alone
+        for shares in ((0.5,), (0.0, 1.0), (0.6, 0.5), (-0.1, 0.5)):
+            with pytest.raises(ValueError, match="one share of alpha for each"):
+                BestOf((RankWalk(), TwoBinomial()), shares)
+
+    @pytest.mark.parametrize("draw", [gaussian, lambda *_, seed: rare(seed)])
+    def test_best_is_no_more_than_its_shares_allow(self, draw):
+        for seed in range(3):
+            scores = draw(600, seed=seed)
+            best = Best()(scores, 1e-5, 0.9, threat_model="x").epsilon
+            parts = [
+                one.find(scores, 1e-5, share * (1 - 0.9), 0)[0]
+                for one, share in ((RankWalk(), 0.7), (TwoBinomial(), 0.3))
+            ]
+            assert best == max(parts)
 
     def test_best_of_says_the_narrowest_family_and_refuses_with_its_members(self):
         mixed = BestOf((RankWalk(), TopHalf()))
@@ -60,6 +87,19 @@ class TestTight:
             if chosen.name == "two-binomial":
                 assert best.epsilon == chosen(scores, 1e-2, threat_model="x").epsilon
 
+    def test_best_takes_two_binomials_where_they_show_more(self):
+        """A rare event, which is lost among the ranks: median over audits."""
+        ratios = []
+        for seed in range(9):
+            best, ranks, other = (
+                ESTIMATORS[name](rare(seed), 1e-5, threat_model="x").epsilon
+                for name in ("best", "rank-walk", "two-binomial")
+            )
+            ratios.append((best / ranks, best / other))
+        over_ranks, of_other = np.median(ratios, axis=0)
+        assert over_ranks > 1.04
+        assert of_other > 0.78
+
     def test_best_reaches_a_tenth_more_than_clopper_pearson(self):
         """Median over audits of N(0, 1) against N(1, 1)."""
         ratios = []
@@ -74,6 +114,15 @@ class TestTight:
 
 
 class TestLaws:
+    @pytest.mark.parametrize("name", ["best", "betting"])
+    def test_most_shown_takes_the_design_of_the_runs(self, name):
+        """What coins hardly give is refused; of fixed runs best is two-binomial."""
+        with pytest.raises(ValueError, match="declare the design fixed"):
+            most_shown(ESTIMATORS[name], 2000, 200, 1e-5)
+        if name == "best":
+            fixed = most_shown(Best(), 2000, 200, 1e-5, design="fixed")
+            assert fixed == most_shown(TwoBinomial(), 2000, 200, 1e-5, design="fixed")
+
     @pytest.mark.parametrize("name", ESTIMATORS)
     def test_more_runs_can_show_more(self, name):
         shown = [most_shown(ESTIMATORS[name], runs, runs, 1e-5) for runs in (20, 200)]

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 from scipy.special import expit
 
-from privaudit.auditing.bounds import Betting, Game
+from privaudit.auditing.bounds import Betting, BettingGaussian, Game
 from privaudit.auditing.bounds._gaussian import mu_up
 from privaudit.auditing.scores import Scores
 
@@ -79,6 +79,20 @@ class TestSound:
             alarms += game.start().after(member, score).stop(4.377178, 10) == "refuted"
         assert alarms <= stats.binom.isf(1e-4, repeats, 0.1)
 
+    def test_rows_in_order_of_time_must_be_such(self):
+        """Sorted or alternating worlds are not what coins give in the order of runs."""
+        betting = Betting(order="time")
+        coins = np.random.default_rng(4).random(60) < 0.5
+        for member in (np.arange(60) < 30, np.arange(60) % 2 == 0):
+            scores = Scores(member, np.zeros(60), "coin-flip")
+            with pytest.raises(ValueError, match="use the order shuffled"):
+                betting(scores, 1e-5, threat_model="x")
+            assert Betting()(scores, 1e-5, threat_model="x").epsilon == 0
+        found = betting(Scores(coins, np.zeros(60), "coin-flip"), 0, threat_model="x")
+        assert "in the order of the runs" in found.evidence.note
+        with pytest.raises(ValueError, match="order must be shuffled or time"):
+            Betting(order="file")
+
     @pytest.mark.parametrize(
         ("arguments", "says"),
         [
@@ -127,6 +141,34 @@ class TestLaws:
         assert bounds == sorted(bounds)
         assert bounds[-1] == whole.epsilon > 0
         assert wealth.highest == pytest.approx(whole.highest)
+
+    def test_shuffled_rows_may_stand_in_any_order(self):
+        random = np.random.default_rng(7)
+        member = random.random(400) < 0.5
+        score = np.round(random.normal(size=400) + 3 * member, 1)
+        rows = np.lexsort((score, member))
+        bounds = {
+            betting(Scores(world, told, "coin-flip"), 1e-5, threat_model="x").epsilon
+            for betting in (Betting(), BettingGaussian())
+            for world, told in ((member, score), (member[rows], score[rows]))
+        }
+        assert len(bounds) == 2
+        assert min(bounds) > 1
+
+    def test_the_seed_gives_the_order_and_time_has_none(self):
+        random = np.random.default_rng(8)
+        member = random.random(400) < 0.5
+        scores = Scores(member, random.normal(size=400) + 3 * member, "coin-flip")
+        shuffled, time = (
+            {
+                betting(scores, 1e-5, threat_model="x", seed=seed).epsilon
+                for seed in range(6)
+            }
+            for betting in (Betting(), Betting(order="time"))
+        )
+        assert len(shuffled) > 1
+        played = Game(1e-5).start().after(member, scores.score).epsilon
+        assert time == {played}
 
     def test_stops_when_spent(self):
         wealth = Game(1e-2).start()

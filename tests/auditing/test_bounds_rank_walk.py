@@ -1,5 +1,7 @@
 """The rank walk: its null law against runs of the mechanism that attains it."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -100,6 +102,33 @@ class TestSound:
     def test_refuses_nonsense(self, wrong):
         with pytest.raises(ValueError, match="at least one simulation"):
             RankWalk(**wrong)
+
+    @pytest.mark.parametrize(
+        ("alpha", "shares", "simulations"),
+        [(1 / 16, 1 / 4, 1023), (1 / 4, 1 / 2, 4095), (1 / 32, 1 / 8, 1023)],
+    )
+    def test_the_levels_of_both_ways_sum_to_alpha(
+        self, monkeypatch, alpha, shares, simulations
+    ):
+        """Exactly: each way refutes at so many of its equally likely ranks.
+
+        Of R simulated walks and the observed one, the observed is one of the k most
+        extreme with chance k / (R + 1). All numbers here are exact in binary.
+        """
+        spent = []
+
+        def spy(null, limits, allowed):
+            spent.append(Fraction(allowed + 1, null.uniforms.shape[1] + 1))
+            return 0.0
+
+        monkeypatch.setattr(NullWalk, "largest_rejected", spy)
+        walk = RankWalk(simulations=simulations, reversed_share=shares)
+        member = np.random.default_rng(0).random(200) < 0.5
+        for score in (member, ~member):
+            scores = Scores(member, score.astype(float), "coin-flip")
+            walk.find(scores, 1e-5, alpha, 0)
+        assert spent == [Fraction(alpha * (1 - shares)), Fraction(alpha * shares)]
+        assert sum(spent) == Fraction(alpha)
 
     @pytest.mark.parametrize("allowed", [-1, 0, 3, 40])
     def test_the_search_ends_where_counting_does(self, allowed):

@@ -1,13 +1,14 @@
 """Contract of privaudit.auditing.scores. Mirrors privaudit/auditing/scores.py."""
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privaudit.auditing.scores import Scores
+from privaudit.auditing.scores import Scores, chance_of_counts
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 samples = st.lists(st.tuples(st.booleans(), numbers), min_size=2, max_size=30).filter(
@@ -43,6 +44,37 @@ class TestSound:
     def test_refuses_an_unknown_design(self):
         with pytest.raises(ValueError, match="say fixed unless"):
             Scores([0, 1], [0.0, 1.0], "random")  # type: ignore
+
+    @pytest.mark.parametrize(
+        ("members", "others", "says"),
+        [
+            (2000, 200, r"chance less than 1e-300, below 1e-06; declare .* fixed"),
+            (200, 2000, "200 member and 2,000 non-member runs are refused"),
+            # 2 (1 + 21) / 2^21 is above 1e-6, 2 (1 + 26) / 2^26 below.
+            (1, 25, r"chance 8\.0e-07, below 1e-06"),
+        ],
+    )
+    def test_coins_that_cannot_be_are_refused(self, members, others, says):
+        member = np.repeat([True, False], [members, others])
+        with pytest.raises(ValueError, match=says):
+            Scores(member, np.zeros(len(member)), "coin-flip")
+        assert len(Scores(member, np.zeros(len(member)), "fixed")) == len(member)
+
+    @pytest.mark.parametrize(
+        "counts", [(1, 20), (20, 1), (1, 1), (500, 500), (570, 430)]
+    )
+    def test_coins_that_can_be_are_believed(self, counts):
+        member = np.repeat([True, False], counts)
+        assert len(Scores(member, np.zeros(len(member)), "coin-flip")) == sum(counts)
+
+    @pytest.mark.parametrize(
+        "counts", [(0, 1), (1, 1), (3, 4), (12, 88), (1, 25), (1000, 1200)]
+    )
+    def test_chance_of_counts_is_that_of_whole_numbers(self, counts):
+        runs, fewer = sum(counts), min(counts)
+        ways = 2 * sum(math.comb(runs, hits) for hits in range(fewer + 1))
+        exact = min(1.0, ways / 2**runs)
+        assert chance_of_counts(*counts) == pytest.approx(exact, rel=1e-12)
 
     def test_cannot_be_changed(self):
         given_scores = np.array([0.0, 1.0])
@@ -115,9 +147,9 @@ class TestLaws:
     @pytest.mark.parametrize("suffix", ["npz", "csv"])
     def test_reading_undoes_writing(self, tmp_path_factory, suffix, rows):
         path = tmp_path_factory.mktemp("scores") / f"scores.{suffix}"
-        scores = Scores(*zip(*rows, strict=True), "coin-flip")
+        scores = Scores(*zip(*rows, strict=True), "fixed")
         scores.save(path)
-        assert Scores.load(path, "coin-flip") == scores
+        assert Scores.load(path, "fixed") == scores
         assert [file.name for file in path.parent.iterdir()] == [path.name]
 
     @steady

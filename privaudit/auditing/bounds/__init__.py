@@ -9,9 +9,11 @@ from privaudit.auditing.bounds.bayes import credible as credible
 from privaudit.auditing.bounds.best import Best as Best
 from privaudit.auditing.bounds.best import BestOf as BestOf
 from privaudit.auditing.bounds.best import most_shown as most_shown
+from privaudit.auditing.bounds.betting import ORDERS as ORDERS
 from privaudit.auditing.bounds.betting import Betting as Betting
 from privaudit.auditing.bounds.betting import BettingGaussian as BettingGaussian
 from privaudit.auditing.bounds.betting import Game as Game
+from privaudit.auditing.bounds.betting import Order as Order
 from privaudit.auditing.bounds.betting import Wealth as Wealth
 from privaudit.auditing.bounds.clopper_pearson import ClopperPearson as ClopperPearson
 from privaudit.auditing.bounds.contract import Bound as Bound

@@ -3,43 +3,59 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import ClassVar
 
 import numpy as np
 
-from privaudit.auditing.bounds.contract import Estimator, Evidence
+from privaudit.auditing.bounds.contract import Estimator, Evidence, generator
 from privaudit.auditing.bounds.rank_walk import RankWalk
 from privaudit.auditing.bounds.two_binomial import TwoBinomial
-from privaudit.auditing.scores import Scores
+from privaudit.auditing.scores import Design, Scores
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Best(Estimator):
     """The strongest estimator for any mechanism that the design allows.
 
-    The rank walk for coin-flip runs, which wins at every number of runs measured (the
-    benchmark prints the table); else the exact test of two binomials. The choice looks
-    at the design only, so that there is nothing to pay for it.
+    For coin-flip runs the larger of two bounds, by the union bound: the rank walk at
+    0.7 of alpha, strong where scores are continuous, and the exact test of two
+    binomials at the rest, strong where scores are tied or an event is rare. On 1 000
+    runs of N(0, 1) against N(1, 1) the split costs the rank walk about 3 %. For other
+    runs the test of two binomials, at all of alpha.
     """
 
     name: ClassVar[str] = "best"
-    source: ClassVar[str] = "rank-walk for coin-flip runs, else two-binomial"
+    source: ClassVar[str] = (
+        "rank-walk and two-binomial with alpha shared for coin-flip runs, else "
+        "two-binomial"
+    )
 
     def find(
         self, scores: Scores, delta: float, alpha: float, seed: int
     ) -> tuple[float, Evidence]:
         """See ``Estimator.find``."""
-        chosen = RankWalk() if scores.design == "coin-flip" else TwoBinomial()
-        epsilon, evidence = chosen.find(scores, delta, alpha, seed)
-        note = f"by {chosen.name}; {evidence.note}".removesuffix("; ")
-        return epsilon, dataclasses.replace(evidence, note=note)
+        chosen = (
+            BestOf((RankWalk(), TwoBinomial()), (0.7, 0.3))
+            if scores.design == "coin-flip"
+            else BestOf((TwoBinomial(),))
+        )
+        return chosen.find(scores, delta, alpha, seed)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BestOf(Estimator):
-    """The largest bound of several estimators, each at an equal share of alpha.
+    """The largest bound of several estimators, each at its share of alpha.
 
     For when it is not known beforehand which does best; the union bound pays.
+
+    Parameters
+    ----------
+    estimators
+        At least one.
+    shares
+        Of alpha, one for each estimator: positive, at most 1 together. Equal ones if
+        none are given.
 
     >>> BestOf((RankWalk(), TwoBinomial())).valid_for
     'any mechanism'
@@ -49,10 +65,20 @@ class BestOf(Estimator):
     source: ClassVar[str] = "the estimators named, with alpha shared between them"
 
     estimators: tuple[Estimator, ...]
+    shares: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.estimators:
             raise ValueError("best-of needs at least one estimator")
+        if self.shares and (
+            len(self.shares) != len(self.estimators)
+            or min(self.shares) <= 0
+            or math.fsum(self.shares) > 1
+        ):
+            raise ValueError(
+                "best-of needs one share of alpha for each estimator, positive and at "
+                f"most 1 together, got {self.shares}"
+            )
 
     @property
     def valid_for(self) -> str:
@@ -64,11 +90,11 @@ class BestOf(Estimator):
         self, scores: Scores, delta: float, alpha: float, seed: int
     ) -> tuple[float, Evidence]:
         """See ``Estimator.find``. Raises ``ValueError`` where one of them refuses."""
-        share = alpha / len(self.estimators)
+        equal = (1 / len(self.estimators),) * len(self.estimators)
         found = []
-        for estimator in self.estimators:
+        for estimator, share in zip(self.estimators, self.shares or equal, strict=True):
             estimator.check_design(scores)
-            epsilon, evidence = estimator.find(scores, delta, share, seed)
+            epsilon, evidence = estimator.find(scores, delta, share * alpha, seed)
             note = f"by {estimator.name}; {evidence.note}".removesuffix("; ")
             found.append((epsilon, dataclasses.replace(evidence, note=note)))
         return max(found, key=lambda one: one[0])
@@ -81,9 +107,12 @@ def most_shown(
     delta: float,
     confidence: float = 0.95,
     *,
+    design: Design | None = None,
     seed: int = 0,
 ) -> float:
     """The bound that a perfect attack would give with so many runs.
+
+    ``design`` is that of the runs, by default the first that the estimator accepts.
 
     A bound near it is limited by the number of runs, one far below it by the attack or
     by the mechanism; a low number is not safety if this is low too.
@@ -92,8 +121,9 @@ def most_shown(
     6.1
     """
     member = np.zeros(members + non_members, dtype=np.bool_)
-    # Spread over the order, which matters to those that bet run by run.
-    member[np.linspace(0, len(member), members, endpoint=False).astype(int)] = True
-    scores = Scores(member, member.astype(float), estimator.designs[0])
+    member[:members] = True
+    # The order matters to those that bet run by run.
+    member = generator(seed, "worlds").permutation(member)
+    scores = Scores(member, member.astype(float), design or estimator.designs[0])
     bound = estimator(scores, delta, confidence, threat_model="all", seed=seed)
     return bound.epsilon

@@ -14,6 +14,29 @@ The wagers, for a run with a fair coin B and score s, and E = e^epsilon:
 - mu-Gaussian DP: 1[guess right] - Phi(mu / 2), for any guess from s, since a guess is
   right with probability at most (1 + total variation) / 2.
 
+**The order of bets.** The coin of a run must be fair given the runs bet on before it. A
+game that is played while runs are made has that by itself. The rows of a file may stand
+in any order, sorted by world for one, and the next row's world is then no coin. So
+`Betting` shuffles them first.
+
+*Lemma.* Let the runs be independent, each with its own fair coin; they need not be
+alike. Let a file list them in any order, which may depend on worlds and scores. If the
+rows are permuted uniformly, by random numbers independent of the runs, the wagers below
+are fair or worse in the permuted order.
+
+*Proof.* Given the runs, whatever order the file has, each order of betting has the same
+chance. So the order of betting is independent of worlds and scores. Given that order,
+the next run is independent of those bet on before, its coin is fair, and its score
+follows the law of its world. QED.
+
+The rows are sorted by score before they are permuted, so that the bound does not depend
+on the file's order at all. Two things are lost. The number of runs must be fixed
+beforehand: a longer file is shuffled anew, and its bound is another bet. And the chance
+is over the permutation too, so that its seed must not be chosen by the bound.
+
+Fixed designs are refused: where it is known beforehand that 500 of 1 000 runs are
+members, the last world follows from the others, and no order makes it a coin.
+
 The bound is the largest epsilon of a fixed grid such that it and all below have been
 refuted at some time. If epsilon0 is true, the least point of the grid at or above it is
 true as well, and the bound exceeds epsilon0 only if that one is refuted.
@@ -27,19 +50,36 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from privaudit.auditing.bounds._bets import WEIGHTS, bet_on_guesses, bet_on_regions
-from privaudit.auditing.bounds.contract import Estimator, Evidence
-from privaudit.auditing.scores import Design, Scores, checked_runs
+from privaudit.auditing.bounds.contract import Estimator, Evidence, generator
+from privaudit.auditing.scores import (
+    LEAST_CHANCE,
+    Design,
+    Scores,
+    chance_in_words,
+    chance_of_counts,
+    checked_runs,
+)
 
 Floats = NDArray[np.float64]
 Against = Literal["any mechanism", "mu-Gaussian DP"]
 ANY: Against = "any mechanism"
+Order = Literal["shuffled", "time"]
+ORDERS: tuple[Order, ...] = get_args(Order)
+_NOTES: dict[Order, str] = {
+    "shuffled": "bets on the rows in an order shuffled by the seed; valid for a number "
+    "of runs that was fixed beforehand",
+    "time": "bets on the rows as they stand; assumes that they stand in the order of "
+    "the runs, that each run drew its world by a fair coin of its own, independent of "
+    "the runs before it, and that no run looked at later ones; then valid whenever one "
+    "stops and however often one has looked",
+}
 
 _FIRST = 8  # runs before the first bet
 _CHUNK = 512  # runs settled at a time, for memory
@@ -186,12 +226,17 @@ def _plan_runs(seen: int) -> tuple[int, int]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Betting(Estimator):
-    """The bet against every epsilon, over the runs in the order that they have.
+    """The bet against every epsilon, run by run.
 
     Parameters
     ----------
     epsilons
         Rising, the grid of the bound.
+    order
+        ``shuffled``: the rows are permuted by the seed, and may stand in any order.
+        ``time``: they are taken as they stand, which must be the order of the runs.
+        Audits shuffle: each of their runs has its own coin, drawn apart from all
+        scores, and how many there are is fixed beforehand.
     """
 
     name: ClassVar[str] = "betting"
@@ -200,6 +245,11 @@ class Betting(Estimator):
     against: ClassVar[Against] = "any mechanism"
 
     epsilons: tuple[float, ...] = DEFAULT_GRID
+    order: Order = "shuffled"
+
+    def __post_init__(self) -> None:
+        if self.order not in ORDERS:
+            raise ValueError(f"order must be {' or '.join(ORDERS)}, got {self.order!r}")
 
     @property
     def valid_for(self) -> str:
@@ -209,14 +259,34 @@ class Betting(Estimator):
     def find(
         self, scores: Scores, delta: float, alpha: float, seed: int
     ) -> tuple[float, Evidence]:
-        """See ``Estimator.find``. Tosses no coins of its own."""
+        """See ``Estimator.find``."""
         if delta == 0 and self.against == "mu-Gaussian DP":
             return 0.0, Evidence(note="at delta 0 there is no Gaussian to bet against")
         game = Game(delta, 1 - alpha, self.epsilons, self.against)
-        wealth = game.start().after(scores.member, scores.score)
+        rows = np.arange(len(scores))
+        if self.order == "time":
+            _check_time(scores)
+        else:
+            rows = np.lexsort((scores.member, scores.score))
+            rows = generator(seed, "order of bets").permutation(rows)
+        wealth = game.start().after(scores.member[rows], scores.score[rows])
         return wealth.epsilon, Evidence(
-            testing_runs=len(scores),
-            note="valid whenever one stops and however often one has looked",
+            testing_runs=len(scores), note=_NOTES[self.order]
+        )
+
+
+def _check_time(scores: Scores) -> None:
+    """Raise ``ValueError`` if fair coins hardly give the worlds in this order.
+
+    By how often the world changes from a row to the next: each time by a fair coin.
+    """
+    changes = int(np.count_nonzero(np.diff(scores.member)))
+    chance = chance_of_counts(changes, len(scores) - 1 - changes)
+    if chance < LEAST_CHANCE:
+        raise ValueError(
+            f"{len(scores):,} rows whose world changes {changes:,} times are refused "
+            "as in order of time: coins do so or further from the mean with chance "
+            f"{chance_in_words(chance)}, below {LEAST_CHANCE:g}; use the order shuffled"
         )
 
 

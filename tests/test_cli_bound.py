@@ -1,0 +1,78 @@
+"""`privaudit bound`: what it takes scores for, and what it refuses."""
+
+import json
+
+import numpy as np
+import pytest
+
+from privaudit.cli import BAD_USAGE, FINE, main
+
+
+def table(path, member, score):
+    rows = [f"{int(one)},{other}" for one, other in zip(member, score, strict=True)]
+    path.write_text("\n".join(["member,score", *rows]))
+    return path
+
+
+def call(capsys, path, *arguments):
+    """Exit status, standard output and standard error of ``privaudit bound``."""
+    status = main(["bound", str(path), "--delta", "1e-5", *arguments])
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+COINS = ("--design", "coin-flip")
+BETTING = (*COINS, "--method", "betting")
+
+
+@pytest.fixture
+def noise(tmp_path):
+    """Pure noise, 500 members before 500 others."""
+    score = np.random.default_rng(0).normal(size=1000)
+    return table(tmp_path / "noise.csv", np.arange(1000) < 500, score)
+
+
+class TestSound:
+    def test_noise_sorted_by_world_is_not_refuted(self, capsys, noise):
+        status, out, _ = call(capsys, noise, *BETTING, "--epsilon", "0.5", "--json")
+        found = json.loads(out)
+        assert (status, found["verdict"]) == (FINE, "unproven")
+        assert (found["order"], found["seed"], found["epsilon_lower"]) == (
+            "shuffled",
+            0,
+            0,
+        )
+
+    @pytest.mark.parametrize(
+        ("arguments", "says"),
+        [
+            ((*BETTING, "--order", "time"), "use the order shuffled"),
+            ((*BETTING, "--order", "file"), "--order is shuffled or time, got 'file'"),
+            ((*COINS, "--order", "time"), "best does not look at the order of rows"),
+        ],
+    )
+    def test_bad_orders_are_one_line(self, capsys, noise, arguments, says):
+        status, out, err = call(capsys, noise, *arguments)
+        assert (status, out, err.count("\n")) == (BAD_USAGE, "", 1)
+        assert says in err
+
+    def test_counts_that_coins_do_not_give_are_refused(self, capsys, tmp_path):
+        score = np.random.default_rng(1).normal(size=2200)
+        path = table(tmp_path / "uneven.csv", np.arange(2200) < 2000, score)
+        status, out, err = call(capsys, path, *COINS, "--epsilon", "0.5")
+        assert (status, out, err.count("\n")) == (BAD_USAGE, "", 1)
+        assert "2,000 member and 200 non-member runs are refused as coin-flip" in err
+        status, out, _ = call(capsys, path, "--design", "fixed", "--json")
+        assert (status, json.loads(out)["epsilon_lower"]) == (FINE, 0)
+
+
+def test_order_of_time_says_what_it_assumes(capsys, tmp_path):
+    random = np.random.default_rng(2)
+    member = random.random(300) < 0.5
+    path = table(tmp_path / "runs.csv", member, random.normal(size=300) + 4 * member)
+    status, out, _ = call(capsys, path, *BETTING, "--order", "time", "--json")
+    found = json.loads(out)
+    assert (status, found["order"]) == (FINE, "time")
+    assert "no run looked at later ones" in found["note"]
+    assert found["epsilon_lower"] > 1
+    assert json.loads(call(capsys, path, *COINS, "--json")[1])["order"] is None

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import pathlib
 import re
 import shutil
 
@@ -13,7 +14,8 @@ from privaudit.auditing import demo
 from privaudit.auditing.demo import run_demo
 from privaudit.auditing.plan import Audit
 from privaudit.auditing.planted import HalfNoise
-from privaudit.auditing.presets import training_upon
+from privaudit.auditing.presets import AUDITED, training_upon
+from privaudit.auditing.sweep import Plan
 from privaudit.cli import FINE, REFUTED, main
 from privaudit.ledger import Ledger
 from privaudit.report.command import command
@@ -24,7 +26,7 @@ from tests.report.test_page import read
 from trainers.problem import Problem
 from trainers.randomness import Streams
 
-RUNS = 1000
+RUNS = 1200
 NAMES = ["neighbour", "final-model", "planted-bug"]
 
 
@@ -114,7 +116,7 @@ class TestSentences:
         [
             (0, 3.2, "3.20 of the certified 4.00: the account is nearly tight."),
             (0, 2.905, "2.90 of the certified 4.00: more runs may show more."),
-            (0, 4.1, "chance has it in at most one audit of 20."),
+            (0, 4.1, "chance has it in at most one audit of 100."),
             (1, 0.1, "at least 0.100: a low figure is not safety, only what this "),
             (2, 8.009, "at least 8.00 of a claimed 4: REFUTED."),
             (2, 3.0, "at least 3.00 of a claimed 4: not refuted, in so few runs."),
@@ -186,7 +188,7 @@ class TestCommand:
         assert main(["demo", "--out", str(copied)]) == FINE
         lines = capsys.readouterr().out.splitlines()
         assert lines[:3] == [view.sentence for view in load_views(copied)]
-        assert "95 % confidence each" in lines[3]
+        assert "99 % confidence each" in lines[3]
         assert "this run's releases with more or less noise" in lines[3]
         assert "the exit status is 0" in lines[3]
         assert lines[4].endswith(str(copied / "report.html"))
@@ -218,3 +220,10 @@ class TestCommand:
         ]
         assert len(list((tmp_path / "thesis").iterdir())) == 1
         assert (sweep / "sweep.json").read_text() == "{}"
+
+
+def test_the_example_of_one_loss_can_be_swept():
+    examples = pathlib.Path(__file__).parents[1] / "examples"
+    (one,) = Plan.read(examples / "one-loss.toml").audits
+    assert (one.audit.adversary, one.audit.canary) == ("final-loss", "blank")
+    assert one.audit.training == training_upon("dp-dsgd", {}, AUDITED, "a test")

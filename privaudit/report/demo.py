@@ -131,7 +131,7 @@ def _render(path: pathlib.Path, views: list[View]) -> str:
         drawn,
         story=words.story(first)[0],
         others=[f"{view.run.config.runs:,}" for view in views[1:]],
-        accuracy=f"{100 * first.result.accuracy:.0f} %",
+        accuracy=f"{100 * first.result.accuracy:.0f}\N{NO-BREAK SPACE}%",
         epsilon=claimed(claim.epsilon),
         delta=f"{claim.delta:.15g}",
         certified=up(first.upper.epsilon),

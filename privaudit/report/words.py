@@ -172,7 +172,7 @@ def assumptions(run: Finished) -> list[tuple[str, str]]:
     lines.append(
         (
             upper.standing,
-            f"{stands}; account: {upper.method} ({upper.source}), of the ledger below; "
+            f"{stands}; account: {upper.method} ({upper.source}), of the run's ledger; "
             "the worst node",
         )
     )

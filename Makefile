@@ -10,17 +10,15 @@ export OMP_NUM_THREADS ?= 1
 .PHONY: help demo test test-slow lint types benchmark clean
 
 help:
-	@echo "make demo       audit DP-DSGD on handwritten digits and write its page"
+	@echo "make demo       audit one training three times, one of them with a planted bug"
 	@echo "make test       run the tests"
 	@echo "make test-slow  run the slow ones too"
 	@echo "make lint types check style and types"
 	@echo "make benchmark  measure against the peers that are installed"
 
 demo: $(VENV)/ready-all
-	@echo "== Auditing DP-DSGD: 2 000 networks of 3 nodes, 100 rounds each ..."
-	$(BIN)/privaudit audit dp-dsgd --epsilon 1 --delta 1e-2 --runs 2000 --out runs/demo
-	@echo "== Writing the page ..."
-	$(BIN)/privaudit report runs/demo
+	@echo "== Auditing DP-DSGD on handwritten digits, three times ..."
+	$(BIN)/privaudit demo --out runs/demo
 
 test: $(VENV)/ready-test
 	@echo "== Running the tests ..."

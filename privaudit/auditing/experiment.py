@@ -135,7 +135,7 @@ def run(
     ValueError
         If the settings do not fit the data, or training diverges.
     """
-    problem = Problem.of(audit.training, compiled=audit.compiled)
+    problem = audit.problem()
     if folder.settle(audit) and folder.has("result.json"):
         return folder.read("result.json", AuditResult)
     adversary = attacker(audit, problem)

@@ -10,8 +10,10 @@ from privaudit.auditing.adversaries import ADVERSARIES
 from privaudit.auditing.bounds import ESTIMATORS
 from privaudit.auditing.bounds.ledger_family import FAMILY
 from privaudit.auditing.canaries import CANARIES
+from privaudit.auditing.planted import PLANTED
 from privaudit.results import Claim, Relation
 from trainers.device import check_device
+from trainers.problem import Problem
 from trainers.randomness import MAX_BLOCKS
 from trainers.training import Training
 
@@ -45,6 +47,9 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     device, compiled
         Where runs are trained, and whether under `torch.compile`. Scores on a GPU are
         others than on the CPU, as it draws other numbers; worlds are the same.
+    planted_bug
+        A name in `PLANTED`: a bug of the training that its ledger does not know of;
+        None for the training as it is.
     """
 
     claim: Claim
@@ -60,6 +65,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     seed: int = 0
     device: str = "cpu"
     compiled: bool = False
+    planted_bug: str | None = None
     torch_version: str = str(torch.__version__)
     version: str = __version__
 
@@ -80,6 +86,11 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                 f"an audit of this training tests {tested}: that is what its two "
                 f"worlds differ in; got the relation {self.claim.relation}"
             )
+        if self.planted_bug is not None and self.planted_bug not in PLANTED:
+            raise ValueError(
+                f"there is no planted bug {self.planted_bug!r}; choose one of "
+                f"{', '.join(PLANTED)}"
+            )
         if not 1 <= self.block <= 10_000:
             raise ValueError(f"block must be between 1 and 10,000, got {self.block}")
         if not 2 <= self.runs <= MAX_BLOCKS * self.block:
@@ -91,6 +102,14 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise ValueError(f"confidence must be in (0, 1), got {self.confidence}")
         if self.seed < 0:
             raise ValueError(f"seed must be >= 0, got {self.seed}")
+
+    def problem(self) -> Problem:
+        """The data, model and network of the training, with the bug if one is planted.
+
+        Raises as `trainers.problem.Problem.of`.
+        """
+        kind = Problem if self.planted_bug is None else PLANTED[self.planted_bug]
+        return kind.of(self.training, compiled=self.compiled)
 
     @property
     def blocks(self) -> int:

@@ -21,7 +21,6 @@ from privaudit.auditing.outcome import AuditResult
 from privaudit.auditing.progress import Progress
 from privaudit.folder import FolderError, RunFolder
 from trainers.oracle import MEMORY_LIMIT
-from trainers.problem import Problem
 from trainers.ranks import gathered, joined, told
 
 
@@ -45,7 +44,7 @@ def run_on_ranks(
     ValueError
         If the settings do not fit the data, or training diverges.
     """
-    adversary = attacker(audit, Problem.of(audit.training, compiled=audit.compiled))
+    adversary = attacker(audit, audit.problem())
     torch.set_num_threads(1)  # the bits of a sum depend on how threads share it
     with joined(audit.device) as (rank, size), contextlib.ExitStack() as stack:
         folder, known, state, missing = None, None, None, []

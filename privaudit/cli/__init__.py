@@ -20,6 +20,7 @@ _COMMANDS = {
     ),
     "consensus": ("consensus:consensus", "Average vectors over a graph, privately."),
     "recipes": ("recipes:recipes", "The papers' settings: list them, or copy one."),
+    "demo": ("demo:demo", "Audit a training three times, one with a planted bug."),
     "audit": ("runs:audit", "Attack an algorithm as it runs, many times over."),
     "sweep": ("sweeps:sweep", "Many audits from one file, side by side."),
     "claims": ("claims:claims", "Hold the papers' promises, or your own, to account."),

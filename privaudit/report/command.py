@@ -42,6 +42,9 @@ def command(run: Finished) -> tuple[str, ...]:
     even if calibration changes.
     """
     config = run.config
+    if isinstance(run, FinishedAudit) and run.config.planted_bug is not None:
+        out = shlex.join(["--out", str(run.path.parent)])
+        return "privaudit demo", f"--seed {config.seed}", out
     settings = config.settings
     head = "privaudit audit" if run.kind == "audit" else "privaudit train"
     options: dict[str, Any] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from privaudit.report.numbers import claimed, down, up
 from privaudit.report.svg import COLOURS, drawing, from_zero, inline, percent
@@ -13,15 +14,16 @@ from trainers.outcome import Curves
 def epsilon_axis(
     claim: Claim | None,
     upper: UpperBound,
-    lower: LowerBound | None,
+    lowers: Sequence[tuple[str, LowerBound]],
     *,
     width: float,
     name: str,
 ) -> str:
     """What each figure leaves possible, on one axis of epsilon.
 
-    A row a figure: the claim and the upper bound allow what is left of them, the lower
-    bound what is right of it. What account and audit leave together is the band.
+    A row a figure: the claim and the upper bound allow what is left of them, a lower
+    bound, by its label, what is right of it. What account and audit leave together is
+    the band, where there is one audit.
     """
     rows: list[tuple[str, str, float, float, str]] = []
     if claim is not None:
@@ -30,20 +32,19 @@ def epsilon_axis(
     sign = "≈" if upper.standing == "asymptotic" else "≤"
     text = f"ε {sign} {up(upper.epsilon)}" if upper.epsilon < math.inf else "no bound"
     rows.append((upper.standing, text, 0.0, upper.epsilon, "allowed"))
-    if lower is not None:
+    for label, lower in lowers:
         text = f"ε ≥ {down(lower.epsilon)}"
-        rows.append(("audited", text, lower.epsilon, math.inf, "audited"))
+        role = "refuted" if claim is not None and lower > claim else "audited"
+        rows.append((label, text, lower.epsilon, math.inf, role))
     limit = _axis_end(
         [] if claim is None else [claim.epsilon],
         upper.epsilon,
-        [] if lower is None else [lower.epsilon],
+        [lower.epsilon for _, lower in lowers],
     )
     with drawing(width, 46 + 42 * len(rows)) as (figure, axes):
-        if lower is not None and lower.epsilon <= min(upper.epsilon, limit):
-            end = min(upper.epsilon, limit)
-            axes.axvspan(
-                lower.epsilon, end, facecolor=COLOURS["allowed"], alpha=0.14, lw=0
-            )
+        end = min(upper.epsilon, limit)
+        if len(lowers) == 1 and (begin := lowers[0][1].epsilon) <= end:
+            axes.axvspan(begin, end, facecolor=COLOURS["allowed"], alpha=0.14, lw=0)
         for place, (_, _, left, right, role) in enumerate(rows):
             line = {"color": COLOURS[role], "solid_capstyle": "butt"}
             ends = min(left, limit), min(right, limit)

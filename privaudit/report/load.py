@@ -75,6 +75,7 @@ class AuditConfig(_Config, frozen=True, kw_only=True, forbid_unknown_fields=True
     block: int = 50
     device: str = "cpu"
     compiled: bool = False
+    planted_bug: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,22 +163,27 @@ class FinishedAudit:
             "folder": str(self.path),
             "kind": self.kind,
             "algorithm": self.config.settings.algorithm,
+            "planted_bug": self.config.planted_bug,
             **self.result.summary(),
         }
 
     def lines(self) -> list[str]:
         """All figures, in sentences."""
         verdict = self.result.verdict
+        what = f"{self.config.settings.algorithm}{self._planted()}"
         return [
-            f"{self.path}: {self.config.settings.algorithm}, audited in "
-            f"{self.config.runs:,} runs; accuracy {self.result.accuracy:.4f} on test "
-            "images",
+            f"{self.path}: {what}, audited in {self.config.runs:,} runs; accuracy "
+            f"{self.result.accuracy:.4f} on test images",
             str(verdict.claim),
             str(self.upper),
             str(self.result.lower()),
             *self._limits(),
             str(verdict),
         ]
+
+    def _planted(self) -> str:
+        bug = self.config.planted_bug
+        return "" if bug is None else f" with a planted bug ({bug})"
 
     def _limits(self) -> list[str]:
         """The bound beside the verdict's, and the parts of the gap."""

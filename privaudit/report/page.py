@@ -13,7 +13,7 @@ from privaudit.folder import RunFolder
 from privaudit.report import attack, command, figures, limits, meaning, table, words
 from privaudit.report.load import Finished, FinishedAudit, load
 from privaudit.report.numbers import claimed, down, up
-from privaudit.results import Standing, Status, UpperBound
+from privaudit.results import LowerBound, Standing, Status, UpperBound
 
 _HEADINGS: dict[Status, str] = {
     "refuted": "Refuted",
@@ -49,6 +49,11 @@ def write(path: str | os.PathLike[str]) -> pathlib.Path:
 
 def render(run: Finished) -> str:
     """The page of ``run``."""
+    return fill("page.html.jinja", _figures(run), **_content(run))
+
+
+def fill(name: str, figures: dict[str, str], **content: Any) -> str:
+    """The template ``name`` with its ``content``, which is escaped, and ``figures``."""
     import jinja2
     import markupsafe  # what jinja2 escapes with
 
@@ -61,15 +66,15 @@ def render(run: Finished) -> str:
         keep_trailing_newline=True,
     )
     template = environment.from_string(
-        package.joinpath("page.html.jinja").read_text(encoding="utf-8")
+        package.joinpath(name).read_text(encoding="utf-8")
     )
     style = package.joinpath("page.css").read_text(encoding="utf-8")
     drawn = {
         name: markupsafe.Markup(drawing)  # ours, and escaped where it is made
-        for name, drawing in _figures(run).items()
+        for name, drawing in figures.items()
     }
     return template.render(
-        style=markupsafe.Markup(style), figures=drawn, **_content(run)
+        style=markupsafe.Markup(style), figures=drawn, version=__version__, **content
     )
 
 
@@ -95,7 +100,6 @@ def _content(run: Finished) -> dict[str, Any]:
         "meaning": meaning.paragraphs(run),
         "command": " \\\n    ".join(command.command(run)),
         "versions": command.versions(run),
-        "version": __version__,
         "seconds": f"{run.result.seconds:,.1f} s",
     }
     if isinstance(run, FinishedAudit):
@@ -119,10 +123,12 @@ def _upper(bound: UpperBound) -> str:
 
 
 def _figures(run: Finished) -> dict[str, str]:
-    claim, lower = run.config.claim, None
+    claim = run.config.claim
+    lowers: list[tuple[str, LowerBound]] = []
     drawn: dict[str, str] = {}
     if isinstance(run, FinishedAudit):
         lower = run.result.lower()
+        lowers = [("audited", lower)]
         evidence = run.result.evidence
         drawn["scores"] = attack.histogram(run.scores, evidence, name="scores")
         drawn["roc"] = attack.roc(
@@ -141,7 +147,7 @@ def _figures(run: Finished) -> dict[str, str]:
                 drawn[name] = made
     for name, width in (("wide", 860), ("narrow", 400)):
         drawn[name] = figures.epsilon_axis(
-            claim, run.upper, lower, width=width, name=name
+            claim, run.upper, lowers, width=width, name=name
         )
     nodes = len(run.ledger.nodes)
     if run.curves.rounds:

@@ -29,6 +29,7 @@ COLOURS = {
     "non-member": "#0067a5",
     "allowed": "#7a5195",
     "audited": "#008163",
+    "refuted": "#b3261e",
 }
 _SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",

@@ -25,7 +25,7 @@ _STANDINGS = {
     "asymptotic": "true in a limit only, no guarantee",
     "claimed": "a formula that was not checked here",
 }
-_CANARIES = {
+CANARIES = {
     "blank": "a blank image",
     "mislabelled": "an image with a wrong label",
     "out-of-distribution": "an image of noise",
@@ -35,6 +35,7 @@ _CANARIES = {
     "random-gradient": "a record whose gradient is crafted: as long as the clip "
     "allows, in a random direction",
 }
+_BUGS = {"half-noise": "its noise is half of what its ledger states"}
 _UNITS = {"record": "one record", "node": "all that one node holds"}
 
 
@@ -62,6 +63,9 @@ def story(run: Finished) -> list[str]:
         f"{_dealt(settings, nodes)}."
     ]
     if isinstance(run, FinishedAudit):
+        bug = run.config.planted_bug
+        if bug is not None:
+            lines.append(f"A bug was planted in it: {_BUGS.get(bug, bug)}.")
         result = run.result
         lines.append(
             _worlds(run) + f" An attacker saw {result.lower().threat_model}, and had "
@@ -87,7 +91,7 @@ def story(run: Finished) -> list[str]:
 def _worlds(run: FinishedAudit) -> str:
     result = run.result
     name = run.config.canary
-    canary = f"the canary ({_CANARIES.get(name, name)})"
+    canary = f"the canary ({CANARIES.get(name, name)})"
     if result.lower().relation == "replace-one":
         return (
             f"In {result.member_runs:,} of the runs {canary} stood in the place of the "
@@ -168,7 +172,7 @@ def assumptions(run: Finished) -> list[tuple[str, str]]:
     lines.append(
         (
             upper.standing,
-            f"{stands}; account: {upper.method} ({upper.source}), of the ledger below; "
+            f"{stands}; account: {upper.method} ({upper.source}), of the run's ledger; "
             "the worst node",
         )
     )

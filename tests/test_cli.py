@@ -17,6 +17,7 @@ def call(capsys, *arguments):
     return status, out, err
 
 
+COMMAND = "echo {member}{seed}"
 QUICK = ("--set", "rounds=2", "--set", "hidden=4")
 BUDGET = ("--epsilon", 1, "--delta", 1e-2)
 POISSON = ("--sampling-rate", 0.01, "--steps", 1000)
@@ -128,6 +129,38 @@ class TestRuns:
         assert status == COULD_NOT
         assert out == ""
         assert "seed = 0, not 1" in err
+
+    def test_without_out_another_run_has_another_folder(
+        self, capsys, tmp_path, monkeypatch
+    ):
+        monkeypatch.chdir(tmp_path)
+        first = ("train", "sgd", *QUICK, "--json")
+
+        def folder(*arguments):
+            status, out, err = call(capsys, *arguments)
+            assert status == FINE
+            path = json.loads(out)["out"]
+            assert (path in err) == (path != "runs/train-sgd")
+            return path
+
+        assert folder(*first) == "runs/train-sgd"
+        assert folder(*first, "--seed", 1) == "runs/train-sgd-2"
+        assert folder(*first) == "runs/train-sgd-3"  # the first is finished
+        os.remove("runs/train-sgd-2/result.json")  # as if it had been killed
+        assert folder(*first, "--seed", 1) == "runs/train-sgd-2"
+        given = (*first, "--seed", 2, "--out", "runs/train-sgd")
+        assert call(capsys, *given)[0] == COULD_NOT
+
+    @pytest.mark.parametrize("what", [("dsgd", *QUICK), ("--command", COMMAND)])
+    def test_audits_too(self, capsys, tmp_path, monkeypatch, what):
+        monkeypatch.chdir(tmp_path)
+        for seed in (0, 1):
+            arguments = ("audit", *what, *BUDGET, "--runs", 4, "--seed", seed)
+            status, out, _ = call(capsys, *arguments)
+            assert status == FINE
+        first, second = sorted(os.listdir("runs"))
+        assert second == f"{first}-2"
+        assert out.rstrip().endswith(f"kept in runs/{second}")
 
 
 class TestErrors:
@@ -393,6 +426,7 @@ class TestMoreAccounts:
         )
         assert status == FINE
         assert "<svg" in (tmp_path / "profile.svg").read_text()
+        assert os.listdir(tmp_path) == ["profile.svg"]
 
     @pytest.mark.parametrize(
         ("arguments", "message"),

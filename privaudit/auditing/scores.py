@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import io
 import os
 import pathlib
 import reprlib
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from privaudit import _csv
+from privaudit.folder import write_whole
 
 Design = Literal["coin-flip", "fixed"]
 DESIGNS: tuple[Design, ...] = get_args(Design)
@@ -135,23 +137,19 @@ class Scores:
         """
         path = pathlib.Path(path)
         suffix = _suffix(path)
-        part = path.with_name(path.name + ".part")
         if suffix == ".npz":
-            with part.open("wb") as file:
-                np.savez(
-                    file,
-                    member=self.member,
-                    score=self.score,
-                    design=np.array(self.design),
-                )
+            packed = io.BytesIO()
+            design = np.array(self.design)
+            np.savez(packed, member=self.member, score=self.score, design=design)
+            write_whole(path, packed.getvalue())
         else:
-            with part.open("w", newline="", encoding="utf-8") as file:
-                rows = csv.writer(file, lineterminator="\n")
-                rows.writerow(("member", "score"))
-                rows.writerows(
-                    zip(self.member.astype(int), self.score.tolist(), strict=True)
-                )
-        part.replace(path)
+            text = io.StringIO()
+            rows = csv.writer(text, lineterminator="\n")
+            rows.writerow(("member", "score"))
+            rows.writerows(
+                zip(self.member.astype(int), self.score.tolist(), strict=True)
+            )
+            write_whole(path, text.getvalue().encode())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], design: Design | None = None) -> Scores:

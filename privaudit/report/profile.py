@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import pathlib
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 from privaudit.accounting.parallel import outside_passes, views
 from privaudit.accounting.pld import compose_entries
+from privaudit.folder import write_whole
 from privaudit.ledger import Ledger
 from privaudit.results import Relation
 
@@ -42,10 +44,12 @@ def draw_profile(ledger: Ledger, relation: Relation, path: pathlib.Path) -> None
         title=f"Privacy profile under {relation}",
     )
     axes.legend()
+    drawn = io.BytesIO()
     try:
-        figure.savefig(path)
+        figure.savefig(drawn, format=path.suffix.removeprefix("."))
     finally:
         pyplot.close(figure)
+    write_whole(path, drawn.getvalue())
 
 
 def profile_of(ledger: Ledger, relation: Relation) -> tuple[Floats, Floats, Floats]:

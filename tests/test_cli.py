@@ -2,12 +2,14 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
 import pytest
 
 from privaudit.cli import BAD_USAGE, COULD_NOT, FINE, REFUTED, main
+from privaudit.results import round_up
 
 
 def call(capsys, *arguments):
@@ -393,6 +395,20 @@ class TestMoreAccounts:
         assert accounts["gdp-clt"]["epsilon"]["distance_from_limit"] > 0
         assert not accounts["gdp"]["applies"]
         assert "sampling" in accounts["gdp"]["reason"]
+
+    def test_one_figure_is_rounded_alike_by_all_commands(self, capsys, tmp_path):
+        run = ("--noise-multiplier", 1, "--delta", 1e-5)
+        for more in ((), ("--sampling-rate", 0.01, "--steps", 300)):
+            _, exact, _ = call(capsys, "epsilon", *run, *more, "--json")
+            _, alone, _ = call(capsys, "epsilon", *run, *more)
+            _, table, _ = call(capsys, "epsilon", *run, *more, "--compare")
+            upper = json.loads(exact)["upper"]
+            told = re.search(r"at most (\S+)", alone).group(1)
+            assert told == round_up(upper)
+            assert re.search(r"certified +(\S+)", table).group(1) == told
+        _, out, _ = call(capsys, "convert", "--mu", 1, "--delta", 1e-5)
+        _, alone, _ = call(capsys, "epsilon", *run, "--account", "gdp")
+        assert out.split()[-1] == re.search(r"at most (\S+)", alone).group(1)
 
     def test_a_budget_is_printed_no_larger_than_found(self, capsys):
         run = ("--growing-budget", 2, "--steps", 9, "--sampling-rate", 0.1)

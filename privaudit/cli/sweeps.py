@@ -11,7 +11,7 @@ from privaudit.cli import COULD_NOT, FINE, REFUTED
 from privaudit.cli.accounts import Json
 from privaudit.cli.output import emit, note
 from privaudit.cli.place import Out, Place
-from privaudit.results import round_down
+from privaudit.results import round_down, stated
 
 if TYPE_CHECKING:
     from privaudit.auditing.sweep_run import Progress
@@ -121,6 +121,6 @@ def _outcome(state: Progress) -> str:
         return f"FAILED: {state.failure}"
     result = state.result
     return (
-        f"{result.status}, epsilon is at least {round_down(result.lower().epsilon, 3)}"
-        f" of {result.verdict.claim.epsilon:g} claimed ({result.seconds:.0f} s)"
+        f"{result.status}, epsilon is at least {round_down(result.lower().epsilon)}"
+        f" of {stated(result.verdict.claim.epsilon)} claimed ({result.seconds:.0f} s)"
     )

@@ -174,6 +174,7 @@ def train(
             "algorithm": name,
             "claimed": claimed,
             "certified": worst.epsilon,
+            "standing": worst.standing,
             "delta": delta,
             "relation": relation,
             "unit": worst.unit,

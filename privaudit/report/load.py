@@ -107,6 +107,7 @@ class FinishedTraining:
             "algorithm": self.config.settings.algorithm,
             "claimed": None if claim is None else claim.epsilon,
             "certified": self.upper.epsilon,
+            "standing": self.upper.standing,
             "delta": self.upper.delta,
             "relation": self.upper.relation,
             "noise_multiplier": self.result.noise_multiplier,

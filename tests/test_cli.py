@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from privaudit.cli import BAD_USAGE, COULD_NOT, FINE, REFUTED, main
@@ -395,6 +396,50 @@ class TestMoreAccounts:
         assert accounts["gdp-clt"]["epsilon"]["distance_from_limit"] > 0
         assert not accounts["gdp"]["applies"]
         assert "sampling" in accounts["gdp"]["reason"]
+
+    def test_what_an_account_cannot_compute_leaves_the_others(self, capsys):
+        run = ("epsilon", "--delta", 1e-5, "--noise-multiplier")
+        for noise, why in ((1e-300, "at least 0.01"), (1e160, "overflows")):
+            status, out, err = call(capsys, *run, noise, "--compare", "--json")
+            assert (status, err) == (FINE, "")
+            rows = {row["method"]: row for row in json.loads(out)["accounts"]}
+            assert why in rows["pld"]["reason"]
+            for name in ("certified", "rdp", "gdp"):
+                assert rows[name]["applies"]
+            status, out, err = call(capsys, *run, noise, "--account", "pld")
+            assert (status, out, err.count("\n")) == (BAD_USAGE, "", 1)
+            assert why in err
+
+    def test_the_gdp_account_refuses_fixed_size_lots(self, capsys):
+        status, out, err = call(
+            capsys,
+            *("epsilon", "--noise-multiplier", 1, "--delta", 1e-5, "--account", "gdp"),
+            *("--sampling", "without-replacement", "--sampling-rate", 0.05),
+        )
+        assert (status, out, err.count("\n")) == (BAD_USAGE, "", 1)
+        assert "without sampling only" in err
+
+    @pytest.mark.parametrize("damage", ["compression", "encrypted"])
+    @pytest.mark.parametrize("command", ["bound", "consensus"])
+    def test_archives_that_python_cannot_open(self, capsys, tmp_path, damage, command):
+        path = tmp_path / "scores.npz"
+        np.savez(path, member=np.array([0, 1] * 20), score=np.arange(40.0))
+        content = bytearray(path.read_bytes())
+        for head, flags in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
+            for found in re.finditer(re.escape(head), bytes(content)):
+                if damage == "compression":
+                    content[found.start() + flags + 2] = 99
+                else:
+                    content[found.start() + flags] |= 1
+        path.write_bytes(content)
+        arguments = {
+            "bound": (path, "--delta", 1e-5, "--design", "fixed"),
+            "consensus": ("--vectors", path),
+        }[command]
+        status, out, err = call(capsys, command, *arguments)
+        assert (status, out, err.count("\n")) == (BAD_USAGE, "", 1)
+        assert str(path) in err
+        assert {"compression": "compression", "encrypted": "password"}[damage] in err
 
     def test_one_figure_is_rounded_alike_by_all_commands(self, capsys, tmp_path):
         run = ("--noise-multiplier", 1, "--delta", 1e-5)

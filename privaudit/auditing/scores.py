@@ -11,13 +11,12 @@ import io
 import os
 import pathlib
 import reprlib
-import zipfile
 from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from privaudit import _csv
+from privaudit import _csv, _npz
 from privaudit.folder import write_whole
 
 Design = Literal["coin-flip", "fixed"]
@@ -250,12 +249,10 @@ def _read_npz(
     path: pathlib.Path,
 ) -> tuple[NDArray[np.generic], NDArray[np.generic], Design | None]:
     try:
-        # Opened here: numpy leaves it open where it is no archive.
-        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+        with _npz.opened(path) as file:
             known = str(file["design"]) if "design" in file else None
             member, score = file["member"], file["score"]
-    except (KeyError, TypeError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        # TypeError: a .npy by another name is no archive.
+    except ValueError as error:
         raise ValueError(
             f"{path} is no scores file; it needs arrays member and score ({error})"
         ) from error

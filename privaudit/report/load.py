@@ -38,6 +38,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     step_size: float
     data: str = "digits"
     partition: str = "classes"
+    options: dict[str, Any] = {}
 
 
 class _Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -54,6 +54,16 @@ def round_down(value: float, digits: int = 4) -> str:
     return _round(value, digits, decimal.ROUND_FLOOR)
 
 
+def stated(value: float) -> str:
+    """A claimed figure as it was stated; one of many digits, never below it.
+
+    >>> stated(1.0), stated(2.5), stated(1 / 3), stated(float("inf"))
+    ('1', '2.5', '0.3333334', 'infinity')
+    """
+    text = f"{value:.15g}"
+    return text if math.isfinite(value) and len(text) <= 8 else round_up(value, 7)
+
+
 class _Figure(
     msgspec.Struct,
     frozen=True,

@@ -2,12 +2,15 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from privaudit.cli import BAD_USAGE, COULD_NOT, FINE, REFUTED, main
+from privaudit.results import round_up
 
 
 def call(capsys, *arguments):
@@ -17,6 +20,7 @@ def call(capsys, *arguments):
     return status, out, err
 
 
+COMMAND = "echo {member}{seed}"
 QUICK = ("--set", "rounds=2", "--set", "hidden=4")
 BUDGET = ("--epsilon", 1, "--delta", 1e-2)
 POISSON = ("--sampling-rate", 0.01, "--steps", 1000)
@@ -166,6 +170,38 @@ class TestRuns:
         assert status == COULD_NOT
         assert out == ""
         assert "seed = 0, not 1" in err
+
+    def test_without_out_another_run_has_another_folder(
+        self, capsys, tmp_path, monkeypatch
+    ):
+        monkeypatch.chdir(tmp_path)
+        first = ("train", "sgd", *QUICK, "--json")
+
+        def folder(*arguments):
+            status, out, err = call(capsys, *arguments)
+            assert status == FINE
+            path = json.loads(out)["out"]
+            assert (path in err) == (path != "runs/train-sgd")
+            return path
+
+        assert folder(*first) == "runs/train-sgd"
+        assert folder(*first, "--seed", 1) == "runs/train-sgd-2"
+        assert folder(*first) == "runs/train-sgd-3"  # the first is finished
+        os.remove("runs/train-sgd-2/result.json")  # as if it had been killed
+        assert folder(*first, "--seed", 1) == "runs/train-sgd-2"
+        given = (*first, "--seed", 2, "--out", "runs/train-sgd")
+        assert call(capsys, *given)[0] == COULD_NOT
+
+    @pytest.mark.parametrize("what", [("dsgd", *QUICK), ("--command", COMMAND)])
+    def test_audits_too(self, capsys, tmp_path, monkeypatch, what):
+        monkeypatch.chdir(tmp_path)
+        for seed in (0, 1):
+            arguments = ("audit", *what, *BUDGET, "--runs", 4, "--seed", seed)
+            status, out, _ = call(capsys, *arguments)
+            assert status == FINE
+        first, second = sorted(os.listdir("runs"))
+        assert second == f"{first}-2"
+        assert out.rstrip().endswith(f"kept in runs/{second}")
 
 
 class TestErrors:
@@ -399,6 +435,64 @@ class TestMoreAccounts:
         assert not accounts["gdp"]["applies"]
         assert "sampling" in accounts["gdp"]["reason"]
 
+    def test_what_an_account_cannot_compute_leaves_the_others(self, capsys):
+        run = ("epsilon", "--delta", 1e-5, "--noise-multiplier")
+        for noise, why in ((1e-300, "at least 0.01"), (1e160, "overflows")):
+            status, out, err = call(capsys, *run, noise, "--compare", "--json")
+            assert (status, err) == (FINE, "")
+            rows = {row["method"]: row for row in json.loads(out)["accounts"]}
+            assert why in rows["pld"]["reason"]
+            for name in ("certified", "rdp", "gdp"):
+                assert rows[name]["applies"]
+            status, out, err = call(capsys, *run, noise, "--account", "pld")
+            assert (status, out, err.count("\n")) == (BAD_USAGE, "", 1)
+            assert why in err
+
+    def test_the_gdp_account_refuses_fixed_size_lots(self, capsys):
+        status, out, err = call(
+            capsys,
+            *("epsilon", "--noise-multiplier", 1, "--delta", 1e-5, "--account", "gdp"),
+            *("--sampling", "without-replacement", "--sampling-rate", 0.05),
+        )
+        assert (status, out, err.count("\n")) == (BAD_USAGE, "", 1)
+        assert "without sampling only" in err
+
+    @pytest.mark.parametrize("damage", ["compression", "encrypted"])
+    @pytest.mark.parametrize("command", ["bound", "consensus"])
+    def test_archives_that_python_cannot_open(self, capsys, tmp_path, damage, command):
+        path = tmp_path / "scores.npz"
+        np.savez(path, member=np.array([0, 1] * 20), score=np.arange(40.0))
+        content = bytearray(path.read_bytes())
+        for head, flags in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
+            for found in re.finditer(re.escape(head), bytes(content)):
+                if damage == "compression":
+                    content[found.start() + flags + 2] = 99
+                else:
+                    content[found.start() + flags] |= 1
+        path.write_bytes(content)
+        arguments = {
+            "bound": (path, "--delta", 1e-5, "--design", "fixed"),
+            "consensus": ("--vectors", path),
+        }[command]
+        status, out, err = call(capsys, command, *arguments)
+        assert (status, out, err.count("\n")) == (BAD_USAGE, "", 1)
+        assert str(path) in err
+        assert {"compression": "compression", "encrypted": "password"}[damage] in err
+
+    def test_one_figure_is_rounded_alike_by_all_commands(self, capsys, tmp_path):
+        run = ("--noise-multiplier", 1, "--delta", 1e-5)
+        for more in ((), ("--sampling-rate", 0.01, "--steps", 300)):
+            _, exact, _ = call(capsys, "epsilon", *run, *more, "--json")
+            _, alone, _ = call(capsys, "epsilon", *run, *more)
+            _, table, _ = call(capsys, "epsilon", *run, *more, "--compare")
+            upper = json.loads(exact)["upper"]
+            told = re.search(r"at most (\S+)", alone).group(1)
+            assert told == round_up(upper)
+            assert re.search(r"certified +(\S+)", table).group(1) == told
+        _, out, _ = call(capsys, "convert", "--mu", 1, "--delta", 1e-5)
+        _, alone, _ = call(capsys, "epsilon", *run, "--account", "gdp")
+        assert out.split()[-1] == re.search(r"at most (\S+)", alone).group(1)
+
     def test_a_budget_is_printed_no_larger_than_found(self, capsys):
         run = ("--growing-budget", 2, "--steps", 9, "--sampling-rate", 0.1)
         _, out, _ = call(capsys, "noise", *BUDGET, *run)
@@ -431,6 +525,7 @@ class TestMoreAccounts:
         )
         assert status == FINE
         assert "<svg" in (tmp_path / "profile.svg").read_text()
+        assert os.listdir(tmp_path) == ["profile.svg"]
 
     @pytest.mark.parametrize(
         ("arguments", "message"),

@@ -6,6 +6,8 @@ import os
 import pathlib
 import struct
 
+from privaudit.folder import opened_to_append
+
 _RECORD = struct.Struct("<H")  # a worker's number
 
 
@@ -19,11 +21,11 @@ class Journal:
     Parameters
     ----------
     path
-        The file, which is made if it is not there.
+        The file, which is made if it is not there. ``OSError`` for a link.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._file = opened_to_append(path)
 
     def count(self, worker: int) -> None:
         """A step of ``worker`` begins. ``OSError`` if that cannot be written."""

@@ -27,7 +27,7 @@ from trainers.run import Keeper, Progress, TrainingRun
 
 def train_on_ranks(
     run: TrainingRun,
-    out: pathlib.Path,
+    opened: contextlib.AbstractContextManager[RunFolder],
     *,
     delta: float,
     relation: Relation = "add-or-remove-one",
@@ -37,7 +37,8 @@ def train_on_ranks(
     """As `trainers.run.train`, each rank holding some of the nodes; None but at rank 0.
 
     A checkpoint is of the whole network: the same command goes on from it on any number
-    of ranks, and without torchrun. All ranks must call, with equal arguments.
+    of ranks, and without torchrun. All ranks must call, with equal arguments; rank 0
+    alone enters ``opened``.
 
     Raises
     ------
@@ -65,7 +66,7 @@ def train_on_ranks(
         folder, known, why = None, None, ""
         if rank == 0:
             try:
-                folder = stack.enter_context(RunFolder.opened(out))
+                folder = stack.enter_context(opened)
                 if folder.settle(run) and folder.has("result.json"):
                     known = folder.read("result.json", TrainingResult)
             except FolderError as error:

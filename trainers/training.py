@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from torch import nn
 
+from privaudit import _numbers
 from privaudit._explained import explained
 from privaudit.results import Unit
 from privaudit.schedules import Constant, Geometric
@@ -201,15 +202,16 @@ def near(name: str, known: Iterable[str]) -> str:
 def training_from(values: Mapping[str, Any], *, where: str) -> Training:
     """A training from flat ``values``: settings and the algorithm's options alike.
 
-    Numbers may come as text. ``where`` they come from is named in errors. Raises
-    ``ValueError`` for a name that is neither, with the nearest that is.
+    Numbers may come as text, such as .3. ``where`` they come from is named in errors.
+    Raises ``ValueError`` for a name that is neither, with the nearest that is.
     """
     settings = [name for name in Training.__struct_fields__ if name != "options"]
     entry = ALGORITHMS.get(str(values.get("algorithm")))
     options = [] if entry is None else list(entry.options.__struct_fields__)
     fields: dict[str, Any] = {}
     chosen: dict[str, Any] = {}
-    for name, value in values.items():
+    for name, given in values.items():
+        value = _numbers.as_json(given)
         if name in settings:
             fields[name] = value
         elif name in options or entry is None:

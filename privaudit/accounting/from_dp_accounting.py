@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from privaudit.accounting.gaussian import OutsideTheorem
 from privaudit.ledger import Entry
 from privaudit.release import (
     NoSampling,
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 # Below this delta the rounding of the FFT, which dp-accounting's bound leaves out, is
 # no longer small beside delta: at 1e-12 it was seen 0.5 % below the truth.
 LEAST_PLD_DELTA = 1e-9
+# Below this noise over sensitivity one release has millions of cells of 1e-4, or more
+# than there are: it takes gigabytes, or ends in an overflow.
+_LEAST_NOISE = 0.01
 
 
 def pld_epsilon(entries: tuple[Entry, ...], delta: float, relation: Relation) -> float:
@@ -37,7 +41,7 @@ def pld_epsilon(entries: tuple[Entry, ...], delta: float, relation: Relation) ->
     ------
     ValueError
         If delta is below `LEAST_PLD_DELTA`, where the figure is no bound, or a release
-        is of another sort.
+        is of another sort, or has too little noise for the grid.
     """
     from dp_accounting.pld import PLDAccountant
     from dp_accounting.privacy_accountant import NeighboringRelation
@@ -48,15 +52,29 @@ def pld_epsilon(entries: tuple[Entry, ...], delta: float, relation: Relation) ->
             f"(its rounding error is not bounded below), got {delta:g}; "
             "use the rdp account"
         )
+    found = [entry.release.noise_over_sensitivity(relation) for entry in entries]
+    least, most = min(found), max(found)
+    if least < _LEAST_NOISE:
+        raise OutsideTheorem(
+            f"the pld account takes noise of at least {_LEAST_NOISE:g} times the "
+            f"sensitivity, got {least:.3g}; use the certified account"
+        )
     if relation == "add-or-remove-one":
         accountant = PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE)
         events = [_event(entry.release, relation) for entry in entries]
     else:
         accountant = PLDAccountant(NeighboringRelation.REPLACE_ONE)
         events = [_pld_replace_one(entry.release) for entry in entries]
-    for event, entry in zip(events, entries, strict=True):
-        accountant.compose(event, entry.count)
-    return _epsilon(accountant, delta)
+    try:
+        for event, entry in zip(events, entries, strict=True):
+            accountant.compose(event, entry.count)
+        return _epsilon(accountant, delta)
+    except OverflowError as error:
+        raise ValueError(
+            "the pld account cannot compute with such noise, between "
+            f"{least:.3g} and {most:.3g} times the sensitivity: a number overflows "
+            "in dp-accounting; use the certified account"
+        ) from error
 
 
 def _epsilon(accountant: PrivacyAccountant, delta: float) -> float:

@@ -150,7 +150,8 @@ def epsilon(mu: ArrayLike, delta: ArrayLike) -> Floats:
     mu, delta = np.broadcast_arrays(_at_least_zero("mu", mu), _probability(delta))
     target = np.log(delta) * (1 + 2 * _UNIT)  # <= 0, so rounded down
     # delta(epsilon) <= Phi(-x) <= exp(-x^2/2)/2 for x = epsilon/mu - mu/2 >= 0.
-    high = mu * np.sqrt(-2 * target) + mu * mu / 2
+    with np.errstate(over="ignore"):  # infinity is then the bound
+        high = mu * np.sqrt(-2 * target) + mu * mu / 2
     high = high * (1 + 1e-9)
     finite = np.isfinite(high)
     needs = finite & (log_delta(mu, 0.0) > target)

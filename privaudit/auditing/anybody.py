@@ -17,14 +17,13 @@ import io
 import math
 import os
 import time
-import zipfile
 from collections.abc import Callable
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from privaudit import __version__, _json
+from privaudit import __version__, _json, _npz
 from privaudit.auditing.bounds import ESTIMATORS, most_shown
 from privaudit.auditing.bounds.contract import Evidence
 from privaudit.auditing.programs import Command, Score, Worlds, function_of
@@ -256,11 +255,10 @@ def _done(audit: ProgramAudit, folder: RunFolder) -> dict[int, NDArray[np.float6
     if not folder.has("scores.npz"):
         return {}
     try:
-        content = io.BytesIO((folder / "scores.npz").read_bytes())
-        with np.load(content, allow_pickle=False) as file:
+        with _npz.opened(folder / "scores.npz") as file:
             score, numbers = file["score"], file["batch"].astype(int)
         done = {int(n): score[numbers == n] for n in np.unique(numbers)}
-    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError) as error:
         raise folder.broken("scores.npz", error) from None
     for number, scores in done.items():
         if not 0 <= number < audit.batches or len(scores) != audit.batch:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from privaudit.auditing.bounds.contract import Evidence
-from privaudit.results import LowerBound, Status, UpperBound, Verdict
+from privaudit.results import LowerBound, Status, UpperBound, Verdict, round_down
 
 
 class Gap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -58,7 +58,7 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         return (
             f"of the gap, {self.account:.2g} is slack of the account, "
             f"{self.statistics:.3g} for want of runs, {self.attack:.3g} the attack's; "
-            f"{self.most:.4g} is the most that so many runs show"
+            f"{round_down(self.most)} is the most that so many runs show"
         )
 
     def summary(self) -> dict[str, float]:
@@ -109,6 +109,7 @@ class AuditResult(
         return {
             "claimed": self.verdict.claim.epsilon,
             "certified": self.upper().epsilon,
+            "standing": self.upper().standing,
             "epsilon_lower": self.lower().epsilon,
             "confidence": self.lower().confidence,
             "delta": self.verdict.claim.delta,

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import zipfile
 
 import numpy as np
 
-from privaudit import _json
+from privaudit import _json, _npz
 from privaudit.auditing.plan import Audit
 from privaudit.folder import FolderError, RunFolder
 from privaudit.ledger import Ledger
@@ -40,12 +39,10 @@ class Progress:
         # Written in the order ledger, curves, scores: scores vouch for the others.
         self.ledger = self.folder.read("ledger.json", Ledger)
         try:
-            # Read whole first: numpy leaves a damaged file open.
-            content = io.BytesIO((self.folder / "scores.npz").read_bytes())
-            with np.load(content, allow_pickle=False) as file:
+            with _npz.opened(self.folder / "scores.npz") as file:
                 blocks = file["block"].astype(int)
                 arrays = tuple(file[name] for name in ("member", "score", "accuracy"))
-        except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        except (OSError, ValueError) as error:
             raise self.folder.broken("scores.npz", error) from None
         for array in arrays:
             if len(array) != len(blocks):

@@ -8,7 +8,6 @@ are those of one process, bit for bit, on any number of ranks.
 from __future__ import annotations
 
 import contextlib
-import pathlib
 import time
 from collections.abc import Callable, Iterator
 
@@ -26,14 +25,15 @@ from trainers.ranks import gathered, joined, told
 
 def run_on_ranks(
     audit: Audit,
-    out: pathlib.Path,
+    opened: contextlib.AbstractContextManager[RunFolder],
     *,
     memory_limit: int = MEMORY_LIMIT,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> AuditResult | None:
     """As `privaudit.auditing.experiment.run`; None but at rank 0.
 
-    All ranks must call, with equal arguments; ``memory_limit`` is of each.
+    All ranks must call, with equal arguments; ``memory_limit`` is of each. Rank 0 alone
+    enters ``opened``.
 
     Raises
     ------
@@ -50,7 +50,7 @@ def run_on_ranks(
         folder, known, state, missing = None, None, None, []
         with _told_to_all():
             if rank == 0:
-                folder = stack.enter_context(RunFolder.opened(out))
+                folder = stack.enter_context(opened)
                 if folder.settle(audit) and folder.has("result.json"):
                     known = folder.read("result.json", AuditResult)
                 else:

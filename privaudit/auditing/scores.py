@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import io
 import os
 import pathlib
 import reprlib
-import zipfile
 from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from privaudit import _csv
+from privaudit import _csv, _npz
+from privaudit.folder import write_whole
 
 Design = Literal["coin-flip", "fixed"]
 DESIGNS: tuple[Design, ...] = get_args(Design)
@@ -148,23 +149,19 @@ class Scores:
         """
         path = pathlib.Path(path)
         suffix = _suffix(path)
-        part = path.with_name(path.name + ".part")
         if suffix == ".npz":
-            with part.open("wb") as file:
-                np.savez(
-                    file,
-                    member=self.member,
-                    score=self.score,
-                    design=np.array(self.design),
-                )
+            packed = io.BytesIO()
+            design = np.array(self.design)
+            np.savez(packed, member=self.member, score=self.score, design=design)
+            write_whole(path, packed.getvalue())
         else:
-            with part.open("w", newline="", encoding="utf-8") as file:
-                rows = csv.writer(file, lineterminator="\n")
-                rows.writerow(("member", "score"))
-                rows.writerows(
-                    zip(self.member.astype(int), self.score.tolist(), strict=True)
-                )
-        part.replace(path)
+            text = io.StringIO()
+            rows = csv.writer(text, lineterminator="\n")
+            rows.writerow(("member", "score"))
+            rows.writerows(
+                zip(self.member.astype(int), self.score.tolist(), strict=True)
+            )
+            write_whole(path, text.getvalue().encode())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], design: Design | None = None) -> Scores:
@@ -280,12 +277,10 @@ def _read_npz(
     path: pathlib.Path,
 ) -> tuple[NDArray[np.generic], NDArray[np.generic], Design | None]:
     try:
-        # Opened here: numpy leaves it open where it is no archive.
-        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+        with _npz.opened(path) as file:
             known = str(file["design"]) if "design" in file else None
             member, score = file["member"], file["score"]
-    except (KeyError, TypeError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        # TypeError: a .npy by another name is no archive.
+    except ValueError as error:
         raise ValueError(
             f"{path} is no scores file; it needs arrays member and score ({error})"
         ) from error

@@ -28,7 +28,7 @@ from typing import Any, Self
 
 import msgspec
 
-from privaudit import _toml
+from privaudit import _numbers, _toml
 from privaudit.accounting import noise_multiplier
 from privaudit.accounting.account import check_delta, check_epsilon, method_named
 from privaudit.auditing.plan import BLOCK, Audit, tested_relation
@@ -203,7 +203,11 @@ def _checked(settings: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def _planned(name: str, settings: dict[str, Any], where: str) -> Planned:
-    own = {key: settings[key] for key in Choices.__struct_fields__ if key in settings}
+    own = {
+        key: _numbers.as_json(settings[key])
+        for key in Choices.__struct_fields__
+        if key in settings
+    }
     rest = {key: value for key, value in settings.items() if key not in own}
     algorithm = rest.pop("algorithm", None)
     if algorithm is None:

@@ -8,6 +8,7 @@ the process that started them does, however it ends.
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import multiprocessing
 import os
@@ -165,6 +166,19 @@ def run_sweep(
         for worker in [*idle, *(worker for worker, _ in busy.values())]:
             worker.end()
     return list(states.values())
+
+
+def goes_on(plan: Plan, folder: SweepFolder) -> bool:
+    """Whether ``folder`` holds a sweep, and no audit of ``plan`` by other settings."""
+    if not folder.has(PLAN):
+        return False
+    for one in plan.audits:
+        there = RunFolder(folder / one.name)
+        with contextlib.suppress(FolderError):  # damaged, which that audit will say
+            begun = there.has("scores.npz") and there.has("config.json")
+            if begun and there.read("config.json", Audit) != one.settled(there):
+                return False
+    return True
 
 
 def _finished(planned: Planned, path: pathlib.Path) -> AuditResult | None:

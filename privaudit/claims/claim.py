@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Literal
 
-from privaudit.results import LowerBound, Relation, Unit, round_down, round_up
+from privaudit.results import LowerBound, Relation, Unit, round_down, round_up, stated
 
 Standing = Literal["refuted", "disproved", "unproven", "consistent", "no theorem"]
 
@@ -46,7 +46,7 @@ class Certified:
             )
 
     def __str__(self) -> str:
-        return round_up(self.upper, 4)
+        return round_up(self.upper)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,7 +252,7 @@ class Finding:
     def lines(self) -> list[str]:
         """For a terminal."""
         claim = self.claim
-        told = "none" if claim.claimed is None else f"{claim.claimed:g}"
+        told = "none" if claim.claimed is None else stated(claim.claimed)
         lines = [
             f"{claim.key}: {self.verdict.upper()} ({MEANING[self.verdict]})",
             f"  {claim.says} ({claim.where})",

@@ -168,7 +168,7 @@ def noise(
 
     def words(answer: dict[str, Any]) -> str:
         return ", ".join(
-            f"{name.replace('_', ' ')} {_safely(name, value)}"
+            f"{name.replace('_', ' ')} {_told(name, value)}"
             for name, value in answer.items()
             if name != "epsilon"
         )
@@ -190,9 +190,14 @@ def noise(
     return None
 
 
-def _safely(name: str, value: float) -> str:
-    """More noise than is needed, or a smaller budget, is as private."""
-    return round_down(value, 6) if name == "mu0" else round_up(value, 6)
+def _told(name: str, value: float) -> str:
+    """An epsilon as all commands round it; what is to be typed in again, finer.
+
+    Rounded to the safe side: more noise than is needed, or a smaller budget.
+    """
+    if name == "epsilon":
+        return round_up(value)
+    return round_down(value, 6) if name in ("mu", "mu0") else round_up(value, 6)
 
 
 def _first(answer: dict[str, Any]) -> float:
@@ -298,12 +303,11 @@ def convert(
     given = {"mu": mu, "epsilon": epsilon, "delta": delta}
     known = {name: value for name, value in given.items() if value is not None}
     (name, value), *_ = found.items()
-    told = round_down(value, 6) if name == "mu" else round_up(value, 6)
     side = "largest" if name == "mu" else "least"
-    told_known = " and ".join(f"{key} {number:g}" for key, number in known.items())
+    told_known = " and ".join(f"{key} {number:.15g}" for key, number in known.items())
     emit(
         {**known, **found},
-        [f"{side} {name} for {told_known}: {told}"],
+        [f"{side} {name} for {told_known}: {_told(name, value)}"],
         as_json=json,
     )
 

@@ -12,7 +12,7 @@ from privaudit.cli import FINE, REFUTED
 from privaudit.cli.accounts import Json
 from privaudit.cli.output import emit, note
 from privaudit.cli.trainings import claim_of
-from privaudit.results import Relation, Verdict, round_down
+from privaudit.results import Relation, Verdict, round_down, round_up
 
 if TYPE_CHECKING:
     from privaudit.auditing.bounds import Evidence, Order, Rate
@@ -162,7 +162,7 @@ def _rates(evidence: Evidence) -> list[str]:
         if rate is not None:
             lines.append(
                 f"{name} {rate.rate:.4f} ({rate.hits:,} of {rate.runs:,} runs), its "
-                f"limits [{rate.low:.4f}, {rate.high:.4f}]"
+                f"limits [{round_down(rate.low)}, {round_up(rate.high)}]"
             )
     return lines
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-import zipfile
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
@@ -173,6 +172,7 @@ def _vectors(path: pathlib.Path | None, nodes: int, dims: int, seed: int) -> np.
     """One vector a node, (nodes, dims). ``ValueError`` for a file that has none."""
     import numpy as np
 
+    from privaudit import _npz
     from privaudit.auditing.scores import real_numbers
 
     if path is None:
@@ -183,17 +183,13 @@ def _vectors(path: pathlib.Path | None, nodes: int, dims: int, seed: int) -> np.
         return drawn / abs(drawn).sum(1, keepdims=True)
     try:
         if path.suffix == ".npz":
-            # Opened here: numpy leaves it open where it is no archive.
-            with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+            with _npz.opened(path) as file:
                 found = real_numbers(file[file.files[0]])
         elif path.read_bytes().strip():
             found = np.loadtxt(path, delimiter=",", ndmin=2, encoding="utf-8-sig")
         else:
             found = np.zeros((0, 0))
-    except (
-        *(OSError, ValueError, IndexError, TypeError, EOFError),
-        zipfile.BadZipFile,
-    ) as error:
+    except (OSError, ValueError, IndexError, TypeError) as error:
         raise ValueError(f"{path} cannot be read as vectors: {error}") from None
     if found.ndim != 2 or 0 in found.shape or not np.isfinite(found).all():
         raise ValueError(

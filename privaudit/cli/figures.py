@@ -83,7 +83,7 @@ def compare_accounts(
         more = f"  {words(answer)}" if words else ""
         standing = figure["standing"]
         lines.append(
-            f"{name:20} {round_up(figure['upper'], 5):11} {standing:11}{more}".rstrip()
+            f"{name:20} {round_up(figure['upper']):11} {standing:11}{more}".rstrip()
         )
     if not any(row["applies"] for row in rows):
         raise ValueError(rows[0]["reason"])

@@ -8,6 +8,7 @@ import shlex
 
 from privaudit.cli import FINE, REFUTED
 from privaudit.cli.output import emit, progress_bar
+from privaudit.cli.place import Place
 from privaudit.cli.trainings import claim_of
 from privaudit.results import Relation, round_down
 
@@ -54,8 +55,9 @@ def audit_program(
         )
     name = plan.program if plan.is_function else shlex.split(plan.program)[0]
     short = "".join(c if c.isalnum() else "-" for c in name).strip("-")
-    path = out or pathlib.Path("runs") / f"audit-{short}"
-    with RunFolder.opened(path) as folder, progress_bar("runs") as progress:
+    place = Place(out, f"audit-{short}")
+    opened = place.opened(RunFolder, lambda there: there.awaits(plan))
+    with opened as folder, progress_bar("runs") as progress:
         try:
             result = run(
                 plan,
@@ -67,8 +69,8 @@ def audit_program(
             )
         except ForeignError as error:
             raise FolderError(
-                f"{error}; what was done is kept in {path}, and the same command goes "
-                "on from there"
+                f"{error}; what was done is kept in {place.path}, and the same command "
+                "goes on from there"
             ) from None
     lower = result.lower()
     emit(
@@ -89,7 +91,7 @@ def audit_program(
             "most_shown": result.most_shown,
             "seconds": result.seconds,
             "verdict": result.status,
-            "out": str(path),
+            "out": str(place.path),
         },
         [
             str(result.verdict.claim),
@@ -97,7 +99,7 @@ def audit_program(
             "the most that so many runs could have shown: "
             f"{round_down(result.most_shown)}",
             str(result.verdict),
-            f"kept in {path}",
+            f"kept in {place.path}",
         ],
         as_json=json,
     )

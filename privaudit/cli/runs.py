@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from privaudit.cli import COULD_NOT, FINE, REFUTED
 from privaudit.cli.accounts import Account, Json, NoiseMultiplier, Seed
 from privaudit.cli.output import emit, progress_bar
+from privaudit.cli.place import Out, Place
 from privaudit.cli.trainings import claim_of, noise_of, relation_of, training_named
 from privaudit.results import Relation, Verdict
 
@@ -28,10 +29,6 @@ Settings = Annotated[
         negative=(),
         help="A setting of the training, as key=value; may be repeated.",
     ),
-]
-Out = Annotated[
-    pathlib.Path | None,
-    Parameter(help="The run's folder; the same command goes on where it stopped."),
 ]
 
 
@@ -204,22 +201,23 @@ def audit(
     problem = Problem.of(training)
     multiplier = noise_of(problem, noise_multiplier, claim, account)
     plan = msgspec.structs.replace(plan, noise_multiplier=multiplier)
-    path = out or pathlib.Path("runs") / f"audit-{algorithm}"
+    place = Place(out, f"audit-{algorithm}")
+    opened = place.opened(RunFolder, lambda there: there.awaits(plan))
     with progress_bar("runs") as progress:
         if launched():
-            found = run_on_ranks(plan, path, progress=progress)
+            found = run_on_ranks(plan, opened, progress=progress)
             if found is None:  # rank 0 speaks for all
                 return FINE
             result = found
         else:
-            with RunFolder.opened(path) as folder:
+            with opened as folder:
                 result = run(plan, folder, workers=workers, progress=progress)
     emit(
-        result.summary(),
+        {**result.summary(), "out": str(place.path)},
         [
             *verdict_lines(result.verdict),
             *training.entry.remarks(training),
-            f"kept in {path}",
+            f"kept in {place.path}",
         ],
         as_json=json,
     )

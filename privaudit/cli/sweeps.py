@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from privaudit.cli import COULD_NOT, FINE, REFUTED
 from privaudit.cli.accounts import Json
 from privaudit.cli.output import emit, note
-from privaudit.cli.runs import Out
-from privaudit.results import round_down
+from privaudit.cli.place import Out, Place
+from privaudit.results import round_down, stated
 
 if TYPE_CHECKING:
     from privaudit.auditing.sweep_run import Progress
@@ -45,15 +45,16 @@ def sweep(
         raise ValueError(f"--workers must be >= 1, got {workers}")
     from privaudit.auditing.sweep import Plan
     from privaudit.auditing.sweep_folder import SweepFolder
-    from privaudit.auditing.sweep_run import run_sweep
+    from privaudit.auditing.sweep_run import goes_on, run_sweep
     from privaudit.report.sweep import load_sweep
 
     plan = Plan.read(file)
-    path = out or pathlib.Path("runs") / f"sweep-{file.stem}"
-    with SweepFolder.opened(path) as folder, sweep_view(len(plan.audits)) as tell:
+    place = Place(out, f"sweep-{file.stem}")
+    opened = place.opened(SweepFolder, lambda there: goes_on(plan, there))
+    with opened as folder, sweep_view(len(plan.audits)) as tell:
         run_sweep(plan, folder, workers=workers, tell=tell)
-    found = load_sweep(path)
-    emit(found.summary(), [*found.lines(), f"kept in {path}"], as_json=json)
+    found = load_sweep(place.path)
+    emit(found.summary(), [*found.lines(), f"kept in {place.path}"], as_json=json)
     return status_of(found)
 
 
@@ -120,6 +121,6 @@ def _outcome(state: Progress) -> str:
         return f"FAILED: {state.failure}"
     result = state.result
     return (
-        f"{result.status}, epsilon is at least {round_down(result.lower().epsilon, 3)}"
-        f" of {result.verdict.claim.epsilon:g} claimed ({result.seconds:.0f} s)"
+        f"{result.status}, epsilon is at least {round_down(result.lower().epsilon)}"
+        f" of {stated(result.verdict.claim.epsilon)} claimed ({result.seconds:.0f} s)"
     )

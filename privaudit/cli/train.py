@@ -10,7 +10,8 @@ from cyclopts import Parameter
 from privaudit.cli.accounts import SEED, Account, Json, NoiseMultiplier
 from privaudit.cli.live import live_view
 from privaudit.cli.output import emit, note
-from privaudit.cli.runs import Out, Settings
+from privaudit.cli.place import Out, Place
+from privaudit.cli.runs import Settings
 from privaudit.cli.trainings import (
     Calibration,
     claim_of,
@@ -138,15 +139,21 @@ def train(
         precision=precision,
     )
     name = training.algorithm
-    path = out or pathlib.Path("runs") / f"train-{pathlib.Path(what).stem}"
+    by_real_clock = real_run.is_by_real_clock(problem)
+    place = Place(out, f"train-{pathlib.Path(what).stem}")
+    opened = place.opened(
+        # By a real clock, a run that was stopped cannot go on.
+        RunFolder,
+        lambda there: not by_real_clock and there.awaits(run),
+    )
     claimed = run.claim.epsilon if run.claim else None
     about: dict[str, Any] = {"delta": delta, "relation": relation}
     with live_view(name, claimed) as show:
         if distributed:
             about["data_dir"] = data_dir
-            result = train_on_ranks(run, path, progress=show, **about)
-        elif real_run.is_by_real_clock(problem):
-            with RunFolder.opened(path) as folder:
+            result = train_on_ranks(run, opened, progress=show, **about)
+        elif by_real_clock:
+            with opened as folder:
                 result = real_run.train(
                     run,
                     folder,
@@ -157,7 +164,7 @@ def train(
                     **about,
                 )
         else:
-            with RunFolder.opened(path) as folder:
+            with opened as folder:
                 result = train_in(run, folder, problem=problem, progress=show, **about)
     if result is None:  # rank 0 speaks for all
         return
@@ -168,6 +175,7 @@ def train(
             "algorithm": name,
             "claimed": claimed,
             "certified": worst.epsilon,
+            "standing": worst.standing,
             "delta": delta,
             "relation": relation,
             "unit": worst.unit,
@@ -180,7 +188,7 @@ def train(
             "remarks": remarks,
             "protected": result.protected,
             "noise": result.noise,
-            "out": str(path),
+            "out": str(place.path),
         },
         [
             f"{name}: accuracy {result.accuracy:.4f} on test data, mean of "
@@ -191,7 +199,7 @@ def train(
             *([str(result.verdict)] if result.verdict else []),
             *remarks,
             result.warning,
-            f"kept in {path}",
+            f"kept in {place.path}",
         ],
         as_json=json,
     )

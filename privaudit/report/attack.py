@@ -13,8 +13,9 @@ from privaudit.auditing.bounds.contract import Evidence
 from privaudit.auditing.scores import Scores
 from privaudit.report.numbers import claimed, down
 from privaudit.report.region import allowed_tpr
+from privaudit.report.standing import WORDS
 from privaudit.report.svg import COLOURS, drawing, inline, percent
-from privaudit.results import Claim, LowerBound
+from privaudit.results import Claim, LowerBound, Standing
 
 if TYPE_CHECKING:
     from matplotlib.ticker import Locator
@@ -98,12 +99,13 @@ def roc(
     lower: LowerBound,
     *,
     name: str,
-    certified: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None,
+    account: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None,
+    standing: Standing = "certified",
 ) -> str:
     """The ROC in log-log, what the claim allows, and the tested operating point.
 
-    ``certified`` is the account's trade-off curve, if it has one: from false positive
-    rates to the least false negative rates.
+    ``account`` is the ledger's trade-off curve, if it has one, and worth ``standing``:
+    from false positive rates to the least false negative rates.
     """
     floor = min(0.05, 0.5 / max(scores.member_runs, scores.non_member_runs))
     sign = -1.0 if evidence.tail == "lower" else 1.0
@@ -123,13 +125,13 @@ def roc(
             linewidth=0,
             label=f"allowed by the claim, ε = {claimed(claim.epsilon)}",
         )
-        if certified is not None:
+        if account is not None:
             axes.plot(
                 grid,
-                np.maximum(1 - certified(grid), floor),
+                np.maximum(1 - account(grid), floor),
                 color=COLOURS["allowed"],
                 linewidth=1.6,
-                label="the most that is certified",
+                label=WORDS[standing].most,
             )
         axes.plot(
             grid, grid, color=COLOURS["faint"], lw=1, dashes=(1, 2), label="guessing"
@@ -188,7 +190,7 @@ def roc(
             figure,
             name,
             "ROC of the attack in log-log, with the region that the claim allows; "
-            f"the limits certify epsilon at least {down(lower.epsilon)}.",
+            f"by its limits, epsilon is at least {down(lower.epsilon)}.",
         )
 
 

@@ -16,8 +16,9 @@ from privaudit.auditing.scores import Scores
 from privaudit.ledger import Entry
 from privaudit.report.load import FinishedAudit
 from privaudit.report.numbers import down, up
+from privaudit.report.standing import WORDS, of_curve
 from privaudit.report.svg import COLOURS, drawing, from_zero, inline, percent
-from privaudit.results import LowerBound
+from privaudit.results import LowerBound, Standing
 
 Array = NDArray[np.float64]
 CANARY_NODE = 0  # as in privaudit.auditing.canaries, which imports torch
@@ -29,12 +30,13 @@ def sentences(run: FinishedAudit) -> list[str]:
     lines = []
     if result.beside is not None:
         lines.append(_beside(result.beside))
+    standing = result.nodes[CANARY_NODE].standing
     if result.gap is not None:
-        lines.append("Of the gap: " + _parts(result.gap, result.lower().method))
+        parts = _parts(result.gap, standing, result.lower().method)
+        lines.append(f"Of the gap: {parts}")
     if result.beside_gap is not None and result.beside is not None:
-        lines.append(
-            "And for that other one: " + _parts(result.beside_gap, result.beside.method)
-        )
+        parts = _parts(result.beside_gap, standing, result.beside.method)
+        lines.append(f"And for that other one: {parts}")
     return lines
 
 
@@ -49,9 +51,9 @@ def _beside(bound: LowerBound) -> str:
     )
 
 
-def _parts(gap: Gap, method: str) -> str:
+def _parts(gap: Gap, standing: Standing, method: str) -> str:
     return (
-        f"{up(gap.certified)} is certified for the canary's node and "
+        f"{up(gap.certified)} {WORDS[standing].is_so} for the canary's node and "
         f"{down(gap.attained)} is attained by what was accounted; the best attack on "
         f"that shows about {gap.reachable:.3g} in so many runs, by the method "
         f"{method}; this one showed {down(gap.found)}. So {gap.account:.2g} is slack "
@@ -80,27 +82,37 @@ def _family(run: FinishedAudit) -> Estimator | None:
     return family_bound(entries, run.upper.relation)
 
 
-def certified_curve(run: FinishedAudit) -> Callable[[Array], Array] | None:
-    """Least false negative rates at false positive ones, by the certified account."""
+def account_curve(run: FinishedAudit) -> Callable[[Array], Array] | None:
+    """Least false negative rates at false positive ones, by the certified account.
+
+    It is worth `privaudit.report.standing.of_curve` of the ledger. The chance that a
+    sensitivity fails may be a false negative rate.
+    """
     entries = entries_of(run)
     if entries is None:
         return None
     relation = run.upper.relation
     # Passes over disjoint records hide a record no worse than any way through them.
     ways = [compose_entries(view, relation) for view in views(entries, relation)]
-    return lambda rates: np.min([way.trade_off(rates) for way in ways], axis=0)
+    failure = run.ledger.failure
+
+    def least(rates: Array) -> Array:
+        found = np.min([way.trade_off(rates) for way in ways], axis=0)
+        return np.maximum(found - failure, 0.0)
+
+    return least
 
 
 def trade_off(run: FinishedAudit, *, name: str) -> str | None:
     """Both error rates of the attack, beside the least that the account allows."""
-    certified = certified_curve(run)
-    if certified is None:
+    account = account_curve(run)
+    if account is None:
         return None
     sign = -1.0 if run.result.evidence.tail == "lower" else 1.0
     scores = Scores(run.scores.member, sign * run.scores.score, run.scores.design)
     curve = scores.roc()
     grid = np.linspace(0, 1, 201)
-    least = certified(grid)
+    least = account(grid)
     places = np.unique(np.linspace(0, len(curve.fpr) - 1, 400).astype(int))
     with drawing(440, 430) as (figure, axes):
         axes.fill_between(
@@ -110,7 +122,7 @@ def trade_off(run: FinishedAudit, *, name: str) -> str | None:
             facecolor=COLOURS["allowed"],
             alpha=0.16,
             linewidth=0,
-            label="ruled out by the certified account",
+            label=WORDS[of_curve(run.ledger)].ruled_out,
         )
         axes.plot(
             grid,
@@ -137,7 +149,7 @@ def trade_off(run: FinishedAudit, *, name: str) -> str | None:
         return inline(
             figure,
             name,
-            "Trade-off curve of the attack, with the region below the certified one.",
+            "Trade-off curve of the attack, with the region below the account's.",
         )
 
 
@@ -176,7 +188,7 @@ def against_runs(run: FinishedAudit, *, name: str) -> str | None:
                 run.upper.epsilon,
                 color=COLOURS["allowed"],
                 linewidth=1.6,
-                label="certified",
+                label=run.upper.standing,
             )
         axes.set_xscale("log")
         axes.set_xticks(counts, [f"{count:,}" for count in counts])

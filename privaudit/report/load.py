@@ -38,6 +38,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     step_size: float
     data: str = "digits"
     partition: str = "classes"
+    options: dict[str, Any] = {}
 
 
 class _Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -108,6 +109,7 @@ class FinishedTraining:
             "algorithm": self.config.settings.algorithm,
             "claimed": None if claim is None else claim.epsilon,
             "certified": self.upper.epsilon,
+            "standing": self.upper.standing,
             "delta": self.upper.delta,
             "relation": self.upper.relation,
             "noise_multiplier": self.result.noise_multiplier,

@@ -11,6 +11,7 @@ from privaudit.auditing.scores import Scores
 from privaudit.report.load import Finished, FinishedAudit
 from privaudit.report.numbers import claimed, down, up
 from privaudit.report.region import allowed_tpr, most_right
+from privaudit.report.standing import WORDS
 
 
 def paragraphs(run: Finished) -> list[str]:
@@ -28,14 +29,8 @@ def paragraphs(run: Finished) -> list[str]:
     if found and upper.epsilon == math.inf:
         lines.append(f"The account gives no bound: {found}.")
     elif found:
-        by = {
-            "certified": "By what is certified",
-            "conditional": "By the account, if what it assumes is true",
-            "asymptotic": "By the asymptotic account, if it holds",
-            "claimed": "By the account, which was not checked",
-        }[upper.standing]
         at = f"ε at most {up(upper.epsilon)} at δ = {upper.delta:.15g}"
-        lines.append(f"{by}, {at}: {found}.")
+        lines.append(f"{WORDS[upper.standing].by}, {at}: {found}.")
     if isinstance(run, FinishedAudit):
         lines += _of_the_audit(run)
     return lines

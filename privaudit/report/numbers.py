@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from privaudit.results import round_down, round_up
+from privaudit.results import round_down, round_up, stated
 
 
 def exact(value: float, rounded: Callable[[float, int], str]) -> str:
@@ -28,5 +28,4 @@ def down(value: float, digits: int = 4) -> str:
 
 def claimed(value: float) -> str:
     """A claimed epsilon as it was stated; one of many digits, never below it."""
-    text = f"{value:.15g}"
-    return text.replace("inf", "∞") if len(text) <= 8 else up(value, 7)
+    return stated(value).replace("infinity", "∞")

@@ -13,18 +13,13 @@ from privaudit.folder import RunFolder
 from privaudit.report import attack, command, figures, limits, meaning, table, words
 from privaudit.report.load import Finished, FinishedAudit, load
 from privaudit.report.numbers import claimed, down, up
-from privaudit.results import LowerBound, Standing, Status, UpperBound
+from privaudit.report.standing import WORDS, of_curve
+from privaudit.results import LowerBound, Status, UpperBound
 
 _HEADINGS: dict[Status, str] = {
     "refuted": "Refuted",
     "unproven": "Unproven",
     "consistent": "Consistent",
-}
-_WORTH: dict[Standing, str] = {
-    "certified": "at most, proved",
-    "conditional": "at most, under an assumption",
-    "asymptotic": "about, no guarantee",
-    "claimed": "at most, not checked",
 }
 _NO_BOUND = "too little noise, or none, for any bound"
 
@@ -91,7 +86,7 @@ def _content(run: Finished) -> dict[str, Any]:
         "claimed": None if claim is None else claimed(claim.epsilon),
         "standing": upper.standing,
         "certified": _upper(upper),
-        "worth": _WORTH[upper.standing] if upper.epsilon < math.inf else _NO_BOUND,
+        "worth": _worth(upper),
         "unprotected": None if run.kind == "audit" else run.result.noise,
         "audited": None,
         "assumptions": words.assumptions(run),
@@ -109,11 +104,16 @@ def _content(run: Finished) -> dict[str, Any]:
             "confidence": ("at least" if lower.epsilon else "the attack showed nothing")
             + f", with {100 * lower.confidence:g} % confidence",
             "limits": limits.sentences(run),
+            "otherwise": WORDS[of_curve(run.ledger)].otherwise,
             "operating_point": words.operating_point(run),
             "outside": attack.span(run.scores)[2],
             "runs": len(run.scores),
         }
     return content
+
+
+def _worth(bound: UpperBound) -> str:
+    return _NO_BOUND if bound.epsilon == math.inf else WORDS[bound.standing].at_most
 
 
 def _upper(bound: UpperBound) -> str:
@@ -137,7 +137,8 @@ def _figures(run: Finished) -> dict[str, str]:
             run.config.claim,
             lower,
             name="roc",
-            certified=limits.certified_curve(run),
+            account=limits.account_curve(run),
+            standing=of_curve(run.ledger),
         )
         for name, made in (
             ("tradeoff", limits.trade_off(run, name="tradeoff")),

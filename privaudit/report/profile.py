@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import pathlib
 
 import numpy as np
@@ -9,14 +10,16 @@ from numpy.typing import NDArray
 
 from privaudit.accounting.parallel import outside_passes, views
 from privaudit.accounting.pld import compose_entries
+from privaudit.folder import write_whole
 from privaudit.ledger import Ledger
+from privaudit.report.standing import of_curve
 from privaudit.results import Relation
 
 Floats = NDArray[np.float64]
 
 
 def draw_profile(ledger: Ledger, relation: Relation, path: pathlib.Path) -> None:
-    """Draw delta(epsilon), certified from above and below, of the worst node.
+    """Draw delta(epsilon), bounded from above and below, of the worst node.
 
     The chance that a sensitivity fails is part of delta; what is assumed is said.
 
@@ -29,7 +32,7 @@ def draw_profile(ledger: Ledger, relation: Relation, path: pathlib.Path) -> None
     from matplotlib import pyplot
 
     epsilons, lower, upper = profile_of(ledger, relation)
-    worth = "conditional" if ledger.assumptions else "certified"
+    worth = of_curve(ledger)
     figure, axes = pyplot.subplots(figsize=(6, 4), layout="constrained")
     axes.fill_between(epsilons, np.maximum(lower, 1e-300), upper, alpha=0.3)
     axes.plot(epsilons, upper, label=f"{worth}: no more than")
@@ -42,10 +45,12 @@ def draw_profile(ledger: Ledger, relation: Relation, path: pathlib.Path) -> None
         title=f"Privacy profile under {relation}",
     )
     axes.legend()
+    drawn = io.BytesIO()
     try:
-        figure.savefig(path)
+        figure.savefig(drawn, format=path.suffix.removeprefix("."))
     finally:
         pyplot.close(figure)
+    write_whole(path, drawn.getvalue())
 
 
 def profile_of(ledger: Ledger, relation: Relation) -> tuple[Floats, Floats, Floats]:

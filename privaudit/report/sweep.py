@@ -10,14 +10,14 @@ from typing import Any, Literal
 from privaudit.auditing.sweep_folder import PLAN, SweepFolder
 from privaudit.folder import FolderError
 from privaudit.report.load import FinishedAudit, load
-from privaudit.results import Status, round_down, round_up
+from privaudit.results import Status, round_down, round_up, stated
 
 _HEAD = (
     "audit",
     "neighbours",
     "delta",
     "claimed",
-    "certified",
+    "at most",
     "at least",
     "most shown",
     "beside",
@@ -41,15 +41,17 @@ class Row:
             return (self.name, *[""] * (len(_HEAD) - 2), self.why)
         result = self.finished.result
         claim, lower, beside = result.verdict.claim, result.lower(), result.beside
+        upper = result.upper()
+        worth = "" if upper.standing == "certified" else f" {upper.standing}"
         return (
             self.name,
             claim.relation,
             f"{claim.delta:g}",
-            f"{claim.epsilon:g}",
-            round_up(result.upper().epsilon),
-            round_down(lower.epsilon, 3),
-            "" if result.gap is None else round_down(result.gap.most, 3),
-            "" if beside is None else round_down(beside.epsilon, 3),
+            stated(claim.epsilon),
+            round_up(upper.epsilon) + worth,
+            round_down(lower.epsilon),
+            "" if result.gap is None else round_down(result.gap.most),
+            "" if beside is None else round_down(beside.epsilon),
             f"{self.finished.config.runs:,}",
             result.status,
         )
@@ -125,7 +127,8 @@ class FoundSweep:
         besides = [one.result.beside for one in self.finished]
         others = _together(bound.valid_for for bound in besides if bound is not None)
         lines = [
-            "certified: an upper bound of epsilon, of the worst node; at least: a "
+            "at most: an upper bound of epsilon, of the worst node, certified "
+            "unless it says otherwise; at least: a "
             f"lower bound at {levels} confidence, each for itself ({methods}); most "
             "shown: what an attack that never errs would have shown in so many runs"
         ]

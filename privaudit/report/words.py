@@ -7,6 +7,7 @@ import math
 from privaudit.auditing.bounds.contract import Rate
 from privaudit.report.load import Finished, FinishedAudit, Settings
 from privaudit.report.numbers import down, up
+from privaudit.report.standing import WORDS
 
 _RELATIONS = {
     "add-or-remove-one": "one data set has one record more than the other",
@@ -18,12 +19,6 @@ _SAMPLING = {
     "without-replacement": "lots of a fixed size, drawn without replacement",
     "none": "every record is used in every round",
     "mixed": "several schemes; the ledger has each",
-}
-_STANDINGS = {
-    "certified": "proved, numerical error included",
-    "conditional": "proved if what it assumes is true, no guarantee otherwise",
-    "asymptotic": "true in a limit only, no guarantee",
-    "claimed": "a formula that was not checked here",
 }
 CANARIES = {
     "blank": "a blank image",
@@ -167,13 +162,15 @@ def assumptions(run: Finished) -> list[tuple[str, str]]:
     stands = (
         "no bound: some release had no noise, or far too little"
         if upper.epsilon == math.inf
-        else _STANDINGS[upper.standing]
+        else WORDS[upper.standing].meaning
     )
+    account = f"{upper.method} ({upper.source})"
+    if upper.method == "certified" != upper.standing:  # its name would mislead
+        account = upper.source
     lines.append(
         (
             upper.standing,
-            f"{stands}; account: {upper.method} ({upper.source}), of the run's ledger; "
-            "the worst node",
+            f"{stands}; account: {account}, of the run's ledger; the worst node",
         )
     )
     lines += [("assumed", what) for what in upper.assumes]

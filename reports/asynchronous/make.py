@@ -22,7 +22,8 @@ import torch
 
 from privaudit.accounting import account, account_nodes
 from privaudit.accounting.asynchronous import TheoremTwo
-from privaudit.ledger import Ledger, Release, SamplingWithoutReplacement
+from privaudit.ledger import Ledger
+from privaudit.release import Release, SamplingWithoutReplacement
 from trainers import real_run
 from trainers.algorithms.adp2sgd import staleness
 from trainers.asynchronous import Asynchronous

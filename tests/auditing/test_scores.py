@@ -140,6 +140,15 @@ class TestSound:
         with pytest.raises(ValueError, match=r"\.npz or \.csv"):
             Scores([0, 1], [0.0, 1.0], "fixed").save(tmp_path / "scores.txt")
 
+    @pytest.mark.parametrize("suffix", [".npz", ".csv"])
+    def test_no_link_is_followed_to_write(self, tmp_path, suffix):
+        (tmp_path / "victim").write_text("dear")
+        for name in (f"scores{suffix}", f"scores{suffix}.part"):
+            (tmp_path / name).symlink_to(tmp_path / "victim")
+        Scores([0, 1], [0.0, 1.0], "fixed").save(tmp_path / f"scores{suffix}")
+        assert (tmp_path / "victim").read_text() == "dear"
+        assert len(Scores.load(tmp_path / f"scores{suffix}", "fixed")) == 2
+
 
 class TestLaws:
     @steady

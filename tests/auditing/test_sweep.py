@@ -63,6 +63,13 @@ class TestLaws:
             one.name: one for one in after
         }.items()
 
+    def test_numbers_as_text_are_read_as_by_set(self):
+        (one,) = planned(
+            '[[audit]]\nalgorithm = "dp-dsgd"\nstep_size = ".3"\nepsilon = ".5"'
+        ).audits
+        assert one.audit.training.step_size == 0.3
+        assert one.audit.claim.epsilon == 0.5
+
     @given(st.lists(st.floats(1e-3, 1e3), unique=True, min_size=1, max_size=5))
     def test_other_numbers_other_names(self, epsilons):
         values = {"all": {"algorithm": "dsgd"}, "grid": {"epsilon": epsilons}}

@@ -14,12 +14,13 @@ import msgspec
 import numpy as np
 import pytest
 
+from privaudit import _json
 from privaudit.auditing import sweep_run
 from privaudit.auditing.experiment import run
 from privaudit.auditing.outcome import AuditResult
 from privaudit.auditing.sweep import Plan
 from privaudit.auditing.sweep_folder import SweepFolder
-from privaudit.auditing.sweep_run import run_sweep
+from privaudit.auditing.sweep_run import goes_on, run_sweep
 from privaudit.cli import COULD_NOT, FINE, REFUTED, main
 from privaudit.folder import FolderError, RunFolder
 from privaudit.report.sweep import load_sweep
@@ -74,6 +75,27 @@ def toml(path, common, grid):
     lines += ["[grid]", *(f"{key} = {json.dumps(each)}" for key, each in grid.items())]
     path.write_text("\n".join(lines))
     return path
+
+
+class TestGoesOn:
+    """Which folder a sweep without --out goes on in."""
+
+    def test_of_the_same_settings_as_far_as_there_are_scores(self, tmp_path):
+        plan = plan_of(audit=TWO)
+        with SweepFolder.opened(tmp_path) as folder:
+            assert not goes_on(plan, folder)
+            folder.write("sweep.json", _json.encode(plan))
+            begun = RunFolder(tmp_path / NAMES[0])
+            begun.path.mkdir()
+            begun.write("config.json", _json.encode(plan.audits[0].audit))
+            other = plan_of(audit=TWO, all={**SMALL, "seed": 5})
+            assert goes_on(other, folder)  # nothing is lost
+            begun.write("scores.npz", b"")
+            assert goes_on(plan, folder)
+            assert goes_on(plan_of(audit=[*TWO, BAD]), folder)  # a file may grow
+            assert not goes_on(other, folder)
+            begun.write("config.json", b"{")  # which that audit will say
+            assert goes_on(plan, folder)
 
 
 class TestRun:

@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 
 from privaudit import _json
 from privaudit.auditing.bounds import ESTIMATORS
-from privaudit.auditing.outcome import AuditResult
+from privaudit.auditing.outcome import AuditResult, Gap
 from privaudit.auditing.presets import AUDITED
 from privaudit.auditing.scores import Scores
 from privaudit.folder import RunFolder
@@ -62,11 +62,18 @@ class Made:
     noise: float = 6.0
     training: dict[str, Any] = dataclasses.field(default_factory=lambda: TRAINING)
     disjoint: int | UnsetType = UNSET
+    assumes: tuple[str, ...] = ()
+    failure: float = 0.0
+    gap: Gap | None = None
 
     def write(self, path: pathlib.Path) -> AuditResult:
         """Fill the folder ``path``; what its result.json holds."""
         member, score = self.worlds
-        ledger = ledger_of(self.noise, self.nodes, self.disjoint)
+        ledger = msgspec.structs.replace(
+            ledger_of(self.noise, self.nodes, self.disjoint),
+            assumes=self.assumes,
+            failure=self.failure,
+        )
         claim = claim_of(self.claim, self.delta, self.source)
         config = AuditConfig(
             claim=claim,
@@ -88,6 +95,16 @@ class Made:
             seed=3,
         )
         nodes = nodes_of(self.upper, self.delta, self.nodes)
+        if self.assumes:
+            nodes = tuple(
+                msgspec.structs.replace(
+                    node,
+                    standing="conditional",
+                    method="certified",
+                    assumes=self.assumes,
+                )
+                for node in nodes
+            )
         verdict = Verdict(claim=claim, upper=nodes[0], lower=bound.lower)
         result = AuditResult(
             verdict=verdict,
@@ -99,6 +116,7 @@ class Made:
             member_runs=int(member.sum()),
             non_member_runs=int((~member).sum()),
             seconds=12.5,
+            gap=self.gap,
         )
         buffer = io.BytesIO()
         np.savez(buffer, member=member, score=score, design=np.array("coin-flip"))

@@ -103,6 +103,16 @@ class TestRefused:
         assert main(["show", str(folder)]) == 3
         assert len(capsys.readouterr().err.splitlines()) == 1
 
+    def test_options_that_are_no_table(self, folder, capsys):
+        path = folder / "config.json"
+        config = json.loads(path.read_bytes())
+        config["training"]["options"] = 3
+        path.write_text(json.dumps(config))
+        for name in ("show", "report"):
+            assert main([name, str(folder)]) == 3
+            (line,) = capsys.readouterr().err.splitlines()
+            assert "Expected `object`, got `int` - at `$.options`" in line
+
     @pytest.mark.parametrize("content", [b"", b"PK", b"\x93NUMPY", b"x" * 100])
     def test_damaged_scores(self, folder, content):
         (folder / "scores.npz").write_bytes(content)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import html.parser
 import math
 import re
@@ -10,9 +11,13 @@ import sys
 import numpy as np
 import pytest
 
+from privaudit.auditing.outcome import Gap
 from privaudit.cli import main
 from privaudit.folder import FolderError
+from privaudit.report.limits import account_curve
+from privaudit.report.load import load
 from privaudit.report.page import write
+from privaudit.report.standing import WORDS
 from privaudit.results import round_down, round_up
 from tests.report import runs
 
@@ -55,6 +60,12 @@ def read(text):
     assert reader.open == []
     reader.words = " ".join(" ".join(reader.text).split())
     return reader
+
+
+def said(text):
+    """All words of a page, those in drawings and for those who do not see them too."""
+    plain = re.sub(r"<style>.*?</style>", "", text, flags=re.DOTALL)
+    return " ".join(html.unescape(plain).split())
 
 
 @pytest.fixture
@@ -120,6 +131,30 @@ class TestSound:
         most = round_down(perfect.lower().epsilon)
         assert "The most that 90 + 60 runs can show" in words
         assert f"an attack that never errs, is ε at least {most}" in words
+
+    def test_what_holds_under_an_assumption_is_nowhere_called_certified(self, page):
+        assumes = ("nobody sees which updates are global",)
+        gap = Gap(certified=0.99, attained=0.9, reachable=0.5, found=0.1, most=2.0)
+        reader, text = page(assumes=assumes, gap=gap)
+        spoken = said(text)
+        denied = "no certified account reaches the claim"
+        assert denied in spoken
+        assert not re.search(
+            "certif|proved|proof(?! of safety)", spoken.replace(denied, "")
+        )
+        assert assumes[0] in reader.words
+        for label in ("most", "ruled_out", "otherwise", "is_so"):
+            assert getattr(WORDS["conditional"], label) in spoken
+        other = said(page(gap=gap)[1])
+        for label in ("most", "ruled_out", "is_so"):
+            assert getattr(WORDS["certified"], label) in other
+
+    def test_a_curve_pays_the_chance_of_failure(self, tmp_path):
+        rates, curves = np.linspace(0, 1, 21), []
+        for name, failure in (("a", 0.0), ("b", 0.005)):
+            runs.Made(worlds=runs.noise(20, 20), failure=failure).write(tmp_path / name)
+            curves.append(account_curve(load(tmp_path / name))(rates))
+        assert curves[1] == pytest.approx(np.maximum(curves[0] - 0.005, 0), abs=1e-12)
 
     def test_few_runs_are_said_to_be_too_few(self, page):
         reader, _ = page(worlds=runs.noise(10, 10))

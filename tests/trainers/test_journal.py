@@ -59,3 +59,11 @@ def test_a_step_that_cannot_be_written_is_not_made():
     with pytest.raises(OSError, match="No space left"):
         journal.count(0)
     journal.close()
+
+
+def test_a_link_is_not_written_through(tmp_path):
+    (tmp_path / "victim").write_bytes(b"dear")
+    (tmp_path / "steps.bin").symlink_to(tmp_path / "victim")
+    with pytest.raises(OSError, match="symbolic link"):
+        Journal(tmp_path / "steps.bin")
+    assert (tmp_path / "victim").read_bytes() == b"dear"

@@ -21,6 +21,11 @@ step_size = 0.125
 """
 
 
+def test_a_recipe_of_budgets_needs_one():
+    with pytest.raises(ValueError, match=r"epsilon 2, 0\.5 only: choose one with --ep"):
+        recipes.parse(MINE.replace("epsilon = 2.0", ""), where="mine").settings()
+
+
 def test_settings_follow_the_claim():
     recipe = recipes.parse(MINE, where="mine")
     assert (recipe.title, recipe.epsilon, recipe.delta) == ("mine", 2.0, 1e-3)

@@ -11,7 +11,7 @@ from trainers.models import cross_entropy, make_model
 from trainers.per_sample import PerSample
 from trainers.problem import Problem
 from trainers.randomness import Streams
-from trainers.training import Training
+from trainers.training import Training, training_from
 
 SHORT = dict(algorithm="dp-dsgd", nodes=2, train=100, rounds=2, lot_size=10.0)
 
@@ -48,6 +48,26 @@ class TestSettings:
         assert Training(**SHORT, digits=(3, 8)).labels == (3, 8)
         assert Training(**SHORT, data="cifar-100").labels == tuple(range(100))
         assert Training(**SHORT, data="covertype").labels == tuple(range(7))
+
+
+class TestText:
+    @pytest.mark.parametrize("text", [".3", "3.", "+.3", "1e-3", ".5e1", "3.E+0", "+2"])
+    @pytest.mark.parametrize("name", ["step_size", "rho"])
+    def test_numbers_are_read_as_python_reads_them(self, text, name):
+        values = {"algorithm": "dp-dinno", name: text}
+        found = training_from(values, where="--set")
+        fields = {**found.options, "step_size": found.step_size}
+        assert fields[name] == float(text)
+
+    def test_in_lists_and_for_whole_numbers(self):
+        values = {"algorithm": "sgd", "digits": ["3.", "+8"], "rounds": "2."}
+        found = training_from(values, where="--set")
+        assert (found.digits, found.rounds) == ((3, 8), 2)
+
+    @pytest.mark.parametrize("text", ["-.5", ".", "1.2.3", "e3", ".3x", "0x3", "", "+"])
+    def test_what_is_no_size_of_a_step(self, text):
+        with pytest.raises(ValueError, match="step_size"):
+            training_from({"algorithm": "sgd", "step_size": text}, where="--set")
 
 
 class TestTrains:

@@ -61,10 +61,13 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         special: Mapping[str, Any] = {}
         if self.at_epsilon:
             found = [
-                more
-                for text, more in self.at_epsilon.items()
-                if epsilon is not None and float(text) == epsilon
+                more for text, more in self.at_epsilon.items() if float(text) == epsilon
             ]
+            if not found and epsilon is None:
+                raise ValueError(
+                    "this recipe has settings for epsilon "
+                    f"{', '.join(self.at_epsilon)} only: choose one with --epsilon"
+                )
             if not found:
                 raise ValueError(
                     f"this recipe has no settings for epsilon {epsilon:g}, only for "

@@ -1,0 +1,43 @@
+"""Arrays from .npz files, whatever is wrong with these."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import lzma
+import os
+import pathlib
+import zipfile
+import zlib
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.lib.npyio import NpzFile
+
+# All that numpy and zipfile are known to raise: RuntimeError for files that are
+# encrypted or compressed as Python does not know, TypeError for a .npy.
+_BROKEN = (
+    *(ArithmeticError, EOFError, LookupError, RuntimeError, TypeError, ValueError),
+    *(lzma.LZMAError, zipfile.BadZipFile, zlib.error),
+)
+
+
+@contextlib.contextmanager
+def opened(path: str | os.PathLike[str]) -> Iterator[NpzFile]:
+    """The file at ``path``, for its arrays to be read within.
+
+    Raises
+    ------
+    ValueError
+        If it is no such file, is damaged, or lacks what is read. It does not name the
+        file.
+    OSError
+        If the file cannot be read.
+    """
+    # Read whole first: numpy leaves a damaged file open.
+    content = io.BytesIO(pathlib.Path(path).read_bytes())
+    try:
+        with np.load(content, allow_pickle=False) as file:
+            yield file
+    except _BROKEN as error:
+        raise ValueError(str(error)) from None

@@ -4,7 +4,8 @@
     from privaudit.ledger import Ledger
     from privaudit.release import PoissonSampling, Release
 
-What needs torch (`trainers`, `privaudit.auditing.experiment`) is imported by name.
+What needs torch (`trainers`, `privaudit.auditing.experiments.experiment`) is imported
+by name.
 """
 
 __version__ = "0.1.0"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from privaudit import _json
+from privaudit.files import json as _json
 from privaudit.release import Release
 from privaudit.results import Unit
 

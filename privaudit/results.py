@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import msgspec
 
-from privaudit import _json
+from privaudit.files import json as _json
 
 Relation = Literal["add-or-remove-one", "replace-one"]
 Unit = Literal["record", "node"]

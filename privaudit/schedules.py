@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from privaudit import _csv
+from privaudit.files import csv as _csv
 
 
 class _Schedule(

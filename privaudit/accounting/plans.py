@@ -12,7 +12,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from privaudit import _csv, _toml
+from privaudit.files import csv as _csv
+from privaudit.files import toml as _toml
 from privaudit.ledger import Ledger, Recorder
 from privaudit.release import (
     NoSampling,

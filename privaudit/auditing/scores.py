@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from privaudit import _csv, _npz
-from privaudit.folder import write_whole
+from privaudit.files import csv as _csv
+from privaudit.files import npz as _npz
+from privaudit.files.folder import write_whole
 
 Design = Literal["coin-flip", "fixed"]
 DESIGNS: tuple[Design, ...] = get_args(Design)

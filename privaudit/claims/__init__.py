@@ -28,7 +28,7 @@ def claims_of(paper: str) -> tuple[PaperClaim, ...]:
             f"there is no paper {paper!r}; choose one of {', '.join(PAPERS)}, or name "
             "a file of your own claims that ends in .toml"
         )
-    return importlib.import_module(f"privaudit.claims.paper_{paper}").CLAIMS
+    return importlib.import_module(f"privaudit.claims.papers.paper_{paper}").CLAIMS
 
 
 def all_claims() -> tuple[PaperClaim, ...]:

@@ -10,14 +10,14 @@ from privaudit.claims.claim import Finding, PaperClaim
 from privaudit.results import Claim, LowerBound
 
 if TYPE_CHECKING:
-    from trainers.training import Training
+    from trainers.runs.training import Training
 
 
 def attacked(finding: Finding, folder: pathlib.Path, workers: int | None) -> Finding:
     """The finding with what its attack shows of the two forms, if it has one.
 
     Runs are kept in ``folder``, a folder a claim and form; what is there is not run
-    again. Raises as `privaudit.auditing.experiment.run`.
+    again. Raises as `privaudit.auditing.experiments.experiment.run`.
     """
     if finding.claim.attack is None:
         return finding
@@ -57,9 +57,9 @@ def _attack(
 
 def training_of(algorithm: str, settings: dict[str, Any], where: str) -> Training:
     """The training of an algorithm by name, as `privaudit audit` makes it."""
-    from privaudit.auditing.presets import AUDITED
+    from privaudit.auditing.experiments.presets import AUDITED
     from trainers.algorithms import ALGORITHMS
-    from trainers.training import training_from
+    from trainers.runs.training import training_from
 
     entry = ALGORITHMS.get(algorithm)
     beneath = {**(entry.defaults if entry else {}), **AUDITED}
@@ -83,10 +83,10 @@ def audit_of(
     """What an audit of a running algorithm shows; runs are kept in ``folder``.
 
     ``how``: adversary, canary, estimator, confidence, runs, block, seed. Raises as
-    `privaudit.auditing.experiment.run`.
+    `privaudit.auditing.experiments.experiment.run`.
     """
-    from privaudit.auditing.experiment import Audit, run
-    from privaudit.folder import RunFolder
+    from privaudit.auditing.experiments.experiment import Audit, run
+    from privaudit.files.folder import RunFolder
 
     assert claim.claimed is not None
     plan = Audit(

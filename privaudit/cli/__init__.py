@@ -77,8 +77,8 @@ def main(arguments: list[str] | None = None) -> int:
         where = "" if error.filename is None else f"{error.filename}: "
         return _say(f"{where}{error.strerror or error}", COULD_NOT)
     except Exception as error:
-        from privaudit.folder import FolderError
-        from privaudit.foreign import ForeignError
+        from privaudit.files.folder import FolderError
+        from privaudit.files.user_code import ForeignError
 
         if isinstance(error, FolderError | ForeignError):
             return _say(str(error), COULD_NOT)

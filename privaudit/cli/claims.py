@@ -46,7 +46,7 @@ def claims(
     if workers is not None and workers < 1:
         raise ValueError(f"--workers must be >= 1, got {workers}")
     if which is not None and which.endswith(".toml"):
-        from privaudit.claims.own import read, tested_own
+        from privaudit.claims.user_claims import read, tested_own
 
         file = pathlib.Path(which)
         own = read(file)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from privaudit.results import UpperBound
-    from trainers.message_noise import MessageNoise
-    from trainers.sensitivities import SensitivityName
+    from trainers.oracles.messages.noise import MessageNoise
+    from trainers.oracles.messages.sensitivities import SensitivityName
 else:
     SensitivityName = Literal[
         "real", "paper", "published", "certified", "data-independent"
@@ -92,11 +92,11 @@ def consensus(
 
     from privaudit.accounting import account
     from privaudit.accounting.account import check_delta
-    from trainers.channel import Channel
-    from trainers.dpps import average, with_synchronisation
-    from trainers.message_noise import MessageNoise
-    from trainers.named_graphs import mixing as named
-    from trainers.randomness import Streams
+    from trainers.network.named_graphs import mixing as named
+    from trainers.numerics.randomness import Streams
+    from trainers.oracles.messages.channel import Channel
+    from trainers.oracles.messages.dpps import average, with_synchronisation
+    from trainers.oracles.messages.noise import MessageNoise
 
     check_delta(delta)
     for name, value in (("b", b), ("gamma-n", gamma_n), ("clip-norm", clip_norm)):
@@ -172,8 +172,8 @@ def _vectors(path: pathlib.Path | None, nodes: int, dims: int, seed: int) -> np.
     """One vector a node, (nodes, dims). ``ValueError`` for a file that has none."""
     import numpy as np
 
-    from privaudit import _npz
     from privaudit.auditing.scores import real_numbers
+    from privaudit.files import npz as _npz
 
     if path is None:
         if nodes < 1 or dims < 1:

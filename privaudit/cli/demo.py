@@ -36,7 +36,7 @@ def demo(
     """
     if workers is not None and workers < 1:
         raise ValueError(f"--workers must be >= 1, got {workers}")
-    from privaudit.auditing.demo import RUNS, run_demo
+    from privaudit.auditing.experiments.demo import RUNS, run_demo
     from privaudit.report import demo as report
 
     with progress_bar("runs") as progress:

@@ -14,8 +14,8 @@ from privaudit.results import round_up
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from trainers.measures import Measured
-    from trainers.run import Progress
+    from trainers.runs.measures import Measured
+    from trainers.runs.run import Progress
 
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDTH = 40  # of the curve, in characters

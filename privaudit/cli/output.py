@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from privaudit import _json
+from privaudit.files import json as _json
 from privaudit.results import UpperBound
 
 

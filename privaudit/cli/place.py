@@ -10,7 +10,7 @@ from typing import Annotated, TypeVar
 from cyclopts import Parameter
 
 from privaudit.cli.output import note
-from privaudit.folder import RunFolder
+from privaudit.files.folder import RunFolder
 
 Out = Annotated[
     pathlib.Path | None,
@@ -40,7 +40,7 @@ class Place:
         """The folder, for this process alone; one that ``fits`` goes before a new one.
 
         As given to --out, it is taken whatever it holds. Raises
-        `privaudit.folder.FolderError`.
+        `privaudit.files.folder.FolderError`.
         """
         default = self.path
         chosen = kind.opened(default) if self._is_given else kind.taken(default, fits)

@@ -58,7 +58,7 @@ def probe(
     """
     if ":" in what:
         from privaudit.auditing.probes import function
-        from privaudit.foreign import function_named
+        from privaudit.files.user_code import function_named
 
         if settings:
             raise ValueError("--set is for our algorithms; a function has no settings")

@@ -31,9 +31,9 @@ def audit_program(
     json: bool,
 ) -> int:
     """Audit ``module:function`` or a command; the exit status."""
-    from privaudit.auditing.anybody import ProgramAudit, run
-    from privaudit.folder import FolderError, RunFolder
-    from privaudit.foreign import ForeignError
+    from privaudit.auditing.programs.audit import ProgramAudit, run
+    from privaudit.files.folder import FolderError, RunFolder
+    from privaudit.files.user_code import ForeignError
 
     if time_limit is not None and not time_limit > 0:
         raise ValueError(f"--time-limit must be > 0 seconds, got {time_limit:g}")

@@ -135,7 +135,7 @@ def audit(
     )
     if program is not None:
         from privaudit.cli.programs import audit_program
-        from privaudit.foreign import is_place
+        from privaudit.files.user_code import is_place
 
         if command is None and not is_place(program):
             raise ValueError(
@@ -165,12 +165,12 @@ def audit(
             json=json,
         )
     assert algorithm is not None
-    from privaudit.auditing.experiment import Audit, run
-    from privaudit.auditing.presets import AUDITED
-    from privaudit.auditing.rank_experiment import run_on_ranks
-    from privaudit.folder import RunFolder
-    from trainers.problem import Problem
-    from trainers.ranks import launched
+    from privaudit.auditing.experiments.experiment import Audit, run
+    from privaudit.auditing.experiments.over_ranks import run_on_ranks
+    from privaudit.auditing.experiments.presets import AUDITED
+    from privaudit.files.folder import RunFolder
+    from trainers.network.ranks import launched
+    from trainers.runs.problem import Problem
 
     training = training_named(algorithm, list(settings), **AUDITED)
     if training.unit != "record":

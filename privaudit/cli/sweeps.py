@@ -14,7 +14,7 @@ from privaudit.cli.place import Out, Place
 from privaudit.results import round_down, stated
 
 if TYPE_CHECKING:
-    from privaudit.auditing.sweep_run import Progress
+    from privaudit.auditing.experiments.sweep_run import Progress
     from privaudit.report.sweep import FoundSweep
 
 
@@ -43,9 +43,9 @@ def sweep(
     """
     if workers is not None and workers < 1:
         raise ValueError(f"--workers must be >= 1, got {workers}")
-    from privaudit.auditing.sweep import Plan
-    from privaudit.auditing.sweep_folder import SweepFolder
-    from privaudit.auditing.sweep_run import goes_on, run_sweep
+    from privaudit.auditing.experiments.sweep import Plan
+    from privaudit.auditing.experiments.sweep_folder import SweepFolder
+    from privaudit.auditing.experiments.sweep_run import goes_on, run_sweep
     from privaudit.report.sweep import load_sweep
 
     plan = Plan.read(file)

@@ -38,7 +38,7 @@ SeedOrRecipes = Annotated[int | None, Parameter(help=f"{SEED} A recipe's, or 0."
 def _recipe(what: str) -> Recipe:
     from trainers.algorithms import ALGORITHMS
     from trainers.recipes import Recipe, named, names, read
-    from trainers.training import near
+    from trainers.runs.training import near
 
     if what in ALGORITHMS:
         return Recipe(values={"algorithm": what})
@@ -102,14 +102,14 @@ def train(
     precision
         bf16 takes gradients in bfloat16, and clips and sums them in float32.
     """
-    from privaudit.folder import RunFolder
-    from trainers import real_run
-    from trainers.problem import Problem
-    from trainers.rank_run import train_on_ranks
-    from trainers.ranks import launched
-    from trainers.run import TrainingRun
-    from trainers.run import train as train_in
-    from trainers.training import training_from
+    from privaudit.files.folder import RunFolder
+    from trainers.network.ranks import launched
+    from trainers.runs.over_ranks import train_on_ranks
+    from trainers.runs.problem import Problem
+    from trainers.runs.real_clock import run as real_run
+    from trainers.runs.run import TrainingRun
+    from trainers.runs.run import train as train_in
+    from trainers.runs.training import training_from
 
     recipe = _recipe(what)
     values = {**recipe.settings(epsilon), **split_settings(list(settings))}

@@ -8,8 +8,8 @@ from privaudit.cli.output import note
 from privaudit.results import Claim, Relation, Unit
 
 if TYPE_CHECKING:
-    from trainers.problem import Problem
-    from trainers.training import Training
+    from trainers.runs.problem import Problem
+    from trainers.runs.training import Training
 
 Calibration = Literal["certified", "paper"]
 _MOST_NOISE = 1e30
@@ -31,7 +31,7 @@ def split_settings(settings: list[str]) -> dict[str, Any]:
 
 def training_named(algorithm: str, settings: list[str], **defaults: Any) -> Training:
     """The training of an algorithm by name, with its own defaults beneath."""
-    from privaudit.auditing.presets import training_upon
+    from privaudit.auditing.experiments.presets import training_upon
 
     return training_upon(algorithm, split_settings(settings), defaults, "--set")
 

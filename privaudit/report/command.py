@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from privaudit import __version__
-from privaudit.auditing.presets import AUDITED
+from privaudit.auditing.experiments.presets import AUDITED
 from privaudit.report.load import Finished, FinishedAudit
 
 # What the command line takes if nothing is said; a test holds it against the command.
@@ -102,7 +102,7 @@ def _training_defaults(version: str, algorithm: str) -> Mapping[str, Any]:
         return {}
     try:
         from trainers.algorithms import ALGORITHMS
-        from trainers.training import Training
+        from trainers.runs.training import Training
     except ModuleNotFoundError:  # without the extra `train`, all settings are said
         return {}
     own = {

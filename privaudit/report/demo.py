@@ -8,7 +8,7 @@ import pathlib
 import shlex
 from typing import Any
 
-from privaudit.folder import FolderError, RunFolder
+from privaudit.files.folder import FolderError, RunFolder
 from privaudit.report import figures, words
 from privaudit.report.load import FinishedAudit
 from privaudit.report.numbers import claimed, down, up
@@ -88,7 +88,7 @@ class View:
 def load_views(path: str | os.PathLike[str]) -> list[View]:
     """The three audits of the demo's folder.
 
-    Raises `privaudit.folder.FolderError` if one is not finished or damaged.
+    Raises `privaudit.files.folder.FolderError` if one is not finished or damaged.
     """
     views = []
     for row in load_sweep(pathlib.Path(path)).rows:

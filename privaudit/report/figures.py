@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from privaudit.report.numbers import claimed, down, up
 from privaudit.report.svg import COLOURS, drawing, from_zero, inline, percent
 from privaudit.results import Claim, LowerBound, UpperBound
-from trainers.outcome import Curves
+from trainers.runs.outcome import Curves
 
 
 def epsilon_axis(

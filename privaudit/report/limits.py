@@ -11,7 +11,7 @@ from privaudit.accounting.parallel import outside_passes, views
 from privaudit.accounting.pld import compose_entries
 from privaudit.auditing.bounds import ESTIMATORS, Estimator
 from privaudit.auditing.bounds.ledger_family import FAMILY, family_bound
-from privaudit.auditing.outcome import Gap
+from privaudit.auditing.experiments.outcome import Gap
 from privaudit.auditing.scores import Scores
 from privaudit.ledger import Entry
 from privaudit.report.load import FinishedAudit
@@ -21,7 +21,7 @@ from privaudit.report.svg import COLOURS, drawing, from_zero, inline, percent
 from privaudit.results import LowerBound, Standing
 
 Array = NDArray[np.float64]
-CANARY_NODE = 0  # as in privaudit.auditing.canaries, which imports torch
+CANARY_NODE = 0  # as in privaudit.auditing.attacks.canaries, which imports torch
 
 
 def sentences(run: FinishedAudit) -> list[str]:

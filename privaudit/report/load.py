@@ -9,20 +9,20 @@ from typing import Any, Literal
 
 import msgspec
 
-from privaudit import _json
-from privaudit.auditing.outcome import AuditResult
+from privaudit.auditing.experiments.outcome import AuditResult
 from privaudit.auditing.scores import Scores
-from privaudit.folder import FolderError, RunFolder
+from privaudit.files import json as _json
+from privaudit.files.folder import FolderError, RunFolder
 from privaudit.ledger import Ledger
 from privaudit.report.program import FinishedProgram, load_program
 from privaudit.results import Claim, Status, UpperBound
-from trainers.outcome import Curves, TrainingResult
+from trainers.runs.outcome import Curves, TrainingResult
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Those settings of a training that a reader is told of in words.
 
-    A view of what `trainers.training.Training` writes; see there.
+    A view of what `trainers.runs.training.Training` writes; see there.
     """
 
     algorithm: str
@@ -56,7 +56,7 @@ class _Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class TrainingConfig(_Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What `trainers.run.TrainingRun` writes."""
+    """What `trainers.runs.run.TrainingRun` writes."""
 
     claim: Claim | None
     device: str = "cpu"
@@ -65,7 +65,7 @@ class TrainingConfig(_Config, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class AuditConfig(_Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What `privaudit.auditing.experiment.Audit` writes."""
+    """What `privaudit.auditing.experiments.experiment.Audit` writes."""
 
     claim: Claim
     adversary: str
@@ -226,7 +226,7 @@ def load(path: str | os.PathLike[str]) -> Finished:
 
     Raises
     ------
-    privaudit.folder.FolderError
+    privaudit.files.folder.FolderError
         If there is no such folder, it holds something else, the run is not finished,
         or a file is damaged or does not belong to the others.
     """

@@ -9,7 +9,7 @@ import pathlib
 from typing import Any
 
 from privaudit import __version__
-from privaudit.folder import RunFolder
+from privaudit.files.folder import RunFolder
 from privaudit.report import attack, command, figures, limits, meaning, table, words
 from privaudit.report.load import Finished, FinishedAudit, load
 from privaudit.report.numbers import claimed, down, up
@@ -31,7 +31,7 @@ def write(path: str | os.PathLike[str]) -> pathlib.Path:
 
     Raises
     ------
-    privaudit.folder.FolderError
+    privaudit.files.folder.FolderError
         If the folder holds no finished run, or cannot be written.
     ModuleNotFoundError
         If matplotlib or jinja2, of the extra ``report``, is missing.

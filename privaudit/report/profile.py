@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from privaudit.accounting.parallel import outside_passes, views
 from privaudit.accounting.pld import compose_entries
-from privaudit.folder import write_whole
+from privaudit.files.folder import write_whole
 from privaudit.ledger import Ledger
 from privaudit.report.standing import of_curve
 from privaudit.results import Relation

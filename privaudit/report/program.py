@@ -6,9 +6,9 @@ import dataclasses
 import pathlib
 from typing import Any, Literal
 
-from privaudit.auditing.anybody import ProgramAudit, ProgramResult
+from privaudit.auditing.programs.audit import ProgramAudit, ProgramResult
 from privaudit.auditing.scores import Scores
-from privaudit.folder import FolderError, RunFolder
+from privaudit.files.folder import FolderError, RunFolder
 from privaudit.results import Status, round_down
 
 
@@ -65,7 +65,8 @@ class FinishedProgram:
 def load_program(folder: RunFolder) -> FinishedProgram:
     """The audit in ``folder``, which is finished.
 
-    Raises `privaudit.folder.FolderError` if a file is damaged, or not of the others.
+    Raises `privaudit.files.folder.FolderError` if a file is damaged, or not of the
+    others.
     """
     config = folder.read("config.json", ProgramAudit)
     result = folder.read("result.json", ProgramResult)

@@ -7,8 +7,8 @@ import pathlib
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from privaudit.auditing.sweep_folder import PLAN, SweepFolder
-from privaudit.folder import FolderError
+from privaudit.auditing.experiments.sweep_folder import PLAN, SweepFolder
+from privaudit.files.folder import FolderError
 from privaudit.report.load import FinishedAudit, load
 from privaudit.results import Status, round_down, round_up, stated
 
@@ -164,7 +164,7 @@ def is_sweep(path: pathlib.Path) -> bool:
 def load_sweep(path: pathlib.Path) -> FoundSweep:
     """The sweep in the folder at ``path``, however far it is; nothing is locked.
 
-    Raises `privaudit.folder.FolderError` if its plan is damaged.
+    Raises `privaudit.files.folder.FolderError` if its plan is damaged.
     """
     folder = SweepFolder(path)
     plan, failures = folder.read(PLAN, dict), folder.failures()

@@ -21,18 +21,18 @@ import numpy as np
 import torch
 
 from privaudit.accounting import account, account_nodes
-from privaudit.accounting.asynchronous import TheoremTwo
+from privaudit.accounting.papers.xu_theorem_2 import TheoremTwo
 from privaudit.ledger import Ledger
 from privaudit.release import Release, SamplingWithoutReplacement
-from trainers import real_run
-from trainers.algorithms.adp2sgd import staleness
-from trainers.asynchronous import Asynchronous
-from trainers.clock import Clock, Speed, bipartite_ring
-from trainers.measures import accuracy, consensus_distance
-from trainers.problem import Problem
-from trainers.randomness import Streams
-from trainers.run import TrainingRun
-from trainers.training import training_from
+from trainers.algorithms.asynchronous.clock import Clock, Speed, bipartite_ring
+from trainers.algorithms.asynchronous.family import staleness
+from trainers.algorithms.asynchronous.virtual_time import Asynchronous
+from trainers.numerics.randomness import Streams
+from trainers.runs.measures import accuracy, consensus_distance
+from trainers.runs.problem import Problem
+from trainers.runs.real_clock import run as real_run
+from trainers.runs.run import TrainingRun
+from trainers.runs.training import training_from
 
 HERE = pathlib.Path(__file__).parent
 DELTA = 1e-5

@@ -19,13 +19,13 @@ from page import write
 
 from privaudit.accounting import noise_multiplier
 from privaudit.auditing.bounds import ESTIMATORS
-from privaudit.auditing.experiment import Audit, run, tested_relation
+from privaudit.auditing.experiments.experiment import Audit, run, tested_relation
 from privaudit.auditing.scores import Scores
-from privaudit.folder import RunFolder
+from privaudit.files.folder import RunFolder
 from privaudit.results import Claim
 from trainers.algorithms import ALGORITHMS
-from trainers.problem import Problem
-from trainers.training import training_from
+from trainers.runs.problem import Problem
+from trainers.runs.training import training_from
 
 HERE = pathlib.Path(__file__).parent
 DELTA = 1e-5

@@ -20,13 +20,13 @@ import time
 import torch
 
 from privaudit.accounting import noise_multiplier
-from privaudit.auditing.adversaries.actions import ActionLog
+from privaudit.auditing.attacks.actions import ActionLog
+from privaudit.auditing.attacks.canaries import mislabelled
 from privaudit.auditing.bounds import ESTIMATORS
-from privaudit.auditing.canaries import mislabelled
 from privaudit.auditing.scores import Scores
-from trainers.problem import Problem
-from trainers.randomness import Streams
-from trainers.training import training_from
+from trainers.numerics.randomness import Streams
+from trainers.runs.problem import Problem
+from trainers.runs.training import training_from
 
 RUNS, BLOCK, EPSILON, DELTA = 4000, 200, 0.1, 1e-2
 

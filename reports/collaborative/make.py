@@ -1,6 +1,7 @@
 """Tables I and II of paper 002 on stand-ins for its data, and accuracy by epsilon.
 
-    OMP_NUM_THREADS=1 python reports/collaborative/make.py [--quick] [--workers 1] [--only-page]
+    OMP_NUM_THREADS=1 python reports/collaborative/make.py [--quick] [--workers 1]
+    [--only-page]
 
 One thread a worker. Writes results.json beside itself after every cell, so that it
 goes on where it was stopped, then README.md and its pictures.
@@ -23,10 +24,10 @@ import torch
 
 from privaudit.accounting import account, noise_multiplier
 from privaudit.accounting.gaussian import OutsideTheorem
-from trainers.measures import accuracy
-from trainers.problem import Problem
-from trainers.randomness import Streams
-from trainers.training import training_from
+from trainers.numerics.randomness import Streams
+from trainers.runs.measures import accuracy
+from trainers.runs.problem import Problem
+from trainers.runs.training import training_from
 
 HERE = pathlib.Path(__file__).parent
 DATA = ("glyphs-pca", "forest")

@@ -17,11 +17,11 @@ import time
 import torch
 
 from privaudit.accounting import account_nodes, noise_multiplier
-from trainers.measures import accuracy
-from trainers.problem import Problem
-from trainers.randomness import Streams
-from trainers.search import best, search
-from trainers.training import Training, training_from
+from trainers.numerics.randomness import Streams
+from trainers.runs.measures import accuracy
+from trainers.runs.problem import Problem
+from trainers.runs.search import best, search
+from trainers.runs.training import Training, training_from
 
 HERE = pathlib.Path(__file__).parent
 METHODS = {"central": "sgd", "DSGD": "dsgd", "DSGT": "dsgt", "DiNNO": "dinno"}

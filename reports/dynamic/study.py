@@ -16,12 +16,12 @@ import torch
 
 from privaudit.accounting import account, noise_multiplier
 from trainers.data import Dataset
-from trainers.measures import accuracy
+from trainers.gradients.per_sample import PerSample
 from trainers.models import cross_entropy
-from trainers.per_sample import PerSample
-from trainers.problem import Problem
-from trainers.randomness import Streams
-from trainers.training import training_from
+from trainers.numerics.randomness import Streams
+from trainers.runs.measures import accuracy
+from trainers.runs.problem import Problem
+from trainers.runs.training import training_from
 
 DELTA = 1e-4
 EPSILONS = (0.3, 0.7, 1.0, 3.0)

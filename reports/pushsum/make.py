@@ -19,13 +19,13 @@ import numpy as np
 import torch
 
 from privaudit.accounting import account, noise_multiplier
-from privaudit.accounting.sensitivity import least_constant
+from privaudit.accounting.papers.push_sum_sensitivity import least_constant
 from trainers.data import PrivateData
-from trainers.measures import accuracy
-from trainers.named_graphs import mixing
-from trainers.problem import Problem
-from trainers.randomness import Streams
-from trainers.training import training_from
+from trainers.network.named_graphs import mixing
+from trainers.numerics.randomness import Streams
+from trainers.runs.measures import accuracy
+from trainers.runs.problem import Problem
+from trainers.runs.training import training_from
 
 HERE = pathlib.Path(__file__).parent
 DELTA = 1e-5

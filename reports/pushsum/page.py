@@ -89,7 +89,7 @@ def constants(known: Known) -> list[str]:
         "### The C' that is enough",
         "",
         "The least C' for which equation 11 holds for all perturbations, ten nodes, by "
-        "rounds between synchronisations (`privaudit.accounting.sensitivity`). The "
+        "rounds between synchronisations (`privaudit.accounting.papers.push_sum_sensitivity`). The "
         "paper has 0.78 and 0.95; below 1 never suffices.",
         "",
         "| lambda | 2-Out, 4 | 2-Out, 5 | 2-Out, 20 | EXP, 4 | EXP, 5 | EXP, 20 |",

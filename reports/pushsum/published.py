@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from privaudit.auditing.adversaries import ADVERSARIES, Adversary
-from privaudit.auditing.adversaries.contract import Scene
-from privaudit.auditing.canaries import CANARIES
+from privaudit.auditing.attacks import ADVERSARIES, Adversary
+from privaudit.auditing.attacks.canaries import CANARIES
+from privaudit.auditing.attacks.contract import Scene
 from privaudit.claims.attacks import training_of
-from trainers.problem import Problem
-from trainers.randomness import Streams
+from trainers.numerics.randomness import Streams
+from trainers.runs.problem import Problem
 
 NOISE_MULTIPLIER = 10.9609375
 SETTINGS: dict[str, Any] = {

@@ -2,9 +2,9 @@
 
     OMP_NUM_THREADS=1 PYTHONPATH=. python reports/scale/make.py
 
-Runs tests/benchmarks/bench_growth.py and bench_setup.py, half an hour on one core, where
-results.json has not their rows; counts what a GPU would have to do, which needs none;
-then writes README.md, time.svg and audits.svg. `--again` measures anew.
+Runs tests/benchmarks/bench_growth.py and bench_setup.py, half an hour on one core,
+where results.json has not their rows; counts what a GPU would have to do, which needs
+none; then writes README.md, time.svg and audits.svg. `--again` measures anew.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from counting import NoNumbers, counted  # noqa: E402
 from page import write  # noqa: E402
 
 from trainers.algorithms import ALGORITHMS  # noqa: E402
-from trainers.bookkeeping import differentiator  # noqa: E402
 from trainers.data import Dataset, PrivateData  # noqa: E402
-from trainers.engine import Network  # noqa: E402
+from trainers.gradients.bookkeeping import differentiator  # noqa: E402
 from trainers.models import cross_entropy  # noqa: E402
-from trainers.named_graphs import mixing  # noqa: E402
-from trainers.oracle import Mechanism, Oracle  # noqa: E402
-from trainers.problem import Problem  # noqa: E402
+from trainers.network.engine import Network  # noqa: E402
+from trainers.network.named_graphs import mixing  # noqa: E402
+from trainers.oracles.oracle import Mechanism, Oracle  # noqa: E402
+from trainers.runs.problem import Problem  # noqa: E402
 
 DIMS, LOT = 100_000_000, 64
 WIDTH = 9603  # of dense layers with as many parameters
@@ -79,8 +79,8 @@ def dense(lot: int) -> dict[str, float]:
 
 def audited(block: int) -> dict[str, float]:
     """A round of ``block`` runs of the audit."""
-    from privaudit.auditing.presets import AUDITED
-    from trainers.training import Training
+    from privaudit.auditing.experiments.presets import AUDITED
+    from trainers.runs.training import Training
 
     problem = Problem.of(Training(algorithm="dp-dsgd", **AUDITED))
     fast = problem.gradients()  # is tried with numbers

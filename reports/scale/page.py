@@ -28,7 +28,7 @@ sheets; no GPU was at hand, so that nothing of it is measured. Intervals are of 
 ten resampled rows; the upper ends of extrapolations are widened by what the same fit
 missed when it had to reach ten times as far as its rows. `results.json` has all rows.
 They are of before noise on a CPU was drawn block by block, which takes a fifth off it (24
-to 19 ns a coordinate, at 4 million; `trainers/randomness.py`): noise is that much less now.
+to 19 ns a coordinate, at 4 million; `trainers/numerics/randomness.py`): noise is that much less now.
 """
 
 

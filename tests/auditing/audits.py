@@ -1,8 +1,8 @@
 """Short audits that several test files share."""
 
-from privaudit.auditing.experiment import Audit
+from privaudit.auditing.experiments.experiment import Audit
 from privaudit.results import Claim
-from trainers.training import Training
+from trainers.runs.training import Training
 
 SETTINGS = dict(
     nodes=3,

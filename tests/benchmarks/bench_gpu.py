@@ -24,19 +24,19 @@ from counting import H200, RTX_2080, NoNumbers, Work, counted
 from measuring import records
 from torch.profiler import ProfilerActivity, profile
 
-from privaudit.auditing.experiment import Audit, attacker, train_block
-from privaudit.auditing.presets import AUDITED
+from privaudit.auditing.experiments.experiment import Audit, attacker, train_block
+from privaudit.auditing.experiments.presets import AUDITED
 from privaudit.results import Claim
 from trainers.algorithms import ALGORITHMS
-from trainers.bookkeeping import differentiator
 from trainers.data import PrivateData
-from trainers.engine import Network
+from trainers.gradients.bookkeeping import differentiator
 from trainers.models import cross_entropy, initial_parameters, make_model
-from trainers.named_graphs import mixing
-from trainers.oracle import Mechanism, Oracle
-from trainers.problem import Problem
-from trainers.randomness import Streams
-from trainers.training import Training
+from trainers.network.engine import Network
+from trainers.network.named_graphs import mixing
+from trainers.numerics.randomness import Streams
+from trainers.oracles.oracle import Mechanism, Oracle
+from trainers.runs.problem import Problem
+from trainers.runs.training import Training
 
 SHAPE, AGENTS, ROUNDS, LOT, RECORDS = (1, 32, 32), 10, 2000, 256, 6000
 RUNS, BLOCK = 10_000, 1000

@@ -22,15 +22,15 @@ from measuring import Clock, Row, answer, measured, medians, peak, records
 from torch import nn
 
 from trainers.algorithms import ALGORITHMS
-from trainers.bookkeeping import differentiator
 from trainers.data import PrivateData
-from trainers.engine import Network
+from trainers.gradients.bookkeeping import differentiator
 from trainers.models import cross_entropy, initial_parameters, make_model
-from trainers.named_graphs import mixing
-from trainers.oracle import Mechanism, Oracle
-from trainers.problem import Problem
-from trainers.randomness import Streams
-from trainers.training import Training
+from trainers.network.engine import Network
+from trainers.network.named_graphs import mixing
+from trainers.numerics.randomness import Streams
+from trainers.oracles.oracle import Mechanism, Oracle
+from trainers.runs.problem import Problem
+from trainers.runs.training import Training
 
 SHAPE, RECORDS = (1, 28, 28), 150
 

@@ -24,16 +24,16 @@ import torch
 from measuring import Clock, Row, answer, measured, medians, records
 
 from trainers.algorithms import ALGORITHMS
-from trainers.bookkeeping import differentiator
 from trainers.data import PrivateData
-from trainers.engine import Network
-from trainers.mixing import Mixing
+from trainers.gradients.bookkeeping import differentiator
 from trainers.models import cross_entropy, initial_parameters, make_model
-from trainers.named_graphs import mixing
-from trainers.network import RankNetwork
-from trainers.oracle import Mechanism, Oracle
-from trainers.randomness import Streams
-from trainers.ranks import Ranks, gathered, joined, launched
+from trainers.network.engine import Network
+from trainers.network.mixing import Mixing
+from trainers.network.named_graphs import mixing
+from trainers.network.over_ranks import RankNetwork
+from trainers.network.ranks import Ranks, gathered, joined, launched
+from trainers.numerics.randomness import Streams
+from trainers.oracles.oracle import Mechanism, Oracle
 
 SHAPE, LOT, RECORDS, ROUNDS = (1, 28, 28), 64, 600, 25
 

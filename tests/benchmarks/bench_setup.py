@@ -20,17 +20,17 @@ import torch
 from measuring import Row
 
 from privaudit.accounting import account_nodes
-from privaudit.auditing.judgement import judge
-from privaudit.auditing.plan import Audit
-from privaudit.auditing.presets import AUDITED
-from privaudit.auditing.progress import Block, Progress
-from privaudit.folder import RunFolder
+from privaudit.auditing.experiments.judgement import judge
+from privaudit.auditing.experiments.plan import Audit
+from privaudit.auditing.experiments.presets import AUDITED
+from privaudit.auditing.experiments.progress import Block, Progress
+from privaudit.files.folder import RunFolder
 from privaudit.results import Claim
-from trainers.named_graphs import mixing
-from trainers.network import Plan
-from trainers.oracle import Mechanism
-from trainers.ranks import Ranks
-from trainers.training import Training
+from trainers.network.named_graphs import mixing
+from trainers.network.over_ranks import Plan
+from trainers.network.ranks import Ranks
+from trainers.oracles.oracle import Mechanism
+from trainers.runs.training import Training
 
 
 def processor(step: Callable[[], object]) -> float:

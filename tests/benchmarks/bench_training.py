@@ -19,16 +19,16 @@ from measuring import Clock, Row, answer, measured, peak, records, show, timed
 from peers import CLIP, LOT, NODES, NOISE, RECORDS, SIZE, STEP, opacus, plain
 
 from trainers.algorithms import ALGORITHMS
-from trainers.bookkeeping import differentiator
 from trainers.data import PrivateData
-from trainers.engine import Network
+from trainers.gradients.bookkeeping import differentiator
+from trainers.gradients.per_sample import PerSample
 from trainers.models import cross_entropy, initial_parameters, make_model
-from trainers.named_graphs import mixing
-from trainers.oracle import Mechanism, Oracle
-from trainers.per_sample import PerSample
-from trainers.problem import Problem
-from trainers.randomness import Streams
-from trainers.training import Training
+from trainers.network.engine import Network
+from trainers.network.named_graphs import mixing
+from trainers.numerics.randomness import Streams
+from trainers.oracles.oracle import Mechanism, Oracle
+from trainers.runs.problem import Problem
+from trainers.runs.training import Training
 
 # Of each model of the registry: input's shape, samples of a lot, options.
 MODELS: dict[str, tuple[tuple[int, ...], int, dict[str, int]]] = {

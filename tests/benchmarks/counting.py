@@ -17,8 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from trainers.randomness import Purpose, Streams
-from trainers.watch import Watch
+from trainers.numerics.deferred_checks import Watch
+from trainers.numerics.randomness import Purpose, Streams
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

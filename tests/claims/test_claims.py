@@ -14,7 +14,7 @@ from privaudit import cli
 from privaudit.claims import PAPERS, all_claims, claims_of
 from privaudit.claims.accounts import bracket, fixed, poisson, single, worst_bracket
 from privaudit.claims.claim import Certified, Finding, judged
-from privaudit.claims.paper_000 import printed_noise
+from privaudit.claims.papers.paper_000 import printed_noise
 from privaudit.claims.sources import SOURCES, bibtex
 from privaudit.ledger import Ledger
 from privaudit.results import LowerBound

@@ -11,17 +11,17 @@ import msgspec
 import numpy as np
 from msgspec import UNSET, UnsetType
 
-from privaudit import _json
 from privaudit.auditing.bounds import ESTIMATORS
-from privaudit.auditing.outcome import AuditResult, Gap
-from privaudit.auditing.presets import AUDITED
+from privaudit.auditing.experiments.outcome import AuditResult, Gap
+from privaudit.auditing.experiments.presets import AUDITED
 from privaudit.auditing.scores import Scores
-from privaudit.folder import RunFolder
+from privaudit.files import json as _json
+from privaudit.files.folder import RunFolder
 from privaudit.ledger import Entry, Ledger
 from privaudit.release import PoissonSampling, Release
 from privaudit.report.load import AuditConfig, TrainingConfig
 from privaudit.results import Claim, UpperBound, Verdict
-from trainers.outcome import Curves, TrainingResult
+from trainers.runs.outcome import Curves, TrainingResult
 
 CURVES = Curves(
     rounds=(10, 50, 100),

@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from privaudit import _json
 from privaudit.cli import main
-from privaudit.folder import FolderError, RunFolder
+from privaudit.files import json as _json
+from privaudit.files.folder import FolderError, RunFolder
 from privaudit.report.command import command
 from privaudit.report.load import (
     AuditConfig,
@@ -82,8 +82,8 @@ class TestLaws:
 
     def test_knows_the_fields_that_runs_write(self):
         pytest.importorskip("torch")
-        from privaudit.auditing.experiment import Audit
-        from trainers.run import TrainingRun
+        from privaudit.auditing.experiments.experiment import Audit
+        from trainers.runs.run import TrainingRun
 
         for written, read in ((Audit, AuditConfig), (TrainingRun, TrainingConfig)):
             assert set(read.__struct_fields__) == set(written.__struct_fields__)
@@ -175,8 +175,8 @@ class TestCommand:
     )
     def test_audit(self, tmp_path, settings, capsys):
         pytest.importorskip("sklearn")
-        from privaudit.auditing.experiment import Audit
-        from trainers.training import Training
+        from privaudit.auditing.experiments.experiment import Audit
+        from trainers.runs.training import Training
 
         path = tmp_path / "run"
         runs.Made(worlds=runs.noise(40, 50), source="the command line").write(path)
@@ -200,8 +200,8 @@ class TestCommand:
 
     def test_training(self, tmp_path, capsys):
         pytest.importorskip("sklearn")
-        from trainers.run import TrainingRun
-        from trainers.training import Training
+        from trainers.runs.run import TrainingRun
+        from trainers.runs.training import Training
 
         runs.write_training(tmp_path)
         run = TrainingRun(

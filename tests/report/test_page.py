@@ -11,9 +11,9 @@ import sys
 import numpy as np
 import pytest
 
-from privaudit.auditing.outcome import Gap
+from privaudit.auditing.experiments.outcome import Gap
 from privaudit.cli import main
-from privaudit.folder import FolderError
+from privaudit.files.folder import FolderError
 from privaudit.report.limits import account_curve
 from privaudit.report.load import load
 from privaudit.report.page import write

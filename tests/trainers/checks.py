@@ -14,7 +14,7 @@ from privaudit.auditing.probes.recording import Messages, Recording, Tape
 from privaudit.auditing.probes.releases import each_release
 from tests.trainers.problems import oracle, random_data, start
 from trainers.data import Dataset
-from trainers.oracle import Mechanism, Oracle
+from trainers.oracles.oracle import Mechanism, Oracle
 
 DIMS = 15  # of problems.softmax()
 MECHANISM = Mechanism(lot_size=3.0, clip_norm=0.5, noise_multiplier=2.0)

@@ -8,13 +8,13 @@ import math
 import torch
 
 from tests.trainers.problems import random_data
-from trainers.collaborative.door import Participants
-from trainers.collaborative.logistic import Constants, gradient
-from trainers.collaborative.one_pass import OnePass
-from trainers.collaborative.policies import Choices
-from trainers.collaborative.resampling import Resampled
+from trainers.algorithms.collaborative.logistic import Constants, gradient
+from trainers.algorithms.collaborative.one_pass import OnePass
+from trainers.algorithms.collaborative.oracle import Participants
+from trainers.algorithms.collaborative.policies import Choices
+from trainers.algorithms.collaborative.resampling import Resampled
 from trainers.data import Dataset, PrivateData
-from trainers.randomness import Streams
+from trainers.numerics.randomness import Streams
 
 FEATURES, CLASSES = 4, 3
 SIZES = (13, 8, 14)  # 6, 4 and 7 batches of two

@@ -7,14 +7,14 @@ import torch
 
 from tests.trainers.problems import start
 from trainers.algorithms import ALGORITHMS
-from trainers.algorithms.adp2sgd import Sync, all_reduce
+from trainers.algorithms.asynchronous.family import Sync, all_reduce
 from trainers.algorithms.dinno import Dinno
 from trainers.algorithms.dsgt import Dsgt
+from trainers.algorithms.optimisers import OPTIMISERS
 from trainers.algorithms.sgp import Sgp
-from trainers.engine import Inbox, Network, WorksFirst
-from trainers.named_graphs import mixing
-from trainers.optimisers import OPTIMISERS
-from trainers.oracle import Oracle
+from trainers.network.engine import Inbox, Network, WorksFirst
+from trainers.network.named_graphs import mixing
+from trainers.oracles.oracle import Oracle
 
 STEP = 0.1
 

@@ -7,10 +7,10 @@ import time
 import torch
 
 from privaudit.ledger import Ledger
-from trainers.clock import Clock, Speed, bipartite_ring
-from trainers.crew import Crew
-from trainers.journal import counted
-from trainers.worker import Job, Plan
+from trainers.algorithms.asynchronous.clock import Clock, Speed, bipartite_ring
+from trainers.runs.real_clock.journal import counted
+from trainers.runs.real_clock.worker import Job, Plan
+from trainers.runs.real_clock.worker_pool import Crew
 
 DIMS = 6
 

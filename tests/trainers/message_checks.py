@@ -9,12 +9,12 @@ import numpy as np
 import torch
 
 from tests.trainers.problems import start
-from trainers.channel import Channel
-from trainers.dpps import Averaging, Vectors
-from trainers.engine import Network
-from trainers.message_noise import MessageNoise
-from trainers.named_graphs import mixing
-from trainers.randomness import Streams
+from trainers.network.engine import Network
+from trainers.network.named_graphs import mixing
+from trainers.numerics.randomness import Streams
+from trainers.oracles.messages.channel import Channel
+from trainers.oracles.messages.dpps import Averaging, Vectors
+from trainers.oracles.messages.noise import MessageNoise
 
 B, GAMMA = 4.0, 0.02  # so that S b and S / b are far apart
 RING = mixing("d-out:2", "uniform", 5)

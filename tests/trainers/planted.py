@@ -1,7 +1,7 @@
 """Privacy bugs that were met in the field or are easily made, to be caught.
 
-Oracles go where `trainers.oracle.Oracle` goes; what they write in the ledger is what
-the right one writes, so that no account knows of the bug.
+Oracles go where `trainers.oracles.oracle.Oracle` goes; what they write in the ledger is
+what the right one writes, so that no account knows of the bug.
 """
 
 import dataclasses
@@ -10,8 +10,8 @@ import torch
 
 from trainers.algorithms.dinno import Dinno
 from trainers.algorithms.dsgt import Dsgt, State
-from trainers.mixing import Mixing
-from trainers.oracle import Oracle
+from trainers.network.mixing import Mixing
+from trainers.oracles.oracle import Oracle
 
 
 class _OfWholeLots:

@@ -4,10 +4,10 @@ import torch
 from torch import nn
 
 from trainers.data import Dataset, PrivateData
+from trainers.gradients.per_sample import PerSample
 from trainers.models import cross_entropy
-from trainers.oracle import Mechanism, Oracle
-from trainers.per_sample import PerSample
-from trainers.randomness import Streams
+from trainers.numerics.randomness import Streams
+from trainers.oracles.oracle import Mechanism, Oracle
 
 
 def random_data(sizes=(7, 5, 9), features=4, classes=3, seed=0, dtype=torch.float64):

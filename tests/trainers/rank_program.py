@@ -7,11 +7,11 @@ import sys
 import torch
 import torch.distributed as dist
 
-from trainers.network import RankNetwork
-from trainers.problem import Problem
-from trainers.randomness import Streams
-from trainers.ranks import gathered, joined, leave
-from trainers.training import Training, training_from
+from trainers.network.over_ranks import RankNetwork
+from trainers.network.ranks import gathered, joined, leave
+from trainers.numerics.randomness import Streams
+from trainers.runs.problem import Problem
+from trainers.runs.training import Training, training_from
 
 CASES = {
     "dp-dsgd": {"graph": "ring"},
@@ -79,7 +79,7 @@ def left_over() -> list[str]:
 
 def fail(out: pathlib.Path) -> None:
     """Rank 1 ends in round 5."""
-    from trainers.ranks import RankLostError
+    from trainers.network.ranks import RankLostError
 
     def dies(done, models, ledger):
         if done == 5 and dist.get_rank() == 1:

@@ -10,11 +10,11 @@ from tests.trainers.checks import DIMS, MECHANISM, Recording
 from tests.trainers.problems import oracle, start
 from trainers.algorithms.dinno import Dinno
 from trainers.algorithms.dsgt import Dsgt
-from trainers.engine import Network
-from trainers.graphs import complete, ring
-from trainers.mixing import Mixing
-from trainers.named_graphs import mixing
-from trainers.oracle import Oracle
+from trainers.network.engine import Network
+from trainers.network.graphs import complete, ring
+from trainers.network.mixing import Mixing
+from trainers.network.named_graphs import mixing
+from trainers.oracles.oracle import Oracle
 
 ROUNDS, RUNS = 4, 60
 RING = mixing("ring", "metropolis", 3)

@@ -14,22 +14,22 @@ from unittest import mock
 import torch
 
 from privaudit.accounting import account_nodes
-from privaudit.auditing.adversaries import ADVERSARIES, Adversary, Scene
-from privaudit.auditing.adversaries.contract import Watcher
+from privaudit.auditing.attacks import ADVERSARIES, Adversary, Scene
+from privaudit.auditing.attacks.canaries import CANARIES, CANARY_NODE, Canary, clipbkd
+from privaudit.auditing.attacks.contract import Watcher
 from privaudit.auditing.bounds.ledger_family import FAMILY, family_bound
-from privaudit.auditing.canaries import CANARIES, CANARY_NODE, Canary, clipbkd
-from privaudit.auditing.experiment import Audit, train_block
-from privaudit.auditing.judgement import estimator_named
-from privaudit.auditing.plan import tested_relation
-from privaudit.auditing.presets import training_upon
+from privaudit.auditing.experiments.experiment import Audit, train_block
+from privaudit.auditing.experiments.judgement import estimator_named
+from privaudit.auditing.experiments.plan import tested_relation
+from privaudit.auditing.experiments.presets import training_upon
 from privaudit.auditing.scores import Scores
 from privaudit.ledger import Ledger
 from privaudit.results import Claim, LowerBound, UpperBound
 from trainers.algorithms import ALGORITHMS
 from trainers.data import Dataset
+from trainers.gradients.per_sample import PerSample
 from trainers.models import cross_entropy as LOSS
-from trainers.per_sample import PerSample
-from trainers.problem import Problem
+from trainers.runs.problem import Problem
 
 # An attack that sees all that is released attains the certified curve: within the
 # family it raises as many false alarms as the confidence allows, two in 200 at 0.99.

@@ -10,7 +10,7 @@ import torch
 from tests.trainers import planted
 from tests.zoo.attacks import Attack
 from tests.zoo.frame import Bug
-from trainers.oracle import Oracle
+from trainers.oracles.oracle import Oracle
 
 
 class NodesSeededAlike(Oracle):

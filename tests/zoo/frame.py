@@ -6,7 +6,7 @@ from privaudit.auditing.probes.algorithm import PROBED, probe
 from privaudit.cli.trainings import training_named
 from tests.zoo.attacks import Attack
 from trainers.algorithms import ALGORITHMS, Entry
-from trainers.oracle import Oracle
+from trainers.oracles.oracle import Oracle
 
 
 @dataclasses.dataclass(frozen=True)

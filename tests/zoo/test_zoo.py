@@ -10,7 +10,7 @@ import pytest
 from tests.zoo.attacks import attacked
 from tests.zoo.bugs import BUGS
 from tests.zoo.frame import probed
-from trainers.oracle import Oracle
+from trainers.oracles.oracle import Oracle
 
 
 @pytest.mark.parametrize("name", BUGS)

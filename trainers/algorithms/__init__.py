@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from trainers.algorithms import d2p, deep_q, perturbed
-from trainers.algorithms.adp2sgd import (
+from trainers.algorithms import dyn_d2p as d2p
+from trainers.algorithms.asynchronous.family import (
     ClockOptions,
     Sync,
     Untimed,
@@ -18,24 +18,26 @@ from trainers.algorithms.adp2sgd import (
     fixed_lots,
     ledger_of_turns,
 )
-from trainers.algorithms.adp2sgd import remarks as _of_the_clock
+from trainers.algorithms.asynchronous.family import remarks as _of_the_clock
+from trainers.algorithms.collaborative import family as deep_q
 from trainers.algorithms.dinno import Dinno, DinnoOptions
 from trainers.algorithms.dsgd import Dsgd
 from trainers.algorithms.dsgt import Dsgt
 from trainers.algorithms.entry import Entry, Options
-from trainers.algorithms.partpsp import PartPsp
-from trainers.algorithms.perturbed import (
+from trainers.algorithms.partpsp import family as perturbed
+from trainers.algorithms.partpsp.family import (
     PartPspOptions,
     PedflOptions,
     SgpdpOptions,
 )
+from trainers.algorithms.partpsp.partpsp import PartPsp
 from trainers.algorithms.sgd import Sgd
 from trainers.algorithms.sgp import Sgp
-from trainers.dpps import NEEDS as _DPPS
-from trainers.engine import Algorithm
-from trainers.message_door import MessageDoor
-from trainers.mixing import Property
-from trainers.push_sum import NEEDS as _PUSH_SUM
+from trainers.network.engine import Algorithm
+from trainers.network.mixing import Property
+from trainers.network.push_sum import NEEDS as _PUSH_SUM
+from trainers.oracles.messages.dpps import NEEDS as _DPPS
+from trainers.oracles.messages.oracle import MessageDoor
 
 __all__ = ["ALGORITHMS", "Entry", "Options"]
 

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from privaudit.schedules import Geometric
 from trainers.algorithms.entry import Options
-from trainers.engine import Gradients, Inbox, Schedule, per_round
-from trainers.optimisers import OPTIMISERS, OptimiserName
+from trainers.algorithms.optimisers import OPTIMISERS, OptimiserName
+from trainers.network.engine import Gradients, Inbox, Schedule, per_round
 
 RHO = 0.5  # of the paper's published settings
 OptimiserState = Literal["kept", "rebuilt"]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from trainers.engine import Gradients, Schedule
+from trainers.network.engine import Gradients, Schedule
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

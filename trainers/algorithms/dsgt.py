@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from trainers.engine import Gradients, Schedule
+from trainers.network.engine import Gradients, Schedule
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

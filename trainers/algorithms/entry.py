@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from privaudit.ledger import Ledger
-from trainers.engine import Algorithm, Network, Runner
-from trainers.mixing import Property
-from trainers.oracle import Mechanism, Oracle
+from trainers.network.engine import Algorithm, Network, Runner
+from trainers.network.mixing import Property
+from trainers.oracles.oracle import Mechanism, Oracle
 
 if TYPE_CHECKING:
-    from trainers.problem import Problem
-    from trainers.training import Training
+    from trainers.runs.problem import Problem
+    from trainers.runs.training import Training
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -68,7 +68,8 @@ class Entry:
     runner
         What runs it: from algorithm, mixing and ``needs``.
     door
-        What it is given of the private data; made like `trainers.oracle.Oracle`.
+        What it is given of the private data; made like
+        `trainers.oracles.oracle.Oracle`.
     mechanism
         From settings and a noise multiplier to how gradients are made private. All
         noise must grow with the multiplier: that is what calibration searches.
@@ -83,7 +84,7 @@ class Entry:
         Settings that training starts from unless the user sets others.
     audited
         Settings that an audit starts from in the place of
-        `privaudit.auditing.presets.AUDITED`'s.
+        `privaudit.auditing.experiments.presets.AUDITED`'s.
     stays_home
         Whether the final models never leave their nodes, so that no attack may read
         them.

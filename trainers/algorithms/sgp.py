@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from trainers.engine import Gradients, Schedule
-from trainers.push_sum import PushSum
+from trainers.network.engine import Gradients, Schedule
+from trainers.network.push_sum import PushSum
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Sgp:
 
     Stochastic gradient push (Assran et al. 2019) with a plain oracle. Where it clips
     and adds noise, Dyn-D2P and all its variants (Zhu et al., Algorithms 1 to 5), which
-    differ in the oracle's schedules alone: `trainers.algorithms.d2p`.
+    differ in the oracle's schedules alone: `trainers.algorithms.dyn_d2p`.
 
     P must be column stochastic, and may change and be directed. A node steps before it
     sends: K rounds are K releases, and all of them are mixed. On the complete graph

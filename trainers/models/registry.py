@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from privaudit.foreign import ForeignError, function_named, held, is_place
+from privaudit.files.user_code import ForeignError, function_named, held, is_place
 from trainers.models.resnets import resnet9, resnet18
 from trainers.models.sequences import lstm, vit
 from trainers.models.small import (

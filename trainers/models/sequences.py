@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from trainers.layers import Lstm, Offset, SelfAttention
+from trainers.models.layers import Lstm, Offset, SelfAttention
 from trainers.models.resnets import Residual
 
 

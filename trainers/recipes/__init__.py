@@ -1,6 +1,6 @@
 """The papers' settings, as files that a user can copy and edit.
 
-A recipe is flat TOML: settings of `trainers.training.Training`, options of its
+A recipe is flat TOML: settings of `trainers.runs.training.Training`, options of its
 algorithm, and the fields of `Recipe`. A table ``[at_epsilon."0.5"]`` has what differs
 where the claimed epsilon is .5.
 """
@@ -16,11 +16,11 @@ from typing import Any
 
 import msgspec
 
-from privaudit import _toml
-from privaudit._explained import explained
+from privaudit.files import toml as _toml
+from privaudit.files.errors import explained
 from privaudit.results import Relation
 from trainers.algorithms import ALGORITHMS
-from trainers.training import Training, near, training_from
+from trainers.runs.training import Training, near, training_from
 
 _FOLDER = importlib.resources.files(__name__)
 

@@ -13,11 +13,11 @@ from privaudit.auditing.probes.contract import Check
 from privaudit.auditing.probes.recording import Messages, Recording, Tape
 from privaudit.auditing.probes.releases import Probed, counted
 from privaudit.ledger import Entry, Ledger
-from trainers.message_door import MessageDoor
-from trainers.oracle import Oracle
-from trainers.problem import Problem
-from trainers.randomness import Streams
-from trainers.training import Training
+from trainers.numerics.randomness import Streams
+from trainers.oracles.messages.oracle import MessageDoor
+from trainers.oracles.oracle import Oracle
+from trainers.runs.problem import Problem
+from trainers.runs.training import Training
 
 # Small, and a record's chance to be in a lot is about a third.
 PROBED: dict[str, Any] = {

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from privaudit.auditing.probes import noise as law
 from privaudit.auditing.probes.contract import Check
 from privaudit.auditing.scores import real_numbers
-from privaudit.foreign import held
+from privaudit.files.user_code import held
 from privaudit.results import Relation
 
 Vector = NDArray[np.float64]

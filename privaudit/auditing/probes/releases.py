@@ -8,16 +8,16 @@ import math
 import torch
 from torch import Tensor
 
-from privaudit.auditing.canaries import CANARY_NODE, mislabelled
+from privaudit.auditing.attacks.canaries import CANARY_NODE, mislabelled
 from privaudit.auditing.probes import noise as law
 from privaudit.auditing.probes.contract import Check
 from privaudit.auditing.probes.recording import Recording
 from privaudit.ledger import Ledger
 from privaudit.release import Release
 from trainers.data import Dataset, PrivateData
-from trainers.oracle import Oracle
-from trainers.problem import Problem
-from trainers.randomness import Streams
+from trainers.numerics.randomness import Streams
+from trainers.oracles.oracle import Oracle
+from trainers.runs.problem import Problem
 
 _SCALES = (0.1, 1.0, 100.0)  # of the record that is swapped; the last is clipped
 _ROUNDING = 3e-5  # of a sum in single precision, relative to its norm

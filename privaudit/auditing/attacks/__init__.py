@@ -1,0 +1,26 @@
+"""What is seen: attackers who score each run by how much it looks like a member's.
+
+One file an adversary, behind one contract.
+"""
+
+from privaudit.auditing.attacks.actions import Actions
+from privaudit.auditing.attacks.contract import Adversary as Adversary
+from privaudit.auditing.attacks.contract import Scene as Scene
+from privaudit.auditing.attacks.contract import Watcher as Watcher
+from privaudit.auditing.attacks.final_loss import FinalLoss
+from privaudit.auditing.attacks.losses import AllLosses
+from privaudit.auditing.attacks.models import AllModels
+from privaudit.auditing.attacks.neighbour import Neighbour
+from privaudit.auditing.attacks.noisy_gradients import NoisyGradients
+
+ADVERSARIES: dict[str, type[Adversary]] = {
+    adversary.name: adversary
+    for adversary in (
+        FinalLoss,
+        AllLosses,
+        AllModels,
+        Neighbour,
+        NoisyGradients,
+        Actions,
+    )
+}

@@ -1,0 +1,98 @@
+"""Who updates the global model when: the choices of collaborative training, alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from privaudit.auditing.attacks.contract import (
+    Adversary,
+    Differentiator,
+    Scene,
+    Watcher,
+)
+from trainers.network.engine import Observer
+from trainers.numerics.randomness import MAX_BLOCKS, Streams
+
+SHADOWS, _BLOCK = 600, 50  # runs that the attacker makes for itself, and at a time
+_SEED = 0xACE
+
+
+class ActionLog:
+    """Keeps every node's choices, (runs, turns * nodes * classes)."""
+
+    def __init__(self) -> None:
+        self._turns: list[Tensor] = []
+
+    def messages(self, k: int, sent: Mapping[str, Tensor]) -> None:
+        """See one turn. Raises ``ValueError`` if nobody says what it chose."""
+        if "actions" not in sent:
+            raise ValueError(
+                "nodes of this algorithm choose nothing that others see; the adversary "
+                "actions is for deep-q"
+            )
+        self._turns.append(sent["actions"].double())
+
+    def features(self) -> Tensor:
+        """Each choice, and whether it repeats the turn before, (runs, features)."""
+        turns = torch.stack(self._turns, 1)  # (runs, turns, nodes, classes)
+        repeats = turns[:, 1:] * turns[:, :-1]
+        return torch.cat([turns.flatten(1), repeats.flatten(1)], 1)
+
+
+class Actions(Adversary):
+    """Learns from runs of its own which choices members make, and reads nothing else.
+
+    It trains the algorithm in both worlds, knowing all records but which world it is
+    in, and fits a logistic regression to the choices; the score is its logit.
+    """
+
+    name = "actions"
+    sees = "which updates were global, and nothing of the models"
+    reads_models = False
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        from sklearn.linear_model import LogisticRegression
+
+        seen, worlds = [], []
+        for number in range(SHADOWS // _BLOCK):
+            # From the far end: blocks that an audit of this very seed hardly reaches.
+            streams = Streams(_SEED, MAX_BLOCKS - 1 - number)
+            planted = torch.arange(_BLOCK) % 2 == 0
+            log = ActionLog()
+            scene.problem.train(
+                scene.noise_multiplier,
+                streams,
+                runs=_BLOCK,
+                canary=scene.canary.record,
+                planted=planted,
+                start=scene.start.repeat(_BLOCK, len(scene.problem.shares), 1),
+                observers=(log,),
+            )
+            seen.append(log.features())
+            worlds.append(planted)
+        self._centre = torch.cat(seen).mean(0)
+        fitted = LogisticRegression(C=0.03, max_iter=1000).fit(
+            (torch.cat(seen) - self._centre).numpy(), torch.cat(worlds).numpy()
+        )
+        self._weights = torch.from_numpy(fitted.coef_[0])
+
+    def watch(self, runs: int, gradients: Differentiator) -> Watcher:
+        """See `Adversary.watch`."""
+        return _Watcher(self._centre, self._weights)
+
+
+class _Watcher(Watcher):
+    def __init__(self, centre: Tensor, weights: Tensor) -> None:
+        self._log = ActionLog()
+        self._centre, self._weights = centre, weights
+
+    @property
+    def observers(self) -> tuple[Observer, ...]:
+        return (self._log,)
+
+    def score(self, models: Tensor) -> Tensor:
+        return (self._log.features() - self._centre) @ self._weights

@@ -1,0 +1,156 @@
+"""What is planted: the record whose membership an audit tries to tell."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from trainers.data import Dataset
+from trainers.gradients.per_sample import PerSample
+from trainers.models import cross_entropy
+from trainers.numerics.randomness import Streams
+from trainers.runs.problem import Problem
+
+CANARY_NODE = 0
+_MOST_VALUES = 1 << 26  # of all records' gradients, that a direction is chosen from
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Canary:
+    """One record, or one whose gradient is crafted.
+
+    Parameters
+    ----------
+    record
+        One sample.
+    direction
+        (dims,), of norm 1: its gradient points there whatever the parameters, with a
+        norm exactly at the clip; None if its gradient is that of ``record``.
+    """
+
+    record: Dataset
+    direction: Tensor | None = None
+
+
+def blank(problem: Problem, seed: int) -> Canary:
+    """A blank image, labelled with the first class.
+
+    The canary of appendix D of Bayrooti et al. 2023 (after De et al. 2022).
+    """
+    example = problem.test.inputs[:1]
+    return Canary(Dataset(torch.zeros_like(example), torch.tensor([0])))
+
+
+def mislabelled(problem: Problem, seed: int) -> Canary:
+    """A held-out image of the commonest class of its node, with the next one's label.
+
+    After Nasr et al. 2021. The first such image of the test set.
+    """
+    own = int(problem.shares[CANARY_NODE].targets.bincount().argmax())
+    classes = len(problem.training.labels)
+    of_class = (problem.test.targets == own).nonzero()
+    place = int(of_class[0]) if len(of_class) else 0
+    wrong = (int(problem.test.targets[place]) + 1) % classes
+    return Canary(
+        Dataset(problem.test.inputs[place : place + 1], torch.tensor([wrong]))
+    )
+
+
+def out_of_distribution(problem: Problem, seed: int) -> Canary:
+    """An image of uniform noise over the range of the data, labelled at random."""
+    generator = Streams(seed, 0).generator("data", CANARY_NODE)
+    own = problem.shares[CANARY_NODE].inputs
+    noise = torch.rand(own[:1].shape, generator=generator, dtype=own.dtype)
+    label = torch.randint(len(problem.training.labels), (1,), generator=generator)
+    return Canary(Dataset(own.min() + noise * (own.max() - own.min()), label))
+
+
+def clipbkd(problem: Problem, seed: int) -> Canary:
+    """ClipBKD (Jagielski, Ullman and Oprea 2020, Algorithm 3).
+
+    The direction of inputs in which the records vary least, as long as a record is on
+    average, labelled with the class that the model at the start finds least likely.
+    """
+    own = problem.shares[CANARY_NODE].inputs
+    flat = own.flatten(1).double()
+    _, vectors = torch.linalg.eigh(flat.T @ flat)
+    image = (vectors[:, 0] * flat.norm(dim=1).mean()).to(own.dtype)
+    image = image.view(1, *own.shape[1:])
+    outputs = problem.gradients().outputs(problem.start(seed)[:, 0], image[None])
+    return Canary(Dataset(image, outputs[0].argmin(-1)))
+
+
+def quiet_gradient(problem: Problem, seed: int) -> Canary:
+    """A crafted gradient where the other records' gradients are smallest.
+
+    Coordinates that no record's gradient touches, such as the weights of a pixel that
+    is always dark, if there are any; else a direction orthogonal to all records'
+    gradients at the start; else the one in which these are smallest.
+    """
+    return Canary(blank(problem, seed).record, _quiet(problem, seed))
+
+
+def random_gradient(problem: Problem, seed: int) -> Canary:
+    """A crafted gradient in a random direction, the same in every round."""
+    dims = problem.start(seed).shape[2]
+    return Canary(blank(problem, seed).record, _random(dims, seed))
+
+
+CANARIES: dict[str, Callable[[Problem, int], Canary]] = {
+    "blank": blank,
+    "mislabelled": mislabelled,
+    "out-of-distribution": out_of_distribution,
+    "clipbkd": clipbkd,
+    "gradient": quiet_gradient,
+    "random-gradient": random_gradient,
+}
+
+
+def all_gradients(problem: Problem, start: Tensor) -> Tensor:
+    """Every record's gradient at ``start``, (dims,): (records, dims)."""
+    reference = PerSample(problem.module, cross_entropy)
+    return torch.cat(
+        [
+            reference.gradients(start[None], share.inputs[None], share.targets[None])[0]
+            for share in problem.shares
+        ]
+    )
+
+
+def is_silent(problem: Problem, start: Tensor, direction: Tensor) -> bool:
+    """Whether no record's gradient touches any coordinate of ``direction``.
+
+    Told from the gradients at ``start``, (dims,), where exact zeros are structural.
+    """
+    if sum(problem.sizes) * len(start) > _MOST_VALUES:
+        return False
+    touched = (all_gradients(problem, start) != 0).any(0)
+    return not bool((touched & (direction != 0)).any())
+
+
+def _random(dims: int, seed: int) -> Tensor:
+    generator = Streams(seed, 0).generator("data", CANARY_NODE)
+    vector = torch.randn(dims, generator=generator, dtype=torch.float64)
+    return vector / vector.norm()
+
+
+def _quiet(problem: Problem, seed: int) -> Tensor:
+    start = problem.start(seed)[0, 0]
+    dims = len(start)
+    if sum(problem.sizes) * dims > _MOST_VALUES:
+        return _random(dims, seed)
+    gradients = all_gradients(problem, start).double()
+    silent = (gradients == 0).all(0)
+    if silent.any():
+        vector = silent.double()
+    else:
+        _, _, rows = torch.linalg.svd(gradients, full_matrices=False)
+        if len(rows) < dims:
+            vector = _random(dims, seed)
+            vector = vector - rows.T @ (rows @ vector)
+        else:
+            vector = rows[-1]
+    return vector / vector.norm()

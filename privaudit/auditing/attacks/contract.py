@@ -1,0 +1,117 @@
+"""The contract of all adversaries, and what all of them know.
+
+An adversary is made once an audit, from what is public; `Adversary.watch` gives one
+watcher a block of runs, which is shown what its adversary sees and keeps one running
+number a run, or what it needs to find that number in the end.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+from typing import ClassVar
+
+from torch import Tensor
+
+from privaudit.auditing.attacks.canaries import CANARY_NODE, Canary, is_silent
+from trainers.gradients.differentiator import Differentiator as Differentiator
+from trainers.network.engine import Observer
+from trainers.oracles.oracle import Mechanism, ReleaseObserver
+from trainers.runs.problem import Problem
+
+
+@dataclasses.dataclass(frozen=True)
+class Scene:
+    """What every adversary knows: all but coins, lots and noise.
+
+    Parameters
+    ----------
+    problem
+        The algorithm, its settings and all records but the canary.
+    canary
+        What may be planted at node 0.
+    noise_multiplier
+        What the mechanism makes its noise from.
+    start
+        (dims,): where all nodes of all runs start.
+    replaces
+        Whether the canary comes in the place of a record.
+    """
+
+    problem: Problem
+    canary: Canary
+    noise_multiplier: float
+    start: Tensor
+    replaces: bool = False
+
+    @functools.cached_property
+    def mechanism(self) -> Mechanism:
+        """How gradients are made private."""
+        return self.problem.training.mechanism(self.noise_multiplier)
+
+    @functools.cached_property
+    def rates(self) -> tuple[float, ...]:
+        """Each node's sampling rate."""
+        return tuple(map(self.mechanism.sampling_rate, self.problem.sizes))
+
+    @property
+    def rate(self) -> float:
+        """The sampling rate of the canary's node."""
+        return self.rates[CANARY_NODE]
+
+    @functools.cached_property
+    def silent(self) -> bool:
+        """Whether no other record can reach the canary's crafted direction."""
+        direction = self.canary.direction
+        return direction is not None and is_silent(self.problem, self.start, direction)
+
+    def scales(self, index: int) -> tuple[float, float]:
+        """Clip and noise (standard deviation) of a node's ``index``-th sum.
+
+        A clip of 1 where there is none; as much noise as the clip where there is none.
+        """
+        clip, multiplier = self.mechanism.at(index)
+        clip = clip if clip < float("inf") else 1.0
+        return clip, clip * (multiplier or 1.0)
+
+
+class Watcher(abc.ABC):
+    """Shown one block of runs; a higher score says "member"."""
+
+    @property
+    def observers(self) -> tuple[Observer, ...]:
+        """Who is to be shown the messages of every round; nobody by default."""
+        return ()
+
+    @property
+    def release_observers(self) -> tuple[ReleaseObserver, ...]:
+        """Who is to be shown every release; nobody by default."""
+        return ()
+
+    def after_round(  # noqa: B027  # few look at models
+        self, done: int, models: Tensor
+    ) -> None:
+        """See the models, (runs, nodes, dims), after ``done`` rounds."""
+
+    @abc.abstractmethod
+    def score(self, models: Tensor) -> Tensor:
+        """(runs,), given each node's final model, (runs, nodes, dims)."""
+
+
+class Adversary(abc.ABC):
+    """Knows a scene, and watches blocks of runs of it.
+
+    Raises ``ValueError`` where it cannot work: there is nothing of what it would see.
+    """
+
+    name: ClassVar[str]
+    sees: ClassVar[str]  # the threat model, in words
+    reads_models: ClassVar[bool] = True
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene = scene
+
+    @abc.abstractmethod
+    def watch(self, runs: int, gradients: Differentiator) -> Watcher:
+        """A watcher for a block; ``gradients`` are for this block's thread alone."""

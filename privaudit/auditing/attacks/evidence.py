@@ -1,0 +1,119 @@
+"""What one noisy gradient says of the canary: likelihood ratios and matched filters."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from privaudit.auditing.attacks.canaries import CANARY_NODE
+from privaudit.auditing.attacks.contract import Differentiator, Scene
+from trainers.data import Dataset
+from trainers.gradients.per_sample import PerSample
+from trainers.models import cross_entropy
+from trainers.oracles.oracle import clip_weights
+
+
+def log_ratio(x: Tensor, shift: float, rate: float, *, replaces: bool) -> Tensor:
+    """Log of how much likelier ``x`` is if the canary is there, elementwise.
+
+    Without it, x ~ N(0, 1); with it, N(shift, 1) where its coin of ``rate`` falls, as
+    in every Poisson-sampled Gaussian mechanism: log(1 - q + q exp(x s - s^2 / 2)). If
+    it ``replaces`` a record of the opposite gradient, that stands against -shift.
+    """
+
+    def ratio(sign: float) -> Tensor:
+        return mixture_ratio(sign * shift * x - shift * shift / 2, rate)
+
+    return ratio(1.0) - ratio(-1.0) if replaces else ratio(1.0)
+
+
+def mixture_ratio(exponent: Tensor, rate: float) -> Tensor:
+    """log(1 - q + q exp(a)), elementwise."""
+    if rate >= 1:
+        return exponent
+    there = exponent + math.log(rate)
+    return torch.logaddexp(there, torch.full_like(there, math.log1p(-rate)))
+
+
+def expected_projection(
+    scene: Scene, gradients: Differentiator, node: int, index: int, at: Tensor
+) -> Tensor:
+    """(runs,): mean of a node's clipped sum along the crafted direction, no canary.
+
+    ``at`` is (runs, dims), where the ``index``-th sum of ``node`` was asked.
+    """
+    direction = scene.canary.direction
+    assert direction is not None
+    if scene.silent:
+        return torch.zeros(len(at), dtype=torch.float64)
+    clip, _ = scene.mechanism.at(index)
+    own, runs = scene.problem.shares[node], len(at)
+    total = gradients.weighted_sum(
+        at,
+        own.inputs.expand(runs, *own.inputs.shape),
+        own.targets.expand(runs, *own.targets.shape),
+        lambda norms: clip_weights(norms, clip),
+    )
+    return scene.rates[node] * (total.double() @ direction.double())
+
+
+class MatchedFilter:
+    """What a noisy gradient of its node says of an ordinary canary.
+
+    A release is the sum of the lot's gradients, plus the canary's, plus noise. The
+    attacker knows the node's other records, so it takes off what they give on average,
+    and weighs directions by how much the choice of the lot and the noise blur them:
+    t = g' S^-1 (x - E x), with S = q (1 - q) G'G + s^2 I over the other records'
+    clipped gradients G. Were that blur normal, log(1 - q + q exp(t - g' S^-1 g / 2))
+    would be the likelihood ratio. The noise s is estimated from the part of x that no
+    record can reach, so that noise which is not there does not blind the filter.
+    """
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene = scene
+        self._reference = PerSample(scene.problem.module, cross_entropy)
+
+    def __call__(self, index: int, at: Tensor, gradient: Tensor) -> Tensor:
+        """(runs,): evidence of the ``index``-th ``gradient`` asked ``at``.
+
+        Both are (runs, dims). In units of its own noise, so that releases of different
+        noise add up.
+        """
+        scene = self.scene
+        clip, _ = scene.mechanism.at(index)
+        own, rate = scene.problem.shares[CANARY_NODE], scene.rate
+        canary = self._clipped(at, scene.canary.record, clip)[:, 0]  # (runs, dims)
+        others = self._clipped(at, own, clip)  # (runs, records, dims)
+        released = gradient.double() * scene.mechanism.lot_size
+        surprise = released - rate * others.sum(1)
+
+        gram = others @ others.mT
+        floor = 1e-9 * gram.diagonal(dim1=1, dim2=2).mean(1) + 1e-12
+        eye = torch.eye(gram.shape[1], dtype=gram.dtype)
+
+        def outside(vector: Tensor, ridge: Tensor) -> Tensor:
+            inner = torch.linalg.solve(
+                gram + ridge[:, None, None] * eye,
+                (others @ vector[:, :, None]),
+            )
+            return vector - (others.mT @ inner)[:, :, 0]
+
+        free = max(1, at.shape[1] - len(own))
+        noise = outside(surprise, floor).square().sum(1) / free  # variance, (runs,)
+        ridge = noise / max(rate * (1 - rate), 1e-12) + floor
+        filtered = outside(canary, ridge)
+        found = (filtered * surprise).sum(1) / (noise + floor)
+        size = (filtered * canary).sum(1) / (noise + floor)
+        return mixture_ratio(found - size / 2, rate)
+
+    def _clipped(self, theta: Tensor, data: Dataset, clip: float) -> Tensor:
+        runs = len(theta)
+        gradients = self._reference.gradients(
+            theta,
+            data.inputs.expand(runs, *data.inputs.shape),
+            data.targets.expand(runs, *data.targets.shape),
+        ).double()
+        weights = clip_weights(torch.linalg.vector_norm(gradients, dim=2), clip)
+        return gradients * weights[:, :, None]

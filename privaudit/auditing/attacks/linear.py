@@ -1,0 +1,253 @@
+"""What is seen of a run, as a linear function of all noisy gradients in it.
+
+Gossip, gradient tracking, push-sum and steps down a gradient are linear in the start
+and in the gradients, and treat all coordinates alike; gradients enter nowhere else. So
+one run of the algorithm itself, from zero, in which coordinate c stands for the c-th
+gradient (the first for the start), writes down the whole map: nothing of an algorithm
+has to be said twice. A random run checks that it is linear.
+
+With noise of known scale in every gradient, x = M (a + S xi) + start; what is seen
+fixes the projection of xi on the rows of M S, and nothing else of it. A gradient that
+lies in them is read off exactly; of another, that projection is the best linear guess
+(what a Kalman filter and smoother would give), its share Pi_tt of the variance known.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from privaudit.auditing.attacks.canaries import CANARY_NODE
+from trainers.algorithms.collaborative.runner import Collaboration
+from trainers.runs.problem import Problem
+
+_MOST_VALUES = 20_000_000  # of the map: 160 MB
+_LINEAR = 1e-9  # relative departure of a random run that is still rounding
+
+
+class Record:
+    """Keeps, in a fixed order, what is seen; of all coordinates, or along a direction.
+
+    Parameters
+    ----------
+    heard
+        For round k, number k modulo their number: whose messages are seen. None: none.
+    models
+        Whether all models after each round are seen.
+    direction
+        (dims,), or None.
+    """
+
+    def __init__(
+        self,
+        heard: Sequence[Sequence[int]] | None,
+        *,
+        models: bool = False,
+        direction: Tensor | None = None,
+    ) -> None:
+        self._heard = heard
+        self._models = models
+        self._direction = None if direction is None else direction.double()
+        self.dims: int | None = None
+        self.rows: list[Tensor] = []  # (runs, dims) or (runs,)
+
+    def messages(self, k: int, sent: Mapping[str, Tensor]) -> None:
+        """See what the heard ones send in round ``k``."""
+        if self._heard is None:
+            return
+        for name in sorted(sent):
+            # Weights of push-sum and other numbers of the graph alone say nothing.
+            if sent[name].shape[-1] == self.dims:
+                for node in self._heard[k % len(self._heard)]:
+                    self._keep(sent[name][:, node])
+
+    def after_round(self, done: int, models: Tensor) -> None:
+        """See all models."""
+        if self._models:
+            for node in range(models.shape[1]):
+                self._keep(models[:, node])
+
+    def _keep(self, row: Tensor) -> None:
+        if self._direction is not None:
+            row = row.double() @ self._direction
+        self.rows.append(row.clone())
+
+    def stacked(self) -> Tensor:
+        """(runs, outputs) or (runs, outputs, dims), in double precision."""
+        return torch.stack(self.rows, 1).double()
+
+
+class _Script:
+    """A door that answers with given gradients and keeps where it was asked."""
+
+    def __init__(self, nodes: int, answers: Mapping[tuple[int, int], Tensor]) -> None:
+        self.nodes = nodes
+        self.runs = 1
+        self.answers = answers
+        self.asked: dict[tuple[int, int], Tensor] = {}  # (node, index): (dims,)
+        self._count = [0] * nodes
+
+    def releases_of(self, node: int) -> int:
+        """How often ``node`` asked."""
+        return self._count[node]
+
+    def gradient(self, at: Tensor, nodes: Sequence[int] | None = None) -> Tensor:
+        """See `trainers.oracles.oracle.Oracle.gradient`."""
+        result = torch.zeros_like(at)
+        for row, node in enumerate(range(self.nodes) if nodes is None else nodes):
+            key = (node, self._count[node])
+            self._count[node] += 1
+            self.asked[key] = at[0, row].clone()
+            if key in self.answers:
+                result[0, row] = self.answers[key]
+        return result
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LinearMap:
+    """x = seen @ (start, gradients), coordinate by coordinate.
+
+    Parameters
+    ----------
+    inputs
+        (node, index) of each gradient.
+    seen
+        (outputs, 1 + inputs): the first column is the start's.
+    asked
+        (inputs, 1 + inputs): where each gradient was asked for, likewise.
+    """
+
+    inputs: tuple[tuple[int, int], ...]
+    seen: np.ndarray
+    asked: np.ndarray
+
+    @classmethod
+    def of(
+        cls, problem: Problem, heard: Sequence[Sequence[int]] | None, *, models: bool
+    ) -> LinearMap:
+        """The map of a problem's algorithm, for what a `Record` of these would keep.
+
+        Raises ``ValueError`` if nothing is seen, it is too large, or not linear.
+        """
+        nodes = len(problem.shares)
+        if isinstance(problem.network, Collaboration):
+            raise ValueError(
+                f"{problem.training.algorithm} releases updates of a model, not "
+                "gradients: attacks by its messages find none; try final-loss, or "
+                "actions"
+            )
+
+        def run(start: Tensor, answers: Mapping) -> tuple[_Script, Record]:
+            door, record = _Script(nodes, answers), Record(heard, models=models)
+            record.dims = len(start)
+            problem.network.run(
+                start.repeat(1, nodes, 1),
+                door,
+                problem.training.rounds,
+                observers=(record,),
+                after_round=record.after_round,
+            )
+            return door, record
+
+        def zeros(size: int) -> Tensor:
+            return torch.zeros(size, dtype=torch.float64)
+
+        try:
+            dry, record = run(zeros(2), {})
+        except (AttributeError, TypeError) as error:
+            raise ValueError(
+                f"{problem.training.algorithm} wants more of private data than noisy "
+                "gradients, which this adversary does not know; choose another"
+            ) from error
+        inputs, outputs = tuple(sorted(dry.asked)), len(record.rows)
+        if not outputs:
+            raise ValueError(
+                f"{problem.training.algorithm} sends nothing that a neighbour could "
+                "hear; choose another adversary"
+            )
+        width = 1 + len(inputs)
+        if outputs * width > _MOST_VALUES:
+            raise ValueError(
+                f"the map of {outputs:,} messages of {len(inputs):,} gradients is too "
+                "large for this adversary: audit fewer rounds or nodes"
+            )
+        basis = torch.eye(width, dtype=torch.float64)
+        answers = {key: basis[1 + place] for place, key in enumerate(inputs)}
+        door, record = run(basis[0], answers)
+        seen = torch.stack([row[0] for row in record.rows]).numpy()
+        asked = torch.stack([door.asked[key] for key in inputs]).numpy()
+
+        generator = torch.Generator().manual_seed(0)
+        given = torch.randn(width, 3, generator=generator, dtype=torch.float64)
+        answers = {key: given[1 + place] for place, key in enumerate(inputs)}
+        _, record = run(given[0], answers)
+        tried = torch.stack([row[0] for row in record.rows]).numpy()
+        away = abs(tried - seen @ given.numpy()).max()
+        if not away <= _LINEAR * max(1.0, abs(tried).max()):
+            raise ValueError(
+                f"{problem.training.algorithm} is not linear in its gradients with "
+                "these settings, which this adversary needs; for dp-dinno set "
+                "optimiser=sgd"
+            )
+        return cls(inputs, seen, asked)
+
+    @property
+    def own(self) -> np.ndarray:
+        """Places in ``inputs`` of the gradients of the canary's node, in order."""
+        return np.array([p for p, (n, _) in enumerate(self.inputs) if n == CANARY_NODE])
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Reader:
+    """The best linear guess at every gradient's noise from what is seen.
+
+    Parameters
+    ----------
+    map
+        What is seen.
+    scale
+        (inputs,): standard deviation of the noise in each gradient.
+    read
+        (inputs, outputs): from what is seen, less what is known, to gradients over
+        their noise.
+    known
+        (inputs, inputs): the projection on what is seen; Pi_tt = 1 if exact.
+    """
+
+    map: LinearMap
+    scale: np.ndarray
+    read: np.ndarray
+    known: np.ndarray
+
+    @classmethod
+    def of(cls, linear: LinearMap, scale: np.ndarray) -> Reader:
+        """By the pseudo-inverse; directions below 1e-10 of the largest are noise."""
+        scaled = linear.seen[:, 1:] * scale
+        # Outputs may be of very different size; each alike, for the cut to make sense.
+        size = np.sqrt((scaled**2).sum(1))
+        weight = np.divide(1.0, size, out=np.zeros_like(size), where=size > 0)
+        read = np.linalg.pinv(scaled * weight[:, None], rcond=1e-10) * weight
+        return cls(linear, scale, read, read @ scaled)
+
+    def standardised(self, seen: np.ndarray, start: np.ndarray) -> np.ndarray:
+        """Gradients over their noise as far as they show, (..., inputs, dims).
+
+        ``seen`` is (..., outputs, dims), ``start`` (dims,); or both without dims and
+        ``seen`` (..., outputs, 1).
+        """
+        return self.read @ (seen - self.map.seen[:, :1] * start)
+
+    def gradients(self, seen: np.ndarray, start: np.ndarray) -> np.ndarray:
+        """All gradients, (runs, inputs, dims), from ``seen``, (runs, outputs, dims).
+
+        Exact where ``known`` is 1 on the diagonal.
+        """
+        return self.standardised(seen, start) * self.scale[:, None]
+
+    def points(self, gradients: np.ndarray, start: np.ndarray) -> np.ndarray:
+        """Where each gradient was asked for, (runs, inputs, dims)."""
+        return self.map.asked[:, :1] * start + self.map.asked[:, 1:] @ gradients

@@ -1,0 +1,145 @@
+"""An attacker who reads the noisy gradients off what it sees round by round."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from privaudit.auditing.attacks.contract import (
+    Adversary,
+    Differentiator,
+    Scene,
+    Watcher,
+)
+from privaudit.auditing.attacks.evidence import (
+    MatchedFilter,
+    expected_projection,
+    log_ratio,
+)
+from privaudit.auditing.attacks.linear import LinearMap, Reader, Record
+from trainers.network.engine import Observer
+
+_EXACT = 1e-6  # a gradient of which less than this share is hidden was read off
+_FAINT = 1e-3  # less than this share of it tells nothing
+
+
+class LinearAdversary(Adversary):
+    """Turns what it sees into the noisy gradients behind it, and weighs these.
+
+    Subclasses say what is seen, as arguments of `Record`.
+    """
+
+    models = False
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self.heard = self.hears(scene)
+        self.map = LinearMap.of(scene.problem, self.heard, models=self.models)
+        divisor = scene.mechanism.lot_size
+        scale = [scene.scales(index)[1] / divisor for _, index in self.map.inputs]
+        self.reader = Reader.of(self.map, np.array(scale))
+
+    def hears(self, scene: Scene) -> list[list[int]] | None:
+        """Whose messages are seen, round by round."""
+        return None
+
+    def watch(self, runs: int, gradients: Differentiator) -> Watcher:
+        """See `Adversary.watch`."""
+        # Other coordinates are needed only for what other records do in this one.
+        crafted = self.scene.canary.direction is not None
+        along = self.scene.canary.direction if crafted and self.scene.silent else None
+        record = Record(self.heard, models=self.models, direction=along)
+        record.dims = len(self.scene.start)
+        return _Watcher(self, record, gradients)
+
+
+class _Watcher(Watcher):
+    def __init__(
+        self, adversary: LinearAdversary, record: Record, gradients: Differentiator
+    ) -> None:
+        self._adversary = adversary
+        self._scene = adversary.scene
+        self._record = record
+        self._gradients = gradients
+
+    @property
+    def observers(self) -> tuple[Observer, ...]:
+        return (self._record,)
+
+    def after_round(self, done: int, models: Tensor) -> None:
+        self._record.after_round(done, models)
+
+    def score(self, models: Tensor) -> Tensor:
+        seen, start = self._record.stacked(), self._scene.start.double()
+        if self._scene.canary.direction is None:
+            return self._ordinary(seen.numpy(), start.numpy(), models.dtype)
+        return self._crafted(seen, start, self._scene.canary.direction.double(), models)
+
+    def _ordinary(
+        self, seen: np.ndarray, start: np.ndarray, dtype: torch.dtype
+    ) -> Tensor:
+        """A matched filter on each gradient of the canary's node that shows."""
+        reader = self._adversary.reader
+        gradients = reader.gradients(seen, start)
+        points = reader.points(gradients, start)
+        matched = MatchedFilter(self._scene)
+        total = torch.zeros(len(seen), dtype=torch.float64)
+        for index, place in enumerate(reader.map.own):
+            share = reader.known[place, place]
+            if share > _FAINT:
+                at = torch.from_numpy(points[:, place]).to(dtype)
+                found = torch.from_numpy(gradients[:, place] / share)
+                total += matched(index, at, found)
+        return total
+
+    def _crafted(
+        self, seen: Tensor, start: Tensor, direction: Tensor, models: Tensor
+    ) -> Tensor:
+        """The likelihood ratio along the direction; linear where noises are mixed."""
+        reader, scene = self._adversary.reader, self._scene
+        if seen.dim() == 3:
+            mean = self._expected(seen.numpy(), start.numpy(), models.dtype)
+            seen = seen @ direction
+        else:
+            mean = np.zeros((len(seen), len(reader.map.inputs)))
+        less = seen.numpy() - mean @ reader.map.seen[:, 1:].T
+        x = reader.standardised(less[:, :, None], np.array([float(start @ direction)]))
+        x = torch.from_numpy(x[:, reader.map.own, 0])  # (runs, releases)
+        known = reader.known[np.ix_(reader.map.own, reader.map.own)]
+        scales = [scene.scales(index) for index in range(len(known))]
+        shift = np.array([clip / noise for clip, noise in scales])
+        if abs(known - np.diag(known.diagonal())).max() < _EXACT:
+            # x_t / sqrt(known_t) has unit variance: each release by itself.
+            total = torch.zeros(len(x), dtype=torch.float64)
+            for t, share in enumerate(known.diagonal()):
+                if share > _FAINT:
+                    size = share**0.5
+                    total += log_ratio(
+                        x[:, t] / size,
+                        shift[t] * size,
+                        scene.rate,
+                        replaces=scene.replaces,
+                    )
+            return total
+        # Noises are mixed. Least squares: the canary's coins blur its own signal.
+        q = scene.rate
+        blur = (1.0 if scene.replaces else 0.5) * q * (1 - q) * np.diag(shift**2)
+        weights = np.linalg.solve(np.eye(len(known)) + blur @ known, q * shift)
+        return x @ torch.from_numpy(weights)
+
+    def _expected(
+        self, seen: np.ndarray, start: np.ndarray, dtype: torch.dtype
+    ) -> np.ndarray:
+        """(runs, inputs): what other records add to each gradient on average.
+
+        At the points where the gradients were asked, as far as these show.
+        """
+        reader, scene = self._adversary.reader, self._scene
+        points = reader.points(reader.gradients(seen, start), start)
+        mean = np.zeros(points.shape[:2])
+        for place, (node, index) in enumerate(reader.map.inputs):
+            at = torch.from_numpy(points[:, place]).to(dtype)
+            total = expected_projection(scene, self._gradients, node, index, at)
+            mean[:, place] = total.numpy() / scene.mechanism.lot_size
+        return mean

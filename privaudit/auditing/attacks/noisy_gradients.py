@@ -1,0 +1,75 @@
+"""All noisy gradients of the canary's node: the white box that accounts assume."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from privaudit.auditing.attacks.canaries import CANARY_NODE
+from privaudit.auditing.attacks.contract import (
+    Adversary,
+    Differentiator,
+    Scene,
+    Watcher,
+)
+from privaudit.auditing.attacks.evidence import (
+    MatchedFilter,
+    expected_projection,
+    log_ratio,
+)
+from trainers.oracles.oracle import ReleaseObserver
+
+
+class NoisyGradients(Adversary):
+    """All that the canary's node releases, with all other records known.
+
+    A crafted canary is found by its likelihood ratio, another by `MatchedFilter`.
+    """
+
+    name = "noisy-gradients"
+    reads_models = False
+    sees = "all noisy gradients of its node, with all other records known"
+
+    def watch(self, runs: int, gradients: Differentiator) -> Watcher:
+        """See `Adversary.watch`."""
+        return _Watcher(self.scene, gradients, runs)
+
+
+class _Watcher(Watcher):
+    def __init__(self, scene: Scene, gradients: Differentiator, runs: int) -> None:
+        self._scene = scene
+        self._gradients = gradients
+        self._total = torch.zeros(runs, dtype=torch.float64)
+        self._filter = (
+            None if scene.canary.direction is not None else MatchedFilter(scene)
+        )
+
+    @property
+    def release_observers(self) -> tuple[ReleaseObserver, ...]:
+        return (self,)
+
+    def release(
+        self, index: int, at: Tensor, gradient: Tensor, nodes: Sequence[int]
+    ) -> None:
+        """Add this release's evidence to the running score."""
+        if CANARY_NODE not in nodes:
+            return
+        column = list(nodes).index(CANARY_NODE)
+        at, gradient = at[:, column], gradient[:, column]
+        if self._filter is not None:
+            self._total += self._filter(index, at, gradient)
+            return
+        scene = self._scene
+        direction = scene.canary.direction
+        assert direction is not None
+        clip, noise = scene.scales(index)
+        along = gradient.double() @ direction.double() * scene.mechanism.lot_size
+        along -= expected_projection(scene, self._gradients, CANARY_NODE, index, at)
+        self._total += log_ratio(
+            along / noise, clip / noise, scene.rate, replaces=scene.replaces
+        )
+
+    def score(self, models: Tensor) -> Tensor:
+        return self._total

@@ -1,0 +1,1 @@
+"""Audits of the algorithms here: settings, runs, verdict; sweeps; over ranks."""

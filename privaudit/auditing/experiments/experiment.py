@@ -1,0 +1,172 @@
+"""Many runs in two worlds, as one batched program that survives being killed."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from privaudit.auditing.attacks import ADVERSARIES, Adversary, Scene
+from privaudit.auditing.attacks.canaries import CANARIES
+from privaudit.auditing.attacks.on_host import OnHost
+from privaudit.auditing.experiments.judgement import judge
+from privaudit.auditing.experiments.outcome import AuditResult
+from privaudit.auditing.experiments.plan import BLOCK as BLOCK
+from privaudit.auditing.experiments.plan import Audit as Audit
+from privaudit.auditing.experiments.plan import tested_relation as tested_relation
+from privaudit.auditing.experiments.progress import Block, Progress
+from privaudit.files import json as _json
+from privaudit.files.folder import RunFolder
+from privaudit.ledger import Ledger as Ledger
+from trainers.numerics.randomness import Streams
+from trainers.oracles.oracle import MEMORY_LIMIT
+from trainers.runs.measures import CurveRecorder, accuracy
+from trainers.runs.outcome import Curves
+from trainers.runs.problem import Problem
+
+_SHOWN = 10  # runs that the training curves are the mean of
+
+
+def attacker(audit: Audit, problem: Problem) -> Adversary:
+    """Who attacks, and what is planted; one for all blocks.
+
+    Raises ``ValueError`` if the adversary cannot work on this algorithm.
+    """
+    kind = ADVERSARIES[audit.adversary]
+    if kind.reads_models and audit.training.entry.stays_home(audit.training):
+        raise ValueError(
+            f"the models of {audit.training.algorithm}, or parts of them, stay at "
+            f"their nodes with these settings: {audit.adversary} would read what "
+            "nobody is shown and no account covers; choose neighbour or another"
+        )
+    scene = Scene(
+        problem=problem,
+        canary=CANARIES[audit.canary](problem, audit.seed),
+        noise_multiplier=audit.noise_multiplier,
+        # The start is not part of a block: equal in every run of the audit.
+        start=problem.start(audit.seed)[0, 0],
+        replaces=tested_relation(audit.training) == "replace-one",
+    )
+    return kind(scene)
+
+
+def train_block(
+    audit: Audit,
+    adversary: Adversary,
+    number: int,
+    *,
+    memory_limit: int = MEMORY_LIMIT,
+) -> tuple[Block, Curves | None]:
+    """Train block ``number`` in the worlds that its coins say, and score it.
+
+    A pure function of its arguments: the same on whichever worker, in whatever order.
+    """
+    # Worlds are tossed on the CPU: who is a member is the same on any device.
+    tossed = Streams(audit.seed, number).generator("world")
+    planted = torch.rand(audit.block, generator=tossed) < 0.5
+    streams = Streams(audit.seed, number, audit.device)
+    scene = adversary.scene
+    problem = scene.problem
+    gradients = problem.gradients()
+    watcher = adversary.watch(audit.block, gradients)
+    shown = OnHost(watcher)
+    curve = CurveRecorder(problem, gradients)
+
+    def after_round(done: int, models: torch.Tensor, _: object) -> None:
+        shown.after_round(done, models)
+        if number == 0:
+            curve(done, models[:_SHOWN])
+
+    models, ledger = problem.train(
+        audit.noise_multiplier,
+        streams,
+        runs=audit.block,
+        canary=scene.canary.record,
+        direction=scene.canary.direction,
+        planted=planted,
+        start=scene.start.repeat(audit.block, len(problem.shares), 1),
+        observers=shown.observers,
+        release_observers=shown.release_observers,
+        after_round=after_round,
+        memory_limit=memory_limit,
+    )
+    block = Block(
+        member=planted.numpy(),
+        score=watcher.score(models.cpu()).numpy().astype(np.float64),
+        accuracy=accuracy(gradients, models, problem.test).mean(1).numpy(),
+        ledger=ledger,
+    )
+    return block, None if number else curve.curves()
+
+
+def run(
+    audit: Audit,
+    folder: RunFolder,
+    *,
+    workers: int | None = None,
+    memory_limit: int = MEMORY_LIMIT,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> AuditResult:
+    """Train, score, account and judge; go on where an earlier call was stopped.
+
+    Parameters
+    ----------
+    audit
+        What to do.
+    folder
+        Where; it must be this audit's or empty.
+    workers
+        Threads, each with a block of its own; as many as there are processors by
+        default. Scores do not depend on it.
+    memory_limit
+        Bytes for all workers together. Large models are summed in parts that fit, and
+        the last bits of scores depend on these.
+    progress
+        Called with the runs done and all runs.
+
+    Raises
+    ------
+    FolderError
+        If the folder is another audit's, damaged, or cannot be written.
+    ValueError
+        If the settings do not fit the data, or training diverges.
+    """
+    problem = audit.problem()
+    if folder.settle(audit) and folder.has("result.json"):
+        return folder.read("result.json", AuditResult)
+    adversary = attacker(audit, problem)
+    state = Progress(audit, folder)
+    began = time.monotonic()
+    missing = [n for n in range(audit.blocks) if n not in state.done]
+    # A block fills a GPU. Not those that are missing: a resumed audit must sum in the
+    # same parts.
+    most = 1 if audit.device != "cpu" else audit.blocks
+    workers = min(workers or os.cpu_count() or 1, most)
+    memory_limit //= workers
+    progress(sum(len(kept[0]) for kept in state.done.values()), audit.runs)
+
+    # One torch thread a worker: the bits of a sum depend on how threads share it.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    pool = concurrent.futures.ThreadPoolExecutor(
+        workers, initializer=torch.set_num_threads, initargs=(1,)
+    )
+    try:
+        futures = {
+            pool.submit(train_block, audit, adversary, n, memory_limit=memory_limit): n
+            for n in missing
+        }
+        for future in concurrent.futures.as_completed(futures):
+            state.add(futures[future], *future.result())
+            progress(sum(len(kept[0]) for kept in state.done.values()), audit.runs)
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+        torch.set_num_threads(threads)
+    assert state.ledger is not None
+    result = judge(audit, state.ledger, state.arrays(), time.monotonic() - began)
+    folder.write("result.json", _json.encode(result))
+    return result

@@ -1,0 +1,137 @@
+"""From the scores of finished runs to a verdict and what limits it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from privaudit.accounting import account_nodes
+from privaudit.accounting.account import certified_lower
+from privaudit.accounting.parallel import outside_passes
+from privaudit.auditing.attacks import ADVERSARIES
+from privaudit.auditing.attacks.canaries import CANARY_NODE
+from privaudit.auditing.bounds import ESTIMATORS, Bound, Estimator, most_shown
+from privaudit.auditing.bounds.ledger_family import FAMILY, family_bound
+from privaudit.auditing.experiments.outcome import AuditResult, Gap
+from privaudit.auditing.experiments.plan import Audit, tested_relation
+from privaudit.auditing.experiments.reach import reachable
+from privaudit.auditing.scores import Scores
+from privaudit.ledger import Entry, Ledger
+from privaudit.results import Relation, UpperBound, Verdict
+
+
+def judge(
+    audit: Audit,
+    ledger: Ledger,
+    runs: tuple[np.ndarray, np.ndarray, np.ndarray],
+    seconds: float,
+) -> AuditResult:
+    """The verdict on finished runs: their worlds, scores and accuracies.
+
+    Beside the bound by the audit's estimator stands another from the same scores: the
+    family bound, or if that was chosen, the best one for any mechanism.
+    """
+    member, score, right = runs
+    relation = tested_relation(audit.training)
+    nodes = account_nodes(ledger, audit.claim.delta, relation, audit.account)
+    scores = Scores(member, score, "coin-flip")
+    entries = ledger.nodes[CANARY_NODE]
+
+    def bound(estimator: Estimator) -> Bound:
+        return estimator(
+            scores,
+            audit.claim.delta,
+            audit.confidence,
+            relation=relation,
+            threat_model=ADVERSARIES[audit.adversary].sees,
+            seed=audit.seed,
+        )
+
+    def gap(estimator: Estimator, found: Bound) -> Gap | None:
+        return gap_of(audit, estimator, found, entries, nodes[CANARY_NODE], member)
+
+    chosen = estimator_named(audit.estimator, entries, relation)
+    main = bound(chosen)
+    other: Estimator | None = ESTIMATORS["best"]
+    if audit.estimator != FAMILY:
+        other = (
+            estimator_named(FAMILY, entries, relation)
+            if _in_sequence(entries)
+            else None
+        )
+    beside = None if other is None else bound(other)
+    verdict = Verdict(
+        claim=audit.claim,
+        upper=max(nodes, key=lambda upper: upper.epsilon),
+        lower=main.lower,
+    )
+    return AuditResult(
+        verdict=verdict,
+        status=verdict.status,
+        evidence=main.evidence,
+        nodes=nodes,
+        noise_multiplier=audit.noise_multiplier,
+        accuracy=float(right.mean()),
+        member_runs=int(member.sum()),
+        non_member_runs=int((~member).sum()),
+        seconds=round(seconds, 3),
+        gap=gap(chosen, main),
+        beside=None if beside is None else beside.lower,
+        beside_gap=None if other is None or beside is None else gap(other, beside),
+    )
+
+
+def estimator_named(
+    name: str, entries: tuple[Entry, ...], relation: Relation
+) -> Estimator:
+    """A name in ``ESTIMATORS``, or ``FAMILY``: that of ``entries``.
+
+    Raises ``ValueError`` for the family of releases without noise.
+    """
+    return family_bound(entries, relation) if name == FAMILY else ESTIMATORS[name]
+
+
+def gap_of(
+    audit: Audit,
+    estimator: Estimator,
+    found: Bound,
+    entries: tuple[Entry, ...],
+    upper: UpperBound,
+    member: np.ndarray,
+) -> Gap | None:
+    """What lies between the certified epsilon of the canary's node and the bound.
+
+    None where the ledger has a release that is not Gaussian with noise, or a pass over
+    disjoint records.
+    """
+    delta, relation = audit.claim.delta, found.lower.relation
+    if not _in_sequence(entries):
+        return None
+    reach = reachable(
+        estimator, entries, relation, member, delta, audit.confidence, audit.seed
+    )
+    if reach is None:
+        return None
+    attained = certified_lower(entries, upper)[0]
+    return Gap(
+        certified=upper.epsilon,
+        attained=attained,
+        reachable=min(reach, attained),  # the rest of it would be luck
+        found=found.epsilon,
+        most=most_shown(
+            estimator,
+            int(member.sum()),
+            int((~member).sum()),
+            delta,
+            audit.confidence,
+            seed=audit.seed,
+        ),
+    )
+
+
+def _in_sequence(entries: tuple[Entry, ...]) -> bool:
+    """Whether all releases have noise, and each may hold every record."""
+    return (
+        bool(entries)
+        and len(outside_passes(entries)) == len(entries)
+        and all(entry.release.is_private for entry in entries)
+    )

@@ -1,0 +1,94 @@
+"""An audit over the ranks that torchrun started; rank 0 keeps its folder.
+
+Blocks of runs are dealt out one a rank at a time, so that a kill loses one block a rank
+at most. A block's numbers depend on nothing but the audit and its own number: scores
+are those of one process, bit for bit, on any number of ranks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+
+import torch
+
+from privaudit.auditing.experiments.experiment import Audit, attacker, train_block
+from privaudit.auditing.experiments.judgement import judge
+from privaudit.auditing.experiments.outcome import AuditResult
+from privaudit.auditing.experiments.progress import Progress
+from privaudit.files import json as _json
+from privaudit.files.folder import FolderError, RunFolder
+from trainers.network.ranks import gathered, joined, told
+from trainers.oracles.oracle import MEMORY_LIMIT
+
+
+def run_on_ranks(
+    audit: Audit,
+    opened: contextlib.AbstractContextManager[RunFolder],
+    *,
+    memory_limit: int = MEMORY_LIMIT,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> AuditResult | None:
+    """As `privaudit.auditing.experiments.experiment.run`; None but at rank 0.
+
+    All ranks must call, with equal arguments; ``memory_limit`` is of each. Rank 0 alone
+    enters ``opened``.
+
+    Raises
+    ------
+    privaudit.files.folder.FolderError
+        At every rank, if the folder is another audit's, damaged, or cannot be written.
+    trainers.network.ranks.RankLostError
+        If another rank ends, or does not answer in time.
+    ValueError
+        If the settings do not fit the data, or training diverges.
+    """
+    adversary = attacker(audit, audit.problem())
+    torch.set_num_threads(1)  # the bits of a sum depend on how threads share it
+    with joined(audit.device) as (rank, size), contextlib.ExitStack() as stack:
+        folder, known, state, missing = None, None, None, []
+        with _told_to_all():
+            if rank == 0:
+                folder = stack.enter_context(opened)
+                if folder.settle(audit) and folder.has("result.json"):
+                    known = folder.read("result.json", AuditResult)
+                else:
+                    state = Progress(audit, folder)
+                    missing = [n for n in range(audit.blocks) if n not in state.done]
+        finished, missing = told((known is not None, missing))
+        if finished:
+            return known
+        began = time.monotonic()
+        for first in range(0, len(missing), size):
+            mine = missing[first + rank : first + rank + 1]
+            found = [
+                (n, *train_block(audit, adversary, n, memory_limit=memory_limit))
+                for n in mine
+            ]
+            blocks = gathered(found)
+            with _told_to_all():
+                if blocks is not None and state is not None:
+                    for block in (block for each in blocks for block in each):
+                        state.add(*block)
+                    progress(sum(len(k[0]) for k in state.done.values()), audit.runs)
+        if state is None or folder is None:
+            return None
+        assert state.ledger is not None
+        seconds = time.monotonic() - began
+        result = judge(audit, state.ledger, state.arrays(), seconds)
+        folder.write("result.json", _json.encode(result))
+        return result
+
+
+@contextlib.contextmanager
+def _told_to_all() -> Iterator[None]:
+    """What rank 0 could not do in here is an error at every rank."""
+    why = ""
+    try:
+        yield
+    except FolderError as error:
+        why = str(error)
+    why = told(why)
+    if why:
+        raise FolderError(why)

@@ -1,0 +1,46 @@
+"""The settings that an audit starts from unless the user sets others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trainers.runs.training import Training
+
+# Appendix D of Bayrooti et al. 2023 with digits for MNIST: 300 images of 0, 1, 2, a
+# node a digit, clip 10, 100 rounds. Lot, step size and start are not given there.
+AUDITED: dict[str, Any] = {
+    "nodes": 3,
+    "digits": (0, 1, 2),
+    "train": 300,
+    "split": 1.0,
+    "hidden": 16,
+    "gain": 6.0,
+    "rounds": 100,
+    "lot_size": 32.0,
+    "clip_norm": 10.0,
+    "step_size": 0.1,
+}
+
+
+def training_upon(
+    algorithm: str, given: Mapping[str, Any], defaults: Mapping[str, Any], where: str
+) -> Training:
+    """The training of an algorithm by name: ``given`` settings upon its own defaults.
+
+    ``defaults`` are of an audit: they go before the algorithm's own, and behind those
+    that it has for audits. Raises as `trainers.runs.training.training_from`.
+    """
+    from trainers.algorithms import ALGORITHMS
+    from trainers.models import MODELS
+    from trainers.runs.training import training_from
+
+    entry = ALGORITHMS.get(algorithm)
+    own = {} if entry is None else entry.defaults
+    audited = {} if entry is None or not defaults else entry.audited
+    beneath = {**own, **defaults, **audited}
+    own_model = MODELS.get(str(beneath.get("model")))
+    if "model" in given or (own_model and "hidden" not in own_model.options):
+        beneath.pop("hidden", None)  # of another model
+    return training_from({**beneath, **given, "algorithm": algorithm}, where=where)

@@ -1,0 +1,96 @@
+"""Which blocks of an audit are done and what they gave, between kills."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+
+import numpy as np
+
+from privaudit.auditing.experiments.plan import Audit
+from privaudit.files import json as _json
+from privaudit.files import npz as _npz
+from privaudit.files.folder import FolderError, RunFolder
+from privaudit.ledger import Ledger
+from trainers.runs.outcome import Curves
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Block:
+    """What one block of runs gave."""
+
+    member: np.ndarray  # (block,) bool
+    score: np.ndarray  # (block,) float64
+    accuracy: np.ndarray  # (block,) float64
+    ledger: Ledger
+
+
+class Progress:
+    """Which blocks are done and what they gave; `scores.npz` between kills."""
+
+    def __init__(self, audit: Audit, folder: RunFolder) -> None:
+        self.audit = audit
+        self.folder = folder
+        self.done: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
+        self.ledger: Ledger | None = None
+        if folder.has("scores.npz"):
+            self._read()
+
+    def _read(self) -> None:
+        # Written in the order ledger, curves, scores: scores vouch for the others.
+        self.ledger = self.folder.read("ledger.json", Ledger)
+        try:
+            with _npz.opened(self.folder / "scores.npz") as file:
+                blocks = file["block"].astype(int)
+                arrays = tuple(file[name] for name in ("member", "score", "accuracy"))
+        except (OSError, ValueError) as error:
+            raise self.folder.broken("scores.npz", error) from None
+        for array in arrays:
+            if len(array) != len(blocks):
+                raise self.folder.broken("scores.npz", "its arrays differ in length")
+        for number in np.unique(blocks):
+            rows = blocks == number
+            expected = min(
+                self.audit.block, self.audit.runs - number * self.audit.block
+            )
+            if not 0 <= number < self.audit.blocks or rows.sum() != expected:
+                raise self.folder.broken("scores.npz", f"block {number} is not whole")
+            member, score, right = (array[rows] for array in arrays)
+            self.done[int(number)] = (member, score, right)
+
+    def add(self, number: int, block: Block, curves: Curves | None) -> None:
+        """Keep a finished block."""
+        if self.ledger is None:
+            self.ledger = block.ledger
+            self.folder.write("ledger.json", block.ledger.to_json().encode())
+        elif block.ledger != self.ledger:
+            raise FolderError(
+                f"block {number} released something else than the blocks before it: "
+                "an algorithm's releases must not depend on the data or on chance"
+            )
+        if curves is not None:
+            self.folder.write("curves.json", _json.encode(curves))
+        kept = min(self.audit.block, self.audit.runs - number * self.audit.block)
+        self.done[number] = (
+            block.member[:kept],
+            block.score[:kept],
+            block.accuracy[:kept],
+        )
+        buffer = io.BytesIO()
+        numbers = sorted(self.done)
+        member, score, right = self.arrays()
+        np.savez(
+            buffer,
+            member=member,
+            score=score,
+            design=np.array("coin-flip"),
+            accuracy=right,
+            block=np.repeat(numbers, [len(self.done[n][0]) for n in numbers]),
+        )
+        self.folder.write("scores.npz", buffer.getvalue())
+
+    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Worlds, scores and accuracies of the finished runs, in order."""
+        columns = zip(*(self.done[number] for number in sorted(self.done)), strict=True)
+        member, score, right = (np.concatenate(column) for column in columns)
+        return member, score, right

@@ -1,0 +1,268 @@
+"""Many audits from one TOML file: a product of lists, and single ones beside it.
+
+    [all]                       # what every audit has in common
+    runs = 500
+
+    [grid]                      # every combination is an audit
+    algorithm = ["dp-dsgd", "dp-dsgt"]
+    epsilon = [1.0, 4.0]
+    adversary = ["neighbour", "final-loss"]
+
+    [[audit]]                   # one more each
+    algorithm = "dp-dinno"
+    inner_steps = 3
+
+A setting is one of `Choices`, of `trainers.runs.training.Training`, or an option of the
+algorithm. An audit's name, which is its folder's, follows from its own settings, so
+that a file can grow: what is done stays done.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+import pathlib
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
+
+import msgspec
+
+from privaudit.accounting import noise_multiplier
+from privaudit.accounting.account import check_delta, check_epsilon, method_named
+from privaudit.auditing.experiments.plan import BLOCK, Audit, tested_relation
+from privaudit.auditing.experiments.presets import AUDITED, training_upon
+from privaudit.files import numbers as _numbers
+from privaudit.files import toml as _toml
+from privaudit.files.folder import RunFolder
+from privaudit.results import Claim
+from trainers.algorithms import ALGORITHMS
+from trainers.runs.problem import Problem
+from trainers.runs.training import Training, near
+
+_MOST = 10_000  # audits of a sweep
+_LONG = 100  # characters of a name
+
+
+class Choices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an audit of a sweep chooses beside its training, as `privaudit audit` does.
+
+    ``epsilon`` and ``delta`` are the claim; the noise is the least that meets it by
+    ``account`` unless ``noise_multiplier`` is given. The others are those of
+    `privaudit.auditing.experiments.plan.Audit`. Audits that name no seed share one, and
+    with it the worlds of their runs.
+    """
+
+    epsilon: float = 1.0
+    delta: float = 1e-2
+    noise_multiplier: float | None = None
+    account: str = "certified"
+    adversary: str = "final-loss"
+    canary: str = "blank"
+    estimator: str = "best"
+    confidence: float = 0.95
+    runs: int = 2000
+    block: int = BLOCK
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        check_delta(self.delta)
+        method_named(self.account)
+        if self.noise_multiplier is not None and not self.noise_multiplier > 0:
+            raise ValueError(
+                f"noise_multiplier must be > 0, got {self.noise_multiplier}"
+            )
+
+
+class Planned(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One audit of a sweep.
+
+    Parameters
+    ----------
+    name
+        Of its folder.
+    audit
+        What to do; its noise is 0 where it is still to be calibrated.
+    calibrate
+        Whether it is.
+    """
+
+    name: str
+    audit: Audit
+    calibrate: bool
+
+    def settled(self, folder: RunFolder) -> Audit:
+        """The audit with its noise: as ``folder`` has it, or else calibrated.
+
+        Raises ``ValueError`` if no noise meets the claim.
+        """
+        audit = self.audit
+        if not self.calibrate:
+            return audit
+        if folder.has("config.json"):
+            known = folder.read("config.json", Audit).noise_multiplier
+        else:
+            claim = audit.claim
+            known, _ = noise_multiplier(
+                Problem.of(audit.training).ledger,
+                claim.epsilon,
+                claim.delta,
+                claim.relation,
+                audit.account,
+            )
+        return msgspec.structs.replace(audit, noise_multiplier=known)
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The audits of a sweep, in order; ``sweep.json`` of its folder."""
+
+    audits: tuple[Planned, ...]
+
+    @classmethod
+    def read(cls, path: pathlib.Path) -> Self:
+        """The plan of a file. ``ValueError`` says what is wrong with it, and where."""
+        try:
+            values = _toml.read(path)
+        except OSError as error:
+            raise ValueError(f"{path} cannot be read: {error.strerror}") from None
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+        return cls.of(values, where=str(path))
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], *, where: str) -> Self:
+        """The plan of a file's ``values``; errors tell ``where`` they are from."""
+        known = _File.__struct_fields__
+        for name in values:
+            if name not in known:
+                raise ValueError(
+                    f"{where}: there is no table [{name}]; {near(name, known)}"
+                )
+        try:
+            file = msgspec.convert(values, _File)
+        except msgspec.ValidationError as error:
+            raise ValueError(f"{where}: {error}") from None
+        audits: dict[str, Planned] = {}
+        for name, settings in file.entries(where):
+            if name in audits:
+                raise ValueError(
+                    f"{where}: two audits are called {name!r}; give one of them "
+                    "another name"
+                )
+            audits[name] = _planned(name, settings, f"{where}, audit {name!r}")
+        if not audits:
+            raise ValueError(
+                f"{where} has no audit: say [grid] with lists, or [[audit]]"
+            )
+        return cls(audits=tuple(audits.values()))
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    all: dict[str, Any] = {}
+    grid: dict[str, list[Any]] = {}
+    audit: tuple[dict[str, Any], ...] = ()
+
+    def entries(self, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Name and settings of each audit."""
+        common = _checked(self.all, f"{where}, [all]")
+        grid = _checked(self.grid, f"{where}, [grid]")
+        for setting, choices in grid.items():
+            if not choices:
+                raise ValueError(f"{where}, [grid]: {setting} has no value in its list")
+        count = math.prod(map(len, grid.values())) if grid else 0
+        if count > _MOST:
+            raise ValueError(
+                f"{where}: [grid] makes {count:,} audits, more than {_MOST:,}; use "
+                "several files"
+            )
+        for choice in itertools.product(*grid.values()) if grid else ():
+            own = dict(zip(grid, choice, strict=True))
+            yield _name(own), {**common, **own}
+        for number, each in enumerate(self.audit, 1):
+            own = dict(each)
+            name = own.pop("name", None)
+            own = _checked(own, f"{where}, [[audit]] {number}")
+            yield _name(own) if name is None else _safe(str(name)), {**common, **own}
+
+
+def _checked(settings: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """``settings`` with underscores. ``ValueError`` for one that nothing knows."""
+    known = {
+        *Choices.__struct_fields__,
+        *(name for name in Training.__struct_fields__ if name != "options"),
+        *(name for e in ALGORITHMS.values() for name in e.options.__struct_fields__),
+    }
+    found = {}
+    for name, value in settings.items():
+        plain = name.replace("-", "_")
+        if plain not in known:
+            hint = near(plain, sorted(known))
+            raise ValueError(f"{where}: there is no setting {name!r}; {hint}")
+        found[plain] = value
+    return found
+
+
+def _planned(name: str, settings: dict[str, Any], where: str) -> Planned:
+    own = {
+        key: _numbers.as_json(settings[key])
+        for key in Choices.__struct_fields__
+        if key in settings
+    }
+    rest = {key: value for key, value in settings.items() if key not in own}
+    algorithm = rest.pop("algorithm", None)
+    if algorithm is None:
+        raise ValueError(f"{where} says no algorithm")
+    try:
+        choices = msgspec.convert(own, Choices, strict=False)
+        training = training_upon(str(algorithm), rest, AUDITED, "its training")
+        if training.unit != "record":
+            raise ValueError(
+                "audits test what one record gives away, not a "
+                f"{training.unit}: set unit = 'record'"
+            )
+        private = training.entry.private
+        if choices.noise_multiplier is not None and not private:
+            raise ValueError(
+                f"{algorithm} adds no noise: leave noise_multiplier out, or use its "
+                "private form"
+            )
+        chosen = msgspec.structs.asdict(choices)
+        noise = chosen.pop("noise_multiplier")
+        claim = Claim(
+            epsilon=chosen.pop("epsilon"),
+            delta=chosen.pop("delta"),
+            relation=tested_relation(training),
+            # Told apart, so that noise that was given is not taken for the least.
+            source="the sweep's file" + ("" if noise is None else ", with its noise"),
+        )
+        audit = Audit(
+            claim=claim, training=training, noise_multiplier=noise or 0.0, **chosen
+        )
+    except ValueError as error:  # msgspec's are, too
+        raise ValueError(f"{where}: {error}") from None
+    return Planned(name=name, audit=audit, calibrate=private and noise is None)
+
+
+def _name(own: Mapping[str, Any]) -> str:
+    """A name from an audit's own settings: the algorithm, then the others."""
+    parts = [str(own["algorithm"])] if "algorithm" in own else []
+    parts += [f"{key}={_text(own[key])}" for key in own if key != "algorithm"]
+    return _safe(",".join(parts))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return "+".join(map(_text, value))
+    short = f"{value:g}" if isinstance(value, float) else ""
+    return short if short and float(short) == value else str(value)
+
+
+def _safe(name: str) -> str:
+    """``name`` as a folder's, by one name each: what is left out, a digest tells."""
+    plain = "".join(c if c.isalnum() or c in "=,.+-_ " else "-" for c in name)
+    plain = plain.strip(". ")
+    if plain == name and 0 < len(name) <= _LONG:
+        return name
+    digest = hashlib.blake2b(name.encode(), digest_size=4).hexdigest()
+    return f"{plain[: _LONG - 9]}-{digest}"

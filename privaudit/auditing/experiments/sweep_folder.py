@@ -1,0 +1,26 @@
+"""The folder of a sweep: its plan, what failed, and one folder a run."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import ClassVar
+
+from privaudit.files.folder import RunFolder
+
+PLAN, FAILURES = "sweep.json", "failures.json"
+
+
+class SweepFolder(RunFolder):
+    """Holds ``sweep.json``, ``failures.json`` and the folders of its runs."""
+
+    of: ClassVar[str] = "sweep"
+    files: ClassVar[tuple[str, ...]] = (PLAN, FAILURES)
+
+    @classmethod
+    def holds(cls, entry: pathlib.Path) -> bool:
+        """See `RunFolder.holds`."""
+        return entry.is_dir() or super().holds(entry)
+
+    def failures(self) -> dict[str, str]:
+        """Why runs failed, by their names."""
+        return self.read(FAILURES, dict[str, str]) if self.has(FAILURES) else {}

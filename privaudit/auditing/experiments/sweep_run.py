@@ -1,0 +1,256 @@
+"""A sweep's audits, several at once, each in a process that may fail alone.
+
+A worker is given one audit after the other through a pipe, and says through it how far
+it is. One that dies takes its audit with it, and another is started; workers end when
+the process that started them does, however it ends.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import multiprocessing
+import os
+import pathlib
+import signal
+import threading
+from collections.abc import Callable, Iterable
+from multiprocessing import connection
+from multiprocessing.process import BaseProcess
+
+import torch
+
+from privaudit.auditing.experiments.experiment import run
+from privaudit.auditing.experiments.outcome import AuditResult
+from privaudit.auditing.experiments.plan import Audit
+from privaudit.auditing.experiments.sweep import Plan, Planned
+from privaudit.auditing.experiments.sweep_folder import FAILURES, PLAN, SweepFolder
+from privaudit.files import json as _json
+from privaudit.files.folder import FolderError, RunFolder
+from trainers.oracles.oracle import MEMORY_LIMIT
+
+_PATIENCE = 10.0  # seconds for a killed sweep's workers to leave their folders
+
+
+@dataclasses.dataclass(slots=True)
+class Progress:
+    """How far one audit of a sweep is.
+
+    Parameters
+    ----------
+    name
+        Of the audit.
+    done, total
+        Runs.
+    result
+        What it found, when it is finished.
+    failure
+        Why there will be no result.
+    """
+
+    name: str
+    total: int
+    done: int = 0
+    result: AuditResult | None = None
+    failure: str | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether there is nothing more to come."""
+        return self.result is not None or self.failure is not None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Worker:
+    process: BaseProcess
+    pipe: connection.Connection
+
+    @classmethod
+    def start(cls, threads: int, memory_limit: int) -> _Worker:
+        context = multiprocessing.get_context("spawn")  # torch does not survive a fork
+        ours, theirs = context.Pipe()
+        process = context.Process(
+            target=_work, args=(theirs, threads, memory_limit), daemon=True
+        )
+        process.start()
+        theirs.close()  # so that its end is seen
+        return cls(process, ours)
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
+
+
+def run_sweep(
+    plan: Plan,
+    folder: SweepFolder,
+    *,
+    workers: int | None = None,
+    tell: Callable[[Progress], None] = lambda progress: None,
+) -> list[Progress]:
+    """All audits of ``plan``, in its order; goes on where an earlier call was stopped.
+
+    Parameters
+    ----------
+    plan
+        What to do. What ``folder`` has of it already is not done again; what failed is
+        tried again.
+    folder
+        Where: a folder an audit, by its name.
+    workers
+        Processes; as many as there are processors by default. If there are fewer
+        audits, each has several threads. Scores do not depend on it, but see
+        ``memory_limit`` of `privaudit.auditing.experiments.experiment.run`, of which
+        each worker has an equal share.
+    tell
+        Called whenever something is known of an audit.
+
+    Raises
+    ------
+    privaudit.files.folder.FolderError
+        If ``folder`` cannot be written. What fails in an audit is told in its
+        `Progress`.
+    """
+    workers = workers or os.cpu_count() or 1
+    # By the plan, not by what is left of it: scores must not depend on a kill.
+    processes = max(1, min(workers, len(plan.audits)))
+    threads, memory_limit = max(1, workers // processes), MEMORY_LIMIT // processes
+    folder.write(PLAN, _json.encode(plan))
+    failures = folder.failures()
+    states = {one.name: Progress(one.name, one.audit.runs) for one in plan.audits}
+    waiting: collections.deque[Planned] = collections.deque()
+    for one in plan.audits:
+        state = states[one.name]
+        state.result = _finished(one, folder / one.name)
+        if state.result is None:
+            waiting.append(one)
+        else:
+            state.done = state.total
+        tell(state)
+    busy: dict[connection.Connection, tuple[_Worker, Planned]] = {}
+    idle: list[_Worker] = []
+    try:
+        while waiting or busy:
+            while waiting and len(busy) < processes:
+                worker = idle.pop() if idle else _Worker.start(threads, memory_limit)
+                task = waiting.popleft()
+                busy[worker.pipe] = worker, task
+                worker.pipe.send((folder / task.name, task))
+                tell(states[task.name])
+            for pipe in connection.wait(list(busy)):
+                assert isinstance(pipe, connection.Connection)
+                worker, task = busy[pipe]
+                state = states[task.name]
+                try:
+                    news = pipe.recv()
+                except (EOFError, OSError):
+                    worker.end()
+                    del busy[pipe]
+                    state.failure = _death(worker.process.exitcode)
+                else:
+                    if isinstance(news, tuple):
+                        state.done, state.total = news
+                    elif isinstance(news, AuditResult):
+                        state.result = news
+                    else:
+                        state.failure = str(news)
+                    if state.ended:
+                        del busy[pipe]
+                        idle.append(worker)
+                if state.ended:
+                    _note(folder, failures, state)
+                tell(state)
+    finally:
+        for worker in [*idle, *(worker for worker, _ in busy.values())]:
+            worker.end()
+    return list(states.values())
+
+
+def goes_on(plan: Plan, folder: SweepFolder) -> bool:
+    """Whether ``folder`` holds a sweep, and no audit of ``plan`` by other settings."""
+    if not folder.has(PLAN):
+        return False
+    for one in plan.audits:
+        there = RunFolder(folder / one.name)
+        with contextlib.suppress(FolderError):  # damaged, which that audit will say
+            begun = there.has("scores.npz") and there.has("config.json")
+            if begun and there.read("config.json", Audit) != one.settled(there):
+                return False
+    return True
+
+
+def _finished(planned: Planned, path: pathlib.Path) -> AuditResult | None:
+    """What the audit found, if it is finished; whatever is amiss is the worker's."""
+    folder = RunFolder(path)
+    try:
+        if not (folder.has("result.json") and folder.has("config.json")):
+            return None
+        if folder.read("config.json", Audit) != planned.settled(folder):
+            return None
+        return folder.read("result.json", AuditResult)
+    except FolderError:
+        return None
+
+
+def _note(folder: SweepFolder, failures: dict[str, str], state: Progress) -> None:
+    """Keep in the folder why the audit failed, or that it no longer does."""
+    before = dict(failures)
+    failures.pop(state.name, None)
+    if state.failure is not None:
+        failures[state.name] = state.failure
+    if failures != before:
+        folder.write(FAILURES, _json.encode(failures))
+
+
+def _death(status: int | None) -> str:
+    if status == -signal.SIGKILL:
+        return "its process was killed: was there too little memory? Try fewer workers"
+    return f"its process died with status {status}"
+
+
+def _work(pipe: connection.Connection, threads: int, memory_limit: int) -> None:
+    """What a worker does, until its pipe ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process ends us
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    torch.set_num_threads(1)
+    while True:
+        try:
+            path, planned = pipe.recv()
+        except EOFError:
+            return
+        pipe.send(_outcome(planned, path, threads, memory_limit, pipe.send))
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    connection.wait([parent.sentinel])
+    os._exit(1)  # files are whole at any moment
+
+
+def _outcome(
+    planned: Planned,
+    path: pathlib.Path,
+    threads: int,
+    memory_limit: int,
+    say: Callable[[Iterable[int]], None],
+) -> AuditResult | str:
+    """What the audit found, or why it found nothing."""
+    try:
+        with RunFolder.opened(path, patience=_PATIENCE) as folder:
+            if not folder.has("scores.npz"):  # nothing is lost, settings may be mended
+                for name in ("ledger.json", "curves.json", "config.json"):
+                    folder.remove(name)
+            return run(
+                planned.settled(folder),
+                folder,
+                workers=threads,
+                memory_limit=memory_limit,
+                progress=lambda done, total: say((done, total)),
+            )
+    except (ValueError, FolderError) as error:
+        return " ".join(str(error).split())
+    except Exception as error:  # one audit's, whatever it is: the others go on
+        return f"{type(error).__name__}: {' '.join(str(error).split())}"

@@ -1,0 +1,1 @@
+"""Audits of anybody's training: functions and commands."""

@@ -1,0 +1,129 @@
+"""Programs that are not ours, called or started: worlds and seeds in, scores out."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import reprlib
+import shlex
+import subprocess
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privaudit.auditing.scores import real_numbers
+from privaudit.files.user_code import ForeignError, function_named, held
+
+Worlds = NDArray[np.bool_]
+Score = Callable[[Worlds, int], NDArray[np.float64]]
+
+
+def function_of(name: str) -> Score:
+    """The user's function, held to one finite score a run.
+
+    Raises as `privaudit.files.user_code.function_named`; called, it raises
+    `ForeignError`.
+    """
+    function = function_named(name)
+
+    def score(worlds: Worlds, seed: int) -> NDArray[np.float64]:
+        with held(name):
+            given = function(worlds, seed)
+        try:
+            found = real_numbers(given)
+        except ValueError as error:
+            raise ForeignError(f"{name} gave no numbers: {error}") from None
+        if found.shape != worlds.shape:
+            raise ForeignError(
+                f"{name} must give one score a run, ({len(worlds)},), got shape "
+                f"{found.shape}"
+            )
+        if not np.isfinite(found).all():
+            raise ForeignError(f"{name} gave a score that is not finite")
+        return found
+
+    return score
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Command:
+    """Runs a command for each run of a batch.
+
+    Parameters
+    ----------
+    text
+        With ``{member}`` and ``{seed}``; split as a shell does, run without one.
+    time_limit
+        Seconds a run may take; infinity for any.
+    retries
+        How often a run that failed is tried again, with the same seed.
+
+    Raises
+    ------
+    ValueError
+        If the text cannot be split, or does not say where the two go.
+    """
+
+    text: str
+    time_limit: float = math.inf
+    retries: int = 1
+
+    def __post_init__(self) -> None:
+        try:
+            shlex.split(self.text)
+        except ValueError as error:
+            raise ValueError(
+                f"the command {self.text!r} cannot be read: {error}"
+            ) from None
+        for name in ("{member}", "{seed}"):
+            if name not in self.text:
+                raise ValueError(
+                    f"the command must say {name} where it goes, got {self.text!r}"
+                )
+
+    def __call__(self, worlds: Worlds, seed: int) -> NDArray[np.float64]:
+        """Scores of the runs, (runs,); ``seed`` is the first's, others count up."""
+        return np.array(
+            [self.once(bool(member), seed + i) for i, member in enumerate(worlds)]
+        )
+
+    def once(self, member: bool, seed: int) -> float:
+        """The score of one run. Raises `ForeignError` when no try gives one."""
+        filled = [
+            part.replace("{member}", str(int(member))).replace("{seed}", str(seed))
+            for part in shlex.split(self.text)
+        ]
+        why = ""
+        for _ in range(self.retries + 1):
+            try:
+                done = subprocess.run(
+                    filled,
+                    capture_output=True,
+                    encoding="utf-8",
+                    errors="replace",
+                    timeout=None if self.time_limit == math.inf else self.time_limit,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired:
+                why = f"it took more than {self.time_limit:g} s"
+                continue
+            except OSError as error:
+                raise ForeignError(
+                    f"cannot run {filled[0]}: {error.strerror}"
+                ) from None
+            lines = done.stdout.split("\n")
+            last = next((line for line in reversed(lines) if line.strip()), "")
+            if done.returncode:
+                words = done.stderr.strip().splitlines() or ["it said nothing"]
+                why = f"exit status {done.returncode}: {words[-1][:500]}"
+                continue
+            try:
+                score = float(last)
+            except ValueError:
+                why = f"its last line is no number: {reprlib.repr(last)}"
+                continue
+            if math.isfinite(score):
+                return score
+            why = f"its score is {last.strip()}"
+        raise ForeignError(f"{shlex.join(filled)}: {why}")

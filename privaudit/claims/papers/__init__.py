@@ -1,0 +1,1 @@
+"""The claims of five papers, one file a paper: data only."""

@@ -1,0 +1,220 @@
+"""A user's own claims, from a TOML file, through the same test as the papers'.
+
+    [[claim]]
+    name = "our run"
+    epsilon = 2.0
+    delta = 1e-5
+    relation = "add-or-remove-one"
+    ledger = "runs/train/ledger.json"   # or function = "module:function", or algorithm
+
+A file can be kept under test: `privaudit claims FILE` ends with 1 if one is refuted.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any, Literal
+
+import msgspec
+
+from privaudit.accounting.account import check_delta, check_epsilon
+from privaudit.claims.accounts import worst_bracket
+from privaudit.claims.attacks import audit_of
+from privaudit.claims.claim import Finding, PaperClaim
+from privaudit.files import toml as _toml
+from privaudit.files.errors import explained
+from privaudit.files.user_code import ForeignError, function_named, held
+from privaudit.ledger import Ledger
+from privaudit.results import LowerBound, Relation, Unit
+
+Try = Literal["account", "audit"]
+
+
+class OwnClaim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One promise of a user's.
+
+    Parameters
+    ----------
+    name, epsilon, delta, relation, unit
+        The promise; its unit is that of the ledger.
+    ledger
+        A run's ledger.json, relative to the file of claims; or
+    function
+        ``module:function``, called without arguments, that returns a
+        `privaudit.ledger.Ledger`; or
+    algorithm
+        A name as `privaudit train` takes it, with ``noise_multiplier`` and
+        ``settings``.
+    tries
+        ``try`` in the file: "account", and for an algorithm also "audit".
+    runs, block, seed, adversary, canary, estimator, confidence
+        Of the audit.
+    """
+
+    name: str
+    epsilon: float
+    delta: float
+    relation: Relation = "add-or-remove-one"
+    unit: Unit = "record"
+    ledger: str | None = None
+    function: str | None = None
+    algorithm: str | None = None
+    noise_multiplier: float | None = None
+    settings: dict[str, Any] = {}
+    tries: tuple[Try, ...] = msgspec.field(default=("account",), name="try")
+    runs: int = 1000
+    block: int = 50
+    seed: int = 0
+    adversary: str = "noisy-gradients"
+    canary: str = "gradient"
+    estimator: str = "best"
+    confidence: float = 0.99
+
+    def __post_init__(self) -> None:
+        if not self.name.strip():
+            raise ValueError("a claim needs a name that is not blank")
+        check_epsilon(self.epsilon)
+        check_delta(self.delta)
+        given = [self.ledger, self.function, self.algorithm]
+        if sum(one is not None for one in given) != 1:
+            raise ValueError(
+                f"claim {self.name!r} needs exactly one of ledger, function and "
+                "algorithm: what is it about?"
+            )
+        if self.algorithm is not None and self.noise_multiplier is None:
+            raise ValueError(f"claim {self.name!r} needs the noise_multiplier")
+        if "audit" in self.tries and self.algorithm is None:
+            raise ValueError(
+                f"claim {self.name!r}: only an algorithm can be attacked; leave audit "
+                "out of try"
+            )
+        if "audit" in self.tries and self.unit != "record":
+            raise ValueError(
+                f"claim {self.name!r}: audits test what one record gives away, not a "
+                f"{self.unit}; leave audit out of try"
+            )
+
+    @property
+    def folder(self) -> str:
+        """The name of the folder of its audit."""
+        return "".join(c if c.isalnum() or c in " ,+=_-" else "-" for c in self.name)
+
+    def quickly(self) -> OwnClaim:
+        """This claim without its audit."""
+        return msgspec.structs.replace(self, tries=("account",))
+
+
+_KNOWN = "a claim has the keys " + ", ".join(
+    field.encode_name for field in msgspec.structs.fields(OwnClaim)
+)
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    claim: tuple[OwnClaim, ...]
+
+
+def read(path: pathlib.Path) -> tuple[OwnClaim, ...]:
+    """The claims of a file; ``ValueError`` says what is wrong with it."""
+    try:
+        values = _toml.read(path)
+        if not values.get("claim"):
+            raise ValueError(
+                "it has no claim: it needs one [[claim]] or more, each with name, "
+                "epsilon, delta and what it is about"
+            )
+        own = msgspec.convert(values, _File, strict=False).claim
+        folders = [one.folder for one in own]
+        for one in own:
+            if folders.count(one.folder) > 1:
+                raise ValueError(
+                    f"two claims are called {one.name!r}, or much the same; give one "
+                    "of them another name"
+                )
+        return own
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from None
+    except msgspec.ValidationError as error:
+        keys = f"; {_KNOWN}" if "field" in str(error) else ""
+        raise ValueError(f"{path}: {explained(error, _File)}{keys}") from None
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def tested_own(
+    own: OwnClaim, file: pathlib.Path, runs: pathlib.Path, workers: int | None
+) -> Finding:
+    """The finding on one claim of ``file``; an audit keeps its runs in ``runs``.
+
+    Raises ``ValueError`` if what it is about is not to be had.
+    """
+    ledger = _ledger(own, file)
+    if ledger.unit != own.unit:
+        raise ValueError(
+            f"claim {own.name!r} is about one {own.unit}, and its ledger about one "
+            f'{ledger.unit}: say unit = "{ledger.unit}" if that is meant'
+        )
+    certified = worst_bracket(ledger, own.delta, own.relation)
+    claim = PaperClaim(
+        paper=file.name,
+        name=own.name,
+        says=f"{own.name} is ({own.epsilon:g}, {own.delta:g})-DP",
+        where=str(file),
+        formula="as stated",
+        plain="",
+        claimed=own.epsilon,
+        delta=own.delta,
+        relation=own.relation,
+        unit=own.unit,
+        printed=lambda: certified,
+    )
+    lower: LowerBound | None = None
+    if "audit" in own.tries:
+        assert own.algorithm is not None
+        assert own.noise_multiplier is not None
+        lower = audit_of(
+            claim,
+            own.algorithm,
+            own.settings,
+            own.noise_multiplier,
+            runs / own.folder,
+            workers,
+            adversary=own.adversary,
+            canary=own.canary,
+            estimator=own.estimator,
+            confidence=own.confidence,
+            runs=own.runs,
+            block=own.block,
+            seed=own.seed,
+        )
+    return Finding(claim, certified, None, lower)
+
+
+def _ledger(own: OwnClaim, file: pathlib.Path) -> Ledger:
+    if own.ledger is not None:
+        path = file.parent / own.ledger
+        try:
+            return Ledger.from_json(path.read_bytes())
+        except OSError as error:
+            raise ValueError(f"{path} cannot be read: {error.strerror}") from None
+        except ValueError as error:
+            raise ValueError(f"claim {own.name!r}: {path}: {error}") from None
+    if own.function is not None:
+        try:
+            function = function_named(own.function)
+            with held(own.function):
+                made = function()
+        except (ValueError, ForeignError) as error:
+            raise ValueError(f"claim {own.name!r}: {error}") from error
+        if not isinstance(made, Ledger):
+            raise ValueError(
+                f"claim {own.name!r}: {own.function} must return a "
+                f"privaudit.ledger.Ledger; got {type(made).__name__}"
+            )
+        return made
+    from privaudit.claims.attacks import training_of
+    from trainers.runs.problem import Problem
+
+    assert own.algorithm is not None
+    assert own.noise_multiplier is not None
+    problem = Problem.of(training_of(own.algorithm, own.settings, own.name))
+    return problem.ledger(own.noise_multiplier)

@@ -1,0 +1,1 @@
+"""Files: JSON, CSV, TOML, run folders, and code of a user's."""

@@ -1,0 +1,294 @@
+"""A run's folder: whole files only, one process at a time, one set of settings."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import itertools
+import os
+import pathlib
+import re
+import secrets
+import stat
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, Self, TypeVar
+
+import msgspec
+
+from privaudit.files import json as _json
+
+T = TypeVar("T")
+
+FILES = (
+    "config.json",
+    "ledger.json",
+    "curves.json",
+    "rounds.csv",
+    "checkpoint.pt",
+    "steps.bin",
+    "scores.npz",
+    "result.json",
+    "report.html",
+)
+_LOCK = ".lock"
+_PART = re.compile(r"(.+?)(\.[0-9a-f]{16})?\.part")  # a file as it is written
+_NO_LINK = os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
+    """Put ``content`` into the file ``path``, whole or not at all, and on the disk.
+
+    No link is followed: one at ``path`` is replaced. A file that is there and replaced
+    leaves its permissions. Raises ``OSError``.
+    """
+    path = pathlib.Path(path)
+    part = path.with_name(f"{path.name}.{secrets.token_hex(8)}.part")
+    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK, 0o666)
+    try:
+        with open(handle, "wb") as file:
+            known = _mode(path)
+            if stat.S_ISREG(known):
+                os.fchmod(handle, stat.S_IMODE(known))
+            file.write(content)
+            file.flush()
+            os.fsync(handle)
+        part.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def opened_to_append(path: str | os.PathLike[str]) -> int:
+    """The file ``path``, made if need be, as a descriptor that adds to its end.
+
+    Raises ``OSError``, also where ``path`` is a link.
+    """
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _NO_LINK, 0o644)
+
+
+class FolderError(Exception):
+    """The folder cannot be used; the message says why and what to do."""
+
+
+class RunFolder:
+    """A folder that holds one run and is written so that a kill never breaks it.
+
+    Use as ``with RunFolder.opened(path) as folder``. Every write replaces a file whole
+    or leaves the old one.
+    """
+
+    of: ClassVar[str] = "run"
+    files: ClassVar[tuple[str, ...]] = FILES
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = pathlib.Path(path)
+
+    @classmethod
+    def holds(cls, entry: pathlib.Path) -> bool:
+        """Whether ``entry`` is something that such a folder may hold."""
+        part = _PART.fullmatch(entry.name)
+        name = part.group(1) if part else entry.name
+        return name in cls.files or name == _LOCK
+
+    @classmethod
+    @contextlib.contextmanager
+    def opened(
+        cls, path: str | os.PathLike[str], *, patience: float = 0.0
+    ) -> Iterator[Self]:
+        """The folder at ``path``, made if need be, for this process alone.
+
+        Waits ``patience`` seconds for another process to leave it. Raises `FolderError`
+        if it is in use, cannot be made, or holds other things.
+        """
+        folder = cls(path)
+        with folder._explained("use"):
+            folder.path.mkdir(parents=True, exist_ok=True)
+            foreign = sorted(
+                entry.name for entry in folder.path.iterdir() if not cls.holds(entry)
+            )
+            if foreign:
+                raise FolderError(
+                    f"{folder.path} is no {cls.of}'s folder (it holds {foreign[0]}); "
+                    "choose a new or empty one with --out"
+                )
+            lock = folder.path / _LOCK
+            handle = os.open(lock, os.O_RDWR | os.O_CREAT | _NO_LINK, 0o644)
+        try:
+            if not _locked(handle, patience):
+                raise FolderError(
+                    f"another process is at work in {folder.path}; wait for it, or "
+                    "choose another folder with --out"
+                )
+            folder._tidy()
+            yield folder
+        finally:
+            os.close(handle)  # the kernel drops the lock, also on SIGKILL
+
+    @classmethod
+    @contextlib.contextmanager
+    def taken(
+        cls, default: str | os.PathLike[str], fits: Callable[[Self], bool]
+    ) -> Iterator[Self]:
+        """A folder called ``default``, or if that is taken ``default``-2, and so on.
+
+        The first that is there, ``fits`` and is not in use; else a new one, which no
+        other process has. Raises `FolderError` if it cannot be made.
+        """
+        default = pathlib.Path(default)
+        for path in _numbered(default):
+            if not os.path.lexists(path):
+                break
+            with contextlib.ExitStack() as stack:
+                try:
+                    if not fits(cls(path)):
+                        continue
+                    folder = stack.enter_context(cls.opened(path))
+                    if not fits(folder):  # another process was faster
+                        continue
+                except FolderError:  # damaged, in use, or something else
+                    continue
+                yield folder
+                return
+        for path in _numbered(default):
+            with cls(path)._explained("make"):
+                try:
+                    path.mkdir(parents=True)  # by one process alone
+                except FileExistsError:
+                    continue
+            with cls.opened(path) as folder:
+                yield folder
+            return
+
+    def __truediv__(self, name: str) -> pathlib.Path:
+        return self.path / name
+
+    def has(self, name: str) -> bool:
+        """Whether the file is there."""
+        return (self / name).exists()
+
+    def write(self, name: str, content: bytes) -> None:
+        """Put ``content`` into file ``name``, whole or not at all, and on the disk."""
+        with self._explained("write to"):
+            write_whole(self / name, content)
+
+    def remove(self, name: str) -> None:
+        """Remove file ``name``, if it is there."""
+        with self._explained("remove a file of"):
+            (self / name).unlink(missing_ok=True)
+
+    def read(self, name: str, kind: type[T]) -> T:
+        """The value in JSON file ``name``; `FolderError` if it is missing or broken."""
+        with self._explained("read"):
+            try:
+                content = (self / name).read_bytes()
+            except FileNotFoundError:
+                raise FolderError(
+                    f"{self.path} is no finished run: it has no {name}"
+                ) from None
+            try:
+                return _json.decode(content, kind)
+            except ValueError as error:
+                raise self.broken(name, error) from None
+
+    def broken(self, name: str, why: object) -> FolderError:
+        """The error for a file that is not what was written."""
+        return FolderError(
+            f"{self / name} is damaged or not ours ({why}); remove the folder or "
+            "choose another with --out"
+        )
+
+    def awaits(self, config: msgspec.Struct) -> bool:
+        """Whether it holds a run of ``config`` that is not finished."""
+        if self.has("result.json") or not self.has("config.json"):
+            return False
+        return self.read("config.json", type(config)) == config
+
+    def settle(self, config: msgspec.Struct) -> bool:
+        """Take ``config`` as what this folder is for; True if it was so before.
+
+        Raises `FolderError`, naming the first difference, if it is for something else.
+        """
+        if not self.has("config.json"):
+            others = [name for name in FILES if self.has(name)]
+            if others:
+                raise FolderError(
+                    f"{self.path} has a {others[0]} but no config.json, so that nobody "
+                    "knows what it is of; choose another folder with --out"
+                )
+            self.write("config.json", _json.encode(config))
+            return False
+        known = self.read("config.json", type(config))
+        differences = list(_differences(known, config))
+        if differences:
+            name, there, here = differences[0]
+            raise FolderError(
+                f"{self.path} belongs to a run with {name} = {there}, not {here}; "
+                "choose another folder with --out"
+            )
+        return True
+
+    def _tidy(self) -> None:
+        """Remove what processes that were killed were writing."""
+        with self._explained("remove a file of"):
+            for entry in self.path.iterdir():
+                if _PART.fullmatch(entry.name) and stat.S_ISREG(_mode(entry)):
+                    entry.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _explained(self, action: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            why = error.strerror or error
+            if error.errno == errno.ELOOP:
+                why = "it is a symbolic link, which is not followed: remove it"
+            raise FolderError(
+                f"cannot {action} {error.filename or self.path}: {why}; what was "
+                "written before is whole, and the same command goes on from there"
+            ) from error
+
+
+def _mode(path: pathlib.Path) -> int:
+    """Kind and permissions of ``path`` itself, not of what it links to; 0 if none."""
+    try:
+        return path.lstat().st_mode
+    except FileNotFoundError:
+        return 0
+
+
+def _numbered(path: pathlib.Path) -> Iterator[pathlib.Path]:
+    yield path
+    for number in itertools.count(2):
+        yield path.with_name(f"{path.name}-{number}")
+
+
+def _locked(handle: int, patience: float) -> bool:
+    """Whether the lock is ours, now or within ``patience`` seconds."""
+    until = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except OSError:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(0.05)
+
+
+def _differences(
+    one: msgspec.Struct, other: msgspec.Struct, prefix: str = ""
+) -> Iterator[tuple[str, Any, Any]]:
+    for field in one.__struct_fields__:
+        left, right = getattr(one, field), getattr(other, field)
+        if isinstance(left, msgspec.Struct) and type(left) is type(right):
+            yield from _differences(left, right, f"{prefix}{field}.")
+        elif left != right:
+            yield f"{prefix}{field}", left, right

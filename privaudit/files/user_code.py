@@ -1,0 +1,88 @@
+"""Somebody else's code: found by ``module:function``, called, and never trusted.
+
+What it prints goes to standard error, because standard output is for results; whatever
+it raises, ``SystemExit`` included, ends as one sentence with the place in its file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+# Frames that say nothing of where somebody's code went wrong.
+_HERE = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
+_NOT_THEIRS = (
+    "<frozen",
+    contextlib.__file__,
+    *(os.path.join(_HERE, ours, "") for ours in ("privaudit", "trainers")),
+)
+
+
+class ForeignError(Exception):
+    """Somebody's code failed; the message says how, and where in it."""
+
+
+def is_place(name: str) -> bool:
+    """Whether ``name`` is of the form ``module:function``."""
+    module, colon, function = name.partition(":")
+    return bool(colon) and all(
+        part.isidentifier() for part in [*module.split("."), function]
+    )
+
+
+def function_named(name: str) -> Callable[..., Any]:
+    """The function at ``module:function``, in the working directory or installed.
+
+    Raises ``ValueError`` if it is not to be had, and `ForeignError` if its module fails
+    as it is imported.
+    """
+    if not is_place(name):
+        raise ValueError(
+            f"a function is given as module:function, such as train:scores, got {name}"
+        )
+    where, _, function = name.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # as ``python -m`` has it
+    try:
+        with held(f"import {where}"):
+            found = getattr(importlib.import_module(where), function, None)
+    except ForeignError as error:
+        if isinstance(error.__cause__, ImportError):
+            raise ValueError(
+                f"cannot import {where}: {error.__cause__}; is it installed, or its "
+                "folder in PYTHONPATH?"
+            ) from error
+        raise
+    if found is None:
+        raise ValueError(f"{where} has no function {function}")
+    if not callable(found):
+        raise ValueError(f"{name} is no function, but of type {type(found).__name__}")
+    return found
+
+
+@contextlib.contextmanager
+def held(what: str) -> Iterator[None]:
+    """Run somebody's code inside: `ForeignError` says that ``what`` failed, and why."""
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    except MemoryError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise ForeignError(f"{what}: {_told(error)}") from error
+
+
+def _told(error: BaseException) -> str:
+    """The error in one line, with the innermost place that it came from."""
+    words = " ".join(str(error).split())[:500]
+    if isinstance(error, SyntaxError):
+        return f"SyntaxError: {words}"
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if not frame.filename.startswith(_NOT_THEIRS)]
+    at = f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
+    return f"{type(error).__name__}{': ' if words else ''}{words}{at}"

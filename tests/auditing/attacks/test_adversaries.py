@@ -1,0 +1,101 @@
+"""Every adversary: silent where nothing leaks, sure where nothing is hidden."""
+
+import numpy as np
+import pytest
+import torch
+
+from privaudit.auditing.attacks import ADVERSARIES
+from privaudit.auditing.attacks.canaries import CANARIES
+from privaudit.auditing.attacks.evidence import log_ratio
+from tests.auditing.attacks.scenes import problem, right, scene, scores
+
+ALGORITHMS = {
+    "dp-dsgd": {},
+    "dp-dsgt": {},
+    "dp-dinno": {"options": {"optimiser": "sgd"}},
+}
+# Choices are made in collaborative training only: see
+# tests/auditing/attacks/test_actions.py.
+EACH = pytest.mark.parametrize("name", [n for n in ADVERSARIES if n != "actions"])
+
+
+class TestSound:
+    @EACH
+    @pytest.mark.parametrize("canary", ["gradient", "blank"])
+    def test_scores_know_nothing_of_worlds_that_are_alike(self, name, canary):
+        of = scene(problem(), canary)
+        runs = 200
+        _, found = scores(name, of, runs, planted=torch.zeros(runs) > 0)
+        member = np.arange(runs) % 2 > 0  # coins that decided nothing
+        assert abs(right(member, found) - 0.5) < 4 * 0.5 / np.sqrt(runs / 3)
+
+    @EACH
+    def test_equal_seeds_give_equal_bits(self, name):
+        of = scene(problem(rounds=2), "random-gradient")
+        np.testing.assert_array_equal(scores(name, of, 20)[1], scores(name, of, 20)[1])
+
+    def test_central_training_has_no_neighbours(self):
+        with pytest.raises(ValueError, match="nobody hears"):
+            ADVERSARIES["neighbour"](scene(problem("dp-sgd", lot_size=5.0)))
+
+
+class TestTight:
+    @EACH
+    @pytest.mark.parametrize("canary", CANARIES)
+    def test_no_noise_is_caught(self, name, canary):
+        # Without noise and with every record in every lot, worlds are apart.
+        of = scene(problem(lot_size=20.0, rounds=3), canary, noise=0.0)
+        member, found = scores(name, of, 30)
+        assert right(member, found) == 1
+
+    @pytest.mark.parametrize("algorithm", ALGORITHMS)
+    def test_the_neighbour_sees_as_much_as_the_white_box_but_a_round(self, algorithm):
+        of = scene(problem(algorithm, **ALGORITHMS[algorithm]), "gradient")
+        member, white = scores("noisy-gradients", of, 3000)
+        _, heard = scores("neighbour", of, 3000)
+        assert right(member, white) > 0.6
+        # Three of four releases: the shift shrinks by about sqrt(3 / 4).
+        ratio = (right(member, heard) - 0.5) / (right(member, white) - 0.5)
+        assert 0.7 < ratio < 1.02
+
+    def test_all_models_see_all_that_the_white_box_sees(self):
+        of = scene(problem(), "gradient")
+        _, white = scores("noisy-gradients", of, 50)
+        _, models = scores("all-models", of, 50)
+        np.testing.assert_allclose(models, white, atol=1e-3)
+
+    def test_records_that_reach_the_direction_are_taken_off(self):
+        of = scene(problem(rounds=6), "random-gradient", noise=0.5)
+        assert not of.silent
+        member, heard = scores("neighbour", of, 400)
+        _, white = scores("noisy-gradients", of, 400)
+        assert right(member, white) > 0.75
+        assert right(member, heard) > 0.72
+
+    def test_a_neighbour_that_does_not_hear_all_is_less_sure(self):
+        settings = dict(nodes=5, graph="ring", train=100)
+        of = scene(problem(**settings), "gradient", noise=0.7)
+        member, white = scores("noisy-gradients", of, 1500)
+        _, heard = scores("neighbour", of, 1500)
+        assert 0.52 < right(member, heard) < right(member, white)
+
+
+class TestLogRatio:
+    @pytest.mark.parametrize("rate", [0.01, 0.3, 1.0])
+    @pytest.mark.parametrize("replaces", [False, True])
+    def test_it_is_the_ratio_of_the_densities(self, rate, replaces):
+        x = torch.linspace(-6, 6, 41, dtype=torch.float64)
+        shift = 0.8
+
+        def density(sign):
+            normal = torch.distributions.Normal(0.0, 1.0)
+            there = normal.log_prob(x - sign * shift).exp()
+            return (1 - rate) * normal.log_prob(x).exp() + rate * there
+
+        expected = density(1) / density(-1 if replaces else 0)
+        found = log_ratio(x, shift, rate, replaces=replaces)
+        torch.testing.assert_close(found, expected.log())
+
+    def test_far_away_it_stays_finite(self):
+        x = torch.tensor([-1e8, 1e8], dtype=torch.float64)
+        assert torch.isfinite(log_ratio(x, 1e3, 0.1, replaces=True)).all()

@@ -1,0 +1,212 @@
+"""Contract of audit: a stranger's runs, dealt and judged."""
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from privaudit.auditing.programs import audit as anybody
+from privaudit.auditing.programs.audit import ProgramAudit, run
+from privaudit.auditing.programs.targets import Command
+from privaudit.files.folder import FolderError, RunFolder
+from privaudit.files.user_code import ForeignError
+from privaudit.report.load import load, load_any
+from privaudit.results import Claim
+
+HERE = "tests.auditing.programs.test_audit"
+
+
+def silent(worlds, seed):
+    return np.random.default_rng(seed).normal(size=len(worlds))
+
+
+def tells(worlds, seed):
+    return worlds + 0.5 * np.random.default_rng(seed).normal(size=len(worlds))
+
+
+def slow(worlds, seed):
+    time.sleep(0.02)
+    return tells(worlds, seed)
+
+
+def wrong_shape(worlds, seed):
+    return [0.0]
+
+
+def not_finite(worlds, seed):
+    return np.full(len(worlds), math.nan)
+
+
+def plan(function="silent", epsilon=0.5, **more):
+    claim = Claim(
+        epsilon=epsilon, delta=1e-3, relation="add-or-remove-one", source="a test"
+    )
+    return ProgramAudit(program=f"{HERE}:{function}", claim=claim, **more)
+
+
+def done(path, what, **more):
+    with RunFolder.opened(path) as folder:
+        return run(what, folder, **more)
+
+
+class TestSound:
+    def test_no_leak_is_not_refuted(self, tmp_path):
+        for seed in range(5):
+            result = done(tmp_path / str(seed), plan(seed=seed))
+            assert result.status == "unproven"
+            assert result.lower().epsilon < 0.3
+
+    def test_a_leak_is(self, tmp_path):
+        result = done(tmp_path, plan("tells", runs=500))
+        assert result.status == "refuted"
+        assert 0.5 < result.lower().epsilon <= result.most_shown
+
+    def test_worlds_are_fair_coins_and_seeds_differ(self):
+        many = plan(runs=100_000)
+        worlds = np.concatenate([many.worlds(n) for n in range(many.batches)])
+        assert abs(worlds.mean() - 0.5) < 5 * 0.5 / math.sqrt(len(worlds))
+        seeds = {many.batch_seed(n) for n in range(many.batches)}
+        assert len(seeds) == many.batches
+        assert all(0 <= seed < 1 << 31 for seed in seeds)
+        other = plan(runs=100_000, seed=1)
+        assert (other.worlds(0) != many.worlds(0)).any()
+
+
+class TestResume:
+    def test_equal_scores_after_a_kill(self, tmp_path):
+        program = (
+            f"from {HERE} import *; "
+            "done(sys.argv[1], plan('slow', runs=2000, batch=20))"
+        )
+        whole = done(tmp_path / "whole", plan("slow", runs=2000, batch=20))
+        child = subprocess.Popen([sys.executable, "-c", program, tmp_path / "parts"])
+        for _ in range(600):
+            if (tmp_path / "parts" / "scores.npz").exists():
+                break
+            time.sleep(0.02)
+        os.kill(child.pid, signal.SIGKILL)
+        child.wait()
+        assert not (tmp_path / "parts" / "result.json").exists()
+        parts = done(tmp_path / "parts", plan("slow", runs=2000, batch=20))
+        assert parts.verdict == whole.verdict
+        with (
+            np.load(tmp_path / "whole" / "scores.npz") as one,
+            np.load(tmp_path / "parts" / "scores.npz") as other,
+        ):
+            for name in ("member", "score", "batch"):
+                np.testing.assert_array_equal(one[name], other[name])
+
+    def test_what_was_done_is_kept_when_a_run_fails(self, tmp_path, monkeypatch):
+        calls = []
+
+        def breaks(worlds, seed):
+            calls.append(seed)
+            if len(calls) == 4:
+                raise ForeignError("out of luck")
+            return silent(worlds, seed)
+
+        monkeypatch.setattr(anybody, "function_of", lambda name: breaks)
+        with pytest.raises(ForeignError, match="out of luck"):
+            done(tmp_path, plan(runs=300))
+        done(tmp_path, plan(runs=300))
+        assert len(set(calls)) == 6  # the seed that failed was called again
+        assert len(calls) == 7
+
+    def test_shown_and_not_paged(self, tmp_path):
+        result = done(tmp_path, plan(runs=75))
+        shown = load_any(tmp_path)
+        assert shown.summary()["epsilon_lower"] == result.lower().epsilon
+        assert len(shown.scores) == 75
+        assert any("75 runs" in line for line in shown.lines())
+        with pytest.raises(FolderError, match="privaudit show"):
+            load(tmp_path)
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        ("function", "message"),
+        [
+            ("wrong_shape", r"one score a run, \(50,\), got"),
+            ("not_finite", "not finite"),
+        ],
+    )
+    def test_bad_scores(self, tmp_path, function, message):
+        with pytest.raises(ForeignError, match=message):
+            done(tmp_path, plan(function))
+
+    def test_no_such_function(self, tmp_path):
+        with pytest.raises(ValueError, match="has no function nothing"):
+            done(tmp_path, plan("nothing"))
+        claim = plan().claim
+        with pytest.raises(ValueError, match="cannot import nowhere"):
+            done(tmp_path / "b", ProgramAudit(program="nowhere:f", claim=claim))
+
+    def test_a_command_says_where_member_and_seed_go(self):
+        with pytest.raises(ValueError, match=r"must say \{seed\}"):
+            ProgramAudit(program="train --member {member}", claim=plan().claim)
+
+
+def python(text, **more):
+    return Command(f"{sys.executable} -c '{text}' {{member}} {{seed}}", **more)
+
+
+class TestCommands:
+    def test_the_last_line_is_the_score(self):
+        command = python("import sys; print(7); print(sys.argv[1] + sys.argv[2])")
+        assert command(np.array([True, False]), 40).tolist() == [140, 41]
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("print(1); raise SystemExit(4)", "exit status 4"),
+            ("print()", "its last line is no number"),
+            ('print("nan")', "its score is nan"),
+            ("import time; time.sleep(9)", "more than 0.5 s"),
+        ],
+    )
+    def test_failures_are_sentences(self, text, message):
+        with pytest.raises(ForeignError, match=message):
+            python(text, retries=0, time_limit=0.5 if "sleep" in text else 60)(
+                np.array([True]), 0
+            )
+
+    def test_it_is_tried_again(self, tmp_path):
+        text = (
+            f'import pathlib; p = pathlib.Path("{tmp_path}/tried"); n = p.exists(); '
+            "p.touch(); print(1 if n else 1/0)"
+        )
+        assert python(text, retries=1).once(True, 0) == 1
+
+    def test_no_such_program(self):
+        with pytest.raises(ForeignError, match="cannot run /nowhere"):
+            Command("/nowhere {member} {seed}").once(True, 0)
+
+    def test_no_two_runs_have_one_seed(self, tmp_path):
+        """Whatever the batch: runs that share their noise are not independent."""
+        text = "import sys; print(sys.argv[2])"
+        what = ProgramAudit(
+            program=f"{sys.executable} -S -c '{text}' {{member}} {{seed}}",
+            claim=plan().claim,
+            runs=12,
+            batch=4,
+        )
+        done(tmp_path, what, workers=2)
+        assert len(np.unique(load_any(tmp_path).scores.score)) == 12
+
+    def test_many_at_once_in_a_folder(self, tmp_path):
+        text = "import sys; print(float(sys.argv[1]))"
+        what = ProgramAudit(
+            program=f"{sys.executable} -S -c '{text}' {{member}} {{seed}}",
+            claim=plan().claim,
+            runs=24,
+            batch=1,
+        )
+        result = done(tmp_path, what, workers=4)
+        assert result.member_runs + result.non_member_runs == 24
+        scores = load_any(tmp_path).scores
+        np.testing.assert_array_equal(scores.score, scores.member)

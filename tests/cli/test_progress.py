@@ -1,0 +1,58 @@
+"""What long work says of itself where nobody sees a terminal."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from privaudit.cli.live import live_view
+from privaudit.cli.output import progress_bar
+from trainers.runs.measures import Measured
+from trainers.runs.run import Progress
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Seconds, moved by hand."""
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    return now
+
+
+class TestInALog:
+    def test_a_line_after_a_while_then_each_minute(self, clock, capsys):
+        with progress_bar("runs") as bar:
+            for second in range(200):
+                clock[0] = float(second)
+                bar(second * 10, 2000)
+        assert capsys.readouterr().err.splitlines() == [
+            "runs: 150 of 2,000",
+            "runs: 750 of 2,000",
+            "runs: 1,350 of 2,000",
+            "runs: 1,950 of 2,000",
+        ]
+
+    def test_training_says_how_long_it_takes(self, clock, capsys):
+        with live_view("dp-dsgd", 1.0) as show:
+            for done in range(1, 41):
+                clock[0] = done / 2
+                measured = Measured(20, 0.5, 0.4, 0.0) if done == 20 else None
+                show(Progress(done, 100, measured, None))
+        assert capsys.readouterr().err.splitlines() == [
+            "dp-dsgd: round 30 of 100, 2 a second, 35 s left; accuracy 0.5000"
+        ]
+
+    def test_short_work_says_nothing(self, clock, capsys):
+        with progress_bar("runs") as bar, live_view("sgd", None) as show:
+            bar(1, 1)
+            show(Progress(1, 1, None, None))
+        assert capsys.readouterr().err == ""
+
+    def test_other_ranks_are_silent(self, clock, capsys, monkeypatch):
+        monkeypatch.setenv("RANK", "1")
+        with progress_bar("runs") as bar, live_view("sgd", None) as show:
+            clock[0] = 100.0
+            bar(1, 2)
+            show(Progress(1, 2, None, None))
+        assert capsys.readouterr().err == ""

@@ -1,0 +1,135 @@
+"""trainers.gradients.clipping: sums over lots, taken in parts."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.trainers.problems import random_data, softmax
+from trainers.data import PrivateData
+from trainers.gradients.clip_weights import clip_weights
+from trainers.gradients.clipping import WORKING_SET, clipped_sum, parts, usual_width
+from trainers.gradients.per_sample import PerSample
+from trainers.models import cross_entropy
+from trainers.numerics.deferred_checks import Watch
+
+
+class Padded(PerSample):
+    """Asks for few shapes, as what is compiled does."""
+
+    static = True
+
+
+CALL = {"lot_size": 4, "memory_limit": 1 << 30}
+
+
+class TestParts:
+    @given(st.integers(1, 9), st.integers(0, 40), st.integers(1, 500))
+    def test_cover_every_sample_once_within_the_bound(self, rows, width, samples):
+        seen = torch.zeros(rows, width, dtype=torch.long)
+        for top, left in parts((rows, width), samples):
+            seen[top, left] += 1
+            assert seen[top, left].numel() <= samples
+        assert (seen == 1).all()
+
+    @given(st.integers(1, 9), st.integers(1, 5), st.integers(1, 60))
+    def test_fixed_columns_make_two_shapes_at_most(self, rows, times, columns):
+        shape = (rows, times * columns)
+        seen = torch.zeros(shape, dtype=torch.long)
+        shapes = set()
+        for top, left in parts(shape, 3 * columns, columns):
+            seen[top, left] += 1
+            shapes.add(seen[top, left].shape)
+            assert seen[top, left].shape[1] == columns
+        assert (seen == 1).all()
+        assert len(shapes) <= 2
+
+    @given(st.floats(1, 1e4), st.integers(1, 1000))
+    def test_usual_lots_are_a_few_parts(self, lot, samples):
+        width = usual_width(lot, samples)
+        assert 1 <= width <= samples
+        needed = -(-lot // samples)
+        assert -(-lot // width) <= needed + 1 + 3 / lot**0.5 * (needed + 1)
+
+    @given(st.integers(1, 200), st.integers(1, 60))
+    def test_widths_are_nearly_equal(self, width, samples):
+        widths = [
+            min(left.stop, width) - left.start for _, left in parts((1, width), samples)
+        ]
+        assert len(widths) == -(-width // samples)
+        assert max(widths) - min(widths) < len(widths)
+
+
+class TestClippedSum:
+    def test_one_replica_at_a_time_is_the_definition(self):
+        data = PrivateData.of(random_data())
+        exact = PerSample(softmax(), cross_entropy)
+        generator = torch.Generator().manual_seed(1)
+        at = torch.randn(6, 15, generator=generator, dtype=torch.float64)
+        lots = torch.rand(6, data.inputs.shape[1], generator=generator) < 0.5
+        sizes = torch.tensor(data.sizes).repeat(2)[:, None]
+        lots &= torch.arange(lots.shape[1]) < sizes
+        got = clipped_sum(exact, data, at, lots, torch.arange(3), 0.3, **CALL)
+        for row in range(6):
+            wanted = torch.zeros(15, dtype=torch.float64)
+            for record in lots[row].nonzero()[:, 0]:
+                sample = data.inputs[row % 3, record], data.targets[row % 3, record]
+                gradient = exact.gradient(at[row], *sample)
+                wanted += clip_weights(gradient.norm(), 0.3) * gradient
+            torch.testing.assert_close(got[row], wanted)
+
+    def test_more_memory_than_the_cache_changes_no_bit(self):
+        data = PrivateData.of(random_data((60, 50)))
+        exact = PerSample(softmax(), cross_entropy)
+        at = torch.ones(2, 15, dtype=torch.float64)
+        lots = torch.arange(61).expand(2, -1) < torch.tensor([[60], [50]])
+        one, other = (
+            clipped_sum(
+                exact,
+                data,
+                at,
+                lots,
+                torch.arange(2),
+                0.3,
+                lot_size=50,
+                memory_limit=limit,
+            )
+            for limit in (WORKING_SET, 1 << 40)
+        )
+        assert torch.equal(one, other)
+
+    def test_empty_lots_sum_to_nothing(self):
+        data = PrivateData.of(random_data())
+        exact = PerSample(softmax(), cross_entropy)
+        at = torch.ones(3, 15, dtype=torch.float64)
+        lots = torch.zeros(3, data.inputs.shape[1], dtype=torch.bool)
+        got = clipped_sum(exact, data, at, lots, torch.arange(3), 1.0, **CALL)
+        assert not got.any()
+
+    @pytest.mark.parametrize("way", [PerSample, Padded])
+    @pytest.mark.parametrize("width", [None, 5])
+    def test_records_that_are_not_drawn_are_not_looked_at(self, way, width):
+        """Not even for whether they are numbers: an error would tell of them."""
+        shares = random_data((5, 5, 5))
+        exact = way(softmax(), cross_entropy)
+        at = torch.ones(3, 15, dtype=torch.float64)
+        lots = torch.zeros(3, 6, dtype=torch.bool)
+        lots[1, 2:4], lots[2, :5] = True, True
+
+        def found():
+            watch = Watch(at_once=False)
+            nodes, more = torch.arange(3), {"watch": watch, "width": width, **CALL}
+            data = PrivateData.of(shares)
+            total = clipped_sum(exact, data, at, lots, nodes, 0.3, **more)
+            watch.settle()
+            return total
+
+        wanted = found()
+        for node, place in ((0, 0), (0, 3), (1, 0), (1, 4)):
+            shares[node].inputs[place] = math.nan
+        assert torch.equal(found(), wanted)
+        shares[1].inputs[3] = math.nan
+        with pytest.raises(ValueError, match="not finite"):
+            found()

@@ -1,0 +1,179 @@
+"""Contract of trainers.network.over_ranks: ranks make what one process makes."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from privaudit.ledger import Ledger
+from tests.trainers.rank_program import CASES, training
+from trainers.network.named_graphs import mixing
+from trainers.network.over_ranks import Plan
+from trainers.network.ranks import Ranks
+from trainers.numerics.randomness import Streams
+from trainers.runs.problem import Problem
+
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def torchrun(ranks, *arguments, timeout=120, **more):
+    return subprocess.run(
+        [*TORCHRUN, "--nproc-per-node", str(ranks), "-m", *map(str, arguments)],
+        env=ENVIRONMENT,
+        timeout=timeout,
+        capture_output=True,
+        text=True,
+        check=False,
+        **more,
+    )
+
+
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_models_and_ledgers_of_one_process(tmp_path, ranks):
+    """Same seeds: models to 1e-5 after 100 rounds; bytes are the graph's."""
+    done = torchrun(ranks, "tests.trainers.rank_program", "train", tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for name in CASES:
+        parts = torch.load(tmp_path / f"{name}.pt", weights_only=True)
+        whole, ledger = Problem.of(training(name)).train(1.0, Streams(3), runs=2)
+        models = torch.cat([models for models, _ in parts], 1)
+        scale = whole.abs().max()
+        assert (models - whole).abs().max() <= 1e-5 * scale, name
+        joined = Ledger.joined(Ledger.from_json(text) for _, text in parts)
+        assert joined == ledger
+
+
+def test_a_rank_that_ends_ends_the_others(tmp_path):
+    began = time.monotonic()
+    done = torchrun(2, "tests.trainers.rank_program", "fail", tmp_path, timeout=60)
+    assert done.returncode != 0
+    assert time.monotonic() - began < 45
+    lost = (tmp_path / "lost-0.txt").read_text()
+    # Whichever comes first: a broken connection, or torchrun's signal.
+    assert re.match("lost contact with another rank|torchrun ends this rank", lost)
+    assert "goes on from the last checkpoint" in lost
+
+
+SETTINGS = [
+    *("train", "dp-dsgt", "--noise-multiplier", "3", "--json"),
+    *("--set", "nodes=4", "--set", "rounds=60", "--set", "train=200"),
+    *("--set", "lot_size=16", "--set", "hidden=8", "--set", "graph=ring"),
+]
+
+
+@pytest.mark.slow
+def test_goes_on_with_another_number_of_ranks(tmp_path):
+    """Killed on two ranks, finished on three and alone; as the undisturbed one."""
+    command = ["privaudit", *SETTINGS, "--out"]
+    child = subprocess.Popen(
+        [*TORCHRUN, "--nproc-per-node", "2", "-m", *command, str(tmp_path / "parts")],
+        env=ENVIRONMENT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    for _ in range(600):
+        if (tmp_path / "parts" / "checkpoint.pt").exists():
+            break
+        time.sleep(0.05)
+    os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+    assert not (tmp_path / "parts" / "result.json").exists()
+    done = torchrun(3, *command, tmp_path / "parts")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("\n") == 1  # one object, of rank 0
+    alone = subprocess.run(
+        [sys.executable, "-m", *command, str(tmp_path / "whole")],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert alone.returncode == 0, alone.stderr
+    one, other = (
+        (tmp_path / run / "ledger.json").read_bytes() for run in ("parts", "whole")
+    )
+    assert one == other
+    one, other = (
+        (tmp_path / run / "rounds.csv").read_text().splitlines()
+        for run in ("parts", "whole")
+    )
+    assert len(one) == len(other) == 61
+    for left, right in zip(one[1:], other[1:], strict=True):
+        assert list(map(float, left.split(","))) == pytest.approx(
+            list(map(float, right.split(","))), rel=1e-4
+        )
+
+
+@pytest.mark.slow
+def test_audits_over_ranks_have_the_same_scores(tmp_path):
+    """Begun on two ranks, stopped, finished on three: bits of one process."""
+    command = [
+        *("privaudit", "audit", "dp-dsgd", "--noise-multiplier", "3", "--json"),
+        *("--set", "rounds=3", "--set", "hidden=4", "--runs", "320", "--out"),
+    ]
+    child = subprocess.Popen(
+        [*TORCHRUN, "--nproc-per-node", "2", "-m", *command, str(tmp_path / "parts")],
+        env=ENVIRONMENT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    for _ in range(1200):
+        if (tmp_path / "parts" / "scores.npz").exists():
+            break
+        time.sleep(0.05)
+    os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+    done = torchrun(3, *command, tmp_path / "parts", timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("\n") == 1
+    alone = subprocess.run(
+        [sys.executable, "-m", *command, str(tmp_path / "whole")],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert alone.returncode == 0, alone.stderr
+    with (
+        np.load(tmp_path / "parts" / "scores.npz") as one,
+        np.load(tmp_path / "whole" / "scores.npz") as other,
+    ):
+        for name in ("member", "score", "accuracy", "block"):
+            np.testing.assert_array_equal(one[name], other[name])
+
+
+class TestPlans:
+    @pytest.mark.parametrize("graph", ["ring", "complete", "star", "directed-ring"])
+    @pytest.mark.parametrize("size", [1, 2, 3, 7])
+    def test_what_one_sends_another_receives(self, graph, size):
+        heard = mixing(graph, "uniform", 7).heard(0)
+        plans = [Plan.of(heard, Ranks(rank, size, 7)) for rank in range(size)]
+        for sender, plan in enumerate(plans):
+            for receiver, nodes in plan.sends.items():
+                assert plans[receiver].receives[sender] == nodes
+        for rank, plan in enumerate(plans):
+            held = Ranks(rank, size, 7).held
+            needed = {other for node in held for other, _ in heard[node]} | {*held}
+            assert [*plan.places] == sorted(needed)
+
+    @pytest.mark.parametrize("size", range(1, 8))
+    def test_every_node_is_held_once(self, size):
+        held = [node for rank in range(size) for node in Ranks(rank, size, 7).held]
+        assert held == list(range(7))
+        for rank in range(size):
+            assert all(
+                Ranks(0, size, 7).holder(n) == rank for n in Ranks(rank, size, 7).held
+            )
+
+    def test_more_ranks_than_nodes(self):
+        with pytest.raises(ValueError, match="3 ranks are more than the 2 nodes"):
+            Ranks(0, 3, 2)

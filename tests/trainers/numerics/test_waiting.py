@@ -1,0 +1,118 @@
+"""A round does not wait for an accelerator: no number of it is looked at by the host.
+
+There need be none to see that: operations that would make it wait are known by name.
+"""
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.trainers.contract import CASES
+from tests.trainers.problems import random_data
+from trainers.data import PrivateData
+from trainers.gradients.bookkeeping import BookKeeping
+from trainers.models import cross_entropy
+from trainers.numerics.randomness import Streams
+from trainers.oracles.oracle import Mechanism, Oracle
+
+# Their results' sizes or values are for the host.
+WAIT = {
+    "aten::_local_scalar_dense",
+    "aten::equal",
+    "aten::is_nonzero",
+    "aten::item",
+    "aten::masked_select",
+    "aten::nonzero",
+    "aten::unique_dim",
+    "aten::_unique2",
+    "aten::repeat_interleave.Tensor",
+}
+
+
+class Waits(TorchDispatchMode):
+    """The names of operations that look at numbers, as they are done."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = function.name()
+        indices = args[1] if name.startswith("aten::index") and len(args) > 1 else ()
+        masks = isinstance(indices, (list, tuple)) and any(
+            isinstance(index, torch.Tensor) and index.dtype == torch.bool
+            for index in indices
+        )
+        if name in WAIT or masks:
+            self.seen.append(name)
+        return function(*args, **kwargs or {})
+
+
+def door(unseen, sampling="poisson", runs=2):
+    module = nn.Sequential(nn.Linear(4, 5), nn.GroupNorm(1, 5), nn.Linear(5, 3))
+    shares = random_data((40, 50, 45))
+    private = Oracle(
+        PrivateData.of(shares),
+        BookKeeping(module.double(), cross_entropy, shares[0].inputs[0]),
+        Mechanism(20.0, 0.5, 2.0, sampling),
+        Streams(3),
+        runs=runs,
+    )
+    # As it is set where data are on an accelerator.
+    private._unseen = unseen
+    private._watch._at_once = not unseen
+    return private
+
+
+def begin(private, runs=2):
+    dims = private._differentiator.dims
+    values = torch.linspace(-1, 1, runs * 3 * dims, dtype=torch.float64)
+    return values.view(runs, 3, dims)
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case.entry.door is Oracle], ids=str
+)
+class TestRounds:
+    def test_look_at_no_number(self, case):
+        private, network = door(True), case.network()
+        start = begin(private)
+        network.run(start, private, 1)
+        with Waits() as waits:
+            network.run(start, private, 3)
+        assert waits.seen == []
+        private.settle()
+
+    def test_are_the_rounds_that_look(self, case):
+        seen, unseen = door(False), door(True)
+        one, other = (
+            case.network().run(begin(private), private, 3) for private in (seen, unseen)
+        )
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+        assert seen.ledger == unseen.ledger
+
+
+def test_the_list_finds_what_a_cpu_does():
+    private = door(False)
+    with Waits() as waits:
+        private.gradient(begin(private))
+    assert {"aten::nonzero", "aten::_local_scalar_dense"} <= set(waits.seen)
+
+
+def test_fixed_lots_are_not_looked_at_either():
+    private = door(True, "without-replacement")
+    at = begin(private)
+    private.gradient(at)
+    with Waits() as waits:
+        private.gradient(at)
+    assert waits.seen == []
+
+
+def test_what_failed_is_told_before_anything_is_used():
+    private = door(True)
+    at = begin(private)
+    at[1, 2] = float("nan")
+    private.gradient(at)
+    with pytest.raises(ValueError, match="not finite"):
+        _ = private.ledger

@@ -1,0 +1,166 @@
+"""Lots larger than a chunk: the numbers, the noise, the ledger and the memory."""
+
+import pytest
+import torch
+from torch import nn
+from torch.profiler import ProfilerActivity, profile
+
+from tests.trainers.problems import random_data
+from trainers.data import Dataset, PrivateData
+from trainers.gradients.bookkeeping import BookKeeping
+from trainers.models import cross_entropy, make_model
+from trainers.numerics.randomness import Streams
+from trainers.oracles.oracle import Mechanism, Oracle
+
+MODELS = {
+    "small-cnn": ((1, 28, 28), {}),
+    "shallow-cnn": ((1, 28, 28), {}),
+    "tanh-mlp": ((1, 28, 28), {}),
+    "vit": ((3, 16, 16), {"depth": 2}),
+    "lstm": ((1, 28, 28), {}),
+    "resnet18": ((3, 32, 32), {}),
+}
+
+
+def peak(call):
+    """The most bytes of tensors that were alive at once during ``call``."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        call()
+    events = profiler.profiler.kineto_results.events()
+    sizes = [event for event in events if event.name() == "[memory]"]
+    now = most = 0
+    for event in sorted(sizes, key=lambda event: event.start_ns()):
+        now += event.nbytes()
+        most = max(most, now)
+    return most
+
+
+def clipped(norms):
+    return 1 / norms.clamp_min(1.0)
+
+
+class TestMemory:
+    @pytest.mark.parametrize("name", MODELS)
+    def test_the_estimate_is_near_what_is_measured(self, name):
+        shape, options = MODELS[name]
+        module = make_model(name, shape, 10, **options)
+        fast = BookKeeping(module, cross_entropy, torch.zeros(shape))
+        generator = torch.Generator().manual_seed(0)
+        few, many = (1, 4) if name == "resnet18" else (8, 40)
+
+        def measured(samples):
+            at = 0.02 * torch.randn(2, fast.dims, generator=generator)
+            inputs = torch.rand(2, samples, *shape, generator=generator)
+            targets = torch.zeros(2, samples, dtype=torch.long)
+            fast.weighted_sum(at, inputs, targets, clipped)  # once for torch's own
+            return peak(lambda: fast.weighted_sum(at, inputs, targets, clipped))
+
+        # What a sample adds, whatever a model costs.
+        values = (measured(many) - measured(few)) / (4 * 2 * (many - few))
+        assert 0.7 * values < fast.values_per_sample < 2 * values
+
+    def test_chunks_keep_to_the_limit(self):
+        module = make_model("small-cnn", (1, 28, 28), 10)
+        example = torch.zeros(1, 28, 28)
+        data = Dataset(torch.rand(400, 1, 28, 28), torch.arange(400) % 10)
+        data = PrivateData.of([data, data])
+        fast = BookKeeping(module, cross_entropy, example)
+        at = torch.zeros(1, 2, fast.dims)
+        limit = 8 << 20
+        private = Oracle(
+            data, fast, Mechanism(400.0, 1.0, 1.0), Streams(0), memory_limit=limit
+        )
+        whole = 800 * fast.values_per_sample * 4
+        assert whole > 3 * limit
+        private.gradient(at)
+        # Beside what samples keep: parameters, sums and noise, and the gathered lot.
+        rest = 12 * 2 * fast.dims * 4 + 2 * 400 * 8 * 4
+        assert peak(lambda: private.gradient(at)) < 1.3 * limit + rest
+
+    def test_samples_per_call_are_bounded(self):
+        seen = []
+
+        class Counting(BookKeeping):
+            def weighted_sum(self, at, inputs, targets, weigh):
+                seen.append(inputs.shape[:2].numel())
+                return super().weighted_sum(at, inputs, targets, weigh)
+
+        shares = random_data((400, 400), features=100, dtype=torch.float32)
+        module = nn.Linear(100, 3)
+        fast = Counting(module, cross_entropy, torch.zeros(100))
+        seen.clear()  # of its own trial
+        private = Oracle(
+            PrivateData.of(shares),
+            fast,
+            Mechanism(300.0, 1.0),
+            Streams(0),
+            runs=20,
+            memory_limit=1 << 20,
+        )
+        private.gradient(torch.zeros(20, 2, fast.dims))
+        allowed = (1 << 20) // 4 // (fast.values_per_sample + 100)
+        assert len(seen) > 1
+        assert max(seen) <= allowed
+
+
+class TestOneLot:
+    """A virtual lot taken in parts is one lot: one noise draw, one release."""
+
+    def oracles(self, limits, multiplier=2.0):
+        shares = random_data((40, 50), dtype=torch.float64)
+        example = shares[0].inputs[0]
+        module = nn.Sequential(nn.Linear(4, 5), nn.GroupNorm(1, 5), nn.Linear(5, 3))
+        for limit in limits:
+            private = Oracle(
+                PrivateData.of(shares),
+                BookKeeping(module.double(), cross_entropy, example),
+                Mechanism(30.0, 0.5, multiplier),
+                Streams(3),
+            )
+            private._memory_limit = limit  # below what a caller may ask for
+            yield private
+
+    def test_the_same_numbers_and_one_noise(self, monkeypatch):
+        draws = []
+        draw = Oracle._draw_noise
+        monkeypatch.setattr(
+            Oracle, "_draw_noise", lambda *given: draws.append(1) or draw(*given)
+        )
+        parts = []
+        weighted_sum = BookKeeping.weighted_sum
+        monkeypatch.setattr(
+            BookKeeping,
+            "weighted_sum",
+            lambda self, *more: parts.append(1) or weighted_sum(self, *more),
+        )
+        results = []
+        for private in self.oracles((1 << 30, 12_000, 1_000)):
+            draws.clear()
+            parts.clear()
+            at = torch.linspace(-1, 1, 2 * private._differentiator.dims).double()
+            given = [private.gradient(at.view(1, 2, -1)) for _ in range(2)]
+            assert len(draws) == 2
+            assert [entry.count for entry in private.ledger.nodes[0]] == [2]
+            results.append((given, len(parts), private.ledger))
+        (whole, one, ledger), *others = results
+        assert one == 2
+        for given, more, theirs in others:
+            assert more > 4
+            assert theirs == ledger
+            for ours, plain in zip(given, whole, strict=True):
+                torch.testing.assert_close(ours, plain, rtol=1e-12, atol=1e-12)
+        assert not torch.equal(whole[0], whole[1])
+
+    def test_the_noise_has_the_size_of_one_lot(self):
+        # Five parts with a noise draw each would show sqrt(5) times as much.
+        (noisy,), (exact,) = (self.oracles((1_000,), z) for z in (4.0, 0.0))
+        at = torch.zeros(1, 2, noisy._differentiator.dims, dtype=torch.float64)
+        drawn = torch.stack(
+            [
+                (noisy.gradient(at) - exact.gradient(at)) * 30 / (4 * 0.5)
+                for _ in range(9)
+            ]
+        )
+        assert drawn.std().item() == pytest.approx(
+            1, abs=5 / (2 * drawn.numel()) ** 0.5
+        )

@@ -1,0 +1,144 @@
+"""Contract of trainers.runs.run: a run in a folder, whole whenever it is killed."""
+
+import csv
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from privaudit.files.folder import FolderError, RunFolder
+from privaudit.ledger import Ledger
+from privaudit.results import Claim
+from trainers.runs import run as runs
+from trainers.runs.run import TrainingRun, train
+from trainers.runs.training import Training
+
+KEPT = ("curves.json", "rounds.csv", "ledger.json")
+
+
+def plan(algorithm="dp-dsgt", *, rounds=40, **settings):
+    return TrainingRun(
+        training=Training(
+            **dict(algorithm=algorithm, nodes=3, train=120, rounds=rounds, lot_size=8),
+            **settings,
+        ),
+        claim=Claim(
+            epsilon=3.0, delta=1e-3, relation="add-or-remove-one", source="a test"
+        ),
+        noise_multiplier=2.0,
+    )
+
+
+def done(path, what, **more):
+    with RunFolder.opened(path) as folder:
+        return train(what, folder, delta=1e-3, **more)
+
+
+@pytest.fixture
+def eager(monkeypatch):
+    """A checkpoint after every round."""
+    monkeypatch.setattr(runs, "KEEP_EVERY", 0.0)
+    monkeypatch.setattr(runs, "KEEP_SHARE", math.inf)
+
+
+class Stopped(Exception):
+    pass
+
+
+def stop_at(rounds):
+    def progress(now):
+        if now.done == rounds:
+            raise Stopped
+
+    return progress
+
+
+class TestResume:
+    @pytest.mark.parametrize("algorithm", ["dp-sgd", "dp-dsgd", "dp-dsgt", "dp-dinno"])
+    def test_equal_bits_wherever_it_stopped(self, tmp_path, eager, algorithm):
+        what = plan(algorithm)
+        whole = done(tmp_path / "whole", what)
+        for rounds in (2, 3, 25, 40):
+            with pytest.raises(Stopped):
+                done(tmp_path / "parts", what, progress=stop_at(rounds))
+            assert (tmp_path / "parts" / "checkpoint.pt").exists()
+        parts = done(tmp_path / "parts", what)
+        assert (parts.accuracy, parts.nodes) == (whole.accuracy, whole.nodes)
+        for name in KEPT:
+            one, other = (tmp_path / run / name for run in ("whole", "parts"))
+            assert one.read_bytes() == other.read_bytes()
+        assert not (tmp_path / "parts" / "checkpoint.pt").exists()
+
+    def test_it_does_not_begin_anew(self, tmp_path, eager):
+        with pytest.raises(Stopped):
+            done(tmp_path, plan(), progress=stop_at(30))
+        seen = []
+        done(tmp_path, plan(), progress=lambda now: seen.append(now.done))
+        assert seen == list(range(30, 41))
+
+    def test_a_damaged_checkpoint_is_one_sentence(self, tmp_path, eager):
+        with pytest.raises(Stopped):
+            done(tmp_path, plan(), progress=stop_at(5))
+        (tmp_path / "checkpoint.pt").write_bytes(b"nothing")
+        with pytest.raises(FolderError, match=r"checkpoint.pt is damaged"):
+            done(tmp_path, plan())
+
+    def test_killed_at_any_moment(self, tmp_path):
+        program = (
+            "import math, sys; from tests.trainers.runs.test_run import *\n"
+            "runs.KEEP_EVERY, runs.KEEP_SHARE = 0.0, math.inf\n"
+            "def slowly(now): print(now.done, flush=True); time.sleep(0.01)\n"
+            "done(sys.argv[1], plan(), progress=slowly)"
+        )
+        done(tmp_path / "whole", plan())
+        for rounds in ("3", "17", "38"):
+            child = subprocess.Popen(
+                [sys.executable, "-c", program, str(tmp_path / "parts")],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for line in child.stdout:
+                if line.strip() == rounds:
+                    break
+            time.sleep(0.005)
+            os.kill(child.pid, signal.SIGKILL)
+            child.stdout.close()
+            child.wait()
+        done(tmp_path / "parts", plan())
+        for name in KEPT:
+            one, other = (tmp_path / run / name for run in ("whole", "parts"))
+            assert one.read_bytes() == other.read_bytes()
+
+
+class TestCurves:
+    def test_rounds_and_what_they_spent(self, tmp_path):
+        result = done(tmp_path, plan())
+        with (tmp_path / "rounds.csv").open() as file:
+            rows = list(csv.DictReader(file))
+        assert [int(row["round"]) for row in rows] == list(range(1, 41))
+        spent = [float(row["epsilon"]) for row in rows]
+        assert spent == sorted(spent)
+        assert spent[-1] == result.upper().epsilon
+        assert float(rows[-1]["accuracy"]) == pytest.approx(result.accuracy)
+        # No round has spent more than its row says.
+        ledger = Ledger.from_json((tmp_path / "ledger.json").read_text())
+        (entry,) = ledger.nodes[0]
+        from privaudit.accounting import account
+
+        for k in (1, 13, 39):
+            true = account(Ledger.of(entry.release, k), 1e-3)
+            assert true.epsilon <= spent[k - 1]
+        assert json.loads((tmp_path / "curves.json").read_text())["epsilon"] == spent
+
+    def test_without_noise_all_is_spent(self, tmp_path):
+        what = TrainingRun(
+            training=plan("dsgd").training, claim=None, noise_multiplier=0.0
+        )
+        done(tmp_path, what)
+        with (tmp_path / "rounds.csv").open() as file:
+            assert {row["epsilon"] for row in csv.DictReader(file)} == {"inf"}

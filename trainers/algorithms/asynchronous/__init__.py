@@ -1,0 +1,1 @@
+"""Asynchronous training: A(DP)2SGD, AD-PSGD and SYNC."""

@@ -1,0 +1,180 @@
+"""Asynchronous runs: one worker's step after another, in virtual time."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainers.algorithms.asynchronous.clock import Clock, Step
+from trainers.network.engine import Observer, Schedule
+from trainers.network.mixing import Mixing, Property
+from trainers.numerics.device import placed
+from trainers.oracles.oracle import Oracle
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class State:
+    """Models, and the copies at which gradients are being computed.
+
+    Both (runs, nodes, dims).
+    """
+
+    model: Tensor
+    copy: Tensor
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Adp2sgd:
+    """w_k <- (w_k + w_j) / 2 - eta G_k(copy of w_k): one worker, one step.
+
+    A(DP)2SGD of Xu, Zhang and Wang (Algorithm 1) where the oracle clips and adds noise,
+    AD-PSGD (Lian et al. 2018) where it does not. G_k is the mean of a batch, noise
+    included; the partner j takes the average too. Only models leave a worker, and a
+    worker's own model has its gradient in it when the next exchange comes.
+
+    Parameters
+    ----------
+    step_size
+        A schedule of the global step.
+    clock
+        Whose turn it is.
+    """
+
+    step_size: Schedule
+    clock: Clock
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Asynchronous:
+    """Runs `Adp2sgd` by its clock; a *round* is one global step.
+
+    Parameters
+    ----------
+    algorithm
+        With its clock.
+    mixing
+        The graph, whose nodes the clock's workers are.
+    needs
+        What must be true of it.
+    """
+
+    algorithm: Adp2sgd
+    mixing: Mixing
+    needs: tuple[Property, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.mixing.require(self.needs, "A(DP)2SGD")
+
+    def begin(self, start: Tensor) -> State:
+        """All workers at ``start``, (runs, nodes, dims), computing there."""
+        return State(model=start.clone(), copy=start.clone())
+
+    def run(
+        self,
+        start: Tensor,
+        private: Oracle,
+        rounds: int,
+        *,
+        observers: Sequence[Observer] = (),
+        after_round: Callable[[int, Tensor], None] | None = None,
+        keep: Callable[[int, Any], None] | None = None,
+        resume: tuple[int, Any] | None = None,
+    ) -> Tensor:
+        """As `trainers.network.engine.Network.run`, in ``rounds`` global steps.
+
+        Steps of one instant are taken together: ``after_round`` and ``keep`` are called
+        once after them. Observers are shown each exchange, (runs, nodes, dims): rows of
+        the two that exchange, zeros elsewhere.
+        """
+        nodes = self.algorithm.clock.nodes
+        if start.shape[1] != nodes or private.nodes != nodes:
+            raise ValueError(
+                f"the clock has {nodes} workers, the data {private.nodes}, the start "
+                f"{start.shape[1]}: they must be one number"
+            )
+        done, state = (0, self.begin(start)) if resume is None else resume
+        passed = 0
+        for instant in self.algorithm.clock.instants(rounds):
+            passed += len(instant)
+            if passed <= done:
+                continue
+            state = self.instant(state, instant, private, passed, observers)
+            if after_round is not None:
+                after_round(passed, state.model)
+            if keep is not None:
+                keep(passed, state)
+        return state.model
+
+    def instant(
+        self,
+        state: State,
+        steps: Sequence[Step],
+        private: Oracle,
+        done: int,
+        observers: Sequence[Observer] = (),
+    ) -> State:
+        """All ``steps`` of one time, the last of which is number ``done``.
+
+        Gradients are of copies made before, so that their order does not matter; the
+        averages are taken one after another, and before the gradients are applied.
+        """
+        model, copy = state.model.clone(), state.copy.clone()
+        workers = [step.worker for step in steps]
+        where = model.device
+        gradient = torch.empty_like(model[:, placed(tuple(workers), where)])
+        for group in _equal_turns(workers, private):
+            rows = placed(tuple(map(workers.index, group)), where)
+            asked = copy[:, placed(tuple(group), where)]
+            gradient[:, rows] = private.gradient(asked, group)
+        first = done - len(steps)
+        for offset, step in enumerate(steps):
+            if step.partner is None:
+                continue
+            pair = placed((step.worker, step.partner), where)
+            if observers:
+                sent = torch.zeros_like(model)
+                sent[:, pair] = model[:, pair]
+                for observer in observers:
+                    observer.messages(first + offset, {"theta": sent})
+            model[:, pair] = model[:, pair].mean(1, keepdim=True)
+        for offset, step in enumerate(steps):
+            size = self.algorithm.step_size(first + offset)
+            model[:, step.worker] -= size * gradient[:, offset]
+        everyone = placed(tuple(workers), where)
+        copy[:, everyone] = model[:, everyone]
+        return State(model=model, copy=copy)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OverProcesses(Asynchronous):
+    """The same by a real clock, a process a worker: `run.train` does it.
+
+    Parameters
+    ----------
+    most
+        Steps of one worker: it makes no more, so that its ledger is bounded beforehand.
+    step_time
+        Seconds that a step of speed 1 takes at least.
+    """
+
+    most: int = 1
+    step_time: float = 0.0
+
+    def run(self, *given: Any, **more: Any) -> Tensor:
+        """Raises ``ValueError``: there is no virtual time."""
+        raise ValueError(
+            "with clock=real the workers are processes, which only `privaudit train` "
+            "starts; audits and probes take clock=virtual"
+        )
+
+
+def _equal_turns(workers: list[int], private: Oracle) -> list[list[int]]:
+    """Workers by how often they asked before: the oracle serves such together."""
+    turns: dict[int, list[int]] = {}
+    for worker in workers:
+        turns.setdefault(private.releases_of(worker), []).append(worker)
+    return list(turns.values())

@@ -1,0 +1,224 @@
+"""Deep-Q networks that choose between the local and the global model, many at once.
+
+Paper 002, Algorithm 2: a network for each node and class, with experience replay and a
+target network. Its input is a private model and a private loss: everything here,
+the choices included, depends on private data without noise.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainers.algorithms.collaborative.policies import exploration
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class QSettings:
+    """Settings of paper 002, section V, but for those marked.
+
+    Parameters
+    ----------
+    hidden
+        Units of each of the two hidden layers; all activations are linear.
+    learning_rate, discount
+        The paper prints one symbol, 0.01, for both.
+    replay, batch
+        Transitions that are remembered, and that one step learns from.
+    target_every
+        Steps between copies to the target network ("C"); ours, the paper has none.
+    least_exploration
+        What the share of random choices falls to.
+    seed
+        Of the networks' own coins, where these are known to all: first weights,
+        exploration and replay are then equal in all runs. None: each run has its own,
+        which nobody knows.
+    """
+
+    hidden: int = 128
+    learning_rate: float = 0.01
+    discount: float = 0.01
+    replay: int = 20
+    batch: int = 10
+    target_every: int = 10
+    least_exploration: float = 0.1
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("hidden", "replay", "batch", "target_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}")
+        for name in ("discount", "least_exploration"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be in [0, 1], got {getattr(self, name)}")
+        if self.seed is not None and self.seed < 0:
+            raise ValueError(f"seed must be >= 0, got {self.seed}")
+        if not 0 < self.learning_rate < float("inf"):
+            raise ValueError(f"learning_rate must be > 0, got {self.learning_rate}")
+
+
+class QNetworks:
+    """Networks of one shape, (runs, nodes, classes) of them, each with its own memory.
+
+    Parameters
+    ----------
+    shape
+        (runs, nodes, classes)
+    features
+        Of a state.
+    turns
+        Of the whole run, which the exploration is annealed over.
+    settings
+        Of learning.
+    generators
+        One a node, for all that is random of its networks.
+    device
+        Where they are.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, int, int],
+        features: int,
+        turns: int,
+        settings: QSettings,
+        generators: list[torch.Generator],
+        device: torch.device | None = None,
+    ) -> None:
+        self.settings = settings
+        self.turns = turns
+        self._generators = generators
+        self._shape = shape
+        self._device = device
+        hidden = settings.hidden
+        self._sizes = [(features, hidden), (hidden, hidden), (hidden, 2)]
+        self.network = self._xavier()  # weight and bias of each layer
+        self.target = [part.clone() for part in self.network]
+        self._first = [torch.zeros_like(part) for part in self.network]  # Adam's
+        self._second = [torch.zeros_like(part) for part in self.network]
+        past = (*shape, settings.replay)
+        self._states = torch.zeros(*past, 2, features, device=device)
+        self._actions = torch.zeros(past, dtype=torch.long, device=device)
+        self._rewards = torch.zeros(past, device=device)
+        self._stored = self._learned = 0
+
+    def _draw(self, *more: int) -> Tensor:
+        """Uniform numbers, (runs, nodes, classes, *more), each node's own."""
+        runs, _, classes = self._shape
+        own = runs if self.settings.seed is None else 1
+        size = (own, classes, *more)
+        parts = [
+            torch.rand(size, generator=generator, device=self._device)
+            for generator in self._generators
+        ]
+        return torch.stack(parts, 1).expand(runs, *[-1] * (2 + len(more)))
+
+    def _xavier(self) -> list[Tensor]:
+        parts = []
+        for inputs, outputs in self._sizes:
+            bound = (6 / (inputs + outputs)) ** 0.5
+            parts.append(((2 * self._draw(inputs, outputs) - 1) * bound).contiguous())
+            size = (*self._shape, 1, outputs)
+            parts.append(torch.zeros(size, device=self._device))
+        return parts
+
+    @staticmethod
+    def values(network: list[Tensor], states: Tensor) -> Tensor:
+        """Q of both actions, (..., batch, 2), for states (..., batch, features)."""
+        for weight, bias in zip(network[::2], network[1::2], strict=True):
+            states = states @ weight + bias
+        return states
+
+    def gradient(self, states: Tensor, error: Tensor) -> list[Tensor]:
+        """Of each weight and bias, from the loss's with respect to Q, ``error``.
+
+        ``error`` is (..., batch, 2). Layers are linear: what comes back through one is
+        the product with its weights.
+        """
+        weights, inputs = self.network[::2], [states]
+        for weight, bias in zip(weights[:-1], self.network[1:-1:2], strict=True):
+            inputs.append(inputs[-1] @ weight + bias)
+        found: list[Tensor] = []
+        for weight, entered in zip(weights[::-1], inputs[::-1], strict=True):
+            found = [entered.mT @ error, error.sum(-2, keepdim=True), *found]
+            error = error @ weight.mT
+        return found
+
+    def remember(self, before: Tensor, action: Tensor, reward: Tensor, after: Tensor):
+        """Keep one transition of every network in the place of the oldest."""
+        place = self._stored % self.settings.replay
+        self._states[..., place, 0, :] = before
+        self._states[..., place, 1, :] = after
+        self._actions[..., place] = action.long()
+        self._rewards[..., place] = reward
+        self._stored += 1
+
+    def learn(self) -> None:
+        """One step of Adam on a batch of what is remembered, and perhaps a reset."""
+        settings = self.settings
+        known = min(self._stored, settings.replay)
+        # With repeats while fewer are known than a batch holds.
+        chosen = (self._draw(settings.batch) * known).long()
+        rows = chosen[..., None, None].expand(*chosen.shape, 2, self._sizes[0][0])
+        states = self._states.gather(-3, rows)
+        best = self.values(self.target, states[..., 1, :]).amax(-1)
+        wanted = self._rewards.gather(-1, chosen) + settings.discount * best
+        told = self.values(self.network, states[..., 0, :])
+        actions = self._actions.gather(-1, chosen)[..., None]
+        error = torch.zeros_like(told)
+        # Of the mean over the batch of the squared error.
+        off = told.gather(-1, actions) - wanted[..., None]
+        error.scatter_(-1, actions, 2 / settings.batch * off)
+        self._descend(self.gradient(states[..., 0, :], error))
+        if self._learned % settings.target_every == 0:
+            self.target = [part.clone() for part in self.network]
+
+    def _descend(self, down: list[Tensor]) -> None:
+        """One step of Adam (Kingma and Ba 2015, Algorithm 1).
+
+        In place: thousands of networks are by far the most memory that is moved here.
+        """
+        self._learned += 1
+        first_decay, second_decay = 0.9, 0.999
+        rate = self.settings.learning_rate / (1 - first_decay**self._learned)
+        correction = (1 - second_decay**self._learned) ** 0.5
+        for part, one, first, second in zip(
+            self.network, down, self._first, self._second, strict=True
+        ):
+            first.lerp_(one, 1 - first_decay)
+            second.mul_(second_decay).addcmul_(one, one, value=1 - second_decay)
+            torch.sqrt(second, out=one)
+            one.div_(correction).add_(1e-8)
+            part.addcdiv_(first, one, value=-rate)
+
+    def choose(self, states: Tensor, turn: int) -> Tensor:
+        """Global or not, bool, (runs, nodes, classes), for states (..., features)."""
+        greedy = self.values(self.network, states.unsqueeze(-2))[..., 0, :].argmax(-1)
+        share = exploration(turn, self.turns, self.settings.least_exploration)
+        explores, coins = self._draw(2).unbind(-1)
+        return torch.where(explores < share, coins < 0.5, greedy == 1)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that is needed to go on, for `trainers.runs.checkpoint`."""
+        return {
+            "network": self.network,
+            "target": self.target,
+            "first": self._first,
+            "second": self._second,
+            "states": self._states,
+            "actions": self._actions,
+            "rewards": self._rewards,
+            "stored": self._stored,
+            "learned": self._learned,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from where networks of this shape stood."""
+        self.network, self.target = state["network"], state["target"]
+        self._first, self._second = state["first"], state["second"]
+        self._states, self._actions = state["states"], state["actions"]
+        self._rewards = state["rewards"]
+        self._stored, self._learned = state["stored"], state["learned"]

@@ -1,0 +1,264 @@
+"""Collaborative one-pass training with local and global models, by any policy.
+
+"Deep-Q learning based collaborative decentralised differentially private SGD without
+replacement" (paper 002): the title's deep-Q networks are one of the policies.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from privaudit.accounting.gaussian import classical_sigma
+from privaudit.ledger import Ledger
+from trainers.algorithms.collaborative.deep_q import QSettings
+from trainers.algorithms.collaborative.logistic import Constants
+from trainers.algorithms.collaborative.one_pass import OnePass, paper_multiplier
+from trainers.algorithms.collaborative.oracle import Participants
+from trainers.algorithms.collaborative.policies import Choices, PolicyName
+from trainers.algorithms.collaborative.resampling import Resampled, Resampling
+from trainers.algorithms.collaborative.runner import (
+    Collaboration,
+    Collaborative,
+    Outcome,
+)
+from trainers.algorithms.entry import Entry, Options
+
+if TYPE_CHECKING:
+    from trainers.network.engine import Schedule
+    from trainers.runs.problem import Problem
+    from trainers.runs.training import Training
+
+
+class CollaborativeOptions(Options, frozen=True, kw_only=True):
+    """What collaborative training takes beside the settings that all have.
+
+    Parameters
+    ----------
+    policy
+        Who decides between local and global updates. "coin": a table of coins known
+        beforehand; "always-global"; "never"; "deep-q": networks that see private
+        losses, whose visible choices no account covers.
+    regularisation
+        lambda; 0 is the convex case, above it the strongly convex one.
+    global_first, global_last, coin_seed
+        Of the coin; see `trainers.algorithms.collaborative.policies.Choices`.
+    q_seed
+        Of the deep-Q networks' own coins, known to all; None: secret. See
+        `trainers.algorithms.collaborative.deep_q.QSettings`.
+    outcome
+        "global" or "local" models; None: local where there is never a global update.
+    paper_noise
+        Whether ``--calibrate paper`` refuses epsilon >= 1, where the classical Gaussian
+        mechanism proves nothing ("checked"), or computes it "as-printed".
+    """
+
+    policy: PolicyName = "coin"
+    regularisation: float = 0.0
+    global_first: float = 0.5
+    global_last: float = 0.05
+    coin_seed: int = 0
+    q_seed: int | None = None
+    outcome: Outcome | None = None
+    paper_noise: Literal["checked", "as-printed"] = "checked"
+
+    def __post_init__(self) -> None:
+        self.choices()
+        self.networks()
+        Constants(self.regularisation)
+
+    def choices(self) -> Choices:
+        """The policy."""
+        return Choices(self.policy, self.global_first, self.global_last, self.coin_seed)
+
+    def networks(self) -> QSettings:
+        """Of the deep-Q networks."""
+        return QSettings(seed=self.q_seed)
+
+    def given(self) -> Outcome:
+        """Which models a run gives."""
+        return self.outcome or ("local" if self.policy == "never" else "global")
+
+    def arguments(self, rounds: int) -> dict[str, Any]:
+        """What the algorithm itself is made with."""
+        return {"outcome": self.given()}
+
+
+def make(step_size: Schedule, *, outcome: Outcome = "global") -> Collaborative:
+    """The algorithm; its step sizes are the door's, for the noise depends on them."""
+    return Collaborative(outcome)
+
+
+def one_pass(training: Training, noise_multiplier: float) -> OnePass:
+    """The pass that ``training`` describes. ``ValueError`` for another model."""
+    _check_model(training)
+    options = options_of(training)
+    constants = Constants(options.regularisation)
+    return OnePass(
+        lot_size=training.lot_size,
+        clip_norm=constants.lipschitz,
+        noise_multiplier=noise_multiplier if training.entry.private else 0.0,
+        sampling="without-replacement",
+        step_size=training.step_sizes(),
+        rounds=training.rounds,
+        constants=constants,
+        choices=options.choices(),
+        networks=options.networks(),
+    )
+
+
+def _check_model(training: Training) -> None:
+    if training.model != "one-vs-all":
+        raise ValueError(
+            f"{training.algorithm} trains one-vs-all logistic regression, whose "
+            f"constants the noise rests on, got model={training.model}; set "
+            "model=one-vs-all"
+        )
+
+
+def options_of(training: Training) -> CollaborativeOptions:
+    """The options, as what they are."""
+    options = training.algorithm_options()
+    assert isinstance(options, CollaborativeOptions)
+    return options
+
+
+class ResamplingOptions(Options, frozen=True, kw_only=True):
+    """What the baseline takes beside the settings that all have.
+
+    Parameters
+    ----------
+    regularisation
+        lambda.
+    passes
+        How many a node's batches fill at most.
+    order_seed
+        Of who updates when; public.
+    paper_noise
+        As of `CollaborativeOptions`.
+    """
+
+    regularisation: float = 0.0
+    passes: int = 5
+    order_seed: int = 0
+    paper_noise: Literal["checked", "as-printed"] = "checked"
+
+    def __post_init__(self) -> None:
+        Constants(self.regularisation)
+        Choices("always-global", coin_seed=self.order_seed)
+        if self.passes < 1:
+            raise ValueError(f"passes must be >= 1, got {self.passes}")
+
+    def arguments(self, rounds: int) -> dict[str, Any]:
+        """What the algorithm itself is made with: nothing."""
+        return {}
+
+
+def resampled(training: Training, noise_multiplier: float) -> Resampled:
+    """How the baseline is made private. ``ValueError`` for another model."""
+    _check_model(training)
+    options = training.algorithm_options()
+    assert isinstance(options, ResamplingOptions)
+    constants = Constants(options.regularisation)
+    return Resampled(
+        lot_size=training.lot_size,
+        clip_norm=constants.lipschitz,
+        noise_multiplier=noise_multiplier,
+        sampling="without-replacement",
+        step_size=training.step_sizes(),
+        rounds=training.rounds,
+        constants=constants,
+        choices=Choices("always-global", coin_seed=options.order_seed),
+        passes=options.passes,
+    )
+
+
+def baseline_noise(problem: Problem, epsilon: float, delta: float) -> float:
+    """The paper's noise of the baseline: each update (epsilon / 5, delta / 5).
+
+    A fifth where a record is visited five times; in sequence, by the classical
+    mechanism, of one class. It leaves out that records are drawn, not taken in turn.
+    """
+    options = problem.training.algorithm_options()
+    assert isinstance(options, ResamplingOptions)
+    epsilon, delta = epsilon / options.passes, delta / options.passes
+    if options.paper_noise == "checked":
+        classical_sigma(epsilon, delta)
+    return paper_multiplier(Constants(options.regularisation), epsilon, delta)
+
+
+def planned(problem: Problem, noise_multiplier: float) -> Ledger:
+    """What a run would write."""
+    mechanism = problem.training.mechanism(noise_multiplier)
+    assert isinstance(mechanism, OnePass)
+    return mechanism.ledger_of(problem.sizes, len(problem.training.labels))
+
+
+def paper_noise(problem: Problem, epsilon: float, delta: float) -> float:
+    """The paper's noise, as the noise multiplier of one class's model.
+
+    Raises ``ValueError`` for epsilon >= 1, unless it is asked for as printed.
+    """
+    options = options_of(problem.training)
+    if options.paper_noise == "checked":
+        classical_sigma(epsilon, delta)
+    return paper_multiplier(Constants(options.regularisation), epsilon, delta)
+
+
+def stays_home(training: Training) -> bool:
+    """Whether the models that a run gives never leave their nodes."""
+    return options_of(training).given() == "local"
+
+
+DEFAULTS: dict[str, Any] = {
+    "model": "one-vs-all",
+    "data": "digits-pca",
+    "partition": "even",
+    "gain": 1e-3,
+    "lot_size": 175.0,
+    "step_size": 0.5,
+    "rounds": 2,
+}
+# Of an audit: 300 digits of three classes, as for the others, in batches of ten.
+AUDITED: dict[str, Any] = {
+    "model": "one-vs-all",
+    "hidden": None,
+    "partition": "classes",
+    "gain": 1e-3,
+    "lot_size": 10.0,
+    "rounds": 10,
+    "step_size": 0.5,
+}
+
+
+def _entry(*, private: bool) -> Entry:
+    return Entry(
+        make=make,
+        private=private,
+        options=CollaborativeOptions,
+        runner=Collaboration,
+        door=Participants,
+        mechanism=one_pass,
+        ledger=planned,
+        paper_noise=paper_noise if private else None,
+        defaults=DEFAULTS,
+        audited=AUDITED,
+        stays_home=stays_home,
+    )
+
+
+ENTRIES = {
+    "deep-q": _entry(private=True),
+    "deep-q-noiseless": _entry(private=False),
+    "dp-sgd-with-replacement": Entry(
+        make=make,
+        private=True,
+        options=ResamplingOptions,
+        runner=Collaboration,
+        door=Resampling,
+        mechanism=resampled,
+        ledger=planned,
+        paper_noise=baseline_noise,
+        defaults={**DEFAULTS, "rounds": 10},
+        audited=AUDITED,
+    ),
+}

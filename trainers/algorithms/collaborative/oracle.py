@@ -1,0 +1,295 @@
+"""The door to the nodes' records in collaborative training, local models behind it.
+
+A node's local model has seen its records without noise, so it never comes out: what
+does is the global model after a noisy update, and which updates those were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from privaudit.ledger import Ledger, Recorder
+from trainers.algorithms.collaborative.deep_q import QNetworks
+from trainers.algorithms.collaborative.logistic import (
+    gradient,
+    losses,
+    signs,
+    unit_rows,
+)
+from trainers.algorithms.collaborative.one_pass import LEAK, OnePass
+from trainers.data import PrivateData
+from trainers.numerics.device import placed
+from trainers.numerics.randomness import Streams
+
+
+class Participants:
+    """The nodes' batches, local models and choices, for a block of runs at once.
+
+    Made like `trainers.oracles.oracle.Oracle`, and asked by
+    `trainers.algorithms.collaborative.runner`: `begin`, then each turn `choose`,
+    `locally` and, node by node, `publish`.
+
+    Rows are scaled to length 1, each by itself. Batches are drawn once, without a look
+    at the records: a permutation of each node's places, cut into pieces.
+    """
+
+    def __init__(
+        self,
+        data: PrivateData,
+        differentiator: object,
+        mechanism: OnePass,
+        streams: Streams,
+        *,
+        runs: int = 1,
+        planted: Tensor | None = None,
+        memory_limit: int = 0,
+        observers: Sequence[object] = (),
+    ) -> None:
+        if observers:
+            raise ValueError(
+                "what is released here are updates of a model, not gradients, so that "
+                "attacks on noisy gradients see nothing; use final-loss or actions"
+            )
+        if data.direction is not None:
+            raise ValueError(
+                "a crafted gradient cannot be planted here: nothing is clipped, and "
+                "every gradient is that of a row; use a canary that is a record, such "
+                "as clipbkd"
+            )
+        self.mechanism = mechanism
+        self.runs = runs
+        self.sizes = data.sizes
+        self._rows = unit_rows(data.inputs.flatten(2))  # (nodes, records, features)
+        self._targets = data.targets
+        self._turns = [mechanism.turns(size) for size in data.sizes]
+        self._steps = mechanism.steps(max(self._turns))  # of each turn
+        generators = [streams.generator("sampling", i) for i in range(self.nodes)]
+        self._noise = [streams.generator("noise", i) for i in range(self.nodes)]
+        self._choosing = [streams.generator("message", i) for i in range(self.nodes)]
+        self._order = self._permutations(data, generators, planted)
+        self._recorder = Recorder(self.nodes)
+        self._networks: QNetworks | None = None
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes hold data."""
+        return len(self.sizes)
+
+    @property
+    def features(self) -> int:
+        """Values in a row."""
+        return self._rows.shape[-1]
+
+    @property
+    def turns(self) -> int:
+        """Until the last node's batches are used up."""
+        return max(self._turns)
+
+    @property
+    def ledger(self) -> Ledger:
+        """All that was released so far, node by node, in each of the runs."""
+        return self._recorder.ledger()
+
+    @property
+    def local_models(self) -> Tensor:
+        """Private: (runs, nodes, classes, features)."""
+        return self._local
+
+    def _permutations(
+        self,
+        data: PrivateData,
+        generators: list[torch.Generator],
+        planted: Tensor | None,
+    ) -> list[Tensor]:
+        """Each node's rows in the order of its batches, (runs, its records) a node."""
+        present = data.present(self.runs, planted)
+        found = []
+        for node, size in enumerate(data.sizes):
+            order = self._places(size, generators[node])
+            # The canary stands in the place of the record that it comes for.
+            if node == data.canary_node:
+                if data.replaced is None:
+                    raise ValueError(
+                        "batches of fixed size have no place for one record more"
+                    )
+                here = present[:, node, size][:, None]
+                order = torch.where(here & (order == data.replaced), size, order)
+            found.append(order)
+        return found
+
+    def _places(self, size: int, generator: torch.Generator) -> Tensor:
+        """The places of a node's records, (runs, size), in the order they are taken."""
+        coins = torch.rand(
+            self.runs,
+            size,
+            generator=generator,
+            dtype=torch.float64,  # of floats, some are equal
+            device=self._rows.device,
+        )
+        return coins.argsort(1)
+
+    def begin(self, start: Tensor) -> None:
+        """All local models start from ``start``, (runs, nodes, dims)."""
+        if start.shape[2] % self.features or start.shape[2] == self.features:
+            raise ValueError(
+                f"one-vs-all models of {self.features} features have as many "
+                f"parameters a class, got {start.shape[2]}: use the model one-vs-all"
+            )
+        self._local = start.unflatten(2, (-1, self.features)).clone()
+        shape = self._local.shape[:3]
+        # The largest step size of what is in the local model and not yet released.
+        self._peak = torch.zeros(shape, dtype=torch.float64, device=start.device)
+        classes, choices = shape[2], self.mechanism.choices
+        self._pending: list[list[list[float]]] = [
+            [[] for _ in range(classes)] for _ in range(self.nodes)
+        ]
+        if choices.looks:
+            known = self.mechanism.networks.seed
+            if known is not None:
+                streams = Streams(known, device=str(start.device))
+                self._choosing = [
+                    streams.generator("message", i) for i in range(self.nodes)
+                ]
+            self._recorder.assume(LEAK)
+            self._networks = QNetworks(
+                (shape[0], shape[1], shape[2]),
+                self.features + 1,
+                self.turns,
+                self.mechanism.networks,
+                self._choosing,
+                start.device,
+            )
+            self._before: tuple[Tensor, Tensor] | None = None  # state, action
+            self._table = None
+        else:
+            self._table = torch.from_numpy(
+                choices.table(self.turns, self.nodes, classes)
+            ).to(start.device)
+
+    def _batch(self, turn: int, nodes: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Rows (runs, nodes, batch, features), signs (..., classes) of a turn."""
+        size = int(self.mechanism.lot_size)
+        rows, own = [], []
+        for node in nodes:
+            turn_here = min(turn, self._turns[node] - 1)
+            places = self._order[node][:, turn_here * size : (turn_here + 1) * size]
+            rows.append(self._rows[node][places])
+            own.append(self._targets[node][places])
+        classes = self._local.shape[2]
+        batch = torch.stack(rows, 1).to(self._local.dtype)
+        return batch, signs(torch.stack(own, 1), classes).to(batch.dtype)
+
+    def _active(self, turn: int) -> Tensor:
+        """Which nodes have a batch left, (nodes, 1)."""
+        active = tuple(turn < own for own in self._turns)
+        return placed(active, self._rows.device, torch.bool)[:, None]
+
+    def choose(self, turn: int) -> Tensor:
+        """Which updates are global, bool, (runs, nodes, classes); seen by all.
+
+        From a table known beforehand, or, with deep-Q networks, from the local models
+        and their losses: then what comes out is private, and the ledger says so.
+        """
+        active = self._active(turn)
+        if self._table is not None:
+            return (self._table[turn] & active).expand(self.runs, -1, -1)
+        assert self._networks is not None
+        batch = self._batch(turn, range(self.nodes))
+        loss = losses(self._local, *batch, self.mechanism.constants)
+        state = torch.cat([self._local, loss[..., None]], -1).float()
+        if self._before is not None:
+            last = self._batch(turn - 1, range(self.nodes))
+            reward = -losses(self._local, *last, self.mechanism.constants).float()
+            self._networks.remember(*self._before, reward, state)
+            self._networks.learn()
+        action = self._networks.choose(state, turn)
+        self._before = (state, action)
+        return action & active
+
+    def locally(self, turn: int, action: Tensor) -> None:
+        """wL <- wL - 2 eta grad f(wL) for what is not global; nothing comes out."""
+        batch = self._batch(turn, range(self.nodes))
+        step = float(self._steps[turn])
+        down = gradient(self._local, *batch, self.mechanism.constants)
+        here = ~action & self._active(turn)
+        self._local = torch.where(
+            here[..., None], self._local - 2 * step * down, self._local
+        )
+        self._peak = torch.where(here, self._peak.clamp_min(step), self._peak)
+        self._note(turn, action)
+
+    def _note(self, turn: int, action: Tensor) -> None:
+        """Write this turn's batches down: as released, or as pending."""
+        step = float(self._steps[turn])
+        for node, own in enumerate(self._turns):
+            if turn >= own:
+                continue
+            for number in range(self._local.shape[2]):
+                pending = self._pending[node][number]
+                if self.mechanism.choices.looks:
+                    pending = []  # whichever update releases it, at least this noise
+                pending.append(step)
+                if self.mechanism.choices.looks or bool(action[0, node, number]):
+                    for release, count in self.mechanism.released(pending):
+                        self._recorder.record(node, release, count, disjoint=number)
+                    pending.clear()
+
+    def publish(self, turn: int, node: int, action: Tensor, shared: Tensor) -> Tensor:
+        """wG <- (wG + wL) / 2 - eta (grad f(wG) + N), and wL <- wG, where it is global.
+
+        ``shared``, the global model (runs, classes, features), is public, and so is
+        what comes back. ``action`` as `choose` gave it.
+        """
+        here = action[:, node]  # (runs, classes)
+        noise = self._draw_noise(node)  # whether or not it is used: streams stay alike
+        if not here.any():
+            return shared
+        step = float(self._steps[turn])
+        rows, own = self._batch(turn, [node])
+        down = gradient(shared, rows[:, 0], own[:, 0], self.mechanism.constants)
+        _, multiplier = self.mechanism.at(0)
+        peak = self._peak[:, node].clamp_min(step)
+        scale = multiplier * self.mechanism.constants.lipschitz * peak
+        scale = (scale / self.mechanism.lot_size)[..., None].to(shared.dtype)
+        new = (shared + self._local[:, node]) / 2 - step * down + scale * noise
+        new = torch.where(here[..., None], new, shared)
+        self._local[:, node] = torch.where(here[..., None], new, self._local[:, node])
+        self._peak[:, node] = torch.where(here, 0.0, self._peak[:, node])
+        return new
+
+    def _draw_noise(self, node: int) -> Tensor:
+        """Standard normal, (runs, classes, features): fresh for every class."""
+        shape = (self.runs, *self._local.shape[2:])
+        # Doubles: float normals have no tail beyond 5.8 standard deviations.
+        draw = torch.empty(shape, dtype=torch.float64, device=self._rows.device)
+        return draw.normal_(generator=self._noise[node]).to(self._local.dtype)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where it stands, for `trainers.runs.checkpoint`; private."""
+        networks = self._networks
+        return {
+            "noise": [generator.get_state() for generator in self._noise],
+            "choosing": [generator.get_state() for generator in self._choosing],
+            "ledger": self.ledger.to_json(),
+            "local": self._local,
+            "peak": self._peak,
+            "pending": self._pending,
+            "networks": None if networks is None else networks.state_dict(),
+            "before": None if networks is None else self._before,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from where such a door, made like this one, stood."""
+        self.begin(state["local"].flatten(2))
+        for generators, name in ((self._noise, "noise"), (self._choosing, "choosing")):
+            for generator, kept in zip(generators, state[name], strict=True):
+                generator.set_state(kept)
+        self._recorder = Recorder.of(Ledger.from_json(state["ledger"]))
+        self._peak, self._pending = state["peak"], state["pending"]
+        if self._networks is not None:
+            self._networks.load_state_dict(state["networks"])
+            self._before = state["before"]

@@ -1,0 +1,73 @@
+"""Who updates the global model when: choices that look at no data.
+
+Each is a table, known to all before the first turn. What deep-Q networks choose from
+private losses is in `trainers.algorithms.collaborative.deep_q`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+import numpy as np
+
+PolicyName = Literal["coin", "deep-q", "always-global", "never"]
+
+
+def exploration(turn: int, turns: int, last: float = 0.1) -> float:
+    """The share of random choices: from 1 down to ``last`` in half of ``turns``."""
+    half = max(1, turns // 2)
+    return 1 - (1 - last) * min(1.0, turn / half)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Choices:
+    """Which policy, and what it needs to know.
+
+    Parameters
+    ----------
+    policy
+        "always-global", "never", "coin", or "deep-q".
+    global_first, global_last
+        The coin: the chance of a global update in the first turn, and from half of all
+        turns on; linear between, as the paper anneals its exploration.
+    coin_seed
+        Of the coin. Public: the table is the same in all runs and worlds.
+    """
+
+    policy: PolicyName
+    global_first: float = 0.5
+    global_last: float = 0.05
+    coin_seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("global_first", "global_last"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(
+                    f"{name} is a chance, in [0, 1], got {getattr(self, name)}"
+                )
+        if self.coin_seed < 0:
+            raise ValueError(f"coin_seed must be >= 0, got {self.coin_seed}")
+
+    @property
+    def looks(self) -> bool:
+        """Whether choices are made from private losses."""
+        return self.policy == "deep-q"
+
+    def table(self, turns: int, nodes: int, classes: int) -> np.ndarray:
+        """Global or not, bool, (turns, nodes, classes).
+
+        Raises ``ValueError`` for a policy that looks at data: it has no table.
+        """
+        shape = (turns, nodes, classes)
+        if self.policy == "always-global":
+            return np.ones(shape, bool)
+        if self.policy == "never":
+            return np.zeros(shape, bool)
+        if self.looks:
+            raise ValueError("a deep-Q network's choices are not known beforehand")
+        half = max(1, turns // 2)
+        way = np.minimum(1, np.arange(turns) / half)
+        chance = self.global_first + (self.global_last - self.global_first) * way
+        coins = np.random.default_rng([self.coin_seed, turns]).random(shape)
+        return coins < chance[:, None, None]

@@ -1,0 +1,158 @@
+"""The baseline of paper 002: one global model, batches drawn anew in every update.
+
+DP-SGD with replacement (section V): in each iteration a node drawn uniformly updates
+the global model, w <- w - eta_t (grad f_D(w) + N), from a batch of its records, until
+it has taken as many as fill five passes. Who comes when is drawn beforehand, in public.
+"With replacement" is between updates: within a batch a record is once, so that it is a
+sample of fixed size without replacement, and is accounted as that.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from privaudit.ledger import Ledger, Recorder
+from privaudit.release import Release, SamplingWithoutReplacement
+from trainers.algorithms.collaborative.logistic import signs
+from trainers.algorithms.collaborative.one_pass import OnePass
+from trainers.algorithms.collaborative.oracle import Participants
+from trainers.data import PrivateData
+from trainers.numerics.device import placed
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Resampled(OnePass):
+    """How updates from fresh batches are made private; no step size is too large.
+
+    ``passes`` is how often a node's records may be visited on average. In each of
+    ``rounds`` there are as many updates as nodes. Step sizes are ``step_size`` over the
+    square root of the round, counted from 1.
+    """
+
+    passes: int = 5
+
+    def steps(self, turns: int) -> np.ndarray:
+        """eta / sqrt(t), t = 1, 2, ..."""
+        return np.array([self.step_size(k) / math.sqrt(k + 1) for k in range(turns)])
+
+    def schedule(self, sizes: Sequence[int]) -> list[list[int]]:
+        """Who updates, one after another, in each round; public."""
+        left = [self.passes * (size // int(self.lot_size)) for size in sizes]
+        rng = np.random.default_rng([self.choices.coin_seed, len(sizes)])
+        found: list[list[int]] = []
+        for _ in range(self.rounds):
+            found.append([])
+            for node in rng.integers(len(sizes), size=len(sizes)).tolist():
+                if left[node]:
+                    left[node] -= 1
+                    found[-1].append(node)
+        return found
+
+    def one_release(self, records: int, classes: int) -> Release:
+        """All classes' gradients of one batch together: they share its sample."""
+        _, multiplier = self.at(0)
+        bound = math.sqrt(classes) * self.constants.lipschitz
+        return Release.of_sum(
+            norm_bound=bound,
+            noise_multiplier=multiplier * self.constants.lipschitz / bound,
+            sampling=SamplingWithoutReplacement(int(self.lot_size), records),
+        )
+
+    def ledger_of(self, sizes: Sequence[int], classes: int) -> Ledger:
+        """What a run over nodes of ``sizes`` records writes."""
+        recorder = Recorder(len(sizes))
+        for nodes in self.schedule(sizes):
+            for node in nodes:
+                recorder.record(node, self.one_release(sizes[node], classes))
+        return recorder.ledger()
+
+
+class Resampling(Participants):
+    """The nodes' records, in batches drawn anew; no local models of their own."""
+
+    @property
+    def turns(self) -> int:
+        """As many as there are rounds."""
+        return len(self._schedule)
+
+    def __init__(
+        self,
+        data: PrivateData,
+        differentiator: object,
+        mechanism: Resampled,
+        *rest: Any,
+        **more: Any,
+    ) -> None:
+        self._schedule = mechanism.schedule(data.sizes)
+        self._sampling: dict[int, torch.Generator] = {}
+        super().__init__(data, differentiator, mechanism, *rest, **more)
+        self._steps = mechanism.steps(self.turns)
+
+    def _places(self, size: int, generator: torch.Generator) -> Tensor:
+        """In their own order; what is drawn is drawn update by update."""
+        self._sampling[len(self._sampling)] = generator
+        return torch.arange(size, device=self._rows.device).repeat(self.runs, 1)
+
+    def _batch(self, turn: int, nodes: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """A fresh uniform sample of one node's records in every run."""
+        (node,) = nodes
+        size = int(self.mechanism.lot_size)
+        # Doubles: two of many floats are equal, and then one record goes before.
+        coins = torch.rand(
+            self.runs,
+            self.sizes[node],
+            generator=self._sampling[node],
+            dtype=torch.float64,
+            device=self._rows.device,
+        )
+        chosen = self._order[node].gather(1, coins.topk(size, 1).indices)
+        rows = self._rows[node][chosen][:, None].to(self._local.dtype)
+        own = signs(self._targets[node][chosen][:, None], self._local.shape[2])
+        return rows, own.to(rows.dtype)
+
+    def choose(self, turn: int) -> Tensor:
+        """Who updates, (runs, nodes, classes): as drawn beforehand."""
+        chosen = self._schedule[turn]
+        here = tuple(node in chosen for node in range(self.nodes))
+        here = placed(here, self._rows.device, torch.bool)
+        return here[None, :, None].expand(self.runs, -1, self._local.shape[2])
+
+    def _mechanism(self) -> Resampled:
+        assert isinstance(self.mechanism, Resampled)
+        return self.mechanism
+
+    def locally(self, turn: int, action: Tensor) -> None:
+        """No model is local."""
+
+    def publish(self, turn: int, node: int, action: Tensor, shared: Tensor) -> Tensor:
+        """The ``node``-th update of the round, by whoever's turn it is."""
+        if node >= len(self._schedule[turn]):
+            return shared
+        who = self._schedule[turn][node]
+        # With the local model at the global one the update is the plain step.
+        self._local[:, who] = shared
+        self._peak[:, who] = 0.0
+        classes = shared.shape[1]
+        release = self._mechanism().one_release(self.sizes[who], classes)
+        self._recorder.record(who, release)
+        return super().publish(turn, who, action, shared)
+
+    def state_dict(self) -> dict:
+        """As `Participants.state_dict`, and where the sampling stands."""
+        states = [g.get_state() for g in self._sampling.values()]
+        return {**super().state_dict(), "sampling": states}
+
+    def load_state_dict(self, state: dict) -> None:
+        """Go on from where such a door stood."""
+        super().load_state_dict(state)
+        for generator, kept in zip(
+            self._sampling.values(), state["sampling"], strict=True
+        ):
+            generator.set_state(kept)

@@ -1,0 +1,1 @@
+"""Partially shared models by push-sum with noisy messages: PartPSP, SGPDP, PEDFL."""

@@ -1,0 +1,78 @@
+"""Gradients in bfloat16, clipped and summed in single precision.
+
+What must hold is that each record adds at most C to the sum, and that what it adds
+depends on no other record. *Which* vector stands for a record's gradient is free: a
+coarser one costs accuracy, never privacy. So:
+
+1. Forward and backward pass run under torch's autocast. They give activations a and
+   output gradients b, many of which are bfloat16 numbers. A sample's go in and come out
+   row by row; nothing of another sample enters.
+2. Those very numbers become single precision, which is exact: a bfloat16 number is a
+   float32 number. From here on a record's gradient g *is* the one of a and b, in each
+   layer sum_t b_t a_t'.
+3. Norm and weighted sum are both made from these a and b, in single precision, outside
+   of autocast, as without bf16: `trainers.gradients.clip_weights` takes the norm 64
+   roundings too large, and `trainers.gradients.stacked.layer.not_less` what cancels in
+   it. So |w g| <= C for w = min(1, C / norm) by the argument that holds of float32,
+   whose roundings are the only ones after step 2.
+4. Noise is drawn in double precision and added in single, as always.
+
+Two ways to lose this. Norms from one rounding and sums from another: a weight that is
+right to float32 for g is wrong by up to 2^-8 for what g was rounded to. A compiler that
+fuses does so, keeping what it has in registers for the norm and rounding what it
+stores, so that bf16 is refused together with `trainers.gradients.compiled`. And
+products of float32 numbers that the library computes from rounded ones (TF32 on GPUs,
+which is cuDNN's default; bfloat16 where `torch.set_float32_matmul_precision` allows):
+see `exact_products`, which holds without bf16 as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+Precision = Literal["float32", "bf16"]
+
+
+def check_precision(precision: Precision, *, compiled: bool) -> bool:
+    """Whether it is the lower one. ``ValueError`` if it is none or cannot be had."""
+    if precision not in get_args(Precision):
+        raise ValueError(
+            f"precision must be one of {', '.join(get_args(Precision))}, got "
+            f"{precision!r}"
+        )
+    if precision == "bf16" and compiled:
+        raise ValueError(
+            "bf16 and compiled gradients cannot go together: a compiler may take norms "
+            "of other roundings than are summed; choose one"
+        )
+    return precision == "bf16"
+
+
+def lowered(device: torch.device, lower: bool) -> contextlib.AbstractContextManager:
+    """A context in which products are taken in bfloat16, if ``lower``."""
+    if not lower:
+        return contextlib.nullcontext()
+    return torch.autocast(device.type, torch.bfloat16)
+
+
+def raised(tensors: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    """The same numbers as ``dtype``, where they are fractions; indices as they are."""
+    return [
+        tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in tensors
+    ]
+
+
+def exact_products() -> None:
+    """Have products of float32 numbers taken in float32, in the whole process.
+
+    They are not put back: another thread may be clipping.
+    """
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False
+    convolutions = getattr(torch.backends.mkldnn, "conv", None)
+    if convolutions is not None:  # since torch 2.9
+        convolutions.fp32_precision = "ieee"

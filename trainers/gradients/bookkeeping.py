@@ -1,0 +1,274 @@
+"""Weighted sums of per-sample gradients without per-sample gradients.
+
+One forward pass over all replicas and samples; one backward pass to the *outputs* of
+the layers with parameters. A sample's gradient in a layer is a product of what went in
+and of what came back, so its norm follows from the two (Goodfellow 2015; ghost norms,
+Li et al. 2022; book-keeping, Bu et al. 2023) and the weighted sum is one batched matrix
+product a layer. Here every sample of every replica goes through as one flat batch, and
+only the layers with parameters (`trainers.gradients.stacked`) unfold it into (replicas,
+samples).
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+
+import torch
+from torch import Tensor, nn
+
+from trainers.gradients.bfloat16 import Precision, check_precision, lowered, raised
+from trainers.gradients.differentiator import Differentiator
+from trainers.gradients.per_sample import Loss, PerSample, Weigh, check_module
+from trainers.gradients.stacked import StackedLayer, UnknownLayerError, quick, stacked
+from trainers.gradients.trial import agrees
+from trainers.numerics.device import follow
+
+__all__ = ["BookKeeping", "UnknownLayerError", "differentiator"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Place:
+    layer: StackedLayer
+    name: str  # of the parameter within its layer
+    offset: int
+    shape: torch.Size
+
+
+class BookKeeping:
+    """As `per_sample.PerSample`, for modules of layers that are known.
+
+    These are those of `trainers.gradients.stacked.stacked`, used any number of times,
+    and any code without parameters between them that treats samples one by one. All
+    samples must stay along the first dimension.
+
+    Parameters
+    ----------
+    module
+        Left as it is; ReLUs and the like that work in place do not in the copy.
+    loss
+        (outputs, targets) to one loss a sample.
+    example
+        One sample's input.
+
+    Attributes
+    ----------
+    tried
+        Whether two samples of a random model (of two, if small) were compared with
+        the reference. False for modules so large that this would take more than about
+        a second (2^29 multiplications a sample, 2^26 parameters): there only outputs
+        are compared, of two samples together and of each alone.
+    lower
+        Whether forward and backward pass run in bfloat16, see
+        `trainers.gradients.bfloat16`.
+
+    Raises
+    ------
+    UnknownLayerError
+        For other modules, and those whose samples turn out not to be independent.
+    """
+
+    static = False
+    lower = False
+
+    def __init__(self, module: nn.Module, loss: Loss, example: Tensor) -> None:
+        check_module(module)
+        self.loss = loss
+        self.module = module
+        self.template = copy.deepcopy(module)
+        self.places: list[_Place] = []
+        self.layers: list[StackedLayer] = []
+        offsets: dict[str, tuple[int, torch.Size]] = {}
+        self.dims = 0
+        for name, parameter in module.named_parameters():
+            offsets[name] = (self.dims, parameter.shape)
+            self.dims += parameter.numel()
+        for path, layer in module.named_modules():
+            known = stacked(layer)
+            if known is None:
+                faster = quick(layer)
+                if faster is not None and path:
+                    self.template.set_submodule(path, faster)
+                continue
+            self.layers.append(known)
+            for name in known.names:
+                full = f"{path}.{name}" if path else name
+                if full not in offsets:
+                    raise UnknownLayerError(f"{full} shares its values with another")
+                self.places.append(_Place(known, name, *offsets.pop(full)))
+            if path:
+                self.template.set_submodule(path, known)
+            else:
+                self.template = known
+        if offsets:
+            raise UnknownLayerError(f"no book-keeping for {', '.join(offsets)}")
+        for inner in self.template.modules():
+            if getattr(inner, "inplace", False):
+                vars(inner)["inplace"] = False  # it would overwrite what is kept
+        self._values = 0
+        self.tried = False
+        try:
+            self.tried = agrees(self, module, example)
+        except (RuntimeError, IndexError, AttributeError, TypeError) as error:
+            raise UnknownLayerError(f"it cannot run stacked: {error}") from error
+        finally:
+            self._forget()
+
+    def measure(self, at: Tensor, inputs: Tensor) -> int:
+        """Run forward, and count what stays alive until the gradients are there.
+
+        Returns about how many multiplications the layers did for one sample.
+        """
+        kept: dict[int, Tensor] = {}  # by storage: many tensors are views of one
+
+        def keep(tensor: Tensor) -> Tensor:
+            kept.setdefault(tensor.untyped_storage().data_ptr(), tensor)
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            self._run(at, inputs, keeps=True)
+        for layer in self.layers:
+            for tensor in (*layer.taken, *layer.given):
+                keep(tensor)
+        parameters = at.untyped_storage().data_ptr()
+        size = sum(
+            tensor.untyped_storage().nbytes()
+            for place, tensor in kept.items()
+            if place != parameters
+        )
+        # What comes back to each layer, and a copy of one layer's share at a time.
+        back = [_size(layer.given) for layer in self.layers]
+        ahead = [_size(layer.taken) + _size(layer.given) for layer in self.layers]
+        size += sum(back) + max(ahead, default=0)
+        self._values = -(-size // (inputs.shape[:2].numel() * at.element_size()))
+        products = 0
+        for layer in self.layers:
+            weight = layer.parameters_now[layer.main]
+            fan = weight[0].numel() // max(1, weight.shape[1])
+            products += fan * sum(given[0].numel() for given in layer.given)
+        return products
+
+    @property
+    def values_per_sample(self) -> int:
+        """How many numbers one sample of a batch keeps alive, about.
+
+        Measured when the module was tried: what autograd saves, what the layers keep
+        and what comes back to them, each once.
+        """
+        return self._values
+
+    def _run(self, at: Tensor, inputs: Tensor, *, keeps: bool) -> Tensor:
+        follow(self.template, at.device)
+        for layer in self.layers:
+            layer.taken, layer.given, layer.keeps = [], [], keeps
+        for place in self.places:
+            part = at[:, place.offset : place.offset + place.shape.numel()]
+            place.layer.parameters_now[place.name] = part.unflatten(1, place.shape)
+        flat = inputs.reshape(-1, *inputs.shape[2:])
+        outputs = self.template(flat)
+        for layer in self.layers:
+            if any(len(given) != len(flat) for given in layer.given):
+                raise UnknownLayerError(
+                    "a layer does not see the samples along its first dimension"
+                )
+        return outputs
+
+    def _forget(self) -> None:
+        for layer in self.layers:
+            layer.taken, layer.given, layer.parameters_now = [], [], {}
+
+    def weighted_sum(
+        self, at: Tensor, inputs: Tensor, targets: Tensor, weigh: Weigh
+    ) -> Tensor:
+        """Sum over the samples of weight times gradient, (replicas, dims).
+
+        Parameters
+        ----------
+        at
+            (replicas, dims)
+        inputs, targets
+            (replicas, samples, ...)
+        weigh
+            Called once with the L2 norms, (replicas, samples).
+        """
+        with torch.enable_grad(), lowered(at.device, self.lower):
+            outputs = self._run(at.detach(), inputs, keeps=True).to(at.dtype)
+            losses = self.loss(outputs, targets.reshape(-1, *targets.shape[2:]))
+            used = [layer for layer in self.layers if layer.given]
+            # What a later layer does not look at comes back as zeros.
+            flat = iter(
+                torch.autograd.grad(
+                    losses.sum(),
+                    [given for layer in used for given in layer.given],
+                    allow_unused=True,
+                    materialize_grads=True,
+                )
+            )
+        with torch.no_grad():
+            digests = []
+            square = at.new_zeros(inputs.shape[:2].numel())
+            for layer in used:
+                returned = raised([next(flat) for _ in layer.given], at.dtype)
+                taken = raised(layer.taken, at.dtype)
+                share, digest = layer.digest(taken, returned)
+                square += share
+                digests.append(digest)
+            weights = weigh(square.sqrt().view(inputs.shape[:2]))
+            result = torch.zeros_like(at)
+            for layer, digest in zip(used, digests, strict=True):
+                sums = layer.sums(digest, weights)
+                for place in self.places:
+                    if place.layer is layer:
+                        end = place.offset + place.shape.numel()
+                        result[:, place.offset : end] = sums[place.name].flatten(1)
+        self._forget()
+        return result
+
+    def outputs(self, at: Tensor, inputs: Tensor) -> Tensor:
+        """What each replica's model says of its inputs, (replicas, samples, ...)."""
+        with torch.no_grad():
+            outputs = self._run(at, inputs, keeps=False)
+        self._forget()
+        return outputs.unflatten(0, inputs.shape[:2])
+
+
+def _size(tensors: list[Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def differentiator(
+    module: nn.Module,
+    loss: Loss,
+    example: Tensor,
+    *,
+    compiled: bool = False,
+    precision: Precision = "float32",
+) -> Differentiator:
+    """The fastest exact way to sum per-sample gradients of ``module``.
+
+    ``example`` is one sample's input. With ``compiled``, book-keeping runs under
+    `torch.compile`, see `trainers.gradients.compiled`; modules that it does not know do
+    not. With ``precision`` "bf16", gradients are taken in bfloat16, and clipped and
+    summed in single precision: see `trainers.gradients.bfloat16`.
+
+    Raises ``ValueError`` for a module whose records have no gradient of their own
+    (batch statistics), and for bf16 where it cannot be had.
+    """
+    lower = check_precision(precision, compiled=compiled)
+    try:
+        eager = BookKeeping(module, loss, example)
+    except UnknownLayerError as error:
+        if lower:
+            raise ValueError(
+                f"bf16 is for models that book-keeping knows, and this is none "
+                f"({error}); use float32"
+            ) from None
+        return PerSample(module, loss)
+    eager.lower = lower
+    if not compiled:
+        return eager
+    from trainers.gradients.compiled import (
+        Compiled,  # torch's compiler is slow to import
+    )
+
+    return Compiled(eager)

@@ -1,0 +1,100 @@
+"""Book-keeping under `torch.compile`: what the eager code does, traced once a shape."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from trainers.gradients.bookkeeping import BookKeeping
+from trainers.gradients.clip_weights import ClipTo
+from trainers.gradients.per_sample import Weigh
+from trainers.gradients.stacked.functions import QuickMaxPool
+
+_Function = Callable[..., tuple[Tensor, Tensor]]
+_tracing = threading.Lock()  # torch traces one function at a time
+
+
+class Compiled:
+    """A `trainers.gradients.bookkeeping.BookKeeping`, compiled.
+
+    Forward pass, backward pass, norms, weights and sums become one program for each
+    shape of the inputs, so that few shapes should be asked for:
+    `trainers.gradients.clipping` pads lots. Compiling takes tens of seconds on a CPU;
+    torch keeps what it compiled in its cache on disk, so that a later process takes a
+    few. Numbers are those of the eager code to a few roundings.
+
+    Parameters
+    ----------
+    eager
+        What is compiled. Weights other than `trainers.gradients.clip_weights.ClipTo` go
+        to it.
+    """
+
+    static = True
+
+    def __init__(self, eager: BookKeeping) -> None:
+        self.eager = eager
+        self.module = eager.module
+        self.loss, self.dims, self.tried = eager.loss, eager.dims, eager.tried
+        self._functions: dict[tuple[Any, ...], _Function] = {}
+
+    @property
+    def values_per_sample(self) -> int:
+        """As that of the eager code, which keeps no less."""
+        return self.eager.values_per_sample
+
+    def outputs(self, at: Tensor, inputs: Tensor) -> Tensor:
+        """What each replica's model says of its inputs; not compiled."""
+        return self.eager.outputs(at, inputs)
+
+    def weighted_sum(
+        self, at: Tensor, inputs: Tensor, targets: Tensor, weigh: Weigh
+    ) -> Tensor:
+        """As that of the eager code, with its errors."""
+        if not isinstance(weigh, ClipTo):
+            return self.eager.weighted_sum(at, inputs, targets, weigh)
+        given = [at, inputs, targets, weigh.mask, weigh.bound_like(at)]
+        key = (weigh.binds, *_kinds(given))
+        with torch.no_grad():
+            if key not in self._functions:
+                with _tracing:
+                    self._functions[key] = self._compile(weigh.binds, given)
+            total, norms = self._functions[key](*given)
+        weigh.check(norms)
+        return total
+
+    def _compile(self, binds: bool, given: Sequence[Tensor]) -> _Function:
+        seen: list[Tensor] = []
+
+        def function(
+            at: Tensor, inputs: Tensor, targets: Tensor, mask: Tensor, bound: Tensor
+        ) -> tuple[Tensor, Tensor]:
+            def weigh(norms: Tensor) -> Tensor:
+                seen.append(norms)
+                return ClipTo.weights(norms, bound if binds else None) * mask
+
+            total = self.eager.weighted_sum(at, inputs, targets, weigh)
+            return total, seen.pop()
+
+        pools = [
+            layer
+            for layer in self.eager.template.modules()
+            if isinstance(layer, QuickMaxPool)
+        ]
+        for pool in pools:
+            pool.traced = True
+        try:
+            traced = make_fx(function)(*given)
+        finally:
+            for pool in pools:
+                pool.traced = False
+        return torch.compile(traced, dynamic=False, fullgraph=True)
+
+
+def _kinds(tensors: Sequence[Tensor]) -> list[tuple[Any, ...]]:
+    return [(each.shape, each.dtype, each.device) for each in tensors]

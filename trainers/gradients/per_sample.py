@@ -1,0 +1,160 @@
+"""Weighted sums of per-sample gradients by `torch.func`: the reference, for any module.
+
+Slow and obviously right: one sample, one gradient. `trainers.gradients.bookkeeping` is
+the fast way for the layers that it knows.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector
+
+from trainers.numerics.device import follow
+
+Loss = Callable[
+    [Tensor, Tensor], Tensor
+]  # (samples, ...), (samples, ...) -> (samples,)
+Weigh = Callable[[Tensor], Tensor]  # norms (replicas, samples) -> weights, same shape
+
+
+def check_module(module: nn.Module) -> None:
+    """Raise ``ValueError`` for a module that cannot be trained privately.
+
+    That is one with layers that mix records or draw unseeded numbers, or with
+    parameters in which noise would be rounded to a few digits.
+    """
+    for name, parameter in module.named_parameters():
+        if parameter.dtype not in (torch.float32, torch.float64):
+            raise ValueError(
+                f"parameter {name} is {parameter.dtype}: gradients would be summed and "
+                "noise added in that, whose few digits show what noise should hide; "
+                "keep parameters in float32 and use --precision bf16"
+            )
+    for name, layer in module.named_modules():
+        where = f"layer {name or '(the module itself)'!s}: {type(layer).__name__}"
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+            raise ValueError(
+                f"{where} uses the statistics of the batch, so that one record moves "
+                "the gradients of all others and clipping bounds nothing; use "
+                "torch.nn.GroupNorm instead"
+            )
+        if isinstance(layer, nn.modules.instancenorm._InstanceNorm) and (
+            layer.track_running_stats
+        ):
+            raise ValueError(
+                f"{where} keeps running statistics of private records that no noise "
+                "covers; set track_running_stats=False"
+            )
+        if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0:
+            raise ValueError(
+                f"{where} draws from torch's global generator, so that equal seeds "
+                "would not give equal runs; set p=0"
+            )
+
+
+def parameter_vector(module: nn.Module) -> Tensor:
+    """All parameters of ``module`` as one vector, (dims,), in the module's order."""
+    return parameters_to_vector(module.parameters()).detach().clone()
+
+
+def parameter_places(module: nn.Module) -> dict[str, range]:
+    """Where each of ``module``'s parameters lies in `parameter_vector`, by name."""
+    places: dict[str, range] = {}
+    end = 0
+    for name, parameter in module.named_parameters():
+        places[name] = range(end, end + parameter.numel())
+        end += parameter.numel()
+    return places
+
+
+class PerSample:
+    """Per-sample gradients of a module under stacked parameters, by `torch.func`.
+
+    Parameters
+    ----------
+    module
+        Any module that treats the samples of a batch one by one.
+    loss
+        (outputs, targets) to one loss a sample.
+    """
+
+    static = False
+
+    def __init__(self, module: nn.Module, loss: Loss) -> None:
+        check_module(module)
+        # A copy: torch.func puts its parameters into the module while it runs, which
+        # other threads must not see.
+        self.module = copy.deepcopy(module)
+        self.loss = loss
+        self.shapes = {name: p.shape for name, p in module.named_parameters()}
+        self.dims = sum(shape.numel() for shape in self.shapes.values())
+
+    @property
+    def values_per_sample(self) -> int:
+        """About how many numbers one sample of a batch keeps alive."""
+        return 2 * self.dims
+
+    def unflatten(self, vector: Tensor) -> dict[str, Tensor]:
+        """The module's parameters from (dims,)."""
+        parts = vector.split([shape.numel() for shape in self.shapes.values()])
+        return {
+            name: part.view(shape)
+            for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
+        }
+
+    def _loss(self, vector: Tensor, sample: Tensor, target: Tensor) -> Tensor:
+        output = torch.func.functional_call(
+            self.module, self.unflatten(vector), (sample[None],)
+        )
+        return self.loss(output, target[None])[0]
+
+    def gradient(self, vector: Tensor, sample: Tensor, target: Tensor) -> Tensor:
+        """Gradient of one sample's loss at ``vector``, (dims,)."""
+        return torch.func.grad(self._loss)(vector, sample, target)
+
+    def gradients(self, at: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Gradient of each sample's loss.
+
+        Parameters
+        ----------
+        at
+            (replicas, dims)
+        inputs, targets
+            (replicas, samples, ...)
+
+        Returns
+        -------
+        (replicas, samples, dims)
+        """
+        follow(self.module, at.device)
+        gradient = torch.func.grad(self._loss)
+        return torch.func.vmap(torch.func.vmap(gradient, (None, 0, 0)))(
+            at, inputs, targets
+        )
+
+    def weighted_sum(
+        self, at: Tensor, inputs: Tensor, targets: Tensor, weigh: Weigh
+    ) -> Tensor:
+        """Sum over the samples of weight times gradient, (replicas, dims).
+
+        ``weigh`` is called once with the L2 norms, (replicas, samples).
+        """
+        gradients = self.gradients(at, inputs, targets)
+        weights = weigh(torch.linalg.vector_norm(gradients, dim=-1))
+        return torch.bmm(weights[:, None], gradients)[:, 0]
+
+    def outputs(self, at: Tensor, inputs: Tensor) -> Tensor:
+        """What each replica's model says of its inputs, (replicas, samples, ...)."""
+
+        def one(vector: Tensor, samples: Tensor) -> Tensor:
+            return torch.func.functional_call(
+                self.module, self.unflatten(vector), (samples,)
+            )
+
+        follow(self.module, at.device)
+        with torch.no_grad():
+            return torch.func.vmap(one)(at, inputs)

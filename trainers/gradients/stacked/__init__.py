@@ -1,0 +1,53 @@
+"""Layers over stacked parameters: one flat batch through all replicas at once.
+
+Each knows how to run forward, what a sample's squared gradient norm is and what the
+weighted sum of the samples' gradients is, from what went in and what came back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from trainers.gradients.stacked.convolution import StackedConvolution
+from trainers.gradients.stacked.functions import quick
+from trainers.gradients.stacked.layer import StackedLayer, UnknownLayerError
+from trainers.gradients.stacked.linear import StackedLinear
+from trainers.gradients.stacked.normalisation import StackedGroupNorm, StackedLayerNorm
+from trainers.gradients.stacked.tables import StackedEmbedding, StackedOffset
+from trainers.models.layers import Offset
+
+__all__ = ["StackedLayer", "UnknownLayerError", "quick", "stacked"]
+
+
+_KNOWN: dict[type[nn.Module], Callable[[Any], StackedLayer]] = {
+    nn.Linear: StackedLinear,
+    nn.Conv1d: StackedConvolution,
+    nn.Conv2d: StackedConvolution,
+    nn.GroupNorm: StackedGroupNorm,
+    nn.LayerNorm: StackedLayerNorm,
+    nn.Embedding: StackedEmbedding,
+    Offset: StackedOffset,
+}
+
+
+def stacked(layer: nn.Module) -> StackedLayer | None:
+    """The stacked form of a layer, None for one without parameters or not known.
+
+    Subclasses are not known, nor what has hooks: they may compute something else.
+    """
+    make = _KNOWN.get(type(layer))
+    names = {name for name, _ in layer.named_parameters(recurse=False)}
+    if make is None or not names:
+        return None
+    hooked = layer._forward_hooks or layer._forward_pre_hooks
+    if hooked or "weight" not in names or not names <= {"weight", "bias"}:
+        return None
+    # Renormalised or counted tokens tie the samples of a batch to each other.
+    if isinstance(layer, nn.Embedding) and (
+        layer.max_norm is not None or layer.scale_grad_by_freq or layer.sparse
+    ):
+        return None
+    return make(layer)

@@ -1,0 +1,87 @@
+"""Group and layer normalisation over stacked parameters."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from trainers.gradients.stacked.layer import StackedExplicit
+
+
+class StackedNormalisation(StackedExplicit):
+    """Scale and offset after a normalisation of each sample by itself.
+
+    What is kept is the normalised input: its product with the output's gradient, summed
+    over places, is a sample's gradient.
+    """
+
+    def normalise(self, flat: Tensor) -> Tensor:
+        """The input without scale and offset."""
+        raise NotImplementedError  # each layer has its own
+
+    def spread(self, parameter: Tensor, dims: int) -> Tensor:
+        """(replicas, ...) as it stands beside (replicas, samples, ...)."""
+        raise NotImplementedError  # each layer has its own
+
+    def gather(self, product: Tensor) -> Tensor:
+        """Sum over the places that share a parameter, (flat, ...)."""
+        raise NotImplementedError  # each layer has its own
+
+    def compute(self, flat: Tensor, replicas: int) -> tuple[Tensor, Tensor]:
+        normal = self.normalise(flat)
+        out = normal.unflatten(0, (replicas, -1))
+        scale = self.spread(self.parameters_now["weight"], out.dim())
+        if "bias" in self.names:
+            offset = self.spread(self.parameters_now["bias"], out.dim())
+            out = torch.addcmul(offset, out, scale)
+        else:
+            out = out * scale
+        return normal, out.flatten(0, 1)
+
+    def gradients(
+        self, taken: list[Tensor], returned: list[Tensor]
+    ) -> dict[str, Tensor]:
+        uses = list(zip(taken, returned, strict=True))
+        scale = torch.stack([self.gather(normal * back) for normal, back in uses])
+        result = {"weight": scale.sum(0)}
+        if "bias" in self.names:
+            result["bias"] = torch.stack([self.gather(back) for back in returned]).sum(
+                0
+            )
+        return result
+
+
+class StackedGroupNorm(StackedNormalisation):
+    """`torch.nn.GroupNorm` over (samples, channels, ...)."""
+
+    def __init__(self, layer: nn.GroupNorm) -> None:
+        super().__init__(layer)
+        self.groups, self.eps = layer.num_groups, layer.eps
+
+    def normalise(self, flat: Tensor) -> Tensor:
+        return functional.group_norm(flat, self.groups, eps=self.eps)
+
+    def spread(self, parameter: Tensor, dims: int) -> Tensor:
+        return parameter[(slice(None), None, slice(None), *[None] * (dims - 3))]
+
+    def gather(self, product: Tensor) -> Tensor:
+        return product if product.dim() == 2 else product.flatten(2).sum(2)
+
+
+class StackedLayerNorm(StackedNormalisation):
+    """`torch.nn.LayerNorm` over the last dimensions."""
+
+    def __init__(self, layer: nn.LayerNorm) -> None:
+        super().__init__(layer)
+        self.shape, self.eps = layer.normalized_shape, layer.eps
+
+    def normalise(self, flat: Tensor) -> Tensor:
+        return functional.layer_norm(flat, self.shape, eps=self.eps)
+
+    def spread(self, parameter: Tensor, dims: int) -> Tensor:
+        between = dims - 1 - len(self.shape)
+        return parameter[(slice(None), *[None] * between)]
+
+    def gather(self, product: Tensor) -> Tensor:
+        return product.reshape(len(product), -1, *self.shape).sum(1)

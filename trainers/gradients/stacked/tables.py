@@ -1,0 +1,84 @@
+"""Embeddings and learned offsets over stacked parameters."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from trainers.gradients.stacked.layer import (
+    StackedExplicit,
+    StackedLayer,
+    blocks,
+    joined,
+    not_less,
+)
+
+
+class StackedEmbedding(StackedLayer):
+    """`torch.nn.Embedding` of (samples, ...) tokens.
+
+    Positions with one token share a row, so that a squared norm is the sum of the
+    products of all pairs of positions with equal tokens.
+    """
+
+    def __init__(self, layer: nn.Embedding) -> None:
+        super().__init__(layer)
+        self.padding = layer.padding_idx
+
+    def compute(self, flat: Tensor, replicas: int) -> tuple[Tensor, Tensor]:
+        weight = self.parameters_now["weight"]  # (replicas, tokens, features)
+        # Negative ones count from the end; as they are, they would be rows of the
+        # replica before when gradients are summed.
+        flat = torch.where(flat < 0, flat + weight.shape[1], flat)
+        replica = torch.arange(replicas, device=flat.device)[:, None]
+        rows = weight[replica, flat.reshape(replicas, -1)]
+        return flat, rows.view(*flat.shape, -1)
+
+    def _uses(
+        self, taken: list[Tensor], returned: list[Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """Tokens (flat, positions) and gradients (flat, positions, features)."""
+        tokens = joined([use.reshape(len(use), -1) for use in taken], 1)
+        back = [use.reshape(len(use), -1, use.shape[-1]) for use in returned]
+        together = joined(back, 1)
+        if self.padding is not None:
+            together = together * (tokens != self.padding)[:, :, None]
+        return tokens, together
+
+    def digest(
+        self, taken: list[Tensor], returned: list[Tensor]
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        tokens, back = self._uses(taken, returned)
+        parts = []
+        for here in blocks(len(tokens), 2 * tokens.shape[1] ** 2):
+            same = tokens[here][:, :, None] == tokens[here][:, None]
+            gram = torch.bmm(back[here], back[here].mT)
+            lengths = gram.diagonal(dim1=1, dim2=2).sqrt()[:, :, None]
+            terms = (lengths * torch.bmm(same.to(gram.dtype), lengths)).sum((1, 2))
+            length = back.shape[2] + tokens.shape[1]
+            parts.append(not_less(gram.mul_(same).sum((1, 2)), terms, length))
+        return torch.cat(parts), (tokens, back)
+
+    def sums(self, digest: tuple[Tensor, Tensor], weights: Tensor) -> dict[str, Tensor]:
+        tokens, back = digest
+        replicas, samples = weights.shape
+        _, rows, features = self.parameters_now["weight"].shape
+        share = weights.reshape(-1, 1, 1) * back
+        first = torch.arange(replicas, device=tokens.device) * rows
+        place = tokens + first.repeat_interleave(samples)[:, None]
+        total = back.new_zeros(replicas * rows, features)
+        total.index_add_(0, place.flatten(), share.flatten(0, 1))
+        return {"weight": total.view(replicas, rows, features)}
+
+
+class StackedOffset(StackedExplicit):
+    """`trainers.models.layers.Offset`."""
+
+    def compute(self, flat: Tensor, replicas: int) -> tuple[Tensor, Tensor]:
+        out = flat.unflatten(0, (replicas, -1)) + self.parameters_now["weight"][:, None]
+        return flat[:0], out.flatten(0, 1)
+
+    def gradients(
+        self, taken: list[Tensor], returned: list[Tensor]
+    ) -> dict[str, Tensor]:
+        return {"weight": torch.stack(returned).sum(0)}

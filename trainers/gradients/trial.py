@@ -1,0 +1,114 @@
+"""A module's book-keeping on two random samples: is it right, and what does it keep?"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from trainers.gradients.per_sample import PerSample
+from trainers.gradients.stacked import UnknownLayerError
+
+if TYPE_CHECKING:
+    from trainers.gradients.bookkeeping import BookKeeping
+
+# A module is tried against the reference where that takes at most about this many
+# multiplications and parameters: less than a second.
+TRIAL_PRODUCTS = 1 << 29
+TRIAL_DIMS = 1 << 26
+
+
+def agrees(ours: BookKeeping, module: nn.Module, example: Tensor) -> bool:
+    """Compare with the reference on random samples, and measure what a sample keeps.
+
+    False if the module is too large to be compared; then only outputs were. Raises
+    `UnknownLayerError` if the two differ.
+    """
+    generator = torch.Generator().manual_seed(0)
+    with torch.enable_grad():
+        few = 1 if ours.dims > TRIAL_DIMS >> 6 else 2
+        products = ours.measure(*_samples(ours, few, example, generator))
+    if products > TRIAL_PRODUCTS or ours.dims > TRIAL_DIMS:
+        _outputs_agree(ours, module, *_samples(ours, 1, example, generator))
+        return False
+    # In double precision a maximum is not decided by a rounding; buffers of the
+    # module would have to follow.
+    if example.is_floating_point() and not any(
+        buffer.is_floating_point() for buffer in ours.template.buffers()
+    ):
+        example = example.double()
+    replicas = few if products < TRIAL_PRODUCTS >> 4 else 1
+    at, inputs = _samples(ours, replicas, example, generator)
+    # Classes; a loss that wants something else is not tried and not supported.
+    targets = torch.zeros(replicas, 2, dtype=torch.long, device=example.device)
+    weights = torch.tensor([[1.0, 0.5], [0.25, 2.0]])[:replicas].to(at)
+    seen: list[Tensor] = []
+
+    def weigh(norms: Tensor) -> Tensor:
+        seen.append(norms)
+        return weights
+
+    result = ours.weighted_sum(at, inputs, targets, weigh)
+    reference = PerSample(copy.deepcopy(module).to(at.dtype), ours.loss)
+    for replica in range(replicas):
+        total = torch.zeros_like(at[replica])
+        for sample in range(2):
+            here = (replica, sample)
+            # One by one: what another sample of the batch does cannot matter.
+            gradient = reference.gradient(at[replica], inputs[here], targets[here])
+            total += weights[here] * gradient
+            _same(seen[0][here], gradient.norm())
+        _same(result[replica], total)
+    return True
+
+
+def _outputs_agree(
+    ours: BookKeeping, module: nn.Module, at: Tensor, inputs: Tensor
+) -> None:
+    """Compare what two samples give together with what each gives alone.
+
+    What mixes samples or draws numbers shows in a forward pass, and so does a layer
+    that is not ours.
+    """
+    reference = PerSample(module, ours.loss)
+    parameters = reference.unflatten(at[0])
+    together = ours.outputs(at, inputs)[0]
+    with torch.no_grad():
+        for sample, output in zip(inputs[0], together, strict=True):
+            alone = torch.func.functional_call(
+                reference.module, parameters, (sample[None],)
+            )
+            _same(output, alone[0])
+
+
+def _samples(
+    ours: BookKeeping, replicas: int, example: Tensor, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Random models, (replicas, dims), and two samples for each."""
+
+    def random(*shape: int) -> Tensor:
+        drawn = torch.randn(shape, generator=generator, dtype=torch.float64)
+        return drawn.to(example.device, kind)
+
+    kind = example.dtype if example.is_floating_point() else torch.float32
+    at = random(replicas, ours.dims)
+    for place in ours.places:
+        # So that activations neither grow nor vanish with depth.
+        fan = place.shape[1:].numel() if len(place.shape) > 1 else 4
+        at[:, place.offset : place.offset + place.shape.numel()] *= fan**-0.5
+    if example.is_floating_point():
+        return at, random(replicas, 2, *example.shape)
+    # Tokens: the example's own, in another order each time.
+    rows = [
+        example.flatten()[torch.randperm(example.numel(), generator=generator)]
+        for _ in range(2 * replicas)
+    ]
+    return at, torch.stack(rows).view(replicas, 2, *example.shape)
+
+
+def _same(ours: Tensor, theirs: Tensor) -> None:
+    allowed = torch.finfo(theirs.dtype).eps ** 0.5 * (1e-3 + theirs.abs().max())
+    if not (ours - theirs).abs().max() <= allowed:
+        raise UnknownLayerError("its samples are not independent of each other")

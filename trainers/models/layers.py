@@ -1,0 +1,80 @@
+"""Layers that torch has only in fused forms, built from those that are clipped fast.
+
+`trainers.gradients.bookkeeping` sees their linear layers one by one, so that modules
+built from them need no per-sample gradients.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class Offset(nn.Module):
+    """Adds a learned tensor to every sample, as position embeddings do.
+
+    ``shape`` is that of a sample: (samples, *shape) in, the same out.
+    """
+
+    def __init__(self, *shape: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(shape))
+        nn.init.normal_(self.weight, std=0.02)
+
+    def forward(self, x: Tensor) -> Tensor:  # (samples, *shape)
+        return x + self.weight
+
+
+class SelfAttention(nn.Module):
+    """Multi-head self-attention (Vaswani et al. 2017), without mask and dropout.
+
+    The same function as `torch.nn.MultiheadAttention` of ``features`` with
+    ``batch_first``: its in_proj_weight is ``inside.weight``, its out_proj ``outside``.
+    """
+
+    def __init__(self, features: int, heads: int) -> None:
+        super().__init__()
+        if heads < 1 or features % heads:
+            raise ValueError(
+                f"{features} features cannot be shared by {heads} heads; use a number "
+                "of heads that divides them"
+            )
+        self.heads = heads
+        self.inside = nn.Linear(features, 3 * features)
+        self.outside = nn.Linear(features, features)
+
+    def forward(self, x: Tensor) -> Tensor:  # (samples, positions, features)
+        parts = self.inside(x).unflatten(-1, (3, self.heads, -1))
+        query, key, value = parts.permute(2, 0, 3, 1, 4).unbind()
+        # (samples, heads, positions, positions)
+        scores = query @ key.mT / query.shape[-1] ** 0.5
+        mixed = scores.softmax(-1) @ value  # (samples, heads, positions, width)
+        return self.outside(mixed.transpose(1, 2).flatten(2))
+
+
+class Lstm(nn.Module):
+    """One layer of long short-term memory (Hochreiter and Schmidhuber 1997).
+
+    The same function as `torch.nn.LSTM` with ``batch_first``, but for one bias where
+    that has two, whose sum alone matters: gates in its order input, forget, cell,
+    output. The recurrent layer is used once a step.
+    """
+
+    def __init__(self, features: int, hidden: int) -> None:
+        super().__init__()
+        self.hidden = hidden
+        self.inside = nn.Linear(features, 4 * hidden)
+        self.recurrent = nn.Linear(hidden, 4 * hidden, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:  # (samples, steps, features)
+        """The hidden state after every step, (samples, steps, hidden)."""
+        given = self.inside(x)  # (samples, steps, 4 * hidden)
+        hidden = cell = given.new_zeros(len(x), self.hidden)
+        states = []
+        for step in given.unbind(1):
+            gates = step + self.recurrent(hidden)
+            into, keep, new, out = gates.chunk(4, 1)
+            cell = keep.sigmoid() * cell + into.sigmoid() * new.tanh()
+            hidden = out.sigmoid() * cell.tanh()
+            states.append(hidden)
+        return torch.stack(states, 1)

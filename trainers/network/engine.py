@@ -1,0 +1,222 @@
+"""Rounds over stacked node states: many runs of a whole network as one program."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from torch import Tensor
+
+from privaudit.schedules import HasValues
+from trainers.network.mixing import Mixing, Property
+from trainers.numerics.device import placed
+
+Schedule = Callable[[int], float]  # of the round, never of the data
+
+
+def per_round(schedule: HasValues, rounds: int) -> Schedule:
+    """The schedule's values over ``rounds``, as a function of the round."""
+    values = schedule.values(rounds).tolist()
+    return lambda k: values[k]
+
+
+class Gradients(Protocol):
+    """What an algorithm is given of the private data: `oracle.Oracle`."""
+
+    def gradient(self, at: Tensor) -> Tensor:
+        """A (noisy) gradient at ``at``, (runs, nodes, dims)."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Inbox(Mapping[str, Tensor]):
+    """What came to each node in one round: by name, averages weighted by W.
+
+    Nothing else of what was sent is to be had. Everything is (runs, nodes, dims), row i
+    what node i can compute from the messages of those that it hears and its own.
+    """
+
+    _sent: Mapping[str, Tensor]
+    _mixing: Mixing
+    _k: int
+
+    def __getitem__(self, name: str) -> Tensor:
+        """sum_j w_ij times what j sent."""
+        return self._mixing(self._sent[name], self._k)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sent)
+
+    def __len__(self) -> int:
+        return len(self._sent)
+
+    def neighbour_sum(self, name: str) -> Tensor:
+        """Unweighted sum over those that a node hears, itself among them."""
+        return self._mixing.neighbour_sum(self._sent[name], self._k)
+
+    @property
+    def degree(self) -> Tensor:
+        """How many a node hears, itself among them, (nodes, 1), to multiply with."""
+        like = next(iter(self._sent.values()))
+        degree = self._mixing.degree(self._k)
+        return placed(degree, like.device, like.dtype)[:, None]
+
+
+class Algorithm(Protocol):
+    """An algorithm: how it starts, what it sends, and one round.
+
+    A state holds nothing of other nodes but what came as a message; all of its tensors
+    are (runs, nodes, ...).
+    """
+
+    def init(self, start: Tensor) -> Any:
+        """The state before the first round, from ``start`` (runs, nodes, dims)."""
+        ...
+
+    def messages(self, state: Any, k: int) -> dict[str, Tensor]:
+        """All that leaves a node in round ``k``: what others can see."""
+        ...
+
+    def round(self, state: Any, inbox: Inbox, private: Any, k: int) -> Any:
+        """The state after round ``k``, from the mixed messages and the door."""
+        ...
+
+    def models(self, state: Any) -> Tensor:
+        """Each node's model, (runs, nodes, dims)."""
+        ...
+
+
+@runtime_checkable
+class WorksFirst(Protocol):
+    """An algorithm whose nodes do something alone before they send, each round."""
+
+    def local(self, state: Any, private: Any, k: int) -> Any:
+        """The state that the messages of round ``k`` are made of."""
+        ...
+
+
+class Observer(Protocol):
+    """Sees messages as they are sent, before they are mixed."""
+
+    def messages(self, k: int, sent: Mapping[str, Tensor]) -> None:
+        """See what all nodes send in round ``k``."""
+
+
+class Runner(Protocol):
+    """Whatever runs an algorithm from its start to its final models."""
+
+    @property
+    def algorithm(self) -> Any:
+        """What every node does."""
+        ...
+
+    def begin(self, start: Tensor) -> Any:
+        """The state before the first round; `trainers.runs.checkpoint` packs it."""
+        ...
+
+    def run(
+        self,
+        start: Tensor,
+        private: Any,
+        rounds: int,
+        *,
+        observers: Sequence[Observer] = (),
+        after_round: Callable[[int, Tensor], None] | None = None,
+        keep: Callable[[int, Any], None] | None = None,
+        resume: tuple[int, Any] | None = None,
+    ) -> Tensor:
+        """As `Network.run`."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Network:
+    """An algorithm on a graph, round by round.
+
+    Parameters
+    ----------
+    algorithm
+        What every node does.
+    mixing
+        Who hears whom, with which weights.
+    needs
+        What must be true of ``mixing`` for the algorithm to be valid.
+
+    Raises
+    ------
+    ValueError
+        If something of ``needs`` is not true; it is named.
+    """
+
+    algorithm: Algorithm
+    mixing: Mixing
+    needs: tuple[Property, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.mixing.require(self.needs, type(self.algorithm).__name__.upper())
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes run here."""
+        return self.mixing.nodes
+
+    def begin(self, start: Tensor) -> Any:
+        """The state before the first round, from ``start`` (runs, nodes, dims)."""
+        return self.algorithm.init(start)
+
+    def deliver(self, sent: Mapping[str, Tensor], k: int) -> Inbox:
+        """What comes to the nodes here of what they all send in round ``k``."""
+        return Inbox(sent, self.mixing, k)
+
+    def run(
+        self,
+        start: Tensor,
+        private: Any,
+        rounds: int,
+        *,
+        observers: Sequence[Observer] = (),
+        after_round: Callable[[int, Tensor], None] | None = None,
+        keep: Callable[[int, Any], None] | None = None,
+        resume: tuple[int, Any] | None = None,
+    ) -> Tensor:
+        """Train, and return each node's final model, (runs, nodes, dims).
+
+        Parameters
+        ----------
+        start
+            (runs, nodes, dims)
+        private
+            The door to this block's private data, such as an oracle.
+        rounds
+            How many.
+        observers
+            Shown what every node sends, each round.
+        after_round
+            Called with the number of rounds done and the models; for curves.
+        keep
+            Called with the number of rounds done and the state; for checkpoints.
+        resume
+            What ``keep`` was called with: go on from there. ``private`` must be as it
+            was then.
+        """
+        if rounds < 0:
+            raise ValueError(f"rounds must be >= 0, got {rounds}")
+        if start.shape[1] != self.nodes or private.nodes != self.nodes:
+            raise ValueError(
+                f"the graph has {self.nodes} nodes, the data {private.nodes}, "
+                f"the start {start.shape[1]}: they must be one number"
+            )
+        first, state = (0, self.begin(start)) if resume is None else resume
+        for k in range(first, rounds):
+            if isinstance(self.algorithm, WorksFirst):
+                state = self.algorithm.local(state, private, k)
+            sent = self.algorithm.messages(state, k)
+            for observer in observers:
+                observer.messages(k, sent)
+            state = self.algorithm.round(state, self.deliver(sent, k), private, k)
+            if after_round is not None:
+                after_round(k + 1, self.algorithm.models(state))
+            if keep is not None:
+                keep(k + 1, state)
+        return self.algorithm.models(state)

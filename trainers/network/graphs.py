@@ -1,0 +1,259 @@
+"""Who hears whom, round by round."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable
+
+import numpy as np
+
+from trainers.network.mixing import strongly_connected
+
+_TRIES = 2000  # random graphs drawn before a search gives up
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Topology:
+    """A cycle of graphs without weights.
+
+    Parameters
+    ----------
+    hears
+        (period, nodes, nodes) bool: entry kij says whether i hears j in the rounds that
+        are k modulo the period. The diagonal is left out: every node hears itself.
+    """
+
+    hears: np.ndarray
+
+    def __post_init__(self) -> None:
+        hears = np.array(self.hears, dtype=bool)
+        if hears.ndim != 3 or hears.shape[1] != hears.shape[2] or 0 in hears.shape:
+            raise ValueError(
+                "a topology has the shape (period, nodes, nodes), with at least one "
+                f"node and one round; got {hears.shape}"
+            )
+        hears[:, np.eye(hears.shape[1], dtype=bool)] = False
+        hears.flags.writeable = False
+        object.__setattr__(self, "hears", hears)
+
+    @classmethod
+    def of_edges(
+        cls, nodes: int, edges: Iterable[tuple[int, int]], *, directed: bool = False
+    ) -> Topology:
+        """The same graph in every round; edge (a, b): a sends to b.
+
+        Raises ``ValueError`` for an edge to a node that is not there.
+        """
+        _check_nodes(nodes)
+        hears = np.zeros((1, nodes, nodes), dtype=bool)
+        for sender, receiver in edges:
+            if not (0 <= sender < nodes and 0 <= receiver < nodes):
+                raise ValueError(
+                    f"edge {sender}-{receiver}: the nodes are 0 to {nodes - 1}"
+                )
+            hears[0, receiver, sender] = True
+            if not directed:
+                hears[0, sender, receiver] = True
+        return cls(hears)
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes there are."""
+        return self.hears.shape[1]
+
+    @property
+    def directed(self) -> bool:
+        """Whether some node hears one that does not hear it in the same round."""
+        return bool((self.hears != self.hears.transpose(0, 2, 1)).any())
+
+
+def complete(nodes: int) -> Topology:
+    """Every pair joined."""
+    _check_nodes(nodes)
+    return Topology(np.ones((1, nodes, nodes), dtype=bool))
+
+
+def ring(nodes: int) -> Topology:
+    """Each node joined with the next, the last with the first."""
+    return Topology.of_edges(nodes, [(i, (i + 1) % nodes) for i in range(nodes)])
+
+
+def directed_ring(nodes: int) -> Topology:
+    """Each node sends to the next, the last to the first."""
+    edges = [(i, (i + 1) % nodes) for i in range(nodes)]
+    return Topology.of_edges(nodes, edges, directed=True)
+
+
+def star(nodes: int) -> Topology:
+    """Node 0 joined with all others."""
+    return Topology.of_edges(nodes, [(0, i) for i in range(1, nodes)])
+
+
+def torus(nodes: int) -> Topology:
+    """A grid as square as it gets, whose opposite sides are joined.
+
+    Raises ``ValueError`` if ``nodes`` is no product of two numbers of at least 2.
+    """
+    _check_nodes(nodes)
+    high = max(d for d in range(1, math.isqrt(nodes) + 1) if nodes % d == 0)
+    wide = nodes // high
+    if high < 2:
+        raise ValueError(
+            f"a torus of {nodes} nodes is no grid; use a product of two numbers >= 2"
+        )
+    edges = []
+    for row in range(high):
+        for column in range(wide):
+            here = row * wide + column
+            edges.append((here, row * wide + (column + 1) % wide))
+            edges.append((here, (row + 1) % high * wide + column))
+    return Topology.of_edges(nodes, edges)
+
+
+def erdos_renyi(nodes: int, probability: float, seed: int = 0) -> Topology:
+    """A connected graph in which each pair is joined with ``probability``.
+
+    The first connected one of at most 2 000 draws, so that its law is that of Erdos and
+    Renyi's graph, given that it is connected.
+
+    Raises
+    ------
+    ValueError
+        If the probability is outside [0, 1] or no draw is connected.
+    """
+    _check_nodes(nodes)
+    if not 0 <= probability <= 1:
+        raise ValueError(
+            f"the probability of an edge must be in [0, 1], got {probability}"
+        )
+    generator = np.random.default_rng(seed)
+    for _ in range(_TRIES):
+        drawn = np.triu(generator.random((nodes, nodes)) < probability, 1)
+        if strongly_connected(drawn | drawn.T):
+            return Topology((drawn | drawn.T)[None])
+    raise ValueError(
+        f"none of {_TRIES:,} graphs of {nodes} nodes with edge probability "
+        f"{probability:g} is connected; about ln(nodes) / nodes = "
+        f"{math.log(nodes) / nodes:.2g} is needed"
+    )
+
+
+def normalised_fiedler(topology: Topology) -> float:
+    """lambda_2 of the graph Laplacian over the number of nodes, in [0, 1].
+
+    The connectivity of Bayrooti, Gao and Prorok 2023: 1 for the complete graph, 0 for
+    one that is not connected. Raises ``ValueError`` for directed graphs, for those that
+    change, and for a single node.
+    """
+    if topology.directed or len(topology.hears) > 1 or topology.nodes < 2:
+        raise ValueError(
+            "the Fiedler value is for undirected graphs of two nodes or more that stay "
+            f"the same; this has {topology.nodes} nodes, {len(topology.hears)} graphs, "
+            f"{'directed' if topology.directed else 'undirected'}"
+        )
+    adjacency = topology.hears[0].astype(np.float64)
+    laplacian = np.diag(adjacency.sum(1)) - adjacency
+    return float(np.linalg.eigvalsh(laplacian)[1]) / topology.nodes
+
+
+def with_fiedler(
+    nodes: int, target: float, seed: int = 0, *, tolerance: float = 0.05
+) -> Topology:
+    """A random connected graph whose `normalised_fiedler` is close to ``target``.
+
+    A walk over connected graphs: starting from Erdos and Renyi's, edges are added one
+    by one, at random, while the value is too small, and taken away while it is too
+    large (never one that disconnects). It stops at the first graph within
+    ``tolerance``, and starts again after as many steps as there are pairs; all of it
+    draws from ``seed`` alone.
+
+    Raises
+    ------
+    ValueError
+        If target or tolerance is out of range, or no graph is found in 2 000 steps.
+    """
+    _check_nodes(nodes)
+    if nodes < 2 or not 0 < target <= 1 or not tolerance > 0:
+        raise ValueError(
+            "a target of the normalised Fiedler value must be in (0, 1], on two nodes "
+            f"or more, within a tolerance > 0; got {target:g}, {nodes}, {tolerance:g}"
+        )
+    generator = np.random.default_rng(seed)
+    pairs = np.argwhere(np.triu(np.ones((nodes, nodes), dtype=bool), 1))
+    nearest = math.inf
+    adjacency = np.zeros((nodes, nodes), dtype=bool)
+    for step in range(_TRIES):
+        if step % len(pairs) == 0:
+            adjacency = _random_tree(nodes, generator)
+            extra = pairs[generator.random(len(pairs)) < target * generator.random()]
+            _join(adjacency, extra, True)
+        value = normalised_fiedler(Topology(adjacency[None]))
+        nearest = min(nearest, value, key=lambda v: abs(v - target))
+        if abs(value - target) <= tolerance:
+            return Topology(adjacency[None])
+        small = value < target
+        for pair in generator.permutation(pairs):
+            if adjacency[tuple(pair)] == small:
+                continue
+            _join(adjacency, pair[None], small)
+            if small or strongly_connected(adjacency):
+                break
+            _join(adjacency, pair[None], True)
+    raise ValueError(
+        f"no graph of {nodes} nodes with a normalised Fiedler value within "
+        f"{tolerance:g} of {target:g} was found in {_TRIES:,} steps (nearest: "
+        f"{nearest:.3g}); use another seed, number of nodes or target"
+    )
+
+
+def _random_tree(nodes: int, generator: np.random.Generator) -> np.ndarray:
+    """(nodes, nodes) bool: each node, in random order, joined with an earlier one."""
+    adjacency = np.zeros((nodes, nodes), dtype=bool)
+    order = generator.permutation(nodes)
+    for place in range(1, nodes):
+        earlier = order[generator.integers(place)]
+        _join(adjacency, np.array([[order[place], earlier]]), True)
+    return adjacency
+
+
+def _join(adjacency: np.ndarray, pairs: np.ndarray, joined: bool) -> None:
+    adjacency[pairs[:, 0], pairs[:, 1]] = joined
+    adjacency[pairs[:, 1], pairs[:, 0]] = joined
+
+
+def exponential(nodes: int) -> Topology:
+    """The directed exponential graph: in round k, i sends to i + 2^(k mod period).
+
+    The period is floor(log2(nodes - 1)) + 1, so that the hops are 1, 2, 4, ...; modulo
+    the number of nodes (Assran et al. 2019). With column-stochastic or uniform weights
+    each column has two entries of 1/2. EXP of the DPPS paper is the same.
+    """
+    _check_nodes(nodes)
+    period = max(1, (nodes - 1).bit_length())
+    hops = [2**power for power in range(period)]
+    return Topology(np.stack([_hop(nodes, hop) for hop in hops]))
+
+
+def d_out(nodes: int, degree: int) -> Topology:
+    """Node i sends to i, i + 1, ..., i + ``degree`` - 1 modulo the number of nodes.
+
+    As in the DPPS paper; ``degree`` counts the node itself. Raises ``ValueError`` if it
+    is not in 1, ..., ``nodes``.
+    """
+    _check_nodes(nodes)
+    if not 1 <= degree <= nodes:
+        raise ValueError(f"d of a d-out graph must be in [1, {nodes}], got {degree}")
+    hops = [_hop(nodes, hop) for hop in range(1, degree)]
+    return Topology(np.any([np.zeros((nodes, nodes), dtype=bool), *hops], axis=0)[None])
+
+
+def _hop(nodes: int, hop: int) -> np.ndarray:
+    hears = np.zeros((nodes, nodes), dtype=bool)
+    hears[(np.arange(nodes) + hop) % nodes, np.arange(nodes)] = True
+    return hears
+
+
+def _check_nodes(nodes: int) -> None:
+    if nodes < 1:
+        raise ValueError(f"a network needs at least one node, got {nodes}")

@@ -1,0 +1,160 @@
+"""The same algorithms over processes: messages go along the graph's edges only."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+
+import torch.distributed as dist
+from torch import Tensor
+
+from trainers.network.engine import Inbox, Network
+from trainers.network.mixing import Terms, add_up
+from trainers.network.ranks import Ranks, explained
+from trainers.numerics.device import placed
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class RankInbox(Inbox):
+    """An `Inbox` of the nodes of one rank.
+
+    ``_sent`` has, by name, what they hear: (runs, those that are heard, dims).
+    """
+
+    _own: range
+    _places: Mapping[int, int]  # of nodes among those that are heard
+
+    def __getitem__(self, name: str) -> Tensor:
+        """sum_j w_ij times what j sent."""
+        return add_up(self._sent[name], self._here(self._mixing.terms(self._k)))
+
+    def neighbour_sum(self, name: str) -> Tensor:
+        """Unweighted sum over those that a node hears, itself among them."""
+        return add_up(self._sent[name], self._here(self._mixing.heard(self._k)))
+
+    @property
+    def degree(self) -> Tensor:
+        """How many a node hears, itself among them, (nodes here, 1)."""
+        like = next(iter(self._sent.values()))
+        degree = self._mixing.degree(self._k)
+        here = tuple(degree[node] for node in self._own)
+        return placed(here, like.device, like.dtype)[:, None]
+
+    def _here(self, terms: Sequence[Terms]) -> list[Terms]:
+        return [
+            [(self._places[other], weight) for other, weight in terms[node]]
+            for node in self._own
+        ]
+
+
+@dataclasses.dataclass(frozen=True)
+class RankNetwork(Network):
+    """A `Network` of which this process holds the nodes of one rank.
+
+    States, messages and models are those of these nodes alone. A node's message goes
+    once to every other rank that has a node which hears it. Sums are taken in the order
+    of the nodes' numbers, as in one process.
+
+    Parameters
+    ----------
+    algorithm, mixing, needs
+        Of the whole network.
+    ranks
+        Who holds which nodes.
+    """
+
+    ranks: Ranks = dataclasses.field(kw_only=True)
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes run here."""
+        return len(self.ranks.held)
+
+    @functools.cached_property
+    def traffic(self) -> Traffic:
+        """Counts what was sent from here."""
+        return Traffic()
+
+    def deliver(self, sent: Mapping[str, Tensor], k: int) -> Inbox:
+        """Send what others hear, receive what is heard here; every rank must call."""
+        plan = self._plans[k % self.mixing.period]
+        first = self.ranks.held.start
+        where = next(iter(sent.values())).device
+
+        def at(nodes: Iterable[int]) -> Tensor:
+            """Where ``nodes`` are among those that are heard."""
+            return placed(tuple(plan.places[node] for node in nodes), where)
+
+        heard: dict[str, Tensor] = {}
+        operations: list[dist.P2POp] = []
+        arriving: list[tuple[str, Tensor, Tensor]] = []
+        for name, own in sent.items():
+            whole = own.new_empty(own.shape[0], len(plan.places), *own.shape[2:])
+            whole[:, at(self.ranks.held)] = own
+            heard[name] = whole
+            for rank, nodes in plan.sends.items():
+                here = placed(tuple(node - first for node in nodes), where)
+                rows = own.index_select(1, here)
+                operations.append(dist.P2POp(dist.isend, rows, rank))
+                self.traffic.add(rows)
+            for rank, nodes in plan.receives.items():
+                buffer = own.new_empty(own.shape[0], len(nodes), *own.shape[2:])
+                operations.append(dist.P2POp(dist.irecv, buffer, rank))
+                arriving.append((name, at(nodes), buffer))
+        with explained():
+            for work in dist.batch_isend_irecv(operations) if operations else ():
+                work.wait()
+        for name, places, buffer in arriving:
+            heard[name][:, places] = buffer
+        return RankInbox(heard, self.mixing, k, self.ranks.held, plan.places)
+
+    @functools.cached_property
+    def _plans(self) -> list[Plan]:
+        return [
+            Plan.of(self.mixing.heard(k), self.ranks) for k in range(self.mixing.period)
+        ]
+
+
+@dataclasses.dataclass
+class Traffic:
+    """How many messages, and how many bytes, went to other ranks."""
+
+    messages: int = 0
+    bytes: int = 0
+
+    def add(self, rows: Tensor) -> None:
+        """Count ``rows``, (runs, messages, dims)."""
+        self.messages += rows.shape[1]
+        self.bytes += rows.numel() * rows.element_size()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Plan:
+    """What one rank sends and receives in one round, by the other rank.
+
+    ``places`` numbers all nodes that are heard or held here, in their order.
+    """
+
+    sends: Mapping[int, list[int]]
+    receives: Mapping[int, list[int]]
+    places: Mapping[int, int]
+
+    @classmethod
+    def of(cls, heard: Sequence[Terms], ranks: Ranks) -> Plan:
+        """From whom each node hears, as `Mixing.heard` has it."""
+        hears = [{other for other, _ in terms} for terms in heard]
+
+        def wanted(by: int, of: int) -> list[int]:
+            """The nodes of rank ``of`` that some node of rank ``by`` hears."""
+            nodes = set().union(*(hears[node] for node in ranks.held_by(by)))
+            return [node for node in ranks.held_by(of) if node in nodes]
+
+        others = [rank for rank in range(ranks.size) if rank != ranks.rank]
+        receives = {rank: wanted(ranks.rank, rank) for rank in others}
+        here = {*ranks.held}.union(*receives.values())
+        return cls(
+            sends={r: nodes for r in others if (nodes := wanted(r, ranks.rank))},
+            receives={rank: nodes for rank, nodes in receives.items() if nodes},
+            places={node: place for place, node in enumerate(sorted(here))},
+        )

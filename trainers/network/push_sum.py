@@ -1,0 +1,125 @@
+"""Push-sum: averages over directed graphs, by a weight that travels with the values.
+
+Column-stochastic mixing keeps the sum of what the nodes hold, but not an agreement: a
+node that hears more ends with more. A scalar that starts at 1 everywhere and is mixed
+alike knows how much more, and x / w is the mean in the limit (Kempe, Dobra and Gehrke
+2003; stochastic gradient push: Assran et al. 2019).
+
+Weights never vanish
+--------------------
+w(k + 1) = P_k w(k), w(0) = 1. Let A be the product of one period's matrices, and v > 0
+with A v = v. As 1 >= v / max v, entry by entry, and no P_k has a negative entry, w at
+the end of every period is >= v / max v, and r rounds later >= P_r ... P_1 v / max v.
+Where each P_k is column stochastic, has a positive diagonal, and the graph is connected
+over time, A is irreducible and v exists (Perron), so the least of these is > 0, and
+holds for all time: `weight_floor`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trainers.network.mixing import Mixing, Property
+
+# Any of them missing, and some weight can be 0, fall to 0, or tell no mean.
+NEEDS: tuple[Property, ...] = ("column stochastic", "connected", "positive diagonal")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PushSum:
+    """What each node holds: numerator and weight.
+
+    ``weight`` is the same in all runs and depends on no data. It is kept in doubles, so
+    that its sum stays the number of nodes over many rounds.
+
+    Parameters
+    ----------
+    x
+        (runs, nodes, dims)
+    weight
+        (runs, nodes, 1), float64, > 0
+    """
+
+    x: Tensor
+    weight: Tensor
+
+    @classmethod
+    def begin(cls, start: Tensor) -> PushSum:
+        """All at ``start``, (runs, nodes, dims), with weight 1."""
+        ones = torch.ones(start.shape[:2], dtype=torch.float64, device=start.device)
+        return cls(x=start, weight=ones[:, :, None])
+
+    @property
+    def z(self) -> Tensor:
+        """x / w, (runs, nodes, dims): each node's own view of the mean."""
+        return self.x / self.weight.to(self.x.dtype)
+
+    def plus(self, change: Tensor) -> PushSum:
+        """With ``change``, (runs, nodes, dims), added to x; the mean of x moves by its
+        mean, whatever the weights are."""
+        return PushSum(x=self.x + change, weight=self.weight)
+
+    def messages(self) -> dict[str, Tensor]:
+        """Both, as x and w: what a node sends to those that hear it."""
+        return {"x": self.x, "w": self.weight}
+
+    @classmethod
+    def received(cls, inbox: Mapping[str, Tensor]) -> PushSum:
+        """What a node holds after a round, from its mixed x and w."""
+        return cls(x=inbox["x"], weight=inbox["w"])
+
+    def mixed(self, mixing: Mixing, k: int) -> PushSum:
+        """After round ``k`` of ``mixing``, at all nodes at once."""
+        return PushSum.received(
+            {name: mixing(sent, k) for name, sent in self.messages().items()}
+        )
+
+
+def weight_floor(mixing: Mixing) -> float:
+    """What no weight is ever below, in any round of push-sum over ``mixing``.
+
+    The bound of this module's head; sums of positive numbers only, so true to a few
+    roundings. It is 1 where the matrices are doubly stochastic.
+
+    Raises
+    ------
+    ValueError
+        If ``mixing`` is not column stochastic, connected and of positive diagonal, or
+        weights fall below the least double.
+    """
+    mixing.require(NEEDS, "push-sum")
+    product = functools.reduce(lambda done, each: each @ done, mixing.matrices)
+    vector = _perron(product)
+    largest, floor = vector.max(), vector.min()
+    for matrix in mixing.matrices:
+        vector = matrix @ vector
+        floor = min(floor, vector.min())
+    if not floor / largest > np.finfo(np.float64).tiny:
+        raise ValueError(
+            f"the weights of push-sum on this graph of {mixing.nodes} nodes fall to "
+            f"{floor / largest:.3g}, below what a double can hold; add edges towards "
+            "the nodes that hear little"
+        )
+    return float(floor / largest)
+
+
+def _perron(matrix: np.ndarray) -> np.ndarray:
+    """v > 0 with ``matrix`` v = v, for a column-stochastic irreducible one, (nodes,).
+
+    Elimination without subtractions (Grassmann, Taksar and Heyman 1985), so that each
+    entry is relatively exact, however small: solving a linear system is not.
+    """
+    chain = matrix.T.copy()
+    for last in range(len(chain) - 1, 0, -1):
+        chain[:last, last] /= chain[last, :last].sum()
+        chain[:last, :last] += np.outer(chain[:last, last], chain[last, :last])
+    vector = np.ones(len(chain))
+    for place in range(1, len(chain)):
+        vector[place] = vector[:place] @ chain[:place, place]
+    return vector

@@ -1,0 +1,1 @@
+"""Devices, random numbers, and checks that do not wait for the device."""

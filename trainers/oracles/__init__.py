@@ -1,0 +1,1 @@
+"""The only way to private data: noisy gradients, noisy messages, and their ledgers."""

@@ -1,0 +1,1 @@
+"""Messages with noise: the channel, its sensitivities, and the oracle behind it."""

@@ -1,0 +1,174 @@
+"""DPPS: push-sum whose messages are noisy, usable with or without training.
+
+Zhou, Xue and Chen, "Differentially private perturbed push-sum protocol and its
+application in non-convex optimization", Algorithm 1::
+
+    s_i <- s_i + eps_i;   send s_i + gamma_n n_i and a_i
+    s_i <- sum_j w_ij (s_j + gamma_n n_j);   a_i <- sum_j w_ij a_j;   y_i = s_i / a_i
+
+`Channel` adds the noise and writes it down. Every so many rounds, all nodes hear all
+others instead of those that the graph names, and are equal after: the *synchronisation*
+of its section 3. `with_synchronisation` puts such rounds into the weights.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from privaudit.ledger import Ledger
+from trainers.network.engine import Network
+from trainers.network.mixing import Mixing, Property
+from trainers.network.push_sum import PushSum
+from trainers.oracles.messages.channel import Channel
+
+# Definition 1 and Assumption 1 of the paper.
+NEEDS: tuple[Property, ...] = ("doubly stochastic", "connected")
+_MOST_MATRICES = 10_000
+
+
+def with_synchronisation(mixing: Mixing, interval: int | None) -> Mixing:
+    """``mixing``, but that every ``interval``-th round sets all states to their mean.
+
+    Raises ``ValueError`` if the two make a cycle of more than 10 000 matrices.
+    """
+    if interval is None:
+        return mixing
+    period = math.lcm(mixing.period, interval)
+    if period > _MOST_MATRICES:
+        raise ValueError(
+            f"a graph that repeats after {mixing.period} rounds and a sync_interval of "
+            f"{interval} make a cycle of {period:,} rounds; choose one that divides "
+            "the other"
+        )
+    everyone = np.full((mixing.nodes, mixing.nodes), 1 / mixing.nodes)
+    return Mixing(
+        np.stack(
+            [
+                everyone if (k + 1) % interval == 0 else mixing.at(k)
+                for k in range(period)
+            ]
+        )
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sent:
+    """What a node holds once it has decided what to send.
+
+    ``held`` is what it holds without the round's noise; ``message`` (runs, nodes, dims)
+    what it sends; ``said`` (runs, nodes, 1) what it says of the sensitivity.
+    """
+
+    held: PushSum
+    message: Tensor
+    said: Tensor
+
+    @classmethod
+    def begin(cls, start: Tensor) -> Sent:
+        """All nodes at ``start``, (runs, nodes, dims), kept in doubles."""
+        held = PushSum.begin(start.double())
+        return cls(held, held.x[:, :, :0], torch.zeros_like(held.weight))
+
+    def perturbed(self, change: Tensor | None, channel: Channel, bound: float) -> Sent:
+        """Add ``change``, of L1 norm <= ``bound``, and make the message."""
+        held = self.held if change is None else self.held.plus(change)
+        message, said = channel.send(held.x, change, bound=bound)
+        return Sent(held, message, said)
+
+    def messages(self, *, broadcasts: bool) -> dict[str, Tensor]:
+        """All that leaves a node: s, a, and S_i where nodes ``broadcasts`` it."""
+        sent = {"s": self.message, "a": self.held.weight}
+        return {**sent, "S": self.said} if broadcasts else sent
+
+    def received(self, inbox: Mapping[str, Tensor]) -> Sent:
+        """After the round's mixing."""
+        held = PushSum.received({"x": inbox["s"], "w": inbox["a"]})
+        return Sent(held, self.message[:, :, :0], self.said)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Averaging:
+    """DPPS with nothing added after the start: private averaging of vectors."""
+
+    broadcasts: bool = False
+
+    def init(self, start: Tensor) -> Sent:
+        """All at their vectors, (runs, nodes, dims)."""
+        return Sent.begin(start)
+
+    def local(self, state: Sent, private: Vectors, k: int) -> Sent:
+        """Only noise is added."""
+        return state.perturbed(None, private.channel, 0.0)
+
+    def messages(self, state: Sent, k: int) -> dict[str, Tensor]:
+        """As `Sent.messages`."""
+        return state.messages(broadcasts=self.broadcasts)
+
+    def round(
+        self, state: Sent, inbox: Mapping[str, Tensor], private: Vectors, k: int
+    ) -> Sent:
+        """Mix."""
+        return state.received(inbox)
+
+    def models(self, state: Sent) -> Tensor:
+        """y = s / a, each node's view of the mean."""
+        return state.held.z
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Vectors:
+    """The door of an averaging: a channel, and no other data than the start."""
+
+    channel: Channel
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes there are."""
+        return self.channel.mixing.nodes
+
+
+def average(
+    vectors: Tensor,
+    channel: Channel,
+    rounds: int,
+    *,
+    bound: float,
+    after_round: Callable[[int, Tensor], None] | None = None,
+) -> tuple[Tensor, Ledger]:
+    """Each node's view of the mean of ``vectors`` after ``rounds`` rounds, privately.
+
+    Parameters
+    ----------
+    vectors
+        (runs, nodes, dims), of L1 norm at most ``bound`` each.
+    channel
+        How they are sent, with the weights of all rounds, synchronisation included.
+    after_round
+        Called with the number of rounds done and the views.
+
+    Returns
+    -------
+    The views, (runs, nodes, dims), and what was released.
+
+    Raises
+    ------
+    ValueError
+        If a vector exceeds the bound, weights are not valid for push-sum, or noise
+        grows beyond all bounds.
+    """
+    channel.begin(vectors.double(), bound=bound)
+    network = Network(
+        Averaging(broadcasts=channel.noise.broadcasts),
+        channel.mixing,
+        ("column stochastic", "connected"),
+    )
+    views = network.run(
+        vectors.double(), Vectors(channel), rounds, after_round=after_round
+    )
+    return views, channel.ledger

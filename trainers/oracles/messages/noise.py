@@ -1,0 +1,231 @@
+"""How messages are made private, and what one is accounted as.
+
+Two units of privacy can be written down.
+
+*node*: which node was asked (Theorem 1 of Zhou, Xue and Chen). Two nodes' messages are
+at most the sensitivity S apart.
+
+*record*: one record of one node. What enters a message anew in a round is at most
+``bound`` in L1 norm, and so moves by at most twice that; all else in it came by noisy
+messages. With clipping of whole batches nothing better is true, and then the figure
+covers any number of the node's records at once.
+
+Where S depends on the data, in the clear, no epsilon covers what it gives away: such a
+message is written as one without noise.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from privaudit.ledger import Ledger, Recorder
+from privaudit.release import (
+    NoSampling,
+    Release,
+    SamplingWithoutReplacement,
+    Sensitivity,
+)
+from privaudit.results import Unit
+from trainers.network.mixing import Mixing
+from trainers.oracles.messages.sensitivities import (
+    SENSITIVITIES,
+    Certified,
+    DataIndependent,
+    Paper,
+    Perturbation,
+    Real,
+    SensitivityName,
+    Tracker,
+    noise_quantile,
+)
+
+MOST_SENSITIVITY = 1e30  # beyond it, noise is no number that a model could hold
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MessageNoise:
+    """How messages are made private.
+
+    Parameters
+    ----------
+    noise_multiplier
+        gamma_n / b: scale of the Laplace noise over the sensitivity; 0 for none.
+    sensitivity
+        One of `trainers.oracles.messages.sensitivities.SENSITIVITIES`.
+    rounds
+        How many rounds there will be.
+    unit
+        What the ledger is about.
+    sync_interval
+        After every so many rounds the noisy states are set equal all over the network.
+    constant, decay
+        C' and lambda of equation 22, where it is used.
+    failure
+        Probability that some noise exceeds the bound that a data-independent
+        sensitivity assumes.
+    window
+        Of `privaudit.accounting.papers.push_sum_sensitivity.Spread`.
+    samples
+        Clipping is by sample, lots are of this fixed size, and nothing but messages
+        carries a record from round to round; None: clipping is by lot.
+
+    Raises
+    ------
+    ValueError
+        If a number is out of its range.
+    """
+
+    noise_multiplier: float
+    sensitivity: SensitivityName = "data-independent"
+    rounds: int = 1
+    unit: Unit = "record"
+    sync_interval: int | None = None
+    constant: float = 0.78
+    decay: float = 0.55
+    failure: float = 1e-6
+    window: int = 16
+    samples: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.noise_multiplier < math.inf:
+            raise ValueError(
+                f"noise_multiplier must be finite and >= 0, got {self.noise_multiplier}"
+            )
+        if self.sensitivity not in SENSITIVITIES:
+            raise ValueError(
+                f"there is no sensitivity {self.sensitivity!r}; choose one of "
+                f"{', '.join(SENSITIVITIES)}"
+            )
+        if self.sync_interval is not None and self.sync_interval < 1:
+            raise ValueError(f"sync_interval must be >= 1, got {self.sync_interval}")
+        if not 0 < self.failure < 1:
+            raise ValueError(f"failure must be in (0, 1), got {self.failure}")
+        if self.window < 1:
+            raise ValueError(f"window must be >= 1 round, got {self.window}")
+        Paper(self.constant, self.decay, published=False)  # checks the two
+
+    @property
+    def guarantees(self) -> bool:
+        """Whether the scale of the noise tells nothing of the data, and is enough."""
+        return self.sensitivity == "data-independent" or (
+            self.sensitivity == "perturbation" and self.unit == "record"
+        )
+
+    @property
+    def broadcasts(self) -> bool:
+        """Whether nodes tell each other, in the clear, by what to scale the noise."""
+        return self.sensitivity not in ("data-independent", "perturbation")
+
+    def synchronises(self, k: int) -> bool:
+        """Whether all states are equal after round ``k``."""
+        return self.sync_interval is not None and (k + 1) % self.sync_interval == 0
+
+    def tracker(self, mixing: Mixing, dims: int) -> Tracker:
+        """A fresh one, for messages of ``dims`` numbers over ``mixing``."""
+        match self.sensitivity:
+            case "real":
+                return Real()
+            case "perturbation":
+                return Perturbation()
+            case "certified":
+                return Certified(self.window)
+            case "data-independent":
+                rounds = max(self.rounds, 1)
+                quantile = noise_quantile(dims, mixing.nodes, rounds, self.failure)
+                doubly = "doubly stochastic" in mixing.properties
+                return DataIndependent(self.window, quantile, keeps_mean=doubly)
+            case name:
+                return Paper(self.constant, self.decay, published=name == "published")
+
+    def release(self, bound: float, scale: float, population: int) -> Release | None:
+        """What one message is accounted as; None if it needs no account.
+
+        ``bound`` is of what is new in it, in L1; noise has ``scale``. The node holds
+        ``population`` records.
+        """
+        moved = {"node": scale, "record": 2 * bound}[self.unit]
+        if self.unit == "record" and bound == 0:
+            return None  # nothing of a record enters here but by noisy messages
+        if not self.guarantees or self.noise_multiplier == 0:
+            return Release(
+                mechanism="laplace",
+                norm_bound=math.inf,
+                noise=0.0,
+                sensitivity=Sensitivity(
+                    replace_one=math.inf,
+                    add_or_remove_one=math.inf if self.unit == "record" else None,
+                ),
+                sampling=NoSampling(),
+            )
+        noise = self.noise_multiplier * scale
+        if self.unit == "record" and self.samples is not None:
+            return Release.of_sum(
+                norm_bound=bound / self.samples,
+                noise_multiplier=noise * self.samples / bound,
+                sampling=SamplingWithoutReplacement(self.samples, population),
+                mechanism="laplace",
+            )
+        return Release(
+            mechanism="laplace",
+            norm_bound=moved / 2,
+            noise=noise,
+            sensitivity=Sensitivity(
+                replace_one=moved,
+                add_or_remove_one=moved if self.unit == "record" else None,
+            ),
+            sampling=NoSampling(),
+        )
+
+    def recorder(self, nodes: int) -> Recorder:
+        """A ledger to be written. A record's account needs no bound on the noise."""
+        failure = self.failure if self.unit == "node" and self.guarantees else 0.0
+        return Recorder(nodes, unit=self.unit, failure=failure)
+
+
+def planned_scales(
+    noise: MessageNoise, mixing: Mixing, bounds: list[float], dims: int
+) -> Iterator[float]:
+    """By what noise is scaled, round by round, if node states start equal and public.
+
+    1 where that depends on the data. Arguments are those of `planned`.
+    """
+    ones = np.ones((1, mixing.nodes))
+    tracker = noise.tracker(mixing, dims)
+    tracker.begin(0 * ones, 0.0, equal=True)
+    for k, bound in enumerate(bounds):
+        scale = 1.0
+        if noise.guarantees:
+            try:
+                scale = float(tracker.perturbed(np.zeros(0), ones, bound).max())
+            except ValueError:  # beyond all doubles
+                scale = math.inf
+            scale = min(scale, MOST_SENSITIVITY)
+            width = noise.noise_multiplier * scale * np.ones(1)
+            ends = noise.synchronises(k)
+            tracker.sent(ones, width, mixing.at(k), synchronises=ends)
+        yield scale
+
+
+def planned(
+    noise: MessageNoise,
+    mixing: Mixing,
+    bounds: list[float],
+    dims: int,
+    populations: tuple[int, ...],
+) -> Ledger:
+    """What a channel would write if node states start equal and public.
+
+    ``bounds``, one a round, are of what nodes add; messages have ``dims`` numbers.
+    """
+    recorder = noise.recorder(mixing.nodes)
+    scales = planned_scales(noise, mixing, bounds, dims)
+    for bound, scale in zip(bounds, scales, strict=True):
+        for node, population in enumerate(populations):
+            release = noise.release(bound, scale, population)
+            if release is not None:
+                recorder.record(node, release)
+    return recorder.ledger()

@@ -1,0 +1,232 @@
+"""The door to private data of nodes that perturb messages instead of gradients.
+
+Lots and gradients stay inside a node, exact; all that leaves it goes by the channel.
+What a node adds to its message in a round is a step along a gradient of L1 norm at most
+``clip_norm``: that bound, and the channel's noise, are what is accounted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from privaudit.ledger import Ledger
+from trainers.data import PrivateData
+from trainers.gradients.clipping import clipped_sum
+from trainers.gradients.differentiator import Differentiator
+from trainers.gradients.per_sample import PerSample, parameter_places
+from trainers.network.mixing import Mixing
+from trainers.numerics.randomness import Streams
+from trainers.oracles.messages.channel import Channel
+from trainers.oracles.messages.noise import MessageNoise
+from trainers.oracles.oracle import MEMORY_LIMIT, Mechanism, Oracle, ReleaseObserver
+
+ClipBy = Literal["batch", "sample"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MessageMechanism(Mechanism):
+    """Lots and clipping of gradients in L1 norm, and the noise of messages.
+
+    ``clip_norm`` bounds the L1 norm of the mean gradient of a lot: scaled as a whole,
+    or each sample's (``clip_by``), which needs lots of fixed size. ``mixing`` has the
+    weights of all rounds, synchronisation included.
+    """
+
+    clip_by: ClipBy = "batch"
+    messages: MessageNoise = dataclasses.field(
+        default_factory=lambda: MessageNoise(0.0)
+    )
+    mixing: Mixing | None = None
+
+    def __post_init__(self) -> None:
+        if self.clip_by == "sample" and self.sampling != "without-replacement":
+            raise ValueError(
+                "clipping by sample bounds the mean of a lot of fixed size only; set "
+                "sampling=without-replacement"
+            )
+
+
+def shared_places(places: Mapping[str, range], shared: str) -> list[int]:
+    """Which entries of the parameter vector are shared, in order.
+
+    Parameters
+    ----------
+    places
+        `trainers.gradients.per_sample.parameter_places`.
+    shared
+        Patterns of parameter names with ``*`` and ``?``, with commas between; or
+        ``layers:N``, the first N layers with parameters.
+
+    Raises
+    ------
+    ValueError
+        If a pattern fits no parameter; it says which there are.
+    """
+    kind, _, number = shared.partition(":")
+    layers = list(dict.fromkeys(name.rpartition(".")[0] for name in places))
+    if kind == "layers":
+        if not number.isdigit() or not 1 <= int(number) <= len(layers):
+            raise ValueError(
+                f"shared={shared}: the model has {len(layers)} layers with parameters, "
+                f"say layers:1 to layers:{len(layers)}, or patterns of names"
+            )
+        first = layers[: int(number)]
+        chosen = {name for name in places if name.rpartition(".")[0] in first}
+    else:
+        chosen = set()
+        for pattern in shared.split(","):
+            found = fnmatch.filter(places, pattern.strip())
+            if not found:
+                raise ValueError(
+                    f"shared={shared}: no parameter is called {pattern.strip()!r}; "
+                    f"there are {', '.join(places)}"
+                )
+            chosen.update(found)
+    return sorted(index for name in chosen for index in places[name])
+
+
+class MessageDoor(Oracle):
+    """Exact gradients inside nodes, and a channel out of them; as `Oracle` else.
+
+    Raises ``ValueError`` for observers of releases: no gradient is released.
+    """
+
+    def __init__(
+        self,
+        data: PrivateData,
+        differentiator: Differentiator,
+        mechanism: MessageMechanism,
+        streams: Streams,
+        *,
+        runs: int = 1,
+        planted: Tensor | None = None,
+        memory_limit: int = MEMORY_LIMIT,
+        observers: Sequence[ReleaseObserver] = (),
+    ) -> None:
+        if observers:
+            raise ValueError(
+                "these nodes release messages, not gradients: choose an adversary that "
+                "sees messages or models, such as final-loss"
+            )
+        super().__init__(
+            data,
+            differentiator,
+            mechanism,
+            streams,
+            runs=runs,
+            planted=planted,
+            memory_limit=memory_limit,
+        )
+        assert mechanism.mixing is not None
+        self.channel = Channel(
+            mechanism.messages,
+            mechanism.mixing,
+            streams,
+            runs=runs,
+            populations=data.sizes,
+        )
+        self._clip_by = mechanism.clip_by
+        self._places = parameter_places(differentiator.module)
+        self._shared: dict[str, Tensor] = {}
+        self._by_sample = (
+            PerSample(differentiator.module, differentiator.loss)
+            if mechanism.clip_by == "sample"
+            else None
+        )
+
+    @property
+    def ledger(self) -> Ledger:
+        """All that was sent so far."""
+        return self.channel.ledger
+
+    def gradient(self, at: Tensor, nodes: Sequence[int] | None = None) -> Tensor:
+        """Refused: what nodes release here are messages, by the channel."""
+        raise ValueError(
+            "no gradient is released here, only messages: algorithms that ask for "
+            "gradients need the oracle"
+        )
+
+    @property
+    def clip_norm(self) -> float:
+        """What the L1 norm of a `clipped` gradient is at most."""
+        return self.mechanism.at(0)[0]
+
+    def shared(self, pattern: str) -> Tensor:
+        """Entries of the parameter vector that `shared_places` says, (shared,)."""
+        if pattern not in self._shared:
+            chosen = shared_places(self._places, pattern)
+            self._shared[pattern] = torch.tensor(
+                chosen, dtype=torch.long, device=self.data.inputs.device
+            )
+        return self._shared[pattern]
+
+    def lot(self) -> Tensor:
+        """A fresh lot of each node's records, (runs, nodes, records) bool."""
+        return self._lots(range(self.nodes))
+
+    def exact(self, at: Tensor, lot: Tensor) -> Tensor:
+        """Mean gradient of a lot, (runs, nodes, dims): not to leave a node."""
+        total = clipped_sum(
+            self._differentiator,
+            self.data,
+            at.flatten(0, 1),
+            lot.flatten(0, 1),
+            torch.arange(self.nodes, device=at.device),
+            math.inf,
+            lot_size=self.mechanism.lot_size,
+            memory_limit=self._memory_limit,
+        )
+        return total.view_as(at).div_(self.mechanism.lot_size)
+
+    def clipped(self, at: Tensor, lot: Tensor, shared: Tensor) -> Tensor:
+        """Its ``shared`` entries, (runs, nodes, shared), of L1 norm <= clip_norm."""
+        if self._by_sample is not None:
+            return self._clipped_by_sample(at, lot, shared)
+        mean = self.exact(at, lot)[:, :, shared].double()
+        return mean * self._weights(mean)[:, :, None]
+
+    def _weights(self, gradients: Tensor) -> Tensor:
+        """min(1, clip / L1 norm), in doubles."""
+        norms = gradients.abs().sum(-1)
+        if not torch.isfinite(norms).all():
+            raise ValueError(
+                "a gradient is not finite, so that clipping cannot bound it: lower the "
+                "step size or the noise"
+            )
+        if self.clip_norm == math.inf:
+            return torch.ones_like(norms)
+        return self.clip_norm / norms.clamp_min(self.clip_norm)
+
+    def _clipped_by_sample(self, at: Tensor, lot: Tensor, shared: Tensor) -> Tensor:
+        assert self._by_sample is not None
+        size = int(self.mechanism.lot_size)
+        rows = self.runs * self.nodes
+        chosen = lot.nonzero(as_tuple=True)[2].view(rows, size)
+        node = torch.arange(self.nodes, device=at.device).repeat(self.runs)
+        flat = at.reshape(rows, -1)
+        means = at.new_empty((rows, len(shared)), dtype=torch.float64)
+        values = 3 * size * flat.shape[1] * 8
+        step = max(1, self._memory_limit // values)
+        for top in range(0, rows, step):
+            here = slice(top, top + step)
+            inputs, targets = self.data.records(node[here], chosen[here])
+            each = self._by_sample.gradients(flat[here], inputs, targets)
+            each = each[:, :, shared].double()
+            means[here] = (each * self._weights(each)[:, :, None]).sum(1) / size
+        return means.view(self.runs, self.nodes, -1)
+
+    def state_dict(self) -> dict[str, Any]:
+        """As `Oracle.state_dict`, and where the channel stands."""
+        return {**super().state_dict(), "channel": self.channel.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from where a door stood, made like this one."""
+        super().load_state_dict(state)
+        self.channel.load_state_dict(state["channel"])

@@ -1,0 +1,322 @@
+"""The one door to private data: sample, clip, sum, add noise, divide, write it down.
+
+An algorithm that wants to know anything of the data asks `Oracle.gradient`. What it
+gets is already noisy, and the ledger already has it.
+
+What is assumed: the numbers of records per node that set sampling rates and divisors
+are public; clipping and noise are in floating point (the noise is drawn in double
+precision), whose own leaks (Mironov 2012) are not accounted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from privaudit.ledger import Ledger, Recorder
+from trainers.data import PrivateData
+from trainers.gradients.batches import most
+from trainers.gradients.clip_weights import clip_weights
+from trainers.gradients.clipping import clipped_sum
+from trainers.gradients.differentiator import Differentiator
+from trainers.numerics.deferred_checks import Watch
+from trainers.numerics.device import placed
+from trainers.numerics.randomness import Streams, standard_normal
+from trainers.oracles.mechanism import Mechanism, SamplingName
+
+__all__ = [
+    "MEMORY_LIMIT",
+    "Mechanism",
+    "Oracle",
+    "ReleaseObserver",
+    "SamplingName",
+    "clip_weights",
+]
+
+MEMORY_LIMIT = 1 << 30  # bytes, for what one call keeps alive
+
+
+class ReleaseObserver(Protocol):
+    """Whoever is allowed to see what the oracle gives out."""
+
+    def release(
+        self, index: int, at: Tensor, gradient: Tensor, nodes: Sequence[int]
+    ) -> None:
+        """See the ``index``-th release of each of ``nodes``, all if all asked at once.
+
+        ``gradient``, asked ``at``, is (runs, len(nodes), dims).
+        """
+
+
+class Oracle:
+    """Noisy gradients of the nodes' data, for a block of runs at once.
+
+    Parameters
+    ----------
+    data
+        The nodes' records.
+    differentiator
+        How gradients are taken: `trainers.gradients.bookkeeping.differentiator`.
+    mechanism
+        Lot size, clipping and noise.
+    streams
+        Where this block's randomness comes from.
+    runs
+        How many runs there are in the block.
+    planted
+        (runs,) bool: in which runs the data's canary is a record of its node.
+    memory_limit
+        Bytes that one call may keep alive, about; larger lots are taken in parts.
+    observers
+        Shown every release.
+    numbers
+        The nodes' numbers in the whole network, where not all of them are here: what
+        their randomness comes from.
+    """
+
+    def __init__(
+        self,
+        data: PrivateData,
+        differentiator: Differentiator,
+        mechanism: Mechanism,
+        streams: Streams,
+        *,
+        runs: int = 1,
+        planted: Tensor | None = None,
+        memory_limit: int = MEMORY_LIMIT,
+        observers: Sequence[ReleaseObserver] = (),
+        numbers: Sequence[int] | None = None,
+    ) -> None:
+        if memory_limit < 1 << 20:
+            raise ValueError(
+                f"memory_limit must be at least 1 MiB, got {memory_limit} bytes"
+            )
+        self.data = data
+        self.mechanism = mechanism
+        self.runs = runs
+        self.observers = tuple(observers)
+        self._differentiator = differentiator
+        self._memory_limit = memory_limit
+        self._rates = [mechanism.sampling_rate(size) for size in data.sizes]
+        self._present = data.present(runs, planted)  # (runs, nodes, records)
+        numbers = range(data.nodes) if numbers is None else numbers
+        self._sampling = [streams.generator("sampling", node) for node in numbers]
+        self._noise = [streams.generator("noise", node) for node in numbers]
+        self._recorder = Recorder(data.nodes)
+        self._releases = [0] * data.nodes
+        # An accelerator is not waited for: what must hold is looked at now and then,
+        # and lots are as wide as they may get, which is some more work.
+        self._unseen = data.inputs.device.type != "cpu"
+        self._watch = Watch(at_once=not self._unseen)
+        self._width = self._most()
+
+    def _most(self) -> int:
+        """How wide lots get, but with a chance that is nothing."""
+        if self.mechanism.sampling == "without-replacement":
+            return int(self.mechanism.lot_size)
+        return max(
+            most(rate, size + 1)
+            for rate, size in zip(self._rates, self.data.sizes, strict=True)
+        )
+
+    def settle(self) -> None:
+        """Wait for all that was asked, and raise ``ValueError`` if something failed.
+
+        Does nothing on a CPU, where errors are raised at once. Whoever uses what was
+        released calls it first; the ledger and the state do.
+        """
+        self._watch.settle()
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes hold data."""
+        return self.data.nodes
+
+    @property
+    def ledger(self) -> Ledger:
+        """All that was released so far, node by node, in each of the runs."""
+        self.settle()
+        return self._recorder.ledger()
+
+    def releases_of(self, node: int) -> int:
+        """How often ``node`` asked."""
+        return self._releases[node]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where its streams stand and what it released, for `trainers.runs.checkpoint`.
+
+        Lists have an entry a node.
+        """
+        self.settle()
+        return {
+            "sampling": [generator.get_state() for generator in self._sampling],
+            "noise": [generator.get_state() for generator in self._noise],
+            "releases": list(self._releases),
+            "ledger": [
+                Ledger(nodes=(entries,)).to_json() for entries in self.ledger.nodes
+            ],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from where an oracle stood, made like this one."""
+        for generators, name in ((self._sampling, "sampling"), (self._noise, "noise")):
+            for generator, kept in zip(generators, state[name], strict=True):
+                generator.set_state(kept)
+        self._releases = list(state["releases"])
+        self._recorder = Recorder.of(
+            Ledger.joined(Ledger.from_json(text) for text in state["ledger"])
+        )
+
+    def gradient(self, at: Tensor, nodes: Sequence[int] | None = None) -> Tensor:
+        """A noisy mean gradient of nodes' losses, each at its own parameters.
+
+        At node i: a lot of its records, drawn as the mechanism says; the sum of their
+        gradients, each scaled to L2 norm <= clip_norm; plus N(0, (noise_multiplier *
+        clip_norm)^2) in each coordinate; divided by lot_size, whatever the size of the
+        lot (Abadi et al. 2016, Algorithm 1). An empty lot releases its noise like any
+        other.
+
+        Parameters
+        ----------
+        at
+            (runs, len(nodes), dims)
+        nodes
+            Which nodes ask, all by default. They must have asked equally often.
+
+        Returns
+        -------
+        (runs, len(nodes), dims)
+
+        Raises
+        ------
+        ValueError
+            If a sample's gradient is not finite: clipping cannot bound it. On an
+            accelerator this is raised by `settle`.
+        """
+        nodes = range(self.nodes) if nodes is None else nodes
+        if at.shape[:2] != (self.runs, len(nodes)):
+            raise ValueError(
+                f"parameters must have shape (runs, nodes, dims) = ({self.runs}, "
+                f"{len(nodes)}, ...), got {tuple(at.shape)}"
+            )
+        index = self._releases[nodes[0]]
+        if any(self._releases[node] != index for node in nodes):
+            raise ValueError(
+                "nodes that ask at once must have asked equally often; ask one by one"
+            )
+        clip, multiplier = self.mechanism.at(index)
+        lots = self._lots(nodes)
+        crafted = self._crafted(lots, nodes, clip, at.dtype)
+        total = self._clipped_sum(at, lots, nodes, clip)
+        if crafted is not None:
+            row, share = crafted
+            total[:, row] += share
+        if multiplier > 0:
+            total.add_(self._draw_noise(at, nodes), alpha=multiplier * clip)
+        for node in nodes:
+            release = self.mechanism.release(index, self.data.sizes[node])
+            self._recorder.record(node, release)
+            self._releases[node] += 1
+        gradient = total.div_(self.mechanism.lot_size)
+        for observer in self.observers:
+            observer.release(index, at, gradient, nodes)
+        return gradient
+
+    def _clipped_sum(
+        self, at: Tensor, lots: Tensor, nodes: Sequence[int], clip: float
+    ) -> Tensor:
+        """Sum over the lots of clipped gradients, (runs, nodes, dims)."""
+        return clipped_sum(
+            self._differentiator,
+            self.data,
+            at.flatten(0, 1),
+            lots.flatten(0, 1),
+            placed(tuple(nodes), at.device),
+            clip,
+            lot_size=self.mechanism.lot_size,
+            memory_limit=self._memory_limit,
+            watch=self._watch,
+            width=self._width if self._unseen else None,
+        ).view_as(at)
+
+    def _lots(self, nodes: Sequence[int]) -> Tensor:
+        """A fresh sample of each node's records, (runs, nodes, records)."""
+        if self.mechanism.sampling == "without-replacement":
+            return self._fixed_lots(nodes)
+        present = self._of(nodes)
+        drawn = torch.zeros_like(present)
+        for row, node in enumerate(nodes):
+            # Doubles: a float has 24 bits, too coarse for a small rate. One more than
+            # the public size: the canary's coin is tossed whether it is there or not.
+            coins = self._coins(node, self.data.sizes[node] + 1)
+            drawn[:, row, : coins.shape[1]] = coins < self._rates[node]
+        return drawn & present
+
+    def _of(self, nodes: Sequence[int]) -> Tensor:
+        """Which of the rows of ``nodes`` are records, (runs, nodes, records)."""
+        if len(nodes) == self.nodes and list(nodes) == list(range(self.nodes)):
+            return self._present
+        return self._present[:, placed(tuple(nodes), self._present.device)]
+
+    def _fixed_lots(self, nodes: Sequence[int]) -> Tensor:
+        """As `_lots`, each a uniform subset of lot_size records."""
+        present = self._of(nodes)
+        drawn = torch.zeros_like(present)
+        size = int(self.mechanism.lot_size)
+        for row, node in enumerate(nodes):
+            # A canary comes in a record's place: it must, for there to be a subset of
+            # equal chances in both worlds. It takes that record's coin.
+            records = self.data.sizes[node]
+            coins = self._coins(node, records)
+            chosen = coins.topk(size, dim=1, largest=False).indices
+            drawn[:, row].scatter_(1, chosen, True)
+            if self.data.replaced is not None and node == self.data.canary_node:
+                place = self.data.replaced
+                drawn[:, row, records] = drawn[:, row, place]
+        return drawn & present
+
+    def _crafted(
+        self, lots: Tensor, nodes: Sequence[int], clip: float, dtype: torch.dtype
+    ) -> tuple[int, Tensor] | None:
+        """Take the records of a crafted gradient out of ``lots``.
+
+        Returns which of ``nodes`` holds them and their share of its sums, (runs, dims).
+        """
+        data = self.data
+        node = data.canary_node
+        if data.direction is None or node is None or node not in nodes:
+            return None
+        row, place = list(nodes).index(node), data.sizes[node]
+        vector = data.direction.to(dtype)
+        if clip < math.inf:
+            norm = torch.linalg.vector_norm(vector)
+            vector = vector * (clip / (norm * (1 + 64 * torch.finfo(dtype).eps)))
+        times = lots[:, row, place].to(dtype)
+        lots[:, row, place] = False
+        if data.replaced is not None:
+            times -= lots[:, row, data.replaced].to(dtype)
+            lots[:, row, data.replaced] = False
+        return row, times[:, None] * vector
+
+    def _coins(self, node: int, records: int) -> Tensor:
+        generator = self._sampling[node]
+        return torch.rand(
+            (self.runs, records),
+            generator=generator,
+            dtype=torch.float64,
+            device=self.data.inputs.device,
+        )
+
+    def _draw_noise(self, like: Tensor, nodes: Sequence[int]) -> Tensor:
+        """Standard normal, (runs, nodes, dims), each node's from its own generator."""
+        noise = torch.empty_like(like)
+        for row, node in enumerate(nodes):
+            shape = (like.shape[0], like.shape[2])
+            noise[:, row] = standard_normal(
+                shape, self._noise[node], like.device, like.dtype
+            )
+        return noise

@@ -1,0 +1,1 @@
+"""Training runs: settings, problem, measures, checkpoints, folders."""

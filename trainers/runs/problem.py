@@ -1,0 +1,234 @@
+"""Data, model and network of a training, made once and shared by all of its runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from privaudit.ledger import Ledger
+from trainers.data import Dataset, Partition, PrivateData, load_dataset
+from trainers.gradients.bfloat16 import Precision, check_precision
+from trainers.gradients.bookkeeping import differentiator
+from trainers.gradients.differentiator import Differentiator
+from trainers.models import cross_entropy, initial_parameters
+from trainers.network.engine import Network, Observer, Runner
+from trainers.network.over_ranks import RankNetwork
+from trainers.network.ranks import Ranks
+from trainers.numerics.randomness import Streams
+from trainers.oracles.oracle import MEMORY_LIMIT, ReleaseObserver
+from trainers.runs import checkpoint
+from trainers.runs.training import Training
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """Data, model and network, made once and shared by all runs."""
+
+    training: Training
+    shares: list[Dataset]
+    test: Dataset
+    module: nn.Module
+    network: Runner
+    gradients: Callable[[], Differentiator]  # one for each worker
+    ranks: Ranks | None = None  # who holds which nodes, where not all are here
+
+    @classmethod
+    def of(
+        cls,
+        training: Training,
+        *,
+        seed: int = 0,
+        data_dir: str | pathlib.Path | None = None,
+        held_out: float = 0.0,
+        ranks: tuple[int, int] | None = None,
+        compiled: bool = False,
+        precision: Precision = "float32",
+    ) -> Problem:
+        """The problem that ``training`` describes; ``seed`` deals the data.
+
+        ``data_dir`` is where data are kept; see `trainers.data.load_dataset`. With
+        ``held_out``, in [0, 1), that share of the training data, taken at random, comes
+        in the test data's place: for choosing settings.
+
+        With ``compiled``, gradients run under `torch.compile`, see
+        `trainers.gradients.compiled`; with ``precision`` "bf16", in bfloat16 but for
+        what clips, see `trainers.gradients.bfloat16`.
+
+        With ``ranks``, (rank, number of ranks), only the nodes of one rank are here:
+        all other records are dropped as soon as they are dealt.
+
+        Raises ``ValueError`` if the settings do not fit the data, and
+        `trainers.data.DataUnavailableError` if these are not to be had.
+        """
+        if not 0 <= held_out < 1:
+            raise ValueError(f"held_out must be in [0, 1), got {held_out}")
+        check_precision(precision, compiled=compiled)
+        train, test = load_dataset(
+            training.data,
+            train=training.train,
+            labels=training.labels,
+            seed=seed,
+            data_dir=data_dir,
+        )
+        if held_out:
+            generator = Streams(seed).generator("data")
+            order = torch.randperm(len(train), generator=generator)
+            left = len(train) - round(held_out * len(train))
+            train, test = train.select(order[:left]), train.select(order[left:])
+        nodes = 1 if training.entry.central else training.nodes
+        shares = Partition.parse(training.partition)(
+            train, nodes, t=training.split, seed=seed
+        )
+        for node, share in enumerate(shares):
+            try:
+                training.mechanism(0.0).sampling_rate(len(share))
+            except ValueError as error:
+                raise ValueError(f"node {node}: {error}") from None
+        network = training.entry.runner(
+            training.make(), training.mixing(), training.entry.needs
+        )
+        dealt = None if ranks is None else Ranks(*ranks, nodes)
+        if dealt is not None:
+            if type(network) is not Network:
+                raise ValueError(
+                    f"{training.algorithm} does not run over several ranks; start it "
+                    "without torchrun"
+                )
+            network = RankNetwork(
+                network.algorithm, network.mixing, network.needs, ranks=dealt
+            )
+            shares = shares[dealt.held.start : dealt.held.stop]
+        module = training.module(tuple(train.inputs.shape[1:]))
+        example = train.inputs[0]
+        return cls(
+            training=training,
+            shares=shares,
+            test=test,
+            module=module,
+            network=network,
+            gradients=lambda: differentiator(
+                module, cross_entropy, example, compiled=compiled, precision=precision
+            ),
+            ranks=dealt,
+        )
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many records each node has."""
+        return tuple(len(share) for share in self.shares)
+
+    def ledger(self, noise_multiplier: float) -> Ledger:
+        """What a run would release, as often as its algorithm asks the oracle."""
+        return self.training.entry.ledger(self, noise_multiplier)
+
+    def start(self, seed: int, runs: int = 1) -> Tensor:
+        """Initial parameters, (runs, nodes, dims): one draw for all nodes and runs."""
+        generator = Streams(seed).generator("start")
+        vector = initial_parameters(self.module, generator, gain=self.training.gain)
+        return vector.repeat(runs, len(self.shares), 1)
+
+    def train(
+        self,
+        noise_multiplier: float,
+        streams: Streams,
+        *,
+        runs: int = 1,
+        canary: Dataset | None = None,
+        direction: Tensor | None = None,
+        planted: Tensor | None = None,
+        start: Tensor | None = None,
+        observers: tuple[Observer, ...] = (),
+        release_observers: tuple[ReleaseObserver, ...] = (),
+        after_round: Callable[[int, Tensor, Callable[[], Ledger]], None] | None = None,
+        keep: Callable[[int, Callable[[], Any]], None] | None = None,
+        resume: Any = None,
+        memory_limit: int = MEMORY_LIMIT,
+    ) -> tuple[Tensor, Ledger]:
+        """Train a block of runs: final models (runs, nodes, dims), and their ledger.
+
+        Parameters
+        ----------
+        noise_multiplier
+            What the algorithm's mechanism makes its noise from.
+        streams
+            Where this block's randomness comes from, and on which device it is trained:
+            all that is shown and given out stays there.
+        runs
+            How many runs there are in the block.
+        canary, planted
+            One sample that joins node 0 in the runs that are ``planted``, (runs,) bool;
+            under sampling without replacement it comes in the place of a record.
+        direction
+            (dims,): where that sample's gradient points, if it is a crafted one.
+        start
+            Initial parameters, (runs, nodes, dims); those of the seed by default.
+        observers, release_observers
+            Shown all messages, and all releases.
+        after_round
+            Called with the number of rounds done, the models, and how to get the ledger
+            so far.
+        keep
+            Called with the number of rounds done and what gives all that is needed to
+            go on from there, for `trainers.runs.checkpoint.pack`.
+        resume
+            What that gave, unpacked.
+        memory_limit
+            Bytes that one call of the oracle may keep alive, about.
+
+        Raises
+        ------
+        ValueError
+            If training diverges, or ``resume`` is not of such a run.
+        """
+        mechanism = self.training.mechanism(noise_multiplier)
+        partly = {} if self.ranks is None else {"numbers": self.ranks.held}
+        door = self.training.entry.door(
+            PrivateData.of(
+                self.shares,
+                canary=canary,
+                replaces=mechanism.sampling == "without-replacement",
+                direction=direction,
+            ).to(streams.device),
+            self.gradients(),
+            mechanism,
+            streams,
+            runs=runs,
+            planted=planted,
+            memory_limit=memory_limit,
+            observers=release_observers,
+            **partly,
+        )
+        begin = self.start(streams.seed, runs) if start is None else start
+        begin = begin.to(streams.device)
+        middle = None
+        if resume is not None:
+            door.load_state_dict(resume["door"])
+            state = checkpoint.like(self.network.begin(begin), resume["state"])
+            middle = (resume["done"], state)
+
+        def measured(done: int, models: Tensor) -> None:
+            assert after_round is not None
+            after_round(done, models, lambda: door.ledger)
+
+        def kept(done: int, state: Any) -> None:
+            assert keep is not None
+            keep(
+                done,
+                lambda: {"done": done, "state": state, "door": door.state_dict()},
+            )
+
+        models = self.network.run(
+            begin,
+            door,
+            self.training.rounds,
+            observers=observers,
+            after_round=None if after_round is None else measured,
+            keep=None if keep is None else kept,
+            resume=middle,
+        )
+        return models, door.ledger

@@ -1,0 +1,1 @@
+"""Training by a real clock: one process a worker."""

@@ -1,0 +1,265 @@
+"""A training run by a real clock: a process a worker, in a folder, with its account."""
+
+from __future__ import annotations
+
+import functools
+import pathlib
+import secrets
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from privaudit.accounting import account_nodes
+from privaudit.files.folder import FolderError, RunFolder
+from privaudit.ledger import Ledger, Recorder
+from privaudit.results import Relation, UpperBound
+from trainers.algorithms.asynchronous.virtual_time import OverProcesses
+from trainers.data import PrivateData
+from trainers.numerics.randomness import Streams
+from trainers.runs.measures import CurveRecorder, Measured, accuracy
+from trainers.runs.outcome import TrainingResult
+from trainers.runs.problem import Problem
+from trainers.runs.real_clock.exits import Death, Outcome
+from trainers.runs.real_clock.worker import Job, Plan
+from trainers.runs.real_clock.worker_pool import PATIENCE, Crew
+from trainers.runs.run import Keeper, Progress, TrainingRun
+
+_POINTS = 25  # at which models are measured, about
+_ACCOUNTS = 5  # at which the spent epsilon is computed: all workers' differ
+_JOURNAL = "steps.bin"
+
+
+def is_by_real_clock(problem: Problem) -> bool:
+    """Whether `train` here is what trains it."""
+    return isinstance(problem.network, OverProcesses)
+
+
+def train(
+    run: TrainingRun,
+    folder: RunFolder,
+    *,
+    delta: float,
+    relation: Relation = "replace-one",
+    problem: Problem | None = None,
+    data_dir: pathlib.Path | None = None,
+    progress: Callable[[Progress], None] = lambda now: None,
+    died: Callable[[Death], None] = lambda death: None,
+) -> TrainingResult:
+    """As `trainers.runs.run.train`, with a process of its own for every worker.
+
+    The start is of the run's seed; lots and noise are not: as no two runs make the same
+    models, equal noise in two of them would be no noise in their difference.
+
+    Workers that die do not stop the others. They pay for all steps that they began, and
+    are left out of the accuracies. A run that was stopped as a whole cannot go on; what
+    it released is then in ``ledger.json``.
+
+    Parameters
+    ----------
+    run, folder, delta, relation, problem, progress
+        As there.
+    data_dir
+        Where each process finds the data.
+    died
+        Called at every death.
+
+    Raises
+    ------
+    privaudit.files.folder.FolderError
+        If the folder is another run's, cannot be written, or holds one that was
+        stopped; and if this one is, by Ctrl-C.
+    OSError
+        If all workers died.
+    ValueError
+        If the settings do not fit, or training diverges.
+    """
+    if run.device != "cpu":
+        raise ValueError(f"the real clock runs on cpu only, got device {run.device}")
+    problem = problem or Problem.of(run.training, data_dir=data_dir)
+    if folder.settle(run) and folder.has("result.json"):
+        return folder.read("result.json", TrainingResult)
+    under = run.claim.relation if run.claim else relation
+    crew = crew_of(run, problem, folder / _JOURNAL, data_dir)
+    made = sum(crew.counts())
+    if made:
+        ledger = ledger_of(problem, run.noise_multiplier, crew.counts(), {})
+        folder.write("ledger.json", ledger.to_json().encode())
+        raise _stopped(folder, made)
+
+    def account(ledger: Ledger) -> tuple[UpperBound, ...]:
+        return account_nodes(ledger, delta, under, run.account)
+
+    account(problem.ledger(run.noise_multiplier))  # raises before anything is released
+    keeper = _Keeper(run, folder, problem, account, progress)
+
+    def so_far(outcome: Outcome | None = None) -> Ledger:
+        known = {} if outcome is None else outcome.ledgers
+        return ledger_of(problem, run.noise_multiplier, crew.counts(), known)
+
+    def report(done: int, models: Mapping[int, Tensor]) -> None:
+        keeper.after_round(done, _stacked(models), so_far)
+
+    try:
+        outcome = crew.run(report, died)
+        if not outcome.models:
+            raise OSError("all workers died: " + "; ".join(map(str, outcome.deaths)))
+    except KeyboardInterrupt:
+        raise _stopped(folder, sum(crew.counts())) from None
+    finally:
+        folder.write("ledger.json", so_far().to_json().encode())
+    models = _stacked(outcome.models)
+    keeper.end(sum(outcome.counts), models, lambda: so_far(outcome))
+    right = accuracy(keeper.gradients, models, problem.test)
+    return keeper.finish(right, so_far(outcome), remarks(run, problem, outcome))
+
+
+def crew_of(
+    run: TrainingRun,
+    problem: Problem,
+    journal: pathlib.Path,
+    data_dir: pathlib.Path | None = None,
+    patience: float = PATIENCE,
+) -> Crew:
+    """The workers of ``run``, not yet started."""
+    network = problem.network
+    assert isinstance(network, OverProcesses)
+    steps = run.training.rounds
+    plan = Plan(
+        clock=network.algorithm.clock,
+        steps=steps,
+        most=network.most,
+        step_time=network.step_time,
+        report_every=max(1, steps // _POINTS),
+        patience=patience,
+        journal=journal,
+    )
+    key = secrets.randbits(64)
+    return Crew(plan, functools.partial(job, run=run, data_dir=data_dir, key=key))
+
+
+def job(
+    worker: int, *, run: TrainingRun, data_dir: pathlib.Path | None, key: int
+) -> Job:
+    """What ``worker`` works on, of its own records alone; lots and noise by ``key``."""
+    training = run.training
+    problem = Problem.of(
+        training, data_dir=data_dir, compiled=run.compiled, precision=run.precision
+    )
+    mechanism = training.mechanism(run.noise_multiplier)
+    door = training.entry.door(
+        PrivateData.of(
+            [problem.shares[worker]],
+            replaces=mechanism.sampling == "without-replacement",
+        ),
+        problem.gradients(),
+        mechanism,
+        Streams(key),
+        numbers=[worker],
+    )
+    start = problem.start(run.seed)[0, worker].clone()
+    return Job(door, start, training.step_sizes())
+
+
+def ledger_of(
+    problem: Problem,
+    noise_multiplier: float,
+    counts: list[int],
+    known: Mapping[int, Ledger],
+) -> Ledger:
+    """What all workers released: as ``known`` of a worker, or by its ``counts``."""
+    mechanism = problem.training.mechanism(noise_multiplier)
+    parts = []
+    for worker, (size, count) in enumerate(zip(problem.sizes, counts, strict=True)):
+        recorder = Recorder(1)
+        recorder.record(0, mechanism.release(0, size), count)
+        parts.append(known.get(worker, recorder.ledger()))
+    return Ledger.joined(parts)
+
+
+def remarks(run: TrainingRun, problem: Problem, outcome: Outcome) -> tuple[str, ...]:
+    """How it went, in sentences: deaths, steps, staleness."""
+    found = [str(death) for death in outcome.deaths]
+    dead = {death.worker for death in outcome.deaths}
+    for worker, partners in outcome.lost.items():
+        found += [
+            f"worker {worker} gave up on worker {partner}, which did not answer"
+            for partner in partners
+            if partner not in dead
+        ]
+    steps = sum(outcome.counts)
+    assert isinstance(problem.network, OverProcesses)
+    most = problem.network.most
+    spent = all(outcome.counts[worker] == most for worker in outcome.models)
+    if spent and steps < run.training.rounds:
+        found.append(
+            f"it ended after {steps:,} of {run.training.rounds:,} steps, as those who "
+            "lived had made their most; raise most_steps for more"
+        )
+    stale = torch.tensor(outcome.staleness or [0], dtype=torch.float64)
+    found.append(
+        f"{steps:,} steps in {outcome.seconds:.1f} s, by worker "
+        f"{', '.join(map(str, outcome.counts))}; staleness {stale.mean():.2f} on "
+        f"average and {int(stale.max())} at most"
+    )
+    return tuple(found)
+
+
+def _stopped(folder: RunFolder, made: int) -> FolderError:
+    return FolderError(
+        f"the run by the real clock in {folder.path} was stopped after {made:,} steps. "
+        "It cannot go on, and what it released is in its ledger.json; choose another "
+        "folder with --out"
+    )
+
+
+def _stacked(models: Mapping[int, Tensor]) -> Tensor:
+    """(1, workers, dims), of those that there are."""
+    return torch.stack([models[worker] for worker in sorted(models)])[None]
+
+
+class _EveryReport(CurveRecorder):
+    """Measures whenever it is shown models; the last at a step counts."""
+
+    ends = False  # then all test data are looked at
+
+    def __call__(self, done: int, models: Tensor) -> Measured | None:
+        if self.points and self.points[-1].round >= done:
+            self.points.pop()
+        test = self._problem.test if self.ends else self._some
+        right = accuracy(self._gradients, models, test)
+        point = self._point(done, right, models)
+        if point is not None:
+            self.points.append(point)
+        return point
+
+
+class _Keeper(Keeper):
+    """A `Keeper` without checkpoints, of a run whose end is not known beforehand.
+
+    Accounts wait for the end: they would take the time of the workers.
+    """
+
+    _ends = False
+
+    def _recorder(self, problem: Problem, points: int) -> CurveRecorder:
+        self._ledgers: dict[int, Ledger] = {}
+        self._measures = _EveryReport(problem, self.gradients, points)
+        return self._measures
+
+    def _is_accounted(self, done: int) -> bool:
+        every = max(1, self._rounds // _ACCOUNTS)
+        return self._ends or done // every > self._seen // every
+
+    def _spend(self, done: int, ledger: Ledger) -> float | None:
+        if self._ends:
+            return super()._spend(done, ledger)
+        self._ledgers[done] = ledger
+        return None
+
+    def end(self, done: int, models: Tensor, ledger: Callable[[], Ledger]) -> None:
+        """Measure the last models, and account all."""
+        self._ends = self._measures.ends = True
+        for before, spent in self._ledgers.items():
+            super()._spend(before, spent)
+        self.after_round(done, models, ledger)

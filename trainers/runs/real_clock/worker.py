@@ -1,0 +1,224 @@
+"""One process of an asynchronous run: its steps, counted before they are released."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import pathlib
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch.distributed as dist
+from torch import Tensor
+
+from privaudit.ledger import Ledger
+from trainers.algorithms.asynchronous.clock import Clock
+from trainers.network.engine import Schedule
+from trainers.runs.real_clock.counters import Counters
+from trainers.runs.real_clock.exchange import Line, LineLostError, Model
+from trainers.runs.real_clock.journal import Journal
+from trainers.runs.real_clock.messages import Farewell, Report, Stopped
+
+
+class Private(Protocol):
+    """What a worker is given of its data: `oracle.Oracle` of one node."""
+
+    def gradient(self, at: Tensor) -> Tensor:
+        """A noisy gradient at ``at``, (1, 1, dims)."""
+        ...
+
+    @property
+    def ledger(self) -> Ledger:
+        """All that was released."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Job:
+    """What a worker works on; made in its own process.
+
+    Parameters
+    ----------
+    private
+        The door to its data.
+    start
+        (dims,): where it begins.
+    step_size
+        Of the global step.
+    """
+
+    private: Private
+    start: Tensor
+    step_size: Schedule
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Plan:
+    """What all workers agree on.
+
+    Parameters
+    ----------
+    clock
+        Who may average with whom, and how much slower than others each is made.
+    steps
+        Of all workers together: the global counter stops them.
+    most
+        Of one worker: more it never makes.
+    step_time
+        Seconds that a step of speed 1 takes at least.
+    report_every
+        Global steps between two reports of a worker's model.
+    patience
+        Seconds in which a worker must answer another.
+    journal
+        Where steps are counted.
+    """
+
+    clock: Clock
+    steps: int
+    most: int
+    step_time: float
+    report_every: int
+    patience: float
+    journal: pathlib.Path
+
+
+class Worker:
+    """Makes the steps of one worker, and answers those that average with it.
+
+    Parameters
+    ----------
+    number
+        Its own.
+    plan, job
+        What it does.
+    store
+        `connect`.
+    tell
+        Takes a `Report`, and in the end `Stopped`.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        plan: Plan,
+        job: Job,
+        store: dist.Store,
+        tell: Callable[[Any], None],
+    ) -> None:
+        self._number = number
+        self._plan = plan
+        self._job = job
+        self._counters = Counters(store)
+        self._tell = tell
+        self._journal = Journal(plan.journal)
+        self._model = Model(job.start)
+        self._rng = plan.clock.generators()[number]
+        self._staleness: list[int] = []
+        self._lost: list[int] = []
+        self._lines: dict[int, Line] = {}
+        for sender, receivers in enumerate(plan.clock.partners):  # in one order for all
+            for receiver in receivers:
+                if number in (sender, receiver):
+                    self._join(store, sender, receiver)
+
+    def _join(self, store: dist.Store, sender: int, receiver: int) -> None:
+        partner = receiver if self._number == sender else sender
+        try:
+            self._lines[partner] = Line(
+                store,
+                sender,
+                receiver,
+                at=self._number,
+                dims=len(self._job.start),
+                patience=self._plan.patience,
+            )
+        except LineLostError:
+            self._lost.append(partner)
+
+    def run(self) -> Farewell:
+        """All steps until the counter, or this worker's own limit, is reached.
+
+        Then the partners that still ask are answered, and the model is handed in.
+        """
+        asks = bool(self._plan.clock.partners[self._number])
+        answering = [] if asks else self._answer()
+        seen, copy = self._counters.applied(), self._model.copy()
+        while len(self._staleness) < self._plan.most and self._begin():
+            began = time.monotonic()
+            gradient = self._job.private.gradient(copy[None, None])[0, 0]
+            self._slow_down(began)
+            self._exchange()
+            done = self._counters.apply()
+            copy = self._model.step(-self._job.step_size(done) * gradient)
+            self._staleness.append(done - seen)
+            self._report(seen, done + 1, copy)
+            seen = done + 1
+            time.sleep(self._plan.clock.link_time * self._plan.step_time)
+        self._tell(Stopped())
+        if asks:
+            self._end()
+        for thread in answering:
+            thread.join()
+        return Farewell(
+            model=self._model.copy().numpy(),
+            ledger=self._job.private.ledger.to_json(),
+            staleness=tuple(self._staleness),
+            lost=tuple(self._lost),
+        )
+
+    def _begin(self) -> bool:
+        """Count a step, if there is one left, before anything is asked of the data."""
+        if not self._counters.begin(self._number, self._plan.steps):
+            return False
+        self._journal.count(self._number)
+        return True
+
+    def _slow_down(self, began: float) -> None:
+        """Wait until the step took as long as the clock says."""
+        speed = self._plan.clock.speed.draw(self._rng, self._number)
+        passed = time.monotonic() - began
+        time.sleep(max(0.0, speed * self._plan.step_time - passed))
+
+    def _exchange(self) -> None:
+        """Average with one of those that this worker asks, if one is left."""
+        choice = self._plan.clock.partners[self._number]
+        choice = [partner for partner in choice if partner not in self._lost]
+        if not choice:
+            return
+        partner = choice[int(self._rng.integers(len(choice)))]
+        try:
+            self._lines[partner].ask(self._model)
+        except LineLostError:
+            self._lost.append(partner)
+
+    def _report(self, before: int, done: int, model: Tensor) -> None:
+        every = self._plan.report_every
+        if done // every > before // every:
+            self._tell(Report(done, model.numpy()))
+
+    def _answer(self) -> list[threading.Thread]:
+        """Answer every sender that there is, each in a thread that waits for it."""
+
+        def serve(sender: int) -> None:
+            try:
+                while self._lines[sender].answer(self._model):
+                    pass
+            except LineLostError:
+                self._lost.append(sender)
+
+        threads = [
+            threading.Thread(target=serve, args=(sender,), daemon=True)
+            for sender in self._lines
+        ]
+        for thread in threads:
+            thread.start()
+        return threads
+
+    def _end(self) -> None:
+        for partner, line in self._lines.items():
+            if partner not in self._lost:
+                with contextlib.suppress(LineLostError):
+                    line.end()

@@ -1,0 +1,259 @@
+"""One training run in a folder: trained, accounted, kept, and resumed when stopped."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import torch
+
+from privaudit import __version__
+from privaudit.accounting import account_nodes
+from privaudit.files import json as _json
+from privaudit.files.folder import RunFolder
+from privaudit.ledger import Ledger
+from privaudit.results import Claim, Relation, Verdict
+from trainers.gradients.bfloat16 import Precision
+from trainers.numerics.device import check_device
+from trainers.numerics.randomness import Streams
+from trainers.runs import checkpoint
+from trainers.runs.measures import CurveRecorder, Measured, accuracy
+from trainers.runs.outcome import TrainingResult
+from trainers.runs.problem import Problem
+from trainers.runs.training import Training
+
+KEEP_EVERY = 5.0  # seconds between checkpoints, at least,
+KEEP_SHARE = 0.05  # and so many that they take this share of the time, at most
+_POINTS = 200  # of the rounds, at which models are measured
+_ACCOUNTS = 20  # of them, at which the spent epsilon is computed
+
+
+class TrainingRun(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
+):
+    """What is trained, with how much noise, and what is claimed of it.
+
+    ``device``, ``compiled`` and ``precision`` change the last digits of numbers, and
+    the first also what is drawn. Raises ``ValueError`` if there is no such device.
+    """
+
+    training: Training
+    claim: Claim | None
+    noise_multiplier: float
+    account: str = "certified"
+    seed: int = 0
+    device: str = "cpu"
+    compiled: bool = False
+    precision: Precision = "float32"
+    torch_version: str = str(torch.__version__)
+    version: str = __version__
+
+    def __post_init__(self) -> None:
+        check_device(self.device)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run is; ``epsilon`` is spent at most, where it was computed."""
+
+    done: int
+    rounds: int
+    measured: Measured | None = None
+    epsilon: float | None = None
+
+
+def train(
+    run: TrainingRun,
+    folder: RunFolder,
+    *,
+    delta: float,
+    relation: Relation = "add-or-remove-one",
+    problem: Problem | None = None,
+    progress: Callable[[Progress], None] = lambda now: None,
+) -> TrainingResult:
+    """Train once, account at ``delta``, and keep all in ``folder``.
+
+    A folder that holds the result of the same run gives it back; one that holds a
+    checkpoint of it goes on from there, to the same bits.
+
+    Parameters
+    ----------
+    run, folder
+        What to do, and where.
+    delta, relation
+        Of the account; those of the claim, where there is one.
+    problem
+        `Problem.of` (run.training), if it is at hand.
+    progress
+        Called after every round.
+
+    Raises
+    ------
+    privaudit.files.folder.FolderError
+        If the folder is another run's or cannot be written.
+    ValueError
+        If the settings do not fit the data, or training diverges.
+    """
+    problem = problem or Problem.of(
+        run.training, compiled=run.compiled, precision=run.precision
+    )
+    if folder.settle(run) and folder.has("result.json"):
+        return folder.read("result.json", TrainingResult)
+    under = run.claim.relation if run.claim else relation
+
+    def account(ledger: Ledger) -> tuple:
+        return account_nodes(ledger, delta, under, run.account)
+
+    keeper = Keeper(run, folder, problem, account, progress)
+    models, ledger = problem.train(
+        run.noise_multiplier,
+        Streams(run.seed, device=run.device),
+        after_round=keeper.after_round,
+        keep=keeper.keep,
+        resume=keeper.resume,
+    )
+    right = accuracy(keeper.gradients, models, problem.test)
+    return keeper.finish(right, ledger)
+
+
+class Keeper:
+    """Measures, accounts and keeps a run as it goes."""
+
+    def __init__(
+        self,
+        run: TrainingRun,
+        folder: RunFolder | None,
+        problem: Problem,
+        account: Callable[[Ledger], tuple],
+        progress: Callable[[Progress], None],
+    ) -> None:
+        self.gradients = problem.gradients()
+        self.recorder = self._recorder(problem, _POINTS)
+        self.resume: dict[str, Any] | None = None
+        self._run = run
+        self._folder = folder
+        self._account = account
+        self._progress = progress
+        self._rounds = run.training.rounds
+        self._every = max(1, self._rounds // _ACCOUNTS)
+        self._seen = 0  # rounds done, at the last look
+        self._epsilons: dict[int, float] = {}  # by round
+        self._before = 0.0  # seconds of earlier processes
+        self._began = self._kept = time.monotonic()
+        self._cost = 0.0  # of the last checkpoint, in seconds
+        if folder is not None and folder.has("checkpoint.pt"):
+            self._restore(folder)
+
+    @property
+    def seconds(self) -> float:
+        """Spent on the run, in all processes that had a part in it."""
+        return self._before + time.monotonic() - self._began
+
+    def after_round(
+        self, done: int, models: torch.Tensor, ledger: Callable[[], Ledger]
+    ) -> None:
+        """Measure and account, where it is due."""
+        measured = self.recorder(done, models)
+        due = self._is_accounted(done)
+        epsilon = self._spend(done, ledger()) if due else None
+        self._seen = done
+        self._progress(Progress(done, self._rounds, measured, epsilon))
+
+    def _is_accounted(self, done: int) -> bool:
+        passed = done // self._every > self._seen // self._every
+        return passed or done == self._rounds
+
+    def _spend(self, done: int, ledger: Ledger) -> float | None:
+        self._epsilons[done] = max(bound.epsilon for bound in self._account(ledger))
+        return self._epsilons[done]
+
+    def keep(self, done: int, middle: Callable[[], Any]) -> None:
+        """Write a checkpoint, where it is due."""
+        began = time.monotonic()
+        due = began - self._kept >= max(KEEP_EVERY, self._cost / KEEP_SHARE)
+        if not due or done == self._rounds:
+            return
+        self._write(middle())
+        self._kept = time.monotonic()
+        self._cost = self._kept - began
+
+    def _write(self, middle: Any) -> None:
+        assert self._folder is not None
+        self._folder.write("rounds.csv", self.table())
+        content = {
+            "middle": middle,
+            "points": [tuple(point) for point in self.recorder.points],
+            "epsilons": dict(self._epsilons),
+            "seconds": self.seconds,
+        }
+        self._folder.write("checkpoint.pt", checkpoint.pack(content))
+
+    def finish(
+        self, right: torch.Tensor, ledger: Ledger, remarks: tuple[str, ...] = ()
+    ) -> TrainingResult:
+        """Account and write all; ``right``, (runs, nodes), is the final accuracy."""
+        assert self._folder is not None
+        run, nodes = self._run, self._account(ledger)
+        worst = max(nodes, key=lambda bound: bound.epsilon)
+        verdict = None if run.claim is None else Verdict(claim=run.claim, upper=worst)
+        result = TrainingResult(
+            nodes=nodes,
+            verdict=verdict,
+            status=None if verdict is None else verdict.status,
+            noise_multiplier=run.noise_multiplier,
+            accuracy=float(right.mean()),
+            worst_accuracy=float(right.min()),
+            seconds=round(self.seconds, 3),
+            remarks=remarks,
+        )
+        self._folder.write("ledger.json", ledger.to_json().encode())
+        curves = msgspec.structs.replace(
+            self.recorder.curves(), epsilon=tuple(self.spent())
+        )
+        self._folder.write("curves.json", _json.encode(curves))
+        self._folder.write("rounds.csv", self.table())
+        self._folder.write("result.json", _json.encode(result))
+        self._folder.remove("checkpoint.pt")
+        return result
+
+    def _recorder(self, problem: Problem, points: int) -> CurveRecorder:
+        return CurveRecorder(problem, self.gradients, points)
+
+    def _restore(self, folder: RunFolder) -> None:
+        path = folder / "checkpoint.pt"
+        try:
+            content = checkpoint.unpack(path.read_bytes())
+            self.resume = content["middle"]
+            self.recorder.points = [Measured(*point) for point in content["points"]]
+            self._epsilons = content["epsilons"]
+            self._before = content["seconds"]
+            self._seen = self.resume["done"]
+            self.recorder.resume(self._seen)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise folder.broken("checkpoint.pt", error) from None
+
+    def spent(self) -> list[float]:
+        """At every point, the epsilon of the next round that was accounted: no less."""
+        found = []
+        for point in self.recorder.points:
+            later = [k for k in self._epsilons if k >= point.round]
+            if not later:
+                break
+            found.append(self._epsilons[min(later)])
+        return found
+
+    def table(self) -> bytes:
+        """All points as CSV; what is not yet accounted is left empty."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow([*Measured._fields, "epsilon"])
+        spent = self.spent()
+        spent += [""] * (len(self.recorder.points) - len(spent))
+        for point, epsilon in zip(self.recorder.points, spent, strict=True):
+            writer.writerow([*point, epsilon])
+        return text.getvalue().encode()

@@ -61,8 +61,8 @@ def training_of(algorithm: str, settings: dict[str, Any], where: str) -> Trainin
     from trainers.algorithms import ALGORITHMS
     from trainers.runs.training import training_from
 
-    entry = ALGORITHMS.get(algorithm)
-    beneath = {**(entry.defaults if entry else {}), **AUDITED}
+    family = ALGORITHMS.get(algorithm)
+    beneath = {**(family.defaults if family else {}), **AUDITED}
     if "model" in settings:
         beneath.pop("hidden")  # of another model
     values = {**beneath, **settings, "algorithm": algorithm}

@@ -180,7 +180,7 @@ def audit(
         )
     claim = claim_of(epsilon, delta, relation_of(training, relation))
     if adversary is None:
-        at_home = training.entry.stays_home(training)
+        at_home = training.family.stays_home(training.setting())
         adversary = "neighbour" if at_home else "final-loss"
     plan = Audit(
         claim=claim,
@@ -216,7 +216,7 @@ def audit(
         {**result.summary(), "out": str(place.path)},
         [
             *verdict_lines(result.verdict),
-            *training.entry.remarks(training),
+            *training.family.remarks(training.setting()),
             f"kept in {place.path}",
         ],
         as_json=json,

@@ -130,7 +130,7 @@ def train(
     multiplier = noise_of(problem, noise_multiplier, claim, account, calibrate)
     run = TrainingRun(
         training=training,
-        claim=claim if training.entry.private else None,
+        claim=claim if training.family.private else None,
         noise_multiplier=multiplier,
         account=account,
         seed=seed,
@@ -169,7 +169,7 @@ def train(
     if result is None:  # rank 0 speaks for all
         return
     worst = result.upper()
-    remarks = [*training.entry.remarks(training), *result.remarks]
+    remarks = [*training.family.remarks(training.setting()), *result.remarks]
     emit(
         {
             "algorithm": name,

@@ -78,9 +78,10 @@ def noise_of(
     ``ValueError`` if the algorithm has none, or no noise.
     """
     from privaudit.accounting import noise_multiplier
+    from trainers.algorithms.family import HasPaperNoise
 
-    entry, name = problem.training.entry, problem.training.algorithm
-    if not entry.private:
+    family, name = problem.training.family, problem.training.algorithm
+    if not family.private:
         if given is not None:
             raise ValueError(
                 f"{name} adds no noise; leave --noise-multiplier out, or use its "
@@ -95,13 +96,13 @@ def noise_of(
             )
         return given
     if calibrate == "paper":
-        if entry.paper_noise is None:
+        if not isinstance(family, HasPaperNoise):
             raise ValueError(
                 f"there is no account of a paper's own for {name}; use --calibrate "
                 "certified"
             )
         note("noise by the paper's own account; the certified one tells what it gives")
-        return entry.paper_noise(problem, claim.epsilon, claim.delta)
+        return family.paper_noise(problem.setting, claim.epsilon, claim.delta)
     note(
         f"calibrating the noise to epsilon {claim.epsilon:g} at delta {claim.delta:g} "
         "..."

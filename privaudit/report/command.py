@@ -110,8 +110,8 @@ def _training_defaults(version: str, algorithm: str) -> Mapping[str, Any]:
         for field in msgspec.structs.fields(Training)
         if field.default is not msgspec.NODEFAULT
     }
-    entry = ALGORITHMS.get(algorithm)
-    return own if entry is None else {**own, **entry.defaults}
+    family = ALGORITHMS.get(algorithm)
+    return own if family is None else {**own, **family.defaults}
 
 
 def _text(value: Any) -> str:

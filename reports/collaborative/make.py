@@ -24,6 +24,7 @@ import torch
 
 from privaudit.accounting import account, noise_multiplier
 from privaudit.accounting.gaussian import OutsideTheorem
+from trainers.algorithms.family import HasPaperNoise
 from trainers.numerics.randomness import Streams
 from trainers.runs.measures import accuracy
 from trainers.runs.problem import Problem
@@ -94,13 +95,11 @@ def cell(
     problem = dataclasses.replace(
         base,
         training=training,
-        network=training.entry.runner(
-            training.make(), training.mixing(), training.entry.needs
-        ),
+        network=training.family.runner(training.make(), training.mixing()),
     )
     delta = (nodes * RECORDS) ** -2.0
     multiplier, found = 0.0, {}
-    if training.entry.private:
+    if training.family.private:
         multiplier = chosen_noise(problem, noise, epsilon, delta)
         ledger = problem.ledger(multiplier)
         bound = account(ledger, delta, "replace-one", account_of(policy))
@@ -149,12 +148,12 @@ def chosen_noise(problem: Problem, noise: str, epsilon: float, delta: float) -> 
             where="make.py",
         ),
     )
-    paper = problem.training.entry.paper_noise
-    assert paper is not None
+    family = problem.training.family
+    assert isinstance(family, HasPaperNoise)
     try:
-        return paper(problem, epsilon, delta)
+        return family.paper_noise(problem.setting, epsilon, delta)
     except OutsideTheorem:  # epsilon = 1, and said so on the page
-        return paper(as_printed, epsilon, delta)
+        return family.paper_noise(as_printed.setting, epsilon, delta)
 
 
 def cells() -> Iterator[tuple[str, int, str, str, str, float]]:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from privaudit.accounting import account, noise_multiplier
+from trainers.algorithms.family import HasPaperNoise
 from trainers.data import Dataset
 from trainers.gradients.per_sample import PerSample
 from trainers.models import cross_entropy
@@ -151,9 +152,9 @@ class Study:
             more = {} if growth == 1 else {"rho_mu": growth}
             problem = self.problem(self.settings(name, nodes=1, **more))
             if how == "paper":
-                paper = problem.training.entry.paper_noise
-                assert paper is not None
-                z = paper(problem, epsilon, DELTA)
+                family = problem.training.family
+                assert isinstance(family, HasPaperNoise)
+                z = family.paper_noise(problem.setting, epsilon, DELTA)
                 bound = account(problem.ledger(z), DELTA)
             else:
                 z, bound = noise_multiplier(problem.ledger, epsilon, DELTA)

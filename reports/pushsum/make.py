@@ -54,7 +54,7 @@ def run(
     """
     problem = Problem.of(training_from(values, where="make.py"))
     training = problem.training
-    door = training.entry.door(
+    door = training.family.door(
         PrivateData.of(problem.shares),
         problem.gradients(),
         training.mechanism(multiplier),

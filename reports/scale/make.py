@@ -27,7 +27,7 @@ from page import write  # noqa: E402
 
 from trainers.algorithms import ALGORITHMS  # noqa: E402
 from trainers.data import Dataset, PrivateData  # noqa: E402
-from trainers.gradients.bookkeeping import differentiator  # noqa: E402
+from trainers.gradients.choose import differentiator  # noqa: E402
 from trainers.models import cross_entropy  # noqa: E402
 from trainers.network.engine import Network  # noqa: E402
 from trainers.network.named_graphs import mixing  # noqa: E402
@@ -65,8 +65,8 @@ def dense(lot: int) -> dict[str, float]:
         NoNumbers(0, device="meta"),
         memory_limit=64 << 30,
     )
-    entry = ALGORITHMS["dp-dsgd"]
-    network = Network(entry.make(lambda k: 0.1), mixing("complete", "uniform", 1))
+    family = ALGORITHMS["dp-dsgd"]
+    network = Network(family.make(lambda k: 0.1), mixing("complete", "uniform", 1))
     start = torch.zeros(1, 1, dims, device="meta")
     work = counted(lambda: network.run(start, door, 1))
     return {

@@ -48,7 +48,7 @@ def keep(kind: str, key: str, value: Any) -> None:
 def caught(bug: Bug, repeats: int) -> dict[str, Any]:
     """What probe and audit say of a bug."""
     began = time.monotonic()
-    with mock.patch.dict(ALGORITHMS, {bug.algorithm: bug.entry}):
+    with mock.patch.dict(ALGORITHMS, {bug.algorithm: bug.family}):
         training = training_named(bug.algorithm, list(bug.settings), **PROBED)
         checks = probe(training, runs=bug.runs)
     found = any(
@@ -70,7 +70,7 @@ def caught(bug: Bug, repeats: int) -> dict[str, Any]:
     seconds, lowers, refuted = [], [], 0
     for seed in range(repeats):
         began = time.monotonic()
-        upper, lower = attacked(bug.attack, bug.algorithm, bug.entry, seed)
+        upper, lower = attacked(bug.attack, bug.algorithm, bug.family, seed)
         seconds.append(time.monotonic() - began)
         lowers.append(lower.epsilon)
         refuted += lower > upper

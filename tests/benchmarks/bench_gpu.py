@@ -29,7 +29,7 @@ from privaudit.auditing.experiments.presets import AUDITED
 from privaudit.results import Claim
 from trainers.algorithms import ALGORITHMS
 from trainers.data import PrivateData
-from trainers.gradients.bookkeeping import differentiator
+from trainers.gradients.choose import differentiator
 from trainers.models import cross_entropy, initial_parameters, make_model
 from trainers.network.engine import Network
 from trainers.network.named_graphs import mixing
@@ -55,9 +55,9 @@ def setting(name: str, device: str, **how: Any) -> Callable[[int], Any]:
         (NoNumbers if device == "meta" else Streams)(0, device=device),
         memory_limit=MEMORY,
     )
-    entry = ALGORITHMS[name]
+    family = ALGORITHMS[name]
     on = mixing("complete", "uniform", AGENTS)
-    network = Network(entry.make(lambda k: 0.01), on, entry.needs)
+    network = Network(family.make(lambda k: 0.01), on, family.needs)
     start = initial_parameters(module, torch.Generator().manual_seed(0))
     start = start.repeat(1, AGENTS, 1).to(device)
 

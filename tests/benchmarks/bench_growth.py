@@ -23,7 +23,7 @@ from torch import nn
 
 from trainers.algorithms import ALGORITHMS
 from trainers.data import PrivateData
-from trainers.gradients.bookkeeping import differentiator
+from trainers.gradients.choose import differentiator
 from trainers.models import cross_entropy, initial_parameters, make_model
 from trainers.network.engine import Network
 from trainers.network.named_graphs import mixing
@@ -73,8 +73,8 @@ def network(graph: str, nodes: str, model: str, lot: str, rounds: str) -> Row:
         Streams(0),
     )
     on = mixing(graph, "metropolis", count)
-    entry = ALGORITHMS["dp-dsgd"]
-    net = Network(entry.make(lambda k: 0.01), on, entry.needs)
+    family = ALGORITHMS["dp-dsgd"]
+    net = Network(family.make(lambda k: 0.01), on, family.needs)
     start = initial_parameters(module, torch.Generator().manual_seed(0))
     start = start.repeat(1, count, 1)
     before = peak()

@@ -25,7 +25,7 @@ from measuring import Clock, Row, answer, measured, medians, records
 
 from trainers.algorithms import ALGORITHMS
 from trainers.data import PrivateData
-from trainers.gradients.bookkeeping import differentiator
+from trainers.gradients.choose import differentiator
 from trainers.models import cross_entropy, initial_parameters, make_model
 from trainers.network.engine import Network
 from trainers.network.mixing import Mixing
@@ -65,14 +65,14 @@ def network(algorithm: str, graph: str, nodes: str, silent: str) -> Row | None:
             Streams(0),
             numbers=held,
         )
-        entry = ALGORITHMS[algorithm]
-        one = entry.make(lambda k: 0.01)
+        family = ALGORITHMS[algorithm]
+        one = family.make(lambda k: 0.01)
         apart = size == 1 or silent == "silent"
         on = mixing(graph, "uniform", len(held) if apart else int(nodes))
         net = (
-            Network(one, on, entry.needs)
+            Network(one, on, family.needs)
             if apart
-            else RankNetwork(one, on, entry.needs, ranks=ranks)
+            else RankNetwork(one, on, family.needs, ranks=ranks)
         )
         start = initial_parameters(module, torch.Generator().manual_seed(0))
         clock = Clock()

@@ -20,7 +20,7 @@ from peers import CLIP, LOT, NODES, NOISE, RECORDS, SIZE, STEP, opacus, plain
 
 from trainers.algorithms import ALGORITHMS
 from trainers.data import PrivateData
-from trainers.gradients.bookkeeping import differentiator
+from trainers.gradients.choose import differentiator
 from trainers.gradients.per_sample import PerSample
 from trainers.models import cross_entropy, initial_parameters, make_model
 from trainers.network.engine import Network
@@ -48,8 +48,8 @@ def ours(algorithm: str, compiled: bool = False) -> Row:
     shape = (1, SIZE, SIZE)
     module = make_model("small-cnn", shape, 10, hidden=64)
     data = PrivateData.of([records(shape, RECORDS, seed) for seed in range(NODES)])
-    entry = ALGORITHMS[algorithm]
-    private = entry.private
+    family = ALGORITHMS[algorithm]
+    private = family.private
     door = Oracle(
         data,
         differentiator(module, cross_entropy, torch.zeros(shape), compiled=compiled),
@@ -57,7 +57,7 @@ def ours(algorithm: str, compiled: bool = False) -> Row:
         Streams(0),
     )
     network = Network(
-        entry.make(lambda k: STEP), mixing("complete", "uniform", NODES), entry.needs
+        family.make(lambda k: STEP), mixing("complete", "uniform", NODES), family.needs
     )
     start = initial_parameters(module, torch.Generator().manual_seed(0))
     clock = Clock()
@@ -133,7 +133,7 @@ def resnets(algorithm: str, lot: str) -> Row:
     module = make_model("resnet9", shape, 100)
     data = PrivateData.of([records(shape, 2 * int(lot), i) for i in range(nodes)])
     fast = differentiator(module, cross_entropy, torch.zeros(shape))
-    entry = ALGORITHMS[algorithm]
+    family = ALGORITHMS[algorithm]
     door = Oracle(
         data,
         fast,
@@ -142,7 +142,7 @@ def resnets(algorithm: str, lot: str) -> Row:
         memory_limit=4 * physical * (fast.values_per_sample + data.values_per_record),
     )
     network = Network(
-        entry.make(lambda k: STEP), mixing("complete", "uniform", nodes), entry.needs
+        family.make(lambda k: STEP), mixing("complete", "uniform", nodes), family.needs
     )
     start = initial_parameters(module, torch.Generator().manual_seed(0))
     clock = Clock()

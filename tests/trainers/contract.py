@@ -7,14 +7,16 @@ import torch
 
 from tests.trainers.problems import start
 from trainers.algorithms import ALGORITHMS
-from trainers.algorithms.asynchronous.family import Sync, all_reduce
-from trainers.algorithms.dinno import Dinno
+from trainers.algorithms.asynchronous.family import AllReduce, Sync
+from trainers.algorithms.dinno import Dinno, DinnoFamily
 from trainers.algorithms.dsgt import Dsgt
+from trainers.algorithms.dyn_d2p import Pushed
+from trainers.algorithms.family import Family
 from trainers.algorithms.optimisers import OPTIMISERS
 from trainers.algorithms.sgp import Sgp
 from trainers.network.engine import Inbox, Network, WorksFirst
 from trainers.network.named_graphs import mixing
-from trainers.oracles.oracle import Oracle
+from trainers.runs.training import training_from
 
 STEP = 0.1
 
@@ -27,16 +29,21 @@ class Case:
     options: dict = dataclasses.field(default_factory=dict)
 
     @property
-    def entry(self):
+    def family(self):
         return ALGORITHMS[self.name]
 
     def make(self, step=lambda k: STEP):
-        return self.entry.make(step, **self.options)
+        return self.family.make(step, **self.options)
+
+    def releases(self, rounds):
+        values = {"algorithm": self.name, "rounds": rounds, **self.options}
+        training = training_from(values, where="a test")
+        return self.family.releases(training.setting())
 
     def network(self, nodes=3, graph="ring", weights="metropolis", step=None, seed=0):
         algorithm = self.make(step or (lambda k: STEP))
         on = mixing(graph, weights, nodes, seed=seed)
-        return Network(algorithm, on, self.entry.needs)
+        return Network(algorithm, on, self.family.needs)
 
     @property
     def facts(self):
@@ -131,8 +138,8 @@ CASES = [
     # their own.
     *(
         Case(name)
-        for name, entry in ALGORITHMS.items()
-        if entry.runner in (Network, all_reduce) and entry.door is Oracle
+        for name, family in ALGORITHMS.items()
+        if type(family) in (Family, DinnoFamily, Pushed, AllReduce)
     ),
     Case("dp-dinno", {"inner_steps": 3}),
     Case("dp-dinno", {"optimiser": "sgd"}),

@@ -213,14 +213,14 @@ def _certified(ledger: Ledger, relation: str) -> UpperBound:
 
 
 def attacked(
-    attack: Attack, algorithm: str, entry=None, seed: int = 0
+    attack: Attack, algorithm: str, family=None, seed: int = 0
 ) -> tuple[UpperBound, LowerBound]:
     """What the ledger certifies, and what the attack shows.
 
-    ``entry`` stands in the algorithm's place; None for the right one.
+    ``family`` stands in the algorithm's place; None for the right one.
     """
-    entry = entry or ALGORITHMS[algorithm]
-    with mock.patch.dict(ALGORITHMS, {algorithm: entry}):
+    family = family or ALGORITHMS[algorithm]
+    with mock.patch.dict(ALGORITHMS, {algorithm: family}):
         training = training_upon(algorithm, {**COMMON, **attack.settings}, {}, "zoo")
         relation = tested_relation(training)
         problem = Problem.of(training)

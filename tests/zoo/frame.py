@@ -5,7 +5,7 @@ import dataclasses
 from privaudit.auditing.probes.algorithm import PROBED, probe
 from privaudit.cli.trainings import training_named
 from tests.zoo.attacks import Attack
-from trainers.algorithms import ALGORITHMS, Entry
+from trainers.algorithms import ALGORITHMS, Family
 from trainers.oracles.oracle import Oracle
 
 
@@ -26,7 +26,7 @@ class Bug:
     algorithm, settings
         Where it is planted.
     changes
-        Of the algorithm's entry, beside the door.
+        Of the algorithm's family, beside the door.
     attack
         The audit that is for it; None if no audit can see it, and ``unseen`` says why.
     """
@@ -42,7 +42,7 @@ class Bug:
     unseen: str = ""
 
     @property
-    def entry(self) -> Entry:
+    def family(self) -> Family:
         """The algorithm's, with the bug in it."""
         right = ALGORITHMS[self.algorithm]
         return dataclasses.replace(right, door=self.door, **self.changes)
@@ -51,12 +51,12 @@ class Bug:
 def probed(monkeypatch, bug, *, door=None, changes=None, seed=0):
     """The checks of the bug's algorithm: {name: findings}, by default with the bug."""
     right = ALGORITHMS[bug.algorithm]
-    entry = dataclasses.replace(
+    family = dataclasses.replace(
         right,
         door=door or bug.door,
         **(bug.changes if changes is None else changes),
     )
-    monkeypatch.setitem(ALGORITHMS, bug.algorithm, entry)
+    monkeypatch.setitem(ALGORITHMS, bug.algorithm, family)
     training = training_named(bug.algorithm, list(bug.settings), **PROBED)
     checks = probe(training, runs=bug.runs, seed=seed)
     monkeypatch.setitem(ALGORITHMS, bug.algorithm, right)

@@ -55,7 +55,7 @@ def test_what_no_audit_sees_has_its_reason():
 @pytest.mark.parametrize("name", AUDITED)
 def test_an_audit_refutes_what_the_ledger_certifies(name):
     bug = SEEN[name]
-    upper, lower = attacked(bug.attack, bug.algorithm, bug.entry)
+    upper, lower = attacked(bug.attack, bug.algorithm, bug.family)
     assert lower.confidence == bug.attack.confidence >= 0.99
     assert lower > upper
 

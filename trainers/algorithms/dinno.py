@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from privaudit.schedules import Geometric
-from trainers.algorithms.entry import Options
+from trainers.algorithms.family import Family
 from trainers.algorithms.optimisers import OPTIMISERS, OptimiserName
+from trainers.algorithms.setting import Options, Setting
 from trainers.network.engine import Gradients, Inbox, Schedule, per_round
 
 RHO = 0.5  # of the paper's published settings
@@ -133,3 +134,13 @@ class Dinno:
     def models(self, state: State) -> Tensor:
         """The parameters."""
         return state.theta
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DinnoFamily(Family):
+    """DiNNO asks for a gradient in every inner step."""
+
+    def releases(self, setting: Setting) -> int:
+        """Rounds times inner steps."""
+        assert isinstance(setting.options, DinnoOptions)
+        return setting.rounds * setting.options.inner_steps

@@ -12,11 +12,12 @@ decentralized learning with provable utility guarantee".
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import pathlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,12 +31,9 @@ from privaudit.schedules import (
     Shrinking,
     values_of,
 )
-from trainers.algorithms.entry import Options
+from trainers.algorithms.family import Family
+from trainers.algorithms.setting import Options, Setting
 from trainers.oracles.oracle import Mechanism, SamplingName
-
-if TYPE_CHECKING:
-    from trainers.runs.problem import Problem
-    from trainers.runs.training import Training
 
 Values = NDArray[np.float64]
 
@@ -163,30 +161,32 @@ class GeneralD2p(ConstD2p, frozen=True, kw_only=True, forbid_unknown_fields=True
         return clt.noise_scale(mu, self.clips, self._noise, rate, rounds)
 
 
-def scheduled(training: Training, noise_multiplier: float) -> Mechanism:
-    """The mechanism of a variant, for z = ``noise_multiplier``."""
-    options = _options(training)
-    clips, noise = _values(options, training.rounds)
-    clip, z = training.clip_norm, noise_multiplier
-    return Mechanism(
-        training.lot_size,
-        clip_norm=_function([clip * value for value in clips]),
-        noise_multiplier=_function([z * value for value in noise]),
-        sampling=options.sampling,
-    )
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pushed(Family):
+    """Stochastic gradient push with clip norms and noise on a schedule."""
 
+    def mechanism(self, setting: Setting, noise_multiplier: float) -> Mechanism:
+        """Of step k: clip_norm c_k, and noise of z / m_k clip norms."""
+        options = _options(setting)
+        clips, noise = _values(options, setting.rounds)
+        clip, z = setting.clip_norm, noise_multiplier
+        return Mechanism(
+            setting.lot_size,
+            clip_norm=_function([clip * value for value in clips]),
+            noise_multiplier=_function([z * value for value in noise]),
+            sampling=options.sampling,
+        )
 
-def by_the_paper(problem: Problem, epsilon: float, delta: float) -> float:
-    """z by the paper's account: mu_tot of (epsilon, delta), eq. 4, then eq. 8, 9 or 10.
+    def paper_noise(self, setting: Setting, epsilon: float, delta: float) -> float:
+        """z by the paper's account: mu_tot of eq. 4, then eq. 8, 9 or 10.
 
-    The sampling rate is L/J, of the smallest node, as if sampling were Poisson. An
-    account in the limit, and no bound: the certified one tells what it really is.
-    """
-    training = problem.training
-    mechanism = training.mechanism(0.0)
-    rate = max(mechanism.sampling_rate(size) for size in problem.sizes)
-    mu = float(gdp.mu(epsilon, delta))
-    return _options(training).paper_noise(mu, rate, training.rounds)
+        The sampling rate is L/J, of the smallest node, as if sampling were Poisson. An
+        account in the limit, and no bound: the certified one tells what it really is.
+        """
+        mechanism = self.mechanism(setting, 0.0)
+        rate = max(mechanism.sampling_rate(size) for size in setting.sizes)
+        mu = float(gdp.mu(epsilon, delta))
+        return _options(setting).paper_noise(mu, rate, setting.rounds)
 
 
 def _function(values: list[float]) -> float | Callable[[int], float]:
@@ -194,10 +194,9 @@ def _function(values: list[float]) -> float | Callable[[int], float]:
     return values[0] if len(set(values)) == 1 else values.__getitem__
 
 
-def _options(training: Training) -> ConstD2p:
-    options = training.algorithm_options()
-    assert isinstance(options, ConstD2p)
-    return options
+def _options(setting: Setting) -> ConstD2p:
+    assert isinstance(setting.options, ConstD2p)
+    return setting.options
 
 
 @functools.lru_cache(maxsize=64)

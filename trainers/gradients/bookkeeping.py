@@ -17,14 +17,13 @@ import dataclasses
 import torch
 from torch import Tensor, nn
 
-from trainers.gradients.bfloat16 import Precision, check_precision, lowered, raised
-from trainers.gradients.differentiator import Differentiator
-from trainers.gradients.per_sample import Loss, PerSample, Weigh, check_module
+from trainers.gradients.bfloat16 import lowered, raised
+from trainers.gradients.per_sample import Loss, Weigh, check_module
 from trainers.gradients.stacked import StackedLayer, UnknownLayerError, quick, stacked
 from trainers.gradients.trial import agrees
 from trainers.numerics.device import follow
 
-__all__ = ["BookKeeping", "UnknownLayerError", "differentiator"]
+__all__ = ["BookKeeping", "UnknownLayerError"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -234,41 +233,3 @@ class BookKeeping:
 
 def _size(tensors: list[Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-
-
-def differentiator(
-    module: nn.Module,
-    loss: Loss,
-    example: Tensor,
-    *,
-    compiled: bool = False,
-    precision: Precision = "float32",
-) -> Differentiator:
-    """The fastest exact way to sum per-sample gradients of ``module``.
-
-    ``example`` is one sample's input. With ``compiled``, book-keeping runs under
-    `torch.compile`, see `trainers.gradients.compiled`; modules that it does not know do
-    not. With ``precision`` "bf16", gradients are taken in bfloat16, and clipped and
-    summed in single precision: see `trainers.gradients.bfloat16`.
-
-    Raises ``ValueError`` for a module whose records have no gradient of their own
-    (batch statistics), and for bf16 where it cannot be had.
-    """
-    lower = check_precision(precision, compiled=compiled)
-    try:
-        eager = BookKeeping(module, loss, example)
-    except UnknownLayerError as error:
-        if lower:
-            raise ValueError(
-                f"bf16 is for models that book-keeping knows, and this is none "
-                f"({error}); use float32"
-            ) from None
-        return PerSample(module, loss)
-    eager.lower = lower
-    if not compiled:
-        return eager
-    from trainers.gradients.compiled import (
-        Compiled,  # torch's compiler is slow to import
-    )
-
-    return Compiled(eager)

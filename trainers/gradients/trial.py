@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from trainers.gradients.per_sample import PerSample
+from trainers.gradients.per_sample import Loss, PerSample, Weigh
 from trainers.gradients.stacked import UnknownLayerError
-
-if TYPE_CHECKING:
-    from trainers.gradients.bookkeeping import BookKeeping
 
 # A module is tried against the reference where that takes at most about this many
 # multiplications and parameters: less than a second.
@@ -20,7 +18,48 @@ TRIAL_PRODUCTS = 1 << 29
 TRIAL_DIMS = 1 << 26
 
 
-def agrees(ours: BookKeeping, module: nn.Module, example: Tensor) -> bool:
+class Place(Protocol):
+    """Where a parameter lies in the vector."""
+
+    @property
+    def offset(self) -> int:
+        """Its first entry."""
+        ...
+
+    @property
+    def shape(self) -> torch.Size:
+        """Its shape."""
+        ...
+
+
+class Stacked(Protocol):
+    """What is tried: `trainers.gradients.bookkeeping.BookKeeping`."""
+
+    loss: Loss
+    template: nn.Module
+    dims: int
+
+    @property
+    def places(self) -> Sequence[Place]:
+        """Of all parameters."""
+        ...
+
+    def measure(self, at: Tensor, inputs: Tensor) -> int:
+        """About how many multiplications one sample takes."""
+        ...
+
+    def weighted_sum(
+        self, at: Tensor, inputs: Tensor, targets: Tensor, weigh: Weigh
+    ) -> Tensor:
+        """The weighted sums of gradients."""
+        ...
+
+    def outputs(self, at: Tensor, inputs: Tensor) -> Tensor:
+        """What each replica's model says of its inputs."""
+        ...
+
+
+def agrees(ours: Stacked, module: nn.Module, example: Tensor) -> bool:
     """Compare with the reference on random samples, and measure what a sample keeps.
 
     False if the module is too large to be compared; then only outputs were. Raises
@@ -65,7 +104,7 @@ def agrees(ours: BookKeeping, module: nn.Module, example: Tensor) -> bool:
 
 
 def _outputs_agree(
-    ours: BookKeeping, module: nn.Module, at: Tensor, inputs: Tensor
+    ours: Stacked, module: nn.Module, at: Tensor, inputs: Tensor
 ) -> None:
     """Compare what two samples give together with what each gives alone.
 
@@ -84,7 +123,7 @@ def _outputs_agree(
 
 
 def _samples(
-    ours: BookKeeping, replicas: int, example: Tensor, generator: torch.Generator
+    ours: Stacked, replicas: int, example: Tensor, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
     """Random models, (replicas, dims), and two samples for each."""
 

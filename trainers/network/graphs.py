@@ -2,75 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Iterable
 
 import numpy as np
 
-from trainers.network.mixing import strongly_connected
+from trainers.network.topology import Topology, check_nodes, strongly_connected
 
 _TRIES = 2000  # random graphs drawn before a search gives up
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Topology:
-    """A cycle of graphs without weights.
-
-    Parameters
-    ----------
-    hears
-        (period, nodes, nodes) bool: entry kij says whether i hears j in the rounds that
-        are k modulo the period. The diagonal is left out: every node hears itself.
-    """
-
-    hears: np.ndarray
-
-    def __post_init__(self) -> None:
-        hears = np.array(self.hears, dtype=bool)
-        if hears.ndim != 3 or hears.shape[1] != hears.shape[2] or 0 in hears.shape:
-            raise ValueError(
-                "a topology has the shape (period, nodes, nodes), with at least one "
-                f"node and one round; got {hears.shape}"
-            )
-        hears[:, np.eye(hears.shape[1], dtype=bool)] = False
-        hears.flags.writeable = False
-        object.__setattr__(self, "hears", hears)
-
-    @classmethod
-    def of_edges(
-        cls, nodes: int, edges: Iterable[tuple[int, int]], *, directed: bool = False
-    ) -> Topology:
-        """The same graph in every round; edge (a, b): a sends to b.
-
-        Raises ``ValueError`` for an edge to a node that is not there.
-        """
-        _check_nodes(nodes)
-        hears = np.zeros((1, nodes, nodes), dtype=bool)
-        for sender, receiver in edges:
-            if not (0 <= sender < nodes and 0 <= receiver < nodes):
-                raise ValueError(
-                    f"edge {sender}-{receiver}: the nodes are 0 to {nodes - 1}"
-                )
-            hears[0, receiver, sender] = True
-            if not directed:
-                hears[0, sender, receiver] = True
-        return cls(hears)
-
-    @property
-    def nodes(self) -> int:
-        """How many nodes there are."""
-        return self.hears.shape[1]
-
-    @property
-    def directed(self) -> bool:
-        """Whether some node hears one that does not hear it in the same round."""
-        return bool((self.hears != self.hears.transpose(0, 2, 1)).any())
-
-
 def complete(nodes: int) -> Topology:
     """Every pair joined."""
-    _check_nodes(nodes)
+    check_nodes(nodes)
     return Topology(np.ones((1, nodes, nodes), dtype=bool))
 
 
@@ -95,7 +38,7 @@ def torus(nodes: int) -> Topology:
 
     Raises ``ValueError`` if ``nodes`` is no product of two numbers of at least 2.
     """
-    _check_nodes(nodes)
+    check_nodes(nodes)
     high = max(d for d in range(1, math.isqrt(nodes) + 1) if nodes % d == 0)
     wide = nodes // high
     if high < 2:
@@ -122,7 +65,7 @@ def erdos_renyi(nodes: int, probability: float, seed: int = 0) -> Topology:
     ValueError
         If the probability is outside [0, 1] or no draw is connected.
     """
-    _check_nodes(nodes)
+    check_nodes(nodes)
     if not 0 <= probability <= 1:
         raise ValueError(
             f"the probability of an edge must be in [0, 1], got {probability}"
@@ -173,7 +116,7 @@ def with_fiedler(
     ValueError
         If target or tolerance is out of range, or no graph is found in 2 000 steps.
     """
-    _check_nodes(nodes)
+    check_nodes(nodes)
     if nodes < 2 or not 0 < target <= 1 or not tolerance > 0:
         raise ValueError(
             "a target of the normalised Fiedler value must be in (0, 1], on two nodes "
@@ -229,7 +172,7 @@ def exponential(nodes: int) -> Topology:
     the number of nodes (Assran et al. 2019). With column-stochastic or uniform weights
     each column has two entries of 1/2. EXP of the DPPS paper is the same.
     """
-    _check_nodes(nodes)
+    check_nodes(nodes)
     period = max(1, (nodes - 1).bit_length())
     hops = [2**power for power in range(period)]
     return Topology(np.stack([_hop(nodes, hop) for hop in hops]))
@@ -241,7 +184,7 @@ def d_out(nodes: int, degree: int) -> Topology:
     As in the DPPS paper; ``degree`` counts the node itself. Raises ``ValueError`` if it
     is not in 1, ..., ``nodes``.
     """
-    _check_nodes(nodes)
+    check_nodes(nodes)
     if not 1 <= degree <= nodes:
         raise ValueError(f"d of a d-out graph must be in [1, {nodes}], got {degree}")
     hops = [_hop(nodes, hop) for hop in range(1, degree)]
@@ -252,8 +195,3 @@ def _hop(nodes: int, hop: int) -> np.ndarray:
     hears = np.zeros((nodes, nodes), dtype=bool)
     hears[(np.arange(nodes) + hop) % nodes, np.arange(nodes)] = True
     return hears
-
-
-def _check_nodes(nodes: int) -> None:
-    if nodes < 1:
-        raise ValueError(f"a network needs at least one node, got {nodes}")

@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from trainers.network.graphs import Topology
+from trainers.network.topology import Topology, strongly_connected
 
 Property = Literal[
     "row stochastic",
@@ -281,21 +280,3 @@ def add_up(sent: Tensor, terms: Sequence[Terms]) -> Tensor:
             own.add_(sent[:, other], alpha=weight)
         total[:, node] = own
     return total
-
-
-def strongly_connected(hears: np.ndarray) -> bool:
-    """Whether messages reach every node from every other.
-
-    ``hears``, (nodes, nodes) bool: entry ij says whether i hears j.
-    """
-    return _reaches_all(hears) and _reaches_all(hears.T)
-
-
-def _reaches_all(hears: np.ndarray) -> bool:
-    reached = np.zeros(len(hears), dtype=bool)
-    reached[0] = True
-    while True:
-        more = reached | hears[:, reached].any(1)
-        if (more == reached).all():
-            return bool(reached.all())
-        reached = more

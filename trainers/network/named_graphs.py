@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 
 from trainers.network import graphs
-from trainers.network.graphs import Topology
 from trainers.network.mixing import Mixing, WeightName
+from trainers.network.topology import Topology
 
 _PLAIN: dict[str, Callable[[int], Topology]] = {
     "complete": graphs.complete,

@@ -60,7 +60,7 @@ class Oracle:
     data
         The nodes' records.
     differentiator
-        How gradients are taken: `trainers.gradients.bookkeeping.differentiator`.
+        How gradients are taken: `trainers.gradients.choose.differentiator`.
     mechanism
         Lot size, clipping and noise.
     streams

@@ -75,8 +75,8 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                     "recipe and add a table"
                 )
             special = found[0]
-        entry = ALGORITHMS.get(str(self.values.get("algorithm")))
-        own = {} if entry is None else entry.defaults
+        family = ALGORITHMS.get(str(self.values.get("algorithm")))
+        own = {} if family is None else family.defaults
         return {**own, **self.values, **special}
 
 
@@ -131,9 +131,9 @@ def _recipe(found: dict[str, Any], *, where: str) -> Recipe:
         raise ValueError(
             f"{where}: algorithm is missing: choose one of {', '.join(ALGORITHMS)}"
         )
-    entry = ALGORITHMS.get(str(found["algorithm"]))
-    if entry is not None:  # else the settings say which there are
-        known = [*own, *Training.__struct_fields__, *entry.options.__struct_fields__]
+    family = ALGORITHMS.get(str(found["algorithm"]))
+    if family is not None:  # else the settings say which there are
+        known = [*own, *Training.__struct_fields__, *family.options.__struct_fields__]
         for name in found:
             if name not in known:
                 raise ValueError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -11,10 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from privaudit.ledger import Ledger
+from trainers.algorithms.setting import Setting
 from trainers.data import Dataset, Partition, PrivateData, load_dataset
 from trainers.gradients.bfloat16 import Precision, check_precision
-from trainers.gradients.bookkeeping import differentiator
+from trainers.gradients.choose import differentiator
 from trainers.gradients.differentiator import Differentiator
+from trainers.gradients.per_sample import parameter_places
 from trainers.models import cross_entropy, initial_parameters
 from trainers.network.engine import Network, Observer, Runner
 from trainers.network.over_ranks import RankNetwork
@@ -80,7 +83,7 @@ class Problem:
             order = torch.randperm(len(train), generator=generator)
             left = len(train) - round(held_out * len(train))
             train, test = train.select(order[:left]), train.select(order[left:])
-        nodes = 1 if training.entry.central else training.nodes
+        nodes = 1 if training.family.central else training.nodes
         shares = Partition.parse(training.partition)(
             train, nodes, t=training.split, seed=seed
         )
@@ -89,9 +92,7 @@ class Problem:
                 training.mechanism(0.0).sampling_rate(len(share))
             except ValueError as error:
                 raise ValueError(f"node {node}: {error}") from None
-        network = training.entry.runner(
-            training.make(), training.mixing(), training.entry.needs
-        )
+        network = training.family.runner(training.make(), training.mixing())
         dealt = None if ranks is None else Ranks(*ranks, nodes)
         if dealt is not None:
             if type(network) is not Network:
@@ -117,6 +118,11 @@ class Problem:
             ranks=dealt,
         )
 
+    @functools.cached_property
+    def setting(self) -> Setting:
+        """What the algorithm, its mechanism and its ledger are made from."""
+        return self.training.setting(self.sizes, parameter_places(self.module))
+
     @property
     def sizes(self) -> tuple[int, ...]:
         """How many records each node has."""
@@ -124,7 +130,7 @@ class Problem:
 
     def ledger(self, noise_multiplier: float) -> Ledger:
         """What a run would release, as often as its algorithm asks the oracle."""
-        return self.training.entry.ledger(self, noise_multiplier)
+        return self.training.family.ledger(self.setting, noise_multiplier)
 
     def start(self, seed: int, runs: int = 1) -> Tensor:
         """Initial parameters, (runs, nodes, dims): one draw for all nodes and runs."""
@@ -187,7 +193,7 @@ class Problem:
         """
         mechanism = self.training.mechanism(noise_multiplier)
         partly = {} if self.ranks is None else {"numbers": self.ranks.held}
-        door = self.training.entry.door(
+        door = self.training.family.door(
             PrivateData.of(
                 self.shares,
                 canary=canary,

@@ -14,7 +14,8 @@ from privaudit.files import numbers as _numbers
 from privaudit.files.errors import explained
 from privaudit.results import Unit
 from privaudit.schedules import Constant, Geometric
-from trainers.algorithms import ALGORITHMS, Entry, Options
+from trainers.algorithms import ALGORITHMS, Family, Options
+from trainers.algorithms.setting import Setting
 from trainers.data import Partition, check_dataset
 from trainers.models import MODELS, check_options, make_model, model_named
 from trainers.network.engine import Algorithm, Schedule, per_round
@@ -127,8 +128,8 @@ class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             check_options(name, ["hidden"])
 
     @property
-    def entry(self) -> Entry:
-        """The algorithm's entry."""
+    def family(self) -> Family:
+        """What is known of the algorithm by its name."""
         return ALGORITHMS[self.algorithm]
 
     @property
@@ -147,7 +148,7 @@ class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def algorithm_options(self) -> Options:
         """The algorithm's options. ``ValueError`` for unknown ones and bad values."""
-        kind = self.entry.options
+        kind = self.family.options
         for name in self.options:
             if name not in kind.__struct_fields__:
                 raise ValueError(
@@ -174,20 +175,38 @@ class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         )
         return per_round(steps, self.rounds)
 
+    def setting(
+        self, sizes: tuple[int, ...] = (), places: Mapping[str, range] | None = None
+    ) -> Setting:
+        """What the algorithm is made from, with ``sizes`` and ``places`` once known."""
+        return Setting(
+            algorithm=self.algorithm,
+            options=self.algorithm_options(),
+            rounds=self.rounds,
+            lot_size=self.lot_size,
+            clip_norm=self.clip_norm,
+            step_sizes=self.step_sizes(),
+            nodes=self.nodes,
+            model=self.model,
+            labels=len(self.labels),
+            graph=self.mixing,
+            sizes=sizes,
+            places=places or {},
+        )
+
     def make(self) -> Algorithm:
         """The algorithm, with its schedules over ``rounds``."""
-        arguments = self.algorithm_options().arguments(self.rounds)
-        return self.entry.make(self.step_sizes(), **arguments)
+        return self.family.algorithm(self.setting())
 
     def mixing(self) -> Mixing:
         """Who hears whom; a single node if the algorithm is central."""
-        if self.entry.central:
+        if self.family.central:
             return Mixing.of(complete(1), "uniform")
         return mixing(self.graph, self.weights, self.nodes, seed=self.graph_seed)
 
     def mechanism(self, noise_multiplier: float) -> Mechanism:
         """The oracle's mechanism, with noise by ``noise_multiplier``."""
-        return self.entry.mechanism(self, noise_multiplier)
+        return self.family.mechanism(self.setting(), noise_multiplier)
 
 
 def near(name: str, known: Iterable[str]) -> str:
@@ -206,15 +225,15 @@ def training_from(values: Mapping[str, Any], *, where: str) -> Training:
     Raises ``ValueError`` for a name that is neither, with the nearest that is.
     """
     settings = [name for name in Training.__struct_fields__ if name != "options"]
-    entry = ALGORITHMS.get(str(values.get("algorithm")))
-    options = [] if entry is None else list(entry.options.__struct_fields__)
+    family = ALGORITHMS.get(str(values.get("algorithm")))
+    options = [] if family is None else list(family.options.__struct_fields__)
     fields: dict[str, Any] = {}
     chosen: dict[str, Any] = {}
     for name, given in values.items():
         value = _numbers.as_json(given)
         if name in settings:
             fields[name] = value
-        elif name in options or entry is None:
+        elif name in options or family is None:
             chosen[name] = value
         elif any(
             name in each.options.__struct_fields__ for each in ALGORITHMS.values()
@@ -228,11 +247,11 @@ def training_from(values: Mapping[str, Any], *, where: str) -> Training:
                 f"{where}: there is no setting {name!r}; "
                 f"{near(name, [*settings, *options])}"
             )
-    if entry is not None and chosen:
+    if family is not None and chosen:
         try:
-            kind = msgspec.convert(chosen, entry.options, strict=False)
+            kind = msgspec.convert(chosen, family.options, strict=False)
         except msgspec.ValidationError as error:
-            raise ValueError(f"{where}: {explained(error, entry.options)}") from None
+            raise ValueError(f"{where}: {explained(error, family.options)}") from None
         # Only those that were given: a later version may know more options.
         chosen = {
             name: value

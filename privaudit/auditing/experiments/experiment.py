@@ -37,7 +37,7 @@ def attacker(audit: Audit, problem: Problem) -> Adversary:
     Raises ``ValueError`` if the adversary cannot work on this algorithm.
     """
     kind = ADVERSARIES[audit.adversary]
-    if kind.reads_models and audit.training.entry.stays_home(audit.training):
+    if kind.reads_models and audit.training.family.stays_home(audit.training.setting()):
         raise ValueError(
             f"the models of {audit.training.algorithm}, or parts of them, stay at "
             f"their nodes with these settings: {audit.adversary} would read what "

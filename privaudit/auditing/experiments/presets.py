@@ -36,9 +36,9 @@ def training_upon(
     from trainers.models import MODELS
     from trainers.runs.training import training_from
 
-    entry = ALGORITHMS.get(algorithm)
-    own = {} if entry is None else entry.defaults
-    audited = {} if entry is None or not defaults else entry.audited
+    family = ALGORITHMS.get(algorithm)
+    own = {} if family is None else family.defaults
+    audited = {} if family is None or not defaults else family.audited
     beneath = {**own, **defaults, **audited}
     own_model = MODELS.get(str(beneath.get("model")))
     if "model" in given or (own_model and "hidden" not in own_model.options):

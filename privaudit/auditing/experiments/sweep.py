@@ -221,7 +221,7 @@ def _planned(name: str, settings: dict[str, Any], where: str) -> Planned:
                 "audits test what one record gives away, not a "
                 f"{training.unit}: set unit = 'record'"
             )
-        private = training.entry.private
+        private = training.family.private
         if choices.noise_multiplier is not None and not private:
             raise ValueError(
                 f"{algorithm} adds no noise: leave noise_multiplier out, or use its "

@@ -58,7 +58,7 @@ def probe(
     ValueError
         If the algorithm promises nothing, or a number is out of its range.
     """
-    if not training.entry.private:
+    if not training.family.private:
         raise ValueError(
             f"{training.algorithm} adds no noise and promises nothing that could be "
             f"probed; use its private form"
@@ -80,7 +80,7 @@ def probe(
 
 def gives_gradients(training: Training) -> bool:
     """Whether the algorithm's door is an oracle of noisy gradients."""
-    door = training.entry.door
+    door = training.family.door
     return (
         isinstance(door, type)
         and issubclass(door, Oracle)

@@ -56,7 +56,7 @@ class Probed:
         """Sums that it gave out, (releases, runs, nodes, dims), and what gave them."""
         training, recording = self.problem.training, Recording()
         mechanism = training.mechanism(noise_multiplier)
-        private = training.entry.door(
+        private = training.family.door(
             PrivateData.of(
                 self.problem.shares,
                 canary=canary,

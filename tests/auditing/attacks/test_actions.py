@@ -77,8 +77,8 @@ def test_it_tells_what_choices_tell(monkeypatch):
 
     monkeypatch.setattr(actions, "SHADOWS", 100)
     shown = scene()
-    entry = dataclasses.replace(shown.problem.training.entry, door=Telling)
-    monkeypatch.setitem(ALGORITHMS, "deep-q", entry)
+    family = dataclasses.replace(shown.problem.training.family, door=Telling)
+    monkeypatch.setitem(ALGORITHMS, "deep-q", family)
     found, member = scores(actions.Actions(shown))
     assert found[member].mean() > found[~member].mean() + 1
     right = ((found > found.median()) == member).double().mean()

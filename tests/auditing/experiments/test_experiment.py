@@ -34,8 +34,8 @@ def arrays(path):
 
 def through(monkeypatch, door):
     """The algorithm that `audit` runs, given ``door`` in the oracle's place."""
-    entry = dataclasses.replace(ALGORITHMS["dp-dsgd"], door=door)
-    monkeypatch.setitem(ALGORITHMS, "dp-dsgd", entry)
+    family = dataclasses.replace(ALGORITHMS["dp-dsgd"], door=door)
+    monkeypatch.setitem(ALGORITHMS, "dp-dsgd", family)
 
 
 class TestSound:

@@ -27,8 +27,8 @@ class OnceInThirty(planted.CountsOnce):
 def audited(path, monkeypatch, plan, door, **changes):
     """The result of ``plan``, its algorithm given ``door`` in the oracle's place."""
     name = plan.training.algorithm
-    entry = dataclasses.replace(ALGORITHMS[name], door=door, **changes)
-    monkeypatch.setitem(ALGORITHMS, name, entry)
+    family = dataclasses.replace(ALGORITHMS[name], door=door, **changes)
+    monkeypatch.setitem(ALGORITHMS, name, family)
     with RunFolder.opened(path) as folder:
         return run(plan, folder)
 

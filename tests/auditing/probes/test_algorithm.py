@@ -9,7 +9,7 @@ from privaudit.cli import main
 from privaudit.cli.trainings import training_named
 from trainers.algorithms import ALGORITHMS
 
-PRIVATE = [name for name, entry in ALGORITHMS.items() if entry.private]
+PRIVATE = [name for name, family in ALGORITHMS.items() if family.private]
 
 
 @pytest.mark.parametrize("name", PRIVATE)

@@ -20,7 +20,7 @@ GRAPHS = ["complete", "ring", "star", "torus", "erdos-renyi:0.5", "fiedler:0.39"
 
 every = pytest.mark.parametrize("case", CASES, ids=str)
 shared = pytest.mark.parametrize(
-    "case", [case for case in CASES if not case.entry.central], ids=str
+    "case", [case for case in CASES if not case.family.central], ids=str
 )
 
 
@@ -92,7 +92,7 @@ class TestReduction:
         case = dataclasses.replace(case, options=case.options | facts.options)
         network = case.network(5, graph, step=facts.step)
         models = network.run(begin, quadratic, facts.rounds)
-        if case.entry.central:
+        if case.family.central:
             optimum = quadratic.centres
         else:
             optimum = quadratic.optimum.expand(5, -1)
@@ -167,7 +167,7 @@ class TestLaws:
         case.network().run(start(DIMS), oracle(MECHANISM), ROUNDS, observers=[seen])
         assert len(seen.sent) == ROUNDS
         assert all(set(sent) == set(seen.sent[0]) for sent in seen.sent)
-        assert bool(seen.sent[0]) == (not case.entry.central)
+        assert bool(seen.sent[0]) == (not case.family.central)
         for sent in seen.sent:
             for name, tensor in sent.items():
                 assert tensor.shape == (1, 3, 1 if name == "w" else DIMS)
@@ -181,7 +181,7 @@ class TestLaws:
     def test_a_graph_that_it_is_not_valid_on_is_refused(self, case):
         with pytest.raises(ValueError, match="must be connected"):
             case.network(4, "d-out:1", "uniform")
-        need = case.entry.needs[0]
+        need = case.family.needs[0]
         wrong = {
             "undirected": ("directed-ring", "uniform"),
             "column stochastic": ("star", "uniform"),
@@ -212,7 +212,7 @@ class TestLedger:
     @every
     def test_what_happened_is_what_was_planned(self, case):
         network = case.network()
-        releases = case.entry.releases(network.algorithm, ROUNDS)
+        releases = case.releases(ROUNDS)
         assert releases == ROUNDS * case.options.get("inner_steps", 1)
         assert checks.releases_are_counted(network, releases, ROUNDS) == []
         private = oracle(MECHANISM)

@@ -19,7 +19,6 @@ from trainers.algorithms import ALGORITHMS
 from trainers.algorithms.asynchronous.clock import Clock, Speed, bipartite_ring
 from trainers.algorithms.asynchronous.family import (
     Untimed,
-    asynchronous,
     remark_one,
     staleness,
 )
@@ -123,9 +122,9 @@ class TestReductions:
         assert torch.equal(first[:, 0], begin[:, 0])
 
     def test_sync_keeps_one_model(self):
-        entry = ALGORITHMS["sync"]
-        network = entry.runner(
-            entry.make(lambda k: STEP), mixing("ring", "uniform", 5), entry.needs
+        family = ALGORITHMS["sync"]
+        network = family.runner(
+            family.make(lambda k: STEP), mixing("ring", "uniform", 5)
         )
         quadratic, w = Quadratic(5), start(4, nodes=5).mean(1, keepdim=True)
         models = network.run(w.expand(1, 5, 4).contiguous(), quadratic, 30)
@@ -254,28 +253,23 @@ class TestTheorems:
         problem = problem_at()
         noise = ALGORITHMS["adp2sgd"].paper_noise
         with pytest.raises(ValueError, match="mu"):
-            noise(problem, 0.5, 1e-5)
+            noise(problem.setting, 0.5, 1e-5)
 
     def test_the_sum_gets_a_batch_less_noise_than_the_mean(self):
         # The setting of ten thousand steps at which the theorem has a mu, epsilon 4.
-        class Stub:
-            sizes = (3125,) * 16
+        def noise(noise_on):
+            values = {
+                "algorithm": "adp2sgd",
+                "nodes": 16,
+                "rounds": 10_000,
+                "lot_size": 64,
+                "clip_norm": 1.0,
+                "noise_on": noise_on,
+            }
+            setting = training_from(values, where="a test").setting((3125,) * 16)
+            return ALGORITHMS["adp2sgd"].paper_noise(setting, 4.0, 1e-5)
 
-            def __init__(self, noise_on):
-                self.training = training_from(
-                    {
-                        "algorithm": "adp2sgd",
-                        "nodes": 16,
-                        "rounds": 10_000,
-                        "lot_size": 64,
-                        "clip_norm": 1.0,
-                        "noise_on": noise_on,
-                    },
-                    where="a test",
-                )
-
-        noise = ALGORITHMS["adp2sgd"].paper_noise
-        on_sum, on_mean = (noise(Stub(on), 4.0, 1e-5) for on in ("sum", "mean"))
+        on_sum, on_mean = noise("sum"), noise("mean")
         assert on_sum == pytest.approx(0.03827, rel=1e-3)
         assert on_mean == pytest.approx(64 * on_sum)
 
@@ -305,15 +299,16 @@ class TestTheorems:
 def test_partners_by_the_graph():
     options = ALGORITHMS["adp2sgd"].options(pairing="graph")
     algorithm = Untimed(lambda k: STEP, options)
-    here = asynchronous(algorithm, mixing("ring", "uniform", 5), ())
+    family = dataclasses.replace(ALGORITHMS["adp2sgd"], needs=())
+    here = family.runner(algorithm, mixing("ring", "uniform", 5))
     assert {step.partner for step in here.algorithm.clock.steps(300)} == set(range(5))
     with pytest.raises(ValueError, match="undirected"):
-        asynchronous(algorithm, mixing("directed-ring", "uniform", 5), ())
+        family.runner(algorithm, mixing("directed-ring", "uniform", 5))
 
 
 def test_a_run_says_how_stale_its_steps_are():
     training = problem_at(speed="one-slow:5").training
-    (said,) = training.entry.remarks(training)
+    (said,) = training.family.remarks(training.setting())
     clock = Clock(bipartite_ring(4), Speed("one-slow:5", 4))
     late = [step.staleness for step in clock.steps(200)]
     assert f"200 steps, staleness {sum(late) / 200:.2f} on average" in said

@@ -232,7 +232,7 @@ class TestPaperNoise:
     def test_it_solves_the_paper_s_equations(self, name, epsilon, delta, rounds):
         """mu_0 by scipy, from eqs. 4 and 6 as they stand."""
         problem = Problem.of(training(name, rounds, lot_size=2.0))
-        z = problem.training.entry.paper_noise(problem, epsilon, delta)
+        z = problem.training.family.paper_noise(problem.setting, epsilon, delta)
 
         def excess(mu):  # eq. 4
             cdf = stats.norm.cdf
@@ -251,7 +251,7 @@ class TestPaperNoise:
             "noise_schedule": {"type": "shrinking", "initial": 1.0, "rho": 4.0},
         }
         problem = Problem.of(training("general-d2p", 2000, clip_norm=1.0, **schedules))
-        z = problem.training.entry.paper_noise(problem, 1.0, 1e-4)
+        z = problem.training.family.paper_noise(problem.setting, 1.0, 1e-4)
         mu, k = float(gdp.mu(1.0, 1e-4)), np.arange(2000) / 2000
         scale = 3 / 30 / mu * math.sqrt(2 * (4.0**k).sum())  # (C_k / sigma~_k)^2
         assert z == pytest.approx(scale)
@@ -260,7 +260,7 @@ class TestPaperNoise:
         # Large budgets: mu_k^2 > 1.
         problem = Problem.of(training("general-d2p", 2))
         with pytest.raises(ValueError, match="mu_k\\^2 <= 1"):
-            problem.training.entry.paper_noise(problem, 3.0, 1e-2)
+            problem.training.family.paper_noise(problem.setting, 3.0, 1e-2)
 
     def test_it_claims_more_than_is_certified(self):
         """The paper's regime, J = 2500 and one record a lot: no bound, by far."""

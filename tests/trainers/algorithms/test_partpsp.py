@@ -11,7 +11,6 @@ from torch import nn
 from privaudit.accounting import account
 from tests.trainers.problems import random_data, start
 from trainers.algorithms import ALGORITHMS
-from trainers.algorithms.partpsp.family import network
 from trainers.algorithms.partpsp.partpsp import PartPsp
 from trainers.data import Dataset, PrivateData
 from trainers.gradients.per_sample import PerSample, parameter_places
@@ -32,6 +31,7 @@ from trainers.runs.training import Training
 
 NAMES = ("partpsp", "sgpdp", "pedfl")
 SIZES = (6, 6, 6, 6)
+FAMILY = ALGORITHMS["partpsp"]
 RING = mixing("d-out:2", "uniform", 4)
 STEP = 0.3
 
@@ -97,7 +97,7 @@ class TestReduction:
             door(0.0, clip=math.inf, on=on, sensitivity="real") for _ in range(2)
         )
         algorithm = PartPsp(lambda k: STEP, shared="*")
-        models = network(algorithm, on).run(begin(), private, 7)
+        models = FAMILY.runner(algorithm, on).run(begin(), private, 7)
         torch.testing.assert_close(models, plain_sgp(other, begin(), on, 7))
 
     def test_one_node_is_clipped_descent(self):
@@ -107,7 +107,11 @@ class TestReduction:
             door(0.0, on=on, shares=data, lot=6, clip=0.2) for _ in range(2)
         )
         algorithm = PartPsp(lambda k: STEP, shared="*")
-        models = network(algorithm, on, ()).run(begin(1), private, 5)
+        models = (
+            dataclasses.replace(FAMILY, needs=())
+            .runner(algorithm, on)
+            .run(begin(1), private, 5)
+        )
         theta = begin(1)
         for _ in range(5):
             gradient = other.exact(theta, other.lot())
@@ -119,7 +123,7 @@ class TestReduction:
     def test_no_noise_rate_is_no_noise_whatever_the_sensitivity(self):
         algorithm = PartPsp(lambda k: STEP)
         one, *others = (
-            network(algorithm, RING).run(begin(), door(0.0, sensitivity=name), 5)
+            FAMILY.runner(algorithm, RING).run(begin(), door(0.0, sensitivity=name), 5)
             for name in ("data-independent", "real", "paper", "certified")
         )
         assert all(torch.equal(one, other) for other in others)
@@ -128,7 +132,7 @@ class TestReduction:
         # With the shared ones at rest, each node descends alone on what is its own.
         private, other = door(0.0), door(0.0)
         algorithm = PartPsp(lambda k: 0.0, local_step_size=STEP)
-        models = network(algorithm, RING).run(begin(), private, 5)
+        models = FAMILY.runner(algorithm, RING).run(begin(), private, 5)
         theta = begin()
         for _ in range(5):
             descent = other.exact(theta, other.lot())
@@ -139,7 +143,7 @@ class TestReduction:
     def test_the_shared_gradient_is_taken_after_the_local_step(self):
         private, other = door(0.0, clip=0.1), door(0.0, clip=0.1)
         on = Mixing(np.full((4, 4), 0.25))
-        models = network(PartPsp(lambda k: STEP), on).run(begin(), private, 1)
+        models = FAMILY.runner(PartPsp(lambda k: STEP), on).run(begin(), private, 1)
         lot, theta = other.lot(), begin()
         first = other.exact(theta, lot)
         first[:, :, :15] = 0
@@ -154,7 +158,7 @@ class TestLaws:
     def test_synchronised_nodes_agree_on_what_is_shared(self):
         private = door(0.1, interval=3)
         seen = []
-        network(PartPsp(lambda k: STEP, sync_interval=3), RING).run(
+        FAMILY.runner(PartPsp(lambda k: STEP, sync_interval=3), RING).run(
             begin(), private, 6, after_round=lambda done, models: seen.append(models)
         )
         spreads = [(m - m[:, :1])[:, :, :15].abs().max().item() for m in seen]
@@ -163,7 +167,7 @@ class TestLaws:
 
     def test_equal_seeds_equal_bits_and_resumed_ones_too(self):
         algorithm = PartPsp(lambda k: STEP, sync_interval=4)
-        runner = network(algorithm, RING)
+        runner = FAMILY.runner(algorithm, RING)
         kept = {}
         private = door(0.1, interval=4, sensitivity="certified")
 
@@ -182,8 +186,10 @@ class TestLaws:
     def test_runs_do_not_see_each_other(self):
         quiet = {"multiplier": 0.0, "lot": 6, "sensitivity": "certified"}
         algorithm = PartPsp(lambda k: STEP)
-        together = network(algorithm, RING).run(begin(runs=3), door(**quiet, runs=3), 4)
-        alone = network(algorithm, RING).run(begin(), door(**quiet), 4)
+        together = FAMILY.runner(algorithm, RING).run(
+            begin(runs=3), door(**quiet, runs=3), 4
+        )
+        alone = FAMILY.runner(algorithm, RING).run(begin(), door(**quiet), 4)
         torch.testing.assert_close(together, alone.expand(3, -1, -1))
 
     @pytest.mark.parametrize("clip_by", ["batch", "sample"])
@@ -209,7 +215,7 @@ class TestLaws:
     def test_several_local_steps_are_bounded_together(self):
         private = door(0.0, clip=0.5)
         algorithm = PartPsp(lambda k: STEP, shared="*", local_steps=3)
-        network(algorithm, RING).run(begin(), private, 3)  # the channel checks
+        FAMILY.runner(algorithm, RING).run(begin(), private, 3)  # the channel checks
         assert algorithm.bound(0, 0.5) == pytest.approx(3 * STEP * 0.5)
 
 
@@ -230,7 +236,7 @@ class TestLedger:
                 0.0, canary=canary, planted=torch.tensor([planted]), lot=6, **more
             )
             seen = Seen()
-            network(PartPsp(lambda k: STEP, shared="*"), RING).run(
+            FAMILY.runner(PartPsp(lambda k: STEP, shared="*"), RING).run(
                 begin(), private, 1, observers=[seen]
             )
             both.append(seen.sent)
@@ -272,8 +278,10 @@ class TestLedger:
 
     def test_the_paper_s_noise_is_its_theorem_s(self):
         problem = Problem.of(training("partpsp"))
-        entry = problem.training.entry
-        assert entry.paper_noise(problem, 500.0, 1e-5) == pytest.approx(0.01 / 5)
+        family = problem.training.family
+        assert family.paper_noise(problem.setting, 500.0, 1e-5) == pytest.approx(
+            0.01 / 5
+        )
 
 
 def training(name, **more):
@@ -322,8 +330,8 @@ class TestSplit:
 class TestSeam:
     @pytest.mark.parametrize("name", NAMES)
     def test_defaults_are_settings(self, name):
-        entry = ALGORITHMS[name]
-        assert Training(algorithm=name, **entry.defaults).entry is entry
+        family = ALGORITHMS[name]
+        assert Training(algorithm=name, **family.defaults).family is family
         plain = ALGORITHMS[f"{name}-plain"]
         assert not plain.private
 
@@ -370,7 +378,7 @@ class TestSeam:
     )
     def test_what_an_account_leaves_out_is_said(self, name, options, words):
         chosen = training(name, options=options)
-        said = chosen.entry.remarks(chosen)
+        said = chosen.family.remarks(chosen.setting())
         assert len(said) == len(words)
         assert all(word in one for word, one in zip(words, said, strict=True))
 

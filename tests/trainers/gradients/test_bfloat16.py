@@ -11,7 +11,8 @@ from privaudit.cli import FINE, main
 from tests.trainers.problems import random_data
 from trainers.data import PrivateData
 from trainers.gradients.bfloat16 import exact_products
-from trainers.gradients.bookkeeping import BookKeeping, differentiator
+from trainers.gradients.bookkeeping import BookKeeping
+from trainers.gradients.choose import differentiator
 from trainers.gradients.clip_weights import ClipTo
 from trainers.gradients.clipping import clipped_sum
 from trainers.models import cross_entropy, initial_parameters, make_model

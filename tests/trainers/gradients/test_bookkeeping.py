@@ -12,8 +12,8 @@ from torch.nn import functional
 from trainers.gradients.bookkeeping import (
     BookKeeping,
     UnknownLayerError,
-    differentiator,
 )
+from trainers.gradients.choose import differentiator
 from trainers.gradients.per_sample import PerSample, check_module
 from trainers.models import cross_entropy, small_cnn
 from trainers.models.layers import Lstm, Offset, SelfAttention

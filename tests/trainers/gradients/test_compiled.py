@@ -8,7 +8,8 @@ from torch import nn
 
 from tests.trainers.problems import random_data
 from trainers.data import PrivateData
-from trainers.gradients.bookkeeping import BookKeeping, differentiator
+from trainers.gradients.bookkeeping import BookKeeping
+from trainers.gradients.choose import differentiator
 from trainers.gradients.clip_weights import ClipTo
 from trainers.gradients.compiled import Compiled
 from trainers.gradients.per_sample import PerSample

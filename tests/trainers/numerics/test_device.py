@@ -25,7 +25,7 @@ from trainers.runs.training import training_from
 
 SMALL = {"nodes": 4, "train": 200, "rounds": 3, "lot_size": 8}
 # These scale noise by sensitivities that the host calculates, round by round.
-ON_THE_HOST = {name for name, entry in ALGORITHMS.items() if entry.door is not Oracle}
+ON_THE_HOST = {name for name, family in ALGORITHMS.items() if family.door is not Oracle}
 
 
 class NoNumbers(Streams):
@@ -55,12 +55,12 @@ def copies(monkeypatch):
 
 
 def training(name, **more):
-    entry = ALGORITHMS[name]
-    own = {k: v for k, v in entry.defaults.items() if k in ("weights", "graph")}
-    logistic = entry.door is not Oracle and "psp" not in entry.door.__name__.lower()
+    family = ALGORITHMS[name]
+    own = {k: v for k, v in family.defaults.items() if k in ("weights", "graph")}
+    logistic = family.door is not Oracle and "psp" not in family.door.__name__.lower()
     model = {"hidden": 4}
-    if "model" in entry.defaults and logistic:
-        model = {"model": entry.defaults["model"]}
+    if "model" in family.defaults and logistic:
+        model = {"model": family.defaults["model"]}
     values = {**SMALL, **model, **own, **more, "algorithm": name}
     return training_from(values, where="the test")
 

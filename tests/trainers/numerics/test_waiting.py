@@ -72,7 +72,7 @@ def begin(private, runs=2):
 
 
 @pytest.mark.parametrize(
-    "case", [case for case in CASES if case.entry.door is Oracle], ids=str
+    "case", [case for case in CASES if case.family.door is Oracle], ids=str
 )
 class TestRounds:
     def test_look_at_no_number(self, case):

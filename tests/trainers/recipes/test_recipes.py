@@ -72,4 +72,4 @@ def test_every_recipe_is_sound(name):
     assert recipe.source
     for epsilon in recipe.at_epsilon or ["1"]:
         training = training_from(recipe.settings(float(epsilon)), where=name)
-        training.mixing().require(training.entry.needs, name)
+        training.mixing().require(training.family.needs, name)

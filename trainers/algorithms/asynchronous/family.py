@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from torch import Tensor
@@ -28,15 +28,12 @@ from trainers.algorithms.asynchronous.virtual_time import (
     Asynchronous,
     OverProcesses,
 )
-from trainers.algorithms.entry import Options
+from trainers.algorithms.family import Family
+from trainers.algorithms.setting import Options, Setting
 from trainers.network.engine import Gradients, Inbox, Network, Schedule
 from trainers.network.graphs import complete
-from trainers.network.mixing import Mixing, Property
+from trainers.network.mixing import Mixing
 from trainers.oracles.oracle import Mechanism
-
-if TYPE_CHECKING:
-    from trainers.runs.problem import Problem
-    from trainers.runs.training import Training
 
 NoiseOn = Literal["mean", "sum"]
 
@@ -150,64 +147,82 @@ class Untimed:
     steps: int = 1
 
 
-def asynchronous(
-    algorithm: Untimed, mixing: Mixing, needs: tuple[Property, ...]
-) -> Asynchronous:
-    """The runner, with the clock of ``mixing``."""
-    options = algorithm.options
-    timed = Adp2sgd(algorithm.step_size, options.clock_of(mixing))
-    if options.clock == "virtual":
-        return Asynchronous(timed, mixing, needs)
-    most = options.most(algorithm.steps, mixing.nodes)
-    return OverProcesses(timed, mixing, needs, most, options.step_time)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FixedLots(Family):
+    """Lots of a fixed size, drawn without replacement."""
+
+    def mechanism(self, setting: Setting, noise_multiplier: float) -> Mechanism:
+        """One clip norm, one noise multiplier; or neither."""
+        private = Family.mechanism(self, setting, noise_multiplier)
+        return dataclasses.replace(private, sampling="without-replacement")
 
 
-def fixed_lots(training: Training, noise_multiplier: float) -> Mechanism:
-    """Lots of a fixed size, one clip norm, one noise multiplier; or neither."""
-    if not training.entry.private:
-        return Mechanism(training.lot_size, sampling="without-replacement")
-    return Mechanism(
-        training.lot_size,
-        training.clip_norm,
-        noise_multiplier,
-        sampling="without-replacement",
-    )
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Workers(FixedLots):
+    """A(DP)2SGD and AD-PSGD, by a virtual clock or a real one."""
+
+    def runner(self, algorithm: Untimed, mixing: Mixing) -> Asynchronous:
+        """With the clock of ``mixing``."""
+        options = algorithm.options
+        timed = Adp2sgd(algorithm.step_size, options.clock_of(mixing))
+        if options.clock == "virtual":
+            return Asynchronous(timed, mixing, self.needs)
+        most = options.most(algorithm.steps, mixing.nodes)
+        return OverProcesses(timed, mixing, self.needs, most, options.step_time)
+
+    def ledger(self, setting: Setting, noise_multiplier: float) -> Ledger:
+        """Of each worker, the steps that it makes; by a real clock, the most it may."""
+        mechanism = self.mechanism(setting, noise_multiplier)
+        runner = self.runner(self.algorithm(setting), setting.mixing)
+        if isinstance(runner, OverProcesses):
+            counts = [runner.most] * len(setting.sizes)
+        else:
+            counts = runner.algorithm.clock.counts(setting.rounds)
+        recorder = Recorder(len(setting.sizes))
+        for worker, (size, count) in enumerate(zip(setting.sizes, counts, strict=True)):
+            recorder.record(worker, mechanism.release(0, size), count)
+        return recorder.ledger()
+
+    def remarks(self, setting: Setting) -> tuple[str, ...]:
+        """How stale gradients were; or that a real-time run cannot be repeated."""
+        options = setting.options
+        assert isinstance(options, WorkerOptions)
+        if options.clock == "real":
+            most = options.most(setting.rounds, setting.nodes)
+            return (
+                "by a real clock: not reproducible, whatever the seed; a worker makes "
+                f"at most {most:,} steps, for which the noise is planned",
+            )
+        clock = options.clock_of(setting.mixing)
+        mean, most = staleness(clock, setting.rounds)
+        return (
+            f"by a virtual clock: {setting.rounds:,} steps, staleness {mean:.2f} on "
+            f"average and {most} at most",
+        )
 
 
-def ledger_of_turns(problem: Problem, noise_multiplier: float) -> Ledger:
-    """Of each worker, the steps that it makes; by a real clock, the most it may."""
-    mechanism = problem.training.mechanism(noise_multiplier)
-    runner = problem.network
-    assert isinstance(runner, Asynchronous)
-    if isinstance(runner, OverProcesses):
-        counts = [runner.most] * len(problem.sizes)
-    else:
-        counts = runner.algorithm.clock.counts(problem.training.rounds)
-    recorder = Recorder(len(problem.sizes))
-    for worker, (size, count) in enumerate(zip(problem.sizes, counts, strict=True)):
-        recorder.record(worker, mechanism.release(0, size), count)
-    return recorder.ledger()
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrivateWorkers(Workers):
+    """A(DP)2SGD, which has a theorem of its own."""
 
+    def paper_noise(self, setting: Setting, epsilon: float, delta: float) -> float:
+        """The noise multiplier of Theorem 2's least sigma, on the mean or on the sum.
 
-def by_theorem_two(problem: Problem, epsilon: float, delta: float) -> float:
-    """The noise multiplier of Theorem 2's least sigma, on the mean or on the sum.
-
-    Raises ``ValueError`` if no mu is admissible: the theorem then says nothing.
-    """
-    training = problem.training
-    options = training.algorithm_options()
-    assert isinstance(options, ClockOptions)
-    sigma, _ = TheoremTwo(
-        steps=training.rounds,
-        workers=len(problem.sizes),
-        records=min(problem.sizes),
-        batch=training.lot_size,
-        epsilon=epsilon,
-        delta=delta,
-        lipschitz=training.clip_norm,
-    ).least_sigma()
-    scale = training.lot_size if options.noise_on == "mean" else 1.0
-    return sigma * scale / training.clip_norm
+        Raises ``ValueError`` if no mu is admissible: the theorem then says nothing.
+        """
+        options = setting.options
+        assert isinstance(options, ClockOptions)
+        sigma, _ = TheoremTwo(
+            steps=setting.rounds,
+            workers=len(setting.sizes),
+            records=min(setting.sizes),
+            batch=setting.lot_size,
+            epsilon=epsilon,
+            delta=delta,
+            lipschitz=setting.clip_norm,
+        ).least_sigma()
+        scale = setting.lot_size if options.noise_on == "mean" else 1.0
+        return sigma * scale / setting.clip_norm
 
 
 def remark_one(epsilon: float, done: int, steps: int) -> float:
@@ -261,27 +276,14 @@ class Sync:
         return state.model
 
 
-def all_reduce(algorithm: Sync, mixing: Mixing, needs: tuple[Property, ...]) -> Network:
-    """The runner of SYNC: whatever the graph, everybody hears everybody."""
-    return Network(algorithm, Mixing.of(complete(mixing.nodes), "uniform"), needs)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AllReduce(FixedLots):
+    """SYNC: whatever the graph, everybody hears everybody."""
 
-
-def remarks(training: Training) -> tuple[str, ...]:
-    """Of the clock: how stale steps are, or that nothing of it is the same twice."""
-    options = training.algorithm_options()
-    assert isinstance(options, WorkerOptions)
-    if options.clock == "real":
-        most = options.most(training.rounds, training.nodes)
-        return (
-            "by a real clock: not reproducible, whatever the seed; a worker makes at "
-            f"most {most:,} steps, for which the noise is planned",
-        )
-    clock = options.clock_of(training.mixing())
-    mean, most = staleness(clock, training.rounds)
-    return (
-        f"by a virtual clock: {training.rounds:,} steps, staleness {mean:.2f} on "
-        f"average and {most} at most",
-    )
+    def runner(self, algorithm: Sync, mixing: Mixing) -> Network:
+        """On the complete graph."""
+        everybody = Mixing.of(complete(mixing.nodes), "uniform")
+        return Network(algorithm, everybody, self.needs)
 
 
 def staleness(clock: Clock, steps: int) -> tuple[float, int]:

@@ -6,7 +6,8 @@ replacement" (paper 002): the title's deep-Q networks are one of the policies.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+import dataclasses
+from typing import Any, Literal
 
 from privaudit.accounting.gaussian import classical_sigma
 from privaudit.ledger import Ledger
@@ -21,12 +22,10 @@ from trainers.algorithms.collaborative.runner import (
     Collaborative,
     Outcome,
 )
-from trainers.algorithms.entry import Entry, Options
-
-if TYPE_CHECKING:
-    from trainers.network.engine import Schedule
-    from trainers.runs.problem import Problem
-    from trainers.runs.training import Training
+from trainers.algorithms.family import Family
+from trainers.algorithms.setting import Options, Setting
+from trainers.network.engine import Schedule
+from trainers.network.mixing import Mixing
 
 
 class CollaborativeOptions(Options, frozen=True, kw_only=True):
@@ -88,40 +87,6 @@ def make(step_size: Schedule, *, outcome: Outcome = "global") -> Collaborative:
     return Collaborative(outcome)
 
 
-def one_pass(training: Training, noise_multiplier: float) -> OnePass:
-    """The pass that ``training`` describes. ``ValueError`` for another model."""
-    _check_model(training)
-    options = options_of(training)
-    constants = Constants(options.regularisation)
-    return OnePass(
-        lot_size=training.lot_size,
-        clip_norm=constants.lipschitz,
-        noise_multiplier=noise_multiplier if training.entry.private else 0.0,
-        sampling="without-replacement",
-        step_size=training.step_sizes(),
-        rounds=training.rounds,
-        constants=constants,
-        choices=options.choices(),
-        networks=options.networks(),
-    )
-
-
-def _check_model(training: Training) -> None:
-    if training.model != "one-vs-all":
-        raise ValueError(
-            f"{training.algorithm} trains one-vs-all logistic regression, whose "
-            f"constants the noise rests on, got model={training.model}; set "
-            "model=one-vs-all"
-        )
-
-
-def options_of(training: Training) -> CollaborativeOptions:
-    """The options, as what they are."""
-    options = training.algorithm_options()
-    assert isinstance(options, CollaborativeOptions)
-    return options
-
-
 class ResamplingOptions(Options, frozen=True, kw_only=True):
     """What the baseline takes beside the settings that all have.
 
@@ -153,60 +118,107 @@ class ResamplingOptions(Options, frozen=True, kw_only=True):
         return {}
 
 
-def resampled(training: Training, noise_multiplier: float) -> Resampled:
-    """How the baseline is made private. ``ValueError`` for another model."""
-    _check_model(training)
-    options = training.algorithm_options()
-    assert isinstance(options, ResamplingOptions)
-    constants = Constants(options.regularisation)
-    return Resampled(
-        lot_size=training.lot_size,
-        clip_norm=constants.lipschitz,
-        noise_multiplier=noise_multiplier,
-        sampling="without-replacement",
-        step_size=training.step_sizes(),
-        rounds=training.rounds,
-        constants=constants,
-        choices=Choices("always-global", coin_seed=options.order_seed),
-        passes=options.passes,
-    )
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OneVsAll(Family):
+    """One-vs-all logistic regression, whose constants the noise rests on."""
+
+    def runner(self, algorithm: Collaborative, mixing: Mixing) -> Collaboration:
+        """Turn by turn."""
+        return Collaboration(algorithm, mixing, self.needs)
+
+    def ledger(self, setting: Setting, noise_multiplier: float) -> Ledger:
+        """What a run would write."""
+        mechanism = self.mechanism(setting, noise_multiplier)
+        assert isinstance(mechanism, OnePass)
+        return mechanism.ledger_of(setting.sizes, setting.labels)
 
 
-def baseline_noise(problem: Problem, epsilon: float, delta: float) -> float:
-    """The paper's noise of the baseline: each update (epsilon / 5, delta / 5).
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NoiselessOnePass(OneVsAll):
+    """One pass over disjoint batches, by any policy."""
 
-    A fifth where a record is visited five times; in sequence, by the classical
-    mechanism, of one class. It leaves out that records are drawn, not taken in turn.
-    """
-    options = problem.training.algorithm_options()
-    assert isinstance(options, ResamplingOptions)
-    epsilon, delta = epsilon / options.passes, delta / options.passes
-    if options.paper_noise == "checked":
-        classical_sigma(epsilon, delta)
-    return paper_multiplier(Constants(options.regularisation), epsilon, delta)
+    def mechanism(self, setting: Setting, noise_multiplier: float) -> OnePass:
+        """The pass that ``setting`` describes. ``ValueError`` for another model."""
+        options = options_of(setting)
+        return OnePass(
+            **_shared(setting, Constants(options.regularisation)),
+            noise_multiplier=noise_multiplier if self.private else 0.0,
+            choices=options.choices(),
+            networks=options.networks(),
+        )
 
-
-def planned(problem: Problem, noise_multiplier: float) -> Ledger:
-    """What a run would write."""
-    mechanism = problem.training.mechanism(noise_multiplier)
-    assert isinstance(mechanism, OnePass)
-    return mechanism.ledger_of(problem.sizes, len(problem.training.labels))
+    def stays_home(self, setting: Setting) -> bool:
+        """Whether a run gives the local models."""
+        return options_of(setting).given() == "local"
 
 
-def paper_noise(problem: Problem, epsilon: float, delta: float) -> float:
-    """The paper's noise, as the noise multiplier of one class's model.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrivateOnePass(NoiselessOnePass):
+    """The same with the paper's account, of one class's model."""
 
-    Raises ``ValueError`` for epsilon >= 1, unless it is asked for as printed.
-    """
-    options = options_of(problem.training)
-    if options.paper_noise == "checked":
-        classical_sigma(epsilon, delta)
-    return paper_multiplier(Constants(options.regularisation), epsilon, delta)
+    def paper_noise(self, setting: Setting, epsilon: float, delta: float) -> float:
+        """By the classical Gaussian mechanism.
+
+        Raises ``ValueError`` for epsilon >= 1, unless it is asked for as printed.
+        """
+        options = options_of(setting)
+        if options.paper_noise == "checked":
+            classical_sigma(epsilon, delta)
+        return paper_multiplier(Constants(options.regularisation), epsilon, delta)
 
 
-def stays_home(training: Training) -> bool:
-    """Whether the models that a run gives never leave their nodes."""
-    return options_of(training).given() == "local"
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WithReplacement(OneVsAll):
+    """The baseline: batches drawn anew in every update."""
+
+    def mechanism(self, setting: Setting, noise_multiplier: float) -> Resampled:
+        """How it is made private. ``ValueError`` for another model."""
+        options = setting.options
+        assert isinstance(options, ResamplingOptions)
+        return Resampled(
+            **_shared(setting, Constants(options.regularisation)),
+            noise_multiplier=noise_multiplier,
+            choices=Choices("always-global", coin_seed=options.order_seed),
+            passes=options.passes,
+        )
+
+    def paper_noise(self, setting: Setting, epsilon: float, delta: float) -> float:
+        """The paper's noise of the baseline: each update (epsilon / 5, delta / 5).
+
+        A fifth where a record is visited five times; in sequence, by the classical
+        mechanism, of one class. It leaves out that records are drawn, not taken in
+        turn.
+        """
+        options = setting.options
+        assert isinstance(options, ResamplingOptions)
+        epsilon, delta = epsilon / options.passes, delta / options.passes
+        if options.paper_noise == "checked":
+            classical_sigma(epsilon, delta)
+        return paper_multiplier(Constants(options.regularisation), epsilon, delta)
+
+
+def _shared(setting: Setting, constants: Constants) -> dict[str, Any]:
+    """What both mechanisms are made with. ``ValueError`` for another model."""
+    if setting.model != "one-vs-all":
+        raise ValueError(
+            f"{setting.algorithm} trains one-vs-all logistic regression, whose "
+            f"constants the noise rests on, got model={setting.model}; set "
+            "model=one-vs-all"
+        )
+    return {
+        "lot_size": setting.lot_size,
+        "clip_norm": constants.lipschitz,
+        "sampling": "without-replacement",
+        "step_size": setting.step_sizes,
+        "rounds": setting.rounds,
+        "constants": constants,
+    }
+
+
+def options_of(setting: Setting) -> CollaborativeOptions:
+    """The options, as what they are."""
+    assert isinstance(setting.options, CollaborativeOptions)
+    return setting.options
 
 
 DEFAULTS: dict[str, Any] = {
@@ -230,34 +242,21 @@ AUDITED: dict[str, Any] = {
 }
 
 
-def _entry(*, private: bool) -> Entry:
-    return Entry(
-        make=make,
-        private=private,
-        options=CollaborativeOptions,
-        runner=Collaboration,
-        door=Participants,
-        mechanism=one_pass,
-        ledger=planned,
-        paper_noise=paper_noise if private else None,
-        defaults=DEFAULTS,
-        audited=AUDITED,
-        stays_home=stays_home,
-    )
-
-
-ENTRIES = {
-    "deep-q": _entry(private=True),
-    "deep-q-noiseless": _entry(private=False),
-    "dp-sgd-with-replacement": Entry(
+_ONE_PASS: dict[str, Any] = {
+    "make": make,
+    "options": CollaborativeOptions,
+    "door": Participants,
+    "defaults": DEFAULTS,
+    "audited": AUDITED,
+}
+FAMILIES: dict[str, Family] = {
+    "deep-q": PrivateOnePass(private=True, **_ONE_PASS),
+    "deep-q-noiseless": NoiselessOnePass(private=False, **_ONE_PASS),
+    "dp-sgd-with-replacement": WithReplacement(
         make=make,
         private=True,
         options=ResamplingOptions,
-        runner=Collaboration,
         door=Resampling,
-        mechanism=resampled,
-        ledger=planned,
-        paper_noise=baseline_noise,
         defaults={**DEFAULTS, "rounds": 10},
         audited=AUDITED,
     ),

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+import dataclasses
+from typing import Any, Literal
 
 from privaudit.ledger import Ledger
 from privaudit.results import Unit
-from trainers.algorithms.entry import Options
+from trainers.algorithms.family import Family
 from trainers.algorithms.partpsp.partpsp import PartPsp
-from trainers.gradients.per_sample import parameter_places
+from trainers.algorithms.setting import Options, Setting
 from trainers.network.engine import Network
-from trainers.network.mixing import Mixing, Property
-from trainers.oracles.messages.dpps import NEEDS, with_synchronisation
+from trainers.network.mixing import Mixing
+from trainers.oracles.messages.dpps import with_synchronisation
 from trainers.oracles.messages.noise import MessageNoise, planned
 from trainers.oracles.messages.oracle import ClipBy, MessageMechanism, shared_places
 from trainers.oracles.messages.sensitivities import SensitivityName
 from trainers.oracles.oracle import SamplingName
-
-if TYPE_CHECKING:
-    from trainers.runs.problem import Problem
-    from trainers.runs.training import Training
 
 
 class PartPspOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -133,91 +130,98 @@ class OneProcess(Network):
     """All nodes in one process: a channel asks how far apart they are."""
 
 
-def network(
-    algorithm: Any, mixing: Mixing, needs: tuple[Property, ...] = NEEDS
-) -> OneProcess:
-    """A `PartPsp` on a graph, with rounds of synchronisation in between."""
-    mixing.require(needs, type(algorithm).__name__.upper())
-    return OneProcess(algorithm, with_synchronisation(mixing, algorithm.sync_interval))
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlainMessages(Family):
+    """Messages without noise: how far they are apart is all that is kept."""
 
+    def runner(self, algorithm: PartPsp, mixing: Mixing) -> OneProcess:
+        """On a graph, with rounds of synchronisation in between."""
+        mixing.require(self.needs, type(algorithm).__name__.upper())
+        return OneProcess(
+            algorithm, with_synchronisation(mixing, algorithm.sync_interval)
+        )
 
-def mechanism(training: Training, noise_multiplier: float) -> MessageMechanism:
-    """Lots, clipping and noise by the training's options; no more if not private."""
-    options = training.algorithm_options()
-    assert isinstance(options, PartPspOptions)
-    mixing = with_synchronisation(training.mixing(), options.interval)
-    if not training.entry.private:
-        noise = MessageNoise(0.0, "real", training.rounds)
+    def mechanism(self, setting: Setting, noise_multiplier: float) -> MessageMechanism:
+        """Lots by the options."""
+        options = _options(setting)
         return MessageMechanism(
-            training.lot_size, sampling=options.sampling, messages=noise, mixing=mixing
+            setting.lot_size,
+            sampling=options.sampling,
+            messages=MessageNoise(0.0, "real", setting.rounds),
+            mixing=with_synchronisation(setting.mixing, options.interval),
         )
-    # Nothing of a record stays in a node but in its local parameters.
-    alone = options.shared == "*" and options.local_steps == 1
-    by_sample = options.clip_by == "sample" and alone
-    return MessageMechanism(
-        training.lot_size,
-        training.clip_norm,
-        sampling=options.sampling,
-        clip_by=options.clip_by,
-        messages=options.noise(
-            noise_multiplier,
-            training.rounds,
-            samples=int(training.lot_size) if by_sample else None,
-        ),
-        mixing=mixing,
-    )
+
+    def ledger(self, setting: Setting, noise_multiplier: float) -> Ledger:
+        """What a run would send."""
+        how = self.mechanism(setting, noise_multiplier)
+        if not how.messages.guarantees:
+            raise ValueError(
+                f"noise by sensitivity={how.messages.sensitivity} is no guarantee for "
+                f"a {how.messages.unit}, so that none can be found for a budget: use "
+                "data-independent, or give --calibrate paper or --noise-multiplier"
+            )
+        algorithm = self.algorithm(setting)
+        assert how.mixing is not None
+        shared = shared_places(setting.places, algorithm.shared)
+        bounds = [algorithm.bound(k, setting.clip_norm) for k in range(setting.rounds)]
+        return planned(how.messages, how.mixing, bounds, len(shared), setting.sizes)
+
+    def stays_home(self, setting: Setting) -> bool:
+        """Whether some parameters are never sent: no account covers such a model."""
+        return _options(setting).shared != "*"
 
 
-def ledger(problem: Problem, noise_multiplier: float) -> Ledger:
-    """What a run would send. Raises ``ValueError`` if its noise guarantees nothing."""
-    training = problem.training
-    how = mechanism(training, noise_multiplier)
-    if not how.messages.guarantees:
-        raise ValueError(
-            f"noise by sensitivity={how.messages.sensitivity} is no guarantee for a "
-            f"{how.messages.unit}, so that none can be found for a budget: use "
-            "data-independent, or give --calibrate paper or --noise-multiplier"
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NoisyMessages(PlainMessages):
+    """Messages with Laplace noise."""
+
+    def mechanism(self, setting: Setting, noise_multiplier: float) -> MessageMechanism:
+        """Lots, clipping and noise by the options."""
+        options = _options(setting)
+        # Nothing of a record stays in a node but in its local parameters.
+        alone = options.shared == "*" and options.local_steps == 1
+        by_sample = options.clip_by == "sample" and alone
+        return MessageMechanism(
+            setting.lot_size,
+            setting.clip_norm,
+            sampling=options.sampling,
+            clip_by=options.clip_by,
+            messages=options.noise(
+                noise_multiplier,
+                setting.rounds,
+                samples=int(setting.lot_size) if by_sample else None,
+            ),
+            mixing=with_synchronisation(setting.mixing, options.interval),
         )
-    algorithm = problem.network.algorithm
-    assert isinstance(algorithm, PartPsp)
-    assert how.mixing is not None
-    shared = shared_places(parameter_places(problem.module), algorithm.shared)
-    bounds = [algorithm.bound(k, training.clip_norm) for k in range(training.rounds)]
-    return planned(how.messages, how.mixing, bounds, len(shared), problem.sizes)
+
+    def paper_noise(self, setting: Setting, epsilon: float, delta: float) -> float:
+        """gamma_n / b with b / gamma_n = ``epsilon``: Theorem 1, of one round."""
+        return 1 / epsilon
+
+    def remarks(self, setting: Setting) -> tuple[str, ...]:
+        """What an account of messages leaves out."""
+        options = _options(setting)
+        said = []
+        noise = options.noise(0.0, setting.rounds)
+        if noise.broadcasts:
+            said.append(
+                f"sensitivity={options.sensitivity} is no guarantee: what nodes "
+                "broadcast to scale their noise depends on their data, and gives away "
+                "the norm of the noise, by which a message tells two candidates apart"
+            )
+        elif not noise.guarantees:
+            said.append(
+                f"sensitivity={options.sensitivity} says nothing of which node was "
+                "asked: use data-independent, or unit=record"
+            )
+        if self.stays_home(setting):
+            said.append(
+                "the account is of what is sent; local parameters are not sent, and "
+                "are not protected: do not publish them"
+            )
+        return tuple(said)
 
 
-def paper_noise(problem: Problem, epsilon: float, delta: float) -> float:
-    """gamma_n / b with b / gamma_n = ``epsilon``: Theorem 1, of one round."""
-    return 1 / epsilon
-
-
-def keeps_parameters(training: Training) -> bool:
-    """Whether some are never sent: no account covers a model that has them."""
-    options = training.algorithm_options()
-    assert isinstance(options, PartPspOptions)
-    return options.shared != "*"
-
-
-def remarks(training: Training) -> tuple[str, ...]:
-    """What an account of messages leaves out."""
-    options = training.algorithm_options()
-    assert isinstance(options, PartPspOptions)
-    said = []
-    noise = options.noise(0.0, training.rounds)
-    if noise.broadcasts:
-        said.append(
-            f"sensitivity={options.sensitivity} is no guarantee: what nodes broadcast "
-            "to scale their noise depends on their data, and gives away the norm of "
-            "the noise, by which a message tells two candidates apart"
-        )
-    elif not noise.guarantees:
-        said.append(
-            f"sensitivity={options.sensitivity} says nothing of which node was asked: "
-            "use data-independent, or unit=record"
-        )
-    if keeps_parameters(training):
-        said.append(
-            "the account is of what is sent; local parameters are not sent, and are "
-            "not protected: do not publish them"
-        )
-    return tuple(said)
+def _options(setting: Setting) -> PartPspOptions:
+    assert isinstance(setting.options, PartPspOptions)
+    return setting.options

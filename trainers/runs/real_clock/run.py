@@ -147,7 +147,7 @@ def job(
         training, data_dir=data_dir, compiled=run.compiled, precision=run.precision
     )
     mechanism = training.mechanism(run.noise_multiplier)
-    door = training.entry.door(
+    door = training.family.door(
         PrivateData.of(
             [problem.shares[worker]],
             replaces=mechanism.sampling == "without-replacement",

@@ -202,7 +202,10 @@ def test_only_where_it_is_meant():
         Problem.of(run_of().training).train(1.0, Streams(0))
     with pytest.raises(ValueError, match="sync has no use for clock"):
         run_of(algorithm="sync")
-    assert "not reproducible" in ALGORITHMS["adp2sgd"].remarks(run_of().training)[0]
+    assert (
+        "not reproducible"
+        in ALGORITHMS["adp2sgd"].remarks(run_of().training.setting())[0]
+    )
 
 
 @pytest.mark.slow

@@ -1,0 +1,98 @@
+"""What is known of an algorithm by its name: how it is made, run and accounted."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+from privaudit.ledger import Ledger
+from trainers.algorithms.setting import Options, Setting
+from trainers.network.engine import Network, Runner
+from trainers.network.mixing import Mixing, Property
+from trainers.oracles.oracle import Mechanism, Oracle
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Family:
+    """An algorithm of the registry. Families of a kind of their own override methods.
+
+    Parameters
+    ----------
+    make
+        From a step size schedule, and what its options say, to the algorithm.
+    private
+        Whether its oracle clips and adds noise.
+    central
+        Whether it runs at one place that holds all data.
+    needs
+        What must be true of the mixing matrices for it to be valid.
+    options
+        What it takes beside the settings that all have.
+    door
+        What it is given of the private data; made like `Oracle`.
+    defaults
+        Settings that training starts from unless the user sets others.
+    audited
+        Settings that an audit starts from in the place of
+        `privaudit.auditing.experiments.presets.AUDITED`'s.
+    """
+
+    make: Callable[..., Any]
+    private: bool
+    central: bool = False
+    needs: tuple[Property, ...] = ()
+    options: type[Options] = Options
+    door: Callable[..., Any] = Oracle
+    defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    audited: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def algorithm(self, setting: Setting) -> Any:
+        """The algorithm, with its schedules over ``setting.rounds``."""
+        arguments = setting.options.arguments(setting.rounds)
+        return self.make(setting.step_sizes, **arguments)
+
+    def runner(self, algorithm: Any, mixing: Mixing) -> Runner:
+        """What runs ``algorithm``. ``ValueError`` if ``mixing`` lacks what it needs."""
+        return Network(algorithm, mixing, self.needs)
+
+    def mechanism(self, setting: Setting, noise_multiplier: float) -> Mechanism:
+        """How gradients are made private: all noise grows with the multiplier.
+
+        Poisson lots, one clip norm, one noise multiplier; neither if not private.
+        """
+        if not self.private:
+            return Mechanism(setting.lot_size)
+        return Mechanism(setting.lot_size, setting.clip_norm, noise_multiplier)
+
+    def releases(self, setting: Setting) -> int:
+        """How often each node asks the oracle in all rounds."""
+        return setting.rounds
+
+    def ledger(self, setting: Setting, noise_multiplier: float) -> Ledger:
+        """What a run would release, with ``setting.sizes`` records at the nodes.
+
+        Raises ``ValueError`` if its noise guarantees nothing.
+        """
+        mechanism = self.mechanism(setting, noise_multiplier)
+        return mechanism.ledger(setting.sizes, self.releases(setting))
+
+    def remarks(self, setting: Setting) -> tuple[str, ...]:
+        """What must be said beside its account, in sentences."""
+        return ()
+
+    def stays_home(self, setting: Setting) -> bool:
+        """Whether the final models never leave their nodes: no attack may read them."""
+        return False
+
+
+@runtime_checkable
+class HasPaperNoise(Protocol):
+    """A family whose paper has an account of its own."""
+
+    def paper_noise(self, setting: Setting, epsilon: float, delta: float) -> float:
+        """The noise multiplier by the paper's own account.
+
+        Raises ``ValueError`` where the paper's theorem does not hold.
+        """
+        ...

@@ -1,0 +1,73 @@
+"""What an algorithm is made from: plain values, whatever they were read from."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from trainers.network.engine import Schedule
+from trainers.network.mixing import Mixing
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an algorithm takes beside the settings that all have; none by default.
+
+    A subclass has a default for every field, and raises ``ValueError`` for a value out
+    of its range.
+    """
+
+    def arguments(self, rounds: int) -> dict[str, object]:
+        """What the algorithm is made with, beside its step sizes: set fields, as is."""
+        return {
+            name: getattr(self, name)
+            for name in self.__struct_fields__
+            if getattr(self, name) is not None
+        }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Setting:
+    """The values that an algorithm, its mechanism and its ledger are made from.
+
+    Parameters
+    ----------
+    algorithm
+        Its name, for messages.
+    options
+        Of the algorithm alone.
+    rounds, lot_size, clip_norm, step_sizes
+        As in `trainers.runs.training.Training`.
+    nodes
+        How many nodes there are.
+    model
+        The model's name.
+    labels
+        How many classes are told apart.
+    graph
+        Makes the mixing matrices; called when they are first asked for.
+    sizes
+        How many records each node has; none before the data are dealt.
+    places
+        Where each of the model's parameters lies in its vector; none before it is made.
+    """
+
+    algorithm: str
+    options: Options
+    rounds: int
+    lot_size: float
+    clip_norm: float
+    step_sizes: Schedule
+    nodes: int
+    model: str
+    labels: int
+    graph: Callable[[], Mixing]
+    sizes: tuple[int, ...] = ()
+    places: Mapping[str, range] = dataclasses.field(default_factory=dict)
+
+    @functools.cached_property
+    def mixing(self) -> Mixing:
+        """Who hears whom."""
+        return self.graph()

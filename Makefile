@@ -7,13 +7,14 @@ BIN := $(VENV)/bin
 # One thread a process: the tests and the audit run several processes or threads.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test test-slow lint types benchmark clean
+.PHONY: help demo test test-slow lint types house benchmark clean
 
 help:
 	@echo "make demo       audit one training three times, one of them with a planted bug"
 	@echo "make test       run the tests"
 	@echo "make test-slow  run the slow ones too"
 	@echo "make lint types check style and types"
+	@echo "make house      print the rooms of the code and what imports what"
 	@echo "make benchmark  measure against the peers that are installed"
 
 demo: $(VENV)/ready-all
@@ -30,9 +31,13 @@ test-slow: $(VENV)/ready-test
 lint: $(VENV)/ready-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/lint-imports --no-logo
 
 types: $(VENV)/ready-dev
 	$(BIN)/pyrefly check
+
+house: $(VENV)/ready-dev
+	@$(BIN)/python -m tests.house
 
 benchmark: $(VENV)/ready-test
 	@for file in tests/benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file; done

@@ -8,4 +8,4 @@ What needs torch (`trainers`, `privaudit.auditing.experiments.experiment`) is im
 by name.
 """
 
-__version__ = "0.1.0"
+from privaudit.version import __version__ as __version__

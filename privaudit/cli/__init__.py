@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from privaudit import __version__
+from privaudit.version import __version__
 
 # Exit status of every command.
 FINE, REFUTED, BAD_USAGE, COULD_NOT = 0, 1, 2, 3

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from privaudit import __version__
 from privaudit.auditing.experiments.presets import AUDITED
 from privaudit.report.load import Finished, FinishedAudit
+from privaudit.version import __version__
 
 # What the command line takes if nothing is said; a test holds it against the command.
 _DEFAULTS: dict[str, dict[str, Any]] = {

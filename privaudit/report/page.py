@@ -8,13 +8,13 @@ import os
 import pathlib
 from typing import Any
 
-from privaudit import __version__
 from privaudit.files.folder import RunFolder
 from privaudit.report import attack, command, figures, limits, meaning, table, words
 from privaudit.report.load import Finished, FinishedAudit, load
 from privaudit.report.numbers import claimed, down, up
 from privaudit.report.standing import WORDS, of_curve
 from privaudit.results import LowerBound, Status, UpperBound
+from privaudit.version import __version__
 
 _HEADINGS: dict[Status, str] = {
     "refuted": "Refuted",

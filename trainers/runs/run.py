@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 import torch
 
-from privaudit import __version__
 from privaudit.accounting import account_nodes
 from privaudit.files import json as _json
 from privaudit.files.folder import RunFolder
 from privaudit.ledger import Ledger
 from privaudit.results import Claim, Relation, Verdict
+from privaudit.version import __version__
 from trainers.gradients.bfloat16 import Precision
 from trainers.numerics.device import check_device
 from trainers.numerics.randomness import Streams

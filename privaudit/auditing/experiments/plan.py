@@ -5,13 +5,13 @@ from __future__ import annotations
 import msgspec
 import torch
 
-from privaudit import __version__
 from privaudit.auditing.attacks import ADVERSARIES
 from privaudit.auditing.attacks.canaries import CANARIES
 from privaudit.auditing.bounds import ESTIMATORS
 from privaudit.auditing.bounds.ledger_family import FAMILY
 from privaudit.auditing.experiments.planted import PLANTED
 from privaudit.results import Claim, Relation
+from privaudit.version import __version__
 from trainers.numerics.device import check_device
 from trainers.numerics.randomness import MAX_BLOCKS
 from trainers.runs.problem import Problem

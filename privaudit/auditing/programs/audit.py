@@ -23,7 +23,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from privaudit import __version__
 from privaudit.auditing.bounds import ESTIMATORS, most_shown
 from privaudit.auditing.bounds.contract import Evidence
 from privaudit.auditing.programs.targets import Command, Score, Worlds, function_of
@@ -33,6 +32,7 @@ from privaudit.files import npz as _npz
 from privaudit.files.folder import FolderError, RunFolder
 from privaudit.files.user_code import is_place
 from privaudit.results import Claim, LowerBound, Status, Verdict
+from privaudit.version import __version__
 
 _SEEDS = 1 << 31  # what any library takes
 

@@ -7,16 +7,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
 from privaudit.auditing.bounds._gaussian import mu_up
-
-if TYPE_CHECKING:  # which imports this module
-    from privaudit.auditing.bounds.betting import Game
 
 Floats = NDArray[np.float64]
 Gains = Callable[[NDArray[np.bool_], Floats], Floats]
@@ -52,14 +48,16 @@ def _tails(member: NDArray[np.bool_], score: Floats) -> tuple[Floats, Floats, Fl
 
 
 def bet_on_regions(
-    game: Game, past_member: NDArray[np.bool_], past_score: Floats
+    delta: float,
+    epsilons: tuple[float, ...],
+    past_member: NDArray[np.bool_],
+    past_score: Floats,
 ) -> Gains:
     """Logarithms of the factors by which runs change wealth.  # (runs, epsilons, 1)
 
     A function of worlds and scores of those runs, planned on the past.
     """
-    delta = game.delta
-    odds = np.exp(np.array(game.epsilons))  # (epsilons,)
+    odds = np.exp(np.array(epsilons))  # (epsilons,)
     # 1 + stake * wager >= 1 - fraction for the two bets together.
     stakes = _FRACTIONS / (odds[:, None] + delta)  # (epsilons, fractions)
     thresholds, above_in, above_out = _tails(past_member, past_score)
@@ -111,7 +109,10 @@ def bet_on_regions(
 
 
 def bet_on_guesses(
-    game: Game, past_member: NDArray[np.bool_], past_score: Floats
+    delta: float,
+    epsilons: tuple[float, ...],
+    past_member: NDArray[np.bool_],
+    past_score: Floats,
 ) -> Gains:
     """The same against Gaussian DP, for each strategy.  # (runs, epsilons, strategies)
 
@@ -119,7 +120,7 @@ def bet_on_guesses(
     in the past; half of the strategies, with a fiftieth of the wealth, guess the other
     way.
     """
-    chance = _most_right(game)[:, None]
+    chance = _most_right(delta, epsilons)[:, None]
     # Stakes that are best if the share of right guesses is this.
     hoped = chance + (1 - chance) * _HOPES  # (epsilons, strategies)
     gain, loss = np.log(hoped / chance), np.log1p(-hoped) - np.log1p(-chance)
@@ -141,7 +142,7 @@ def bet_on_guesses(
 
 
 @functools.lru_cache(maxsize=8)
-def _most_right(game: Game) -> Floats:
+def _most_right(delta: float, epsilons: tuple[float, ...]) -> Floats:
     """Chance of a right guess under Gaussian DP at each epsilon, rounded up."""
-    mus = [mu_up(epsilon, game.delta) for epsilon in game.epsilons]
+    mus = [mu_up(epsilon, delta) for epsilon in epsilons]
     return special.ndtr(np.array(mus) / 2) * (1 + 1e-12)

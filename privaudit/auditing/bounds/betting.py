@@ -197,7 +197,8 @@ class Wealth:
         log_wealth, highest = self.log_wealth, self.highest
         if past:
             plan = bet_on_guesses if self.game.against != ANY else bet_on_regions
-            gains_of = plan(self.game, self.member[:past], self.score[:past])
+            delta, epsilons = self.game.delta, self.game.epsilons
+            gains_of = plan(delta, epsilons, self.member[:past], self.score[:past])
             for start in range(0, len(score), _CHUNK):
                 part = slice(start, start + _CHUNK)
                 path = log_wealth + np.cumsum(gains_of(member[part], score[part]), 0)

@@ -280,7 +280,7 @@ class TestLedger:
 
         algorithm = PartPsp(lambda k: STEP, shared="*", local_steps=local_steps)
         zeros = torch.zeros(runs, len(SIZES), 12, dtype=torch.float64)
-        network(algorithm, RING).run(zeros, private, 1, observers=[Seen()])
+        FAMILY.runner(algorithm, RING).run(zeros, private, 1, observers=[Seen()])
         return seen[0], private
 
     @pytest.mark.parametrize("sensitivity", ["data-independent", "perturbation"])

@@ -3,6 +3,7 @@
 An upper bound on epsilon (an account), a lower bound (an audit), an estimate (neither)
 and a claim (somebody's statement) are four types. They are compared only as a verdict
 compares them; putting two of one direction against each other is a ``TypeError``.
+A `Bracket` holds an upper and a lower bound, both proved, of one figure.
 """
 
 from __future__ import annotations
@@ -20,6 +21,23 @@ Unit = Literal["record", "node"]
 Sampling = Literal["poisson", "without-replacement", "none", "mixed"]
 Standing = Literal["certified", "conditional", "asymptotic", "claimed"]
 Status = Literal["refuted", "unproven", "consistent"]
+
+
+class CrossedSides(AssertionError):
+    """A proved lower bound above a proved upper one: a defect of privaudit itself."""
+
+
+def check_sides(
+    lower: float, upper: float, lower_by: str = "", upper_by: str = ""
+) -> None:
+    """Raise `CrossedSides` if ``lower`` is above ``upper``, or either is nan."""
+    if not lower <= upper:
+        low, high = (f" (by {by})" if by else "" for by in (lower_by, upper_by))
+        raise CrossedSides(
+            f"the lower side {lower!r}{low} is above the upper side {upper!r}{high}: "
+            "one of the two is wrong, and no figure of this account can be trusted; "
+            "please report it"
+        )
 
 
 def _round(value: float, digits: int, rounding: str) -> str:
@@ -243,6 +261,107 @@ class Estimate(_Figure, frozen=True, kw_only=True, tag="estimate"):
             f"estimated, no bound: epsilon is about {self.epsilon:.3g} "
             f"{self._about()} ({self.method})"
         )
+
+
+class Bracket(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    tag_field="kind",
+    tag="bracket",
+):
+    """What an account proves of one figure: lower <= the true figure <= upper.
+
+    Parameters
+    ----------
+    quantity, at
+        ``epsilon`` at delta ``at``, or ``delta`` at epsilon ``at``.
+    lower, upper
+        The bracket. ``upper`` may be infinity; ``lower`` is 0 where nothing is known.
+    reached
+        Whether the width that was asked for was reached. If not, both are still bounds.
+    lower_by, upper_by
+        The prover that gave each side, ``none`` for a trivial one.
+    relation, unit
+        The neighbouring relation, and what a neighbour differs in.
+    standing, assumptions
+        What ``upper`` is worth: ``certified``, or ``conditional`` on the assumptions.
+    overlap
+        At how many nodes one record may be; 1 if nodes hold disjoint records.
+    """
+
+    quantity: Literal["epsilon", "delta"]
+    at: float
+    lower: float
+    upper: float
+    reached: bool
+    lower_by: str
+    upper_by: str
+    relation: Relation
+    unit: Unit = "record"
+    standing: Standing = "certified"
+    assumptions: tuple[str, ...] = ()
+    overlap: int = 1
+
+    def __post_init__(self) -> None:
+        most = math.inf if self.quantity == "epsilon" else 1.0
+        for name, value, top in (
+            ("lower side", self.lower, most),
+            ("upper side", self.upper, most),
+            ("point", self.at, 1.0 if self.quantity == "epsilon" else math.inf),
+        ):
+            if not 0 <= value <= top:
+                raise ValueError(
+                    f"the {name} of a bracket on {self.quantity} must be in "
+                    f"[0, {top:g}], got {value}"
+                )
+        check_sides(self.lower, self.upper, self.lower_by, self.upper_by)
+        if bool(self.assumptions) != (self.standing == "conditional"):
+            raise ValueError(
+                "a bracket is conditional exactly if it assumes something, got "
+                f"standing {self.standing} and {len(self.assumptions)} assumptions"
+            )
+
+    @property
+    def method(self) -> str:
+        """The prover of both sides, or that of each."""
+        if self.lower_by in (self.upper_by, "none"):
+            return self.upper_by
+        return f"{self.upper_by} from above, {self.lower_by} from below"
+
+    def to_json(self, *, indent: int = 2) -> str:
+        """This bracket as a JSON object; ``from_json`` reads it back."""
+        return _json.encode(self, indent=indent).decode()
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """The bracket that ``to_json`` wrote; ``ValueError`` for anything else."""
+        try:
+            return _json.decode(text, cls)
+        except CrossedSides as error:
+            raise ValueError(f"cannot read {cls.__name__}: {error}") from error
+
+    def __str__(self) -> str:
+        other = "delta" if self.quantity == "epsilon" else "epsilon"
+        worth = "certified"
+        if self.standing != "certified":
+            worth = f"{self.standing}, no guarantee"
+        parts = [
+            f"{worth}: {self.quantity} is at most {round_up(self.upper)} "
+            f"at {other} {self.at:.15g} under {self.relation} (unit: {self.unit}; "
+            f"{self.upper_by})"
+        ]
+        if self.overlap > 1:
+            parts.append(f"a record may be at {self.overlap} nodes")
+        if self.assumptions:
+            parts.append(f"assuming that {'; and that '.join(self.assumptions)}")
+        if self.lower > 0:
+            parts.append(
+                f"the true figure is at least {round_down(self.lower)} "
+                f"({self.lower_by})"
+            )
+        return "; ".join(parts)
 
 
 def _refuse_order(left: object, right: object) -> Any:

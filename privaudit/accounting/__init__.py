@@ -9,3 +9,4 @@ from privaudit.accounting.calibration import most_steps as most_steps
 from privaudit.accounting.calibration import noise_multiplier as noise_multiplier
 from privaudit.accounting.calibration import noise_scale as noise_scale
 from privaudit.accounting.calibration import sampling_rate as sampling_rate
+from privaudit.accounting.certificate import Certificate as Certificate

@@ -6,18 +6,17 @@ its invariant, not a correction at the end.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
-
-import msgspec
 
 from privaudit.accounting.account import (
     account,
     check_delta,
     check_epsilon,
-    is_met,
     method_named,
 )
+from privaudit.accounting.certificate import Certificate
 from privaudit.accounting.gaussian import OutsideTheorem
 from privaudit.ledger import Ledger
 from privaudit.results import Relation, UpperBound
@@ -35,43 +34,60 @@ def least_meeting(
     least: float = _LEAST,
     most: float = _MOST,
     tolerance: float = 1e-4,
+    aim: Callable[[float | None, float | None], float] | None = None,
 ) -> float:
     """The least x in [least, most] with ``meets(x)``, to a relative ``tolerance``.
 
     ``meets`` must go from False to True as x grows. The answer is always a point at
-    which ``meets`` was seen to be True: that is the invariant of the search.
+    which ``meets`` was seen to be True: that is the invariant of the search. ``aim``
+    may say where to look next, given the largest x that was seen not to meet, and the
+    least that was; without it, and every sixth time, it is the middle.
 
     Raises
     ------
     ValueError
         If it does not hold at ``most``.
     """
-    good = bad = min(max(guess, least), most)
-    if meets(good):
-        while True:  # invariant: meets(good)
-            if good == least:
-                return good
-            bad = max(good / 4, least)
-            if not meets(bad):
-                break
-            good = bad
-    else:
-        while True:  # invariant: not meets(bad)
-            if bad == most:
-                raise ValueError(f"nothing up to {most:g} meets the budget")
-            good = min(bad * 4, most)
-            if meets(good):
-                break
-            bad = good
-    while good - bad > tolerance * good:  # invariant: meets(good), not meets(bad)
-        middle = (good * bad) ** 0.5 if good > 2 * bad else (good + bad) / 2
-        if not bad < middle < good:
-            break  # a tolerance below the spacing of doubles
-        if meets(middle):
-            good = middle
+    bad, good = None, None
+    x = min(max(guess, least), most)
+    for turn in itertools.count(1):  # invariant: meets(good), not meets(bad)
+        if meets(x):
+            good = x
         else:
-            bad = middle
-    return good
+            bad = x
+        if good == least or _close(bad, good, tolerance):
+            assert good is not None
+            return good
+        if bad == most:
+            raise ValueError(f"nothing up to {most:g} meets the budget")
+        x = _middle(bad, good, least, most)
+        if aim is not None and turn % 6:
+            aimed = aim(bad, good)
+            if (
+                (least if bad is None else bad)
+                < aimed
+                < (most if good is None else good)
+            ):
+                x = aimed
+        if x in (bad, good):  # a tolerance below the spacing of doubles
+            assert good is not None
+            return good
+    raise AssertionError("unreachable")
+
+
+def _close(bad: float | None, good: float | None, tolerance: float) -> bool:
+    if bad is None or good is None:
+        return False
+    return not good - bad > tolerance * good
+
+
+def _middle(bad: float | None, good: float | None, least: float, most: float) -> float:
+    if good is None:
+        assert bad is not None
+        return min(bad * 4, most)
+    if bad is None:
+        return max(good / 4, least)
+    return (good * bad) ** 0.5 if good > 2 * bad else (good + bad) / 2
 
 
 def noise_multiplier(
@@ -217,7 +233,6 @@ class _Budget:
         self.relation: Relation = relation
         self.method = method_named(method)
         self.seen: dict[float, UpperBound | None] = {}
-        self.proved: dict[float, Callable[[float], Ledger]] = {}
         if epsilon >= self.method.epsilon_below:
             raise ValueError(
                 f"the {method} account is valid for epsilon < "
@@ -227,14 +242,6 @@ class _Budget:
 
     def meets(self, x: float, make_ledger: Callable[[float], Ledger]) -> bool:
         """Whether the account at ``x`` is within the budget."""
-        told = is_met(
-            make_ledger(x), self.epsilon, self.delta, self.relation, self.method.name
-        )
-        if told is not None:
-            self.seen[x] = None
-            if told:
-                self.proved[x] = make_ledger
-            return told
         try:
             found = account(make_ledger(x), self.delta, self.relation, self.method.name)
         except OutsideTheorem:  # too little noise: more than any budget it is valid for
@@ -245,13 +252,6 @@ class _Budget:
     def checked(self, x: float) -> UpperBound:
         """The account at the answer, seen to be within the budget."""
         bound = self.seen[x]
-        if x in self.proved:
-            ledger = self.proved[x](x)
-            bound = account(ledger, self.delta, self.relation, self.method.name)
-            # Proved to be no more than the budget, if by a wider bracket.
-            bound = msgspec.structs.replace(
-                bound, epsilon=min(bound.epsilon, self.epsilon)
-            )
         if bound is None or not bound.epsilon <= self.epsilon:
             raise AssertionError(f"the search returned {x}, which exceeds the budget")
         return bound
@@ -267,12 +267,25 @@ class _Budget:
         """The least x that meets the budget, and its account."""
         if not 0 < tolerance < math.inf:
             raise ValueError(f"a tolerance must be > 0, got {tolerance}")
+        guess, power = 1.0, 1.0
+        if self.method.name == "certified":
+            guess, power = self._guess(make_ledger, least, most)
+        line = _Line(self.epsilon, power, tolerance)
+
+        def meets(x: float) -> bool:
+            met = self.meets(x, make_ledger)
+            found = self.seen[x]
+            line.values[x] = math.inf if found is None else found.epsilon
+            return met
+
         try:
             best = least_meeting(
-                lambda x: self.meets(x, make_ledger),
+                meets,
+                guess=guess,
                 least=least,
                 most=most,
                 tolerance=tolerance,
+                aim=line.aim,
             )
         except ValueError as error:
             if most not in self.seen:
@@ -283,3 +296,69 @@ class _Budget:
                 "ask for more of either"
             ) from error
         return best, self.checked(best)
+
+    def _guess(
+        self, make_ledger: Callable[[float], Ledger], least: float, most: float
+    ) -> tuple[float, float]:
+        """About the answer, and with which power of 1/x epsilon falls there."""
+        line = _Line(self.epsilon, 1.0, 0.05)
+
+        def meets(x: float) -> bool:
+            certificate = Certificate.of(make_ledger(x), self.relation)
+            line.values[x] = certificate.guess(self.delta)
+            return line.values[x] <= self.epsilon
+
+        try:
+            guess = least_meeting(
+                meets, least=least, most=most, tolerance=0.05, aim=line.aim
+            )
+        except ValueError:  # what does not meet the budget, or no account takes
+            return 1.0, 1.0
+        wide = _Line(self.epsilon, line.slope(), 1e-3)
+        for _ in range(3):
+            certificate = Certificate.of(make_ledger(guess), self.relation)
+            found = certificate.epsilon(self.delta, 0.02, "upper").upper
+            wide.values[guess] = found
+            if not 0 < found < math.inf:
+                break
+            guess = min(max(wide.aim(None, None), least), most)
+            if abs(found / self.epsilon - 1) < 0.05:
+                break
+        return guess, wide.slope()
+
+
+class _Line:
+    """Where epsilon, about a power of 1/x, meets a budget: the points seen so far."""
+
+    def __init__(self, epsilon: float, power: float, tolerance: float) -> None:
+        self.epsilon, self.power, self.tolerance = epsilon, power, tolerance
+        self.values: dict[float, float] = {}
+
+    def aim(self, bad: float | None, good: float | None) -> float:
+        """Just beyond where the budget is met, on the side that is known less of."""
+        if not self._known:
+            return 0.0
+        x = self._known[0]
+        off = math.log(self.values[x] / self.epsilon)
+        at = x * math.exp(min(max(off / self.slope(), -5.0), 5.0))
+        to_good = good is None or (bad is not None and good - at > at - bad)
+        beyond = 0.4 * self.tolerance + 0.01 * abs(off)  # the line is not quite one
+        return at * (1 + beyond if to_good else 1 - beyond)
+
+    @property
+    def _known(self) -> list[float]:
+        """The points with a logarithm, those nearest to the budget first."""
+        return sorted(
+            (x for x, value in self.values.items() if 0 < value < math.inf),
+            key=lambda x: abs(math.log(self.values[x] / self.epsilon)),
+        )
+
+    def slope(self) -> float:
+        """The power, from the two best points that are not too close to tell."""
+        for x in self._known[1:]:
+            first = self._known[0]
+            apart = math.log(x / first)
+            if abs(apart) > min(20 * self.tolerance, 0.01):
+                rise = math.log(self.values[first] / self.values[x])
+                return min(max(rise / apart, 0.2), 20.0)
+        return self.power

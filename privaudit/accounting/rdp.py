@@ -48,6 +48,25 @@ def rdp_epsilon(entries: tuple[Entry, ...], delta: float, relation: Relation) ->
         For a release that has no bound under ``relation``.
     """
 
+    total, most = _total(entries, relation)
+    best, _ = least_epsilon(total, delta, most=most)
+    return min(best, total(math.inf))
+
+
+def rdp_delta(entries: tuple[Entry, ...], epsilon: float, relation: Relation) -> float:
+    """Upper bound on delta at ``epsilon`` >= 0; all else as `rdp_epsilon`."""
+    total, most = _total(entries, relation)
+    best, _ = _best_order(
+        lambda order: delta_at(order, total(order), epsilon), most=most
+    )
+    return 0.0 if total(math.inf) <= epsilon else best
+
+
+def _total(
+    entries: tuple[Entry, ...], relation: Relation
+) -> tuple[Callable[[float], float], float]:
+    """Order to the divergence of all releases, rounded up, and the largest order."""
+
     def total(order: float) -> float:
         each = (
             entry.count * divergence(entry.release, relation, order)
@@ -57,9 +76,7 @@ def rdp_epsilon(entries: tuple[Entry, ...], delta: float, relation: Relation) ->
 
     # An order beyond the doubles' reach costs infinity, not an error.
     sampled = any(not isinstance(e.release.sampling, NoSampling) for e in entries)
-    most = _MOST_SAMPLED_ORDER if sampled else _MOST_ORDER
-    best, _ = least_epsilon(total, delta, most=most)
-    return min(best, total(math.inf))
+    return total, _MOST_SAMPLED_ORDER if sampled else _MOST_ORDER
 
 
 def least_epsilon(
@@ -80,11 +97,16 @@ def least_epsilon(
     most
         Largest order to try.
     """
+    return _best_order(lambda order: epsilon_at(order, rdp(order), delta), most=most)
+
+
+def _best_order(bound: Callable[[float], float], *, most: float) -> tuple[float, float]:
+    """The least bound over all orders, and its order."""
     found: dict[float, float] = {}
 
     def at(order: float) -> float:
         if order not in found:
-            found[order] = epsilon_at(order, rdp(order), delta)
+            found[order] = bound(order)
         return found[order]
 
     orders = [order for order in _FIRST if order <= most]
@@ -137,3 +159,25 @@ def epsilon_at(order: float, rdp: float, delta: float) -> float:
     )
     rounding = 1e-15 * math.fsum(abs(part) for part in parts)
     return max(0.0, math.fsum(parts) + rounding)
+
+
+def delta_at(order: float, rdp: float, epsilon: float) -> float:
+    """The delta at ``epsilon`` >= 0 of a divergence ``rdp`` at one order, rounded up.
+
+    The inverse of `epsilon_at`: log delta = (alpha - 1) (rdp - epsilon + log(1 -
+    1/alpha)) - log alpha, and at most the bound on the total variation distance.
+
+    >>> round(epsilon_at(10.0, 0.5, delta_at(10.0, 0.5, 1.418)), 4)
+    1.418
+    """
+    if not rdp >= 0:
+        raise ValueError(f"a Renyi divergence must be >= 0, got {rdp}")
+    if rdp == math.inf:
+        return 1.0
+    parts = (rdp, -epsilon, math.log1p(-1 / order), -math.log(order) / (order - 1))
+    rounding = 1e-14 * math.fsum(abs(part) for part in parts)
+    log_delta = (order - 1) * (math.fsum(parts) + rounding)
+    distance = math.sqrt(-math.expm1(-rdp)) * (1 + 1e-15)
+    if log_delta >= 0:
+        return min(1.0, distance)
+    return min(distance, math.exp(log_delta) * (1 + 1e-14) + 5e-324)

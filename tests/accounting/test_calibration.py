@@ -128,8 +128,37 @@ class TestTight:
         assert bound.epsilon <= 1
         assert noise == pytest.approx(1.124, abs=2e-3)
 
+    @pytest.mark.parametrize("epsilon", [0.01, 1.0, 30.0])
+    def test_the_certificate_is_asked_a_few_times(self, monkeypatch, epsilon):
+        asked = []
+        meets = calibration._Budget.meets
+
+        def counted(self, x, make_ledger):
+            asked.append(x)
+            return meets(self, x, make_ledger)
+
+        monkeypatch.setattr(calibration._Budget, "meets", counted)
+        noise, bound = noise_multiplier(lambda z: sampled(z, 0.01, 1000), epsilon, 1e-5)
+        assert len(asked) <= 8
+        assert noise in asked
+        assert bound.epsilon <= epsilon
+        less = max(x for x in asked if x < noise)
+        assert less >= noise * (1 - 1e-4)
+        assert account(sampled(less, 0.01, 1000), 1e-5).epsilon > epsilon
+
 
 class TestLaws:
+    @given(
+        st.floats(1e-3, 1e3),
+        st.lists(st.floats(1e-9, 1e12), min_size=1, max_size=5),
+    )
+    def test_wherever_it_aims_it_ends(self, true, targets):
+        places = iter(targets * 1000)
+        found = least_meeting(
+            lambda x: x >= true, least=1e-6, aim=lambda bad, good: next(places)
+        )
+        assert true <= found <= true * (1 + 2e-4)
+
     @pytest.mark.parametrize("guess", [1e-9, 0.5, 1e12])
     def test_any_guess_ends(self, guess):
         found = least_meeting(lambda x: x >= 0.7, guess=guess)

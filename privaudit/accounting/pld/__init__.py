@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from privaudit.accounting.pld.composition import Composition as Composition
 from privaudit.accounting.pld.steps import compose_entries as compose_entries
 from privaudit.accounting.pld.steps import compose_steps as compose_steps
-from privaudit.accounting.pld.targets import Bracket as Bracket
+from privaudit.accounting.pld.targets import Sides as Sides
 
 if TYPE_CHECKING:
     from privaudit.accounting.pld.accountant import (

@@ -9,7 +9,7 @@ from dp_accounting.privacy_accountant import NeighboringRelation, PrivacyAccount
 
 from privaudit.accounting.pld.composition import Composition
 from privaudit.accounting.pld.steps import compose_entries
-from privaudit.accounting.pld.targets import Bracket
+from privaudit.accounting.pld.targets import Sides
 from privaudit.ledger import Entry
 from privaudit.release import (
     NoSampling,
@@ -71,10 +71,10 @@ class CertifiedAccountant(PrivacyAccountant):
             _RELATIONS[self.neighboring_relation],
         )
 
-    def epsilon_bracket(self, target_delta: float) -> Bracket:
+    def epsilon_bracket(self, target_delta: float) -> Sides:
         """Lower and upper bound on epsilon."""
         if self._non_private:
-            return Bracket(math.inf, math.inf, self._width, True, "remove")
+            return Sides(math.inf, math.inf, self._width, True, "remove")
         return self.composition.epsilon(target_delta, self._width)
 
     def get_epsilon(self, target_delta: float) -> float:

@@ -6,7 +6,7 @@ import math
 
 from scipy import special
 
-from privaudit.accounting.pld.targets import Bracket, least_epsilon
+from privaudit.accounting.pld.targets import Sides, least_epsilon
 
 
 def _gaussian_log_delta(shift: float, epsilon: float) -> float:
@@ -31,15 +31,15 @@ def _gaussian_error(shift: float, epsilon: float) -> float:
     return off * (1 + math.exp(min(max(loss, 0.0), 700.0)))
 
 
-def gaussian_delta(shift: float, epsilon: float, width: float) -> Bracket:
+def gaussian_delta(shift: float, epsilon: float, width: float) -> Sides:
     log_delta = _gaussian_log_delta(shift, epsilon)
     error = _gaussian_error(shift, epsilon)
     upper = math.exp(min(0.0, log_delta + error)) + 1e-300
     lower = math.exp(log_delta - error)
-    return Bracket(lower, upper, width, upper <= (1 + width) * lower, "remove")
+    return Sides(lower, upper, width, upper <= (1 + width) * lower, "remove")
 
 
-def gaussian_epsilon(shift: float, delta: float, width: float) -> Bracket:
+def gaussian_epsilon(shift: float, delta: float, width: float) -> Sides:
     target = math.log(delta)
 
     def holds(epsilon: float) -> bool:
@@ -54,4 +54,4 @@ def gaussian_epsilon(shift: float, delta: float, width: float) -> Bracket:
     fine = min(width, 1e-9)
     upper = least_epsilon(holds, start, fine)[1]
     lower = least_epsilon(may_hold, start, fine)[0]
-    return Bracket(lower, upper, width, upper <= (1 + width) * lower, "remove")
+    return Sides(lower, upper, width, upper <= (1 + width) * lower, "remove")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,7 +28,10 @@ from privaudit.accounting.pld.grouping import (
 from privaudit.accounting.pld.line import Floats, sampled_loss
 from privaudit.accounting.pld.mixture import Term
 from privaudit.accounting.pld.scout import Guess, Scout
-from privaudit.accounting.pld.targets import Bracket, DeltaAt, EpsilonAt, Target
+from privaudit.accounting.pld.targets import DeltaAt, EpsilonAt, Sides, Target
+from privaudit.results import check_sides
+
+Side = Literal["both", "upper", "lower"]
 
 _ROUNDS = 4  # refinements before a bracket is returned as it is
 _MOST_WORK = 1.2e7  # cells in all measures together; about 10 s
@@ -73,8 +77,8 @@ class Composition:
         """How many steps there are; unsampled Gaussian ones count as one."""
         return sum(family.steps for family in self.families)
 
-    def epsilon(self, delta: float, width: float = 0.01) -> Bracket:
-        """Bracket of the least epsilon >= 0 with which this is (epsilon, delta)-DP.
+    def epsilon(self, delta: float, width: float = 0.01) -> Sides:
+        """Sides of the least epsilon >= 0 with which this is (epsilon, delta)-DP.
 
         Parameters
         ----------
@@ -97,28 +101,28 @@ class Composition:
         # Compared to a number of a shorter kind, bounds would be rounded to it.
         delta = float(delta)
         if not self.bounded:
-            return Bracket(0.0, math.inf, width, False, "remove")
+            return Sides(0.0, math.inf, width, False, "remove")
         if not self.families:
-            return Bracket(0.0, 0.0, width, True, "remove")
+            return Sides(0.0, 0.0, width, True, "remove")
         if self._gaussian is not None:
             return self._known(gaussian_epsilon(self._gaussian, delta, width))
         return self._search(EpsilonAt(delta, width), width)
 
-    def delta(self, epsilon: float, width: float = 0.01) -> Bracket:
-        """Bracket of the least delta at ``epsilon`` >= 0; arguments as `epsilon`."""
+    def delta(self, epsilon: float, width: float = 0.01) -> Sides:
+        """Sides of the least delta at ``epsilon`` >= 0; arguments as `epsilon`."""
         if not 0 <= epsilon < math.inf:
             raise ValueError(f"epsilon must be >= 0 and finite, got {epsilon}")
         _check_width(width)
         epsilon = float(epsilon)
         if not self.bounded:
-            return Bracket(0.0, 1.0, width, False, "remove")
+            return Sides(0.0, 1.0, width, False, "remove")
         if not self.families:
-            return Bracket(0.0, 0.0, width, True, "remove")
+            return Sides(0.0, 0.0, width, True, "remove")
         if self._gaussian is not None:
             return self._known(gaussian_delta(self._gaussian, epsilon, width))
         return self._search(DeltaAt(epsilon, width), width)
 
-    def _known(self, bracket: Bracket) -> Bracket:
+    def _known(self, bracket: Sides) -> Sides:
         """``bracket``, less what is not known of these steps."""
         if self.exact or bracket.lower == 0:
             return bracket
@@ -167,9 +171,7 @@ class Composition:
         )
         return float(family.shift[0]) if exact else None
 
-    def epsilon_each(
-        self, delta: float, width: float = 0.01
-    ) -> dict[Direction, Bracket]:
+    def epsilon_each(self, delta: float, width: float = 0.01) -> dict[Direction, Sides]:
         """`epsilon` of each direction alone: a record removed, or added.
 
         The guarantee is the larger; which one that is may change with delta. A relation
@@ -186,71 +188,54 @@ class Composition:
         target: Target,
         width: float,
         directions: tuple[Direction, ...] | None = None,
-    ) -> Bracket:
-        """Refine until the width is reached, or it would be too much work.
+    ) -> Sides:
+        found = self.each(target, width, directions)
+        worst = max(found.upper, key=lambda way: found.upper[way])
+        upper, lower = found.upper[worst], max(found.lower.values(), default=0.0)
+        reached = upper <= (1 + width) * lower or upper == 0
+        return Sides(lower, upper, width, reached, worst)
 
-        By one thread: sums of a few thousand numbers are slower by several, and their
-        last bits would depend on how many there are.
-        """
-        with _threads().limit(limits=1, user_api="blas"):
-            return self._refined(target, width, directions)
-
-    def _refined(
+    def each(
         self,
         target: Target,
         width: float,
-        directions: tuple[Direction, ...] | None,
-    ) -> Bracket:
+        directions: tuple[Direction, ...] | None = None,
+        *,
+        side: Side = "both",
+        caps: Mapping[Direction, float] | None = None,
+    ) -> Found:
+        """Bounds of each direction, narrow for the worse one only.
+
+        Refined until the width is reached, or it would be too much work. By one thread:
+        sums of a few thousand numbers are slower by several, and their last bits would
+        depend on how many there are.
+
+        Parameters
+        ----------
+        side
+            The side that is wanted. An upper side alone is as narrow as grids make it:
+            nothing is there to compare it to.
+        caps
+            Upper bounds known already, by direction: no work is spent above them.
+        """
         ways = directions or self.directions
+        if not self.bounded:
+            return Found(dict.fromkeys(ways, target.trivial_upper), {}, True)
+        if not self.families:
+            return Found(dict.fromkeys(ways, 0.0), {}, False)
         guesses = {way: target.guess(self._scout(way)) for way in ways}
         # The direction that looks worse comes first.
         guesses = dict(sorted(guesses.items(), key=lambda item: -target.size(item[1])))
-        upper = dict.fromkeys(guesses, target.trivial_upper)
-        lower, reached = 0.0, False
-        worst: Direction = "remove"
-        inner = 0.0  # lower bound on the dominating pair's own figure
-        fine, nodes = 0.6, self._first_nodes(width)
-        for _ in range(_ROUNDS):
-            for way in sorted(guesses, key=lambda way: -upper[way]):
-                if upper[way] <= inner or upper[way] < 0.5 * max(upper.values()):
-                    continue  # the other direction is worse
-                guess = guesses[way]
-                slack = target.slack(guess, max(guesses.values(), key=target.size))
-                grid = self._grid(guess, slack * fine, width, nodes)
-                found = _run(self.families, way, grid, guess, terms_above)
-                if found is not None:
-                    upper[way] = min(upper[way], target.upper(found, guess))
-                guesses[way] = target.improved(guess, upper[way])
-            worst = max(guesses, key=lambda way: upper[way])
-            guess = guesses[worst]
-            slack = target.slack(guess, guess)
-            grid = self._grid(guess, slack * fine, width, nodes)
-            found = _run(self.families, worst, grid, guess, terms_below)
-            if found is not None:
-                inner = max(inner, target.lower(found, guess))
-            lower = max(lower, inner if self._is_realised else 0.0)
-            top = upper[worst]
-            reached = top <= (1 + width) * inner or top == 0
-            if reached or not math.isfinite(top):
-                break
-            ratio = math.log(top / inner) / math.log1p(width) if inner > 0 else 9.0
-            factor = min(max(ratio, 1.2) * 1.2, 9.0)
-            guess = guesses[worst]
-            slack = target.slack(guess, guess)
-            while factor > 1.3:
-                finer = math.ceil(nodes * factor**0.5)
-                grid = self._grid(guess, slack * fine / factor, width, finer)
-                if self._work(grid) <= _MOST_WORK:
-                    break
-                factor *= 0.75
-            else:
-                break
-            fine, nodes = fine / factor, finer
-        if not self._is_realised:
-            lower = self._realised_lower(target, width, fine, nodes)
-            reached = upper[worst] <= (1 + width) * lower or upper[worst] == 0
-        low = min(lower, upper[worst])
-        return self._known(Bracket(low, upper[worst], width, reached, worst))
+        search = _Search(self, target, width, guesses, dict(caps or {}))
+        with _threads().limit(limits=1, user_api="blas"):
+            found = {
+                "both": search.both,
+                "upper": search.upper_side,
+                "lower": search.lower_side,
+            }[side]()
+        if self.exact:
+            return found
+        return dataclasses.replace(found, lower={})
 
     @property
     def _is_realised(self) -> bool:
@@ -261,7 +246,7 @@ class Composition:
 
     def _realised_lower(
         self, target: Target, width: float, fine: float, nodes: int
-    ) -> float:
+    ) -> dict[Direction, float]:
         """A lower bound from what two data sets attain.
 
         Of fixed-size lots, two whose other records are alike.
@@ -272,16 +257,18 @@ class Composition:
             else family
             for family in (self.attained or self).families
         )
-        best = 0.0
-        for way in ("remove", "add"):
+        if not families:
+            return {}
+        best: dict[Direction, float] = {}
+        ways: tuple[Direction, ...] = ("remove", "add")
+        for way in ways:
             scout = Composition(families)._scout(way)
             guess = target.guess(scout)
             slack = target.slack(guess, guess)
             grid = self._grid(guess, slack * fine, width, nodes)
             found = _run(families, way, grid, guess, terms_below)
-            if found is not None:
-                best = max(best, target.lower(found, guess))
-        return best
+            best[way] = 0.0 if found is None else target.lower(found, guess)
+        return best if len(self.directions) > 1 else {"remove": max(best.values())}
 
     def _scout(self, way: Direction) -> Scout:
         steps, counts = [], []
@@ -327,6 +314,148 @@ class Composition:
                 top = sampled_loss(float(family.shift[0]), float(family.rate[0]))
                 spacing = top / math.ceil(top / spacing)
         return Grid(spacing, nodes, reach)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Found:
+    """Bounds by direction; a lower one may be missing.
+
+    ``coarse``: finer grids would narrow the upper side, but were too much work.
+    """
+
+    upper: dict[Direction, float]
+    lower: dict[Direction, float]
+    coarse: bool
+
+
+class _Search:
+    """One search: what is known of each direction so far."""
+
+    def __init__(
+        self,
+        composition: Composition,
+        target: Target,
+        width: float,
+        guesses: dict[Direction, Guess],
+        caps: dict[Direction, float],
+    ) -> None:
+        self.of, self.target, self.width = composition, target, width
+        self.guesses, self.caps = guesses, caps
+        self.upper = dict.fromkeys(guesses, target.trivial_upper)
+        self.lower: dict[Direction, float] = {}
+        self.fine, self.nodes = 0.6, composition._first_nodes(width)
+        self.coarse = False
+
+    def top(self, way: Direction) -> float:
+        return min(self.upper[way], self.caps.get(way, math.inf))
+
+    def worst(self) -> Direction:
+        return max(self.guesses, key=self.top)
+
+    def slack(self, way: Direction, worst: Guess | None = None) -> float:
+        return self.target.slack(self.guesses[way], worst or self.guesses[way])
+
+    def found(self) -> Found:
+        return Found(self.upper, self.lower, self.coarse)
+
+    def run_above(self, way: Direction, slack: float) -> None:
+        guess = self.guesses[way]
+        grid = self.of._grid(guess, slack * self.fine, self.width, self.nodes)
+        self.coarse |= grid.spacing > 1.5 * guess.spacing(slack * self.fine)
+        found = _run(self.of.families, way, grid, guess, terms_above)
+        if found is not None:
+            self.upper[way] = min(self.upper[way], self.target.upper(found, guess))
+        else:
+            self.coarse = True
+        self.guesses[way] = self.target.improved(guess, self.upper[way])
+
+    def run_below(self, way: Direction) -> float:
+        """A lower bound on the dominating pair's own figure."""
+        guess = self.guesses[way]
+        grid = self.of._grid(guess, self.slack(way) * self.fine, self.width, self.nodes)
+        found = _run(self.of.families, way, grid, guess, terms_below)
+        return 0.0 if found is None else self.target.lower(found, guess)
+
+    def upper_side(self) -> Found:
+        self.fine /= 2  # nothing below to tell when more is wanted
+        nodes = self.nodes
+        # Coarsely first: that is a better guess, and often all of the better direction.
+        self.nodes = math.ceil(nodes / 2)
+        used: dict[Direction, float] = {}
+        for way in self.guesses:
+            worst = max(self.guesses.values(), key=self.target.size)
+            used[way] = 4 * self.slack(way, worst)
+            self.run_above(way, used[way])
+        self.nodes, self.coarse = nodes, False
+        for _ in range(_ROUNDS):
+            way = self.worst()
+            wanted = self.slack(way)
+            if used[way] <= 1.34 * wanted or not 0 < self.top(way) < math.inf:
+                break
+            used[way] = wanted
+            self.run_above(way, wanted)
+        self.coarse |= self.top(self.worst()) == math.inf
+        return self.found()
+
+    def lower_side(self) -> Found:
+        # As fine as both sides end up: nothing above tells when it is enough.
+        self.fine, self.nodes = self.fine / 3, 2 * self.nodes
+        way = next(iter(self.guesses))
+        if not self.of._is_realised:
+            self.lower = self.of._realised_lower(
+                self.target, self.width, self.fine, self.nodes
+            )
+            return self.found()
+        for _ in range(2):
+            slack = self.slack(way)
+            self.lower[way] = max(self.lower.get(way, 0.0), self.run_below(way))
+            if not self.lower[way]:
+                break
+            self.guesses[way] = self.target.improved(self.guesses[way], self.lower[way])
+            if slack <= 1.34 * self.slack(way):
+                break
+        return self.found()
+
+    def both(self) -> Found:
+        inner = dict.fromkeys(self.guesses, 0.0)  # of the dominating pairs
+        for _ in range(_ROUNDS):
+            most = max(inner.values())
+            for way in sorted(self.guesses, key=lambda way: -self.top(way)):
+                top = self.top(way)
+                if top <= most or top < 0.5 * max(map(self.top, self.guesses)):
+                    continue  # the other direction is worse
+                worst = max(self.guesses.values(), key=self.target.size)
+                self.run_above(way, self.slack(way, worst))
+            way = self.worst()
+            inner[way] = max(inner[way], self.run_below(way))
+            most, top = max(inner.values()), self.top(way)
+            self.coarse = not (top <= (1 + self.width) * most or top == 0)
+            if not self.coarse or top == math.inf or not self.refine(way, top, most):
+                break
+        if self.of._is_realised:
+            self.lower = inner
+        else:
+            self.lower = self.of._realised_lower(
+                self.target, self.width, self.fine, self.nodes
+            )
+        for way, low in self.lower.items():
+            if way in self.upper:
+                check_sides(low, self.upper[way])
+        return self.found()
+
+    def refine(self, way: Direction, top: float, inner: float) -> bool:
+        """Make the grids finer; False if that would be too much work."""
+        ratio = math.log(top / inner) / math.log1p(self.width) if inner > 0 else 9.0
+        factor = min(max(ratio, 1.2) * 1.2, 9.0)
+        guess, slack = self.guesses[way], self.slack(way)
+        while factor > 1.3:
+            finer = math.ceil(self.nodes * factor**0.5)
+            grid = self.of._grid(guess, slack * self.fine / factor, self.width, finer)
+            if self.of._work(grid) <= _MOST_WORK:
+                self.fine, self.nodes = self.fine / factor, finer
+                return True
+            factor *= 0.75
+        return False
 
 
 def _run(

@@ -119,7 +119,9 @@ def _composition(
             families.append(Family.of(noise, scheme, shift, rate, count))
     if squares:
         one = np.ones(1)
-        total = np.array([max(math.sqrt(math.fsum(squares)), 1 / _FARTHEST)])
+        size = math.sqrt(math.fsum(squares))
+        exact &= size >= 1 / _FARTHEST
+        total = np.array([max(size, 1 / _FARTHEST)])
         families.append(Family("gaussian", "poisson", total, one, one))
     return Composition(tuple(families), exact=exact)
 
@@ -147,14 +149,18 @@ def compose_entries(entries: Sequence[Entry], relation: Relation) -> Composition
             )
         shift = attained = release.sensitivity_under(relation) / release.noise
         scheme: Scheme = "poisson"
-        if relation == "replace-one" and release.sampling.rate < 1:
+        rate = release.sampling.rate
+        if relation == "replace-one" and rate < 1:
             scheme = "fixed"
             if isinstance(release.sampling, PoissonSampling):
-                scheme = "replace"
-                # Records half as far apart as they can be, on both sides of 0.
-                shift, attained = release.opposed_norm() / release.noise, shift / 2
+                if release.mechanism == "gaussian":
+                    scheme = "replace"
+                    # Records half as far apart as they can be, on both sides of 0.
+                    shift, attained = release.opposed_norm() / release.noise, shift / 2
+                else:  # as if unsampled, which costs no less; from below as nothing
+                    scheme, rate, attained = "poisson", 1.0, 0.0
         kinds.setdefault((release.mechanism, scheme), []).append(
-            (shift, attained, release.sampling.rate, entry.count)
+            (shift, attained, rate, entry.count)
         )
     above, below, same = [], [], True
     for (noise, scheme), rows in kinds.items():

@@ -10,10 +10,11 @@ from collections.abc import Callable
 from privaudit.accounting.pld.cells import Direction
 from privaudit.accounting.pld.fourier import Tilted
 from privaudit.accounting.pld.scout import Guess, Scout
+from privaudit.results import check_sides
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Bracket:
+class Sides:
     """lower <= the truth <= upper, both proved, numerical error included.
 
     Parameters
@@ -33,6 +34,9 @@ class Bracket:
     width: float
     reached: bool
     worst: Direction
+
+    def __post_init__(self) -> None:
+        check_sides(self.lower, self.upper)
 
 
 class Target(abc.ABC):

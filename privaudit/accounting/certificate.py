@@ -1,0 +1,488 @@
+"""What a ledger is worth: every node, both directions, from above and from below.
+
+The one place that turns a ledger into figures. It takes the best of several provers
+(`privaudit.accounting.provers`) and settles what is around the releases:
+
+- *Nodes* hold disjoint records, so that a record is touched by its own node's releases
+  only and the worst node speaks for all. With ``overlap=k`` a record may be at k of
+  them; then the releases of the worst k nodes are composed.
+- *Passes over disjoint records*: the worst way through them from above, what every
+  record enters from below (`privaudit.accounting.parallel`).
+- *Chance of failure*: if a mechanism is (epsilon, d)-DP but for an event of probability
+  f, it is (epsilon, d + f)-DP. So f is paid once from delta, for the composition and
+  not for each prover's step; a record at k nodes pays it k times, since ledgers joined
+  of several parts keep the largest of theirs. What may fail is attained by no known
+  data: there is no lower side.
+- *Units*: of all that one node holds, no data are known to attain the sensitivities,
+  and there is no lower side.
+- *Assumptions*: they make the upper side conditional.
+- *Releases without noise*: nothing bounds epsilon; from below it is infinite where
+  delta is less than the probability that some release holds the record. A ledger
+  without releases is worth 0.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import fractions
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from typing import get_args
+
+import numpy as np
+from msgspec import UNSET
+from numpy.typing import ArrayLike, NDArray
+
+from privaudit.accounting.parallel import outside_passes, views
+from privaudit.accounting.pld.cells import Direction
+from privaudit.accounting.pld.composition import Side
+from privaudit.accounting.provers import (
+    NOTHING,
+    Proof,
+    Proved,
+    Quantity,
+    Question,
+    Steps,
+    likely_epsilon,
+    prove,
+)
+from privaudit.ledger import Entry, Ledger
+from privaudit.release import Release
+from privaudit.results import Bracket, Relation
+
+Floats = NDArray[np.float64]
+Entries = tuple[Entry, ...]
+
+MOST_COMBINATIONS = 256
+_NO_NOISE = "no noise"
+_MEETS_WIDTHS = (0.1, 0.02, 0.004, 0.001)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Releases:
+    """All releases that one record may be in: of one node, or of several."""
+
+    entries: Entries
+    relation: Relation
+
+    @property
+    def is_private(self) -> bool:
+        return all(entry.release.is_private for entry in self.entries)
+
+    @functools.cached_property
+    def ways(self) -> tuple[Steps, ...]:
+        """What a record can enter; the worst bounds all."""
+        return tuple(
+            Steps.of(view, self.relation) for view in views(self.entries, self.relation)
+        )
+
+    @functools.cached_property
+    def shared(self) -> Steps | None:
+        """What every record enters, if that is not all there is."""
+        shared = outside_passes(self.entries)
+        if len(shared) == len(self.entries):
+            return None
+        return Steps.of(shared, self.relation)
+
+    @property
+    def directions(self) -> tuple[Direction, ...]:
+        if not self.is_private:
+            return ("remove",)
+        return max((way.directions for way in self.ways), key=len)
+
+    def prove(
+        self, question: Question, sides: Side, ways: tuple[Direction, ...] | None
+    ) -> dict[Direction, Proved]:
+        """Both sides of each direction."""
+        if not self.entries:
+            return {"remove": Proved(NOTHING, Proof(0.0, "closed form"))}
+        if not self.is_private:
+            return {"remove": self._without_noise(question)}
+        above: Side = sides if self.shared is None else "upper"
+        found: dict[Direction, Proved] = {}
+        for steps in self.ways if self.shared is None or sides != "lower" else ():
+            for way, proved in prove(steps, question, above, ways).items():
+                if self.shared is not None:
+                    proved = Proved(NOTHING, proved.upper)
+                found[way] = _worse(found.get(way), proved)
+        if self.shared is not None and sides != "upper":
+            for way, proved in prove(self.shared, question, "lower", ways).items():
+                upper = found[way].upper if way in found else question.trivial
+                found[way] = Proved(proved.lower, upper)
+        return found
+
+    def _without_noise(self, question: Question) -> Proved:
+        seen = [
+            entry.count * math.log1p(-rate) if rate < 1 else -math.inf
+            for entry in outside_passes(self.entries)
+            if not entry.release.is_private
+            and entry.release.sensitivity_under(self.relation) > 0
+            and (rate := entry.release.sampling.rate) > 0
+        ]
+        chance = -math.expm1(math.fsum(seen)) * (1 - 1e-14)
+        top = question.trivial
+        if question.quantity == "delta":
+            return Proved(Proof(max(chance, 0.0), _NO_NOISE), Proof(1.0, _NO_NOISE))
+        low = math.inf if question.at < chance else 0.0
+        return Proved(Proof(low, _NO_NOISE), Proof(top.value, _NO_NOISE))
+
+
+@dataclasses.dataclass(frozen=True)
+class Certificate:
+    """What ``ledger`` is worth under ``relation``; made by `of`.
+
+    Attributes
+    ----------
+    ledger, relation, overlap
+        As given to `of`, the relation chosen if it was left open.
+    """
+
+    ledger: Ledger
+    relation: Relation
+    overlap: int = 1
+
+    @classmethod
+    def of(
+        cls, ledger: Ledger, relation: Relation | None = None, *, overlap: int = 1
+    ) -> Certificate:
+        """The certificate of a ledger.
+
+        Parameters
+        ----------
+        ledger
+            What was released.
+        relation
+            The neighbouring relation. None: add-or-remove-one where every release has a
+            meaning under it, else replace-one.
+        overlap
+            At how many nodes one record may be. With 1 nodes hold disjoint records.
+
+        Raises
+        ------
+        ValueError
+            If an argument is out of its range, or ``overlap`` makes more than 256
+            combinations of different nodes, or the ledger's unit is not a record.
+            When a figure is asked for: if a release has no meaning under the relation,
+            or passes over disjoint records have more than 256 ways through them.
+
+        >>> from privaudit.accounting.plans import Plan
+        >>> ledger = Plan.constant(1.0, 0.01, 10_000).ledger()
+        >>> bracket = Certificate.of(ledger).epsilon(1e-5)
+        >>> print(bracket.method, 6.185 <= bracket.lower <= bracket.upper <= 6.191)
+        privacy loss distributions True
+        """
+        if relation is None:
+            relation = relation_of(ledger)
+        if relation not in get_args(Relation):
+            known = " or ".join(get_args(Relation))
+            raise ValueError(f"a neighbouring relation is {known}, got {relation!r}")
+        if overlap != int(overlap) or overlap < 1:
+            raise ValueError(
+                f"overlap (at how many nodes a record may be) must be a whole number "
+                f">= 1, got {overlap}"
+            )
+        if overlap > 1 and ledger.unit != "record":
+            raise ValueError(
+                f"overlap={overlap} speaks of records that several nodes hold, and the "
+                f"unit of this ledger is a {ledger.unit}; leave it at 1"
+            )
+        return cls(ledger, relation, min(int(overlap), len(ledger.nodes)))
+
+    @property
+    def nodes(self) -> tuple[Certificate, ...]:
+        """One certificate a node, of its own releases alone; equal nodes share one."""
+        known: dict[Entries, Certificate] = {}
+        for entries in self.ledger.nodes:
+            if entries not in known:
+                known[entries] = self._of_node(entries)
+        return tuple(known[entries] for entries in self.ledger.nodes)
+
+    def node(self, index: int) -> Certificate:
+        """The certificate of one node's own releases alone."""
+        return self._of_node(self.ledger.nodes[index])
+
+    def _of_node(self, entries: Entries) -> Certificate:
+        if len(self.ledger.nodes) == 1:
+            return self
+        part = Ledger(
+            nodes=(entries,),
+            unit=self.ledger.unit,
+            failure=self.ledger.failure,
+            assumes=self.ledger.assumes,
+        )
+        return Certificate(part, self.relation)
+
+    def epsilon(
+        self, delta: float, width: float = 1e-3, sides: Side = "both"
+    ) -> Bracket:
+        """Bracket of the least epsilon for which this is (epsilon, delta)-DP.
+
+        Of the node that is worst off, or the worst ``overlap`` nodes together.
+
+        Parameters
+        ----------
+        delta
+            In [0, 1].
+        width
+            Relative width to stop at, in (0, 1].
+        sides
+            ``upper`` or ``lower`` computes no more than that side needs; the other one
+            may be trivial.
+        """
+        return self._bracket("epsilon", _checked_delta(delta), width, sides)
+
+    def delta(
+        self, epsilon: float, width: float = 1e-3, sides: Side = "both"
+    ) -> Bracket:
+        """Bracket of the least delta at ``epsilon`` in [0, infinity]; as `epsilon`."""
+        if not epsilon >= 0:
+            raise ValueError(
+                f"epsilon must be >= 0 (infinity is allowed), got {epsilon}"
+            )
+        return self._bracket("delta", float(epsilon), width, sides)
+
+    def directions(
+        self, delta: float, width: float = 1e-3, sides: Side = "both"
+    ) -> dict[Direction, Bracket]:
+        """The bracket of epsilon of each direction: a record removed, or added.
+
+        The guarantee is the larger; which one that is may change with delta. A relation
+        that is its own mirror image has one entry, ``remove``.
+        """
+        delta = _checked_delta(delta)
+        ways = max((one.directions for one in self._cases), key=len)
+        if len(ways) == 1:
+            return {"remove": self._bracket("epsilon", delta, width, sides)}
+        return {
+            way: self._bracket("epsilon", delta, width, sides, (way,)) for way in ways
+        }
+
+    def trade_off(self, false_positive_rates: ArrayLike) -> Floats:
+        """The least false negative rate of any attack at each false positive rate.
+
+        A lower bound on it, proved: f(a) >= 1 - delta - exp(eps) a and
+        exp(-eps) (1 - delta - a) for every point (eps, delta) of the profile (Dong,
+        Roth and Su 2022, eq. 5), of which forty are taken.
+        """
+        rates = np.asarray(false_positive_rates, float)
+        if not ((rates >= 0) & (rates <= 1)).all():
+            raise ValueError("false positive rates must be in [0, 1]")
+        least = min(float(self._paid) * 1.01 + 1e-6, 1.0)
+        top = min(self.epsilon(least, 0.1, "upper").upper, 50.0)
+        epsilons = np.linspace(0.0, top, 40) if top else np.zeros(1)
+        deltas = np.array([self.delta(e, 0.02, "upper").upper for e in epsilons])
+        a = rates[..., None]
+        first = 1 - deltas - np.exp(epsilons) * a
+        second = np.exp(-epsilons) * (1 - deltas - a)
+        best = np.maximum(first, second).max(axis=-1)
+        return np.clip(best - 1e-12, 0.0, 1.0)
+
+    def meets(self, epsilon: float, delta: float) -> bool:
+        """Whether (epsilon, delta) is proved to be met, as fast as can be told.
+
+        False where it is not met, or cannot be told by a bracket .1 % wide.
+        """
+        for width in _MEETS_WIDTHS:
+            upper = self.epsilon(delta, width, "upper").upper
+            if upper <= epsilon:
+                return True
+            far = upper > (1 + 4 * width) * epsilon
+            if far and self.epsilon(delta, width, "lower").lower > epsilon:
+                return False
+        return False
+
+    def upper_by(
+        self, prover: Callable[[Entries, float, Relation], float], delta: float
+    ) -> float:
+        """Epsilon from above by one account alone, for the table of all of them.
+
+        ``prover`` takes releases in sequence, delta in (0, 1) and the relation.
+        """
+        left, worst = self._left(_checked_delta(delta)), 0.0
+        for one in self._cases:
+            if not one.entries:
+                continue
+            if not one.is_private or not left > 0:
+                return math.inf
+            for view in views(one.entries, self.relation):
+                worst = max(worst, prover(view, left, self.relation))
+        return worst
+
+    def guess(self, delta: float) -> float:
+        """About what epsilon is, at once: no bound, for searches to start from."""
+        left = self._left(_checked_delta(delta))
+        if not left > 0 or not all(one.is_private for one in self._cases):
+            return math.inf
+        steps = itertools.chain.from_iterable(one.ways for one in self._cases)
+        return max((likely_epsilon(some, left) for some in steps), default=0.0)
+
+    @functools.cached_property
+    def _cases(self) -> tuple[_Releases, ...]:
+        """The releases that a record may be in: each different node, or combination."""
+        nodes = collections.Counter(self.ledger.nodes)
+        if self.overlap == 1:
+            return tuple(_Releases(entries, self.relation) for entries in nodes)
+        ways = list(
+            itertools.islice(
+                _combinations(list(nodes.values()), self.overlap), MOST_COMBINATIONS + 1
+            )
+        )
+        if len(ways) > MOST_COMBINATIONS:
+            raise ValueError(
+                f"overlap={self.overlap} over {len(nodes)} different nodes makes more "
+                f"than {MOST_COMBINATIONS} combinations of them; make nodes' releases "
+                "alike, or account a ledger of one node with all releases"
+            )
+        different = list(nodes)
+        return tuple(
+            _Releases(
+                _together(
+                    [different[i] for i, often in enumerate(way) for _ in range(often)]
+                ),
+                self.relation,
+            )
+            for way in ways
+        )
+
+    @property
+    def _paid(self) -> fractions.Fraction:
+        """The chance that a sensitivity fails at any of a record's nodes, exactly."""
+        return self.overlap * fractions.Fraction(self.ledger.failure)
+
+    def _left(self, delta: float) -> float:
+        """Delta less the chance of failure, rounded down; below 0 if that is more."""
+        exact = fractions.Fraction(delta) - self._paid
+        left = float(exact)
+        return left if left <= exact else math.nextafter(left, -math.inf)
+
+    def _bracket(
+        self,
+        quantity: Quantity,
+        at: float,
+        width: float,
+        sides: Side,
+        ways: tuple[Direction, ...] | None = None,
+    ) -> Bracket:
+        if not 0 < width <= 1:
+            raise ValueError(
+                f"width must be in (0, 1], got {width}; it is relative, 0.01 is one "
+                "percent"
+            )
+        if sides not in get_args(Side):
+            raise ValueError(f"sides are both, upper or lower, got {sides!r}")
+        left = self._left(at) if quantity == "epsilon" and at < 1 else at
+        known_below = self.ledger.unit == "record" and not self._paid
+        if not known_below:
+            sides = "upper"  # the other is not proved
+        # Where delta does not even cover the chance of failure nothing is proved.
+        question = Question(quantity, max(left, 0.0), width)
+        lower, upper = NOTHING, Proof(0.0, "none")
+        for one in self._cases:
+            proved = self._proved(one, question, sides, ways)
+            if left < 0 and one.entries:
+                proved = Proved(NOTHING, Proof(math.inf, "none"))
+            lower, upper = lower.greatest(proved.lower), _larger(upper, proved.upper)
+        if (
+            quantity == "delta"
+            and self._paid
+            and any(one.entries for one in self._cases)
+        ):
+            more = math.nextafter(upper.value + float(self._paid), math.inf)
+            upper = Proof(min(1.0, more), upper.by)
+        if not known_below:
+            lower = NOTHING
+        elif self.overlap > 1 and not lower.value and upper.value and sides != "upper":
+            # A record may be at one node only.
+            for one in {node: None for node in self.nodes}:
+                alone = one._bracket(quantity, at, width, "lower", ways)
+                lower = lower.greatest(Proof(alone.lower, alone.lower_by))
+        assumed = self.ledger.assumptions
+        return Bracket(
+            quantity=quantity,
+            at=at,
+            lower=lower.value,
+            upper=upper.value,
+            reached=question.reached(lower.value, upper.value),
+            lower_by=lower.by,
+            upper_by=upper.by,
+            relation=self.relation,
+            unit=self.ledger.unit,
+            standing="conditional" if assumed else "certified",
+            assumptions=assumed,
+            overlap=self.overlap,
+        )
+
+    @staticmethod
+    def _proved(
+        one: _Releases,
+        question: Question,
+        sides: Side,
+        ways: tuple[Direction, ...] | None,
+    ) -> Proved:
+        """The worse direction; of one that is its own mirror image, that one."""
+        if ways is not None and not set(ways) <= set(one.directions):
+            ways = None
+        worst: Proved | None = None
+        for proved in one.prove(question, sides, ways).values():
+            worst = _worse(worst, proved)
+        assert worst is not None
+        return worst
+
+
+def relation_of(ledger: Ledger) -> Relation:
+    """Add-or-remove-one if every release has a meaning under it, else replace-one."""
+    for entry in itertools.chain.from_iterable(ledger.nodes):
+        if entry.release.sensitivity.add_or_remove_one is None:
+            return "replace-one"
+    return "add-or-remove-one"
+
+
+def _checked_delta(delta: float) -> float:
+    if not 0 <= delta <= 1:
+        raise ValueError(f"delta must be in [0, 1], got {delta}")
+    return float(delta)
+
+
+def _larger(one: Proof, other: Proof) -> Proof:
+    """Of two upper sides; the second if they are equal, the first being a start."""
+    return one if one.value > other.value else other
+
+
+def _worse(known: Proved | None, more: Proved) -> Proved:
+    """The larger of either side: what holds for both."""
+    if known is None:
+        return more
+    return Proved(known.lower.greatest(more.lower), _larger(known.upper, more.upper))
+
+
+def _combinations(counts: list[int], size: int) -> Iterator[tuple[int, ...]]:
+    """How often to take each of a number of things, ``size`` in all."""
+    if not counts:
+        if size == 0:
+            yield ()
+        return
+    if sum(counts) < size:
+        return
+    for often in range(min(counts[0], size), -1, -1):
+        for rest in _combinations(counts[1:], size - often):
+            yield (often, *rest)
+
+
+def _together(nodes: list[Entries]) -> Entries:
+    """The releases of several nodes that hold one record; each has its own passes."""
+    merged: dict[tuple[Release, int | None], int] = {}
+    offset = 0
+    for entries in nodes:
+        passes = [e.disjoint for e in entries if e.disjoint is not UNSET]
+        for entry in entries:
+            where = None if entry.disjoint is UNSET else offset + entry.disjoint
+            key = (entry.release, where)
+            merged[key] = merged.get(key, 0) + entry.count
+        offset += 1 + max(passes, default=-1)
+    return tuple(
+        Entry(release, count, UNSET if where is None else where)
+        for (release, where), count in merged.items()
+    )

@@ -1,0 +1,605 @@
+"""What is proved of releases in sequence, from above and from below, by whom.
+
+A prover bounds epsilon at a delta, or delta at an epsilon, of one direction of one
+relation. Each has a name and a proof of its own (in its docstring), and rounds to its
+safe side, so that no two can cross. `prove` takes the least of the upper bounds and the
+greatest of the lower ones in each direction. Nothing here knows of nodes, passes,
+units or a chance of failure: that is `privaudit.accounting.certificate`.
+
+Everywhere P is the output on a data set with the record (direction ``remove``) or
+without it (``add``), Q the other one, s a release's sensitivity over its noise, q its
+rate, and delta(epsilon) = E_P[(1 - exp(epsilon - loss))+] with loss = log(P / Q). Of a
+relation that is its own mirror image the one direction is called ``remove``.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+import math
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from privaudit.accounting import gdp, rdp
+from privaudit.accounting.pld import Composition, compose_entries
+from privaudit.accounting.pld.cells import Direction
+from privaudit.accounting.pld.closed_form import gaussian_delta, gaussian_epsilon
+from privaudit.accounting.pld.composition import Side
+from privaudit.accounting.pld.targets import DeltaAt, EpsilonAt, Target
+from privaudit.ledger import Entry
+from privaudit.release import PoissonSampling
+from privaudit.results import Relation, check_sides
+
+Floats = NDArray[np.float64]
+Quantity = Literal["epsilon", "delta"]
+
+# Relative, for sums of closed forms each of which is good to 1e-13 or better.
+_SLACK = 1e-12
+# Renyi divergences are worked out for each different release, at some fifty orders.
+_MOST_DIFFERENT = 300
+
+
+@dataclasses.dataclass(frozen=True)
+class Steps:
+    """Releases with noise, one after another, each of which may hold the record.
+
+    Those that nothing can be learned from (no sensitivity, or never sampled) are left
+    out of the arrays, which have one element a different release.
+
+    Parameters
+    ----------
+    gaussian
+        Whether its noise is Gaussian; else Laplace.
+    scheme
+        0: Poisson sampled, or unsampled, with the record's whole share at stake; 1: a
+        sample of fixed size, a record replaced; 2: Poisson sampled, a record replaced.
+    shift
+        s.
+    norm
+        The norm bound over the noise, or s/2 if that is more; for scheme 2.
+    rate, count
+        q in (0, 1], and how often it was made.
+    """
+
+    entries: tuple[Entry, ...]
+    relation: Relation
+    gaussian: NDArray[np.bool_]
+    scheme: NDArray[np.int64]
+    shift: Floats
+    norm: Floats
+    rate: Floats
+    count: Floats
+
+    @classmethod
+    def of(cls, entries: Sequence[Entry], relation: Relation) -> Steps:
+        """Raises ``ValueError`` for a release without a meaning under ``relation``."""
+        kept, rows = [], []
+        for entry in entries:
+            release, rate = entry.release, entry.release.sampling.rate
+            moved = release.sensitivity_under(relation)
+            if not moved or not rate:
+                continue
+            scheme, norm = 0, moved
+            if relation == "replace-one" and rate < 1:
+                poisson = isinstance(release.sampling, PoissonSampling)
+                scheme = 2 if poisson else 1
+                norm = release.opposed_norm()
+            kept.append(entry)
+            rows.append(
+                (
+                    release.mechanism == "gaussian",
+                    scheme,
+                    moved / release.noise,
+                    norm / release.noise,
+                    rate,
+                    float(entry.count),
+                )
+            )
+        columns = np.array(rows, float).reshape(-1, 6).T
+        return cls(
+            tuple(kept),
+            relation,
+            columns[0] == 1,
+            columns[1].astype(np.int64),
+            *columns[2:],
+        )
+
+    @property
+    def directions(self) -> tuple[Direction, ...]:
+        """Remove and add, or one of them if they are the same."""
+        if self.relation == "replace-one" or bool((self.rate == 1).all()):
+            return ("remove",)
+        return ("remove", "add")
+
+    @functools.cached_property
+    def composition(self) -> Composition:
+        """For privacy loss distributions."""
+        return compose_entries(self.entries, self.relation)
+
+
+class Prover(abc.ABC):
+    """Bounds of one direction; what it cannot prove is infinity, 1 or 0."""
+
+    name: ClassVar[str]
+
+    def epsilon_above(self, steps: Steps, way: Direction, delta: float) -> float:
+        """At least the least epsilon >= 0 that holds at ``delta`` in [0, 1)."""
+        return math.inf
+
+    def epsilon_below(self, steps: Steps, way: Direction, delta: float) -> float:
+        """At most that."""
+        return 0.0
+
+    def delta_above(self, steps: Steps, way: Direction, epsilon: float) -> float:
+        """At least the least delta that holds at ``epsilon``, >= 0 and finite."""
+        return 1.0
+
+    def delta_below(self, steps: Steps, way: Direction, epsilon: float) -> float:
+        """At most that."""
+        return 0.0
+
+
+class Gaussian(Prover):
+    """Gaussian releases without sampling: exact.
+
+    The loss of one is normal, with variance s^2 and mean s^2 / 2, and is attained; sums
+    of independent normal losses are again that, with the sum of the variances (Dong,
+    Roth and Su, Corollary 3.3). delta(epsilon) is a closed form (Balle and Wang 2018,
+    Theorem 8), whose rounding `privaudit.accounting.gdp` bounds from above and
+    `privaudit.accounting.pld.closed_form` from below.
+    """
+
+    name = "closed form of the Gaussian"
+
+    def _mu(self, steps: Steps) -> tuple[float, float] | None:
+        """Rounded down and up."""
+        if not (steps.gaussian.all() and (steps.rate == 1).all()):
+            return None
+        with np.errstate(over="ignore"):
+            parts = steps.shift * (1 + 2.0**-52) * np.sqrt(steps.count)
+        if steps.count.tolist() == [1.0]:
+            up = float(parts[0])
+        else:
+            up = gdp.compose(parts * (1 + 2.0**-52))
+        return up * (1 - _SLACK), up
+
+    def epsilon_above(self, steps: Steps, way: Direction, delta: float) -> float:
+        mu = self._mu(steps)
+        if mu is None or not delta:
+            return math.inf
+        return float(gdp.epsilon(mu[1], delta))
+
+    def epsilon_below(self, steps: Steps, way: Direction, delta: float) -> float:
+        mu = self._mu(steps)
+        if mu is None or not delta or not 1e-100 < mu[0] < 1e100:
+            return 0.0
+        return gaussian_epsilon(mu[0], delta, 1e-9).lower
+
+    def delta_above(self, steps: Steps, way: Direction, epsilon: float) -> float:
+        mu = self._mu(steps)
+        return 1.0 if mu is None else float(gdp.delta(mu[1], epsilon))
+
+    def delta_below(self, steps: Steps, way: Direction, epsilon: float) -> float:
+        mu = self._mu(steps)
+        if mu is None or not 1e-100 < mu[0] < 1e100:
+            return 0.0
+        return gaussian_delta(mu[0], epsilon, 1e-9).lower
+
+
+class Pure(Prover):
+    """Losses that have a largest value: Laplace noise; a record added to a sample.
+
+    *Above.* Let every loss lie in [-b, a], sums of the steps' ranges. (r - c)+ is
+    convex in r = P/Q, so that of all r in [e^-b, e^a] with mean 1 under Q the one on
+    both ends has the largest delta(epsilon) = m (1 - exp(epsilon - a)), where m =
+    (1 - e^-b) / (1 - e^-(a+b)) is P's mass at the upper end. It is 0 from a on, the
+    pure epsilon.
+    Ranges: Laplace noise has log-ratios in [-s, s]. Sampling makes of a ratio r the
+    ratio 1 - q + q r; so does a sample of fixed size, in both directions, of replacing
+    a record (Balle, Barthe and Gaboardi 2018, Theorem 11). Replacing a record of a
+    Poisson sample: (1 - q + q u) / (1 - q + q v) with u <= min(e^s v, e^c), c the norm
+    over the noise, grows in v while e^s v < e^c and falls beyond. Adding a record to a
+    sample of rate q: P/Q = 1 / (1 - q + q r) < 1 / (1 - q), whatever the noise.
+
+    *Below.* At delta 0 the largest loss itself, which one record far enough out attains
+    or comes as near to as one likes; under other noise than Laplace's it is infinity.
+    Laplace noise attains it with positive probability m = the product of 1/2 (1 - q)
+    e^-s + q / 2 (remove) or 1/2 (add), so that delta(epsilon) >= m (1 - exp(epsilon -
+    a)), of all steps or of some. Of fixed samples this is for data whose other records
+    are alike, of replaced records of Poisson samples for two that are opposite, s/2
+    from 0.
+    """
+
+    name = "pure bound"
+
+    def epsilon_above(self, steps: Steps, way: Direction, delta: float) -> float:
+        top, bottom = self._range(steps, way)
+        if top == math.inf:
+            return math.inf
+        share = delta / self._top_mass(top, bottom)
+        return max(0.0, top + math.log1p(-share)) if share < 1 else 0.0
+
+    def delta_above(self, steps: Steps, way: Direction, epsilon: float) -> float:
+        top, bottom = self._range(steps, way)
+        if epsilon >= top:
+            return 0.0
+        mass = self._top_mass(top, bottom)
+        return min(1.0, mass * -math.expm1(epsilon - top) * (1 + _SLACK) + 5e-324)
+
+    def epsilon_below(self, steps: Steps, way: Direction, delta: float) -> float:
+        if not delta:
+            return max(self._attained(steps, one) for one in self._sides(steps, way))
+        return max(
+            self._epsilon_below(steps, one, delta) for one in self._sides(steps, way)
+        )
+
+    def delta_below(self, steps: Steps, way: Direction, epsilon: float) -> float:
+        best = 0.0
+        for one in self._sides(steps, way):
+            top = self._attained(steps, one)
+            if epsilon < top < math.inf:
+                mass = math.exp(self._log_mass(steps, one))
+                best = max(best, mass * -math.expm1(epsilon - top) * (1 - _SLACK))
+        return best
+
+    def _epsilon_below(self, steps: Steps, way: Direction, delta: float) -> float:
+        if steps.gaussian.any():
+            return 0.0
+        top, log_mass = self._tops(steps, way)
+        # Leaving steps out reveals no more: of the best first, as many as delta allows.
+        order = np.argsort(log_mass / np.maximum(top, 1e-300))[::-1]
+        slack = _SLACK + 4e-16 * order.size
+        tops = np.cumsum(top[order]) * (1 - slack)
+        log_share = math.log(delta) - np.cumsum(log_mass[order]) * (1 + slack) + slack
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            less = np.log(-np.expm1(np.minimum(log_share, 0.0))) * (1 + slack)
+        return max(0.0, float((tops + less).max()))
+
+    @staticmethod
+    def _sides(steps: Steps, way: Direction) -> tuple[Direction, ...]:
+        """Of a relation that is its own mirror image either pair counts."""
+        return (way,) if len(steps.directions) > 1 else ("remove", "add")
+
+    @staticmethod
+    def _top_mass(top: float, bottom: float) -> float:
+        return min(1.0, math.expm1(-bottom) / math.expm1(-top - bottom)) * (1 + _SLACK)
+
+    @staticmethod
+    def _range(steps: Steps, way: Direction) -> tuple[float, float]:
+        """The largest loss and minus the least, both rounded up."""
+        s, q, c = steps.shift, steps.rate, steps.norm
+        up, down = sampled(s, q), -sampled(-s, q)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            both = sampled(c, q) - sampled(c - s, q)
+            both += 1e-15 * (np.abs(sampled(c, q)) + np.abs(sampled(c - s, q)))
+            both = np.where(np.isnan(both), np.inf, np.minimum(both, s))
+            without = -np.log1p(-q)
+        up, down = (
+            np.select([steps.scheme == 1, steps.scheme == 2], [up, both], one)
+            for one in (up, down)
+        )
+        up = np.where(steps.gaussian, np.inf, up)
+        down = np.where(
+            steps.gaussian, np.where(steps.scheme == 0, without, np.inf), down
+        )
+        slack = np.where(s <= 700, 4e-15, _SLACK)
+        sums = [
+            math.fsum((steps.count * one * (1 + slack)).tolist()) for one in (up, down)
+        ]
+        return (sums[0], sums[1]) if way == "remove" else (sums[1], sums[0])
+
+    def _attained(self, steps: Steps, way: Direction) -> float:
+        """The largest loss that some data sets attain or come near to, rounded down."""
+        return math.fsum(self._tops(steps, way)[0].tolist()) * (1 - _SLACK)
+
+    def _log_mass(self, steps: Steps, way: Direction) -> float:
+        """log of the probability of the largest loss, rounded down."""
+        total = math.fsum(self._tops(steps, way)[1].tolist())
+        return total * (1 + _SLACK) - _SLACK
+
+    @staticmethod
+    def _tops(steps: Steps, way: Direction) -> tuple[Floats, Floats]:
+        """The largest losses that are attained, and logs of their probabilities."""
+        s, q = steps.shift, steps.rate
+        up, down = sampled(s, q), -sampled(-s, q)
+        half = sampled(s / 2, q) - sampled(-s / 2, q)
+        half -= 1e-15 * (np.abs(sampled(s / 2, q)) + np.abs(sampled(-s / 2, q)))
+        half = np.maximum(half, 0.0)
+        with np.errstate(divide="ignore"):
+            without = np.where(steps.scheme == 2, np.inf, -np.log1p(-q))
+        up, down = (np.where(steps.scheme == 2, half, one) for one in (up, down))
+        up = np.where(steps.gaussian, np.inf, up)
+        down = np.where(steps.gaussian, without, down)
+        far = np.where(steps.scheme == 2, s / 2, s)
+        log_mass = np.log(0.5 * ((1 - q) * np.exp(-far) + q))
+        if way == "add":
+            log_mass = np.where(steps.scheme == 2, log_mass, math.log(0.5))
+        log_mass = np.where(steps.gaussian, -np.inf, log_mass)
+        top = up if way == "remove" else down
+        return steps.count * top, steps.count * log_mass
+
+
+class TotalVariation(Prover):
+    """The total variation distance t of P and Q bounds delta at every epsilon >= 0.
+
+    delta(0) is t, and delta falls; so epsilon is 0 where delta covers t. Of one release
+    t is q times that without sampling (couple the samples; for a record replaced the
+    parts with other records are common), 2 Phi(s/2) - 1 or 1 - e^(-s/2). Of several it
+    is at most the least of two:
+
+    - 1 - the product of (1 - t_i): couple one release after another;
+    - sqrt(X) / 2, where 1 + X is the product of 1 + X_i, X_i >= E_Q[(P/Q - 1)^2], by
+      Cauchy and Schwarz. With e^(s^2) for Gaussian noise and 2/3 e^s + 1/3 e^-2s for
+      Laplace noise as E, X_i = q^2 (E - 1) in the direction of a removed record (t has
+      no direction). A sample of fixed size: twice that, since E_Q[f(P/Q)] for convex f
+      is an integral of f'' over delta at all epsilon, which for negative epsilon is at
+      most its mirror image. Replaced under Poisson sampling, Gaussian: Q >= (1 - q)
+      N(0), so that X_i <= q^2 / (1 - q) (2 e^(c^2) - 2 e^(-c^2)).
+    """
+
+    name = "total variation"
+
+    def epsilon_above(self, steps: Steps, way: Direction, delta: float) -> float:
+        return 0.0 if self.distance(steps) <= delta else math.inf
+
+    def delta_above(self, steps: Steps, way: Direction, epsilon: float) -> float:
+        return self.distance(steps)
+
+    @staticmethod
+    def distance(steps: Steps) -> float:
+        """At least the total variation distance."""
+        s, q, n = steps.shift, steps.rate, steps.count
+        one = q * np.where(
+            steps.gaussian, special.erf(s / math.sqrt(8)), -np.expm1(-s / 2)
+        )
+        with np.errstate(divide="ignore"):
+            coupled = -math.expm1(math.fsum((n * np.log1p(-one)).tolist()))
+        total = TotalVariation.log_squares(steps)
+        schwarz = math.sqrt(math.expm1(total)) / 2 if total < 2 else 1.0
+        return min(1.0, min(coupled, schwarz) * (1 + _SLACK) + 1e-300)
+
+    @staticmethod
+    def log_squares(steps: Steps) -> float:
+        """log(1 + X)."""
+        s, q, n = steps.shift, steps.rate, steps.count
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            laplace = 2 / 3 * np.expm1(s) + 1 / 3 * np.expm1(-2 * s)
+            # The series is s^2 - s^3 / 3 + s^4 / 4 - ...; there the sum cancels.
+            laplace = np.where(s < 1e-3, s * s, laplace)
+            squares = q * q * np.where(steps.gaussian, np.expm1(s * s), laplace)
+            squares *= np.where(steps.scheme == 1, 2.0, 1.0)
+            replaced = np.where(
+                steps.gaussian, q * q / (1 - q) * 4 * np.sinh(steps.norm**2), np.inf
+            )
+            squares = np.where(steps.scheme == 2, replaced, squares)
+            squares = np.where(np.isnan(squares), np.inf, squares)
+            return math.fsum((n * np.log1p(squares)).tolist())
+
+
+class Renyi(Prover):
+    """Renyi divergences at the best order: see `privaudit.accounting.rdp`.
+
+    Divergences add up over the steps (Mironov 2017, Proposition 1); an order's total
+    gives epsilon and delta by Proposition 12 of Canonne, Kamath and Steinke. Each is
+    rounded up where it is made, with its proof (`privaudit.accounting.renyi`). Both
+    directions at once. Not for Laplace noise under Poisson sampling and replace-one.
+    """
+
+    name = "Renyi"
+
+    def epsilon_above(self, steps: Steps, way: Direction, delta: float) -> float:
+        if not delta or len(steps.entries) > _MOST_DIFFERENT:
+            return math.inf
+        try:
+            return rdp.rdp_epsilon(steps.entries, delta, steps.relation)
+        except ValueError:  # no bound is known for one of the releases
+            return math.inf
+
+    def delta_above(self, steps: Steps, way: Direction, epsilon: float) -> float:
+        if len(steps.entries) > _MOST_DIFFERENT:
+            return 1.0
+        try:
+            return rdp.rdp_delta(steps.entries, epsilon, steps.relation)
+        except ValueError:
+            return 1.0
+
+
+FOURIER = "privacy loss distributions"  # pld/, proved in pld.md
+CLOSED: tuple[Prover, ...] = (Gaussian(), Pure(), TotalVariation())
+RENYI = Renyi()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Proof:
+    """A bound and the prover that gave it."""
+
+    value: float
+    by: str
+
+    def least(self, other: Proof) -> Proof:
+        return other if other.value < self.value else self
+
+    def greatest(self, other: Proof) -> Proof:
+        return other if other.value > self.value else self
+
+
+NOTHING = Proof(0.0, "none")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Proved:
+    """Both sides of one direction."""
+
+    lower: Proof
+    upper: Proof
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Question:
+    """Epsilon at a delta in [0, 1], or delta at an epsilon in [0, infinity]."""
+
+    quantity: Quantity
+    at: float
+    width: float
+
+    @property
+    def trivial(self) -> Proof:
+        """The upper bound that always holds."""
+        if self.quantity == "delta":
+            return Proof(1.0, "none")
+        return Proof(0.0 if self.at >= 1 else math.inf, "none")
+
+    @property
+    def target(self) -> Target:
+        """The question as privacy loss distributions ask it."""
+        if self.quantity == "epsilon":
+            return EpsilonAt(self.at, self.width)
+        return DeltaAt(self.at, self.width)
+
+    def above(self, prover: Prover, steps: Steps, way: Direction) -> Proof:
+        ask = getattr(prover, f"{self.quantity}_above")
+        return Proof(ask(steps, way, self.at), prover.name)
+
+    def below(self, prover: Prover, steps: Steps, way: Direction) -> Proof:
+        ask = getattr(prover, f"{self.quantity}_below")
+        return Proof(ask(steps, way, self.at), prover.name)
+
+    def reached(self, lower: float, upper: float) -> bool:
+        return upper <= (1 + self.width) * lower or upper == 0
+
+
+class _Sides:
+    """What is known so far of each direction."""
+
+    def __init__(self, question: Question, ways: tuple[Direction, ...]) -> None:
+        self.question = question
+        self.upper = dict.fromkeys(ways, question.trivial)
+        self.lower = dict.fromkeys(ways, NOTHING)
+
+    def above(self, way: Direction, proof: Proof) -> None:
+        self.upper[way] = self.upper[way].least(proof)
+
+    def below(self, way: Direction, proof: Proof) -> None:
+        self.lower[way] = self.lower[way].greatest(proof)
+
+    @property
+    def most(self) -> float:
+        return max(proof.value for proof in self.upper.values())
+
+    @property
+    def least(self) -> float:
+        return max(proof.value for proof in self.lower.values())
+
+    @property
+    def reached(self) -> bool:
+        return self.question.reached(self.least, self.most)
+
+    def proved(self) -> dict[Direction, Proved]:
+        for way, upper in self.upper.items():
+            lower = self.lower[way]
+            check_sides(lower.value, upper.value, lower.by, upper.by)
+        return {way: Proved(self.lower[way], self.upper[way]) for way in self.upper}
+
+
+def prove(
+    steps: Steps,
+    question: Question,
+    sides: Side = "both",
+    ways: tuple[Direction, ...] | None = None,
+) -> dict[Direction, Proved]:
+    """The best bounds of each direction, narrow for the worse one only.
+
+    Closed forms come first, privacy loss distributions if these leave a gap, Renyi if
+    the gap is still open. With one side asked for, the other is what came for nothing.
+
+    Raises
+    ------
+    ValueError
+        If no prover bounds these releases from above.
+    CrossedSides
+        If a lower bound lies above an upper one of the same direction.
+    """
+    ways = ways or steps.directions
+    known = _Sides(question, ways)
+    nothing_to_tell = not steps.entries or question.trivial.value == 0
+    if nothing_to_tell or question.at == math.inf:
+        for way in ways:
+            known.above(way, Proof(0.0, "closed form"))
+        return known.proved()
+    for prover in CLOSED:
+        for way in ways:
+            known.above(way, question.above(prover, steps, way))
+            known.below(way, question.below(prover, steps, way))
+    if known.reached or (question.quantity == "epsilon" and not question.at):
+        return known.proved()
+    open_, refused = _by_fourier(steps, question, sides, known)
+    if sides != "lower" and open_:
+        for way in ways:
+            known.above(way, question.above(RENYI, steps, way))
+    if refused is not None and known.most >= question.trivial.value:
+        raise refused
+    return known.proved()
+
+
+def _by_fourier(
+    steps: Steps, question: Question, sides: Side, known: _Sides
+) -> tuple[bool, ValueError | None]:
+    """Whether there is still something to gain from above, and why it cannot tell."""
+    caps = {way: proof.value for way, proof in known.upper.items()}
+    ways = tuple(caps)
+    try:
+        target = question.target
+        found = steps.composition.each(
+            target, question.width, ways, side=sides, caps=caps
+        )
+    except ValueError as error:
+        return True, error
+    for way in ways:
+        known.above(way, Proof(found.upper.get(way, math.inf), FOURIER))
+        known.below(way, Proof(found.lower.get(way, 0.0), FOURIER))
+    if sides == "lower":
+        return False, None
+    if question.quantity == "epsilon" and known.most > 0 and known.least == 0:
+        _look_at_zero(steps, question, known)
+    return found.coarse or known.most == question.trivial.value, None
+
+
+def _look_at_zero(steps: Steps, question: Question, known: _Sides) -> None:
+    """Whether delta covers the total variation after all, on a grid made for that."""
+    if TotalVariation.distance(steps) > 4 * question.at:
+        return
+    ways = tuple(way for way, proof in known.upper.items() if proof.value > 0)
+    found = steps.composition.each(DeltaAt(0.0, 0.01), 0.01, ways, side="upper")
+    for way in ways:
+        if found.upper[way] <= question.at:
+            known.above(way, Proof(0.0, FOURIER))
+
+
+def likely_epsilon(steps: Steps, delta: float) -> float:
+    """About epsilon at ``delta`` in (0, 1): no bound.
+
+    That of a Gaussian whose mu^2 is the sum of log(1 + X_i) (see `TotalVariation`), or
+    what the pure bound allows.
+    """
+    if not steps.entries:
+        return 0.0
+    mu = math.sqrt(TotalVariation.log_squares(steps))
+    cap = max(Pure().epsilon_above(steps, way, delta) for way in steps.directions)
+    return min(float(gdp.epsilon(mu, delta)), cap)
+
+
+def sampled(loss: Floats, rate: Floats) -> Floats:
+    """log(1 - q + q e^loss), to a few units in the last place."""
+    loss, rate = np.broadcast_arrays(loss, rate)
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        small = np.minimum(loss, 700.0)
+        near = np.log1p(rate * np.expm1(small))
+        low = np.log((1 - rate) + rate * np.exp(small))
+        far = np.logaddexp(0.0, loss + np.log(rate))
+    near = np.where((rate > 0.5) & (loss < -1), low, near)
+    return np.where(rate == 1, loss, np.where(loss > 700, far, near))

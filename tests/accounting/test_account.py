@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from scipy import optimize, special
 
 from privaudit.accounting import METHODS, account, account_nodes
-from privaudit.accounting.account import certified_lower, is_met
+from privaudit.accounting.account import certified_lower
+from privaudit.accounting.certificate import Certificate
 from privaudit.accounting.plans import Plan
 from privaudit.ledger import Ledger, Recorder
 from privaudit.release import (
@@ -109,9 +110,9 @@ class TestSound:
         plain = Ledger.of(gaussian(z))
         paid = Ledger(nodes=plain.nodes, failure=failure)
         relation = "add-or-remove-one"
-        assert is_met(plain, 0.95 * true, delta, relation, "certified")
-        assert not is_met(paid, 0.99 * true, delta, relation, "certified")
-        assert is_met(paid, 1.01 * true, delta, relation, "certified")
+        assert Certificate.of(plain, relation).meets(0.95 * true, delta)
+        assert not Certificate.of(paid, relation).meets(0.99 * true, delta)
+        assert Certificate.of(paid, relation).meets(1.01 * true, delta)
         bound = account(paid, delta)
         lower, each = certified_lower(paid.nodes[0], bound, failure=failure)
         assert lower == 0  # nobody is known to attain what fails

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy import optimize, special
 
 from privaudit.accounting import METHODS, account, account_nodes
+from privaudit.accounting.account import certified_lower, is_met
 from privaudit.accounting.plans import Plan
 from privaudit.ledger import Ledger, Recorder
 from privaudit.release import (
@@ -21,6 +22,7 @@ from privaudit.release import (
     Sensitivity,
 )
 from privaudit.results import UpperBound
+from tests import reference as ref
 
 # dp-accounting's compositions take tens of milliseconds, sampled ones a second.
 few = settings(max_examples=25)
@@ -86,6 +88,34 @@ class TestSound:
 
     def test_nothing_released_costs_nothing(self):
         assert account(Recorder(2).ledger(), 1e-5).epsilon == 0
+
+    # gdp-clt is for Poisson sampling, of which nothing exact is known.
+    @pytest.mark.parametrize("method", sorted(set(METHODS) - {"gdp-clt"}))
+    def test_a_chance_of_failure_is_paid_out_of_delta(self, method):
+        """With chance 1e-6 nothing holds; of Gaussian noise delta is known exactly."""
+        z, delta, failure = 6.0, 1.1e-6, 1e-6
+        plain = Ledger.of(gaussian(z))
+        paid = Ledger(nodes=plain.nodes, failure=failure)
+        found = account(paid, delta, method=method)
+        assert found.delta == delta
+        assert found.epsilon == account(plain, delta - failure, method=method).epsilon
+        assert account(paid, failure, method=method).epsilon == math.inf
+        left = ref.gaussian_delta(1 / z, found.epsilon)
+        assert left + failure <= delta * (1 + 1e-9)
+
+    def test_every_way_to_ask_pays_a_chance_of_failure(self):
+        z, delta, failure = 6.0, 1.1e-6, 1e-6
+        true = exact_epsilon(1 / z, delta - failure)
+        plain = Ledger.of(gaussian(z))
+        paid = Ledger(nodes=plain.nodes, failure=failure)
+        relation = "add-or-remove-one"
+        assert is_met(plain, 0.95 * true, delta, relation, "certified")
+        assert not is_met(paid, 0.99 * true, delta, relation, "certified")
+        assert is_met(paid, 1.01 * true, delta, relation, "certified")
+        bound = account(paid, delta)
+        lower, each = certified_lower(paid.nodes[0], bound, failure=failure)
+        assert lower == 0  # nobody is known to attain what fails
+        assert min(each.values()) >= true * (1 - 1e-9)
 
     def test_the_worst_node_speaks_for_the_network(self):
         recorder = Recorder(3)

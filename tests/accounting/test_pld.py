@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import special
 
 from privaudit.accounting.pld import Composition, compose_entries, compose_steps
 from privaudit.accounting.pld.cells import Step, loss_cells
@@ -24,6 +25,7 @@ from privaudit.release import (
     PoissonSampling,
     Release,
     SamplingWithoutReplacement,
+    Sensitivity,
 )
 from tests import reference as ref
 
@@ -251,6 +253,38 @@ class TestSound:
         one_way = compose_steps(1.0, 0.01, 100).epsilon(1e-5, 1e-3)
         assert found.lower <= one_way.upper
         assert found.upper >= one_way.lower
+
+    def test_records_that_differ_by_less_than_they_measure(self):
+        """Under replace-one: the account is of opposite ones, which are not attained.
+
+        Of all pairs u, v with |u| <= 1 and |u - v| <= 0.2, in cells of the line, none
+        is above the upper side; the lower side is at most what the lots that hold the
+        record give (convexity), and not below the pair at -0.1 and 0.1.
+        """
+        rate, epsilon = 0.3, 0.02
+        small = Release(
+            mechanism="gaussian",
+            norm_bound=1.0,
+            noise=1.0,
+            sensitivity=Sensitivity(replace_one=0.2),
+            sampling=PoissonSampling(rate),
+        )
+        found = compose_entries([Entry(small)], "replace-one").delta(epsilon)
+        edges = np.linspace(-10, 10, 4001)
+
+        def masses(u):
+            normal = np.diff(special.ndtr(edges))
+            return (1 - rate) * normal + rate * np.diff(special.ndtr(edges - u))
+
+        def attained(u, v):
+            gap = masses(u) - math.exp(epsilon) * masses(v)
+            return float(np.maximum(gap, 0).sum())
+
+        ends = np.linspace(0.2, 1, 9)
+        pairs = [(u, u - 0.2) for u in ends] + [(u - 0.2, u) for u in ends]
+        assert max(attained(u, v) for u, v in pairs) <= found.upper
+        assert found.lower <= rate * float(ref.gaussian_delta(0.2, epsilon))
+        assert found.lower >= 0.97 * attained(0.1, -0.1)
 
 
 class TestTight:

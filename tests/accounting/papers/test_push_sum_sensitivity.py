@@ -3,6 +3,7 @@
 import itertools
 import math
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -165,6 +166,30 @@ class TestTight:
         i, j = np.unravel_index(np.abs(gaps).sum(-1).argmax(), (6, 6))
         s = weights @ np.sign(gaps[i, j])[:, None]
         assert spread.bound == pytest.approx(real_spread(s), rel=1e-9)
+
+    def test_weights_that_do_not_keep_the_mean_move_equal_states_apart(self):
+        weights = np.array([[1.0, 0.5], [0.0, 0.5]])
+        s = weights @ np.array([[3.0], [3.0]])
+        found = Spread.equal(2, 3.0).mixed(weights).bound
+        assert found == pytest.approx(real_spread(s), rel=1e-9)
+
+    def test_the_noise_of_a_round_is_within_its_quantile(self):
+        """Two nodes that hear nobody: opposite steps, and noise as large as may be."""
+        clip, budget, rate, dims, failure = 0.5, 5.0, 0.3, 4, 1e-6
+        first, second = data_independent_sensitivity(
+            [np.eye(2)] * 2,
+            perturbation=clip,
+            dimension=dims,
+            budget=budget,
+            noise_rate=rate,
+            failure=failure,
+        )
+        assert first == pytest.approx(2 * clip, rel=1e-9)
+        largest = (second - 4 * clip) / 2 / (rate * first / budget)
+        # ||n||_1 of scale 1 is Gamma(dims, 1); there are two nodes and two rounds.
+        beyond = mpmath.gammainc(dims, largest, regularized=True)
+        assert float(beyond) == pytest.approx(failure / 4, rel=1e-6)
+        assert beyond <= failure / 4
 
     @pytest.mark.parametrize(
         ("matrices", "decay"),

@@ -1,6 +1,7 @@
 """Contract of partpsp and oracle."""
 
 import dataclasses
+import functools
 import math
 
 import numpy as np
@@ -34,6 +35,7 @@ SIZES = (6, 6, 6, 6)
 FAMILY = ALGORITHMS["partpsp"]
 RING = mixing("d-out:2", "uniform", 4)
 STEP = 0.3
+SMALL = 1e-4  # a clip norm
 
 
 def two_layers():
@@ -51,6 +53,7 @@ def door(
     runs, planted = more.pop("runs", 1), more.pop("planted", None)
     lot, sampling = more.pop("lot", 3), more.pop("sampling", "without-replacement")
     clip_by, canary = more.pop("clip_by", "batch"), more.pop("canary", None)
+    module = more.pop("module", two_layers)()
     noise = MessageNoise(multiplier, rounds=20, sync_interval=interval, **more)
     mechanism = MessageMechanism(
         float(lot),
@@ -66,7 +69,7 @@ def door(
             canary=canary,
             replaces=sampling == "without-replacement",
         ),
-        PerSample(two_layers(), cross_entropy),
+        PerSample(module, cross_entropy),
         mechanism,
         Streams(seed),
         runs=runs,
@@ -252,6 +255,94 @@ class TestLedger:
         release = noise.release(STEP * 0.5, 1.0, 6)
         assert release.sensitivity.replace_one == pytest.approx(2 * STEP * 0.5 / 6)
         assert 0 < moved[0] <= release.sensitivity.replace_one * (1 + 1e-9)
+
+    def first_messages(self, sign, *, local_steps=1, multiplier=0.1, **more):
+        """Of a softmax at 0, where the gradient of a record turns with its input.
+
+        Record 0 of node 0 is ``sign`` along an axis, the others there are 0 and add
+        nothing; the clip is so small that several steps see one gradient. Returns the
+        messages of all runs, and the door.
+        """
+        shares = random_data(SIZES)
+        inputs = torch.zeros_like(shares[0].inputs)
+        inputs[0, 0] = sign
+        shares[0] = Dataset(inputs, shares[0].targets)
+        module = functools.partial(nn.Linear, 4, 3, bias=False, dtype=torch.float64)
+        runs = more.get("runs", 1)
+        private = door(
+            multiplier, clip=SMALL, shares=shares, lot=6, module=module, **more
+        )
+        seen = []
+
+        class Seen:
+            def messages(self, k, sent):
+                seen.append(sent["s"].clone())
+
+        algorithm = PartPsp(lambda k: STEP, shared="*", local_steps=local_steps)
+        zeros = torch.zeros(runs, len(SIZES), 12, dtype=torch.float64)
+        FAMILY.runner(algorithm, RING).run(zeros, private, 1, observers=[Seen()])
+        return seen[0], private
+
+    @pytest.mark.parametrize("sensitivity", ["data-independent", "perturbation"])
+    @pytest.mark.parametrize(
+        ("local_steps", "how"),
+        [
+            (1, {"clip_by": "batch"}),
+            (3, {"clip_by": "batch"}),
+            (1, {"clip_by": "sample"}),
+            (1, {"clip_by": "sample", "samples": 6}),
+        ],
+    )
+    def test_a_crafted_record_moves_a_message_by_its_sensitivity(
+        self, sensitivity, local_steps, how
+    ):
+        """Two neighbouring data sets, through the door, with the same noise."""
+        more = {"sensitivity": sensitivity, "local_steps": local_steps, **how}
+        (one, private), (other, _) = (
+            self.first_messages(sign, **more) for sign in (1.0, -1.0)
+        )
+        moved = (one - other)[0].abs().sum(1)
+        assert moved[1:].max() == 0
+        (entry,) = private.ledger.nodes[0]
+        stated = entry.release.sensitivity.replace_one
+        assert moved[0] <= stated * (1 + 1e-9)
+        lot = 6 if how["clip_by"] == "sample" else 1
+        expected = 2 * local_steps * STEP * SMALL / lot
+        assert moved[0] == pytest.approx(expected, rel=1e-4)
+        if how != {"clip_by": "sample"}:  # of which the account does not know
+            assert moved[0] == pytest.approx(stated, rel=1e-4)
+
+    def test_a_record_more_can_turn_the_gradient_of_a_lot(self):
+        """Clipped as a whole, a lot is moved as far by adding as by replacing."""
+        shares = random_data(SIZES)
+        inputs = torch.zeros_like(shares[0].inputs)
+        inputs[:, 0] = torch.tensor([100.0, -1, -1, -1, -1, -1])
+        shares[0] = Dataset(inputs, torch.zeros_like(shares[0].targets))
+        module = functools.partial(nn.Linear, 4, 3, bias=False, dtype=torch.float64)
+        private = door(clip=SMALL, shares=shares, lot=6, module=module)
+        zeros = torch.zeros(1, len(SIZES), 12, dtype=torch.float64)
+        lots = torch.ones(2, 1, len(SIZES), 6, dtype=torch.bool)
+        lots[1, 0, 0, 0] = False
+        more, less = (private.clipped(zeros, lot, torch.arange(12)) for lot in lots)
+        moved = STEP * (more - less)[0, 0].abs().sum()
+        release = private.channel.noise.release(STEP * SMALL, 1.0, 6)
+        assert moved == pytest.approx(release.sensitivity.add_or_remove_one, rel=1e-6)
+
+    @pytest.mark.parametrize("sensitivity", ["data-independent", "perturbation"])
+    @pytest.mark.parametrize("how", [{}, {"clip_by": "sample", "samples": 6}])
+    def test_a_record_is_hidden_by_the_noise_that_is_stated(self, sensitivity, how):
+        """Laplace noise has its scale as its mean modulus."""
+        more = {"sensitivity": sensitivity, "runs": 300, **how}
+        (noisy, private), (quiet, _) = (
+            self.first_messages(1.0, multiplier=z, **more) for z in (0.5, 0.0)
+        )
+        drawn = (noisy - quiet).abs()
+        for node, found in enumerate(drawn.mean((0, 2)).tolist()):
+            (entry,) = private.ledger.nodes[node]
+            sure = 5 / math.sqrt(drawn[:, node].numel())
+            assert found == pytest.approx(entry.release.noise, rel=sure)
+            # Noise is scaled by no less than what one record can move.
+            assert entry.release.noise >= 0.5 * entry.release.sensitivity.replace_one
 
     @pytest.mark.parametrize("unit", ["record", "node"])
     @pytest.mark.parametrize("name", NAMES)

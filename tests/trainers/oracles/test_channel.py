@@ -135,6 +135,27 @@ class TestSound:
         assert (real <= used * (1 + 1e-12)).all()
         assert (used == used[:, :1]).all()
 
+    @pytest.mark.parametrize("graph", ["star", "d-out:2"])
+    @pytest.mark.parametrize("sensitivity", ["certified", "data-independent"])
+    def test_noise_and_weights_alone_move_nodes_apart(self, sensitivity, graph):
+        """Much noise beside what is added, and equal states that are not small."""
+        trace = []
+        on = weighed(graph, 5, 0)
+        channel = Channel(
+            MessageNoise(5.0, sensitivity, 3),
+            on,
+            Streams(0),
+            watch=lambda k, real, used: trace.append((real[0], used[0])),
+        )
+        states = torch.full((1, 5, 3), 70.0, dtype=torch.float64)
+        channel.begin(states)
+        change = torch.zeros_like(states)
+        change[0, :, 0] = 0.125 * (-1.0) ** torch.arange(5)
+        for k in range(3):
+            states = states + change
+            states = on(channel.send(states, change, bound=0.125)[0], k)
+        assert all(real <= used * (1 + 1e-9) for real, used in trace)
+
     def test_the_paper_s_constant_falls_below_at_once(self):
         run = {
             "graph": "d-out:2",
@@ -368,6 +389,54 @@ class TestAveraging:
         assert (views - mean).abs().max() < 0.01
         # Of one record: the first message alone has something new.
         assert [sum(e.count for e in node) for node in ledger.nodes] == [1] * 8
+
+    @pytest.mark.parametrize("sensitivity", ["data-independent", "perturbation"])
+    def test_a_vector_moves_its_message_by_all_that_is_stated(self, sensitivity):
+        """From one end of the ball to the other, with the same noise."""
+        sent = []
+        for sign in (1.0, -1.0):
+            vectors = torch.zeros(1, 5, 3, dtype=torch.float64)
+            vectors[0, 0, 0] = 4.0 * sign
+            channel = Channel(noise(sensitivity), RING, Streams(0))
+            channel.begin(vectors, bound=4.0)
+            sent.append(channel.send(vectors)[0])
+        moved = (sent[0] - sent[1])[0].abs().sum(1)
+        (entry,) = channel.ledger.nodes[0]
+        stated = entry.release.sensitivity.replace_one
+        assert moved[0] == pytest.approx(stated, rel=1e-9)
+        assert moved[1:].max() == 0
+        assert entry.release.noise >= channel.noise.noise_multiplier * stated
+
+    @pytest.mark.parametrize("sensitivity", ["data-independent", "perturbation"])
+    def test_a_node_alone_is_hidden_too(self, sensitivity):
+        """No other node is apart from it, but its record moves what it sends."""
+        channel = Channel(noise(sensitivity), Mixing([[1.0]]), Streams(0))
+        change = torch.tensor([[[3.0, 0.0]]], dtype=torch.float64)
+        channel.begin(0 * change)
+        channel.send(change, change, bound=3.0)
+        (entry,) = channel.ledger.nodes[0]
+        assert entry.release.sensitivity.replace_one == 6  # change and -change
+        assert entry.release.noise >= channel.noise.noise_multiplier * 6 * (1 - 1e-12)
+
+    def test_two_nodes_are_as_far_apart_as_is_stated(self):
+        """Which node was asked: the messages of the farthest two, before noise."""
+        channel = Channel(noise(unit="node"), RING, Streams(0))
+        states = torch.zeros(1, 5, 3, dtype=torch.float64)
+        channel.begin(states)
+        far = []
+        for k in range(3):
+            change = torch.zeros_like(states)
+            change[0, :, 0] = (-1.0) ** torch.arange(5)
+            states = states + change
+            far.append(float((states[0, :, None] - states[0]).abs().sum(-1).max()))
+            states = RING(channel.send(states, change, bound=1.0)[0], k)
+        stated = [
+            entry.release.sensitivity.replace_one
+            for entry in channel.ledger.nodes[0]
+            for _ in range(entry.count)
+        ]
+        assert all(real <= bound for real, bound in zip(far, stated, strict=True))
+        assert far[0] == pytest.approx(stated[0], rel=1e-9) == 2
 
     def test_noise_that_feeds_itself_is_refused(self):
         channel = Channel(MessageNoise(1.0, rounds=99), RING, Streams(0))

@@ -87,7 +87,7 @@ class TestLaws:
             assert len(name.encode()) < 255
 
     def test_the_example(self):
-        example = pathlib.Path(__file__).parents[2] / "examples" / "sweep.toml"
+        example = pathlib.Path(__file__).parents[3] / "examples" / "sweep.toml"
         assert len(Plan.read(example).audits) == 7
 
     def test_it_is_what_privaudit_audit_does(self):

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Mapping
 
 import torch
-from trainers.randomness import Streams, standard_normal
 
 from trainers.numerics.keys import Key
 from trainers.numerics.noise import GAUSSIAN, LAPLACE, add_noise_, coins, noisy, subsets
@@ -65,14 +64,14 @@ def draws(count: int = 1 << 20) -> None:
 def releases(runs: int, nodes: int, dims: int) -> None:
     """What a round of an audit adds to float sums."""
     sums = torch.randn(runs, nodes, dims)
-    generators = [Streams(0).generator("noise", node) for node in range(nodes)]
+    generators = [torch.Generator().manual_seed(node) for node in range(nodes)]
     marks = KEY.fingerprints(torch.zeros(sums.shape, dtype=torch.int64))
 
     def floats() -> torch.Tensor:
         noise = torch.empty_like(sums)
         for node, generator in enumerate(generators):
-            shape = runs, dims
-            noise[:, node] = standard_normal(shape, generator, CPU, sums.dtype)
+            draw = torch.empty(runs, dims, dtype=torch.float64)
+            noise[:, node] = draw.normal_(generator=generator)
         return sums.clone().add_(noise, alpha=3.0)
 
     def exact(fingerprints: Marks | None = None) -> torch.Tensor:
@@ -92,7 +91,7 @@ def releases(runs: int, nodes: int, dims: int) -> None:
 
 def lots(runs: int, nodes: int, records: int, size: int) -> None:
     """Which records are drawn."""
-    generators = [Streams(0).generator("sampling", node) for node in range(nodes)]
+    generators = [torch.Generator().manual_seed(node) for node in range(nodes)]
     rows = KEY.rows(
         "sampling", nodes=range(nodes), release=5, width=records, runs=range(runs)
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from privaudit.cli.accounts import SEED, Account, Json, NoiseMultiplier
+from privaudit.cli.accounts import Account, Json, NoiseMultiplier
 from privaudit.cli.live import live_view
 from privaudit.cli.output import emit, note
 from privaudit.cli.place import Out, Place
@@ -32,7 +32,13 @@ What = Annotated[
         "recipe's file."
     ),
 ]
-SeedOrRecipes = Annotated[int | None, Parameter(help=f"{SEED} A recipe's, or 0.")]
+StudySeed = Annotated[
+    int | None,
+    Parameter(
+        help="Seed of a study: makes sampling and noise repeatable. A model trained "
+        "with a seed is not protected. Default: the recipe's seed, or a secret key."
+    ),
+]
 
 
 def _recipe(what: str) -> Recipe:
@@ -66,7 +72,9 @@ def train(
     settings: Settings = (),  # type: ignore[assignment]  # cyclopts' empty list
     out: Out = None,
     data_dir: pathlib.Path | None = None,
-    seed: SeedOrRecipes = None,
+    seed: StudySeed = None,
+    public_seed: int = 0,
+    key_file: pathlib.Path | None = None,
     device: str = "cpu",
     compiled: bool = False,
     precision: Literal["float32", "bf16"] = "float32",
@@ -74,8 +82,8 @@ def train(
 ) -> None:
     """Train once, with noise for a budget, and account what was released.
 
-    For studies: no model that this version trains is protected, as its noise can be
-    recovered from what is released, whatever the seed.
+    Noise and sampling come from a secret key, which is removed when the run ends; with
+    --seed the run is a study, and its model is not protected.
 
     Handwritten digits are the default data. A run that was stopped goes on from its
     last checkpoint, to the same bits. Started by torchrun, each rank holds some of the
@@ -95,8 +103,12 @@ def train(
         Noise by the certified account, or by the account of the algorithm's paper.
     data_dir
         Where data sets are kept.
+    public_seed
+        How data are dealt and where models start; everybody may know it.
+    key_file
+        Where the secret key is kept while the run can go on. Default: in its folder.
     device
-        cpu, or cuda; they draw different numbers from a seed.
+        cpu, or cuda: the same noise, and other roundings.
     compiled
         Take gradients under torch.compile: a minute to begin with.
     precision
@@ -116,16 +128,26 @@ def train(
     training = training_from(values, where="--set" if settings else what)
     epsilon = next(e for e in (epsilon, recipe.epsilon, 1.0) if e is not None)
     delta = next(d for d in (delta, recipe.delta, 1e-4) if d is not None)
-    seed = next(s for s in (seed, recipe.seed, 0) if s is not None)
-    if seed < 0:
-        raise ValueError(f"--seed must be >= 0, got {seed}")
+    seed = recipe.seed if seed is None else seed
+    for name, value in (("--seed", seed), ("--public-seed", public_seed)):
+        if value is not None and value < 0:
+            raise ValueError(f"{name} must be >= 0, got {value}")
     relation = relation_of(training, relation or recipe.relation)
     by_paper = calibrate == "paper" and noise_multiplier is None
     source = f"the paper's own account of {what}" if by_paper else "the command line"
     claim = claim_of(epsilon, delta, relation, training.unit, source)
     distributed = launched()
+    if key_file is not None and (distributed or seed is not None):
+        raise ValueError(
+            "--key-file is for one process and a secret key: leave it out with --seed, "
+            "and under torchrun, where each rank keeps its own key in the run's folder"
+        )
     problem = Problem.of(
-        training, data_dir=data_dir, compiled=compiled, precision=precision
+        training,
+        seed=public_seed,
+        data_dir=data_dir,
+        compiled=compiled,
+        precision=precision,
     )
     multiplier = noise_of(problem, noise_multiplier, claim, account, calibrate)
     run = TrainingRun(
@@ -134,6 +156,7 @@ def train(
         noise_multiplier=multiplier,
         account=account,
         seed=seed,
+        public_seed=public_seed,
         device=device,
         compiled=compiled,
         precision=precision,
@@ -165,7 +188,8 @@ def train(
                 )
         else:
             with opened as folder:
-                result = train_in(run, folder, problem=problem, progress=show, **about)
+                about |= {"problem": problem, "key_file": key_file}
+                result = train_in(run, folder, progress=show, **about)
     if result is None:  # rank 0 speaks for all
         return
     worst = result.upper()

@@ -32,20 +32,22 @@ FILES = (
     "result.json",
     "report.html",
 )
+KEY = "key"  # of a run without a seed, while it can go on; of a rank: key-RANK
 _LOCK = ".lock"
 _PART = re.compile(r"(.+?)(\.[0-9a-f]{16})?\.part")  # a file as it is written
+_KEYS = re.compile(rf"{KEY}(-\d+)?")
 _NO_LINK = os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
     """Put ``content`` into the file ``path``, whole or not at all, and on the disk.
 
-    No link is followed: one at ``path`` is replaced. A file that is there and replaced
-    leaves its permissions. Raises ``OSError``.
+    No link is followed: one at ``path`` is replaced. A new file is its owner's alone;
+    one that is there and replaced leaves its permissions. Raises ``OSError``.
     """
     path = pathlib.Path(path)
     part = path.with_name(f"{path.name}.{secrets.token_hex(8)}.part")
-    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK, 0o666)
+    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK, 0o600)
     try:
         with open(handle, "wb") as file:
             known = _mode(path)
@@ -71,7 +73,7 @@ def opened_to_append(path: str | os.PathLike[str]) -> int:
 
     Raises ``OSError``, also where ``path`` is a link.
     """
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _NO_LINK, 0o644)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _NO_LINK, 0o600)
 
 
 class FolderError(Exception):
@@ -96,7 +98,7 @@ class RunFolder:
         """Whether ``entry`` is something that such a folder may hold."""
         part = _PART.fullmatch(entry.name)
         name = part.group(1) if part else entry.name
-        return name in cls.files or name == _LOCK
+        return name in cls.files or name == _LOCK or bool(_KEYS.fullmatch(name))
 
     @classmethod
     @contextlib.contextmanager
@@ -120,7 +122,7 @@ class RunFolder:
                     "choose a new or empty one with --out"
                 )
             lock = folder.path / _LOCK
-            handle = os.open(lock, os.O_RDWR | os.O_CREAT | _NO_LINK, 0o644)
+            handle = os.open(lock, os.O_RDWR | os.O_CREAT | _NO_LINK, 0o600)
         try:
             if not _locked(handle, patience):
                 raise FolderError(

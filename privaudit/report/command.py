@@ -27,7 +27,8 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
     "training": {
         "relation": "add-or-remove-one",
         "account": "certified",
-        "seed": 0,
+        "seed": None,
+        "public-seed": 0,
         "device": "cpu",
     },
 }
@@ -60,9 +61,12 @@ def command(run: Finished) -> tuple[str, ...]:
             "relation": run.upper.relation,
             "account": config.account,
             "seed": config.seed,
+            "public-seed": run.config.public_seed,
             "device": run.config.device,
         }
     for name, value in given.items():
+        if value is None:  # a secret key: another run has another
+            continue
         if name in _ALWAYS or value != _DEFAULTS[run.kind][name]:
             options[name] = value
     defaults = {**_training_defaults(config.version, settings.algorithm)}

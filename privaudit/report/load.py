@@ -16,7 +16,7 @@ from privaudit.files.folder import FolderError, RunFolder
 from privaudit.ledger import Ledger
 from privaudit.report.program import FinishedProgram, load_program
 from privaudit.results import Claim, Status, UpperBound
-from trainers.runs.outcome import Curves, TrainingResult
+from trainers.runs.outcome import Curves, TrainingResult, protection
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +45,6 @@ class _Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     training: dict[str, Any]  # all settings; checked by the program that wrote them
     noise_multiplier: float
     account: str
-    seed: int
     torch_version: str
     version: str
 
@@ -59,6 +58,8 @@ class TrainingConfig(_Config, frozen=True, kw_only=True, forbid_unknown_fields=T
     """What `trainers.runs.run.TrainingRun` writes."""
 
     claim: Claim | None
+    seed: int | None = None
+    public_seed: int = 0
     device: str = "cpu"
     compiled: bool = False
     precision: str = "float32"
@@ -68,6 +69,7 @@ class AuditConfig(_Config, frozen=True, kw_only=True, forbid_unknown_fields=True
     """What `privaudit.auditing.experiments.experiment.Audit` writes."""
 
     claim: Claim
+    seed: int
     adversary: str
     canary: str = "blank"
     estimator: str
@@ -296,6 +298,8 @@ def _training(folder: RunFolder, config: TrainingConfig) -> FinishedTraining:
     result = folder.read("result.json", TrainingResult)
     ledger = folder.read("ledger.json", Ledger)
     _belongs(folder, config, result, ledger)
+    protected, noise = protection(config.noise_multiplier, config.seed, config.version)
+    result = msgspec.structs.replace(result, protected=protected, noise=noise)
     return FinishedTraining(
         path=folder.path,
         config=config,

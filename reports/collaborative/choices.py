@@ -54,8 +54,8 @@ def main(coins: str) -> None:
     canary = mislabelled(problem, 0).record
     seen, worlds = [], []
     for block in range(RUNS // BLOCK):
-        streams, log = Streams(7, block), ActionLog()
-        planted = torch.rand(BLOCK, generator=streams.generator("world")) < 0.5
+        streams, log = Streams(7, block * BLOCK), ActionLog()
+        planted = streams.worlds(BLOCK)
         problem.train(
             z,
             streams,

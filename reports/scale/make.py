@@ -22,7 +22,7 @@ BENCHMARKS = HERE.parents[1] / "tests" / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))  # they are no package
 
 import torch  # noqa: E402  # what follows needs the path
-from counting import NoNumbers, counted  # noqa: E402
+from counting import counted  # noqa: E402
 from page import write  # noqa: E402
 
 from trainers.algorithms import ALGORITHMS  # noqa: E402
@@ -31,6 +31,7 @@ from trainers.gradients.choose import differentiator  # noqa: E402
 from trainers.models import cross_entropy  # noqa: E402
 from trainers.network.engine import Network  # noqa: E402
 from trainers.network.named_graphs import mixing  # noqa: E402
+from trainers.numerics.randomness import Streams  # noqa: E402
 from trainers.oracles.oracle import Mechanism, Oracle  # noqa: E402
 from trainers.runs.problem import Problem  # noqa: E402
 
@@ -62,7 +63,7 @@ def dense(lot: int) -> dict[str, float]:
         PrivateData.of([data]).to("meta"),
         differentiator(module, cross_entropy, torch.zeros(784)),
         Mechanism(float(lot), 1.0, 1.0),
-        NoNumbers(0, device="meta"),
+        Streams(0, device="meta"),
         memory_limit=64 << 30,
     )
     family = ALGORITHMS["dp-dsgd"]
@@ -85,7 +86,7 @@ def audited(block: int) -> dict[str, float]:
     problem = Problem.of(Training(algorithm="dp-dsgd", **AUDITED))
     fast = problem.gradients()  # is tried with numbers
     object.__setattr__(problem, "gradients", lambda: fast)
-    streams = NoNumbers(0, device="meta")
+    streams = Streams(0, device="meta")
     work = counted(
         lambda: problem.train(3.5, streams, runs=block, memory_limit=8 << 30)
     )

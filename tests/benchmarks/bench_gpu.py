@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from counting import H200, RTX_2080, NoNumbers, Work, counted
+from counting import H200, RTX_2080, Work, counted
 from measuring import records
 from torch.profiler import ProfilerActivity, profile
 
@@ -52,7 +52,7 @@ def setting(name: str, device: str, **how: Any) -> Callable[[int], Any]:
         data.to(device),
         differentiator(module, cross_entropy, torch.zeros(SHAPE), **how),
         Mechanism(LOT, 10.0, 1.0),
-        (NoNumbers if device == "meta" else Streams)(0, device=device),
+        Streams(0, device=device),
         memory_limit=MEMORY,
     )
     family = ALGORITHMS[name]
@@ -146,7 +146,7 @@ def planned(device: str, compiled: bool) -> Audit:
 def audit(count_only: bool) -> None:
     """10 000 trainings of three agents, 100 rounds: seconds."""
     problem = Problem.of(planned("cpu", False).training)
-    streams = NoNumbers(0, device="meta")
+    streams = Streams(0, device="meta")
     fast = problem.gradients()  # is tried with numbers
     object.__setattr__(problem, "gradients", lambda: fast)
     work = counted(lambda: problem.train(3.5, streams, runs=BLOCK, memory_limit=MEMORY))

@@ -18,7 +18,6 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from trainers.numerics.deferred_checks import Watch
-from trainers.numerics.randomness import Purpose, Streams
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -56,14 +55,6 @@ class Work:
     def eager(self, device: Device) -> float:
         """Seconds if the host starts every operation by itself."""
         return max(self.floor(device), self.launches * device.launch)
-
-
-class NoNumbers(Streams):
-    """Streams of the meta device, which has no generators and draws nothing."""
-
-    def generator(self, purpose: Purpose, node: int = 0) -> Any:
-        """None: there torch wants no generator."""
-        return None
 
 
 class _Count(TorchDispatchMode):

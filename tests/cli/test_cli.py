@@ -78,6 +78,7 @@ class TestRuns:
             "result.json",
             "rounds.csv",
         ]
+        assert result["protected"] is True
         again = call(capsys, "train", "dp-dsgd", *QUICK, "--out", path, "--json")
         assert json.loads(again[1]) == result
         status, out, _ = call(capsys, "show", path)
@@ -87,23 +88,18 @@ class TestRuns:
         assert status == FINE
         assert (path / "report.html").stat().st_size > 10_000
 
-    @pytest.mark.parametrize(
-        "what", [("dp-dsgd",), ("mine.toml", "--seed", 2**61 + 12345)]
-    )
-    def test_a_trained_model_is_said_not_to_be_protected(
+    @pytest.mark.parametrize("what", [("dp-dsgd",), ("mine.toml",)])
+    def test_a_study_is_said_not_to_be_protected(
         self, capsys, tmp_path, monkeypatch, what
     ):
         monkeypatch.chdir(tmp_path)
         (tmp_path / "mine.toml").write_text('algorithm = "dp-dsgd"\nepsilon = 2\n')
-        train = ("train", *what, *QUICK, "--out", "run")
+        train = ("train", *what, *QUICK, "--seed", 2**61 + 12345, "--out", "run")
         status, out, _ = call(capsys, *train)
         assert status == FINE
         (line,) = [one for one in out.splitlines() if one.startswith("NOT PROTECTED. ")]
-        assert (
-            "can be recovered by whoever sees its releases, whatever the seed" in line
-        )
-        assert "the model is not protected" in line
-        assert "ideal noise" in line
+        assert "Study: the noise is known to whoever knows the seed" in line
+        assert "this model is not protected" in line
         why = line.removeprefix("NOT PROTECTED. ")
         kept = json.loads((tmp_path / "run" / "result.json").read_text())
         for found in (
@@ -121,7 +117,6 @@ class TestRuns:
                 call(capsys, command, "--help")[1].replace("│", "").split()
             )
             assert "A model trained with a seed is not protected." in words
-            assert "secret" not in words
 
     def test_training_without_noise_certifies_nothing(self, capsys, tmp_path):
         status, out, _ = call(
@@ -169,7 +164,7 @@ class TestRuns:
         status, out, err = call(capsys, *first, "--seed", 1)
         assert status == COULD_NOT
         assert out == ""
-        assert "seed = 0, not 1" in err
+        assert "seed = None, not 1" in err
 
     def test_without_out_another_run_has_another_folder(
         self, capsys, tmp_path, monkeypatch

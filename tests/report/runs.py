@@ -21,7 +21,7 @@ from privaudit.ledger import Entry, Ledger
 from privaudit.release import PoissonSampling, Release
 from privaudit.report.load import AuditConfig, TrainingConfig
 from privaudit.results import Claim, UpperBound, Verdict
-from trainers.runs.outcome import Curves, TrainingResult
+from trainers.runs.outcome import Curves, TrainingResult, protection
 
 CURVES = Curves(
     rounds=(10, 50, 100),
@@ -136,6 +136,7 @@ def write_training(
     promised = None if claim is None else claim_of(claim, 1e-4, "the command line")
     nodes = nodes_of(upper, 1e-4, 1)
     verdict = None if promised is None else Verdict(claim=promised, upper=nodes[0])
+    protected, said = protection(6.0, 0, "0.1.0")
     result = TrainingResult(
         nodes=nodes,
         verdict=verdict,
@@ -145,6 +146,8 @@ def write_training(
         worst_accuracy=0.6,
         seconds=2.5,
         remarks=remarks,
+        protected=protected,
+        noise=said,
     )
     config = TrainingConfig(
         claim=promised,

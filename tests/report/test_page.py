@@ -170,7 +170,7 @@ class TestSound:
         result = runs.write_training(tmp_path)
         words = read(write(tmp_path).read_text()).words
         assert f"Not protected: {result.noise}" in words
-        assert "whatever the seed" in result.noise
+        assert "by version 0.1.0 can be recovered" in result.noise
         # Above the details, below the verdict.
         assert words.index("Consistent:") < words.index("Not protected:")
         assert words.index("Not protected:") < words.index("What the figures stand on")

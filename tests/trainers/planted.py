@@ -38,14 +38,27 @@ class ClipsPerBatch(Oracle):
         super().__init__(data, _OfWholeLots(differentiator), *given, **more)
 
 
-class NoiseDividedTwice(Oracle):
+class FloatNoise(Oracle):
+    """Noise in floating point, added to sums that are on no grid (Mironov 2012)."""
+
+    def _noisy(self, total, nodes, deviation):
+        return total.add_(self._draw_noise(total, nodes), alpha=deviation)
+
+    def _draw_noise(self, like, nodes):
+        """Standard normal, (runs, nodes, dims)."""
+        who, shape = [self._numbers[node] for node in nodes], (len(like), like.shape[2])
+        index = self._releases[nodes[0]]
+        return self._streams.unit_noise("noise", who, index, shape).to(like)
+
+
+class NoiseDividedTwice(FloatNoise):
     """The noise is divided by the lot size once more."""
 
     def _draw_noise(self, like, nodes):
         return super()._draw_noise(like, nodes) / self.mechanism.lot_size
 
 
-class NoiseMissingAtNode(Oracle):
+class NoiseMissingAtNode(FloatNoise):
     """All nodes but one add noise."""
 
     def _draw_noise(self, like, nodes):
@@ -54,7 +67,7 @@ class NoiseMissingAtNode(Oracle):
         return noise
 
 
-class EqualNoiseTwice(Oracle):
+class EqualNoiseTwice(FloatNoise):
     """Every second release has the noise of the one before: their difference none."""
 
     def _draw_noise(self, like, nodes):
@@ -63,7 +76,7 @@ class EqualNoiseTwice(Oracle):
         return self._kept.clone()
 
 
-class FiveLots(Oracle):
+class FiveLots(FloatNoise):
     """Five lots are summed under one noise, and one of them is accounted.
 
     So did the published code of Bayrooti et al. 2023 for CIFAR-100.
@@ -85,7 +98,7 @@ class FiveLots(Oracle):
         return total
 
 
-class RemembersNoise(Oracle):
+class RemembersNoise(FloatNoise):
     """Keeps what it added last, for whoever looks: the bug is in who does."""
 
     last = 0.0

@@ -8,32 +8,30 @@ import math
 import torch
 
 from tests.trainers import planted
+from tests.trainers.planted import FloatNoise
 from tests.zoo.attacks import Attack
 from tests.zoo.frame import Bug
 from trainers.oracles.oracle import Oracle
 
 
-class NodesSeededAlike(Oracle):
-    """All nodes draw noise from node 0's seed."""
-
-    def __init__(self, data, differentiator, mechanism, streams, **more):
-        super().__init__(data, differentiator, mechanism, streams, **more)
-        self._noise = [streams.generator("noise", 0) for _ in self._noise]
-
-
-class RoundsSeededAlike(Oracle):
-    """Every round's noise starts from the same seed."""
-
-    def __init__(self, data, differentiator, mechanism, streams, **more):
-        super().__init__(data, differentiator, mechanism, streams, **more)
-        self._streams = streams
+class NodesSeededAlike(FloatNoise):
+    """All nodes draw noise from node 0's stream."""
 
     def _draw_noise(self, like, nodes):
-        self._noise = [self._streams.generator("noise", i) for i in range(self.nodes)]
-        return super()._draw_noise(like, nodes)
+        index, shape = self._releases[nodes[0]], (len(like), like.shape[2])
+        drawn = self._streams.unit_noise("noise", [0], index, shape)
+        return drawn.expand_as(like).to(like)
 
 
-class HalfPrecision(Oracle):
+class RoundsSeededAlike(FloatNoise):
+    """Every round's noise is that of the first."""
+
+    def _draw_noise(self, like, nodes):
+        who, shape = [self._numbers[node] for node in nodes], (len(like), like.shape[2])
+        return self._streams.unit_noise("noise", who, 0, shape).to(like)
+
+
+class HalfPrecision(FloatNoise):
     """Noise is drawn as 16-bit floats."""
 
     def _draw_noise(self, like, nodes):
@@ -53,8 +51,9 @@ class Shuffles(Oracle):
             turn = self._releases[node] % batches
             if turn == 0 or not hasattr(self, "_passes"):
                 self._passes = getattr(self, "_passes", {})
-                coins = self._coins(node, present.shape[2])
-                self._passes[node] = (coins * batches).long()
+                shape = (self.runs, present.shape[2])
+                drawn_at = self._streams.uniforms("sampling", [node], turn, shape)
+                self._passes[node] = (drawn_at[:, 0] * batches).long()
             drawn[:, row] = self._passes[node] == turn
         return drawn & present
 
@@ -67,13 +66,13 @@ class DoubleRate(Oracle):
         self._rates = [min(1.0, 2 * rate) for rate in self._rates]
 
 
-class NoiseBeforeClipping(Oracle):
+class NoiseBeforeClipping(FloatNoise):
     """The sum with its noise is clipped, and no sample before that."""
 
     def _clipped_sum(self, at, lots, nodes, clip):
         total = super()._clipped_sum(at, lots, nodes, 1e6 * clip)
         _, multiplier = self.mechanism.at(self._releases[nodes[0]])
-        total = total + multiplier * clip * Oracle._draw_noise(self, at, nodes)
+        total = total + multiplier * clip * FloatNoise._draw_noise(self, at, nodes)
         norms = total.norm(dim=2, keepdim=True)
         return total * (clip / norms.clamp_min(clip))
 
@@ -122,14 +121,14 @@ class DividesByTheLotDrawn(Oracle):
         return gradient
 
 
-class TooMuchNoise(Oracle):
+class TooMuchNoise(FloatNoise):
     """Noise is scaled by the sensitivity under replace-one, and accounted by C."""
 
     def _draw_noise(self, like, nodes):
         return 2 * super()._draw_noise(like, nodes)
 
 
-class RunsSeededAlike(Oracle):
+class RunsSeededAlike(FloatNoise):
     """All runs of a block have one run's noise."""
 
     def _draw_noise(self, like, nodes):

@@ -1,1 +1,1 @@
-"""Devices, random numbers, and checks that do not wait for the device."""
+"""Devices, keys and streams of random numbers, noise on a grid, deferred checks."""

@@ -1,126 +1,172 @@
-"""One random generator for each (seed, node, purpose, block of runs).
+"""Where a block of runs takes its random numbers from: what is secret, and what is not.
 
-Numbers then depend neither on how many blocks of runs are computed together nor on
-which process a node lives in.
+All that touches private data (noise, sampling, a node's choices) comes from `Streams`,
+that is, from a key (`trainers.numerics.keys`). Public numbers, as a starting point or
+the deal of a study's data, come from `public_generator`.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
-import math
-from typing import Literal
+from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
-Purpose = Literal["sampling", "noise", "start", "world", "data", "message", "clock"]
+from trainers.numerics import noise
+from trainers.numerics.keys import Key, Purpose, Rows
 
-# The torch CPU generator ignores the high half of a 64-bit seed, so two hashed seeds
-# may give one stream, that is, the same noise twice. A seed is therefore 32 bits that
-# hold block, node and purpose side by side, mixed by a permutation that the user's seed
-# keys: injective for every user seed.
-_PURPOSES: dict[Purpose, int] = {
-    "sampling": 0,
-    "noise": 1,
-    "start": 2,
-    "world": 3,
-    "data": 4,
-    "message": 5,
-    "clock": 6,
-}
-_PURPOSE_BITS, _NODE_BITS, _BLOCK_BITS = 3, 12, 17
-MAX_NODES = 1 << _NODE_BITS
-MAX_BLOCKS = 1 << _BLOCK_BITS
-_DRAWN = 1 << 14  # numbers of a block, a multiple of 16
+# Noise of unit size for what has a scale of its own in every row: in doubles.
+_UNIT_BITS = 29
 
 
-def generator_seed(seed: int, *, node: int, purpose: Purpose, block: int) -> int:
-    """A seed in [0, 2^32), different for all (node, purpose, block) under one ``seed``.
-
-    Parameters
-    ----------
-    seed
-        The user's, any integer >= 0.
-    node
-        In [0, 4096).
-    purpose
-        What the numbers are for.
-    block
-        In [0, 131072): which block of runs.
-
-    Raises
-    ------
-    ValueError
-        If a number is out of its range.
-    """
+def public_generator(seed: int, purpose: str) -> torch.Generator:
+    """A generator of numbers that everybody may know, by seed and purpose."""
     if seed < 0:
         raise ValueError(f"a seed must be >= 0, got {seed}")
-    if not 0 <= node < MAX_NODES:
-        raise ValueError(f"a node's number must be in [0, {MAX_NODES}), got {node}")
-    if not 0 <= block < MAX_BLOCKS:
-        raise ValueError(
-            f"a block's number must be in [0, {MAX_BLOCKS}), got {block}; "
-            "larger blocks of runs need fewer of them"
-        )
-    index = (block << (_NODE_BITS + _PURPOSE_BITS)) | (node << _PURPOSE_BITS)
-    return _permute(seed, index | _PURPOSES[purpose])
+    digest = hashlib.blake2b(f"{purpose}/{seed}".encode(), digest_size=8).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:4]))
 
 
-def _permute(key: int, index: int) -> int:
-    """A Feistel network over 32 bits: a bijection whatever its round function is."""
-    left, right = index >> 16, index & 0xFFFF
-    for turn in range(4):
-        digest = hashlib.blake2b(f"{key}/{turn}/{right}".encode(), digest_size=2)
-        left, right = right, left ^ int.from_bytes(digest.digest())
-    return (left << 16) | right
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class Streams:
-    """The generators of one block of runs.
+    """The random numbers of one block of runs, by a key.
+
+    They depend neither on how many runs are computed together, nor on the order, nor on
+    which process a node lives in.
 
     Parameters
     ----------
-    seed
-        The user's.
-    block
-        Which block.
+    key
+        A `Key`, or the seed of a study.
+    first
+        The number of the block's first run.
     device
-        Where the numbers are made. CPU and GPU generators give different numbers.
+        Where numbers are made: the same ones on every device.
     """
 
-    seed: int
-    block: int = 0
-    device: str = "cpu"
+    def __init__(self, key: Key | int, first: int = 0, device: str = "cpu") -> None:
+        if isinstance(key, int):
+            if key < 0:
+                raise ValueError(f"a seed must be >= 0, got {key}")
+            key = Key.study(key)
+        self.key = key
+        self.first = first
+        self.device = device
 
-    def generator(self, purpose: Purpose, node: int = 0) -> torch.Generator:
-        """A fresh generator at the beginning of its stream."""
-        number = generator_seed(self.seed, node=node, purpose=purpose, block=self.block)
-        return torch.Generator(device=self.device).manual_seed(number)
+    @property
+    def seed(self) -> int:
+        """What a study's start is drawn by; 0 if the key is secret."""
+        return self.key.seed if isinstance(self.key.seed, int) else 0
+
+    def rows(
+        self,
+        purpose: Purpose,
+        nodes: Sequence[int],
+        release: int,
+        shape: tuple[int, int],
+        fingerprints: Sequence[Sequence[bytes]] | None = None,
+    ) -> Rows:
+        """Of each run and node a row of words; ``shape`` is (runs, words in a row)."""
+        return self.key.rows(
+            purpose,
+            nodes=nodes,
+            release=release,
+            width=shape[1],
+            runs=range(self.first, self.first + shape[0]),
+            fingerprints=fingerprints,
+        )
+
+    def coins(
+        self, nodes: Sequence[int], release: int, shape: tuple[int, int], rate: float
+    ) -> Tensor:
+        """Coins of chance ``rate`` for a lot, (runs, nodes, records) bool."""
+        rows = self.rows("sampling", nodes, release, shape)
+        return noise.coins(rows, rate, torch.device(self.device))
+
+    def worlds(self, runs: int) -> Tensor:
+        """A fair coin for each run of a block, (runs,) bool, on the host."""
+        rows = self.rows("world", [0], 0, (runs, 1))
+        return noise.coins(rows, 0.5, torch.device("cpu"))[:, 0, 0]
+
+    def subsets(
+        self, nodes: Sequence[int], release: int, shape: tuple[int, int], size: int
+    ) -> Tensor:
+        """Uniform subsets of ``size`` records, (runs, nodes, records) bool."""
+        rows = self.rows("sampling", nodes, release, shape)
+        return noise.subsets(rows, size, torch.device(self.device))
+
+    def permutations(
+        self, nodes: Sequence[int], release: int, shape: tuple[int, int]
+    ) -> Tensor:
+        """Uniform orders of records, (runs, nodes, records) int64."""
+        rows = self.rows("sampling", nodes, release, shape)
+        return noise.permutations(rows, torch.device(self.device))
+
+    def uniforms(
+        self,
+        purpose: Purpose,
+        nodes: Sequence[int],
+        release: int,
+        shape: tuple[int, int],
+    ) -> Tensor:
+        """Multiples of 2^-53 in [0, 1), uniform, (runs, nodes, count) doubles."""
+        words = self.rows(purpose, nodes, release, shape).words(
+            torch.device(self.device)
+        )
+        return ((words >> 11) + (1 << 52)).double() * 2.0**-53
+
+    def unit_noise(
+        self,
+        purpose: Purpose,
+        nodes: Sequence[int],
+        release: int,
+        shape: tuple[int, int],
+        law: noise.Law = noise.GAUSSIAN,
+        *,
+        hides: Tensor | None = None,
+    ) -> Tensor:
+        """Noise of scale 1, rounded to 2^-29, (runs, nodes, dims) doubles.
+
+        For what scales it afterwards: the product is rounded as floats are, so that
+        the ideal mechanism's epsilon is the program's but for that rounding.
+
+        ``hides``, (runs, nodes, any), is what it will be added to, and by what it will
+        be scaled: under a secret key others have other noise, as in `noisy`.
+        """
+        marks = None
+        if hides is not None and self.key.seed is None:
+            marks = self.key.fingerprints(hides.double().contiguous().view(torch.int64))
+        rows = self.rows(purpose, nodes, release, shape, marks)
+        zero = torch.zeros(rows.shape, dtype=torch.float64, device=self.device)
+        return noise.noisy(zero, 2.0**-_UNIT_BITS, rows, 2.0**_UNIT_BITS, law)
+
+    def noisy(
+        self, sums: Tensor, nodes: Sequence[int], release: int, deviation: float
+    ) -> Tensor:
+        """``sums``, (runs, nodes, dims), with exactly rounded Gaussian noise on a grid.
+
+        Under a secret key the noise depends on the sums as well: a release that is made
+        again has the same noise if its sums are the same to the last bit, and
+        independent noise if they are not. So no two sums are ever told apart by noise
+        that they share.
+        """
+        step = noise.grid(deviation, GRID_BITS)
+        scale = deviation / step
+        shape = (sums.shape[0], sums.shape[2])
+        if self.key.seed is not None:
+            rows = self.rows("noise", nodes, release, shape)
+            return noise.noisy(sums, step, rows, scale)
+        whole = noise.to_grid(sums, step)
+        marks = self.key.fingerprints(whole)
+        rows = self.rows("noise", nodes, release, shape, marks)
+        noise.add_noise_(whole, rows, scale)
+        return noise.from_grid(whole, step, sums.dtype)
 
 
-def standard_normal(
-    shape: tuple[int, ...],
-    generator: torch.Generator,
-    device: torch.device,
-    dtype: torch.dtype,
-) -> torch.Tensor:
-    """Standard normal numbers, drawn in doubles and rounded to ``dtype``.
+GRID_BITS = 27  # a deviation is 2^27 steps of the grid or more
 
-    Float normals have no tail beyond 5.8 standard deviations. On a CPU many are drawn
-    block by block, which are the same numbers: torch takes its stream in sixteens, and
-    only the end of a call is another one if its size is no multiple. What stays in the
-    cache is drawn a fifth faster, and the doubles are never all there.
-    """
-    count = math.prod(shape)
-    if device.type != "cpu" or count < 2 * _DRAWN:
-        draw = torch.empty(shape, dtype=torch.float64, device=device)
-        return draw.normal_(generator=generator).to(dtype)
-    result = torch.empty(shape, dtype=dtype)
-    flat, draw = result.view(-1), torch.empty(2 * _DRAWN, dtype=torch.float64)
-    start = 0
-    while start < count:
-        size = _DRAWN if count - start >= 2 * _DRAWN else count - start
-        flat[start : start + size] = draw[:size].normal_(generator=generator)
-        start += size
-    return result
+
+def rounding_up(deviation: float, dims: int) -> float:
+    """How far apart rounding to the grid can bring two sums, in L2; see `noisy`."""
+    step = noise.grid(deviation, GRID_BITS)
+    return 2 * noise.rounding_l2_up(step, dims)

@@ -4,8 +4,11 @@ An algorithm that wants to know anything of the data asks `Oracle.gradient`. Wha
 gets is already noisy, and the ledger already has it.
 
 What is assumed: the numbers of records per node that set sampling rates and divisors
-are public; clipping and noise are in floating point (the noise is drawn in double
-precision), whose own leaks (Mironov 2012) are not accounted.
+are public. Sums are rounded to a grid and noise is an exactly rounded Gaussian number
+of that grid, so that the noisy sum is a function of the ideal mechanism's
+(`trainers/numerics/noise.md`). Records are clipped to a little less than the clip norm,
+by as much as the rounding can move a sum. How the rounding of the sums themselves, in
+floating point, depends on the records is not accounted.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from trainers.gradients.clipping import clipped_sum
 from trainers.gradients.differentiator import Differentiator
 from trainers.numerics.deferred_checks import Watch
 from trainers.numerics.device import placed
-from trainers.numerics.randomness import Streams, standard_normal
+from trainers.numerics.randomness import Streams, rounding_up
 from trainers.oracles.mechanism import Mechanism, SamplingName
 
 __all__ = [
@@ -104,8 +107,8 @@ class Oracle:
         self._rates = [mechanism.sampling_rate(size) for size in data.sizes]
         self._present = data.present(runs, planted)  # (runs, nodes, records)
         numbers = range(data.nodes) if numbers is None else numbers
-        self._sampling = [streams.generator("sampling", node) for node in numbers]
-        self._noise = [streams.generator("noise", node) for node in numbers]
+        self._streams = streams
+        self._numbers = tuple(numbers)
         self._recorder = Recorder(data.nodes)
         self._releases = [0] * data.nodes
         # An accelerator is not waited for: what must hold is looked at now and then,
@@ -147,14 +150,12 @@ class Oracle:
         return self._releases[node]
 
     def state_dict(self) -> dict[str, Any]:
-        """Where its streams stand and what it released, for `trainers.runs.checkpoint`.
+        """How often nodes asked, and what they released, for a checkpoint.
 
         Lists have an entry a node.
         """
         self.settle()
         return {
-            "sampling": [generator.get_state() for generator in self._sampling],
-            "noise": [generator.get_state() for generator in self._noise],
             "releases": list(self._releases),
             "ledger": [
                 Ledger(nodes=(entries,)).to_json() for entries in self.ledger.nodes
@@ -163,9 +164,6 @@ class Oracle:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from where an oracle stood, made like this one."""
-        for generators, name in ((self._sampling, "sampling"), (self._noise, "noise")):
-            for generator, kept in zip(generators, state[name], strict=True):
-                generator.set_state(kept)
         self._releases = list(state["releases"])
         self._recorder = Recorder.of(
             Ledger.joined(Ledger.from_json(text) for text in state["ledger"])
@@ -209,6 +207,9 @@ class Oracle:
                 "nodes that ask at once must have asked equally often; ask one by one"
             )
         clip, multiplier = self.mechanism.at(index)
+        deviation = multiplier * clip
+        if multiplier > 0:
+            clip = self._clip_on_grid(clip, deviation, at.shape[2])
         lots = self._lots(nodes)
         crafted = self._crafted(lots, nodes, clip, at.dtype)
         total = self._clipped_sum(at, lots, nodes, clip)
@@ -216,7 +217,7 @@ class Oracle:
             row, share = crafted
             total[:, row] += share
         if multiplier > 0:
-            total.add_(self._draw_noise(at, nodes), alpha=multiplier * clip)
+            total = self._noisy(total, nodes, deviation)
         for node in nodes:
             release = self.mechanism.release(index, self.data.sizes[node])
             self._recorder.record(node, release)
@@ -250,10 +251,10 @@ class Oracle:
         present = self._of(nodes)
         drawn = torch.zeros_like(present)
         for row, node in enumerate(nodes):
-            # Doubles: a float has 24 bits, too coarse for a small rate. One more than
-            # the public size: the canary's coin is tossed whether it is there or not.
-            coins = self._coins(node, self.data.sizes[node] + 1)
-            drawn[:, row, : coins.shape[1]] = coins < self._rates[node]
+            # One more than the public size: the canary's coin is tossed whether it is
+            # there or not.
+            coins = self._coins(node, self.data.sizes[node] + 1, self._rates[node])
+            drawn[:, row, : coins.shape[1]] = coins
         return drawn & present
 
     def _of(self, nodes: Sequence[int]) -> Tensor:
@@ -271,9 +272,7 @@ class Oracle:
             # A canary comes in a record's place: it must, for there to be a subset of
             # equal chances in both worlds. It takes that record's coin.
             records = self.data.sizes[node]
-            coins = self._coins(node, records)
-            chosen = coins.topk(size, dim=1, largest=False).indices
-            drawn[:, row].scatter_(1, chosen, True)
+            drawn[:, row, :records] = self._subset(node, records, size)
             if self.data.replaced is not None and node == self.data.canary_node:
                 place = self.data.replaced
                 drawn[:, row, records] = drawn[:, row, place]
@@ -302,21 +301,27 @@ class Oracle:
             lots[:, row, data.replaced] = False
         return row, times[:, None] * vector
 
-    def _coins(self, node: int, records: int) -> Tensor:
-        generator = self._sampling[node]
-        return torch.rand(
-            (self.runs, records),
-            generator=generator,
-            dtype=torch.float64,
-            device=self.data.inputs.device,
-        )
+    def _coins(self, node: int, records: int, rate: float) -> Tensor:
+        """Which of ``records`` coins of chance ``rate`` are heads, (runs, records)."""
+        who, index = [self._numbers[node]], self._releases[node]
+        return self._streams.coins(who, index, (self.runs, records), rate)[:, 0]
 
-    def _draw_noise(self, like: Tensor, nodes: Sequence[int]) -> Tensor:
-        """Standard normal, (runs, nodes, dims), each node's from its own generator."""
-        noise = torch.empty_like(like)
-        for row, node in enumerate(nodes):
-            shape = (like.shape[0], like.shape[2])
-            noise[:, row] = standard_normal(
-                shape, self._noise[node], like.device, like.dtype
+    def _subset(self, node: int, records: int, size: int) -> Tensor:
+        """A uniform subset of ``size`` of a node's records, (runs, records)."""
+        who, index = [self._numbers[node]], self._releases[node]
+        return self._streams.subsets(who, index, (self.runs, records), size)[:, 0]
+
+    def _clip_on_grid(self, clip: float, deviation: float, dims: int) -> float:
+        """``clip``, less what rounding to the grid can add to a record's move."""
+        left = clip - rounding_up(deviation, dims)
+        if not left > 0.5 * clip:
+            raise ValueError(
+                f"noise of {deviation:g} on {dims:,} parameters is too much for the "
+                f"grid that it is rounded to, at clip_norm {clip:g}: use less noise"
             )
-        return noise
+        return math.nextafter(left, 0.0)
+
+    def _noisy(self, total: Tensor, nodes: Sequence[int], deviation: float) -> Tensor:
+        """``total``, (runs, nodes, dims), with each node's own noise."""
+        who = [self._numbers[node] for node in nodes]
+        return self._streams.noisy(total, who, self._releases[nodes[0]], deviation)

@@ -33,17 +33,31 @@ class Curves(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 )
 
 
-def unprotected(noise_multiplier: float) -> str:
-    """Why nobody may rely on a trained model, for whoever reads its figures.
+def protection(
+    noise_multiplier: float, seed: int | None, version: str
+) -> tuple[bool, str]:
+    """Whether a trained model's noise is secret, and what is said of it.
 
-    It stands until noise comes from secret keys; SECURITY.md has the details.
+    ``seed`` is that of a study, None if the key was secret; ``version`` is the one that
+    trained.
     """
     if not noise_multiplier:
-        return "This training added no noise: the model is not protected."
-    return (
-        "The noise of every training by this version of privaudit can be recovered by "
-        "whoever sees its releases, whatever the seed: the model is not protected. The "
-        "certificate holds for the algorithm with ideal noise."
+        return False, "This training added no noise: the model is not protected."
+    if version.startswith("0.1."):
+        return False, (
+            "The noise of every training by version 0.1.0 can be recovered by whoever "
+            "sees its releases, whatever the seed: the model is not protected. The "
+            "certificate holds for the algorithm with ideal noise. See SECURITY.md."
+        )
+    if seed is not None:
+        return False, (
+            "Study: the noise is known to whoever knows the seed; this model is not "
+            "protected. The certificate holds for the algorithm."
+        )
+    return True, (
+        "The noise came from a secret key, which was removed when the run ended: who "
+        "has not had it cannot take the noise off. How sums round in floating point "
+        "before the noise is added is not in the certificate."
     )
 
 
@@ -56,8 +70,8 @@ class TrainingResult(
     data. ``verdict`` is None if nothing was claimed. ``remarks`` say what else must be
     known of the run, such as workers that died, in sentences.
 
-    ``protected`` is False in this version, and ``noise`` says why, whatever a file has
-    there. ``ValueError`` if ``protected`` is True.
+    ``protected`` says whether the noise is secret, and ``noise`` why; what a file has
+    there is not believed, see `protection`.
     """
 
     nodes: tuple[UpperBound, ...]
@@ -71,15 +85,10 @@ class TrainingResult(
     protected: bool = False
     noise: str = ""
 
-    def __post_init__(self) -> None:
-        if self.protected:
-            raise ValueError("protected is true, but no training by this version is")
-        msgspec.structs.force_setattr(self, "noise", unprotected(self.noise_multiplier))
-
     @property
     def warning(self) -> str:
         """What is said wherever the figures are."""
-        return f"NOT PROTECTED. {self.noise}"
+        return self.noise if self.protected else f"NOT PROTECTED. {self.noise}"
 
     def upper(self) -> UpperBound:
         """The account of the worst node."""

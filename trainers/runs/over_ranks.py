@@ -12,17 +12,18 @@ import torch.distributed as dist
 from torch import Tensor
 
 from privaudit.accounting import account_nodes
-from privaudit.files.folder import FolderError, RunFolder
+from privaudit.files.folder import KEY, FolderError, RunFolder
 from privaudit.ledger import Ledger
 from privaudit.results import Relation
 from trainers.network.over_ranks import RankNetwork
 from trainers.network.ranks import gathered, joined, summed, told
+from trainers.numerics.keys import Key
 from trainers.numerics.randomness import Streams
 from trainers.runs import checkpoint
 from trainers.runs.measures import CurveRecorder, Measured, accuracy
 from trainers.runs.outcome import TrainingResult
 from trainers.runs.problem import Problem
-from trainers.runs.run import Keeper, Progress, TrainingRun
+from trainers.runs.run import Keeper, Progress, TrainingRun, key_of
 
 
 def train_on_ranks(
@@ -36,9 +37,10 @@ def train_on_ranks(
 ) -> TrainingResult | None:
     """As `run.train`, each rank holding some of the nodes; None but at rank 0.
 
-    A checkpoint is of the whole network: the same command goes on from it on any number
-    of ranks, and without torchrun. All ranks must call, with equal arguments; rank 0
-    alone enters ``opened``.
+    A checkpoint is of the whole network: with a seed, the same command goes on from it
+    on any number of ranks, and without torchrun. Without one each rank has a secret key
+    of its own, so that as many must go on. All ranks must call, with equal arguments;
+    rank 0 alone enters ``opened``.
 
     Raises
     ------
@@ -52,6 +54,7 @@ def train_on_ranks(
     with joined(run.device) as (rank, size), contextlib.ExitStack() as stack:
         problem = Problem.of(
             run.training,
+            seed=run.public_seed,
             data_dir=data_dir,
             ranks=(rank, size),
             compiled=run.compiled,
@@ -71,15 +74,19 @@ def train_on_ranks(
                     known = folder.read("result.json", TrainingResult)
             except FolderError as error:
                 why = str(error)
-        state, why = told(("known" if known else "begin", why))
+        where = "" if folder is None else str(folder.path)
+        state, why, where = told(("known" if known else "begin", why, where))
         if why:
             raise FolderError(why)
         if state == "known":
             return known
         keeper = RankKeeper(run, folder, problem, account, progress)
+        out = pathlib.Path(where)
+        key = _key_of(run, out, rank, size)
         models, ledger = problem.train(
             run.noise_multiplier,
-            Streams(run.seed, device=run.device),
+            Streams(key, device=run.device),
+            start=problem.start(run.public_seed),
             after_round=keeper.after_round,
             keep=keeper.keep,
             resume=keeper.resume,
@@ -88,9 +95,42 @@ def train_on_ranks(
         ledgers = gathered(ledger.to_json())
         dist.barrier()
         if rights is None or ledgers is None:
-            return None
-        whole = Ledger.joined(map(Ledger.from_json, ledgers))
-        return keeper.finish(torch.cat(rights, 1), whole)
+            result = None
+        else:
+            whole = Ledger.joined(map(Ledger.from_json, ledgers))
+            result = keeper.finish(torch.cat(rights, 1), whole)
+        dist.barrier()
+        _key_file(out, rank).unlink(missing_ok=True)
+        return result
+
+
+def _key_file(out: pathlib.Path, rank: int) -> pathlib.Path:
+    return out / f"{KEY}-{rank}"
+
+
+def _key_of(run: TrainingRun, out: pathlib.Path, rank: int, size: int) -> Key:
+    """The study's key, or a secret one for the nodes of this rank alone.
+
+    Raises `FolderError`, at every rank, if the run was begun by other ranks: their keys
+    are other nodes'.
+    """
+    why, key = "", None
+    try:
+        out.mkdir(parents=True, exist_ok=True)  # where ranks share no disk
+        begun = RunFolder(out).has("checkpoint.pt")
+        others = (begun and (out / KEY).exists()) or _key_file(out, size).exists()
+        if run.seed is None and others:
+            raise FolderError(
+                f"{out} holds a run that was begun by another number of ranks, each "
+                "with a secret key: go on with as many, or choose another folder"
+            )
+        key = key_of(run, RunFolder(out), _key_file(out, rank))
+    except FolderError as error:
+        why = str(error)
+    whys = [each for each in told(gathered(why)) if each]
+    if whys or key is None:
+        raise FolderError(whys[0])
+    return key
 
 
 class RankRecorder(CurveRecorder):

@@ -22,7 +22,7 @@ from trainers.models import cross_entropy, initial_parameters
 from trainers.network.engine import Network, Observer, Runner
 from trainers.network.over_ranks import RankNetwork
 from trainers.network.ranks import Ranks
-from trainers.numerics.randomness import Streams
+from trainers.numerics.randomness import Streams, public_generator
 from trainers.oracles.oracle import MEMORY_LIMIT, ReleaseObserver
 from trainers.runs import checkpoint
 from trainers.runs.training import Training
@@ -79,7 +79,7 @@ class Problem:
             data_dir=data_dir,
         )
         if held_out:
-            generator = Streams(seed).generator("data")
+            generator = public_generator(seed, "held out")
             order = torch.randperm(len(train), generator=generator)
             left = len(train) - round(held_out * len(train))
             train, test = train.select(order[:left]), train.select(order[left:])
@@ -134,7 +134,7 @@ class Problem:
 
     def start(self, seed: int, runs: int = 1) -> Tensor:
         """Initial parameters, (runs, nodes, dims): one draw for all nodes and runs."""
-        generator = Streams(seed).generator("start")
+        generator = public_generator(seed, "start")
         vector = initial_parameters(self.module, generator, gain=self.training.gain)
         return vector.repeat(runs, len(self.shares), 1)
 

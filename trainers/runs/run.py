@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import pathlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -14,16 +15,17 @@ import torch
 
 from privaudit.accounting import account_nodes
 from privaudit.files import json as _json
-from privaudit.files.folder import RunFolder
+from privaudit.files.folder import KEY, FolderError, RunFolder
 from privaudit.ledger import Ledger
 from privaudit.results import Claim, Relation, Verdict
 from privaudit.version import __version__
 from trainers.gradients.bfloat16 import Precision
 from trainers.numerics.device import check_device
+from trainers.numerics.keys import Key
 from trainers.numerics.randomness import Streams
 from trainers.runs import checkpoint
 from trainers.runs.measures import CurveRecorder, Measured, accuracy
-from trainers.runs.outcome import TrainingResult
+from trainers.runs.outcome import TrainingResult, protection
 from trainers.runs.problem import Problem
 from trainers.runs.training import Training
 
@@ -38,15 +40,21 @@ class TrainingRun(
 ):
     """What is trained, with how much noise, and what is claimed of it.
 
-    ``device``, ``compiled`` and ``precision`` change the last digits of numbers, and
-    the first also what is drawn. Raises ``ValueError`` if there is no such device.
+    Without a ``seed``, noise and sampling come from a secret key, which stays in the
+    folder while the run can go on, and nowhere else. With one, this is a study:
+    repeatable, and its model not protected. ``public_seed`` decides how data are dealt
+    and where models start; everybody may know it.
+
+    ``device``, ``compiled`` and ``precision`` change the last digits of numbers. Raises
+    ``ValueError`` if there is no such device, or a seed is negative.
     """
 
     training: Training
     claim: Claim | None
     noise_multiplier: float
     account: str = "certified"
-    seed: int = 0
+    seed: int | None = None
+    public_seed: int = 0
     device: str = "cpu"
     compiled: bool = False
     precision: Precision = "float32"
@@ -55,6 +63,10 @@ class TrainingRun(
 
     def __post_init__(self) -> None:
         check_device(self.device)
+        for name in ("seed", "public_seed"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise ValueError(f"{name} must be >= 0, got {value}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -75,6 +87,7 @@ def train(
     relation: Relation = "add-or-remove-one",
     problem: Problem | None = None,
     progress: Callable[[Progress], None] = lambda now: None,
+    key_file: pathlib.Path | None = None,
 ) -> TrainingResult:
     """Train once, account at ``delta``, and keep all in ``folder``.
 
@@ -91,6 +104,8 @@ def train(
         `Problem.of` (run.training), if it is at hand.
     progress
         Called after every round.
+    key_file
+        Where the secret key is kept while the run can go on; in the folder by default.
 
     Raises
     ------
@@ -100,10 +115,16 @@ def train(
         If the settings do not fit the data, or training diverges.
     """
     problem = problem or Problem.of(
-        run.training, compiled=run.compiled, precision=run.precision
+        run.training,
+        seed=run.public_seed,
+        compiled=run.compiled,
+        precision=run.precision,
     )
+    key_file = key_file or folder / KEY
     if folder.settle(run) and folder.has("result.json"):
+        key_file.unlink(missing_ok=True)
         return folder.read("result.json", TrainingResult)
+    key = key_of(run, folder, key_file)
     under = run.claim.relation if run.claim else relation
 
     def account(ledger: Ledger) -> tuple:
@@ -112,13 +133,43 @@ def train(
     keeper = Keeper(run, folder, problem, account, progress)
     models, ledger = problem.train(
         run.noise_multiplier,
-        Streams(run.seed, device=run.device),
+        Streams(key, device=run.device),
+        start=problem.start(run.public_seed),
         after_round=keeper.after_round,
         keep=keeper.keep,
         resume=keeper.resume,
     )
     right = accuracy(keeper.gradients, models, problem.test)
-    return keeper.finish(right, ledger)
+    result = keeper.finish(right, ledger)
+    key_file.unlink(missing_ok=True)
+    return result
+
+
+def key_of(run: TrainingRun, folder: RunFolder | None, file: pathlib.Path) -> Key:
+    """The study's key, or the secret one in ``file``, made if the run begins.
+
+    Raises `FolderError` if a run would go on without the key that it began with: what
+    it released since its checkpoint would have noise twice.
+    """
+    if run.seed is not None:
+        return Key.study(run.seed)
+    try:
+        if file.exists():
+            return Key.load(file)
+        if folder is not None and folder.has("checkpoint.pt"):
+            raise FolderError(
+                f"{folder.path} holds a run that was stopped, but not its key "
+                f"({file.name}): it cannot go on; choose another folder with --out"
+            )
+        key = Key.secret()
+        key.save(file)
+        return key
+    except OSError as error:
+        raise FolderError(
+            f"cannot keep the key in {file}: {error.strerror or error}"
+        ) from None
+    except ValueError as error:
+        raise FolderError(f"{file} is damaged or not ours ({error})") from None
 
 
 class Keeper:
@@ -201,6 +252,7 @@ class Keeper:
         run, nodes = self._run, self._account(ledger)
         worst = max(nodes, key=lambda bound: bound.epsilon)
         verdict = None if run.claim is None else Verdict(claim=run.claim, upper=worst)
+        protected, noise = protection(run.noise_multiplier, run.seed, run.version)
         result = TrainingResult(
             nodes=nodes,
             verdict=verdict,
@@ -210,6 +262,8 @@ class Keeper:
             worst_accuracy=float(right.min()),
             seconds=round(self.seconds, 3),
             remarks=remarks,
+            protected=protected,
+            noise=noise,
         )
         self._folder.write("ledger.json", ledger.to_json().encode())
         curves = msgspec.structs.replace(

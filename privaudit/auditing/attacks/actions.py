@@ -14,10 +14,11 @@ from privaudit.auditing.attacks.contract import (
     Watcher,
 )
 from trainers.network.engine import Observer
-from trainers.numerics.randomness import MAX_BLOCKS, Streams
+from trainers.numerics.keys import Key
+from trainers.numerics.randomness import Streams
 
 SHADOWS, _BLOCK = 600, 50  # runs that the attacker makes for itself, and at a time
-_SEED = 0xACE
+_STUDY = "shadows of the actions"  # a key of their own: no audit has it
 
 
 class ActionLog:
@@ -59,8 +60,7 @@ class Actions(Adversary):
 
         seen, worlds = [], []
         for number in range(SHADOWS // _BLOCK):
-            # From the far end: blocks that an audit of this very seed hardly reaches.
-            streams = Streams(_SEED, MAX_BLOCKS - 1 - number)
+            streams = Streams(Key.study(_STUDY), number * _BLOCK)
             planted = torch.arange(_BLOCK) % 2 == 0
             log = ActionLog()
             scene.problem.train(

@@ -11,7 +11,7 @@ from torch import Tensor
 from trainers.data import Dataset
 from trainers.gradients.per_sample import PerSample
 from trainers.models import cross_entropy
-from trainers.numerics.randomness import Streams
+from trainers.numerics.randomness import public_generator
 from trainers.runs.problem import Problem
 
 CANARY_NODE = 0
@@ -61,7 +61,7 @@ def mislabelled(problem: Problem, seed: int) -> Canary:
 
 def out_of_distribution(problem: Problem, seed: int) -> Canary:
     """An image of uniform noise over the range of the data, labelled at random."""
-    generator = Streams(seed, 0).generator("data", CANARY_NODE)
+    generator = public_generator(seed, "canary")
     own = problem.shares[CANARY_NODE].inputs
     noise = torch.rand(own[:1].shape, generator=generator, dtype=own.dtype)
     label = torch.randint(len(problem.training.labels), (1,), generator=generator)
@@ -132,7 +132,7 @@ def is_silent(problem: Problem, start: Tensor, direction: Tensor) -> bool:
 
 
 def _random(dims: int, seed: int) -> Tensor:
-    generator = Streams(seed, 0).generator("data", CANARY_NODE)
+    generator = public_generator(seed, "canary")
     vector = torch.randn(dims, generator=generator, dtype=torch.float64)
     return vector / vector.norm()
 

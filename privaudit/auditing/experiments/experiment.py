@@ -66,9 +66,10 @@ def train_block(
     A pure function of its arguments: the same on whichever worker, in whatever order.
     """
     # Worlds are tossed on the CPU: who is a member is the same on any device.
-    tossed = Streams(audit.seed, number).generator("world")
-    planted = torch.rand(audit.block, generator=tossed) < 0.5
-    streams = Streams(audit.seed, number, audit.device)
+    first = number * audit.block
+    tossed = Streams(audit.seed, first)
+    planted = tossed.worlds(audit.block)
+    streams = Streams(audit.seed, first, audit.device)
     scene = adversary.scene
     problem = scene.problem
     gradients = problem.gradients()

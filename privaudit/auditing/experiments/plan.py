@@ -13,11 +13,11 @@ from privaudit.auditing.experiments.planted import PLANTED
 from privaudit.results import Claim, Relation
 from privaudit.version import __version__
 from trainers.numerics.device import check_device
-from trainers.numerics.randomness import MAX_BLOCKS
 from trainers.runs.problem import Problem
 from trainers.runs.training import Training
 
-BLOCK = 50  # runs that share generators, by default
+BLOCK = 50  # runs that are trained together, by default
+MOST_RUNS = 10_000_000
 
 
 class Audit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -40,8 +40,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     runs
         In both worlds together; each tosses a fair coin for its world.
     block
-        Runs that share generators: part of what the numbers depend on. Large blocks
-        are faster for small models.
+        Runs that are trained together; large blocks are faster for small models.
     seed
         Of the study: makes data split, sampling and noise repeatable.
     device, compiled
@@ -93,10 +92,9 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             )
         if not 1 <= self.block <= 10_000:
             raise ValueError(f"block must be between 1 and 10,000, got {self.block}")
-        if not 2 <= self.runs <= MAX_BLOCKS * self.block:
+        if not 2 <= self.runs <= MOST_RUNS:
             raise ValueError(
-                f"runs must be between 2 and {MAX_BLOCKS * self.block:,}, "
-                f"got {self.runs}"
+                f"runs must be between 2 and {MOST_RUNS:,}, got {self.runs}"
             )
         if not 0 < self.confidence < 1:
             raise ValueError(f"confidence must be in (0, 1), got {self.confidence}")

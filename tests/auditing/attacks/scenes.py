@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 
 from privaudit.auditing.attacks import ADVERSARIES, Scene
 from privaudit.auditing.attacks.canaries import CANARIES
@@ -39,10 +38,10 @@ def scene(of: Problem, canary="gradient", noise=1.0, seed=0) -> Scene:
 
 def scores(name, of: Scene, runs=400, *, planted=None, block=0, noise=None):
     """Worlds and scores of one block that trains with ``noise`` (the scene's)."""
-    streams = Streams(0, block)
+    streams = Streams(0, block * runs)
     gradients = of.problem.gradients()
     if planted is None:
-        planted = torch.rand(runs, generator=streams.generator("world")) < 0.5
+        planted = streams.worlds(runs)
     watcher = ADVERSARIES[name](of).watch(runs, gradients)
     models, _ = of.problem.train(
         of.noise_multiplier if noise is None else noise,

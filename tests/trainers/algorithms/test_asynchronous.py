@@ -14,6 +14,7 @@ from privaudit.release import SamplingWithoutReplacement
 from tests.trainers import checks
 from tests.trainers.checks import DIMS, Recording
 from tests.trainers.contract import Flat, Quadratic
+from tests.trainers.planted import FloatNoise
 from tests.trainers.problems import oracle, start
 from trainers.algorithms import ALGORITHMS
 from trainers.algorithms.asynchronous.clock import Clock, Speed, bipartite_ring
@@ -208,7 +209,7 @@ class TestPlantedBugs:
     def test_noise_for_the_mean_added_to_the_sum(self):
         """A batch too little: the measured noise is not what is written."""
 
-        class OnTheSum(checks.Oracle):
+        class OnTheSum(FloatNoise):
             def _draw_noise(self, like, nodes):
                 return super()._draw_noise(like, nodes) / self.mechanism.lot_size
 

@@ -249,8 +249,8 @@ class TestLedger:
 class TestPlantedBugs:
     def test_one_class_s_noise_for_all_classes(self):
         class Shared(Participants):
-            def _draw_noise(self, node):
-                noise = super()._draw_noise(node)
+            def _draw_noise(self, node, hides):
+                noise = super()._draw_noise(node, hides)
                 return noise[:, :1].expand_as(noise)
 
         assert not checks.noise_is_as_written(Shared)  # its size gives nothing away

@@ -10,8 +10,12 @@ SHAPE = (2, 3, 2)
 
 
 def networks(turns=40, seed=0, **more):
-    generators = [torch.Generator().manual_seed(seed + i) for i in range(SHAPE[1])]
-    return QNetworks(SHAPE, 5, turns, QSettings(**more), generators)
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(size):
+        return torch.rand((size[0], SHAPE[1], size[1]), generator=generator)
+
+    return QNetworks(SHAPE, 5, turns, QSettings(**more), draw)
 
 
 def play(q, turns, better):

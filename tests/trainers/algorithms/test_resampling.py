@@ -87,24 +87,6 @@ def test_a_record_is_in_as_many_batches_as_its_share():
     assert torch.equal(both[0][first], both[1][first])
 
 
-def test_no_two_records_have_one_coin(monkeypatch):
-    """Of 60 000 floats some are equal: who comes first would be drawn more often."""
-    size, drawn, rand = 60_000, [], torch.rand
-
-    def remembered(*shape, **more):
-        drawn.append(rand(*shape, **more))
-        return drawn[-1]
-
-    private = door(resampled(), kind=Resampling)
-    private.begin(begin(1))
-    private.sizes = (size, *SIZES[1:])
-    private._order[0] = torch.arange(size)[None] % SIZES[0]
-    monkeypatch.setattr(torch, "rand", remembered)
-    private._batch(0, [0])
-    assert drawn[0].shape == (1, size)
-    assert len(drawn[0].unique()) == size
-
-
 def test_stopped_and_resumed_to_equal_bits():
     kept = {}
 

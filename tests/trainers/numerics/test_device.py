@@ -28,15 +28,6 @@ SMALL = {"nodes": 4, "train": 200, "rounds": 3, "lot_size": 8}
 ON_THE_HOST = {name for name, family in ALGORITHMS.items() if family.door is not Oracle}
 
 
-class NoNumbers(Streams):
-    """Generators have no meta device; nothing is drawn there anyway."""
-
-    def generator(self, purpose, node=0):
-        if self.device != "meta":
-            return super().generator(purpose, node)
-        return None
-
-
 @pytest.fixture
 def copies(monkeypatch):
     """Copies to the host, which are let through as zeros: a list of their shapes."""
@@ -73,7 +64,7 @@ def test_rounds_look_at_no_number(name, copies):
     shapes = []
     models, _ = problem.train(
         1.0,
-        NoNumbers(0, device="meta"),
+        Streams(0, device="meta"),
         runs=2,
         after_round=lambda done, models, ledger: shapes.append(models.device.type),
     )
@@ -108,7 +99,7 @@ def test_rounds_after_the_first_send_no_number(name, copies):
     with Sends() as sends:
         problem.train(
             1.0,
-            NoNumbers(0, device="meta"),
+            Streams(0, device="meta"),
             runs=2,
             after_round=lambda done, *_: sends.seen.clear() if done == 1 else None,
         )
@@ -159,9 +150,6 @@ def test_the_mode_sees_what_is_not_placed():
 class TestAudits:
     def block(self, monkeypatch, adversary):
         monkeypatch.setattr(plan, "check_device", str)
-        monkeypatch.setattr(
-            "privaudit.auditing.experiments.experiment.Streams", NoNumbers
-        )
         own = training("dp-dsgd", digits=(0, 1, 2))
         claim = Claim(
             epsilon=1.0, delta=1e-2, relation="add-or-remove-one", source="the test"
@@ -188,7 +176,7 @@ class TestAudits:
 
     def test_worlds_do_not_depend_on_the_device(self, monkeypatch, copies):
         block = self.block(monkeypatch, "final-loss")
-        tossed = torch.rand(6, generator=Streams(0, 1).generator("world")) < 0.5
+        tossed = Streams(0, 6).worlds(6)
         assert (block.member == tossed.numpy()).all()
 
     def test_a_watcher_is_shown_copies(self, monkeypatch, copies):

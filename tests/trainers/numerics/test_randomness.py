@@ -1,103 +1,90 @@
-"""Contract of trainers.numerics.randomness."""
+"""Contract of trainers.numerics.randomness: what a block draws, from key and place."""
+
+import math
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainers.numerics.randomness import (
-    _DRAWN,
-    _PURPOSES,
-    Streams,
-    _permute,
-    generator_seed,
-    standard_normal,
-)
+from trainers.numerics.keys import Key
+from trainers.numerics.randomness import Streams, public_generator, rounding_up
 
-places = st.tuples(
-    st.integers(0, 131071), st.integers(0, 4095), st.sampled_from(sorted(_PURPOSES))
-)
-
-
-def seed_of(seed, place):
-    block, node, purpose = place
-    return generator_seed(seed, node=node, purpose=purpose, block=block)
+SHAPE = (3, 50)
 
 
 class TestSound:
-    @given(st.integers(0, 2**70), places, places)
-    def test_different_places_have_different_seeds(self, seed, one, other):
-        assert (seed_of(seed, one) == seed_of(seed, other)) == (one == other)
+    def test_a_secret_key_hides_different_sums_under_different_noise(self):
+        streams = Streams(Key.secret())
+        sums = torch.zeros(1, 1, 200)
+        first = streams.noisy(sums, [0], 0, 1.0)
+        assert torch.equal(first, streams.noisy(sums, [0], 0, 1.0))
+        sums[0, 0, 0] = 1e-3
+        other = streams.noisy(sums, [0], 0, 1.0)
+        assert (first[0, 0, 1:] != other[0, 0, 1:]).all()
 
-    @given(st.integers(0, 2**70), places)
-    def test_seeds_fit_what_torch_keeps(self, seed, place):
-        assert 0 <= seed_of(seed, place) < 2**32
+    def test_two_secret_keys_share_nothing(self):
+        one, other = (
+            Streams(Key.secret()).noisy(torch.zeros(1, 2, 100), [0, 1], 0, 1.0)
+            for _ in range(2)
+        )
+        assert (one != other).all()
 
-    def test_injective_on_a_whole_audit(self):
-        seeds = {
-            seed_of(3, (block, node, purpose))
-            for block in range(200)
-            for node in range(20)
-            for purpose in _PURPOSES
-        }
-        assert len(seeds) == 200 * 20 * len(_PURPOSES)
+    def test_all_bits_of_a_seed_count(self):
+        one, other = (Streams(seed).worlds(200) for seed in (5, 5 + (1 << 64)))
+        assert (one != other).any()
 
-    def test_user_seeds_share_no_streams(self):
-        used = [
-            {seed_of(seed, (b, n, "noise")) for b in range(40) for n in range(3)}
-            for seed in range(50)
-        ]
-        assert len(set.union(*used)) == sum(len(one) for one in used)
+    @given(st.floats(1e-6, 1e6), st.integers(1, 10**6))
+    def test_rounding_moves_two_sums_by_no_more_than_is_said(self, deviation, dims):
+        step = 2.0 ** math.floor(math.log2(deviation) - 26.9)
+        assert rounding_up(deviation, dims) >= 0.99 * math.sqrt(dims) * step / 2
+        assert rounding_up(deviation, dims) <= 2e-8 * math.sqrt(dims) * deviation
 
-    @given(st.integers(0, 2**40), st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
-    def test_the_permutation_is_one(self, key, one, other):
-        assert (_permute(key, one) == _permute(key, other)) == (one == other)
-
-    def test_torch_drops_the_high_half_of_a_seed(self):
-        # The reason for all this; if it changes, so may the layout.
-        low = torch.Generator().manual_seed(5)
-        high = torch.Generator().manual_seed(5 + 2**40)
-        assert torch.equal(torch.rand(4, generator=low), torch.rand(4, generator=high))
+    def test_noise_has_the_stated_deviation(self):
+        drawn = Streams(1).noisy(torch.zeros(1, 1, 200_000), [0], 0, 2.5)
+        assert drawn.std().item() == pytest.approx(2.5, rel=0.01)
+        assert abs(drawn.mean().item()) < 5 * 2.5 / math.sqrt(200_000)
 
 
 class TestLaws:
-    def test_equal_places_equal_numbers(self):
-        one = torch.rand(5, generator=Streams(1, 2).generator("noise", 3))
-        other = torch.rand(5, generator=Streams(1, 2).generator("noise", 3))
-        assert torch.equal(one, other)
+    def test_runs_do_not_depend_on_how_many_are_computed_together(self):
+        whole = Streams(7).noisy(torch.zeros(6, 2, 40), [0, 1], 3, 1.0)
+        parts = [
+            Streams(7, first).noisy(torch.zeros(2, 2, 40), [0, 1], 3, 1.0)
+            for first in (0, 2, 4)
+        ]
+        assert torch.equal(whole, torch.cat(parts))
+        coins = Streams(7).coins([0], 2, (6, 40), 0.3)
+        assert torch.equal(coins[2:4], Streams(7, 2).coins([0], 2, (2, 40), 0.3))
+        assert torch.equal(Streams(7).worlds(6)[4:], Streams(7, 4).worlds(2))
 
-    @pytest.mark.parametrize("extra", [0, 1, 15, 16, 17, 1000, _DRAWN - 1])
-    @pytest.mark.parametrize("blocks", [2, 3])
-    def test_drawn_block_by_block_they_are_the_same(self, blocks, extra):
-        """And what is drawn after them."""
-        shape = (1, blocks * _DRAWN + extra)
-        one, other = (Streams(3).generator("noise") for _ in range(2))
-        got = standard_normal(shape, one, torch.device("cpu"), torch.float32)
-        wanted = torch.empty(shape, dtype=torch.float64).normal_(generator=other)
-        assert torch.equal(got, wanted.float())
-        assert torch.equal(one.get_state(), other.get_state())
+    def test_nodes_are_those_of_the_whole_network(self):
+        whole = Streams(7).noisy(torch.zeros(1, 3, 40), [0, 1, 2], 0, 1.0)
+        alone = Streams(7).noisy(torch.zeros(1, 1, 40), [2], 0, 1.0)
+        assert torch.equal(whole[:, 2:], alone)
 
-    def test_streams_are_not_correlated(self):
-        draws = torch.stack(
-            [
-                torch.randn(
-                    20_000, generator=Streams(0, block).generator(purpose, node)
-                )
-                for block in range(3)
-                for node in range(3)
-                for purpose in ("noise", "sampling")
-            ]
+    def test_purposes_and_releases_are_apart(self):
+        streams = Streams(7)
+        drawn = [
+            streams.uniforms(purpose, [0], release, SHAPE)
+            for purpose in ("noise", "message", "sampling")
+            for release in (0, 1)
+        ]
+        for i, one in enumerate(drawn):
+            assert one.min() >= 0
+            assert one.max() < 1
+            assert all((one != other).all() for other in drawn[:i])
+
+    def test_public_numbers_are_of_seed_and_purpose(self):
+        one, again, other = (
+            torch.rand(5, generator=public_generator(3, purpose))
+            for purpose in ("start", "start", "canary")
         )
-        correlation = torch.corrcoef(draws) - torch.eye(len(draws))
-        assert correlation.abs().max() < 5 / 20_000**0.5
+        assert torch.equal(one, again)
+        assert (one != other).all()
 
 
-@pytest.mark.parametrize(
-    ("place", "message"),
-    [((0, 4096, "noise"), "node"), ((131072, 0, "noise"), "block")],
-)
-def test_out_of_range(place, message):
-    with pytest.raises(ValueError, match=message):
-        seed_of(0, place)
-    with pytest.raises(ValueError, match="seed"):
-        seed_of(-1, (0, 0, "noise"))
+@pytest.mark.parametrize("make", [Streams, lambda seed: public_generator(seed, "x")])
+def test_a_negative_seed_is_refused(make):
+    with pytest.raises(ValueError, match="seed must be >= 0, got -1"):
+        make(-1)

@@ -9,6 +9,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.trainers.contract import CASES
+from tests.trainers.planted import FloatNoise
 from tests.trainers.problems import random_data
 from trainers.data import PrivateData
 from trainers.gradients.bookkeeping import BookKeeping
@@ -49,10 +50,30 @@ class Waits(TorchDispatchMode):
         return function(*args, **kwargs or {})
 
 
-def door(unseen, sampling="poisson", runs=2):
+class Drawn(FloatNoise):
+    """Random numbers from torch: those of a key are looked at, see below."""
+
+    def _draw_noise(self, like, nodes):
+        generator = torch.Generator().manual_seed(self._releases[nodes[0]])
+        return torch.randn(like.shape, generator=generator, dtype=like.dtype)
+
+    def _uniform(self, node, records):
+        seed = 100 * node + self._releases[node]
+        generator = torch.Generator().manual_seed(seed)
+        return torch.rand(self.runs, records, generator=generator)
+
+    def _coins(self, node, records, rate):
+        return self._uniform(node, records) < rate
+
+    def _subset(self, node, records, size):
+        chosen = self._uniform(node, records).topk(size, 1).indices
+        return torch.zeros(self.runs, records, dtype=torch.bool).scatter_(1, chosen, 1)
+
+
+def door(unseen, sampling="poisson", runs=2, kind=Drawn):
     module = nn.Sequential(nn.Linear(4, 5), nn.GroupNorm(1, 5), nn.Linear(5, 3))
     shares = random_data((40, 50, 45))
-    private = Oracle(
+    private = kind(
         PrivateData.of(shares),
         BookKeeping(module.double(), cross_entropy, shares[0].inputs[0]),
         Mechanism(20.0, 0.5, 2.0, sampling),
@@ -98,6 +119,15 @@ def test_the_list_finds_what_a_cpu_does():
     with Waits() as waits:
         private.gradient(begin(private))
     assert {"aten::nonzero", "aten::_local_scalar_dense"} <= set(waits.seen)
+
+
+def test_noise_and_lots_look_a_few_times_a_release(monkeypatch):
+    """Whether a draw is in doubt, and whether a sum fits: not once a number."""
+    private = door(True, kind=Oracle)
+    at = begin(private)
+    with Waits() as waits:
+        private.gradient(at)
+    assert len(waits.seen) <= 12
 
 
 def test_fixed_lots_are_not_looked_at_either():

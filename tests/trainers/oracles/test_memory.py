@@ -122,9 +122,9 @@ class TestOneLot:
 
     def test_the_same_numbers_and_one_noise(self, monkeypatch):
         draws = []
-        draw = Oracle._draw_noise
+        draw = Oracle._noisy
         monkeypatch.setattr(
-            Oracle, "_draw_noise", lambda *given: draws.append(1) or draw(*given)
+            Oracle, "_noisy", lambda *given: draws.append(1) or draw(*given)
         )
         parts = []
         weighted_sum = BookKeeping.weighted_sum

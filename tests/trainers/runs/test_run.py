@@ -4,7 +4,9 @@ import csv
 import json
 import math
 import os
+import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -21,7 +23,7 @@ from trainers.runs.training import Training
 KEPT = ("curves.json", "rounds.csv", "ledger.json")
 
 
-def plan(algorithm="dp-dsgt", *, rounds=40, **settings):
+def plan(algorithm="dp-dsgt", *, rounds=40, seed=0, **settings):
     return TrainingRun(
         training=Training(
             **dict(algorithm=algorithm, nodes=3, train=120, rounds=rounds, lot_size=8),
@@ -31,6 +33,7 @@ def plan(algorithm="dp-dsgt", *, rounds=40, **settings):
             epsilon=3.0, delta=1e-3, relation="add-or-remove-one", source="a test"
         ),
         noise_multiplier=2.0,
+        seed=seed,
     )
 
 
@@ -113,6 +116,70 @@ class TestResume:
         for name in KEPT:
             one, other = (tmp_path / run / name for run in ("whole", "parts"))
             assert one.read_bytes() == other.read_bytes()
+
+
+class TestSecret:
+    def test_two_runs_differ_and_leave_no_key(self, tmp_path):
+        what = plan(seed=None, rounds=5)
+        results = [done(tmp_path / name, what) for name in "ab"]
+        ledgers = [(tmp_path / name / "ledger.json").read_bytes() for name in "ab"]
+        curves = [(tmp_path / name / "curves.json").read_bytes() for name in "ab"]
+        assert ledgers[0] == ledgers[1]
+        assert curves[0] != curves[1]
+        for name, result in zip("ab", results, strict=True):
+            assert result.protected
+            assert "secret key" in result.noise
+            assert not (tmp_path / name / "key").exists()
+            config = json.loads((tmp_path / name / "config.json").read_text())
+            assert config["seed"] is None
+            assert config["public_seed"] == 0
+
+    def test_the_key_is_in_its_file_alone_and_its_owners(self, tmp_path, eager):
+        with pytest.raises(Stopped):
+            done(tmp_path, plan(seed=None), progress=stop_at(20))
+        key = (tmp_path / "key").read_bytes()
+        assert len(key) == 48
+        for file in tmp_path.iterdir():
+            assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
+            if file.name != "key":
+                content = file.read_bytes()
+                for secret in (key[:32], key[:32].hex().encode(), key[:16]):
+                    assert secret not in content
+
+    def test_it_goes_on_to_the_same_bits(self, tmp_path, eager):
+        what = plan(seed=None)
+        with pytest.raises(Stopped):
+            done(tmp_path / "one", what, progress=stop_at(20))
+        shutil.copytree(tmp_path / "one", tmp_path / "other")
+        with pytest.raises(Stopped):
+            done(tmp_path / "other", what, progress=stop_at(30))
+        for name in ("one", "other"):
+            done(tmp_path / name, what)
+        for name in KEPT:
+            one, other = (tmp_path / run / name for run in ("one", "other"))
+            assert one.read_bytes() == other.read_bytes()
+
+    def test_without_its_key_it_does_not_go_on(self, tmp_path, eager):
+        file = tmp_path / "elsewhere"
+        with pytest.raises(Stopped):
+            done(tmp_path / "a", plan(seed=None), progress=stop_at(5), key_file=file)
+        assert file.exists()
+        assert not (tmp_path / "a" / "key").exists()
+        with pytest.raises(FolderError, match="not its key"):
+            done(tmp_path / "a", plan(seed=None))
+        done(tmp_path / "a", plan(seed=None), key_file=file)
+        assert not file.exists()
+
+    def test_a_damaged_key_is_one_sentence(self, tmp_path):
+        tmp_path.joinpath("key").write_bytes(b"short")
+        with pytest.raises(FolderError, match="key is damaged or not ours"):
+            done(tmp_path, plan(seed=None))
+
+    def test_a_study_is_not_protected(self, tmp_path):
+        result = done(tmp_path, plan(rounds=2))
+        assert not result.protected
+        assert "Study" in result.noise
+        assert not (tmp_path / "key").exists()
 
 
 class TestCurves:

@@ -8,6 +8,8 @@ the choices included, depends on private data without noise.
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -73,8 +75,9 @@ class QNetworks:
         Of the whole run, which the exploration is annealed over.
     settings
         Of learning.
-    generators
-        One a node, for all that is random of its networks.
+    draw
+        From (runs, count) to fresh uniform numbers in [0, 1), (runs, nodes, count),
+        each node's own: all that is random of its networks.
     device
         Where they are.
     """
@@ -85,12 +88,12 @@ class QNetworks:
         features: int,
         turns: int,
         settings: QSettings,
-        generators: list[torch.Generator],
+        draw: Callable[[tuple[int, int]], Tensor],
         device: torch.device | None = None,
     ) -> None:
         self.settings = settings
         self.turns = turns
-        self._generators = generators
+        self._uniform = draw
         self._shape = shape
         self._device = device
         hidden = settings.hidden
@@ -109,12 +112,9 @@ class QNetworks:
         """Uniform numbers, (runs, nodes, classes, *more), each node's own."""
         runs, _, classes = self._shape
         own = runs if self.settings.seed is None else 1
-        size = (own, classes, *more)
-        parts = [
-            torch.rand(size, generator=generator, device=self._device)
-            for generator in self._generators
-        ]
-        return torch.stack(parts, 1).expand(runs, *[-1] * (2 + len(more)))
+        drawn = self._uniform((own, classes * math.prod(more))).float()
+        drawn = drawn.unflatten(2, (classes, *more))
+        return drawn.expand(runs, *[-1] * (2 + len(more)))
 
     def _xavier(self) -> list[Tensor]:
         parts = []

@@ -67,10 +67,11 @@ class Participants:
         self._targets = data.targets
         self._turns = [mechanism.turns(size) for size in data.sizes]
         self._steps = mechanism.steps(max(self._turns))  # of each turn
-        generators = [streams.generator("sampling", i) for i in range(self.nodes)]
-        self._noise = [streams.generator("noise", i) for i in range(self.nodes)]
-        self._choosing = [streams.generator("message", i) for i in range(self.nodes)]
-        self._order = self._permutations(data, generators, planted)
+        self._streams = streams
+        self._updates = [0] * self.nodes  # turns that there were
+        self._choices = 0  # times that the networks asked for random numbers
+        self._choosing = streams
+        self._order = self._permutations(data, planted)
         self._recorder = Recorder(self.nodes)
         self._networks: QNetworks | None = None
 
@@ -102,14 +103,13 @@ class Participants:
     def _permutations(
         self,
         data: PrivateData,
-        generators: list[torch.Generator],
         planted: Tensor | None,
     ) -> list[Tensor]:
         """Each node's rows in the order of its batches, (runs, its records) a node."""
         present = data.present(self.runs, planted)
         found = []
         for node, size in enumerate(data.sizes):
-            order = self._places(size, generators[node])
+            order = self._places(node, size)
             # The canary stands in the place of the record that it comes for.
             if node == data.canary_node:
                 if data.replaced is None:
@@ -121,16 +121,9 @@ class Participants:
             found.append(order)
         return found
 
-    def _places(self, size: int, generator: torch.Generator) -> Tensor:
+    def _places(self, node: int, size: int) -> Tensor:
         """The places of a node's records, (runs, size), in the order they are taken."""
-        coins = torch.rand(
-            self.runs,
-            size,
-            generator=generator,
-            dtype=torch.float64,  # of floats, some are equal
-            device=self._rows.device,
-        )
-        return coins.argsort(1)
+        return self._streams.permutations([node], 0, (self.runs, size))[:, 0]
 
     def begin(self, start: Tensor) -> None:
         """All local models start from ``start``, (runs, nodes, dims)."""
@@ -150,17 +143,14 @@ class Participants:
         if choices.looks:
             known = self.mechanism.networks.seed
             if known is not None:
-                streams = Streams(known, device=str(start.device))
-                self._choosing = [
-                    streams.generator("message", i) for i in range(self.nodes)
-                ]
+                self._choosing = Streams(known, 0, str(start.device))
             self._recorder.assume(LEAK)
             self._networks = QNetworks(
                 (shape[0], shape[1], shape[2]),
                 self.features + 1,
                 self.turns,
                 self.mechanism.networks,
-                self._choosing,
+                self._draw_choices,
                 start.device,
             )
             self._before: tuple[Tensor, Tensor] | None = None  # state, action
@@ -245,7 +235,7 @@ class Participants:
         what comes back. ``action`` as `choose` gave it.
         """
         here = action[:, node]  # (runs, classes)
-        noise = self._draw_noise(node)  # whether or not it is used: streams stay alike
+        self._updates[node] += 1  # whether or not there is one: streams stay alike
         if not here.any():
             return shared
         step = float(self._steps[turn])
@@ -255,25 +245,35 @@ class Participants:
         peak = self._peak[:, node].clamp_min(step)
         scale = multiplier * self.mechanism.constants.lipschitz * peak
         scale = (scale / self.mechanism.lot_size)[..., None].to(shared.dtype)
-        new = (shared + self._local[:, node]) / 2 - step * down + scale * noise
+        new = (shared + self._local[:, node]) / 2 - step * down
+        new = new + scale * self._draw_noise(node, torch.cat([new, scale], 2))
         new = torch.where(here[..., None], new, shared)
         self._local[:, node] = torch.where(here[..., None], new, self._local[:, node])
         self._peak[:, node] = torch.where(here, 0.0, self._peak[:, node])
         return new
 
-    def _draw_noise(self, node: int) -> Tensor:
-        """Standard normal, (runs, classes, features): fresh for every class."""
-        shape = (self.runs, *self._local.shape[2:])
-        # Doubles: float normals have no tail beyond 5.8 standard deviations.
-        draw = torch.empty(shape, dtype=torch.float64, device=self._rows.device)
-        return draw.normal_(generator=self._noise[node]).to(self._local.dtype)
+    def _draw_choices(self, shape: tuple[int, int]) -> Tensor:
+        """Uniform numbers, (runs, nodes, count), for the networks of all nodes."""
+        index, self._choices = self._choices, self._choices + 1
+        return self._choosing.uniforms("message", range(self.nodes), index, shape)
+
+    def _draw_noise(self, node: int, hides: Tensor) -> Tensor:
+        """Standard normal, (runs, classes, features): fresh for every class.
+
+        For an update, and of a scale, that it ``hides``.
+        """
+        classes, features = self._local.shape[2:]
+        shape, index = (self.runs, classes * features), self._updates[node]
+        hides = hides.flatten(1)[:, None]
+        draw = self._streams.unit_noise("noise", [node], index, shape, hides=hides)
+        return draw[:, 0].unflatten(1, (classes, features)).to(self._local.dtype)
 
     def state_dict(self) -> dict[str, Any]:
         """Where it stands, for `trainers.runs.checkpoint`; private."""
         networks = self._networks
         return {
-            "noise": [generator.get_state() for generator in self._noise],
-            "choosing": [generator.get_state() for generator in self._choosing],
+            "updates": list(self._updates),
+            "choices": self._choices,
             "ledger": self.ledger.to_json(),
             "local": self._local,
             "peak": self._peak,
@@ -285,9 +285,7 @@ class Participants:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from where such a door, made like this one, stood."""
         self.begin(state["local"].flatten(2))
-        for generators, name in ((self._noise, "noise"), (self._choosing, "choosing")):
-            for generator, kept in zip(generators, state[name], strict=True):
-                generator.set_state(kept)
+        self._updates, self._choices = list(state["updates"]), state["choices"]
         self._recorder = Recorder.of(Ledger.from_json(state["ledger"]))
         self._peak, self._pending = state["peak"], state["pending"]
         if self._networks is not None:

@@ -91,28 +91,23 @@ class Resampling(Participants):
         **more: Any,
     ) -> None:
         self._schedule = mechanism.schedule(data.sizes)
-        self._sampling: dict[int, torch.Generator] = {}
+        self._drawn = [0] * len(data.sizes)  # batches, of each node
         super().__init__(data, differentiator, mechanism, *rest, **more)
         self._steps = mechanism.steps(self.turns)
 
-    def _places(self, size: int, generator: torch.Generator) -> Tensor:
+    def _places(self, node: int, size: int) -> Tensor:
         """In their own order; what is drawn is drawn update by update."""
-        self._sampling[len(self._sampling)] = generator
         return torch.arange(size, device=self._rows.device).repeat(self.runs, 1)
 
     def _batch(self, turn: int, nodes: Sequence[int]) -> tuple[Tensor, Tensor]:
         """A fresh uniform sample of one node's records in every run."""
         (node,) = nodes
         size = int(self.mechanism.lot_size)
-        # Doubles: two of many floats are equal, and then one record goes before.
-        coins = torch.rand(
-            self.runs,
-            self.sizes[node],
-            generator=self._sampling[node],
-            dtype=torch.float64,
-            device=self._rows.device,
-        )
-        chosen = self._order[node].gather(1, coins.topk(size, 1).indices)
+        shape, index = (self.runs, self.sizes[node]), self._drawn[node]
+        self._drawn[node] += 1
+        drawn = self._streams.subsets([node], index, shape, size)[:, 0]
+        # A subset of a fixed size: as many places in every run.
+        chosen = self._order[node][drawn].view(self.runs, size)
         rows = self._rows[node][chosen][:, None].to(self._local.dtype)
         own = signs(self._targets[node][chosen][:, None], self._local.shape[2])
         return rows, own.to(rows.dtype)
@@ -145,14 +140,10 @@ class Resampling(Participants):
         return super().publish(turn, who, action, shared)
 
     def state_dict(self) -> dict:
-        """As `Participants.state_dict`, and where the sampling stands."""
-        states = [g.get_state() for g in self._sampling.values()]
-        return {**super().state_dict(), "sampling": states}
+        """As `Participants.state_dict`, and how many batches were drawn."""
+        return {**super().state_dict(), "drawn": list(self._drawn)}
 
     def load_state_dict(self, state: dict) -> None:
         """Go on from where such a door stood."""
         super().load_state_dict(state)
-        for generator, kept in zip(
-            self._sampling.values(), state["sampling"], strict=True
-        ):
-            generator.set_state(kept)
+        self._drawn = list(state["drawn"])

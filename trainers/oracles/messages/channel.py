@@ -15,6 +15,7 @@ from torch import Tensor
 
 from privaudit.ledger import Ledger, Recorder
 from trainers.network.mixing import Mixing
+from trainers.numerics.noise import LAPLACE
 from trainers.numerics.randomness import Streams
 from trainers.oracles.messages.noise import MOST_SENSITIVITY, MessageNoise
 from trainers.oracles.messages.sensitivities import Tracker, real_sensitivity
@@ -61,14 +62,13 @@ class Channel:
         self.runs = runs
         self.watch = watch
         self._populations = populations or (1,) * mixing.nodes
-        self._streams = [
-            streams.generator("message", node) for node in range(mixing.nodes)
-        ]
+        self._streams = streams
         self._recorder = noise.recorder(mixing.nodes)
         self._tracker: Tracker | None = None
         self._log: dict[str, Any] = {}  # what the tracker was told since it last forgot
         self._fresh = 0.0  # bound of what the next message reveals of the start
         self._done = 0
+        self._scales = torch.zeros(runs, 1, 1)  # of the noise of the round
 
     @property
     def ledger(self) -> Ledger:
@@ -157,7 +157,8 @@ class Channel:
         if self.watch is not None:
             self.watch(k, real_sensitivity(_array(states)), scale)
         width = self.noise.noise_multiplier * torch.from_numpy(scale)
-        noise = self._draw(states) * width[:, None, None].to(states.device)
+        self._scales = width[:, None, None].to(states.device)
+        noise = self._draw(states) * self._scales
         self._record(bound + self._fresh, float(scale[0]))
         self._fresh = 0.0
         self._told(k, norms, bound, _norms(noise), width.numpy())
@@ -172,22 +173,17 @@ class Channel:
             return np.full(norms.shape, np.inf)
 
     def _draw(self, like: Tensor) -> Tensor:
-        """Laplace of scale 1, like (runs, nodes, dims), by each node's own generator.
-
-        A difference of two exponential variables.
-        """
-        noise = torch.zeros_like(like)
+        """Laplace of scale 1, like (runs, nodes, dims), each node's its own."""
         if self.noise.noise_multiplier == 0:
-            return noise
-        for node, generator in enumerate(self._streams):
-            pair = torch.empty(
-                (2, self.runs, like.shape[2]),
-                dtype=torch.float64,
-                device=generator.device,
-            )
-            pair.exponential_(generator=generator)
-            noise[:, node] = pair[0] - pair[1]
-        return noise
+            return torch.zeros_like(like)
+        shape = (self.runs, like.shape[2])
+        nodes = range(self.mixing.nodes)
+        scales = self._scales.expand(-1, self.mixing.nodes, 1)
+        drawn = self._streams.unit_noise(
+            *("message", nodes, self._done, shape, LAPLACE),
+            hides=torch.cat([like.double(), scales.double()], 2),
+        )
+        return drawn.to(like)
 
     def _record(self, bound: float, scale: float) -> None:
         for node, population in enumerate(self._populations):
@@ -205,7 +201,6 @@ class Channel:
     def state_dict(self) -> dict[str, Any]:
         """Where it stands, for `trainers.runs.checkpoint`."""
         return {
-            "streams": [generator.get_state() for generator in self._streams],
             "ledger": self.ledger.to_json(),
             "log": self._log,
             "fresh": self._fresh,
@@ -214,8 +209,6 @@ class Channel:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from where a channel stood, made like this one."""
-        for generator, kept in zip(self._streams, state["streams"], strict=True):
-            generator.set_state(kept)
         self._recorder = Recorder.of(Ledger.from_json(state["ledger"]))
         self._fresh = state["fresh"]
         log = state["log"]

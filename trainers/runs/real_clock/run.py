@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import pathlib
-import secrets
 from collections.abc import Callable, Mapping
 
 import torch
@@ -16,6 +15,7 @@ from privaudit.ledger import Ledger, Recorder
 from privaudit.results import Relation, UpperBound
 from trainers.algorithms.asynchronous.virtual_time import OverProcesses
 from trainers.data import PrivateData
+from trainers.numerics.keys import Key
 from trainers.numerics.randomness import Streams
 from trainers.runs.measures import CurveRecorder, Measured, accuracy
 from trainers.runs.outcome import TrainingResult
@@ -76,7 +76,9 @@ def train(
     """
     if run.device != "cpu":
         raise ValueError(f"the real clock runs on cpu only, got device {run.device}")
-    problem = problem or Problem.of(run.training, data_dir=data_dir)
+    problem = problem or Problem.of(
+        run.training, seed=run.public_seed, data_dir=data_dir
+    )
     if folder.settle(run) and folder.has("result.json"):
         return folder.read("result.json", TrainingResult)
     under = run.claim.relation if run.claim else relation
@@ -134,17 +136,27 @@ def crew_of(
         patience=patience,
         journal=journal,
     )
-    key = secrets.randbits(64)
-    return Crew(plan, functools.partial(job, run=run, data_dir=data_dir, key=key))
+    return Crew(plan, functools.partial(job, run=run, data_dir=data_dir))
 
 
 def job(
-    worker: int, *, run: TrainingRun, data_dir: pathlib.Path | None, key: int
+    worker: int,
+    *,
+    run: TrainingRun,
+    data_dir: pathlib.Path | None,
+    key: Key | None = None,
 ) -> Job:
-    """What ``worker`` works on, of its own records alone; lots and noise by ``key``."""
+    """What ``worker`` works on, of its own records alone.
+
+    Lots and noise come from ``key``, by default a secret one of its process.
+    """
     training = run.training
     problem = Problem.of(
-        training, data_dir=data_dir, compiled=run.compiled, precision=run.precision
+        training,
+        seed=run.public_seed,
+        data_dir=data_dir,
+        compiled=run.compiled,
+        precision=run.precision,
     )
     mechanism = training.mechanism(run.noise_multiplier)
     door = training.family.door(
@@ -154,10 +166,10 @@ def job(
         ),
         problem.gradients(),
         mechanism,
-        Streams(key),
+        Streams(key or Key.secret()),
         numbers=[worker],
     )
-    start = problem.start(run.seed)[0, worker].clone()
+    start = problem.start(run.public_seed)[0, worker].clone()
     return Job(door, start, training.step_sizes())
 
 

@@ -1,6 +1,6 @@
 """Contract of run: the ledger is never short, and the models as good."""
 
-import functools
+import itertools
 import json
 import multiprocessing
 import os
@@ -8,12 +8,14 @@ import signal
 import statistics
 
 import pytest
+import torch
 
 from privaudit.cli import main
 from privaudit.files.folder import FolderError, RunFolder
 from privaudit.ledger import Ledger
 from privaudit.results import Claim
 from trainers.algorithms import ALGORITHMS
+from trainers.numerics.keys import Key
 from trainers.numerics.randomness import Streams
 from trainers.runs.measures import accuracy
 from trainers.runs.outcome import Curves
@@ -149,22 +151,25 @@ class TestNoise:
     def test_noise_is_not_of_the_seed(self, tmp_path):
         """Of two runs of one seed, releases would differ by no noise at all."""
         run = run_of()
-        keys = set()
-        for turn in range(3):
+        found = []
+        for turn in range(2):
             crew = real_run.crew_of(
                 run, Problem.of(run.training), tmp_path / f"steps-{turn}.bin"
             )
-            assert isinstance(crew.job, functools.partial)
-            keys.add(crew.job.keywords["key"])
-        assert len(keys) == 3
+            for _ in range(2):  # as in two processes
+                made = crew.job(0)
+                sums = torch.zeros_like(made.start)[None, None]
+                found.append(made.private._noisy(sums, [0], 1.0))
+        for one, other in itertools.combinations(found, 2):
+            assert (one != other).all()
 
     def test_workers_have_noise_of_their_own(self):
         first, again, other = (
-            real_run.job(worker, run=run_of(), data_dir=None, key=5)
+            real_run.job(worker, run=run_of(), data_dir=None, key=Key.study(5))
             for worker in (0, 0, 1)
         )
         noise = [
-            one.private._draw_noise(one.start[None, None], [0])
+            one.private._noisy(torch.zeros_like(one.start)[None, None], [0], 1.0)
             for one in (first, again, other)
         ]
         assert (noise[0] == noise[1]).all()

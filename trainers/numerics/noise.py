@@ -1,0 +1,433 @@
+"""Exactly rounded noise on a grid, coins and subsets without bias. Proof: noise.md.
+
+Noise is in steps of a grid, a power of two: round(scale Z) as an integer, Z a standard
+normal or Laplace number of infinitely many bits, ``scale`` the deviation in steps. Each
+stands on one word of a key stream, and on more of it where that does not decide.
+
+Doubles decide first, with a margin for all their errors (the constants below, argued in
+noise.md). What they leave is decided by mpmath, from the cumulative probability.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fractions
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trainers.numerics.keys import PIECE, Piece, Rows, scratch
+
+ERROR = 1e-13  # relative, of torch's erfinv, log and ndtri, and of products by scale
+SCALES = (2.0**4, 2.0**30)
+STEP_BITS = 20  # a deviation has 2^20 steps or more: rounding is paid with a millionth
+MOST = 1 << 52  # of a number on the grid: its double is exact
+MAX_SUM = 1 << 62
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Law:
+    """A symmetric law of noise, at scale 1.
+
+    Parameters
+    ----------
+    quantile
+        From u in [-1, 1], uniform, to x / unit, in place.
+    unit
+        By what that is multiplied.
+    limit
+        Up to which |x / unit| the first pass decides.
+    slack
+        Bound on the first pass's error in x there.
+    far
+        From the upper tail's probability to x >= 0.
+    tail
+        P(X > x) by mpmath, for whatever x, from mpmath itself and x.
+    """
+
+    quantile: Callable[[Tensor], Tensor]
+    unit: float
+    limit: float
+    slack: float
+    far: Callable[[Tensor], Tensor]
+    tail: Callable[[Any, Any], Any]
+
+
+def _log_quantile(u: Tensor) -> Tensor:
+    far = torch.log1p(u.abs().neg_())  # <= 0
+    return torch.copysign(far, u, out=u)
+
+
+# u, a word as a double, is within 2^-54 + 2^-63 of all that it stands for; 2^-52 is
+# allowed for. With density p, x moves by half of that / p(x): largest at the limit.
+_SPREAD = 2.0**-53
+_MIDDLE, _LOG_LIMIT = 3.0, 5.0
+_SLOPE = 1.26  # above tail / p(x): 1 for Laplace, for the normal law at most 1.2534
+
+GAUSSIAN = Law(
+    quantile=torch.Tensor.erfinv_,
+    unit=math.sqrt(2),
+    limit=_MIDDLE / math.sqrt(2),
+    slack=ERROR * _MIDDLE + _SPREAD * math.sqrt(2 * math.pi) * math.exp(_MIDDLE**2 / 2),
+    far=lambda tail: torch.special.ndtri(tail).neg_(),
+    tail=lambda mp, x: mp.erfc(x / mp.sqrt(2)) / 2,
+)
+LAPLACE = Law(
+    quantile=_log_quantile,
+    unit=1.0,
+    limit=_LOG_LIMIT,
+    slack=ERROR * _LOG_LIMIT + 2 * _SPREAD * math.exp(_LOG_LIMIT),
+    far=lambda tail: torch.log(2 * tail).neg_(),
+    tail=lambda mp, x: mp.exp(-x) / 2 if x > 0 else 1 - mp.exp(x) / 2,
+)
+
+
+def grid(deviation: float, bits: int = STEP_BITS) -> float:
+    """The step of a grid: a power of two, 2^bits <= deviation / step < 2^(bits + 1).
+
+    Parameters
+    ----------
+    deviation
+        Of the noise that is to stand on it (for Laplace noise, its scale).
+    bits
+        In [4, 29].
+    """
+    if not (2.0**-900 <= deviation <= 2.0**900):
+        raise ValueError(
+            f"noise on a grid needs a deviation in [2^-900, 2^900], got {deviation}"
+        )
+    if not 4 <= bits <= 29:
+        raise ValueError(f"a deviation has 2^4 to 2^29 steps, got 2^{bits}")
+    return math.ldexp(1.0, math.frexp(deviation)[1] - 1 - bits)
+
+
+def rounding_l2_up(step: float, dims: int, parts: int = 1) -> float:
+    """How far rounding can move a vector, in L2: sqrt(dims) step / 2 for each part."""
+    return math.nextafter(
+        parts * math.nextafter(math.sqrt(dims), math.inf), math.inf
+    ) * (step / 2)
+
+
+def rounding_l1_up(step: float, dims: int, parts: int = 1) -> float:
+    """How far rounding can move a vector, in L1: dims step / 2 for each part."""
+    return parts * dims * (step / 2)
+
+
+def to_grid(values: Tensor, step: float, parts: int = 1) -> Tensor:
+    """``values`` rounded to whole steps, int64.
+
+    Parameters
+    ----------
+    values
+        Of any shape.
+    step
+        A power of two.
+    parts
+        How many such tensors will be added up.
+
+    Raises
+    ------
+    ValueError
+        If a value is not finite, or so large that their sum could overflow.
+    """
+    _check_step(step)
+    most = min(MOST, MAX_SUM // parts)
+    whole = torch.empty(values.shape, dtype=torch.int64, device=values.device)
+    size = PIECE if values.device.type == "cpu" else max(1, values.numel())
+    for one, steps in zip(
+        values.reshape(-1).split(size), whole.view(-1).split(size), strict=True
+    ):
+        steps.copy_(_steps(one.to(torch.float64, copy=True), step, most))
+    return whole
+
+
+def from_grid(whole: Tensor, step: float, dtype: torch.dtype) -> Tensor:
+    """Whole steps as numbers of ``dtype``: rounds, so only for what is released."""
+    return whole.to(dtype).mul_(step)
+
+
+def add_noise_(sums: Tensor, rows: Rows, scale: float, law: Law = GAUSSIAN) -> Tensor:
+    """Add exactly rounded noise to whole steps, in place; returns ``sums``.
+
+    Parameters
+    ----------
+    sums
+        (runs, nodes, dims), int64, in (-2^62, 2^62).
+    rows
+        Streams of that shape. Each may be used for one ``sums`` only.
+    scale
+        Standard deviation in steps, or the scale of Laplace noise, in [2^4, 2^30].
+    law
+        `GAUSSIAN` or `LAPLACE`.
+
+    Raises
+    ------
+    ValueError
+        If the sums could overflow, or a number is out of its range.
+    """
+    if sums.dtype != torch.int64 or tuple(sums.shape) != rows.shape:
+        raise ValueError(
+            f"sums must be int64 of shape {rows.shape}, got {sums.dtype} of shape "
+            f"{tuple(sums.shape)}"
+        )
+    if sums.device.type != "meta":
+        low, high = sums.aminmax()
+        if not -MAX_SUM < int(low) <= int(high) < MAX_SUM:
+            raise ValueError(
+                "a sum is beyond 2^62 steps of the grid, where adding could overflow: "
+                "use a larger step"
+            )
+
+    def use(piece: Piece, whole: Tensor, spare: Tensor) -> None:
+        sums[piece.where].add_(piece.arranged(piece.words.copy_(whole)))
+
+    place, left = _draw(rows, scale, law, sums.device, use)
+    sums[place] += left
+    return sums
+
+
+def noisy(
+    values: Tensor, step: float, rows: Rows, scale: float, law: Law = GAUSSIAN
+) -> Tensor:
+    """`to_grid`, `add_noise_` and `from_grid` in one, faster: the same bits.
+
+    Parameters
+    ----------
+    values
+        (runs, nodes, dims), floats.
+    step
+        Of the grid, a power of two.
+    rows, scale, law
+        As for `add_noise_`.
+
+    Raises
+    ------
+    ValueError
+        As `to_grid` and `add_noise_` do.
+    """
+    if tuple(values.shape) != rows.shape:
+        raise ValueError(
+            f"values must be of shape {rows.shape}, got {tuple(values.shape)}"
+        )
+    _check_step(step)
+    found = torch.empty_like(values)
+
+    def use(piece: Piece, whole: Tensor, spare: Tensor) -> None:
+        # Flat, with padding of zeros: what is not contiguous takes twice as long.
+        piece.arranged(spare.zero_()).copy_(values[piece.where])
+        whole.add_(_steps(spare, step, MOST)).mul_(step)  # exact: both below 2^53
+        found[piece.where] = piece.arranged(whole)
+
+    place, left = _draw(rows, scale, law, values.device, use)
+    steps = _steps(values[place].double(), step, MOST)
+    found[place] = steps.add_(left).mul_(step).to(found.dtype)
+    return found
+
+
+def _steps(values: Tensor, step: float, most: int) -> Tensor:
+    """Round doubles to whole steps, in place; returns them, checked."""
+    steps = values.mul_(1 / step).round_()
+    if steps.device.type != "meta" and steps.numel():
+        low, high = steps.aminmax()
+        if not (-most <= low and high <= most):  # not a number is neither
+            raise ValueError(
+                f"a sum is not finite or above {most} steps of the grid ({step:g}), so "
+                "that adding up could overflow: use a larger step"
+            )
+    return steps
+
+
+def _check_step(step: float) -> None:
+    if not math.isfinite(step) or math.frexp(step)[0] != 0.5:
+        raise ValueError(f"a grid's step must be a power of two, got {step}")
+
+
+def _draw(
+    rows: Rows,
+    scale: float,
+    law: Law,
+    device: torch.device,
+    use: Callable[[Piece, Tensor, Tensor], None],
+) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor]:
+    """Give ``use`` each piece, its noise as doubles, 0 where not sure yet, and a spare.
+
+    Noise and spare, doubles of the same size, may be overwritten.
+
+    Returns where it was not sure, an index of (runs, nodes, width), and its noise.
+    """
+    if not SCALES[0] <= scale <= SCALES[1]:
+        raise ValueError(
+            f"noise must have 2^4 to 2^30 steps of the grid a deviation, got {scale}"
+        )
+    numbers, words = [], []
+    kinds = (torch.float64, torch.float64, torch.bool, torch.bool)
+    with scratch(rows.largest(device), kinds, device) as memory:
+        for piece in rows.pieces(device):
+            near, unsure = _first_pass(piece.words, scale, law, memory)
+            piece.padding(unsure).fill_(False)
+            if device.type == "cpu":  # torch's own nonzero takes four times as long
+                index = torch.from_numpy(np.flatnonzero(unsure.numpy()))
+            elif device.type == "meta":
+                index = torch.empty(0, dtype=torch.int64, device=device)
+            else:
+                index = unsure.nonzero()[:, 0]
+            words.append(piece.words[index])
+            use(piece, near.index_fill_(0, index, 0.0), memory[0][: len(near)])
+            numbers.append(index.add_(piece.first))
+    place = rows.places(torch.cat(numbers))
+    return place, _second_pass(torch.cat(words), place, rows, scale, law)
+
+
+def _first_pass(
+    words: Tensor, scale: float, law: Law, memory: list[Tensor]
+) -> tuple[Tensor, Tensor]:
+    """round(scale x) as doubles, and where that is not sure; both in ``memory``."""
+    x, near, beyond, unsure = (one[: len(words)] for one in memory)
+    law.quantile(x.copy_(words).mul_(2.0**-63))
+    torch.gt(torch.abs(x, out=near), law.limit, out=beyond)
+    torch.round(x.mul_(scale * law.unit), out=near)
+    torch.gt(x.sub_(near).abs_(), 0.5 - scale * law.slack, out=unsure)
+    return near, unsure.logical_or_(beyond)
+
+
+def _second_pass(
+    words: Tensor,
+    place: tuple[Tensor, Tensor, Tensor],
+    rows: Rows,
+    scale: float,
+    law: Law,
+) -> Tensor:
+    """round(scale x) as int64, by the tail's probability, then by mpmath."""
+    # A word stands for [w, w + 1) 2^-63: the upper tail is in (high, high + 1] 2^-64,
+    # and a negative word's is that of its mirror image.
+    negative = words >> 63
+    high = (words ^ negative).bitwise_xor_((1 << 63) - 1)
+    tail = high.double().add_(0.5).mul_(2.0**-64)
+    far = law.far(tail)
+    near = far * scale
+    whole = near.round()
+    off = near.sub_(whole).abs_()
+    margin = tail.reciprocal_().mul_(_SLOPE * 2.0**-64).add_(far, alpha=ERROR)
+    unsure = off.add_(margin, alpha=scale) >= 0.5 - scale * _SLOPE * 2.0**-51
+    found = whole.long()
+    if words.device.type == "meta":
+        return found
+    for index in unsure.nonzero()[:, 0].tolist():
+        more = functools.partial(rows.more, *(int(one[index]) for one in place))
+        found[index] = _exactly(int(high[index]), float(far[index]), scale, law, more)
+    return (found ^ negative).sub_(negative)  # minus, where that is -1
+
+
+def _exactly(
+    high: int, near: float, scale: float, law: Law, more: Callable[[int], int]
+) -> int:
+    """round(scale x) of the x whose upper tail begins with the 64 bits ``high``.
+
+    It is k just if the tail of x is between those of (k + 1/2) / scale and (k - 1/2) /
+    scale. Both ends of the interval are asked, with more bits until they agree.
+    """
+    import mpmath
+
+    bits, level = 64, 0
+    while True:
+        with mpmath.workprec(bits + 128):
+            unit = mpmath.ldexp(1, -bits)
+            low, up = high * unit, (high + 1) * unit
+            k = int(mpmath.nint(mpmath.mpf(scale) * near))
+            while True:
+                ends = []
+                for half in (0.5, -0.5):
+                    bound = law.tail(mpmath, (k + mpmath.mpf(half)) / scale)
+                    error = mpmath.ldexp(bound, -bits - 64)
+                    below, above = bound + error < low, bound - error > up
+                    ends.append(int(above) - int(below))
+                if ends[0] == 1:
+                    k += 1
+                elif ends[1] == -1:
+                    k -= 1
+                else:
+                    break
+        if ends == [-1, 1]:
+            return k
+        high, bits, level = (high << 512) | more(level), bits + 512, level + 1
+        tail = float(fractions.Fraction(2 * high + 1, 2 << bits))
+        near = float(law.far(torch.tensor([tail], dtype=torch.float64)))
+
+
+def coins(rows: Rows, rate: float, device: torch.device) -> Tensor:
+    """Independent coins, (runs, nodes, width) bool: true with chance ``rate`` exactly.
+
+    ``rate`` is the rational number that the float is, in [0, 1].
+    """
+    if not 0 <= rate <= 1:
+        raise ValueError(f"a rate must be in [0, 1], got {rate}")
+    found = torch.empty(rows.shape, dtype=torch.bool, device=device)
+    if rate == 1:
+        return found.fill_(True)
+    # u = (word + 2^63 + rest) / 2^64 < rate; 2^64 rate is whole from rate 2^-11 on.
+    scaled = fractions.Fraction(rate) * (1 << 64)
+    border = math.floor(scaled) - (1 << 63)
+    rest = scaled - math.floor(scaled)
+    for piece in rows.pieces(device):
+        found[piece.where] = piece.arranged(piece.words < border)
+        if rest and device.type != "meta":
+            equal = piece.words == border
+            piece.padding(equal).fill_(False)
+            index = rows.places(equal.nonzero()[:, 0] + piece.first)
+            for at in zip(*(one.tolist() for one in index), strict=True):
+                found[at] = _less(rest, functools.partial(rows.more, *at))
+    return found
+
+
+def _less(rate: fractions.Fraction, more: Callable[[int], int]) -> bool:
+    """Whether a uniform number of infinitely many bits is less than ``rate``."""
+    level = 0
+    while rate:
+        scaled = rate * (1 << 512)
+        whole, word = math.floor(scaled), more(level)
+        if word != whole:
+            return word < whole
+        rate, level = scaled - whole, level + 1
+    return False
+
+
+def subsets(rows: Rows, size: int, device: torch.device) -> Tensor:
+    """Uniform subsets of ``size`` places, (runs, nodes, width) bool."""
+    if not 0 <= size <= rows.width:
+        raise ValueError(f"a subset has 0 to {rows.width} elements, got {size}")
+    words = rows.words(device)
+    if not size:
+        return torch.zeros_like(words, dtype=torch.bool)
+    found = words <= words.kthvalue(size, dim=2, keepdim=True).values
+    if device.type != "meta":  # equal words at the border: more bits decide
+        for row, column in (found.sum(2) < 0).nonzero().tolist():
+            first = _order(words[row, column].tolist(), rows, row, column)[:size]
+            found[row, column] = False
+            found[row, column, first] = True
+    return found
+
+
+def permutations(rows: Rows, device: torch.device) -> Tensor:
+    """Uniform permutations of 0, 1, ..., (runs, nodes, width) int64."""
+    words, order = rows.words(device).sort(dim=2)
+    if device.type != "meta":
+        tied = (words.diff(dim=2) == 0).any(2)
+        for row, column in tied.nonzero().tolist():
+            plain = torch.empty_like(words[row, column])
+            plain[order[row, column]] = words[row, column]
+            order[row, column] = torch.tensor(
+                _order(plain.tolist(), rows, row, column), device=device
+            )
+    return order
+
+
+def _order(words: list[int], rows: Rows, row: int, column: int) -> list[int]:
+    """Places in the order of their words, 512 more bits each where they are equal."""
+    return sorted(
+        range(len(words)), key=lambda i: (words[i], rows.more(row, column, i, 0))
+    )

@@ -41,7 +41,7 @@ class ClipsPerBatch(Oracle):
 class FloatNoise(Oracle):
     """Noise in floating point, added to sums that are on no grid (Mironov 2012)."""
 
-    def _noisy(self, total, nodes, deviation):
+    def _noisy(self, total, nodes, deviation, step):
         return total.add_(self._draw_noise(total, nodes), alpha=deviation)
 
     def _draw_noise(self, like, nodes):

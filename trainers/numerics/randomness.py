@@ -8,6 +8,7 @@ the deal of a study's data, come from `public_generator`.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 
 import torch
@@ -141,16 +142,23 @@ class Streams:
         return noise.noisy(zero, 2.0**-_UNIT_BITS, rows, 2.0**_UNIT_BITS, law)
 
     def noisy(
-        self, sums: Tensor, nodes: Sequence[int], release: int, deviation: float
+        self,
+        sums: Tensor,
+        nodes: Sequence[int],
+        release: int,
+        deviation: float,
+        step: float | None = None,
     ) -> Tensor:
         """``sums``, (runs, nodes, dims), with exactly rounded Gaussian noise on a grid.
+
+        ``step`` is the grid's, by default that of `grid_step`.
 
         Under a secret key the noise depends on the sums as well: a release that is made
         again has the same noise if its sums are the same to the last bit, and
         independent noise if they are not. So no two sums are ever told apart by noise
         that they share.
         """
-        step = noise.grid(deviation, GRID_BITS)
+        step = grid_step(deviation) if step is None else step
         scale = deviation / step
         shape = (sums.shape[0], sums.shape[2])
         if self.key.seed is not None:
@@ -163,10 +171,22 @@ class Streams:
         return noise.from_grid(whole, step, sums.dtype)
 
 
-GRID_BITS = 27  # a deviation is 2^27 steps of the grid or more
+# A deviation is 2^27 steps of the grid or more, unless sums would have too many.
+_GRID_BITS, _SUM_BITS = 27, 51
 
 
-def rounding_up(deviation: float, dims: int) -> float:
+def grid_step(deviation: float, most: float = 0.0) -> float:
+    """The step, a power of two, of the grid for noise of ``deviation``.
+
+    No number of absolute value ``most`` or less has more than 2^51 steps: whether a sum
+    fits depends on public numbers alone.
+    """
+    step = noise.grid(deviation, _GRID_BITS)
+    if most > 0:
+        step = max(step, math.ldexp(1.0, math.frexp(most)[1] - _SUM_BITS))
+    return step
+
+
+def rounding_up(step: float, dims: int) -> float:
     """How far apart rounding to the grid can bring two sums, in L2; see `noisy`."""
-    step = noise.grid(deviation, GRID_BITS)
     return 2 * noise.rounding_l2_up(step, dims)

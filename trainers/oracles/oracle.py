@@ -28,7 +28,7 @@ from trainers.gradients.clipping import clipped_sum
 from trainers.gradients.differentiator import Differentiator
 from trainers.numerics.deferred_checks import Watch
 from trainers.numerics.device import placed
-from trainers.numerics.randomness import Streams, rounding_up
+from trainers.numerics.randomness import Streams, grid_step, rounding_up
 from trainers.oracles.mechanism import Mechanism, SamplingName
 
 __all__ = [
@@ -208,8 +208,11 @@ class Oracle:
             )
         clip, multiplier = self.mechanism.at(index)
         deviation = multiplier * clip
+        step = 0.0
         if multiplier > 0:
-            clip = self._clip_on_grid(clip, deviation, at.shape[2])
+            # In one lot there is each record at most, and the canary.
+            step = grid_step(deviation, (max(self.data.sizes) + 1) * clip)
+            clip = _clip_on_grid(clip, step, at.shape[2])
         lots = self._lots(nodes)
         crafted = self._crafted(lots, nodes, clip, at.dtype)
         total = self._clipped_sum(at, lots, nodes, clip)
@@ -217,7 +220,7 @@ class Oracle:
             row, share = crafted
             total[:, row] += share
         if multiplier > 0:
-            total = self._noisy(total, nodes, deviation)
+            total = self._noisy(total, nodes, deviation, step)
         for node in nodes:
             release = self.mechanism.release(index, self.data.sizes[node])
             self._recorder.record(node, release)
@@ -311,17 +314,21 @@ class Oracle:
         who, index = [self._numbers[node]], self._releases[node]
         return self._streams.subsets(who, index, (self.runs, records), size)[:, 0]
 
-    def _clip_on_grid(self, clip: float, deviation: float, dims: int) -> float:
-        """``clip``, less what rounding to the grid can add to a record's move."""
-        left = clip - rounding_up(deviation, dims)
-        if not left > 0.5 * clip:
-            raise ValueError(
-                f"noise of {deviation:g} on {dims:,} parameters is too much for the "
-                f"grid that it is rounded to, at clip_norm {clip:g}: use less noise"
-            )
-        return math.nextafter(left, 0.0)
-
-    def _noisy(self, total: Tensor, nodes: Sequence[int], deviation: float) -> Tensor:
-        """``total``, (runs, nodes, dims), with each node's own noise."""
+    def _noisy(
+        self, total: Tensor, nodes: Sequence[int], deviation: float, step: float
+    ) -> Tensor:
+        """``total``, (runs, nodes, dims), on a grid, with each node's own noise."""
         who = [self._numbers[node] for node in nodes]
-        return self._streams.noisy(total, who, self._releases[nodes[0]], deviation)
+        index = self._releases[nodes[0]]
+        return self._streams.noisy(total, who, index, deviation, step)
+
+
+def _clip_on_grid(clip: float, step: float, dims: int) -> float:
+    """``clip``, less what rounding to the grid can add to a record's move."""
+    left = clip - rounding_up(step, dims)
+    if not left > 0.5 * clip:
+        raise ValueError(
+            f"{dims:,} parameters are rounded to steps of {step:g}, too coarse for "
+            f"clip_norm {clip:g}: use less noise"
+        )
+    return math.nextafter(left, 0.0)

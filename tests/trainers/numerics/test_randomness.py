@@ -8,7 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainers.numerics.keys import Key
-from trainers.numerics.randomness import Streams, public_generator, rounding_up
+from trainers.numerics.randomness import (
+    Streams,
+    grid_step,
+    public_generator,
+    rounding_up,
+)
 
 SHAPE = (3, 50)
 
@@ -36,9 +41,23 @@ class TestSound:
 
     @given(st.floats(1e-6, 1e6), st.integers(1, 10**6))
     def test_rounding_moves_two_sums_by_no_more_than_is_said(self, deviation, dims):
-        step = 2.0 ** math.floor(math.log2(deviation) - 26.9)
-        assert rounding_up(deviation, dims) >= 0.99 * math.sqrt(dims) * step / 2
-        assert rounding_up(deviation, dims) <= 2e-8 * math.sqrt(dims) * deviation
+        step = grid_step(deviation)
+        assert 2**27 <= deviation / step < 2**28
+        # Each coordinate of each of the two by half a step.
+        assert rounding_up(step, dims) >= math.sqrt(dims) * step
+        assert rounding_up(step, dims) <= 1.001 * math.sqrt(dims) * step
+
+    @given(st.floats(1e-6, 1e6), st.floats(1e-9, 1e15))
+    def test_a_sum_fits_whatever_the_data_are(self, deviation, ratio):
+        most = deviation * ratio
+        assert most / grid_step(deviation, most) <= 2**51
+        assert grid_step(deviation, most) >= grid_step(deviation)
+
+    def test_little_noise_on_large_sums(self):
+        step = grid_step(1e-3, 60_001.0)
+        sums = torch.full((1, 1, 8), 60_000.0, dtype=torch.float64)
+        noisy = Streams(1).noisy(sums, [0], 0, 1e-3, step)
+        assert (noisy - sums).abs().max() < 0.01
 
     def test_noise_has_the_stated_deviation(self):
         drawn = Streams(1).noisy(torch.zeros(1, 1, 200_000), [0], 0, 2.5)

@@ -159,7 +159,7 @@ class TestNoise:
             for _ in range(2):  # as in two processes
                 made = crew.job(0)
                 sums = torch.zeros_like(made.start)[None, None]
-                found.append(made.private._noisy(sums, [0], 1.0))
+                found.append(made.private._noisy(sums, [0], 1.0, 2.0**-27))
         for one, other in itertools.combinations(found, 2):
             assert (one != other).all()
 
@@ -169,7 +169,9 @@ class TestNoise:
             for worker in (0, 0, 1)
         )
         noise = [
-            one.private._noisy(torch.zeros_like(one.start)[None, None], [0], 1.0)
+            one.private._noisy(
+                torch.zeros_like(one.start)[None, None], [0], 1.0, 2.0**-27
+            )
             for one in (first, again, other)
         ]
         assert (noise[0] == noise[1]).all()

@@ -43,6 +43,11 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     disjoint: int | UnsetType = UNSET
 
     def __post_init__(self) -> None:
+        if not isinstance(self.release, Release):
+            raise ValueError(
+                "an entry is a count of a privaudit.release.Release, got "
+                f"{self.release!r}"
+            )
         if self.count < 1:
             raise ValueError(f"count must be >= 1, got {self.count}")
         if self.disjoint is not UNSET and self.disjoint < 0:

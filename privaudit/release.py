@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from privaudit.results import Relation
+from privaudit.results import Relation, check_relation
 
 if TYPE_CHECKING:  # a second of import time, and only for those who want an event
     from dp_accounting import DpEvent
@@ -121,6 +121,20 @@ class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     sampling: Sampling
 
     def __post_init__(self) -> None:
+        if self.mechanism not in ("gaussian", "laplace"):
+            raise ValueError(
+                f"a mechanism is gaussian or laplace, got {self.mechanism!r}"
+            )
+        if not isinstance(self.sampling, Sampling):
+            raise ValueError(
+                "sampling is PoissonSampling(rate), SamplingWithoutReplacement(size, "
+                f"population) or NoSampling(), got {self.sampling!r}"
+            )
+        if not isinstance(self.sensitivity, Sensitivity):
+            raise ValueError(
+                "sensitivity is a privaudit.release.Sensitivity, got "
+                f"{self.sensitivity!r}"
+            )
         if not self.norm_bound > 0:
             raise ValueError(f"norm_bound must be > 0, got {self.norm_bound}")
         if not self.noise >= 0:
@@ -173,7 +187,7 @@ class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         value = {
             "add-or-remove-one": self.sensitivity.add_or_remove_one,
             "replace-one": self.sensitivity.replace_one,
-        }[relation]
+        }[check_relation(relation)]
         if value is None:
             other = (
                 "replace-one"

@@ -40,6 +40,18 @@ def check_sides(
         )
 
 
+RELATIONS: tuple[Relation, ...] = ("add-or-remove-one", "replace-one")
+
+
+def check_relation(relation: str) -> Relation:
+    """``relation`` if it is one, else ``ValueError``."""
+    if relation not in RELATIONS:
+        raise ValueError(
+            f"a neighbouring relation is {' or '.join(RELATIONS)}, got {relation!r}"
+        )
+    return relation
+
+
 def _round(value: float, digits: int, rounding: str) -> str:
     if not math.isfinite(value):
         return "infinity" if value > 0 else "-infinity"

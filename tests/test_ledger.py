@@ -4,10 +4,12 @@ import itertools
 import math
 
 import dp_accounting
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from privaudit.accounting import Certificate
 from privaudit.ledger import Ledger, Recorder
 from privaudit.release import (
     NoSampling,
@@ -16,6 +18,8 @@ from privaudit.release import (
     SamplingWithoutReplacement,
     Sensitivity,
 )
+
+RELEASE = Release.of_sum(norm_bound=1.0, noise_multiplier=1.0, sampling=NoSampling())
 
 samplings = (
     st.builds(PoissonSampling, st.floats(0, 1))
@@ -162,3 +166,33 @@ def test_what_is_no_ledger_of_ours_is_refused(change, message):
     assert change(text) != text
     with pytest.raises(ValueError, match=message):
         Ledger.from_json(change(text))
+
+
+class TestValuesCheckThemselves:
+    @pytest.mark.parametrize(
+        ("make", "words"),
+        [
+            (
+                lambda: Release.of_sum(
+                    norm_bound=1.0, noise_multiplier=1.0, sampling=0.01
+                ),
+                r"sampling is PoissonSampling\(rate\).*got 0.01",
+            ),
+            (lambda: Ledger.of(None, 3), "Release, got None"),
+            (
+                lambda: Certificate.of(Ledger.of(RELEASE), "replace_one"),
+                "add-or-remove-one or replace-one, got 'replace_one'",
+            ),
+            (
+                lambda: RELEASE.sensitivity_under("replace_one"),
+                "add-or-remove-one or replace-one, got 'replace_one'",
+            ),
+            (
+                lambda: msgspec.structs.replace(RELEASE, mechanism="normal"),
+                "gaussian or laplace, got 'normal'",
+            ),
+        ],
+    )
+    def test_what_is_no_value_is_one_sentence(self, make, words):
+        with pytest.raises(ValueError, match=words):
+            make()

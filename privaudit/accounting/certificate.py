@@ -51,7 +51,7 @@ from privaudit.accounting.provers import (
 )
 from privaudit.ledger import Entry, Ledger
 from privaudit.release import Release
-from privaudit.results import Bracket, Relation
+from privaudit.results import Bracket, Relation, check_relation
 
 Floats = NDArray[np.float64]
 Entries = tuple[Entry, ...]
@@ -176,9 +176,7 @@ class Certificate:
         """
         if relation is None:
             relation = relation_of(ledger)
-        if relation not in get_args(Relation):
-            known = " or ".join(get_args(Relation))
-            raise ValueError(f"a neighbouring relation is {known}, got {relation!r}")
+        check_relation(relation)
         if overlap != int(overlap) or overlap < 1:
             raise ValueError(
                 f"overlap (at how many nodes a record may be) must be a whole number "

@@ -1,11 +1,55 @@
-"""Account for, and audit, differential privacy of decentralised learning.
+"""Which epsilon does a private training run really give?
 
-    from privaudit.accounting import account, noise_multiplier
-    from privaudit.ledger import Ledger
-    from privaudit.release import PoissonSampling, Release
+Accounts, without torch:
 
-What needs torch (`trainers`, `privaudit.auditing.experiments.experiment`) is imported
-by name.
+    epsilon             settings, a schedule or a ledger in, a certified bracket out
+    noise_multiplier    the least noise that meets a budget
+    Certificate         what a ledger is worth, from both sides
+    Ledger, Release     what was released; PoissonSampling, SamplingWithoutReplacement,
+                        NoSampling
+
+Audits of anybody's training:
+
+    lower_bound         attack scores in, a lower bound with its confidence out
+    Scores              scores and worlds that know how they came about
+
+Results, which say in which direction they bound:
+
+    Bracket, UpperBound, LowerBound, Claim, Verdict
+
+Training and whole audits are commands for now: ``privaudit --help``. Everything here is
+imported when it is first used.
 """
 
+import importlib
+
 from privaudit.version import __version__ as __version__
+
+_PLACES = {
+    "epsilon": "privaudit.api.accounts",
+    "noise_multiplier": "privaudit.api.accounts",
+    "lower_bound": "privaudit.api.attacks",
+    "Certificate": "privaudit.accounting.certificate",
+    "Ledger": "privaudit.ledger",
+    "Release": "privaudit.release",
+    "PoissonSampling": "privaudit.release",
+    "SamplingWithoutReplacement": "privaudit.release",
+    "NoSampling": "privaudit.release",
+    "Scores": "privaudit.auditing.scores",
+    "Bracket": "privaudit.results",
+    "UpperBound": "privaudit.results",
+    "LowerBound": "privaudit.results",
+    "Claim": "privaudit.results",
+    "Verdict": "privaudit.results",
+}
+__all__ = [*_PLACES]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _PLACES:
+        raise AttributeError(f"privaudit has no {name}; it has {', '.join(__all__)}")
+    return getattr(importlib.import_module(_PLACES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

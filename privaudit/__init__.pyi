@@ -1,0 +1,16 @@
+from privaudit.accounting.certificate import Certificate as Certificate
+from privaudit.api.accounts import epsilon as epsilon
+from privaudit.api.accounts import noise_multiplier as noise_multiplier
+from privaudit.api.attacks import lower_bound as lower_bound
+from privaudit.auditing.scores import Scores as Scores
+from privaudit.ledger import Ledger as Ledger
+from privaudit.release import NoSampling as NoSampling
+from privaudit.release import PoissonSampling as PoissonSampling
+from privaudit.release import Release as Release
+from privaudit.release import SamplingWithoutReplacement as SamplingWithoutReplacement
+from privaudit.results import Bracket as Bracket
+from privaudit.results import Claim as Claim
+from privaudit.results import LowerBound as LowerBound
+from privaudit.results import UpperBound as UpperBound
+from privaudit.results import Verdict as Verdict
+from privaudit.version import __version__ as __version__

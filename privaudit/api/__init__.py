@@ -1,0 +1,1 @@
+"""The public functions of `privaudit`: what is done across its layers."""

@@ -1,0 +1,151 @@
+"""From settings or a ledger to an epsilon, and from a budget to noise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from privaudit.accounting import calibration
+from privaudit.accounting.certificate import Certificate
+from privaudit.accounting.plans import Plan
+from privaudit.ledger import Ledger
+from privaudit.results import Bracket, Relation
+
+Sampling = Literal["poisson", "without-replacement"]
+
+
+def epsilon(
+    *,
+    delta: float,
+    noise_multiplier: float | None = None,
+    sampling_rate: float = 1.0,
+    steps: int = 1,
+    schedule: Sequence[tuple[float, float]] | None = None,
+    ledger: Ledger | None = None,
+    sampling: Sampling = "poisson",
+    relation: Relation | None = None,
+) -> Bracket:
+    """Certified bracket of epsilon for noisy sums of clipped vectors.
+
+    Give one of ``noise_multiplier``, ``schedule`` and ``ledger``.
+
+    Parameters
+    ----------
+    delta
+        In [0, 1].
+    noise_multiplier
+        Standard deviation of the Gaussian noise on the sum of a batch's clipped
+        vectors, over the clip norm; the same in all steps.
+    sampling_rate
+        Expected size of a batch over the number of records, in (0, 1]; 1: no sampling.
+    steps
+        How many noisy sums there are, one after another.
+    schedule
+        (noise multiplier, sampling rate) of every step, where they differ.
+    ledger
+        What was released, where it is known; its worst node's figure is given.
+    sampling
+        "poisson": every record by its own coin. "without-replacement": batches of a
+        fixed size. Shuffled batches are neither.
+    relation
+        "add-or-remove-one" or "replace-one". None: the former, where every release has
+        a meaning under it.
+
+    Returns
+    -------
+    A `privaudit.results.Bracket`: ``upper`` is proved and ``lower`` as well, numerical
+    error included.
+
+    Raises
+    ------
+    ValueError
+        If a value is out of its range, or not just one of the three is given.
+
+    Examples
+    --------
+    >>> import privaudit as pa
+    >>> found = pa.epsilon(
+    ...     delta=1e-5, noise_multiplier=1.0, sampling_rate=0.01, steps=10_000
+    ... )
+    >>> 6.18 < found.lower <= found.upper < 6.20
+    True
+    """
+    given = [noise_multiplier is not None, schedule is not None, ledger is not None]
+    if sum(given) != 1:
+        raise ValueError(
+            "give just one of noise_multiplier, schedule and ledger, got "
+            f"{sum(given)} of them"
+        )
+    if noise_multiplier is None and (sampling_rate, steps) != (1.0, 1):
+        raise ValueError(
+            "a schedule or a ledger says sampling rate and steps: leave sampling_rate "
+            "and steps out"
+        )
+    if ledger is not None:
+        return Certificate.of(ledger, relation).epsilon(delta)
+    if schedule is not None:
+        table = np.asarray(schedule, float)
+        if table.ndim != 2 or table.shape[1] != 2:
+            raise ValueError(
+                "a schedule has a noise multiplier and a sampling rate for every step, "
+                f"got an array of shape {table.shape}"
+            )
+        plan = Plan(
+            noise_multiplier=table[:, 0], sampling_rate=table[:, 1], scheme=sampling
+        )
+        return Certificate.of(plan.ledger(), relation).epsilon(delta)
+    assert noise_multiplier is not None
+    if not 0 < noise_multiplier < np.inf:
+        raise ValueError(
+            f"noise_multiplier must be > 0 and finite, got {noise_multiplier}"
+        )
+    plan = Plan.constant(noise_multiplier, sampling_rate, steps, sampling)
+    return Certificate.of(plan.ledger(), relation).epsilon(delta)
+
+
+def noise_multiplier(
+    *,
+    epsilon: float,
+    delta: float,
+    sampling_rate: float = 1.0,
+    steps: int = 1,
+    sampling: Sampling = "poisson",
+    relation: Relation | None = None,
+) -> float:
+    """The least noise multiplier that is certified to meet (epsilon, delta).
+
+    Parameters
+    ----------
+    epsilon, delta
+        The budget: epsilon > 0, delta in (0, 1).
+    sampling_rate, steps, sampling
+        As in `privaudit.epsilon`.
+    relation
+        As there; None is replace-one for batches of a fixed size.
+
+    Returns
+    -------
+    Standard deviation of the noise over the clip norm, found to 1e-4 of itself: the
+    budget is never exceeded.
+
+    Raises
+    ------
+    ValueError
+        If a value is out of its range, or no noise meets the budget.
+
+    Examples
+    --------
+    >>> import privaudit as pa
+    >>> run = {"delta": 1e-5, "sampling_rate": 0.01, "steps": 1000}
+    >>> z = pa.noise_multiplier(epsilon=1, **run)
+    >>> 0.999 < pa.epsilon(noise_multiplier=z, **run).upper < 1.001
+    True
+    """
+    if relation is None:
+        fixed = sampling == "without-replacement"
+        relation = "replace-one" if fixed else "add-or-remove-one"
+    plan = Plan.constant(1.0, sampling_rate, steps, sampling)
+    found, _ = calibration.noise_multiplier(plan.ledger, epsilon, delta, relation)
+    return found

@@ -1,0 +1,141 @@
+"""The public list: names, docstrings, types, and what they give."""
+
+import ast
+import inspect
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import privaudit as pa
+
+FUNCTIONS = [name for name in pa.__all__ if inspect.isfunction(getattr(pa, name))]
+
+
+class TestList:
+    def test_every_name_is_there_and_in_the_map(self):
+        for name in pa.__all__:
+            assert getattr(pa, name).__name__ == name
+            assert name in pa.__doc__
+        assert set(pa.__all__) <= set(dir(pa))
+
+    def test_its_types_are_those_of_the_stub(self):
+        stub = pathlib.Path(pa.__file__).with_suffix(".pyi")
+        found = {
+            alias.asname: (node.module, alias.name)
+            for node in ast.parse(stub.read_text()).body
+            for alias in node.names
+        }
+        assert found.pop("__version__") == ("privaudit.version", "__version__")
+        assert sorted(found) == sorted(pa.__all__)
+        for name, (module, own) in found.items():
+            assert getattr(sys.modules[getattr(pa, name).__module__], own) is getattr(
+                pa, name
+            )
+            assert getattr(pa, name).__module__ == module
+
+    @pytest.mark.parametrize("name", FUNCTIONS)
+    def test_a_docstring_says_all(self, name):
+        text = inspect.getdoc(getattr(pa, name))
+        for part in ("Parameters", "Raises", "Examples", ">>>"):
+            assert part in text
+        given = inspect.signature(getattr(pa, name)).parameters
+        assert len(given) <= 8
+        for one in given:
+            assert one in text
+
+    def test_importing_it_imports_nothing(self):
+        program = (
+            "import sys, privaudit
+"
+            "print(*{'numpy', 'torch', 'scipy'} & {*sys.modules})"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        )
+        assert done.stdout.split() == []
+
+    def test_an_unknown_name_is_one_sentence(self):
+        with pytest.raises(AttributeError, match="privaudit has no epsilom; it has"):
+            _ = pa.epsilom
+
+
+class TestEpsilon:
+    def test_one_figure_whichever_way_it_is_said(self):
+        said = {"sampling_rate": 0.02, "steps": 50}
+        one = pa.epsilon(delta=1e-5, noise_multiplier=1.1, **said)
+        schedule = pa.epsilon(delta=1e-5, schedule=[(1.1, 0.02)] * 50)
+        release = pa.Release.of_sum(
+            norm_bound=3.0, noise_multiplier=1.1, sampling=pa.PoissonSampling(0.02)
+        )
+        ledger = pa.epsilon(delta=1e-5, ledger=pa.Ledger.of(release, 50))
+        assert one.upper == pytest.approx(schedule.upper, rel=2e-3)
+        assert one.upper == pytest.approx(ledger.upper, rel=1e-9)
+        assert one.relation == "add-or-remove-one"
+        assert isinstance(one, pa.Bracket)
+
+    def test_an_exact_gaussian(self):
+        found = pa.epsilon(delta=1e-5, noise_multiplier=1.0)
+        assert found.lower <= found.upper
+        assert found.lower == pytest.approx(4.377178, rel=1e-6)  # dp-accounting's
+
+    def test_fixed_batches_are_of_replace_one(self):
+        found = pa.epsilon(
+            delta=1e-5,
+            noise_multiplier=4.0,
+            sampling_rate=0.01,
+            steps=10,
+            sampling="without-replacement",
+        )
+        assert found.relation == "replace-one"
+
+    @pytest.mark.parametrize(
+        ("given", "words"),
+        [
+            ({}, "just one of .* got 0"),
+            ({"noise_multiplier": 1, "schedule": [(1, 1)]}, "got 2"),
+            ({"schedule": [(1, 1)], "steps": 3}, "leave sampling_rate"),
+            ({"schedule": [1, 2]}, r"shape \(2,\)"),
+            ({"noise_multiplier": 0}, "noise_multiplier must be > 0"),
+            ({"noise_multiplier": 1, "sampling_rate": 2}, "sampling_rate"),
+            ({"noise_multiplier": 1, "relation": "x"}, "add-or-remove-one or"),
+        ],
+    )
+    def test_what_is_wrong_is_one_sentence(self, given, words):
+        with pytest.raises(ValueError, match=words):
+            pa.epsilon(delta=1e-5, **given)
+
+
+class TestNoise:
+    @pytest.mark.parametrize("sampling", ["poisson", "without-replacement"])
+    def test_the_budget_is_met_and_less_noise_does_not(self, sampling):
+        run = {"delta": 1e-5, "sampling_rate": 0.05, "steps": 20, "sampling": sampling}
+        z = pa.noise_multiplier(epsilon=2, **run)
+        assert pa.epsilon(noise_multiplier=z, **run).upper <= 2 * (1 + 1e-3)
+        assert pa.epsilon(noise_multiplier=0.99 * z, **run).upper > 2
+
+
+class TestLowerBound:
+    def test_noise_shows_nothing_and_a_leak_something(self):
+        rng = np.random.default_rng(3)
+        coins = rng.random(2000) < 0.5
+        noise = rng.normal(size=2000)
+        assert pa.lower_bound(noise, coins, delta=1e-5).epsilon < 0.2
+        shown = pa.lower_bound(noise + 2 * coins, coins, delta=1e-5)
+        assert isinstance(shown, pa.LowerBound)
+        assert shown.epsilon > 1
+
+    @pytest.mark.parametrize(
+        ("more", "words"),
+        [
+            ({"method": "worst"}, "there is no method 'worst'"),
+            ({"design": "coins"}, "design must be one of"),
+            ({"relation": "replace_one"}, "add-or-remove-one or replace-one"),
+        ],
+    )
+    def test_what_is_wrong_is_one_sentence(self, more, words):
+        coins = np.arange(40) % 2 == 0
+        with pytest.raises(ValueError, match=words):
+            pa.lower_bound(np.arange(40.0), coins, delta=1e-5, **more)

@@ -47,11 +47,8 @@ class TestList:
             assert one in text
 
     def test_importing_it_imports_nothing(self):
-        program = (
-            "import sys, privaudit
-"
-            "print(*{'numpy', 'torch', 'scipy'} & {*sys.modules})"
-        )
+        heavy = "{'numpy', 'torch', 'scipy'}"
+        program = f"import sys, privaudit; print(*{heavy} & {{*sys.modules}})"
         done = subprocess.run(
             [sys.executable, "-c", program], capture_output=True, text=True, check=True
         )

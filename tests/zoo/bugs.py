@@ -21,8 +21,8 @@ class NodesSeededAlike(FloatNoise):
 
     def _draw_noise(self, like, nodes):
         index, shape = self._releases[nodes[0]], (len(like), like.shape[2])
-        drawn = self._streams.unit_noise("noise", [0], index, shape)
-        return drawn.expand_as(like).to(like)
+        drawn = [self._streams.unit_noise("noise", [0], index, shape) for _ in nodes]
+        return torch.cat(drawn, 1).to(like)
 
 
 class RoundsSeededAlike(FloatNoise):
@@ -93,7 +93,7 @@ class SamplingSharesNoise(FloatNoise):
 
 
 class NoiseOfTheNext(FloatNoise):
-    """Node 1's noise is what node 0's will be in the next round, times -2.
+    """Node 1's noise is minus what node 0's will be in the next round.
 
     No two nodes, rounds or runs as a whole are alike: single releases are.
     """
@@ -102,7 +102,7 @@ class NoiseOfTheNext(FloatNoise):
         index, shape = self._releases[nodes[0]], (len(like), like.shape[2])
         noise = super()._draw_noise(like, nodes)
         ahead = self._streams.unit_noise("noise", [0], index + 1, shape)
-        noise[:, 1] = -2 * ahead[:, 0].to(noise)
+        noise[:, 1] = -ahead[:, 0].to(noise)
         return noise
 
 
@@ -246,19 +246,19 @@ BUGS = {
     "a stream shared by two nodes": Bug(
         NodesSeededAlike,
         "streams",
-        "the same random words",
+        "drawn twice",
         attack=Attack(100, noise=4.0, adversary="nodes-apart", estimator="best"),
     ),
     "a stream shared by two rounds": Bug(
         RoundsSeededAlike,
         "streams",
-        "the same random words",
+        "drawn twice",
         attack=Attack(100, noise=4.0, adversary="rounds-apart", estimator="best"),
     ),
     "a stream shared by sampling and noise": Bug(
         SamplingSharesNoise,
         "streams",
-        "the same random words",
+        "drawn twice",
         unseen="it raises the rate of what sampling was to hide; none was made for it",
     ),
     "noise that tells who was sampled": Bug(
@@ -270,7 +270,7 @@ BUGS = {
     "noise that is a multiple of another's": Bug(
         NoiseOfTheNext,
         "fresh noise",
-        "-2 times that of",
+        "-1 times that of",
         unseen="it takes two releases of two nodes; none was made for it",
     ),
     "noise in floating point": Bug(

@@ -101,7 +101,10 @@ def used_twice(asked: Sequence[Rows]) -> list[str]:
 
     pairs = ((where(int(order[i])), where(int(order[i + 1]))) for i in same[:1000])
     found = [
-        f"the same random words are used for {one} and for {other}: give each an "
+        f"the random words for {one} are drawn twice: what is made of them is not "
+        "independent; count its releases"
+        if one == other
+        else f"the same random words are used for {one} and for {other}: give each an "
         "address (purpose, node, release) of its own"
         for one, other in pairs
     ]

@@ -106,7 +106,7 @@ class TestWords:
         streams.coins([1], 4, (2, 100), 0.3)
         streams.uniforms("sampling", [1], 4, (2, 100))
         (first, *_) = used_twice(streams.asked)
-        assert "words are used for sampling of node 1, release 4, run 0 and" in first
+        assert "sampling of node 1, release 4, run 0 are drawn twice" in first
 
     def test_two_purposes_are_named(self):
         key = Key.study(1)

@@ -25,6 +25,7 @@ def probe(
     features: int = 5,
     runs: int = 200,
     seed: int = 0,
+    search: int | None = None,
     json: Json = False,
 ) -> int:
     """Look for privacy bugs that need no statistics: one record or the noise differs.
@@ -55,6 +56,9 @@ def probe(
         At once, or calls of your function.
     seed
         Seed of the random numbers: equal seeds give equal results.
+    search
+        How many seeds of known generators are tried, to find out whether somebody could
+        make our algorithm's noise again; 4096 by default.
     """
     if ":" in what:
         from privaudit.auditing.probes import function
@@ -62,6 +66,10 @@ def probe(
 
         if settings:
             raise ValueError("--set is for our algorithms; a function has no settings")
+        if search is not None:
+            raise ValueError(
+                "--search is for our algorithms; a function is given its seed"
+            )
         promise = function.Promise(
             relation=relation, sensitivity=sensitivity, noise=noise, rate=rate
         )
@@ -86,7 +94,11 @@ def probe(
                 )
         training = training_named(what, list(settings), **algorithm.PROBED)
         checks = algorithm.probe(
-            training, noise_multiplier=noise_multiplier, runs=runs, seed=seed
+            training,
+            noise_multiplier=noise_multiplier,
+            runs=runs,
+            seed=seed,
+            search=algorithm.SEARCH if search is None else search,
         )
     findings = [f"{one.name}: {found}" for one in checks for found in one.findings]
     wide = max(len(one.name) for one in checks)

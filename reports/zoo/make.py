@@ -129,7 +129,7 @@ def page(results: dict[str, Any]) -> str:
             probe_cell = "missed"
         cells = [name, probe_cell]
         if "runs" not in row:
-            cells += [f"none can: {row['unseen']}", *[""] * 6]
+            cells += [f"none: {row['unseen']}", *[""] * 6]
         else:
             right = results["right"].get(row["key"])
             cells += [

@@ -9,8 +9,10 @@ import torch
 
 from tests.trainers import planted
 from tests.trainers.planted import FloatNoise
+from tests.zoo import old_generator
 from tests.zoo.attacks import Attack
 from tests.zoo.frame import Bug
+from trainers.numerics.randomness import Streams
 from trainers.oracles.oracle import Oracle
 
 
@@ -19,8 +21,8 @@ class NodesSeededAlike(FloatNoise):
 
     def _draw_noise(self, like, nodes):
         index, shape = self._releases[nodes[0]], (len(like), like.shape[2])
-        drawn = self._streams.unit_noise("noise", [0], index, shape)
-        return drawn.expand_as(like).to(like)
+        drawn = [self._streams.unit_noise("noise", [0], index, shape) for _ in nodes]
+        return torch.cat(drawn, 1).to(like)
 
 
 class RoundsSeededAlike(FloatNoise):
@@ -29,6 +31,79 @@ class RoundsSeededAlike(FloatNoise):
     def _draw_noise(self, like, nodes):
         who, shape = [self._numbers[node] for node in nodes], (len(like), like.shape[2])
         return self._streams.unit_noise("noise", who, 0, shape).to(like)
+
+
+class SeedOf32Bits(FloatNoise):
+    """However long the key, noise comes from few bits of it, as in version 0.1.0."""
+
+    bits = old_generator.BITS
+
+    def __init__(self, *given, **more):
+        super().__init__(*given, **more)
+        seed = int.from_bytes(self._streams.key.derive(b"seed", b""))
+        self._generators = [
+            old_generator.generator(seed, node, bits=self.bits)
+            for node in self._numbers
+        ]
+
+    def _draw_noise(self, like, nodes):
+        shape = (len(like), like.shape[2])
+        drawn = [
+            old_generator.standard_normal(shape, self._generators[node])
+            for node in nodes
+        ]
+        return torch.stack(drawn, 1).to(like)
+
+
+class SeedOf12Bits(SeedOf32Bits):
+    """As that, with so few keys that a probe can try all."""
+
+    bits = 12
+
+
+class DefaultSeed(Oracle):
+    """All noise is that of seed 0, whatever the run's key."""
+
+    def _noisy(self, total, nodes, deviation):
+        secret, self._streams = self._streams, Streams(0, self._streams.first)
+        total = super()._noisy(total, nodes, deviation)
+        self._streams = secret
+        return total
+
+
+class SamplingSharesNoise(FloatNoise):
+    """Noise is made of the uniform numbers that the coins of a lot were made of."""
+
+    _WIDTH = 1024  # of either, at most
+
+    def _drawn(self, node):
+        shape = (self.runs, self._WIDTH)
+        drawn = self._streams.uniforms(
+            "sampling", [self._numbers[node]], self._releases[node], shape
+        )
+        return drawn[:, 0]
+
+    def _coins(self, node, records, rate):
+        return self._drawn(node)[:, :records] < rate
+
+    def _draw_noise(self, like, nodes):
+        drawn = torch.stack([self._drawn(node) for node in nodes], 1)
+        normal = torch.special.ndtri(drawn.clamp_min(2.0**-54))
+        return normal[..., : like.shape[2]].to(like)
+
+
+class NoiseOfTheNext(FloatNoise):
+    """Node 1's noise is minus what node 0's will be in the next round.
+
+    No two nodes, rounds or runs as a whole are alike: single releases are.
+    """
+
+    def _draw_noise(self, like, nodes):
+        index, shape = self._releases[nodes[0]], (len(like), like.shape[2])
+        noise = super()._draw_noise(like, nodes)
+        ahead = self._streams.unit_noise("noise", [0], index + 1, shape)
+        noise[:, 1] = -ahead[:, 0].to(noise)
+        return noise
 
 
 class HalfPrecision(FloatNoise):
@@ -147,7 +222,63 @@ _CONTRARY = {
 }
 _FEW = {"lot_size": 5.0}
 
+_NO_KEY = "an audit's statistics know no keys; tests/zoo/test_recovery.py attacks it"
+
 BUGS = {
+    "noise of a seed of few bits": Bug(
+        SeedOf12Bits,
+        "unknown noise",
+        "torch.Generator (doubles) gives under seed",
+        unseen=_NO_KEY,
+    ),
+    "noise that no key decides": Bug(
+        SeedOf32Bits,
+        "streams",
+        "comes from elsewhere",
+        unseen=_NO_KEY,
+    ),
+    "a default seed": Bug(
+        DefaultSeed,
+        "unknown noise",
+        "a study gives under seed 0",
+        unseen=_NO_KEY,
+    ),
+    "a stream shared by two nodes": Bug(
+        NodesSeededAlike,
+        "streams",
+        "drawn twice",
+        attack=Attack(100, noise=4.0, adversary="nodes-apart", estimator="best"),
+    ),
+    "a stream shared by two rounds": Bug(
+        RoundsSeededAlike,
+        "streams",
+        "drawn twice",
+        attack=Attack(100, noise=4.0, adversary="rounds-apart", estimator="best"),
+    ),
+    "a stream shared by sampling and noise": Bug(
+        SamplingSharesNoise,
+        "streams",
+        "drawn twice",
+        unseen="no audit here reads from its noise who is in a lot",
+    ),
+    "noise that tells who was sampled": Bug(
+        SamplingSharesNoise,
+        "sampling",
+        "whether a record is in a lot goes with coordinate",
+        unseen="no audit here reads from its noise who is in a lot",
+    ),
+    "noise that is a multiple of another's": Bug(
+        NoiseOfTheNext,
+        "fresh noise",
+        "-1 times that of",
+        unseen="no audit here combines releases of two nodes and rounds",
+    ),
+    "noise in floating point": Bug(
+        FloatNoise,
+        "grid",
+        "no multiples of",
+        unseen="no audit here reads the last digits of releases",
+    ),
     "noise seeded alike on two nodes": Bug(
         NodesSeededAlike,
         "fresh noise",

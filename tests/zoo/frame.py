@@ -28,7 +28,7 @@ class Bug:
     changes
         Of the algorithm's family, beside the door.
     attack
-        The audit that is for it; None if no audit can see it, and ``unseen`` says why.
+        The audit that is for it; None if no audit sees it, and ``unseen`` says why.
     """
 
     door: type[Oracle]

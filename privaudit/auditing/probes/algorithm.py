@@ -12,6 +12,13 @@ import torch
 from privaudit.auditing.probes.contract import Check
 from privaudit.auditing.probes.recording import Messages, Recording, Tape
 from privaudit.auditing.probes.releases import Probed, counted
+from privaudit.auditing.probes.streams import (
+    SEARCH,
+    Watched,
+    from_elsewhere,
+    hidden,
+    used_twice,
+)
 from privaudit.ledger import Entry, Ledger
 from trainers.numerics.randomness import Streams
 from trainers.oracles.messages.oracle import MessageDoor
@@ -35,7 +42,12 @@ _NOT_GIVEN = "what is released are messages or models with noise, not gradients"
 
 
 def probe(
-    training: Training, *, noise_multiplier: float = 1.0, runs: int = 200, seed: int = 0
+    training: Training,
+    *,
+    noise_multiplier: float = 1.0,
+    runs: int = 200,
+    seed: int = 0,
+    search: int = SEARCH,
 ) -> list[Check]:
     """All checks of the algorithm that ``training`` describes.
 
@@ -52,6 +64,8 @@ def probe(
         Made at once, >= 20.
     seed
         Seed of the random numbers: equal seeds give equal results.
+    search
+        How many seeds of known generators are tried, >= 1, each in some 30 us.
 
     Raises
     ------
@@ -69,12 +83,14 @@ def probe(
         )
     if runs < 20:
         raise ValueError(f"runs must be >= 20, for noise to be measured, got {runs}")
+    if search < 1:
+        raise ValueError(f"search must be >= 1 seeds, got {search}")
     problem = Problem.of(training)
     if not gives_gradients(training):
         return [*_skipped(), *_of_any(problem, noise_multiplier, seed)]
     rate = training.lot_size / min(problem.sizes)
     releases = min(training.rounds, max(4, math.ceil(2 / rate)), 32)
-    oracle = Probed(problem, noise_multiplier, runs, releases, seed)
+    oracle = Probed(problem, noise_multiplier, runs, releases, seed, search)
     return [*oracle.checks(), *_of_any(problem, noise_multiplier, seed)]
 
 
@@ -92,8 +108,10 @@ def _skipped() -> list[Check]:
     names = {
         "sensitivity": "one record moves no release further than the ledger says",
         "sampling": "a record is in lots at the ledger's rate, each by a fresh draw",
+        "unknown noise": "noise is not what known seeds of known generators give",
         "noise": "its standard deviation is the ledger's, no less and no more",
         "fresh noise": "no two releases, nodes or runs share noise",
+        "grid": "last digits of releases show nothing: they are on a public grid",
         "fine noise": "noise has the values of at least single precision",
         "divisor": "what a sum is divided by does not depend on the data",
     }
@@ -113,6 +131,10 @@ def _of_any(problem: Problem, noise_multiplier: float, seed: int) -> list[Check]
     )
     second = Messages()
     again, _ = problem.train(noise_multiplier, Streams(seed), observers=(second,))
+    watched = Watched(hidden(seed))
+    _, under_key = problem.train(noise_multiplier, watched, runs=2)
+    twice = used_twice(watched.asked)
+    twice += from_elsewhere(watched.asked, under_key, each=given)
     unequal = first.differs_from(second)
     if not torch.equal(models, again):
         unequal.append("the final models")
@@ -123,6 +145,11 @@ def _of_any(problem: Problem, noise_multiplier: float, seed: int) -> list[Check]
             name="repeatable",
             what="equal seeds give equal bits, so that comparisons mean something",
             findings=tuple(f"under equal seeds, {one} differs" for one in unequal[:3]),
+        ),
+        Check(
+            name="streams",
+            what="noise is drawn by the run's key, and no random word is used twice",
+            findings=tuple(twice),
         ),
         Check(
             name="ledger",

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from privaudit.auditing.attacks.canaries import CANARY_NODE, mislabelled
 from privaudit.auditing.probes import noise as law
+from privaudit.auditing.probes import streams as drawn
 from privaudit.auditing.probes.contract import Check
 from privaudit.auditing.probes.recording import Recording
 from privaudit.ledger import Ledger
@@ -39,6 +40,8 @@ class Probed:
         How often it is asked.
     seed
         Seed of the random numbers: equal seeds give equal results.
+    search
+        How many seeds are tried by which somebody might make noise again.
     """
 
     problem: Problem
@@ -46,14 +49,19 @@ class Probed:
     runs: int
     releases: int
     seed: int
+    search: int = drawn.SEARCH
 
     def asked(
         self,
         noise_multiplier: float,
         canary: Dataset | None = None,
         planted: bool = False,
+        streams: Streams | None = None,
     ) -> tuple[Tensor, Oracle, Recording]:
-        """Sums that it gave out, (releases, runs, nodes, dims), and what gave them."""
+        """Sums that it gave out, (releases, runs, nodes, dims), and what gave them.
+
+        Random numbers are those of ``streams``; by default the seed's.
+        """
         training, recording = self.problem.training, Recording()
         mechanism = training.mechanism(noise_multiplier)
         private = training.family.door(
@@ -65,7 +73,7 @@ class Probed:
             ),
             self.problem.gradients(),
             mechanism,
-            Streams(self.seed),
+            streams or Streams(self.seed),
             runs=self.runs,
             planted=None
             if canary is None
@@ -87,7 +95,8 @@ class Probed:
         noise = noisy - exact
         written = [[one.noise for one in each_release(ledger, n)] for n in _all(ledger)]
         return [
-            *self._of_one_record(),
+            *self._of_one_record(noise),
+            self._unknown(),
             Check(
                 name="noise",
                 what="its standard deviation is the ledger's, no less and no more",
@@ -96,7 +105,12 @@ class Probed:
             Check(
                 name="fresh noise",
                 what="no two releases, nodes or runs share noise",
-                findings=tuple(law.fresh(noise)),
+                findings=(*law.fresh(noise), *drawn.proportional(noise)),
+            ),
+            Check(
+                name="grid",
+                what="last digits of releases show nothing: they are on a public grid",
+                findings=tuple(self._off_the_grid(recording, written)),
             ),
             Check(
                 name="fine noise",
@@ -115,7 +129,34 @@ class Probed:
             ),
         ]
 
-    def _of_one_record(self) -> list[Check]:
+    def _unknown(self) -> Check:
+        """Under a key that only this process has, nobody else makes its noise again."""
+        few, key = dataclasses.replace(self, runs=2), drawn.hidden(self.seed)
+        noisy, private, _ = few.asked(self.noise_multiplier, streams=Streams(key))
+        exact, _, _ = few.asked(0.0, streams=Streams(key))
+        noise = (noisy - exact).double()
+        for one, release in zip(noise, each_release(private.ledger, 0), strict=False):
+            one /= release.noise
+        return Check(
+            name="unknown noise",
+            what="noise is not what known seeds of known generators give",
+            findings=tuple(drawn.known(noise, self.search)),
+        )
+
+    def _off_the_grid(
+        self, recording: Recording, written: list[list[float]]
+    ) -> list[str]:
+        if len({len(one) for one in written}) > 1:
+            return []  # which release is which cannot be told; it is found elsewhere
+        pairs = zip(
+            (release for _, release in recording.releases),
+            torch.tensor(written, dtype=torch.float64).T,
+            strict=False,
+        )
+        lot = self.problem.training.mechanism(self.noise_multiplier).lot_size
+        return drawn.off_the_grid(pairs, lot)
+
+    def _of_one_record(self, noise: Tensor) -> list[Check]:
         """One record more, or another in its place, under the same noise."""
         too_far: list[str] = []
         lots: list[str] = []
@@ -142,6 +183,7 @@ class Probed:
             if record is records[-1]:
                 taken = moved > max(rounding, 1e-9)
                 lots = law.sampled(taken, written[0].sampling.rate)
+                lots += drawn.told_by_noise(noise[:, :, CANARY_NODE], taken)
         return [
             Check(
                 name="sensitivity",

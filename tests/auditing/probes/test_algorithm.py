@@ -25,14 +25,17 @@ def test_what_promises_nothing_is_refused():
         probe(training_named("dsgd", [], **PROBED))
 
 
-@pytest.mark.parametrize("more", [{"noise_multiplier": 0.0}, {"runs": 5}])
+@pytest.mark.parametrize(
+    "more", [{"noise_multiplier": 0.0}, {"runs": 5}, {"search": 0}]
+)
 def test_numbers_out_of_range(more):
     with pytest.raises(ValueError, match="must be"):
         probe(training_named("dp-dsgd", [], **PROBED), **more)
 
 
 def test_the_command(capsys, tmp_path, monkeypatch):
-    assert main(["probe", "dp-dsgd", "--runs", "20", "--json"]) == 0
+    few = ["--runs", "20", "--search", "64"]
+    assert main(["probe", "dp-dsgd", *few, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["findings"] == []
     assert {check["status"] for check in found["checks"]} == {"ok"}
@@ -44,3 +47,4 @@ def test_the_command(capsys, tmp_path, monkeypatch):
     assert main(["probe", "no_noise_of_ours:f", "--noise", "1"]) == 1
     assert "coordinate 0 of what is released has no noise" in capsys.readouterr().out
     assert main(["probe", "dp-dsgd", "--noise", "1"]) == 2
+    assert main(["probe", "no_noise_of_ours:f", "--search", "64"]) == 2

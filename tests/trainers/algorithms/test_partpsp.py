@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import math
 
 import numpy as np
@@ -185,6 +186,19 @@ class TestLaws:
         models = runner.run(begin(), rest, 9, resume=(6, state))
         assert torch.equal(models, whole)
         assert rest.ledger == private.ledger
+
+    @pytest.mark.parametrize("sampling", ["poisson", "without-replacement"])
+    def test_every_lot_is_drawn_anew(self, sampling):
+        """What is amplified by sampling must not see one lot in all rounds."""
+        private = door(runs=40, sampling=sampling)
+        lots = [private.lot() for _ in range(3)]
+        for one, other in itertools.pairwise(lots):
+            assert ((one != other).any(2).sum(0) > 20).all()
+        rest = door(runs=40, sampling=sampling)
+        again = [rest.lot() for _ in range(2)]
+        rest.load_state_dict(private.state_dict())
+        assert torch.equal(again[1], lots[1])
+        assert torch.equal(rest.lot(), private.lot())
 
     def test_runs_do_not_see_each_other(self):
         quiet = {"multiplier": 0.0, "lot": 6, "sensitivity": "certified"}

@@ -169,7 +169,9 @@ class MessageDoor(Oracle):
 
     def lot(self) -> Tensor:
         """A fresh lot of each node's records, (runs, nodes, records) bool."""
-        return self._lots(range(self.nodes))
+        lots = self._lots(range(self.nodes))
+        self._releases = [asked + 1 for asked in self._releases]  # so the next differs
+        return lots
 
     def exact(self, at: Tensor, lot: Tensor) -> Tensor:
         """Mean gradient of a lot, (runs, nodes, dims): not to leave a node."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 
@@ -16,7 +17,7 @@ _COMMANDS = {
     "convert": ("accounts:convert", "Between mu-GDP and (epsilon, delta)."),
     "train": (
         "train:train",
-        "Train an algorithm, and account what it released. The model is not protected.",
+        "Train an algorithm, and account what it released.",
     ),
     "consensus": ("consensus:consensus", "Average vectors over a graph, privately."),
     "recipes": ("recipes:recipes", "The papers' settings: list them, or copy one."),
@@ -59,6 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
         app.command(f"privaudit.cli.{place}", name=name, help=summary)
     try:
         status = app(arguments, exit_on_error=False, print_error=False)
+        sys.stdout.flush()
     except cyclopts.CycloptsError as error:
         return _say(str(error), BAD_USAGE)
     except ModuleNotFoundError as error:
@@ -73,6 +75,9 @@ def main(arguments: list[str] | None = None) -> int:
         return _say("stopped; the same command goes on from there", COULD_NOT)
     except MemoryError:
         return _say("out of memory; ask for fewer runs, or a smaller model", COULD_NOT)
+    except (BrokenPipeError, SystemExit):  # the latter is rich's, with status 1
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nobody reads; Python flushes
+        return COULD_NOT
     except OSError as error:
         where = "" if error.filename is None else f"{error.filename}: "
         return _say(f"{where}{error.strerror or error}", COULD_NOT)
@@ -96,5 +101,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _say(message: str, status: int) -> int:
-    print(f"privaudit: {' '.join(message.split())}", file=sys.stderr)
+    with contextlib.suppress(BrokenPipeError):
+        print(f"privaudit: {' '.join(message.split())}", file=sys.stderr, flush=True)
     return status

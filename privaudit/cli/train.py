@@ -149,6 +149,12 @@ def train(
         compiled=compiled,
         precision=precision,
     )
+    by_real_clock = real_run.is_by_real_clock(problem)
+    if key_file is not None and by_real_clock:
+        raise ValueError(
+            "--key-file is not for clock=real: each worker has a key of its own, which "
+            "is kept nowhere, as such a run cannot go on"
+        )
     multiplier = noise_of(problem, noise_multiplier, claim, account, calibrate)
     run = TrainingRun(
         training=training,
@@ -162,7 +168,6 @@ def train(
         precision=precision,
     )
     name = training.algorithm
-    by_real_clock = real_run.is_by_real_clock(problem)
     place = Place(out, f"train-{pathlib.Path(what).stem}")
     opened = place.opened(
         # By a real clock, a run that was stopped cannot go on.

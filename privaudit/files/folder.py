@@ -21,8 +21,11 @@ from privaudit.files import json as _json
 
 T = TypeVar("T")
 
+KEY = "key"  # of a run without a seed, while it can go on; of a rank: key-RANK
+KEY_ID = "key-id"  # the public id of a key that is kept elsewhere
 FILES = (
     "config.json",
+    KEY_ID,
     "ledger.json",
     "curves.json",
     "rounds.csv",
@@ -32,7 +35,6 @@ FILES = (
     "result.json",
     "report.html",
 )
-KEY = "key"  # of a run without a seed, while it can go on; of a rank: key-RANK
 _LOCK = ".lock"
 _PART = re.compile(r"(.+?)(\.[0-9a-f]{16})?\.part")  # a file as it is written
 _KEYS = re.compile(rf"{KEY}(-\d+)?")

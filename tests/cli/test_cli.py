@@ -158,6 +158,28 @@ class TestRuns:
         assert status == REFUTED
         assert "REFUTED" in out
 
+    @pytest.mark.parametrize(
+        "arguments", [("train", "--help"), ("recipes",), ("convert", "--mu", "1")]
+    )
+    def test_a_reader_that_went_is_no_refuted_claim(self, arguments):
+        reader, writer = os.pipe()
+        os.close(reader)
+        try:
+            command = [sys.executable, "-m", "privaudit", *arguments]
+            ended = subprocess.run(command, stdout=writer, stderr=writer, check=False)
+        finally:
+            os.close(writer)
+        assert ended.returncode in (BAD_USAGE, COULD_NOT)
+
+    def test_a_key_file_is_not_for_the_real_clock(self, capsys, tmp_path):
+        status, _, err = call(
+            capsys,
+            *("train", "adp2sgd", "--set", "clock=real", "--noise-multiplier", 1),
+            *("--key-file", tmp_path / "key"),
+        )
+        assert status == BAD_USAGE
+        assert "--key-file is not for clock=real" in err
+
     def test_another_seed_needs_another_folder(self, capsys, tmp_path):
         first = ("train", "sgd", *QUICK, "--out", tmp_path)
         assert call(capsys, *first)[0] == FINE

@@ -153,7 +153,7 @@ def test_permissions_of_a_file_are_kept(tmp_path):
     old = os.umask(0o027)
     try:
         write_whole(tmp_path / "a", b"1")
-        assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
+        assert (tmp_path / "a").stat().st_mode & 0o777 == 0o600
         (tmp_path / "a").chmod(0o604)
         write_whole(tmp_path / "a", b"2")
         assert (tmp_path / "a").stat().st_mode & 0o777 == 0o604

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import io
@@ -15,7 +16,7 @@ import torch
 
 from privaudit.accounting import account_nodes
 from privaudit.files import json as _json
-from privaudit.files.folder import KEY, FolderError, RunFolder
+from privaudit.files.folder import KEY, KEY_ID, FolderError, RunFolder
 from privaudit.ledger import Ledger
 from privaudit.results import Claim, Relation, Verdict
 from privaudit.version import __version__
@@ -122,7 +123,7 @@ def train(
     )
     key_file = key_file or folder / KEY
     if folder.settle(run) and folder.has("result.json"):
-        key_file.unlink(missing_ok=True)
+        forget_key(folder, key_file)
         return folder.read("result.json", TrainingResult)
     key = key_of(run, folder, key_file)
     under = run.claim.relation if run.claim else relation
@@ -141,27 +142,36 @@ def train(
     )
     right = accuracy(keeper.gradients, models, problem.test)
     result = keeper.finish(right, ledger)
-    key_file.unlink(missing_ok=True)
+    forget_key(folder, key_file)
     return result
 
 
-def key_of(run: TrainingRun, folder: RunFolder | None, file: pathlib.Path) -> Key:
+def key_of(run: TrainingRun, folder: RunFolder, file: pathlib.Path) -> Key:
     """The study's key, or the secret one in ``file``, made if the run begins.
 
-    Raises `FolderError` if a run would go on without the key that it began with: what
-    it released since its checkpoint would have noise twice.
+    Raises `FolderError` if a run would go on without the key that it began with, as
+    what it released since its checkpoint would have noise twice, or with the key of
+    another run.
     """
     if run.seed is not None:
         return Key.study(run.seed)
     try:
         if file.exists():
-            return Key.load(file)
-        if folder is not None and folder.has("checkpoint.pt"):
+            key = Key.load(file)
+            if not _is_of(key, folder, file):
+                raise FolderError(
+                    f"{file} holds the key of another run than {folder.path}, and no "
+                    "key is used twice; choose another file with --key-file"
+                )
+            return key
+        if folder.has("checkpoint.pt"):
             raise FolderError(
                 f"{folder.path} holds a run that was stopped, but not its key "
                 f"({file.name}): it cannot go on; choose another folder with --out"
             )
         key = Key.secret()
+        if not _is_inside(folder, file):
+            folder.write(KEY_ID, key.run)
         key.save(file)
         return key
     except OSError as error:
@@ -170,6 +180,26 @@ def key_of(run: TrainingRun, folder: RunFolder | None, file: pathlib.Path) -> Ke
         ) from None
     except ValueError as error:
         raise FolderError(f"{file} is damaged or not ours ({error})") from None
+
+
+def forget_key(folder: RunFolder, file: pathlib.Path) -> None:
+    """Remove the secret key of a run that ended; another file stays as it is."""
+    with contextlib.suppress(OSError, ValueError):
+        if _is_of(Key.load(file), folder, file):
+            file.unlink()
+    folder.remove(KEY_ID)
+
+
+def _is_of(key: Key, folder: RunFolder, file: pathlib.Path) -> bool:
+    """Whether ``key``, which is in ``file``, is that of the run in ``folder``."""
+    known = folder / KEY_ID
+    return _is_inside(folder, file) or (
+        known.is_file() and known.read_bytes() == key.run
+    )
+
+
+def _is_inside(folder: RunFolder, file: pathlib.Path) -> bool:
+    return file.parent.resolve() == folder.path.resolve()
 
 
 class Keeper:

@@ -170,6 +170,30 @@ class TestSecret:
         done(tmp_path / "a", plan(seed=None), key_file=file)
         assert not file.exists()
 
+    def test_the_key_of_another_run_is_neither_taken_nor_removed(self, tmp_path, eager):
+        file = tmp_path / "key"
+        with pytest.raises(Stopped):
+            done(tmp_path / "a", plan(seed=None), progress=stop_at(5), key_file=file)
+        kept = file.read_bytes()
+        for _ in range(2):  # also when the folder is there already
+            with pytest.raises(FolderError, match="the key of another run"):
+                done(tmp_path / "b", plan(seed=None, rounds=3), key_file=file)
+        done(tmp_path / "c", plan(seed=None, rounds=3))
+        done(tmp_path / "c", plan(seed=None, rounds=3), key_file=file)  # had ended
+        assert file.read_bytes() == kept
+        done(tmp_path / "a", plan(seed=None), key_file=file)
+        assert not file.exists()
+        assert not (tmp_path / "a" / "key-id").exists()
+
+    def test_a_file_that_is_no_key_is_left_alone(self, tmp_path):
+        file = tmp_path / "thesis.txt"
+        file.write_text("years of work")
+        done(tmp_path / "a", plan(seed=None, rounds=3))
+        done(tmp_path / "a", plan(seed=None, rounds=3), key_file=file)
+        with pytest.raises(FolderError, match="holds no key"):
+            done(tmp_path / "b", plan(seed=None, rounds=3), key_file=file)
+        assert file.read_text() == "years of work"
+
     def test_a_damaged_key_is_one_sentence(self, tmp_path):
         tmp_path.joinpath("key").write_bytes(b"short")
         with pytest.raises(FolderError, match="key is damaged or not ours"):

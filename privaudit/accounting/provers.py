@@ -537,36 +537,37 @@ def prove(
             known.below(way, question.below(prover, steps, way))
     if known.reached or (question.quantity == "epsilon" and not question.at):
         return known.proved()
-    open_, refused = _by_fourier(steps, question, sides, known)
-    if sides != "lower" and open_:
-        for way in ways:
-            known.above(way, question.above(RENYI, steps, way))
-    if refused is not None and known.most >= question.trivial.value:
-        raise refused
+    refused: ValueError | None = None
+    open_ = False
+    if sides != "lower":
+        try:
+            open_ = _fourier(steps, question, "upper", known)
+        except ValueError as error:
+            open_, refused = True, error
+        if open_:
+            for way in ways:
+                known.above(way, question.above(RENYI, steps, way))
+        if refused is not None and known.most >= question.trivial.value:
+            raise refused
+    if sides != "upper" and refused is None and not known.reached:
+        _fourier(steps, question, "lower", known)
     return known.proved()
 
 
-def _by_fourier(
-    steps: Steps, question: Question, sides: Side, known: _Sides
-) -> tuple[bool, ValueError | None]:
-    """Whether there is still something to gain from above, and why it cannot tell."""
+def _fourier(steps: Steps, question: Question, side: Side, known: _Sides) -> bool:
+    """Whether from above there is still something to gain for others."""
     caps = {way: proof.value for way, proof in known.upper.items()}
     ways = tuple(caps)
-    try:
-        target = question.target
-        found = steps.composition.each(
-            target, question.width, ways, side=sides, caps=caps
-        )
-    except ValueError as error:
-        return True, error
+    found = steps.composition.each(
+        question.target, question.width, ways, side=side, caps=caps
+    )
     for way in ways:
         known.above(way, Proof(found.upper.get(way, math.inf), FOURIER))
         known.below(way, Proof(found.lower.get(way, 0.0), FOURIER))
-    if sides == "lower":
-        return False, None
-    if question.quantity == "epsilon" and known.most > 0 and known.least == 0:
-        _look_at_zero(steps, question, known)
-    return found.coarse or known.most == question.trivial.value, None
+    if side == "upper" and question.quantity == "epsilon":
+        if known.most > 0 and known.least == 0:
+            _look_at_zero(steps, question, known)
+    return found.coarse or known.most == question.trivial.value
 
 
 def _look_at_zero(steps: Steps, question: Question, known: _Sides) -> None:

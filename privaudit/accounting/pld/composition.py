@@ -398,6 +398,8 @@ class _Search:
         return self.found()
 
     def lower_side(self) -> Found:
+        if self.of._is_realised and math.isfinite(max(map(self.top, self.guesses))):
+            return self.lower_to_caps()
         # As fine as both sides end up: nothing above tells when it is enough.
         self.fine, self.nodes = self.fine / 3, 2 * self.nodes
         way = next(iter(self.guesses))
@@ -413,6 +415,18 @@ class _Search:
                 break
             self.guesses[way] = self.target.improved(self.guesses[way], self.lower[way])
             if slack <= 1.34 * self.slack(way):
+                break
+        return self.found()
+
+    def lower_to_caps(self) -> Found:
+        """Refined until it is as near to the upper bounds known as was asked for."""
+        way = self.worst()
+        top = self.top(way)
+        self.guesses[way] = self.target.improved(self.guesses[way], top)
+        for _ in range(_ROUNDS):
+            low = self.lower[way] = max(self.lower.get(way, 0.0), self.run_below(way))
+            enough = top <= (1 + self.width) * low or top == 0
+            if enough or not self.refine(way, top, low):
                 break
         return self.found()
 

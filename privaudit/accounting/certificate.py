@@ -101,15 +101,14 @@ class _Releases:
             return {"remove": Proved(NOTHING, Proof(0.0, "closed form"))}
         if not self.is_private:
             return {"remove": self._without_noise(question)}
-        above: Side = sides if self.shared is None else "upper"
         found: dict[Direction, Proved] = {}
-        for steps in self.ways if self.shared is None or sides != "lower" else ():
-            for way, proved in prove(steps, question, above, ways).items():
-                if self.shared is not None:
-                    proved = Proved(NOTHING, proved.upper)
-                found[way] = _worse(found.get(way), proved)
-        if self.shared is not None and sides != "upper":
-            for way, proved in prove(self.shared, question, "lower", ways).items():
+        if sides != "lower":
+            found = dict(_above(self.entries, self.relation, question, ways))
+        if sides != "upper":
+            steps, known = self.ways[0], {way: p.upper for way, p in found.items()}
+            if self.shared is not None:
+                steps, known = self.shared, {}
+            for way, proved in prove(steps, question, "lower", ways, known).items():
                 upper = found[way].upper if way in found else question.trivial
                 found[way] = Proved(proved.lower, upper)
         return found
@@ -128,6 +127,24 @@ class _Releases:
             return Proved(Proof(max(chance, 0.0), _NO_NOISE), Proof(1.0, _NO_NOISE))
         low = math.inf if question.at < chance else 0.0
         return Proved(Proof(low, _NO_NOISE), Proof(top.value, _NO_NOISE))
+
+
+@functools.lru_cache(maxsize=16)
+def _above(
+    entries: Entries,
+    relation: Relation,
+    question: Question,
+    ways: tuple[Direction, ...] | None,
+) -> dict[Direction, Proved]:
+    """What is proved from above of any way through the passes; asked for often."""
+    releases = _Releases(entries, relation)
+    found: dict[Direction, Proved] = {}
+    for steps in releases.ways:
+        for way, proved in prove(steps, question, "upper", ways).items():
+            if releases.shared is not None:
+                proved = Proved(NOTHING, proved.upper)
+            found[way] = _worse(found.get(way), proved)
+    return found
 
 
 @dataclasses.dataclass(frozen=True)

@@ -419,14 +419,19 @@ class _Search:
         return self.found()
 
     def lower_to_caps(self) -> Found:
-        """Refined until it is as near to the upper bounds known as was asked for."""
+        """Refined until it is as near to the upper bounds known as was asked for.
+
+        Or once, where that leaves less than two widths: the rest is theirs.
+        """
         way = self.worst()
         top = self.top(way)
         self.guesses[way] = self.target.improved(self.guesses[way], top)
-        for _ in range(_ROUNDS):
-            low = self.lower[way] = max(self.lower.get(way, 0.0), self.run_below(way))
-            enough = top <= (1 + self.width) * low or top == 0
-            if enough or not self.refine(way, top, low):
+        self.lower[way] = 0.0
+        for room in (1, 2, 2, 2):
+            low = self.lower[way] = max(self.lower[way], self.run_below(way))
+            if top <= (1 + room * self.width) * low or top == 0:
+                break
+            if not self.refine(way, top, low / (1 + self.width / 2)):
                 break
         return self.found()
 

@@ -261,27 +261,26 @@ def _drop_concave_knots(mass: Floats, scale: Floats, spacing: float) -> None:
     A knot of mass m is dropped by giving m to the knots left beside it, in the shares
     that keep P and Q. The ends stay.
     """
-    todo = np.flatnonzero(mass < 0).tolist()
-    read = mass.item  # ten times as fast as indexing
+    todo = [int(i) for i in np.flatnonzero(mass < 0)]
     before: dict[int, int] = {}
     after: dict[int, int] = {}
     dropped: set[int] = set()
     last = mass.size - 1
     while todo:
         i = todo.pop()
-        m = read(i)
-        if m >= 0 or i in dropped or i in (0, last):
+        if i in dropped or mass[i] >= 0 or i in (0, last):
             continue
         lower, higher = before.get(i, i - 1), after.get(i, i + 1)
         dropped.add(i)
+        m = float(mass[i])
         mass[i] = 0.0
         # Shares of P: (1 - e^-ahead) / (e^behind - e^-ahead), and the rest.
         ahead = math.expm1(-(higher - i) * spacing)
         behind = math.expm1(min((i - lower) * spacing, 700.0))
         share = ahead / (ahead - behind)
         for neighbour, part in ((lower, share), (higher, 1 - share)):
-            moved = mass[neighbour] = read(neighbour) + part * m
-            scale[neighbour] -= m
-            if moved < 0:
+            mass[neighbour] += part * m
+            scale[neighbour] += abs(m)
+            if mass[neighbour] < 0:
                 todo.append(neighbour)
         after[lower], before[higher] = higher, lower

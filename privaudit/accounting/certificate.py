@@ -30,7 +30,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from typing import get_args
+from typing import Literal, get_args
 
 import numpy as np
 from msgspec import UNSET
@@ -209,6 +209,11 @@ class Certificate:
         return cls(ledger, relation, min(int(overlap), len(ledger.nodes)))
 
     @property
+    def standing(self) -> Literal["certified", "conditional"]:
+        """What every upper side is worth, and curves of them."""
+        return "conditional" if self.ledger.assumptions else "certified"
+
+    @property
     def nodes(self) -> tuple[Certificate, ...]:
         """One certificate a node, of its own releases alone; equal nodes share one."""
         known: dict[Entries, Certificate] = {}
@@ -277,6 +282,27 @@ class Certificate:
             way: self._bracket("epsilon", delta, width, sides, (way,)) for way in ways
         }
 
+    def profile(
+        self,
+        points: int = 49,
+        least: float = 1e-10,
+        width: float = 0.05,
+        sides: Side = "both",
+        *,
+        most: float = 1e4,
+    ) -> tuple[Floats, Floats, Floats]:
+        """Epsilons, and at each a lower and an upper bound on delta, as `delta`.
+
+        From 0 to about where delta is ``least`` beyond the chance of failure, but not
+        beyond ``most``.
+        """
+        start = min(float(self._paid) + max(least, 0.01 * float(self._paid)), 1.0)
+        top = min(self.epsilon(start, 0.1, "upper").upper, most)
+        epsilons = np.linspace(0.0, top or 1.0, points)
+        found = [self.delta(e, width, sides) for e in epsilons.tolist()]
+        lower, upper = ([one.lower for one in found], [one.upper for one in found])
+        return epsilons, np.array(lower), np.array(upper)
+
     def trade_off(self, false_positive_rates: ArrayLike) -> Floats:
         """The least false negative rate of any attack at each false positive rate.
 
@@ -287,10 +313,7 @@ class Certificate:
         rates = np.asarray(false_positive_rates, float)
         if not ((rates >= 0) & (rates <= 1)).all():
             raise ValueError("false positive rates must be in [0, 1]")
-        least = min(float(self._paid) * 1.01 + 1e-6, 1.0)
-        top = min(self.epsilon(least, 0.1, "upper").upper, 50.0)
-        epsilons = np.linspace(0.0, top, 40) if top else np.zeros(1)
-        deltas = np.array([self.delta(e, 0.02, "upper").upper for e in epsilons])
+        epsilons, _, deltas = self.profile(40, 1e-6, 0.02, "upper", most=50.0)
         a = rates[..., None]
         first = 1 - deltas - np.exp(epsilons) * a
         second = np.exp(-epsilons) * (1 - deltas - a)
@@ -416,7 +439,6 @@ class Certificate:
             for one in {node: None for node in self.nodes}:
                 alone = one._bracket(quantity, at, width, "lower", ways)
                 lower = lower.greatest(Proof(alone.lower, alone.lower_by))
-        assumed = self.ledger.assumptions
         return Bracket(
             quantity=quantity,
             at=at,
@@ -427,8 +449,8 @@ class Certificate:
             upper_by=upper.by,
             relation=self.relation,
             unit=self.ledger.unit,
-            standing="conditional" if assumed else "certified",
-            assumptions=assumed,
+            standing=self.standing,
+            assumptions=self.ledger.assumptions,
             overlap=self.overlap,
         )
 

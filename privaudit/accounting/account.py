@@ -162,14 +162,12 @@ def account_nodes(
     ValueError
         If an argument is out of its range, or the account is not valid for a release.
     """
-    chosen = method_named(method)
-    delta = check_delta(delta)
     known: dict[Entries, UpperBound] = {}  # nodes alike are accounted once
     for entries, one in zip(
         ledger.nodes, Certificate.of(ledger, relation).nodes, strict=True
     ):
         if entries not in known:
-            known[entries] = _bound(chosen, entries, one, delta)
+            known[entries] = bound_of(one, delta, method)
     return tuple(known[entries] for entries in ledger.nodes)
 
 
@@ -188,42 +186,36 @@ def account(
     )
 
 
-def certified_lower(
-    entries: Entries, bound: UpperBound, width: float = 1e-3, *, failure: float = 0.0
-) -> tuple[float, dict[str, float]]:
-    """What epsilon is no less than, proved, and the upper bound of each direction."""
-    ledger = Ledger(nodes=(tuple(entries),), unit=bound.unit, failure=failure)
-    certificate = Certificate.of(ledger, bound.relation)
-    lower = certificate.epsilon(bound.delta, width).lower
-    each = certificate.directions(bound.delta, width, "upper")
-    return lower, {str(way): bracket.upper for way, bracket in each.items()}
-
-
-def _bound(
-    method: Method, entries: Entries, certificate: Certificate, delta: float
+def bound_of(
+    certificate: Certificate, delta: float, method: str = "certified"
 ) -> UpperBound:
-    assumes = certificate.ledger.assumptions
-    conditional = assumes and method.standing == "certified"
+    """The upper bound of a certificate; ``delta`` and ``method`` as `account_nodes`."""
+    chosen, delta = method_named(method), check_delta(delta)
+    assumes, standing = certificate.ledger.assumptions, chosen.standing
     return UpperBound(
-        epsilon=method.epsilon(certificate, delta),
+        epsilon=chosen.epsilon(certificate, delta),
         delta=delta,
         relation=certificate.relation,
         unit=certificate.ledger.unit,
-        method=method.name,
-        source=method.source,
-        standing="conditional" if conditional else method.standing,
-        sampling=_sampling(entries),
+        method=chosen.name,
+        source=chosen.source,
+        standing=certificate.standing if standing == "certified" else standing,
+        sampling=_sampling(certificate.ledger),
         assumes=assumes,
     )
 
 
-def _sampling(entries: Entries) -> Sampling:
+def _sampling(ledger: Ledger) -> Sampling:
     names: dict[type, Sampling] = {
         PoissonSampling: "poisson",
         SamplingWithoutReplacement: "without-replacement",
         NoSampling: "none",
     }
-    found = {names[type(entry.release.sampling)] for entry in entries}
+    found = {
+        names[type(entry.release.sampling)]
+        for entries in ledger.nodes
+        for entry in entries
+    }
     if not found:
         return "none"
     return found.pop() if len(found) == 1 else "mixed"

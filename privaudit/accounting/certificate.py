@@ -30,7 +30,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from typing import get_args
+from typing import Literal, get_args
 
 import numpy as np
 from msgspec import UNSET
@@ -101,15 +101,14 @@ class _Releases:
             return {"remove": Proved(NOTHING, Proof(0.0, "closed form"))}
         if not self.is_private:
             return {"remove": self._without_noise(question)}
-        above: Side = sides if self.shared is None else "upper"
         found: dict[Direction, Proved] = {}
-        for steps in self.ways if self.shared is None or sides != "lower" else ():
-            for way, proved in prove(steps, question, above, ways).items():
-                if self.shared is not None:
-                    proved = Proved(NOTHING, proved.upper)
-                found[way] = _worse(found.get(way), proved)
-        if self.shared is not None and sides != "upper":
-            for way, proved in prove(self.shared, question, "lower", ways).items():
+        if sides != "lower":
+            found = dict(_above(self.entries, self.relation, question, ways))
+        if sides != "upper":
+            steps, known = self.ways[0], {way: p.upper for way, p in found.items()}
+            if self.shared is not None:
+                steps, known = self.shared, {}
+            for way, proved in prove(steps, question, "lower", ways, known).items():
                 upper = found[way].upper if way in found else question.trivial
                 found[way] = Proved(proved.lower, upper)
         return found
@@ -128,6 +127,24 @@ class _Releases:
             return Proved(Proof(max(chance, 0.0), _NO_NOISE), Proof(1.0, _NO_NOISE))
         low = math.inf if question.at < chance else 0.0
         return Proved(Proof(low, _NO_NOISE), Proof(top.value, _NO_NOISE))
+
+
+@functools.lru_cache(maxsize=16)
+def _above(
+    entries: Entries,
+    relation: Relation,
+    question: Question,
+    ways: tuple[Direction, ...] | None,
+) -> dict[Direction, Proved]:
+    """What is proved from above of any way through the passes; asked for often."""
+    releases = _Releases(entries, relation)
+    found: dict[Direction, Proved] = {}
+    for steps in releases.ways:
+        for way, proved in prove(steps, question, "upper", ways).items():
+            if releases.shared is not None:
+                proved = Proved(NOTHING, proved.upper)
+            found[way] = _worse(found.get(way), proved)
+    return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,6 +205,11 @@ class Certificate:
                 f"unit of this ledger is a {ledger.unit}; leave it at 1"
             )
         return cls(ledger, relation, min(int(overlap), len(ledger.nodes)))
+
+    @property
+    def standing(self) -> Literal["certified", "conditional"]:
+        """What every upper side is worth, and curves of them."""
+        return "conditional" if self.ledger.assumptions else "certified"
 
     @property
     def nodes(self) -> tuple[Certificate, ...]:
@@ -258,6 +280,27 @@ class Certificate:
             way: self._bracket("epsilon", delta, width, sides, (way,)) for way in ways
         }
 
+    def profile(
+        self,
+        points: int = 49,
+        least: float = 1e-10,
+        width: float = 0.05,
+        sides: Side = "both",
+        *,
+        most: float = 1e4,
+    ) -> tuple[Floats, Floats, Floats]:
+        """Epsilons, and at each a lower and an upper bound on delta, as `delta`.
+
+        From 0 to about where delta is ``least`` beyond the chance of failure, but not
+        beyond ``most``.
+        """
+        start = min(float(self._paid) + max(least, 0.01 * float(self._paid)), 1.0)
+        top = min(self.epsilon(start, 0.1, "upper").upper, most)
+        epsilons = np.linspace(0.0, top or 1.0, points)
+        found = [self.delta(e, width, sides) for e in epsilons.tolist()]
+        lower, upper = ([one.lower for one in found], [one.upper for one in found])
+        return epsilons, np.array(lower), np.array(upper)
+
     def trade_off(self, false_positive_rates: ArrayLike) -> Floats:
         """The least false negative rate of any attack at each false positive rate.
 
@@ -268,10 +311,7 @@ class Certificate:
         rates = np.asarray(false_positive_rates, float)
         if not ((rates >= 0) & (rates <= 1)).all():
             raise ValueError("false positive rates must be in [0, 1]")
-        least = min(float(self._paid) * 1.01 + 1e-6, 1.0)
-        top = min(self.epsilon(least, 0.1, "upper").upper, 50.0)
-        epsilons = np.linspace(0.0, top, 40) if top else np.zeros(1)
-        deltas = np.array([self.delta(e, 0.02, "upper").upper for e in epsilons])
+        epsilons, _, deltas = self.profile(40, 1e-6, 0.02, "upper", most=50.0)
         a = rates[..., None]
         first = 1 - deltas - np.exp(epsilons) * a
         second = np.exp(-epsilons) * (1 - deltas - a)
@@ -397,7 +437,6 @@ class Certificate:
             for one in {node: None for node in self.nodes}:
                 alone = one._bracket(quantity, at, width, "lower", ways)
                 lower = lower.greatest(Proof(alone.lower, alone.lower_by))
-        assumed = self.ledger.assumptions
         return Bracket(
             quantity=quantity,
             at=at,
@@ -408,8 +447,8 @@ class Certificate:
             upper_by=upper.by,
             relation=self.relation,
             unit=self.ledger.unit,
-            standing="conditional" if assumed else "certified",
-            assumptions=assumed,
+            standing=self.standing,
+            assumptions=self.ledger.assumptions,
             overlap=self.overlap,
         )
 

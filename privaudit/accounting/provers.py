@@ -15,10 +15,11 @@ relation that is its own mirror image the one direction is called ``remove``.
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -511,11 +512,19 @@ def prove(
     question: Question,
     sides: Side = "both",
     ways: tuple[Direction, ...] | None = None,
+    above: Mapping[Direction, Proof] | None = None,
 ) -> dict[Direction, Proved]:
     """The best bounds of each direction, narrow for the worse one only.
 
     Closed forms come first, privacy loss distributions if these leave a gap, Renyi if
-    the gap is still open. With one side asked for, the other is what came for nothing.
+    finer grids were too much work. The upper side is the same whether or not a lower
+    one is asked for, which is refined until it is as near as the question wants. With
+    one side asked for, the other is what came for nothing.
+
+    Parameters
+    ----------
+    above
+        Upper bounds that are known already.
 
     Raises
     ------
@@ -531,47 +540,53 @@ def prove(
         for way in ways:
             known.above(way, Proof(0.0, "closed form"))
         return known.proved()
+    for way, proof in (above or {}).items():
+        known.above(way, proof)
     for prover in CLOSED:
         for way in ways:
             known.above(way, question.above(prover, steps, way))
             known.below(way, question.below(prover, steps, way))
     if known.reached or (question.quantity == "epsilon" and not question.at):
         return known.proved()
-    open_, refused = _by_fourier(steps, question, sides, known)
-    if sides != "lower" and open_:
-        for way in ways:
-            known.above(way, question.above(RENYI, steps, way))
-    if refused is not None and known.most >= question.trivial.value:
-        raise refused
+    if sides != "lower":
+        _prove_above(steps, question, known)
+    if sides != "upper" and not known.reached:
+        with contextlib.suppress(ValueError):  # what has a bound from above only
+            _by_fourier(steps, question, "lower", known)
     return known.proved()
 
 
-def _by_fourier(
-    steps: Steps, question: Question, sides: Side, known: _Sides
-) -> tuple[bool, ValueError | None]:
-    """Whether there is still something to gain from above, and why it cannot tell."""
+def _prove_above(steps: Steps, question: Question, known: _Sides) -> None:
+    refused: ValueError | None = None
+    try:
+        more_to_gain = _by_fourier(steps, question, "upper", known)
+    except ValueError as error:
+        refused, more_to_gain = error, True
+    if more_to_gain:
+        for way in known.upper:
+            known.above(way, question.above(RENYI, steps, way))
+    if refused is not None and known.most >= question.trivial.value:
+        raise refused
+
+
+def _by_fourier(steps: Steps, question: Question, side: Side, known: _Sides) -> bool:
+    """Whether from above there is still something to gain for others."""
     caps = {way: proof.value for way, proof in known.upper.items()}
     ways = tuple(caps)
-    try:
-        target = question.target
-        found = steps.composition.each(
-            target, question.width, ways, side=sides, caps=caps
-        )
-    except ValueError as error:
-        return True, error
+    found = steps.composition.each(
+        question.target, question.width, ways, side=side, caps=caps
+    )
     for way in ways:
         known.above(way, Proof(found.upper.get(way, math.inf), FOURIER))
         known.below(way, Proof(found.lower.get(way, 0.0), FOURIER))
-    if sides == "lower":
-        return False, None
-    if question.quantity == "epsilon" and known.most > 0 and known.least == 0:
+    if side == "upper" and question.quantity == "epsilon" and not known.least:
         _look_at_zero(steps, question, known)
-    return found.coarse or known.most == question.trivial.value, None
+    return found.coarse or known.most == question.trivial.value
 
 
 def _look_at_zero(steps: Steps, question: Question, known: _Sides) -> None:
     """Whether delta covers the total variation after all, on a grid made for that."""
-    if TotalVariation.distance(steps) > 4 * question.at:
+    if not known.most or TotalVariation.distance(steps) > 4 * question.at:
         return
     ways = tuple(way for way, proof in known.upper.items() if proof.value > 0)
     found = steps.composition.each(DeltaAt(0.0, 0.01), 0.01, ways, side="upper")

@@ -5,11 +5,7 @@ from __future__ import annotations
 import functools
 import math
 
-import msgspec
-
-from privaudit.accounting import noise_multiplier
-from privaudit.accounting.parallel import outside_passes, views
-from privaudit.accounting.pld import compose_entries
+from privaudit.accounting import Certificate, noise_multiplier
 from privaudit.claims.claim import Certified
 from privaudit.ledger import Ledger, Recorder
 from privaudit.release import (
@@ -60,47 +56,15 @@ def bracket(
 ) -> Certified:
     """What is proved of a ledger, from above and from below.
 
-    What holds on an assumption is not proved from above. Nor from below what is of a
-    unit larger than a record, or may fail: its sensitivities are bounds that perhaps no
-    data attain. Of passes over disjoint records nothing is.
+    What holds on an assumption is not proved from above.
     """
-    (entries,) = ledger.nodes
-    if not all(entry.release.is_private for entry in entries):
-        return Certified(math.inf, math.inf, "no noise was added")
-    if not entries:
-        return Certified(0.0, 0.0, "nothing was released")
-    left = delta - ledger.failure
-    ways = [compose_entries(view, relation) for view in views(entries, relation)]
-    found = [way.epsilon(left if left > 0 else delta, _WIDTH) for way in ways]
-    upper = max(one.upper for one in found) if left > 0 else math.inf
-    lower = found[0].lower
-    shared = outside_passes(entries)
-    if len(shared) < len(entries):
-        lower = compose_entries(shared, relation).epsilon(delta, _WIDTH).lower
-    if ledger.failure > 0 or ledger.unit != "record":
-        lower = 0.0
-    if ledger.assumptions:
-        assumed = "; and that ".join(ledger.assumptions)
-        return Certified(math.inf, lower, f"any account has to assume that {assumed}")
-    return Certified(
-        upper,
-        max(0.0, min(lower, upper)),
-        "privacy loss distributions, all numerical error bounded",
-    )
-
-
-def worst_bracket(ledger: Ledger, delta: float, relation: Relation) -> Certified:
-    """What is proved of the node that is worst off; 0 where nothing was released."""
-    nodes = [
-        msgspec.structs.replace(ledger, nodes=(entries,))
-        for entries in dict.fromkeys(ledger.nodes)
-    ]
-    found = [bracket(one, delta, relation) for one in nodes]
-    return Certified(
-        max((one.upper for one in found), default=0.0),
-        max((one.lower for one in found), default=0.0),
-        "the worst node's",
-    )
+    found = Certificate.of(ledger, relation).epsilon(delta, _WIDTH)
+    if found.assumptions:
+        assumed = "; and that ".join(found.assumptions)
+        return Certified(
+            math.inf, found.lower, f"any account has to assume that {assumed}"
+        )
+    return Certified(found.upper, found.lower, found.method)
 
 
 @functools.cache

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import msgspec
 
 from privaudit.accounting.account import check_delta, check_epsilon
-from privaudit.claims.accounts import worst_bracket
+from privaudit.claims.accounts import bracket
 from privaudit.claims.attacks import audit_of
 from privaudit.claims.claim import Finding, PaperClaim
 from privaudit.files import toml as _toml
@@ -153,7 +153,7 @@ def tested_own(
             f"claim {own.name!r} is about one {own.unit}, and its ledger about one "
             f'{ledger.unit}: say unit = "{ledger.unit}" if that is meant'
         )
-    certified = worst_bracket(ledger, own.delta, own.relation)
+    certified = bracket(ledger, own.delta, own.relation)
     claim = PaperClaim(
         paper=file.name,
         name=own.name,

@@ -13,6 +13,7 @@ from privaudit.cli.output import emit
 from privaudit.results import Relation, round_down, round_up
 
 if TYPE_CHECKING:
+    from privaudit.accounting import Certificate
     from privaudit.accounting.plans import Mechanism, Plan, Scheme
     from privaudit.ledger import Ledger
 else:
@@ -21,6 +22,7 @@ else:
     Mechanism = Literal["gaussian", "laplace"]
     Scheme = Literal["poisson", "without-replacement", "none"]
 
+_BESIDE = 2e-3  # width of what is printed beside an answer, relative
 Json = Annotated[bool, Parameter("--json", help="One JSON object, nothing else.")]
 NoiseMultiplier = Annotated[
     float,
@@ -142,14 +144,14 @@ def noise(
     plot
         Draw the privacy profile of the answer into this file (.svg, .png, .pdf).
     """
-    from privaudit.accounting import noise_multiplier, noise_scale
+    from privaudit.accounting import Certificate, noise_multiplier, noise_scale
 
     _check_plot(plot, compare)
     plan, relation = run.plan(), run.chosen_relation()
     search = noise_multiplier if run.schedule is None else noise_scale
 
     def solve(name: str) -> dict[str, Any]:
-        scale, bound = search(plan.ledger, epsilon, delta, relation, name)
+        scale, _ = search(plan.ledger, epsilon, delta, relation, name)
         values = (plan.noise_multiplier * scale).tolist()
         answer: dict[str, Any] = {"noise_multiplier": scale}
         if run.growing_budget is not None and values:
@@ -164,7 +166,8 @@ def noise(
                 "noise_multiplier_least": min(values),
                 "noise_multiplier_most": max(values),
             }
-        return {**answer, "epsilon": figure_of(plan.ledger(scale), bound)}
+        found = Certificate.of(plan.ledger(scale), relation)
+        return {**answer, "epsilon": figure_of(found, delta, name, width=_BESIDE)}
 
     def words(answer: dict[str, Any]) -> str:
         return ", ".join(
@@ -177,7 +180,8 @@ def noise(
         return compare_accounts(solve, words, as_json=json)
     answer = solve(account)
     if plot is not None:
-        _plot(plan.ledger(answer.get("scale") or _first(answer)), relation, plot)
+        scale = answer.get("scale") or _first(answer)
+        _plot(Certificate.of(plan.ledger(scale), relation), plot)
     emit(
         answer,
         [
@@ -210,6 +214,7 @@ def epsilon(
     noise_multiplier: NoiseMultiplier | None = None,
     run: Run = Run(),  # frozen
     ledger: pathlib.Path | None = None,
+    overlap: int = 1,
     account: Account = "certified",
     compare: bool = False,
     plot: pathlib.Path | None = None,
@@ -223,12 +228,15 @@ def epsilon(
         In (0, 1).
     ledger
         A run's ledger.json; its worst node is accounted. Instead of all the settings.
+    overlap
+        At how many nodes of the ledger one record may be: the releases of the worst so
+        many nodes are accounted together.
     compare
         All accounts that apply, in a table.
     plot
         Draw the privacy profile into this file (.svg, .png, .pdf).
     """
-    from privaudit.accounting import account as account_of
+    from privaudit.accounting import Certificate
 
     _check_plot(plot, compare)
     relation = run.chosen_relation()
@@ -251,10 +259,13 @@ def epsilon(
             raise ValueError(
                 f"--noise-multiplier must be > 0, got {noise_multiplier:g}"
             )
+        if overlap != 1:
+            raise ValueError("--overlap speaks of the nodes of a --ledger; give one")
         released = run.plan().ledger(noise_multiplier or 1.0)
+    certificate = Certificate.of(released, relation, overlap=overlap)
 
     def solve(name: str) -> dict[str, Any]:
-        return figure_of(released, account_of(released, delta, relation, name))
+        return figure_of(certificate, delta, name, as_json=json)
 
     if compare:
         return compare_accounts(
@@ -262,7 +273,7 @@ def epsilon(
         )
     answer = solve(account)
     if plot is not None:
-        _plot(released, relation, plot)
+        _plot(certificate, plot)
     emit(answer, [sentence(answer)], as_json=json)
     return None
 
@@ -337,7 +348,7 @@ def _check_plot(path: pathlib.Path | None, compare: bool) -> None:
         raise ValueError(f"--plot: there is no folder {path.parent}")
 
 
-def _plot(ledger: Ledger, relation: Relation, path: pathlib.Path) -> None:
+def _plot(certificate: Certificate, path: pathlib.Path) -> None:
     from privaudit.report.profile import draw_profile
 
-    draw_profile(ledger, relation, path)
+    draw_profile(certificate, path)

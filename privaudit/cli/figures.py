@@ -3,55 +3,67 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from privaudit.cli.output import emit, upper_json
-from privaudit.ledger import Ledger
-from privaudit.results import UpperBound, round_up
+from privaudit.results import UpperBound, check_sides, round_down, round_up
+
+if TYPE_CHECKING:
+    from privaudit.accounting import Certificate
 
 
-def figure_of(ledger: Ledger, bound: UpperBound) -> dict[str, Any]:
-    """An upper bound as printed, with what more its account can say."""
+def figure_of(
+    certificate: Certificate,
+    delta: float,
+    method: str,
+    *,
+    width: float = 1e-3,
+    as_json: bool = True,
+) -> dict[str, Any]:
+    """An account as printed, with what more can be said of it.
+
+    The certified one has a lower side, within ``width`` of the upper side where that
+    can be had, and in JSON the upper side of each direction.
+    """
+    from privaudit.accounting.account import bound_of
+
+    bound = bound_of(certificate, delta, method)
     figure = upper_json(bound)
-    worst = _worst(ledger, bound)
-    if bound.method == "certified" and worst is not None:
-        from privaudit.accounting.account import certified_lower
-
-        lower, each = certified_lower(worst, bound, failure=ledger.failure)
-        # A search may have proved its budget by a wider bracket than this one.
-        figure = {"lower": min(lower, bound.epsilon), **figure, "directions": each}
-    if bound.method == "gdp-clt" and worst:
+    if certificate.overlap > 1:
+        figure["overlap"] = certificate.overlap
+    if method == "certified":
+        above = certificate.epsilon(delta, sides="upper")
+        below = certificate.epsilon(delta, width)
+        check_sides(below.lower, above.upper, below.lower_by, above.upper_by)
+        figure = {"lower": below.lower, **figure}
+        figure |= {"lower_by": below.lower_by, "upper_by": above.upper_by}
+        if as_json:
+            figure["directions"] = {
+                way: min(bracket.upper, above.upper)
+                for way, bracket in certificate.directions(delta, sides="upper").items()
+            }
+    if method == "gdp-clt":
         from privaudit.accounting.closed_forms import clt_distance
-        from privaudit.accounting.parallel import views
 
-        figure["distance_from_limit"] = max(
-            clt_distance(view) for view in views(worst, bound.relation)
+        figure["distance_from_limit"] = certificate.upper_by(
+            lambda entries, *_: clt_distance(entries), delta
         )
     return figure
 
 
-def _worst(ledger: Ledger, bound: UpperBound) -> Any:
-    """The entries of the node that ``bound`` is of."""
-    from privaudit.accounting import account_nodes
-
-    if len(ledger.nodes) == 1:
-        return ledger.nodes[0]
-    nodes = account_nodes(ledger, bound.delta, bound.relation, bound.method)
-    return ledger.nodes[nodes.index(bound)]
-
-
 def sentence(figure: dict[str, Any]) -> str:
     """The same in words."""
-    values = {
-        key: value
-        for key, value in figure.items()
-        if key not in ("lower", "upper", "directions", "distance_from_limit")
-    }
+    names = UpperBound.__struct_fields__
+    values = {key: value for key, value in figure.items() if key in names}
+    by = figure.get("upper_by")
+    if by is not None:
+        values["method"] = by
     text = str(UpperBound(epsilon=figure["upper"], source="", **values))
-    if "lower" in figure:
-        from privaudit.results import round_down
-
-        text += f"; the true figure is no less than {round_down(figure['lower'])}"
+    if "overlap" in figure:
+        text += f"; a record may be at {figure['overlap']} nodes"
+    if by is not None:
+        lower = round_down(figure["lower"])
+        text += f"; the true figure is no less than {lower} ({figure['lower_by']})"
     if "distance_from_limit" in figure:
         text += (
             f"; used {figure['distance_from_limit']:.2g} from its limit, to be seen "

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from privaudit.accounting.parallel import outside_passes, views
-from privaudit.accounting.pld import compose_entries
+from privaudit.accounting import Certificate
+from privaudit.accounting.parallel import outside_passes
 from privaudit.auditing.bounds import ESTIMATORS, Estimator
 from privaudit.auditing.bounds.ledger_family import FAMILY, family_bound
 from privaudit.auditing.experiments.outcome import Gap
@@ -16,7 +16,7 @@ from privaudit.auditing.scores import Scores
 from privaudit.ledger import Entry
 from privaudit.report.load import FinishedAudit
 from privaudit.report.numbers import down, up
-from privaudit.report.standing import WORDS, of_curve
+from privaudit.report.standing import WORDS
 from privaudit.report.svg import COLOURS, drawing, from_zero, inline, percent
 from privaudit.results import LowerBound, Standing
 
@@ -82,25 +82,17 @@ def _family(run: FinishedAudit) -> Estimator | None:
     return family_bound(entries, run.upper.relation)
 
 
+def certificate_of(run: FinishedAudit) -> Certificate:
+    """What the canary's node released is worth."""
+    return Certificate.of(run.ledger, run.upper.relation).node(CANARY_NODE)
+
+
 def account_curve(run: FinishedAudit) -> Callable[[Array], Array] | None:
     """Least false negative rates at false positive ones, by the certified account.
 
-    It is worth `privaudit.report.standing.of_curve` of the ledger. The chance that a
-    sensitivity fails may be a false negative rate.
+    It is worth the ``standing`` of `certificate_of`.
     """
-    entries = entries_of(run)
-    if entries is None:
-        return None
-    relation = run.upper.relation
-    # Passes over disjoint records hide a record no worse than any way through them.
-    ways = [compose_entries(view, relation) for view in views(entries, relation)]
-    failure = run.ledger.failure
-
-    def least(rates: Array) -> Array:
-        found = np.min([way.trade_off(rates) for way in ways], axis=0)
-        return np.maximum(found - failure, 0.0)
-
-    return least
+    return None if entries_of(run) is None else certificate_of(run).trade_off
 
 
 def trade_off(run: FinishedAudit, *, name: str) -> str | None:
@@ -122,7 +114,7 @@ def trade_off(run: FinishedAudit, *, name: str) -> str | None:
             facecolor=COLOURS["allowed"],
             alpha=0.16,
             linewidth=0,
-            label=WORDS[of_curve(run.ledger)].ruled_out,
+            label=WORDS[certificate_of(run).standing].ruled_out,
         )
         axes.plot(
             grid,

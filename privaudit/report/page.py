@@ -12,7 +12,7 @@ from privaudit.files.folder import RunFolder
 from privaudit.report import attack, command, figures, limits, meaning, table, words
 from privaudit.report.load import Finished, FinishedAudit, load
 from privaudit.report.numbers import claimed, down, up
-from privaudit.report.standing import WORDS, of_curve
+from privaudit.report.standing import WORDS
 from privaudit.results import LowerBound, Status, UpperBound
 from privaudit.version import __version__
 
@@ -105,7 +105,7 @@ def _content(run: Finished) -> dict[str, Any]:
             "confidence": ("at least" if lower.epsilon else "the attack showed nothing")
             + f", with {100 * lower.confidence:g} % confidence",
             "limits": limits.sentences(run),
-            "otherwise": WORDS[of_curve(run.ledger)].otherwise,
+            "otherwise": WORDS[limits.certificate_of(run).standing].otherwise,
             "operating_point": words.operating_point(run),
             "outside": attack.span(run.scores)[2],
             "runs": len(run.scores),
@@ -139,7 +139,7 @@ def _figures(run: Finished) -> dict[str, str]:
             lower,
             name="roc",
             account=limits.account_curve(run),
-            standing=of_curve(run.ledger),
+            standing=limits.certificate_of(run).standing,
         )
         for name, made in (
             ("tradeoff", limits.trade_off(run, name="tradeoff")),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 
-from privaudit.ledger import Ledger
 from privaudit.results import Standing
 
 
@@ -75,8 +74,3 @@ WORDS: dict[Standing, Words] = {
         ruled_out="ruled out by the account, not checked",
     ),
 }
-
-
-def of_curve(ledger: Ledger) -> Standing:
-    """What a curve is worth that the certified account computes from ``ledger``."""
-    return "conditional" if ledger.assumptions else "certified"

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from scipy import optimize, special
 
 from privaudit.accounting import METHODS, account, account_nodes
-from privaudit.accounting.account import certified_lower
 from privaudit.accounting.certificate import Certificate
 from privaudit.accounting.plans import Plan
 from privaudit.ledger import Ledger, Recorder
@@ -114,9 +113,10 @@ class TestSound:
         assert not Certificate.of(paid, relation).meets(0.99 * true, delta)
         assert Certificate.of(paid, relation).meets(1.01 * true, delta)
         bound = account(paid, delta)
-        lower, each = certified_lower(paid.nodes[0], bound, failure=failure)
-        assert lower == 0  # nobody is known to attain what fails
-        assert min(each.values()) >= true * (1 - 1e-9)
+        certificate = Certificate.of(paid, relation)
+        assert certificate.epsilon(delta).lower == 0  # nobody attains what fails
+        (way,) = certificate.directions(delta).values()
+        assert min(way.upper, bound.epsilon) >= true * (1 - 1e-9)
 
     def test_the_worst_node_speaks_for_the_network(self):
         recorder = Recorder(3)

@@ -244,6 +244,34 @@ class TestTight:
             assert found[way].reached
         assert set(of(Entry(release(2.0))).directions(DELTA)) == {"remove"}
 
+    @pytest.mark.parametrize("delta", [1e-9, 1e-3, 0.05])
+    def test_the_worse_direction_is_the_guarantee(self, delta):
+        certificate = of(Entry(poisson(0.8, 0.05), 30))
+        both = certificate.epsilon(delta)
+        each = certificate.directions(delta)
+        most = max(bracket.upper for bracket in each.values())
+        assert most == pytest.approx(both.upper, rel=1e-3)
+        assert all(bracket.lower <= both.upper for bracket in each.values())
+
+    def test_a_profile_has_what_delta_gives(self):
+        plain, failing = of(Entry(release(2.0))), of(Entry(release(2.0)), failure=1e-3)
+        for certificate, paid in ((plain, 0.0), (failing, 1e-3)):
+            epsilons, lower, upper = certificate.profile(9)
+            exact = gdp.delta(0.5, epsilons)
+            assert (upper >= exact + paid).all()
+            assert (upper <= 1.001 * exact + paid + 1e-15).all()
+            assert (lower <= exact).all()
+            assert (lower == 0).all() == (paid > 0)
+
+    @pytest.mark.parametrize("which", ["schedule", "constant"])
+    def test_one_upper_side_whether_or_not_a_lower_one_is_asked_for(self, which):
+        entries = [Entry(poisson(1.0 + 0.01 * i, 0.02), 20) for i in range(40)]
+        certificate = of(*(entries if which == "schedule" else entries[:1]))
+        both = certificate.epsilon(DELTA)
+        assert both.upper == certificate.epsilon(DELTA, sides="upper").upper
+        assert both.reached
+        assert both.upper == account(certificate.ledger, DELTA).epsilon
+
     def test_meeting_a_budget(self):
         certificate = of(Entry(poisson(1.0, 0.01), 10_000))
         assert certificate.meets(6.2, DELTA)

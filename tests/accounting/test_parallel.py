@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from privaudit.accounting import METHODS, account, noise_multiplier
-from privaudit.accounting.account import certified_lower
+from privaudit.accounting import METHODS, Certificate, account, noise_multiplier
 from privaudit.accounting.gaussian import analytic_epsilon
 from privaudit.accounting.pld import compose_entries
 from privaudit.ledger import Entry, Ledger, Recorder
@@ -146,7 +145,7 @@ class TestSound:
 
         assert bound.epsilon > 0.75
         assert delta(0.7) < 0.1
-        assert certified_lower(entries, bound)[0] <= 0.7
+        assert Certificate.of(Ledger(nodes=(entries,))).epsilon(0.1).lower <= 0.7
 
 
 class TestTight:
@@ -195,11 +194,11 @@ class TestTight:
             Entry(gaussian(3.0)),
             Entry(gaussian(4.0), 9, 0),
         )
-        bound = account(Ledger(nodes=(entries,)), DELTA, "replace-one")
-        lower, each = certified_lower(entries, bound)
+        found = Certificate.of(Ledger(nodes=(entries,)), "replace-one").epsilon(DELTA)
         exact = analytic_epsilon(3.0, DELTA, 2.0)
-        assert exact - 0.02 <= lower <= exact + 1e-9
-        assert bound.epsilon - 0.02 <= each["remove"] <= bound.epsilon + 2e-9
+        assert exact - 0.02 <= found.lower <= exact + 1e-9
+        bound = account(Ledger(nodes=(entries,)), DELTA, "replace-one")
+        assert found.upper == bound.epsilon
 
 
 class TestLedger:

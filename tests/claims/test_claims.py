@@ -12,7 +12,7 @@ from scipy import stats
 
 from privaudit import cli
 from privaudit.claims import PAPERS, all_claims, claims_of
-from privaudit.claims.accounts import bracket, fixed, poisson, single, worst_bracket
+from privaudit.claims.accounts import bracket, fixed, poisson, single
 from privaudit.claims.claim import Certified, Finding, judged
 from privaudit.claims.papers.paper_000 import printed_noise
 from privaudit.claims.sources import SOURCES, bibtex
@@ -218,26 +218,26 @@ class TestBrackets:
     def test_the_worst_node_counts(self):
         both = Ledger.joined([single(1.0), single(2.0)])
         assert (
-            worst_bracket(both, 1e-5, "replace-one").upper
+            bracket(both, 1e-5, "replace-one").upper
             == bracket(single(1.0), 1e-5, "replace-one").upper
         )
 
     def test_a_sensitivity_that_may_fail_is_paid_for_out_of_delta(self):
         ledger = msgspec.structs.replace(single(2.0), failure=4e-6)
         paid = bracket(single(2.0), 6e-6, "replace-one").upper
-        assert worst_bracket(ledger, 1e-5, "replace-one").upper == paid
-        assert worst_bracket(ledger, 1e-5, "replace-one").lower == 0
-        assert worst_bracket(ledger, 4e-6, "replace-one").upper == math.inf
+        assert bracket(ledger, 1e-5, "replace-one").upper == paid
+        assert bracket(ledger, 1e-5, "replace-one").lower == 0
+        assert bracket(ledger, 4e-6, "replace-one").upper == math.inf
 
     def test_what_is_assumed_is_not_proved(self):
         ledger = msgspec.structs.replace(single(2.0), assumes=("nobody looks",))
-        both = worst_bracket(ledger, 1e-5, "replace-one")
+        both = bracket(ledger, 1e-5, "replace-one")
         assert both.upper == math.inf
         assert both.lower == bracket(single(2.0), 1e-5, "replace-one").lower
 
     def test_what_is_known_of_nodes_is_an_upper_bound_only(self):
         ledger = msgspec.structs.replace(single(2.0), unit="node")
-        both = worst_bracket(ledger, 1e-5, "replace-one")
+        both = bracket(ledger, 1e-5, "replace-one")
         assert both.lower == 0
         assert both.upper == bracket(single(2.0), 1e-5, "replace-one").upper
 
@@ -245,7 +245,7 @@ class TestBrackets:
         (entry,) = single(2.0, 7).nodes[0]
         ledger = Ledger(nodes=((msgspec.structs.replace(entry, disjoint=0),),))
         once = bracket(single(2.0), 1e-5, "replace-one")
-        both = worst_bracket(ledger, 1e-5, "replace-one")
+        both = bracket(ledger, 1e-5, "replace-one")
         assert (both.lower, both.upper) == (0, once.upper)
 
 

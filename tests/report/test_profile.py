@@ -1,33 +1,33 @@
-"""The privacy profile of a ledger: both sides, with all that the ledger says."""
+"""The picture of a privacy profile: what it says of its curves."""
 
 import msgspec
-import numpy as np
+import pytest
 
-from privaudit.ledger import Entry, Ledger
+from privaudit.accounting import Certificate
+from privaudit.ledger import Ledger
 from privaudit.release import NoSampling, Release
-from privaudit.report.profile import profile_of
+from privaudit.report.profile import draw_profile
 
-RELEASE = Release.of_sum(norm_bound=1.0, noise_multiplier=2.0, sampling=NoSampling())
-ONE = Ledger.of(RELEASE)
+
+def ledger(noise, **more):
+    release = Release.of_sum(
+        norm_bound=1.0, noise_multiplier=noise, sampling=NoSampling()
+    )
+    return msgspec.structs.replace(Ledger.of(release), **more)
 
 
 class TestSound:
-    def test_the_chance_of_failure_is_part_of_delta(self):
-        failing = msgspec.structs.replace(ONE, failure=1e-3)
-        epsilons, _, upper = profile_of(ONE, "replace-one")
-        same, lower, more = profile_of(failing, "replace-one")
-        assert (same == epsilons).all()
-        assert (more >= np.minimum(upper + 1e-3, 1)).all()
-        assert (lower == 0).all()
+    @pytest.mark.parametrize(
+        ("more", "worth"), [({}, "certified"), ({"assumes": ("x",)}, "conditional")]
+    )
+    def test_it_says_what_the_curve_is_worth(self, tmp_path, more, worth):
+        path = tmp_path / "profile.svg"
+        draw_profile(Certificate.of(ledger(2.0, **more)), path)
+        drawn = path.read_text()
+        other = {"certified": "conditional", "conditional": "certified"}[worth]
+        assert f"{worth}: no more than" in drawn
+        assert other not in drawn
 
-    def test_no_data_are_known_to_attain_a_pass_or_the_distance_of_nodes(self):
-        passed = Ledger(nodes=((Entry(RELEASE, 3, 0),),))
-        for ledger in (passed, msgspec.structs.replace(ONE, unit="node")):
-            _, lower, upper = profile_of(ledger, "replace-one")
-            assert (lower == 0).all()
-            assert (upper == profile_of(ONE, "replace-one")[2]).all()
-
-    def test_both_sides_are_near_each_other_where_data_attain_it(self):
-        _, lower, upper = profile_of(ONE, "replace-one")
-        assert (lower <= upper).all()
-        assert (upper <= 1.1 * lower + 1e-9).all()
+    def test_without_noise_there_is_nothing_to_draw(self, tmp_path):
+        with pytest.raises(ValueError, match="nothing bounds epsilon"):
+            draw_profile(Certificate.of(ledger(0.0)), tmp_path / "profile.svg")

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy import special
 from threadpoolctl import ThreadpoolController
 
@@ -25,7 +24,7 @@ from privaudit.accounting.pld.grouping import (
     terms_above,
     terms_below,
 )
-from privaudit.accounting.pld.line import Floats, sampled_loss
+from privaudit.accounting.pld.line import sampled_loss
 from privaudit.accounting.pld.mixture import Term
 from privaudit.accounting.pld.scout import Guess, Scout
 from privaudit.accounting.pld.targets import DeltaAt, EpsilonAt, Sides, Target
@@ -128,35 +127,6 @@ class Composition:
             return bracket
         return dataclasses.replace(bracket, lower=0.0, reached=False)
 
-    def profile(
-        self, epsilons: ArrayLike, width: float = 0.01
-    ) -> tuple[Floats, Floats]:
-        """Lower and upper bounds on delta at each of ``epsilons``."""
-        points = np.asarray(epsilons, float)
-        found = [self.delta(float(e), width) for e in points.ravel()]
-        lower = np.array([b.lower for b in found]).reshape(points.shape)
-        upper = np.array([b.upper for b in found]).reshape(points.shape)
-        return lower, upper
-
-    def trade_off(self, false_positive_rates: ArrayLike) -> Floats:
-        """The least false negative rate of any attack at each false positive rate.
-
-        A lower bound on it, proved: f(a) >= 1 - delta - exp(eps) a and
-        exp(-eps) (1 - delta - a) for every point (eps, delta) of the profile (Dong,
-        Roth and Su 2022, eq. 5), of which a hundred are taken.
-        """
-        rates = np.asarray(false_positive_rates, float)
-        if not ((rates >= 0) & (rates <= 1)).all():
-            raise ValueError("false positive rates must be in [0, 1]")
-        top = self.epsilon(1e-6, 0.1).upper if self.families else 0.0
-        epsilons = np.linspace(0.0, min(top, 50.0), 40)
-        _, deltas = self.profile(epsilons, 0.02)
-        a = rates[..., None]
-        first = 1 - deltas - np.exp(epsilons) * a
-        second = np.exp(-epsilons) * (1 - deltas - a)
-        best = np.maximum(first, second).max(axis=-1)
-        return np.clip(best - 1e-12, 0.0, 1.0)
-
     @property
     def _gaussian(self) -> float | None:
         """The shift if all there is is one unsampled Gaussian, which is exact."""
@@ -171,25 +141,12 @@ class Composition:
         )
         return float(family.shift[0]) if exact else None
 
-    def epsilon_each(self, delta: float, width: float = 0.01) -> dict[Direction, Sides]:
-        """`epsilon` of each direction alone: a record removed, or added.
-
-        The guarantee is the larger; which one that is may change with delta. A relation
-        that is its own mirror image has one entry, ``remove``.
-        """
-        worst = self.epsilon(delta, width)
-        if len(self.directions) == 1 or not self.families:
-            return {"remove": worst}
-        target = EpsilonAt(delta, width)
-        return {way: self._search(target, width, (way,)) for way in self.directions}
-
     def _search(
         self,
         target: Target,
         width: float,
-        directions: tuple[Direction, ...] | None = None,
     ) -> Sides:
-        found = self.each(target, width, directions)
+        found = self.each(target, width)
         worst = max(found.upper, key=lambda way: found.upper[way])
         upper, lower = found.upper[worst], max(found.lower.values(), default=0.0)
         reached = upper <= (1 + width) * lower or upper == 0
@@ -398,6 +355,8 @@ class _Search:
         return self.found()
 
     def lower_side(self) -> Found:
+        if self.of._is_realised and math.isfinite(max(map(self.top, self.guesses))):
+            return self.lower_to_caps()
         # As fine as both sides end up: nothing above tells when it is enough.
         self.fine, self.nodes = self.fine / 3, 2 * self.nodes
         way = next(iter(self.guesses))
@@ -413,6 +372,23 @@ class _Search:
                 break
             self.guesses[way] = self.target.improved(self.guesses[way], self.lower[way])
             if slack <= 1.34 * self.slack(way):
+                break
+        return self.found()
+
+    def lower_to_caps(self) -> Found:
+        """Refined until it is as near to the upper bounds known as was asked for.
+
+        Or once, where that leaves less than two widths: the rest is theirs.
+        """
+        way = self.worst()
+        top = self.top(way)
+        self.guesses[way] = self.target.improved(self.guesses[way], top)
+        self.lower[way] = 0.0
+        for room in (1, 2, 2, 2):
+            low = self.lower[way] = max(self.lower[way], self.run_below(way))
+            if top <= (1 + room * self.width) * low or top == 0:
+                break
+            if not self.refine(way, top, low / (1 + self.width / 2)):
                 break
         return self.found()
 

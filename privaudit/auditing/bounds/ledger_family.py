@@ -10,10 +10,10 @@ import functools
 
 import msgspec
 
+from privaudit.accounting import Certificate
 from privaudit.accounting.parallel import outside_passes
-from privaudit.accounting.pld import Composition, compose_entries
 from privaudit.auditing.bounds.top_half import NoiseFamily, TopHalfOfFamily
-from privaudit.ledger import Entry
+from privaudit.ledger import Entry, Ledger
 from privaudit.results import Relation
 
 FAMILY = "family"  # the estimator's name where estimators are named
@@ -38,24 +38,22 @@ def noise_family(entries: tuple[Entry, ...], relation: Relation) -> NoiseFamily:
         )
 
     @functools.cache
-    def scaled(factor: float) -> Composition:
-        return compose_entries(
-            tuple(
-                Entry(
-                    msgspec.structs.replace(
-                        entry.release, noise=entry.release.noise * factor
-                    ),
-                    entry.count,
-                )
-                for entry in entries
-            ),
-            relation,
+    def scaled(factor: float) -> Certificate:
+        releases = tuple(
+            Entry(
+                msgspec.structs.replace(
+                    entry.release, noise=entry.release.noise * factor
+                ),
+                entry.count,
+            )
+            for entry in entries
         )
+        return Certificate.of(Ledger(nodes=(releases,)), relation)
 
     # Bounds from several scores ask at the same factors: theirs are halvings.
     @functools.cache
     def delta_up(factor: float, epsilon: float) -> float:
-        return scaled(factor).delta(epsilon, _WIDTH).upper
+        return scaled(factor).delta(epsilon, _WIDTH, "upper").upper
 
     @functools.cache
     def epsilon_down(factor: float, delta: float) -> float:

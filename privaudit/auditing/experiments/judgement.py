@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from privaudit.accounting import account_nodes
-from privaudit.accounting.account import certified_lower
+from privaudit.accounting import Certificate, account_nodes
 from privaudit.accounting.parallel import outside_passes
 from privaudit.auditing.attacks import ADVERSARIES
 from privaudit.auditing.attacks.canaries import CANARY_NODE
@@ -47,7 +46,7 @@ def judge(
         )
 
     def gap(estimator: Estimator, found: Bound) -> Gap | None:
-        return gap_of(audit, estimator, found, entries, nodes[CANARY_NODE], member)
+        return gap_of(audit, estimator, found, ledger, nodes[CANARY_NODE], member)
 
     chosen = estimator_named(audit.estimator, entries, relation)
     main = bound(chosen)
@@ -94,7 +93,7 @@ def gap_of(
     audit: Audit,
     estimator: Estimator,
     found: Bound,
-    entries: tuple[Entry, ...],
+    ledger: Ledger,
     upper: UpperBound,
     member: np.ndarray,
 ) -> Gap | None:
@@ -104,6 +103,8 @@ def gap_of(
     disjoint records.
     """
     delta, relation = audit.claim.delta, found.lower.relation
+    certificate = Certificate.of(ledger, relation).node(CANARY_NODE)
+    (entries,) = certificate.ledger.nodes
     if not _in_sequence(entries):
         return None
     reach = reachable(
@@ -111,7 +112,7 @@ def gap_of(
     )
     if reach is None:
         return None
-    attained = certified_lower(entries, upper)[0]
+    attained = certificate.epsilon(delta).lower
     return Gap(
         certified=upper.epsilon,
         attained=attained,

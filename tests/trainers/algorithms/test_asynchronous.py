@@ -7,8 +7,7 @@ import msgspec
 import pytest
 import torch
 
-from privaudit.accounting import account, account_nodes
-from privaudit.accounting.account import certified_lower
+from privaudit.accounting import Certificate, account, account_nodes
 from privaudit.ledger import Ledger
 from privaudit.release import SamplingWithoutReplacement
 from tests.trainers import checks
@@ -228,7 +227,8 @@ class TestPlantedBugs:
             entry.release, sampling=SamplingWithoutReplacement(10, 400)
         )
         claimed = account(Ledger.of(claimed_release, 200), 1e-4, "replace-one")
-        lower, _ = certified_lower([entry], true)
+        spent = Certificate.of(Ledger.of(entry.release, entry.count), "replace-one")
+        lower = spent.epsilon(1e-4).lower
         assert claimed.epsilon < lower <= true.epsilon
 
     def test_a_batch_visited_twice(self):

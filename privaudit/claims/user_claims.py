@@ -7,7 +7,8 @@
     relation = "add-or-remove-one"
     ledger = "runs/train/ledger.json"   # or function = "module:function", or algorithm
 
-A file can be kept under test: `privaudit claims FILE` ends with 1 if one is refuted.
+A file can be kept under test: `privaudit claims FILE` ends with 1 if one is refuted or
+disproved, with --require consistent also if one is unproven.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from typing import Any, Literal
 
 import msgspec
 
+from privaudit.accounting import Certificate
 from privaudit.accounting.account import check_delta, check_epsilon
-from privaudit.claims.accounts import worst_bracket
 from privaudit.claims.attacks import audit_of
-from privaudit.claims.claim import Finding, PaperClaim
+from privaudit.claims.claim import Certified, Finding, PaperClaim
 from privaudit.files import toml as _toml
 from privaudit.files.errors import explained
 from privaudit.files.user_code import ForeignError, function_named, held
@@ -28,6 +29,7 @@ from privaudit.ledger import Ledger
 from privaudit.results import LowerBound, Relation, Unit
 
 Try = Literal["account", "audit"]
+_WIDTH = 2e-3  # of brackets, relative
 
 
 class OwnClaim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -153,7 +155,8 @@ def tested_own(
             f"claim {own.name!r} is about one {own.unit}, and its ledger about one "
             f'{ledger.unit}: say unit = "{ledger.unit}" if that is meant'
         )
-    certified = worst_bracket(ledger, own.delta, own.relation)
+    certificate = Certificate.of(ledger, own.relation)
+    certified = Certified.of(certificate.epsilon(own.delta, _WIDTH))
     claim = PaperClaim(
         paper=file.name,
         name=own.name,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import decimal
 import math
+from collections.abc import Iterable
 from typing import Any, ClassVar, Literal, Self
 
 import msgspec
@@ -20,7 +21,48 @@ Relation = Literal["add-or-remove-one", "replace-one"]
 Unit = Literal["record", "node"]
 Sampling = Literal["poisson", "without-replacement", "none", "mixed"]
 Standing = Literal["certified", "conditional", "asymptotic", "claimed"]
-Status = Literal["refuted", "unproven", "consistent"]
+Status = Literal["refuted", "disproved", "unproven", "consistent"]
+
+# What is said of a claim, the worst first, and what it means for a reader. A paper may
+# also have promised nothing that could be true or false: "no theorem".
+MEANING: dict[Status | Literal["no theorem"], str] = {
+    "refuted": "an attack on the running program shows more than was claimed",
+    "disproved": "a calculation shows more than was claimed, no attack needed",
+    "unproven": "nothing that we have proves it, and nothing refutes it",
+    "consistent": "a certified account meets it",
+    "no theorem": "the paper proves nothing here: conditions fail, or no claim",
+}
+
+
+def worst(found: Iterable[Status]) -> Status:
+    """The first of `MEANING` among ``found``, which has at least one."""
+    return min(found, key=list(MEANING).index)
+
+
+def decided(
+    claimed: float,
+    *,
+    upper: float | None = None,
+    proved: float | None = None,
+    audited: float | None = None,
+) -> Status:
+    """What figures about one thing say of a claim that it is at most ``claimed``.
+
+    Parameters
+    ----------
+    upper, proved
+        What it is at most, and at least, both proved.
+    audited
+        What an attack showed that it is at least.
+
+    >>> decided(1.0, upper=2.0), decided(1.0, proved=1.5), decided(1.0, upper=1.0)
+    ('unproven', 'disproved', 'consistent')
+    """
+    if audited is not None and audited > claimed:
+        return "refuted"
+    if proved is not None and proved > claimed:
+        return "disproved"
+    return "consistent" if upper is not None and upper <= claimed else "unproven"
 
 
 class CrossedSides(AssertionError):
@@ -349,10 +391,7 @@ class Bracket(
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
         """The bracket that ``to_json`` wrote; ``ValueError`` for anything else."""
-        try:
-            return _json.decode(text, cls)
-        except CrossedSides as error:
-            raise ValueError(f"cannot read {cls.__name__}: {error}") from error
+        return _json.decode(text, cls)
 
     def __str__(self) -> str:
         other = "delta" if self.quantity == "epsilon" else "epsilon"
@@ -384,7 +423,7 @@ def _refuse_order(left: object, right: object) -> Any:
     )
 
 
-def _same_meaning(one: _Figure, other: _Figure) -> None:
+def _same_meaning(one: _Figure | Bracket, other: _Figure) -> None:
     for field in ("relation", "unit"):
         if getattr(one, field) != getattr(other, field):
             raise ValueError(
@@ -397,44 +436,82 @@ def _same_meaning(one: _Figure, other: _Figure) -> None:
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is known of a claim, from above and from below.
 
-    ``refuted``: the audit's lower bound is above the claim. ``consistent``: a certified
-    upper bound meets the claim, and the audit does not contradict it. ``unproven``:
-    neither.
+    ``refuted``: the audit's lower bound is above the claim. ``disproved``: the proved
+    lower side is. ``consistent``: a certified upper bound meets the claim, and nothing
+    contradicts it. ``unproven``: none of these.
+
+    Parameters
+    ----------
+    claim
+        What was promised.
+    upper, lower
+        What an account bounds from above, and an audit from below.
+    proved
+        A bracket whose lower side an account proves, at the claim's delta; its upper
+        side has no part in the verdict.
     """
 
     claim: Claim
     upper: UpperBound | None = None
     lower: LowerBound | None = None
+    proved: Bracket | None = None
 
     def __post_init__(self) -> None:
         for name, kind in (
             ("claim", Claim),
             ("upper", UpperBound | None),
             ("lower", LowerBound | None),
+            ("proved", Bracket | None),
         ):
             if not isinstance(getattr(self, name), kind):
                 raise TypeError(
                     f"the {name} of a verdict must be {kind}, "
                     f"got {type(getattr(self, name)).__name__}"
                 )
-        # Both comparisons refuse figures that do not belong together.
+        # All comparisons refuse figures that do not belong together.
         if self.upper is not None:
             _same_meaning(self.upper, self.claim)
         if self.lower is not None:
             _ = self.lower > self.claim
+        if self.proved is not None:
+            self._check_proved(self.proved)
+
+    def _check_proved(self, proved: Bracket) -> None:
+        _same_meaning(proved, self.claim)
+        if (proved.quantity, proved.at) != ("epsilon", self.claim.delta):
+            at = "delta" if proved.quantity == "epsilon" else "epsilon"
+            raise ValueError(
+                f"a lower side of {proved.quantity} at {at} {proved.at:g} decides "
+                f"nothing about epsilon at delta {self.claim.delta:g}: compute it there"
+            )
+        upper = self.upper
+        if (
+            upper is not None
+            and upper.standing == "certified"
+            and upper.delta <= proved.at
+        ):
+            check_sides(proved.lower, upper.epsilon, proved.lower_by, upper.method)
 
     @property
     def status(self) -> Status:
-        """``refuted``, ``unproven`` or ``consistent``."""
-        if self.lower is not None and self.lower > self.claim:
-            return "refuted"
-        proved = (
-            self.upper is not None
-            and self.upper.standing == "certified"
-            and self.upper.epsilon <= self.claim.epsilon
-            and self.upper.delta <= self.claim.delta
+        """``refuted``, ``disproved``, ``unproven`` or ``consistent``."""
+        upper = self.upper
+        proves = (
+            upper is not None
+            and upper.standing == "certified"
+            and upper.delta <= self.claim.delta
         )
-        return "consistent" if proved else "unproven"
+        return decided(
+            self.claim.epsilon,
+            upper=upper.epsilon if proves and upper is not None else None,
+            proved=self.certified_lower,
+            audited=None if self.lower is None else self.lower.epsilon,
+        )
+
+    @property
+    def certified_lower(self) -> float | None:
+        """The proved lower side; None where none was needed."""
+        return None if self.proved is None else self.proved.lower
 
     @property
     def account_contradicted(self) -> bool:
@@ -452,19 +529,24 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             and self.lower > self.upper
         )
 
-    def __str__(self) -> str:
+    @property
+    def reason(self) -> str:
+        """Why the status is what it is, in sentences."""
         attack = (
             "no attack was tried"
             if self.lower is None
             else "no attack tried here refutes it"
         )
+        proved = "0"
+        if self.proved is not None:
+            proved = f"{round_down(self.proved.lower)} ({self.proved.lower_by})"
         text = {
-            "refuted": "REFUTED: an attack on the running algorithm shows more than "
-            "was claimed.",
-            "unproven": "UNPROVEN: no certified account reaches the claim, and "
-            f"{attack}.",
-            "consistent": f"CONSISTENT: a certified account meets the claim, and "
-            f"{attack}.",
+            "refuted": "an attack on the running algorithm shows more than was "
+            "claimed.",
+            "disproved": "the account proves more than was claimed, no attack needed: "
+            f"epsilon is at least {proved}.",
+            "unproven": f"no certified account reaches the claim, and {attack}.",
+            "consistent": f"a certified account meets the claim, and {attack}.",
         }[self.status]
         if self.account_contradicted:
             text += (
@@ -473,3 +555,6 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
                 "is the rare unlucky audit."
             )
         return text
+
+    def __str__(self) -> str:
+        return f"{self.status.upper()}: {self.reason}"

@@ -8,14 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from privaudit.files import json as _json
 from privaudit.results import (
+    MEANING,
+    Bracket,
     Claim,
+    CrossedSides,
     Estimate,
     LowerBound,
     UpperBound,
     Verdict,
     round_down,
     round_up,
+    worst,
 )
 
 numbers = st.floats(0, 1e300)
@@ -56,6 +61,19 @@ def estimate(epsilon=1.0, delta=1e-5):
         method="guess",
         source="test",
     )
+
+
+def proved(lower=2.0, delta=1e-5, **more):
+    values = dict(
+        quantity="epsilon",
+        at=delta,
+        upper=math.inf,
+        reached=False,
+        lower_by="privacy loss distributions",
+        upper_by="none",
+        relation="add-or-remove-one",
+    )
+    return Bracket(lower=lower, **(values | more))
 
 
 KINDS = [upper(), lower(), claim(), estimate()]
@@ -141,6 +159,59 @@ class TestSound:
             "consistent"
         )
 
+    @given(epsilons, st.floats(0, 1e6), epsilons)
+    def test_a_proved_lower_side_disproves(self, promised, below, audited):
+        verdict = Verdict(
+            claim=claim(promised), proved=proved(below), lower=lower(audited)
+        )
+        if audited > promised:
+            assert verdict.status == "refuted"
+        elif below > promised:
+            assert verdict.status == "disproved"
+        else:
+            assert verdict.status == "unproven"
+
+    def test_a_lower_side_decides_its_own_claim_only(self):
+        with pytest.raises(ValueError, match="relation"):
+            Verdict(claim=claim(), proved=proved(relation="replace-one"))
+        with pytest.raises(ValueError, match="unit"):
+            Verdict(claim=claim(), proved=proved(unit="node"))
+        for delta in (1e-6, 1e-4):
+            with pytest.raises(ValueError, match="compute it there"):
+                Verdict(claim=claim(), proved=proved(delta=delta))
+        with pytest.raises(ValueError, match="lower side of delta"):
+            Verdict(claim=claim(), proved=proved(0.5, quantity="delta", upper=1.0))
+        with pytest.raises(TypeError, match="proved"):
+            Verdict(claim=claim(), proved=lower(2.0))
+
+    def test_sides_that_cross_are_never_hidden(self):
+        with pytest.raises(CrossedSides, match=r"2\.0 \(by privacy loss"):
+            Verdict(claim=claim(), upper=upper(1.5), proved=proved(2.0))
+        for free in (upper(1.5, standing="asymptotic"), upper(1.5, delta=1e-4)):
+            verdict = Verdict(claim=claim(), upper=free, proved=proved(2.0))
+            assert verdict.status == "disproved"
+
+    def test_every_status_has_one_word_and_its_reason(self):
+        for verdict, word, reason in (
+            (Verdict(claim=claim(), lower=lower(2.0)), "refuted", "an attack on"),
+            (
+                Verdict(claim=claim(), proved=proved(2.34567)),
+                "disproved",
+                "epsilon is at least 2.345 (privacy loss distributions)",
+            ),
+            (Verdict(claim=claim(), upper=upper(2.0)), "unproven", "no certified"),
+            (Verdict(claim=claim(), upper=upper()), "consistent", "meets the claim"),
+        ):
+            assert verdict.status == word
+            assert word in MEANING
+            assert str(verdict) == f"{word.upper()}: {verdict.reason}"
+            assert reason in verdict.reason
+
+    def test_the_worst_word_comes_first(self):
+        words = ["consistent", "unproven", "disproved", "refuted"]
+        for last in range(1, 5):
+            assert worst(words[:last]) == words[last - 1]
+
     def test_a_lower_bound_at_a_larger_delta_refutes(self):
         assert lower(2.0, delta=1e-2) > claim(1.0, delta=1e-5)
         assert claim(1.0, delta=1e-5) < lower(2.0, delta=1e-2)
@@ -151,6 +222,21 @@ class TestLaws:
     def test_json_gives_back_what_was_written(self, epsilon, delta):
         for figure in (upper(epsilon, delta), lower(epsilon, delta)):
             assert type(figure).from_json(figure.to_json()) == figure
+
+    def test_a_verdict_written_without_a_lower_side_still_reads(self):
+        for verdict in (
+            Verdict(claim=claim()),
+            Verdict(claim=claim(), proved=proved()),
+        ):
+            text = _json.encode(verdict)
+            assert _json.decode(text, Verdict) == verdict
+        old = _json.encode({"claim": claim(), "upper": upper(2.0), "lower": lower()})
+        assert _json.decode(old, Verdict).status == "unproven"
+
+    def test_sides_that_cross_in_a_file_are_told_as_damage(self):
+        fields = {"claim": claim(), "upper": upper(1.5), "proved": proved(2.0)}
+        with pytest.raises(ValueError, match="cannot read Verdict"):
+            _json.decode(_json.encode(fields), Verdict)
 
     def test_json_refuses_other_kinds_and_unknown_fields(self):
         with pytest.raises(ValueError, match="LowerBound"):

@@ -10,3 +10,4 @@ from privaudit.accounting.calibration import noise_multiplier as noise_multiplie
 from privaudit.accounting.calibration import noise_scale as noise_scale
 from privaudit.accounting.calibration import sampling_rate as sampling_rate
 from privaudit.accounting.certificate import Certificate as Certificate
+from privaudit.accounting.verdict import verdict_on as verdict_on

@@ -58,13 +58,7 @@ def bracket(
 
     What holds on an assumption is not proved from above.
     """
-    found = Certificate.of(ledger, relation).epsilon(delta, _WIDTH)
-    if found.assumptions:
-        assumed = "; and that ".join(found.assumptions)
-        return Certified(
-            math.inf, found.lower, f"any account has to assume that {assumed}"
-        )
-    return Certified(found.upper, found.lower, found.method)
+    return Certified.of(Certificate.of(ledger, relation).epsilon(delta, _WIDTH))
 
 
 @functools.cache

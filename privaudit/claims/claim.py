@@ -7,18 +7,21 @@ import math
 from collections.abc import Callable
 from typing import Any, Literal
 
-from privaudit.results import LowerBound, Relation, Unit, round_down, round_up, stated
-
-Standing = Literal["refuted", "disproved", "unproven", "consistent", "no theorem"]
-
-# What each verdict means, for a reader.
-MEANING: dict[str, str] = {
-    "refuted": "an attack on the running program shows more than was claimed",
-    "disproved": "a calculation shows more than was claimed, no attack needed",
-    "unproven": "nothing that we have proves it, and nothing refutes it",
-    "consistent": "a certified account meets it",
-    "no theorem": "the paper proves nothing here: conditions fail, or no claim",
-}
+from privaudit.results import (
+    MEANING,
+    Bracket,
+    Claim,
+    LowerBound,
+    Relation,
+    Status,
+    Unit,
+    UpperBound,
+    Verdict,
+    decided,
+    round_down,
+    round_up,
+    stated,
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -33,11 +36,24 @@ class Certified:
         Never above the truth; 0 where nothing is known.
     how
         The account, in words.
+    bracket
+        The bracket that they are of; None where they are derived for one claim, and are
+        of its delta, relation and unit.
     """
 
     upper: float
     lower: float = 0.0
     how: str = ""
+    bracket: Bracket | None = None
+
+    @classmethod
+    def of(cls, bracket: Bracket) -> Certified:
+        """Both sides of ``bracket``; what is conditional is not proved from above."""
+        if bracket.assumptions:
+            assumed = "; and that ".join(bracket.assumptions)
+            how = f"any account has to assume that {assumed}"
+            return cls(math.inf, bracket.lower, how, bracket)
+        return cls(bracket.upper, bracket.lower, bracket.method, bracket)
 
     def __post_init__(self) -> None:
         if not 0 <= self.lower <= self.upper:
@@ -213,19 +229,58 @@ class Finding:
     audited: LowerBound | None = None
     audited_corrected: LowerBound | None = None
 
+    def __post_init__(self) -> None:
+        _ = self.judged  # refuses figures that are not of the claim
+
     @property
-    def verdict(self) -> Standing:
-        """The strongest thing that is known; see `MEANING`."""
-        claim = self.claim
+    def judged(self) -> Verdict | None:
+        """The claim with its figures; None if it claims no epsilon."""
+        claim, printed = self.claim, self.printed
+        if not claim.applies or claim.claimed is None or claim.quantity != "epsilon":
+            return None
+        proved = printed.bracket or Bracket(
+            quantity="epsilon",
+            at=claim.delta,
+            lower=printed.lower,
+            upper=printed.upper,
+            reached=True,
+            lower_by=printed.how,
+            upper_by=printed.how,
+            relation=claim.relation,
+            unit=claim.unit,
+        )
+        return Verdict(
+            claim=Claim(
+                epsilon=claim.claimed,
+                delta=claim.delta,
+                relation=claim.relation,
+                unit=claim.unit,
+                source=claim.where,
+            ),
+            upper=UpperBound(
+                epsilon=printed.upper,
+                delta=proved.at,
+                relation=proved.relation,
+                unit=proved.unit,
+                method="certified",
+                source=printed.how,
+                standing="certified",
+            ),
+            proved=proved,
+            lower=self.audited,
+        )
+
+    @property
+    def verdict(self) -> Status | Literal["no theorem"]:
+        """The strongest thing that is known; see `privaudit.results.MEANING`."""
+        claim, judged = self.claim, self.judged
         if not claim.applies or claim.claimed is None:
             return "no theorem"
-        if self.audited is not None and self.audited.epsilon > claim.claimed:
-            return "refuted"
-        if self.printed.lower > claim.claimed:
-            return "disproved"
-        if self.printed.upper <= claim.claimed:
-            return "consistent"
-        return "unproven"
+        if judged is not None:
+            return judged.status
+        return decided(
+            claim.claimed, upper=self.printed.upper, proved=self.printed.lower
+        )
 
     def summary(self) -> dict[str, Any]:
         """The object that `privaudit claims --json` prints; its keys do not change."""

@@ -7,7 +7,8 @@
     relation = "add-or-remove-one"
     ledger = "runs/train/ledger.json"   # or function = "module:function", or algorithm
 
-A file can be kept under test: `privaudit claims FILE` ends with 1 if one is refuted.
+A file can be kept under test: `privaudit claims FILE` ends with 1 if one is refuted or
+disproved, with --require consistent also if one is unproven.
 """
 
 from __future__ import annotations

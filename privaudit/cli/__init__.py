@@ -49,8 +49,8 @@ def main(arguments: list[str] | None = None) -> int:
     app = cyclopts.App(
         name="privaudit",
         help="Which epsilon does a private training run really give?",
-        help_epilogue="Exit status: 0 fine, 1 a claim is refuted, 2 bad usage, "
-        "3 could not compute.",
+        help_epilogue="Exit status: 0 fine, 1 a claim is refuted or disproved (with "
+        "--require consistent also if unproven), 2 bad usage, 3 could not compute.",
         version=__version__,
         result_action="return_value",
         default_parameter=cyclopts.Parameter(negative=()),
@@ -87,7 +87,7 @@ def main(arguments: list[str] | None = None) -> int:
 
         if isinstance(error, FolderError | ForeignError):
             return _say(str(error), COULD_NOT)
-        # Python would end with 1, which says that a claim is refuted.
+        # Python would end with 1, which says that a claim does not hold.
         if os.environ.get("PRIVAUDIT_TRACEBACK"):
             import traceback
 

@@ -12,6 +12,7 @@ from privaudit.cli import FINE, REFUTED
 from privaudit.cli.accounts import Json
 from privaudit.cli.output import emit, note
 from privaudit.cli.trainings import claim_of
+from privaudit.cli.verdicts import status_of
 from privaudit.results import Relation, Verdict, round_down, round_up
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def bound(
         ],
         as_json=json,
     )
-    return REFUTED if verdict is not None and verdict.status == "refuted" else FINE
+    return FINE if verdict is None else status_of([verdict.status])
 
 
 def _rate(rate: Rate | None) -> dict[str, float] | None:

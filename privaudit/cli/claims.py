@@ -7,9 +7,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from privaudit.cli import REFUTED
 from privaudit.cli.accounts import Json
 from privaudit.cli.output import emit, note
+from privaudit.cli.verdicts import Require, status_of
 
 Which = Annotated[
     str | None,
@@ -24,6 +24,7 @@ def claims(
     quick: bool = False,
     out: pathlib.Path = pathlib.Path("runs/claims"),
     workers: int | None = None,
+    require: Require = None,
     json: Json = False,
 ) -> int:
     """Test claims of epsilon from above and below; all five papers' by default.
@@ -66,8 +67,7 @@ def claims(
                     findings[place] = attacked(finding, out, workers)
     lines = [line for finding in findings for line in finding.lines()]
     emit({"claims": [one.summary() for one in findings]}, lines, as_json=json)
-    bad = any(one.verdict in ("refuted", "disproved") for one in findings)
-    return REFUTED if bad else 0
+    return status_of((one.verdict for one in findings), require)
 
 
 def cite(what: str, /, *, json: Json = False) -> None:

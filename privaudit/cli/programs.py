@@ -6,10 +6,10 @@ import math
 import pathlib
 import shlex
 
-from privaudit.cli import FINE, REFUTED
 from privaudit.cli.output import emit, progress_bar
 from privaudit.cli.place import Place
 from privaudit.cli.trainings import claim_of
+from privaudit.cli.verdicts import status_of
 from privaudit.results import Relation, round_down
 
 
@@ -103,4 +103,4 @@ def audit_program(
         ],
         as_json=json,
     )
-    return REFUTED if result.status == "refuted" else FINE
+    return status_of([result.status])

@@ -8,11 +8,12 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
-from privaudit.cli import COULD_NOT, FINE, REFUTED
+from privaudit.cli import COULD_NOT, FINE
 from privaudit.cli.accounts import Account, Json, NoiseMultiplier, Seed
 from privaudit.cli.output import emit, progress_bar
 from privaudit.cli.place import Out, Place
 from privaudit.cli.trainings import claim_of, noise_of, relation_of, training_named
+from privaudit.cli.verdicts import Require, status_of
 from privaudit.results import Relation, Verdict
 
 Algorithm = Annotated[
@@ -57,13 +58,15 @@ def audit(
     relation: Relation | None = None,
     time_limit: float | None = None,
     retries: int = 1,
+    require: Require = None,
     json: Json = False,
 ) -> int:
     """Test a claim of epsilon from below: train with and without a canary, and tell.
 
     Each run tosses a fair coin for its world: a canary is one record more of node 0, or
     not. The setting is that of appendix D of Bayrooti et al. 2023 on
-    scikit-learn's digits.
+    scikit-learn's digits. Status 1 if the claim is refuted by the attack, or disproved
+    by the account.
 
     A program that is not ours is audited as module:function, called with a bool array
     (True: plant the canary) and a seed, or by --command; it gives one score a run.
@@ -126,6 +129,7 @@ def audit(
             "--block": block != 50,
             "--device": device != "cpu",
             "--compiled": compiled,
+            "--require": require is not None,
         },
         theirs={
             "--batch": batch != 50,
@@ -221,7 +225,7 @@ def audit(
         ],
         as_json=json,
     )
-    return REFUTED if result.status == "refuted" else 0
+    return status_of([result.status], require)
 
 
 def _check_options(
@@ -244,10 +248,17 @@ def verdict_lines(verdict: Verdict) -> list[str]:
     return [*(str(figure) for figure in figures if figure is not None), str(verdict)]
 
 
-def show(folders: list[pathlib.Path], /, *, json: Json = False) -> int:
+def show(
+    folders: list[pathlib.Path],
+    /,
+    *,
+    require: Require = None,
+    json: Json = False,
+) -> int:
     """Say what the folders of finished runs hold; all runs of a sweep in one table.
 
-    Status 1 if a claim is refuted, else 3 if a run of a sweep has no verdict.
+    Status 1 if a claim is refuted or disproved, else 3 if a run of a sweep has no
+    verdict.
 
     Parameters
     ----------
@@ -263,10 +274,11 @@ def show(folders: list[pathlib.Path], /, *, json: Json = False) -> int:
         [line for one in found for line in one.lines()],
         as_json=json,
     )
-    if any(one.status == "refuted" for one in found):
-        return REFUTED
+    verdicts: list[str | None] = []
+    for one in found:
+        verdicts += one.statuses if isinstance(one, FoundSweep) else [one.status]
     incomplete = any(isinstance(one, FoundSweep) and not one.complete for one in found)
-    return COULD_NOT if incomplete else FINE
+    return status_of(verdicts, require) or (COULD_NOT if incomplete else FINE)
 
 
 def report(folder: pathlib.Path, /, *, json: Json = False) -> None:

@@ -7,15 +7,15 @@ import pathlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from privaudit.cli import COULD_NOT, FINE, REFUTED
+from privaudit.cli import COULD_NOT, FINE
 from privaudit.cli.accounts import Json
 from privaudit.cli.output import emit, note
 from privaudit.cli.place import Out, Place
+from privaudit.cli.verdicts import Require, status_of
 from privaudit.results import round_down, stated
 
 if TYPE_CHECKING:
     from privaudit.auditing.experiments.sweep_run import Progress
-    from privaudit.report.sweep import FoundSweep
 
 
 def sweep(
@@ -24,6 +24,7 @@ def sweep(
     *,
     out: Out = None,
     workers: int | None = None,
+    require: Require = None,
     json: Json = False,
 ) -> int:
     """Make all audits that a file names: algorithms, budgets, adversaries, settings.
@@ -32,7 +33,8 @@ def sweep(
     which every combination is an audit, and each [[audit]] is one more. Settings are
     those of privaudit audit and its --set: algorithm, epsilon, adversary, canary, runs,
     rounds, ... Each audit has a folder of its own in --out; one that fails does not
-    stop the others. Status 1 if a claim is refuted, else 3 if an audit failed.
+    stop the others. Status 1 if a claim is refuted or disproved, else 3 if an audit
+    failed.
 
     Parameters
     ----------
@@ -55,14 +57,8 @@ def sweep(
         run_sweep(plan, folder, workers=workers, tell=tell)
     found = load_sweep(place.path)
     emit(found.summary(), [*found.lines(), f"kept in {place.path}"], as_json=json)
-    return status_of(found)
-
-
-def status_of(found: FoundSweep) -> int:
-    """Exit status: a refuted claim is one, whatever else failed."""
-    if found.status == "refuted":
-        return REFUTED
-    return FINE if found.complete else COULD_NOT
+    # A claim that does not hold is the status, whatever else failed.
+    return status_of(found.statuses, require) or (FINE if found.complete else COULD_NOT)
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from privaudit.cli import FINE
 from privaudit.cli.accounts import Account, Json, NoiseMultiplier
 from privaudit.cli.live import live_view
 from privaudit.cli.output import emit, note
@@ -19,6 +20,7 @@ from privaudit.cli.trainings import (
     relation_of,
     split_settings,
 )
+from privaudit.cli.verdicts import Require, status_of
 from privaudit.results import Relation
 
 if TYPE_CHECKING:
@@ -78,9 +80,12 @@ def train(
     device: str = "cpu",
     compiled: bool = False,
     precision: Literal["float32", "bf16"] = "float32",
+    require: Require = None,
     json: Json = False,
-) -> None:
+) -> int:
     """Train once, with noise for a budget, and account what was released.
+
+    Status 1 if the account disproves the claim: it proves that epsilon is larger.
 
     Noise and sampling come from a secret key, which is removed when the run ends; with
     --seed the run is a study, and its model is not protected.
@@ -132,6 +137,11 @@ def train(
     for name, value in (("--seed", seed), ("--public-seed", public_seed)):
         if value is not None and value < 0:
             raise ValueError(f"{name} must be >= 0, got {value}")
+    if require and not training.family.private:
+        raise ValueError(
+            f"--require {require} is about a claim, and {training.algorithm} makes "
+            "none: it has no noise"
+        )
     relation = relation_of(training, relation or recipe.relation)
     by_paper = calibrate == "paper" and noise_multiplier is None
     source = f"the paper's own account of {what}" if by_paper else "the command line"
@@ -196,7 +206,7 @@ def train(
                 about |= {"problem": problem, "key_file": key_file}
                 result = train_in(run, folder, progress=show, **about)
     if result is None:  # rank 0 speaks for all
-        return
+        return FINE
     worst = result.upper()
     remarks = [*training.family.remarks(training.setting()), *result.remarks]
     emit(
@@ -204,6 +214,7 @@ def train(
             "algorithm": name,
             "claimed": claimed,
             "certified": worst.epsilon,
+            "certified_lower": result.verdict and result.verdict.certified_lower,
             "standing": worst.standing,
             "delta": delta,
             "relation": relation,
@@ -232,3 +243,4 @@ def train(
         ],
         as_json=json,
     )
+    return FINE if result.verdict is None else status_of([result.status], require)

@@ -111,6 +111,9 @@ class FinishedTraining:
             "algorithm": self.config.settings.algorithm,
             "claimed": None if claim is None else claim.epsilon,
             "certified": self.upper.epsilon,
+            "certified_lower": (
+                self.result.verdict and self.result.verdict.certified_lower
+            ),
             "standing": self.upper.standing,
             "delta": self.upper.delta,
             "relation": self.upper.relation,

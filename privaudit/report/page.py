@@ -13,14 +13,9 @@ from privaudit.report import attack, command, figures, limits, meaning, table, w
 from privaudit.report.load import Finished, FinishedAudit, load
 from privaudit.report.numbers import claimed, down, up
 from privaudit.report.standing import WORDS
-from privaudit.results import LowerBound, Status, UpperBound
+from privaudit.results import LowerBound, UpperBound
 from privaudit.version import __version__
 
-_HEADINGS: dict[Status, str] = {
-    "refuted": "Refuted",
-    "unproven": "Unproven",
-    "consistent": "Consistent",
-}
 _NO_BOUND = "too little noise, or none, for any bound"
 
 
@@ -80,7 +75,7 @@ def _content(run: Finished) -> dict[str, Any]:
         "title": words.title(run.config.settings),
         "story": words.story(run),
         "status": run.status,
-        "heading": None if run.status is None else _HEADINGS[run.status],
+        "heading": None if run.status is None else run.status.capitalize(),
         "verdict": words.verdict(run),
         "delta": f"{upper.delta:.15g}",
         "claimed": None if claim is None else claimed(claim.epsilon),

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from privaudit.auditing.experiments.sweep_folder import PLAN, SweepFolder
 from privaudit.files.folder import FolderError
 from privaudit.report.load import FinishedAudit, load
-from privaudit.results import Status, round_down, round_up, stated
+from privaudit.results import Status, round_down, round_up, stated, worst
 
 _HEAD = (
     "audit",
@@ -78,19 +78,20 @@ class FoundSweep:
         return tuple(row.finished for row in self.rows if row.finished is not None)
 
     @property
+    def statuses(self) -> list[Status]:
+        """Their verdicts."""
+        return [one.status for one in self.finished]
+
+    @property
     def complete(self) -> bool:
         """Whether all have."""
         return len(self.finished) == len(self.rows)
 
     @property
     def status(self) -> Status | None:
-        """The worst verdict; None if none is refuted and some are missing."""
-        found = {one.status for one in self.finished}
-        if "refuted" in found:
-            return "refuted"
-        if not self.complete:
-            return None
-        return "unproven" if "unproven" in found else "consistent"
+        """The worst verdict; None if some are missing and no other claim fails."""
+        found = worst([*self.statuses, "consistent"])
+        return found if self.complete or found in ("refuted", "disproved") else None
 
     def summary(self) -> dict[str, Any]:
         """All figures, for JSON."""
@@ -105,11 +106,12 @@ class FoundSweep:
 
     def lines(self) -> list[str]:
         """The table, and what it says in sum."""
-        refuted = sum(one.status == "refuted" for one in self.finished)
+        refuted, disproved = map(self.statuses.count, ("refuted", "disproved"))
         failed = sum(row.failed for row in self.rows)
         rest = len(self.rows) - len(self.finished) - failed
         counts = [f"{len(self.finished)} of {len(self.rows)} audits are finished"]
         counts += [f"{refuted} refute their claim"] if refuted else []
+        counts += [f"{disproved} are disproved by their account"] if disproved else []
         counts += [f"{failed} failed"] if failed else []
         counts += [f"{rest} to be done"] if rest else []
         return [

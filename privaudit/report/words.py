@@ -134,14 +134,9 @@ def verdict(run: Finished) -> str:
     found = run.result.verdict
     if found is None:
         return "Nothing was claimed of this run, so that there is no verdict."
-    text = str(found).split(": ", 1)[1]
-    if found.lower is None:  # it was only accounted
-        text = {
-            "refuted": text,
-            "unproven": "no certified account reaches the claim.",
-            "consistent": "a certified account meets the claim.",
-        }[found.status] + " No attack was tried; privaudit audit does that."
-    return text
+    if found.lower is None and found.status != "disproved":
+        return f"{found.reason} privaudit audit tries attacks."
+    return found.reason
 
 
 def assumptions(run: Finished) -> list[tuple[str, str]]:

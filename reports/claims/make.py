@@ -22,8 +22,8 @@ from privaudit.auditing.bounds import ClopperPearson, RankWalk, most_shown
 from privaudit.auditing.bounds.binomial import limit_down, limit_up
 from privaudit.auditing.scores import Scores
 from privaudit.claims import PAPERS, all_claims
-from privaudit.claims.claim import MEANING, Finding, judged
-from privaudit.results import round_down, round_up
+from privaudit.claims.claim import Finding, judged
+from privaudit.results import MEANING, round_down, round_up
 
 HERE = pathlib.Path(__file__).parent
 # Folder, claim, and whether the corrected form was attacked.

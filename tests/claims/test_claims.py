@@ -1,5 +1,6 @@
 """The papers' claims: certified columns against dp-accounting, verdicts, JSON."""
 
+import collections
 import json
 import math
 import pathlib
@@ -11,6 +12,7 @@ import pytest
 from scipy import stats
 
 from privaudit import cli
+from privaudit.accounting import Certificate
 from privaudit.claims import PAPERS, all_claims, claims_of
 from privaudit.claims.accounts import bracket, fixed, poisson, single
 from privaudit.claims.claim import Certified, Finding, judged
@@ -150,6 +152,42 @@ class TestVerdicts:
         assert finding.claim.claimed is not None
         assert audited(finding.claim.claimed) == "consistent"
         assert audited(finding.claim.claimed + 1e-9) == "refuted"
+
+    def test_an_audit_of_something_else_is_refused(self):
+        finding = found("001/rdp-add-remove-epsilon1")
+        for change in ({"relation": "replace-one"}, {"delta": 1e-6}):
+            values = {"delta": 1e-5, "relation": "add-or-remove-one", **change}
+            lower = LowerBound(
+                epsilon=9.0,
+                method="x",
+                source="x",
+                confidence=0.99,
+                threat_model="x",
+                member_runs=1,
+                non_member_runs=1,
+                **values,
+            )
+            with pytest.raises(ValueError, match=next(iter(change))):
+                Finding(finding.claim, finding.printed, None, lower)
+
+    def test_a_bracket_of_something_else_is_refused(self):
+        claim = found("001/rdp-add-remove-epsilon1").claim
+        certificate = Certificate.of(single(1.0), "replace-one")
+        with pytest.raises(ValueError, match="relation"):
+            Finding(claim, Certified.of(certificate.epsilon(1e-5)), None)
+        certificate = Certificate.of(single(1.0), "add-or-remove-one")
+        assert Finding(claim, Certified.of(certificate.epsilon(1e-5)), None)
+        with pytest.raises(ValueError, match="delta"):
+            Finding(claim, Certified.of(certificate.epsilon(1e-6)), None)
+
+    def test_how_many_have_which(self):
+        counts = collections.Counter(judged(claim).verdict for claim in all_claims())
+        assert counts == {
+            "disproved": 25,
+            "consistent": 11,
+            "no theorem": 3,
+            "unproven": 2,
+        }
 
     def test_a_bracket_is_one(self):
         with pytest.raises(ValueError, match="lower <= upper"):

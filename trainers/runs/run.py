@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 import torch
 
-from privaudit.accounting import account_nodes
+from privaudit.accounting import account_nodes, verdict_on
 from privaudit.files import json as _json
 from privaudit.files.folder import KEY, KEY_ID, FolderError, RunFolder
 from privaudit.ledger import Ledger
-from privaudit.results import Claim, Relation, Verdict
+from privaudit.results import Claim, Relation
 from privaudit.version import __version__
 from trainers.gradients.bfloat16 import Precision
 from trainers.numerics.device import check_device
@@ -281,7 +281,7 @@ class Keeper:
         assert self._folder is not None
         run, nodes = self._run, self._account(ledger)
         worst = max(nodes, key=lambda bound: bound.epsilon)
-        verdict = None if run.claim is None else Verdict(claim=run.claim, upper=worst)
+        verdict = verdict_on(run.claim, ledger, worst) if run.claim else None
         protected, noise = protection(run.noise_multiplier, run.seed, run.version)
         result = TrainingResult(
             nodes=nodes,

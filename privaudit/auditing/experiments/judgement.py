@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from privaudit.accounting import Certificate, account_nodes
+from privaudit.accounting import Certificate, account_nodes, verdict_on
 from privaudit.accounting.parallel import outside_passes
 from privaudit.auditing.attacks import ADVERSARIES
 from privaudit.auditing.attacks.canaries import CANARY_NODE
@@ -15,7 +15,7 @@ from privaudit.auditing.experiments.plan import Audit, tested_relation
 from privaudit.auditing.experiments.reach import reachable
 from privaudit.auditing.scores import Scores
 from privaudit.ledger import Entry, Ledger
-from privaudit.results import Relation, UpperBound, Verdict
+from privaudit.results import Relation, UpperBound
 
 
 def judge(
@@ -58,11 +58,8 @@ def judge(
             else None
         )
     beside = None if other is None else bound(other)
-    verdict = Verdict(
-        claim=audit.claim,
-        upper=max(nodes, key=lambda upper: upper.epsilon),
-        lower=main.lower,
-    )
+    worst = max(nodes, key=lambda upper: upper.epsilon)
+    verdict = verdict_on(audit.claim, ledger, worst, main.lower)
     return AuditResult(
         verdict=verdict,
         status=verdict.status,

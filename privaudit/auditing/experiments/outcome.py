@@ -109,6 +109,7 @@ class AuditResult(
         return {
             "claimed": self.verdict.claim.epsilon,
             "certified": self.upper().epsilon,
+            "certified_lower": self.verdict.certified_lower,
             "standing": self.upper().standing,
             "epsilon_lower": self.lower().epsilon,
             "confidence": self.lower().confidence,

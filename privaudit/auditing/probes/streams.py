@@ -19,8 +19,7 @@ from torch import Tensor
 
 from privaudit.ledger import Ledger
 from trainers.numerics.keys import Key, Rows
-from trainers.numerics.noise import grid
-from trainers.numerics.randomness import GRID_BITS, Streams
+from trainers.numerics.randomness import Streams, grid_step
 
 SEARCH = 1 << 12  # seeds that are tried by default
 _STUDIES = 64  # seeds of a study, of which each makes all noise anew
@@ -203,7 +202,7 @@ def off_the_grid(
         for node, deviation in enumerate(deviations.tolist()):
             if not deviation > 0:
                 continue
-            step = grid(deviation, GRID_BITS)
+            step = grid_step(deviation)
             values = release[:, node].flatten()
             whole = (values.double() * divisor / step).round()
             # Larger ones have no digits left below the step.

@@ -68,7 +68,7 @@ class Channel:
         self._log: dict[str, Any] = {}  # what the tracker was told since it last forgot
         self._fresh = 0.0  # bound of what the next message reveals of the start
         self._done = 0
-        self._scales = torch.zeros(runs, 1, 1)  # of the noise of the round
+        self._scales: Tensor | None = None  # of the noise of the round, (runs, 1, 1)
 
     @property
     def ledger(self) -> Ledger:
@@ -178,6 +178,7 @@ class Channel:
             return torch.zeros_like(like)
         shape = (self.runs, like.shape[2])
         nodes = range(self.mixing.nodes)
+        assert self._scales is not None  # `send` says by what it will be scaled
         scales = self._scales.expand(-1, self.mixing.nodes, 1)
         drawn = self._streams.unit_noise(
             *("message", nodes, self._done, shape, LAPLACE),

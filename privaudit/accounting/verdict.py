@@ -1,0 +1,59 @@
+"""From a ledger and a claim to a verdict: what accounts say from both sides."""
+
+from __future__ import annotations
+
+from privaudit.accounting.certificate import Certificate
+from privaudit.ledger import Ledger
+from privaudit.results import Bracket, Claim, LowerBound, UpperBound, Verdict
+
+_WIDTHS = (0.1, 1e-3)  # most claims that are false are so by more than a tenth
+
+
+def verdict_on(
+    claim: Claim,
+    ledger: Ledger,
+    upper: UpperBound,
+    lower: LowerBound | None = None,
+) -> Verdict:
+    """The verdict on ``claim``, a proved lower side with it where that may decide.
+
+    Parameters
+    ----------
+    claim
+        What is promised of what was released.
+    ledger
+        What was released.
+    upper
+        Its account, of the worst node.
+    lower
+        What an audit showed.
+
+    Raises
+    ------
+    ValueError
+        If the figures are of another relation, unit or delta than the claim.
+    """
+    known = Verdict(claim=claim, upper=upper, lower=lower)
+    met = (
+        upper.standing in ("certified", "conditional")  # else it bounds nothing
+        and upper.delta <= claim.delta
+        and upper.epsilon <= claim.epsilon
+    )
+    if met or known.status == "refuted":
+        return known  # no lower side of the same releases could change it
+    proved = _lower_side(claim, ledger)
+    return Verdict(claim=claim, upper=upper, lower=lower, proved=proved)
+
+
+def _lower_side(claim: Claim, ledger: Ledger) -> Bracket | None:
+    """No narrower than disproves the claim; None if there is none."""
+    found = None
+    try:
+        certificate = Certificate.of(ledger, claim.relation)
+        for width in _WIDTHS:
+            found = certificate.epsilon(claim.delta, width, "lower")
+            if found.lower > claim.epsilon or found.lower_by == "none":
+                break
+    except ValueError:  # releases that only another account has a meaning for
+        return None
+    return found

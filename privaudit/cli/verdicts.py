@@ -1,0 +1,31 @@
+"""What a command's verdicts make of its exit status."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from privaudit.cli import FINE, REFUTED
+
+Require = Annotated[
+    Literal["consistent"] | None,
+    Parameter(
+        help="consistent: exit status 1 for an unproven claim too, not only for one "
+        "that is refuted or disproved."
+    ),
+]
+
+
+def status_of(verdicts: Iterable[str | None], require: str | None = None) -> int:
+    """Exit status: 1 if a claim is refuted or disproved, or not as ``require`` says.
+
+    With ``require`` what has no claim, None, is not consistent either; a paper's "no
+    theorem" promises nothing.
+    """
+    for verdict in verdicts:
+        required = require is None or verdict in (require, "no theorem")
+        if verdict in ("refuted", "disproved") or not required:
+            return REFUTED
+    return FINE

@@ -1,0 +1,140 @@
+"""One word a verdict, and one exit status, whichever command says it."""
+
+import json
+import re
+
+import msgspec
+import pytest
+
+from privaudit.claims.accounts import single
+from privaudit.cli import BAD_USAGE, FINE, REFUTED, main
+from privaudit.cli.verdicts import status_of
+
+FEW = [f"--set={one}" for one in ("rounds=20", "lot_size=10", "train=40", "digits=0,1")]
+FALSE = ["--epsilon", "1", "--noise-multiplier", ".5", *FEW]
+
+
+def call(capsys, *arguments):
+    status = main([str(each) for each in arguments])
+    return (status, *capsys.readouterr())
+
+
+class TestStatus:
+    @pytest.mark.parametrize(
+        ("verdict", "plain", "required"),
+        [
+            ("refuted", REFUTED, REFUTED),
+            ("disproved", REFUTED, REFUTED),
+            ("unproven", FINE, REFUTED),
+            ("consistent", FINE, FINE),
+            ("no theorem", FINE, FINE),
+            (None, FINE, REFUTED),
+        ],
+    )
+    def test_of_each_verdict(self, verdict, plain, required):
+        assert status_of([verdict]) == plain
+        assert status_of([verdict], "consistent") == required
+        assert status_of(["consistent", verdict], "consistent") == required
+        assert status_of([]) == FINE
+
+    @pytest.mark.parametrize("command", ["claims", "audit", "train", "sweep", "show"])
+    def test_is_told_by_help(self, capsys, command):
+        said = " ".join(
+            re.sub("[^ -~]", " ", call(capsys, command, "--help")[1]).split()
+        )
+        assert "refuted" in said
+        assert "disprove" in said
+        assert "--require" in said
+        status, _, err = call(capsys, command, "x", "--require", "proof")
+        assert status == BAD_USAGE
+        assert "consistent" in err
+
+
+class TestOneWord:
+    def test_train_show_and_page_disprove_what_claims_does(self, capsys, tmp_path):
+        path = tmp_path / "run"
+        status, out, _ = call(capsys, "train", "dp-sgd", *FALSE, "--out", path)
+        assert status == REFUTED
+        (line,) = [line for line in out.splitlines() if "DISPROVED: " in line]
+        status, out, _ = call(capsys, "show", path)
+        assert (status, line in out.splitlines()) == (REFUTED, True)
+        status, out, _ = call(capsys, "show", path, "--json")
+        (run,) = json.loads(out)["runs"]
+        assert (status, run["verdict"]) == (REFUTED, "disproved")
+        assert 1 < run["certified_lower"] <= run["certified"]
+        assert call(capsys, "report", path)[0] == FINE
+        page = (path / "report.html").read_text()
+        assert 'class="statement disproved"' in page
+        assert f"<strong>Disproved:</strong> {line.removeprefix('DISPROVED: ')}" in page
+
+        file = tmp_path / "claims.toml"
+        file.write_text(
+            '[[claim]]\nname = "it"\nepsilon = 1.0\ndelta = 1e-4\n'
+            'ledger = "run/ledger.json"\n'
+        )
+        status, out, _ = call(capsys, "claims", file, "--json")
+        (claim,) = json.loads(out)["claims"]
+        assert (status, claim["verdict"]) == (REFUTED, "disproved")
+        assert claim["certified_as_printed"] == pytest.approx(
+            run["certified"], rel=0.01
+        )
+
+    def test_a_result_of_an_older_version_still_reads(self, capsys, tmp_path):
+        path = tmp_path / "run"
+        assert call(capsys, "train", "dp-sgd", *FALSE, "--out", path)[0] == REFUTED
+        result = json.loads((path / "result.json").read_text())
+        del result["verdict"]["proved"]
+        result["status"] = "unproven"
+        (path / "result.json").write_text(json.dumps(result))
+        status, out, _ = call(capsys, "show", path, "--json")
+        (run,) = json.loads(out)["runs"]
+        assert (status, run["verdict"]) == (FINE, "unproven")
+        assert run["certified_lower"] is None
+        assert call(capsys, "show", path, "--require", "consistent")[0] == REFUTED
+
+    def test_an_audit_that_shows_nothing_of_a_false_claim(self, capsys, tmp_path):
+        status, out, _ = call(
+            capsys,
+            *("audit", "dp-dsgd", "--noise-multiplier", "2", "--runs", "10"),
+            *("--set", "rounds=5", "--out", tmp_path / "a", "--json"),
+        )
+        found = json.loads(out)
+        assert (status, found["verdict"]) == (REFUTED, "disproved")
+        assert found["epsilon_lower"] <= 1 < found["certified_lower"]
+
+
+class TestRequire:
+    def own(self, tmp_path, epsilon):
+        ledger = msgspec.structs.replace(single(1.0), assumes=("nobody looks",))
+        (tmp_path / "ledger.json").write_text(ledger.to_json())
+        file = tmp_path / "claims.toml"
+        file.write_text(
+            f'[[claim]]\nname = "ours"\nepsilon = {epsilon}\ndelta = 1e-5\n'
+            'ledger = "ledger.json"\n'
+        )
+        return file
+
+    def test_an_unproven_claim_fails_where_consistent_is_required(
+        self, capsys, tmp_path
+    ):
+        file = self.own(tmp_path, 5.0)
+        assert call(capsys, "claims", file)[0] == FINE
+        assert call(capsys, "claims", file, "--require", "consistent")[0] == REFUTED
+        (tmp_path / "ledger.json").write_text(single(1.0).to_json())
+        assert call(capsys, "claims", file, "--require", "consistent")[0] == FINE
+
+    def test_train(self, capsys, tmp_path):
+        policy = ["deep-q", "--set", "policy=deep-q", *FEW[:1], *FEW[2:3]]
+        first = ("train", *policy, "--out", tmp_path / "a")
+        status, out, _ = call(capsys, *first, "--json")
+        assert (status, json.loads(out)["verdict"]) == (FINE, "unproven")
+        second = ("train", *policy, "--require", "consistent", "--out", tmp_path / "b")
+        assert call(capsys, *second)[0] == REFUTED
+
+    def test_without_a_claim_or_an_account_it_is_told_at_once(self, capsys, tmp_path):
+        require = ("--require", "consistent", "--out", tmp_path / "a")
+        status, _, err = call(capsys, "train", "sgd", *require)
+        assert (status, "makes none" in err) == (BAD_USAGE, True)
+        status, _, err = call(capsys, "audit", "mine:train", *require)
+        assert (status, "--require is for audits of" in err) == (BAD_USAGE, True)
+        assert not (tmp_path / "a").exists()

@@ -294,7 +294,7 @@ class Certificate:
         From 0 to about where delta is ``least`` beyond the chance of failure, but not
         beyond ``most``.
         """
-        start = min(float(self._paid) + max(least, 0.01 * float(self._paid)), 1.0)
+        start = min(float(self._paid) + least, 1.0)
         top = min(self.epsilon(start, 0.1, "upper").upper, most)
         epsilons = np.linspace(0.0, top or 1.0, points)
         found = [self.delta(e, width, sides) for e in epsilons.tolist()]

@@ -52,7 +52,7 @@ def _lower_side(claim: Claim, ledger: Ledger) -> Bracket | None:
         certificate = Certificate.of(ledger, claim.relation)
         for width in _WIDTHS:
             found = certificate.epsilon(claim.delta, width, "lower")
-            if found.lower > claim.epsilon or found.lower_by == "none":
+            if found.lower > claim.epsilon:
                 break
     except ValueError:  # releases that only another account has a meaning for
         return None

@@ -95,7 +95,7 @@ class TestOneWord:
     def test_an_audit_that_shows_nothing_of_a_false_claim(self, capsys, tmp_path):
         status, out, _ = call(
             capsys,
-            *("audit", "dp-dsgd", "--noise-multiplier", "2", "--runs", "10"),
+            *("audit", "dp-dsgd", "--noise-multiplier", ".4", "--runs", "10"),
             *("--set", "rounds=5", "--out", tmp_path / "a", "--json"),
         )
         found = json.loads(out)
@@ -124,11 +124,11 @@ class TestRequire:
         assert call(capsys, "claims", file, "--require", "consistent")[0] == FINE
 
     def test_train(self, capsys, tmp_path):
-        policy = ["deep-q", "--set", "policy=deep-q", *FEW[:1], *FEW[2:3]]
-        first = ("train", *policy, "--out", tmp_path / "a")
+        limit = ["dp-sgd", "--noise-multiplier", "20", "--account", "gdp-clt", *FEW]
+        first = ("train", *limit, "--out", tmp_path / "a")
         status, out, _ = call(capsys, *first, "--json")
         assert (status, json.loads(out)["verdict"]) == (FINE, "unproven")
-        second = ("train", *policy, "--require", "consistent", "--out", tmp_path / "b")
+        second = ("train", *limit, "--require", "consistent", "--out", tmp_path / "b")
         assert call(capsys, *second)[0] == REFUTED
 
     def test_without_a_claim_or_an_account_it_is_told_at_once(self, capsys, tmp_path):

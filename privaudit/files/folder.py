@@ -21,6 +21,7 @@ from privaudit.files import json as _json
 
 T = TypeVar("T")
 
+MANIFEST, MODEL = "manifest.json", "model.safetensors"
 FILES = (
     "config.json",
     "ledger.json",
@@ -29,7 +30,10 @@ FILES = (
     "checkpoint.pt",
     "steps.bin",
     "scores.npz",
+    MODEL,
     "result.json",
+    MANIFEST,
+    "manifest.sig",
     "report.html",
 )
 KEY = "key"  # of a run without a seed, while it can go on; of a rank: key-RANK

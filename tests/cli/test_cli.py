@@ -75,6 +75,7 @@ class TestRuns:
             "config.json",
             "curves.json",
             "ledger.json",
+            "manifest.json",
             "result.json",
             "rounds.csv",
         ]

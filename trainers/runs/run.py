@@ -16,6 +16,7 @@ import torch
 from privaudit.accounting import account_nodes
 from privaudit.files import json as _json
 from privaudit.files.folder import KEY, FolderError, RunFolder
+from privaudit.files.manifest import write_result
 from privaudit.ledger import Ledger
 from privaudit.results import Claim, Relation, Verdict
 from privaudit.version import __version__
@@ -271,7 +272,7 @@ class Keeper:
         )
         self._folder.write("curves.json", _json.encode(curves))
         self._folder.write("rounds.csv", self.table())
-        self._folder.write("result.json", _json.encode(result))
+        write_result(self._folder, result)
         self._folder.remove("checkpoint.pt")
         return result
 

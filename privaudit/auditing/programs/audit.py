@@ -27,9 +27,9 @@ from privaudit.auditing.bounds import ESTIMATORS, most_shown
 from privaudit.auditing.bounds.contract import Evidence
 from privaudit.auditing.programs.targets import Command, Score, Worlds, function_of
 from privaudit.auditing.scores import Scores
-from privaudit.files import json as _json
 from privaudit.files import npz as _npz
 from privaudit.files.folder import FolderError, RunFolder
+from privaudit.files.manifest import write_result
 from privaudit.files.user_code import is_place
 from privaudit.results import Claim, LowerBound, Status, Verdict
 from privaudit.version import __version__
@@ -193,7 +193,7 @@ def run(
         if done:
             _keep(audit, folder, done)
     result = judge(audit, done, time.monotonic() - began)
-    folder.write("result.json", _json.encode(result))
+    write_result(folder, result)
     return result
 
 

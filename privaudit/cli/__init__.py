@@ -36,6 +36,7 @@ _EXTRAS = {
     "torch": "train",
     "networkx": "train",
     "sklearn": "train",
+    "safetensors": "train",
     "matplotlib": "report",
     "jinja2": "report",
 }

@@ -78,6 +78,7 @@ def train(
     device: str = "cpu",
     compiled: bool = False,
     precision: Literal["float32", "bf16"] = "float32",
+    save: Literal["models", "none"] = "models",
     json: Json = False,
 ) -> None:
     """Train once, with noise for a budget, and account what was released.
@@ -113,6 +114,8 @@ def train(
         Take gradients under torch.compile: a minute to begin with.
     precision
         bf16 takes gradients in bfloat16, and clips and sums them in float32.
+    save
+        models keeps every node's final model, model.safetensors; none does not.
     """
     from privaudit.files.folder import RunFolder
     from trainers.network.ranks import launched
@@ -170,7 +173,11 @@ def train(
         lambda there: not by_real_clock and there.awaits(run),
     )
     claimed = run.claim.epsilon if run.claim else None
-    about: dict[str, Any] = {"delta": delta, "relation": relation}
+    about: dict[str, Any] = {
+        "delta": delta,
+        "relation": relation,
+        "save_models": save == "models",
+    }
     with live_view(name, claimed) as show:
         if distributed:
             about["data_dir"] = data_dir

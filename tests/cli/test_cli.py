@@ -76,6 +76,7 @@ class TestRuns:
             "curves.json",
             "ledger.json",
             "manifest.json",
+            "model.safetensors",
             "result.json",
             "rounds.csv",
         ]

@@ -168,6 +168,7 @@ def run(
         pool.shutdown(wait=True, cancel_futures=True)
         torch.set_num_threads(threads)
     assert state.ledger is not None
-    result = judge(audit, state.ledger, state.arrays(), time.monotonic() - began)
+    seconds = time.monotonic() - began
+    result = judge(audit, state.ledger, state.arrays(), seconds, adversary.sees)
     write_result(folder, result)
     return result

@@ -76,7 +76,7 @@ def run_on_ranks(
             return None
         assert state.ledger is not None
         seconds = time.monotonic() - began
-        result = judge(audit, state.ledger, state.arrays(), seconds)
+        result = judge(audit, state.ledger, state.arrays(), seconds, adversary.sees)
         write_result(folder, result)
         return result
 

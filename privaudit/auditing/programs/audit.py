@@ -166,7 +166,7 @@ def run(
         score = Command(audit.program, time_limit, retries)
     if folder.settle(audit) and folder.has("result.json"):
         return folder.read("result.json", ProgramResult)
-    done = _done(audit, folder)
+    done = kept_batches(audit, folder)
     began = time.monotonic()
     kept = time.monotonic()
     missing = [n for n in range(audit.batches) if n not in done]
@@ -201,7 +201,7 @@ def judge(
     audit: ProgramAudit, done: dict[int, NDArray[np.float64]], seconds: float
 ) -> ProgramResult:
     """The verdict on the scores of all batches."""
-    scores = Scores(*_arrays(audit, done), "coin-flip")
+    scores = Scores(*arrays(audit, done), "coin-flip")
     estimator = ESTIMATORS[audit.estimator]
     found = estimator(
         scores,
@@ -229,9 +229,10 @@ def judge(
     )
 
 
-def _arrays(
+def arrays(
     audit: ProgramAudit, done: dict[int, NDArray[np.float64]]
 ) -> tuple[Worlds, NDArray[np.float64]]:
+    """Worlds and scores of all runs, in order."""
     numbers = sorted(done)
     member = np.concatenate([audit.worlds(number) for number in numbers])
     score = np.concatenate([done[number] for number in numbers])
@@ -253,7 +254,13 @@ def _keep(
     folder.write("scores.npz", buffer.getvalue())
 
 
-def _done(audit: ProgramAudit, folder: RunFolder) -> dict[int, NDArray[np.float64]]:
+def kept_batches(
+    audit: ProgramAudit, folder: RunFolder
+) -> dict[int, NDArray[np.float64]]:
+    """The scores of the batches that are done, by their numbers.
+
+    Raises `FolderError` if the file is damaged.
+    """
     if not folder.has("scores.npz"):
         return {}
     try:

@@ -185,7 +185,7 @@ class TestSound:
 
     def test_what_must_be_known_of_a_run_is_said(self, tmp_path, capsys):
         died = "worker 1 died (killed by SIGKILL) after 7 of its own steps"
-        runs.write_training(tmp_path, remarks=(died,))
+        runs.write_training(tmp_path, upper=runs.accounted(), remarks=(died,))
         assert f"W{died[1:]}." in read(write(tmp_path).read_text()).words
         assert main(["show", str(tmp_path)]) == 0
         assert died in capsys.readouterr().out.splitlines()
@@ -301,7 +301,7 @@ class TestLaws:
 
 class TestCommand:
     def test_report_prints_the_path(self, tmp_path, capsys):
-        runs.write_training(tmp_path)
+        runs.write_training(tmp_path, upper=runs.accounted())
         assert main(["report", str(tmp_path)]) == 0
         path = capsys.readouterr().out.strip()
         assert path == str(tmp_path / "report.html")
@@ -310,7 +310,7 @@ class TestCommand:
     def test_names_the_extra_that_is_missing(
         self, tmp_path, monkeypatch, capsys, module
     ):
-        runs.write_training(tmp_path)
+        runs.write_training(tmp_path, upper=runs.accounted())
         monkeypatch.setitem(sys.modules, module, None)
         assert main(["report", str(tmp_path)]) == 3
         assert "pip install 'privaudit[report]'" in capsys.readouterr().err

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 from dp_accounting import dp_event
 from dp_accounting.privacy_accountant import NeighboringRelation, PrivacyAccountant
 
-from privaudit.accounting.pld.composition import Composition
-from privaudit.accounting.pld.steps import compose_entries
-from privaudit.accounting.pld.targets import Sides
-from privaudit.ledger import Entry
+from privaudit.accounting.certificate import Certificate
+from privaudit.ledger import Entry, Ledger
 from privaudit.release import (
     NoSampling,
     PoissonSampling,
@@ -18,12 +14,13 @@ from privaudit.release import (
     Sampling,
     SamplingWithoutReplacement,
 )
-from privaudit.results import Relation
+from privaudit.results import Bracket, Relation
 
 _RELATIONS: dict[NeighboringRelation, Relation] = {
     NeighboringRelation.ADD_OR_REMOVE_ONE: "add-or-remove-one",
     NeighboringRelation.REPLACE_ONE: "replace-one",
 }
+_NO_NOISE = Release.of_sum(norm_bound=1.0, noise_multiplier=0.0, sampling=NoSampling())
 
 
 class CertifiedAccountant(PrivacyAccountant):
@@ -61,31 +58,26 @@ class CertifiedAccountant(PrivacyAccountant):
         super().__init__(neighboring_relation)
         self._width = width
         self._counts: dict[Release, int] = {}
-        self._non_private = False
 
     @property
-    def composition(self) -> Composition:
+    def certificate(self) -> Certificate:
         """All that was composed so far; its brackets are narrower on request."""
-        return compose_entries(
-            [Entry(release, count) for release, count in self._counts.items()],
-            _RELATIONS[self.neighboring_relation],
+        entries = [Entry(release, count) for release, count in self._counts.items()]
+        return Certificate.of(
+            Ledger(nodes=(tuple(entries),)), _RELATIONS[self.neighboring_relation]
         )
 
-    def epsilon_bracket(self, target_delta: float) -> Sides:
+    def epsilon_bracket(self, target_delta: float) -> Bracket:
         """Lower and upper bound on epsilon."""
-        if self._non_private:
-            return Sides(math.inf, math.inf, self._width, True, "remove")
-        return self.composition.epsilon(target_delta, self._width)
+        return self.certificate.epsilon(target_delta, self._width)
 
     def get_epsilon(self, target_delta: float) -> float:
-        """Upper bound on epsilon at ``target_delta`` in (0, 1)."""
-        return self.epsilon_bracket(target_delta).upper
+        """Upper bound on epsilon at ``target_delta`` in [0, 1]."""
+        return self.certificate.epsilon(target_delta, self._width, "upper").upper
 
     def get_delta(self, target_epsilon: float) -> float:
         """Upper bound on delta at ``target_epsilon`` >= 0."""
-        if self._non_private:
-            return 1.0
-        return self.composition.delta(target_epsilon, self._width).upper
+        return self.certificate.delta(target_epsilon, self._width, "upper").upper
 
     def _maybe_compose(
         self, event: dp_event.DpEvent, count: int, do_compose: bool
@@ -96,7 +88,8 @@ class CertifiedAccountant(PrivacyAccountant):
             case dp_event.NoOpDpEvent():
                 return None
             case dp_event.NonPrivateDpEvent():
-                self._non_private |= do_compose and count > 0
+                if do_compose and count:
+                    self._counts[_NO_NOISE] = self._counts.get(_NO_NOISE, 0) + count
                 return None
             case dp_event.SelfComposedDpEvent():
                 return self._maybe_compose(event.event, event.count * count, do_compose)
@@ -150,9 +143,6 @@ class CertifiedAccountant(PrivacyAccountant):
         else:
             return refuse("only Gaussian and Laplace events are accounted")
         if not do_compose or count == 0 or sampling.rate == 0:
-            return None
-        if inner.noise_multiplier == 0:
-            self._non_private = True
             return None
         release = Release.of_sum(
             norm_bound=1.0,

@@ -23,6 +23,7 @@ from privaudit.files.folder import write_whole
 
 Design = Literal["coin-flip", "fixed"]
 DESIGNS: tuple[Design, ...] = get_args(Design)
+CANARY_NODE = 0  # the node whose data the canary joins
 LEAST_CHANCE = 1e-6  # of what is seen of the worlds, for coins to be believed
 
 

@@ -30,6 +30,10 @@ _COMMANDS = {
     "probe": ("probes:probe", "Look for privacy bugs that need no statistics."),
     "selfcheck": ("bounds:selfcheck", "Do the lower bounds keep their confidence?"),
     "show": ("runs:show", "Say what a run's folder holds."),
+    "verify": (
+        "verify:verify",
+        "Make a run's figures again from its evidence, and compare.",
+    ),
     "report": ("runs:report", "Write a run's page, report.html, into its folder."),
 }
 # What a missing module means for a user.
@@ -37,6 +41,7 @@ _EXTRAS = {
     "torch": "train",
     "networkx": "train",
     "sklearn": "train",
+    "safetensors": "train",
     "matplotlib": "report",
     "jinja2": "report",
 }

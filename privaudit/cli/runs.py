@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
-from privaudit.cli import COULD_NOT, FINE
+from privaudit.cli import COULD_NOT, FINE, REFUTED
 from privaudit.cli.accounts import Account, Json, NoiseMultiplier, Seed
 from privaudit.cli.output import emit, progress_bar
 from privaudit.cli.place import Out, Place
@@ -257,23 +257,35 @@ def show(
 ) -> int:
     """Say what the folders of finished runs hold; all runs of a sweep in one table.
 
-    Status 1 if a claim is refuted or disproved, else 3 if a run of a sweep has no
-    verdict.
+    Figures are made again from ledger and scores, and shown if they agree; else there
+    is one line that names the file and both values. Status 1 if a claim is refuted or
+    disproved or a figure disagrees, else 3 if a run of a sweep has no verdict.
 
     Parameters
     ----------
     folders
         One or more, as given to --out.
     """
-    from privaudit.report.load import load_any
-    from privaudit.report.sweep import FoundSweep, is_sweep, load_sweep
+    from privaudit.report.sweep import FoundSweep
+    from privaudit.report.verify import verify
 
-    found = [load_sweep(path) if is_sweep(path) else load_any(path) for path in folders]
+    checks = [verify(path) for path in folders]
+    found = [each.found for each in checks if each.found and not each.differences]
+    lines: list[str] = []
+    for each in checks:
+        if each.found and not each.differences:
+            lines += each.found.lines()
+        lines.append(str(each))
     emit(
-        {"runs": [one.summary() for one in found]},
-        [line for one in found for line in one.lines()],
+        {
+            "runs": [one.summary() for one in found],
+            "evidence": [each.summary() for each in checks],
+        },
+        lines,
         as_json=json,
     )
+    if len(found) < len(checks):
+        return REFUTED
     verdicts: list[str | None] = []
     for one in found:
         verdicts += one.statuses if isinstance(one, FoundSweep) else [one.status]
@@ -281,8 +293,11 @@ def show(
     return status_of(verdicts, require) or (COULD_NOT if incomplete else FINE)
 
 
-def report(folder: pathlib.Path, /, *, json: Json = False) -> None:
-    """Write report.html into the folder of a finished audit.
+def report(folder: pathlib.Path, /, *, json: Json = False) -> int:
+    """Write report.html into the folder of a finished audit or training.
+
+    A folder whose figures disagree with its evidence gets none: there is one line that
+    names the file and both values, and status 1.
 
     Parameters
     ----------
@@ -290,6 +305,13 @@ def report(folder: pathlib.Path, /, *, json: Json = False) -> None:
         As given to --out.
     """
     from privaudit.report.page import write
+    from privaudit.report.verify import EvidenceError
 
-    page = write(folder)
+    try:
+        page = write(folder)
+    except EvidenceError as error:
+        differences = list(map(str, error.differences))
+        emit({"page": None, "differences": differences}, differences, as_json=json)
+        return REFUTED
     emit({"page": str(page)}, [str(page)], as_json=json)
+    return FINE

@@ -81,6 +81,7 @@ def train(
     compiled: bool = False,
     precision: Literal["float32", "bf16"] = "float32",
     require: Require = None,
+    save: Literal["models", "none"] = "models",
     json: Json = False,
 ) -> int:
     """Train once, with noise for a budget, and account what was released.
@@ -118,6 +119,8 @@ def train(
         Take gradients under torch.compile: a minute to begin with.
     precision
         bf16 takes gradients in bfloat16, and clips and sums them in float32.
+    save
+        models keeps every node's final model, model.safetensors; none does not.
     """
     from privaudit.files.folder import RunFolder
     from trainers.network.ranks import launched
@@ -185,7 +188,11 @@ def train(
         lambda there: not by_real_clock and there.awaits(run),
     )
     claimed = run.claim.epsilon if run.claim else None
-    about: dict[str, Any] = {"delta": delta, "relation": relation}
+    about: dict[str, Any] = {
+        "delta": delta,
+        "relation": relation,
+        "save_models": save == "models",
+    }
     with live_view(name, claimed) as show:
         if distributed:
             about["data_dir"] = data_dir

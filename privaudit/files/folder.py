@@ -23,6 +23,7 @@ T = TypeVar("T")
 
 KEY = "key"  # of a run without a seed, while it can go on; of a rank: key-RANK
 KEY_ID = "key-id"  # the public id of a key that is kept elsewhere
+MANIFEST, MODEL = "manifest.json", "model.safetensors"
 FILES = (
     "config.json",
     KEY_ID,
@@ -32,7 +33,10 @@ FILES = (
     "checkpoint.pt",
     "steps.bin",
     "scores.npz",
+    MODEL,
     "result.json",
+    MANIFEST,
+    "manifest.sig",
     "report.html",
 )
 _LOCK = ".lock"

@@ -12,7 +12,7 @@ from privaudit.accounting.parallel import outside_passes
 from privaudit.auditing.bounds import ESTIMATORS, Estimator
 from privaudit.auditing.bounds.ledger_family import FAMILY, family_bound
 from privaudit.auditing.experiments.outcome import Gap
-from privaudit.auditing.scores import Scores
+from privaudit.auditing.scores import CANARY_NODE, Scores
 from privaudit.ledger import Entry
 from privaudit.report.load import FinishedAudit
 from privaudit.report.numbers import down, up
@@ -21,7 +21,6 @@ from privaudit.report.svg import COLOURS, drawing, from_zero, inline, percent
 from privaudit.results import LowerBound, Standing
 
 Array = NDArray[np.float64]
-CANARY_NODE = 0  # as in privaudit.auditing.attacks.canaries, which imports torch
 
 
 def sentences(run: FinishedAudit) -> list[str]:

@@ -13,6 +13,7 @@ from privaudit.report import attack, command, figures, limits, meaning, table, w
 from privaudit.report.load import Finished, FinishedAudit, load
 from privaudit.report.numbers import claimed, down, up
 from privaudit.report.standing import WORDS
+from privaudit.report.verify import EvidenceError, verify
 from privaudit.results import LowerBound, UpperBound
 from privaudit.version import __version__
 
@@ -22,24 +23,32 @@ _NO_BOUND = "too little noise, or none, for any bound"
 def write(path: str | os.PathLike[str]) -> pathlib.Path:
     """Write ``report.html`` into the folder of a finished run, and return its path.
 
+    What it says is made again from the folder's evidence before.
+
     Equal folders give equal bytes. A file that is there is replaced whole.
 
     Raises
     ------
     privaudit.files.folder.FolderError
         If the folder holds no finished run, or cannot be written.
+    privaudit.report.verify.EvidenceError
+        If its figures disagree with its evidence; no page is written.
     ModuleNotFoundError
         If matplotlib or jinja2, of the extra ``report``, is missing.
     """
     run = load(path)
+    checked = verify(path)
+    if checked.differences:
+        raise EvidenceError(checked.differences)
     folder = RunFolder(path)
-    folder.write("report.html", render(run).encode())
+    folder.write("report.html", render(run, str(checked)).encode())
     return folder / "report.html"
 
 
-def render(run: Finished) -> str:
-    """The page of ``run``."""
-    return fill("page.html.jinja", _figures(run), **_content(run))
+def render(run: Finished, checked: str = "not checked against its evidence") -> str:
+    """The page of ``run``, with what was ``checked`` in words."""
+    content = {**_content(run), "checked": checked}
+    return fill("page.html.jinja", _figures(run), **content)
 
 
 def fill(name: str, figures: dict[str, str], **content: Any) -> str:

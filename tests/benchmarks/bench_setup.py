@@ -93,7 +93,7 @@ def audit(runs: int) -> Row:
     return {
         "runs": runs,
         "keep": keep,
-        "judge": processor(lambda: judge(plan, ledger, arrays, 0.0)),
+        "judge": processor(lambda: judge(plan, ledger, arrays, 0.0, "nothing")),
     }
 
 

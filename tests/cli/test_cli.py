@@ -75,6 +75,8 @@ class TestRuns:
             "config.json",
             "curves.json",
             "ledger.json",
+            "manifest.json",
+            "model.safetensors",
             "result.json",
             "rounds.csv",
         ]

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 from msgspec import UNSET, UnsetType
 
+from privaudit.accounting import account
 from privaudit.auditing.bounds import ESTIMATORS
 from privaudit.auditing.experiments.outcome import AuditResult, Gap
 from privaudit.auditing.experiments.presets import AUDITED
@@ -160,6 +161,11 @@ def write_training(
     )
     _write(path, config, ledger_of(6.0, 1), result)
     return result
+
+
+def accounted() -> float:
+    """The epsilon of `write_training`'s ledger, which `show` and `report` want."""
+    return account(ledger_of(6.0, 1), 1e-4, method="pld").epsilon
 
 
 def claim_of(epsilon: float, delta: float, source: str) -> Claim:

@@ -77,6 +77,10 @@ class Family:
         mechanism = self.mechanism(setting, noise_multiplier)
         return mechanism.ledger(setting.sizes, self.releases(setting))
 
+    def plans_at_most(self, setting: Setting) -> bool:
+        """Whether `ledger` is no more than a bound on what a run releases."""
+        return False
+
     def remarks(self, setting: Setting) -> tuple[str, ...]:
         """What must be said beside its account, in sentences."""
         return ()

@@ -34,6 +34,7 @@ def train_on_ranks(
     relation: Relation = "add-or-remove-one",
     data_dir: pathlib.Path | None = None,
     progress: Callable[[Progress], None] = lambda now: None,
+    save_models: bool = True,
 ) -> TrainingResult | None:
     """As `run.train`, each rank holding some of the nodes; None but at rank 0.
 
@@ -93,12 +94,14 @@ def train_on_ranks(
         )
         rights = gathered(accuracy(keeper.gradients, models, problem.test))
         ledgers = gathered(ledger.to_json())
+        parts = gathered(models[0].cpu() if save_models else None)
         dist.barrier()
-        if rights is None or ledgers is None:
+        if rights is None or ledgers is None or parts is None:
             result = None
         else:
             whole = Ledger.joined(map(Ledger.from_json, ledgers))
-            result = keeper.finish(torch.cat(rights, 1), whole)
+            final = dict(enumerate(torch.cat(parts))) if save_models else None
+            result = keeper.finish(torch.cat(rights, 1), whole, final)
         dist.barrier()
         _key_file(out, rank).unlink(missing_ok=True)
         return result

@@ -8,7 +8,7 @@ import dataclasses
 import io
 import pathlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -16,7 +16,8 @@ import torch
 
 from privaudit.accounting import account_nodes, verdict_on
 from privaudit.files import json as _json
-from privaudit.files.folder import KEY, KEY_ID, FolderError, RunFolder
+from privaudit.files.folder import KEY, KEY_ID, MODEL, FolderError, RunFolder
+from privaudit.files.manifest import write_result
 from privaudit.ledger import Ledger
 from privaudit.results import Claim, Relation
 from privaudit.version import __version__
@@ -25,6 +26,7 @@ from trainers.numerics.device import check_device
 from trainers.numerics.keys import Key
 from trainers.numerics.randomness import Streams
 from trainers.runs import checkpoint
+from trainers.runs.final_models import may_be_released, packed
 from trainers.runs.measures import CurveRecorder, Measured, accuracy
 from trainers.runs.outcome import TrainingResult, protection
 from trainers.runs.problem import Problem
@@ -89,6 +91,7 @@ def train(
     problem: Problem | None = None,
     progress: Callable[[Progress], None] = lambda now: None,
     key_file: pathlib.Path | None = None,
+    save_models: bool = True,
 ) -> TrainingResult:
     """Train once, account at ``delta``, and keep all in ``folder``.
 
@@ -107,6 +110,8 @@ def train(
         Called after every round.
     key_file
         Where the secret key is kept while the run can go on; in the folder by default.
+    save_models
+        Whether the final models are kept, in ``model.safetensors``.
 
     Raises
     ------
@@ -141,7 +146,8 @@ def train(
         resume=keeper.resume,
     )
     right = accuracy(keeper.gradients, models, problem.test)
-    result = keeper.finish(right, ledger)
+    final = dict(enumerate(models[0])) if save_models else None
+    result = keeper.finish(right, ledger, final)
     forget_key(folder, key_file)
     return result
 
@@ -218,6 +224,7 @@ class Keeper:
         self.resume: dict[str, Any] | None = None
         self._run = run
         self._folder = folder
+        self._module = problem.module
         self._account = account
         self._progress = progress
         self._rounds = run.training.rounds
@@ -275,9 +282,17 @@ class Keeper:
         self._folder.write("checkpoint.pt", checkpoint.pack(content))
 
     def finish(
-        self, right: torch.Tensor, ledger: Ledger, remarks: tuple[str, ...] = ()
+        self,
+        right: torch.Tensor,
+        ledger: Ledger,
+        models: Mapping[int, torch.Tensor] | None,
+        remarks: tuple[str, ...] = (),
     ) -> TrainingResult:
-        """Account and write all; ``right``, (runs, nodes), is the final accuracy."""
+        """Account and write all.
+
+        ``right``, (runs, nodes), is the final accuracy; ``models`` are those of the
+        nodes by number, each (dims,), or None where they are not kept.
+        """
         assert self._folder is not None
         run, nodes = self._run, self._account(ledger)
         worst = max(nodes, key=lambda bound: bound.epsilon)
@@ -301,7 +316,13 @@ class Keeper:
         )
         self._folder.write("curves.json", _json.encode(curves))
         self._folder.write("rounds.csv", self.table())
-        self._folder.write("result.json", _json.encode(result))
+        released = []
+        if models is not None:
+            content = packed(run.training, self._module, models)
+            self._folder.write(MODEL, content)
+            if may_be_released(run.training, result):
+                released.append(MODEL)
+        write_result(self._folder, result, released)
         self._folder.remove("checkpoint.pt")
         return result
 

@@ -8,13 +8,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from privaudit.auditing.scores import CANARY_NODE as CANARY_NODE
 from trainers.data import Dataset
 from trainers.gradients.per_sample import PerSample
 from trainers.models import cross_entropy
 from trainers.numerics.randomness import public_generator
 from trainers.runs.problem import Problem
 
-CANARY_NODE = 0
 _MOST_VALUES = 1 << 26  # of all records' gradients, that a direction is chosen from
 
 

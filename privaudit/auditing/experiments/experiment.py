@@ -19,8 +19,8 @@ from privaudit.auditing.experiments.plan import BLOCK as BLOCK
 from privaudit.auditing.experiments.plan import Audit as Audit
 from privaudit.auditing.experiments.plan import tested_relation as tested_relation
 from privaudit.auditing.experiments.progress import Block, Progress
-from privaudit.files import json as _json
 from privaudit.files.folder import RunFolder
+from privaudit.files.manifest import write_result
 from privaudit.ledger import Ledger as Ledger
 from trainers.numerics.randomness import Streams
 from trainers.oracles.oracle import MEMORY_LIMIT
@@ -168,6 +168,7 @@ def run(
         pool.shutdown(wait=True, cancel_futures=True)
         torch.set_num_threads(threads)
     assert state.ledger is not None
-    result = judge(audit, state.ledger, state.arrays(), time.monotonic() - began)
-    folder.write("result.json", _json.encode(result))
+    seconds = time.monotonic() - began
+    result = judge(audit, state.ledger, state.arrays(), seconds, adversary.sees)
+    write_result(folder, result)
     return result

@@ -1,36 +1,58 @@
-"""From the scores of finished runs to a verdict and what limits it."""
+"""From the scores of finished runs to a verdict and what limits it.
+
+Without torch: a verdict is made again from what a folder holds.
+"""
 
 from __future__ import annotations
+
+from typing import Protocol
 
 import numpy as np
 
 from privaudit.accounting import Certificate, account_nodes, verdict_on
 from privaudit.accounting.parallel import outside_passes
-from privaudit.auditing.attacks import ADVERSARIES
-from privaudit.auditing.attacks.canaries import CANARY_NODE
 from privaudit.auditing.bounds import ESTIMATORS, Bound, Estimator, most_shown
 from privaudit.auditing.bounds.ledger_family import FAMILY, family_bound
 from privaudit.auditing.experiments.outcome import AuditResult, Gap
-from privaudit.auditing.experiments.plan import Audit, tested_relation
 from privaudit.auditing.experiments.reach import reachable
-from privaudit.auditing.scores import Scores
+from privaudit.auditing.scores import CANARY_NODE, Scores
 from privaudit.ledger import Entry, Ledger
-from privaudit.results import Relation, UpperBound
+from privaudit.results import Claim, Relation, UpperBound
+
+
+class Terms(Protocol):
+    """Those settings of an `Audit` that its verdict depends on."""
+
+    @property
+    def claim(self) -> Claim: ...
+    @property
+    def noise_multiplier(self) -> float: ...
+    @property
+    def estimator(self) -> str: ...
+    @property
+    def account(self) -> str: ...
+    @property
+    def confidence(self) -> float: ...
+    @property
+    def seed(self) -> int: ...
 
 
 def judge(
-    audit: Audit,
+    audit: Terms,
     ledger: Ledger,
     runs: tuple[np.ndarray, np.ndarray, np.ndarray],
     seconds: float,
+    threat_model: str,
 ) -> AuditResult:
     """The verdict on finished runs: their worlds, scores and accuracies.
+
+    ``threat_model`` says what the adversary sees.
 
     Beside the bound by the audit's estimator stands another from the same scores: the
     family bound, or if that was chosen, the best one for any mechanism.
     """
     member, score, right = runs
-    relation = tested_relation(audit.training)
+    relation = audit.claim.relation  # what the two worlds differ in: see `Audit`
     nodes = account_nodes(ledger, audit.claim.delta, relation, audit.account)
     scores = Scores(member, score, "coin-flip")
     entries = ledger.nodes[CANARY_NODE]
@@ -41,7 +63,7 @@ def judge(
             audit.claim.delta,
             audit.confidence,
             relation=relation,
-            threat_model=ADVERSARIES[audit.adversary].sees,
+            threat_model=threat_model,
             seed=audit.seed,
         )
 
@@ -87,7 +109,7 @@ def estimator_named(
 
 
 def gap_of(
-    audit: Audit,
+    audit: Terms,
     estimator: Estimator,
     found: Bound,
     ledger: Ledger,

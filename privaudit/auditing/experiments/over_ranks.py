@@ -17,8 +17,8 @@ from privaudit.auditing.experiments.experiment import Audit, attacker, train_blo
 from privaudit.auditing.experiments.judgement import judge
 from privaudit.auditing.experiments.outcome import AuditResult
 from privaudit.auditing.experiments.progress import Progress
-from privaudit.files import json as _json
 from privaudit.files.folder import FolderError, RunFolder
+from privaudit.files.manifest import write_result
 from trainers.network.ranks import gathered, joined, told
 from trainers.oracles.oracle import MEMORY_LIMIT
 
@@ -76,8 +76,8 @@ def run_on_ranks(
             return None
         assert state.ledger is not None
         seconds = time.monotonic() - began
-        result = judge(audit, state.ledger, state.arrays(), seconds)
-        folder.write("result.json", _json.encode(result))
+        result = judge(audit, state.ledger, state.arrays(), seconds, adversary.sees)
+        write_result(folder, result)
         return result
 
 

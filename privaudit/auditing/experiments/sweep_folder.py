@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 from typing import ClassVar
 
-from privaudit.files.folder import RunFolder
+from privaudit.files.folder import MANIFEST, RunFolder
 
 PLAN, FAILURES = "sweep.json", "failures.json"
 
@@ -14,7 +14,7 @@ class SweepFolder(RunFolder):
     """Holds ``sweep.json``, ``failures.json`` and the folders of its runs."""
 
     of: ClassVar[str] = "sweep"
-    files: ClassVar[tuple[str, ...]] = (PLAN, FAILURES)
+    files: ClassVar[tuple[str, ...]] = (PLAN, FAILURES, MANIFEST, "manifest.sig")
 
     @classmethod
     def holds(cls, entry: pathlib.Path) -> bool:

@@ -27,7 +27,8 @@ from privaudit.auditing.experiments.plan import Audit
 from privaudit.auditing.experiments.sweep import Plan, Planned
 from privaudit.auditing.experiments.sweep_folder import FAILURES, PLAN, SweepFolder
 from privaudit.files import json as _json
-from privaudit.files.folder import FolderError, RunFolder
+from privaudit.files.folder import MANIFEST, FolderError, RunFolder
+from privaudit.files.manifest import seal
 from trainers.oracles.oracle import MEMORY_LIMIT
 
 _PATIENCE = 10.0  # seconds for a killed sweep's workers to leave their folders
@@ -117,6 +118,7 @@ def run_sweep(
     # By the plan, not by what is left of it: scores must not depend on a kill.
     processes = max(1, min(workers, len(plan.audits)))
     threads, memory_limit = max(1, workers // processes), MEMORY_LIMIT // processes
+    folder.remove(MANIFEST)  # of what was finished before
     folder.write(PLAN, _json.encode(plan))
     failures = folder.failures()
     states = {one.name: Progress(one.name, one.audit.runs) for one in plan.audits}
@@ -165,6 +167,14 @@ def run_sweep(
     finally:
         for worker in [*idle, *(worker for worker, _ in busy.values())]:
             worker.end()
+    seal(
+        folder,
+        sorted(
+            f"{entry.name}/{MANIFEST}"
+            for entry in folder.path.iterdir()
+            if (entry / MANIFEST).exists() and (entry / "result.json").exists()
+        ),
+    )
     return list(states.values())
 
 

@@ -27,9 +27,9 @@ from privaudit.auditing.bounds import ESTIMATORS, most_shown
 from privaudit.auditing.bounds.contract import Evidence
 from privaudit.auditing.programs.targets import Command, Score, Worlds, function_of
 from privaudit.auditing.scores import Scores
-from privaudit.files import json as _json
 from privaudit.files import npz as _npz
 from privaudit.files.folder import FolderError, RunFolder
+from privaudit.files.manifest import write_result
 from privaudit.files.user_code import is_place
 from privaudit.results import Claim, LowerBound, Status, Verdict
 from privaudit.version import __version__
@@ -166,7 +166,7 @@ def run(
         score = Command(audit.program, time_limit, retries)
     if folder.settle(audit) and folder.has("result.json"):
         return folder.read("result.json", ProgramResult)
-    done = _done(audit, folder)
+    done = kept_batches(audit, folder)
     began = time.monotonic()
     kept = time.monotonic()
     missing = [n for n in range(audit.batches) if n not in done]
@@ -193,7 +193,7 @@ def run(
         if done:
             _keep(audit, folder, done)
     result = judge(audit, done, time.monotonic() - began)
-    folder.write("result.json", _json.encode(result))
+    write_result(folder, result)
     return result
 
 
@@ -201,7 +201,7 @@ def judge(
     audit: ProgramAudit, done: dict[int, NDArray[np.float64]], seconds: float
 ) -> ProgramResult:
     """The verdict on the scores of all batches."""
-    scores = Scores(*_arrays(audit, done), "coin-flip")
+    scores = Scores(*arrays(audit, done), "coin-flip")
     estimator = ESTIMATORS[audit.estimator]
     found = estimator(
         scores,
@@ -229,9 +229,10 @@ def judge(
     )
 
 
-def _arrays(
+def arrays(
     audit: ProgramAudit, done: dict[int, NDArray[np.float64]]
 ) -> tuple[Worlds, NDArray[np.float64]]:
+    """Worlds and scores of all runs, in order."""
     numbers = sorted(done)
     member = np.concatenate([audit.worlds(number) for number in numbers])
     score = np.concatenate([done[number] for number in numbers])
@@ -253,7 +254,13 @@ def _keep(
     folder.write("scores.npz", buffer.getvalue())
 
 
-def _done(audit: ProgramAudit, folder: RunFolder) -> dict[int, NDArray[np.float64]]:
+def kept_batches(
+    audit: ProgramAudit, folder: RunFolder
+) -> dict[int, NDArray[np.float64]]:
+    """The scores of the batches that are done, by their numbers.
+
+    Raises `FolderError` if the file is damaged.
+    """
     if not folder.has("scores.npz"):
         return {}
     try:

@@ -183,6 +183,11 @@ class Workers(FixedLots):
             recorder.record(worker, mechanism.release(0, size), count)
         return recorder.ledger()
 
+    def plans_at_most(self, setting: Setting) -> bool:
+        """By a real clock, a worker may make fewer steps."""
+        assert isinstance(setting.options, WorkerOptions)
+        return setting.options.clock == "real"
+
     def remarks(self, setting: Setting) -> tuple[str, ...]:
         """How stale gradients were; or that a real-time run cannot be repeated."""
         options = setting.options

@@ -147,6 +147,10 @@ class NoiselessOnePass(OneVsAll):
             networks=options.networks(),
         )
 
+    def plans_at_most(self, setting: Setting) -> bool:
+        """With a policy that looks at data, what is released depends on them."""
+        return options_of(setting).choices().looks
+
     def stays_home(self, setting: Setting) -> bool:
         """Whether a run gives the local models."""
         return options_of(setting).given() == "local"

@@ -45,6 +45,7 @@ def train(
     data_dir: pathlib.Path | None = None,
     progress: Callable[[Progress], None] = lambda now: None,
     died: Callable[[Death], None] = lambda death: None,
+    save_models: bool = True,
 ) -> TrainingResult:
     """As `trainers.runs.run.train`, with a process of its own for every worker.
 
@@ -57,7 +58,7 @@ def train(
 
     Parameters
     ----------
-    run, folder, delta, relation, problem, progress
+    run, folder, delta, relation, problem, progress, save_models
         As there.
     data_dir
         Where each process finds the data.
@@ -113,7 +114,9 @@ def train(
     models = _stacked(outcome.models)
     keeper.end(sum(outcome.counts), models, lambda: so_far(outcome))
     right = accuracy(keeper.gradients, models, problem.test)
-    return keeper.finish(right, so_far(outcome), remarks(run, problem, outcome))
+    final = outcome.models if save_models else None
+    told = remarks(run, problem, outcome)
+    return keeper.finish(right, so_far(outcome), final, told)
 
 
 def crew_of(

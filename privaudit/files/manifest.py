@@ -1,0 +1,120 @@
+"""What a finished folder holds: a digest of every file, and which may be released."""
+
+from __future__ import annotations
+
+import hashlib
+import pathlib
+import stat
+from collections.abc import Collection
+from typing import Literal
+
+import msgspec
+
+from privaudit.files import json as _json
+from privaudit.files.folder import MANIFEST, FolderError, RunFolder
+from privaudit.version import __version__
+
+# What belongs to a folder and not to its evidence: what is written after the end (a
+# page, a signature), what a run needs only while it can go on, and the manifest itself.
+NOT_EVIDENCE = (MANIFEST, "manifest.sig", "report.html", "checkpoint.pt")
+
+
+class File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One file: the SHA-256 of its bytes, and whether it must stay with its owner.
+
+    What is not ``private`` is covered by the account of the run. All else tells of
+    private data beyond it: scores, curves, rounds, exact counts and what was calibrated
+    to them.
+    """
+
+    sha256: str
+    private: bool = True
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The files of a finished run or sweep, by their names within its folder.
+
+    A digest lets whoever guesses a file confirm the guess: a manifest is as private as
+    the files that it lists.
+    """
+
+    format: Literal["privaudit-manifest"] = "privaudit-manifest"
+    version: str = __version__
+    files: dict[str, File]
+
+
+def digest(content: bytes) -> str:
+    """The SHA-256 of ``content``, in hexadecimal."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def write_result(
+    folder: RunFolder, result: msgspec.Struct, released: Collection[str] = ()
+) -> None:
+    """End a run: write ``manifest.json``, then ``result.json``.
+
+    The manifest comes right before the result that it has the digest of, since a folder
+    with a result is finished: a kill between the two leaves a run that goes on.
+
+    Parameters
+    ----------
+    folder
+        It holds all other files of the run.
+    result
+        What the run found.
+    released
+        Files that the account covers; all others are private.
+    """
+    content = _json.encode(result)
+    files = {name: (folder / name).read_bytes() for name in evidence(folder)}
+    files["result.json"] = content
+    _write(folder, {name: digest(files[name]) for name in files}, released)
+    folder.write("result.json", content)
+
+
+def seal(folder: RunFolder, more: Collection[str] = ()) -> None:
+    """Write the manifest of a folder whose files are all there, and of ``more``."""
+    names = [*evidence(folder), *more]
+    _write(folder, {name: digest((folder / name).read_bytes()) for name in names}, ())
+
+
+def read(folder: RunFolder) -> Manifest | None:
+    """The manifest in ``folder``; None if there is none, as in 0.1.0.
+
+    Raises `FolderError` if it is damaged.
+    """
+    return folder.read(MANIFEST, Manifest) if folder.has(MANIFEST) else None
+
+
+def evidence(folder: RunFolder) -> list[str]:
+    """The files of ``folder`` that a manifest lists, by name."""
+    return [
+        name
+        for name in sorted(folder.files)
+        if name not in NOT_EVIDENCE and folder.has(name)
+    ]
+
+
+def digest_of(path: pathlib.Path) -> str | None:
+    """The SHA-256 of a regular file, no link followed; None if there is none.
+
+    Raises `FolderError` if it cannot be read.
+    """
+    try:
+        if not stat.S_ISREG(path.lstat().st_mode):
+            return None
+        return digest(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise FolderError(f"cannot read {path}: {error.strerror or error}") from None
+
+
+def _write(
+    folder: RunFolder, digests: dict[str, str], released: Collection[str]
+) -> None:
+    files = {
+        name: File(sha256=digests[name], private=name not in released)
+        for name in sorted(digests)
+    }
+    folder.write(MANIFEST, _json.encode(Manifest(files=files)))

@@ -1,0 +1,429 @@
+"""Whether a folder's figures are what its evidence gives: all made again, and compared.
+
+Of a run: the digests of its files against its manifest, the account from its ledger,
+the bound and the verdict from its scores, and its ledger against its settings. Only the
+last needs torch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from privaudit.accounting import account_nodes
+from privaudit.auditing.experiments.judgement import judge
+from privaudit.auditing.experiments.sweep_folder import SweepFolder
+from privaudit.auditing.programs import audit as programs
+from privaudit.files import manifest as _manifest
+from privaudit.files import npz as _npz
+from privaudit.files.folder import FolderError, RunFolder
+from privaudit.ledger import Ledger
+from privaudit.release import PoissonSampling, SamplingWithoutReplacement
+from privaudit.report.load import Finished, FinishedAudit, FinishedTraining, load_any
+from privaudit.report.program import FinishedProgram
+from privaudit.report.sweep import FoundSweep, is_sweep, load_sweep
+from privaudit.results import Verdict
+from privaudit.version import __version__
+
+_SAME = 1e-6  # relative: figures of one version, computed on two machines
+_OTHER = 2e-3  # of two versions, whose accounts stop at .1 % of the true epsilon
+# What another version may say or compute otherwise, and what time decides.
+_OF_A_VERSION = {"source", "method", "evidence", "gap", "beside", "beside_gap"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Difference:
+    """A figure of ``file`` that is not what the evidence gives."""
+
+    file: pathlib.Path
+    what: str
+    recorded: str
+    expected: str
+    by: str  # where the other value is from
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.what} is {self.recorded}, {self.by} {self.expected}"
+
+
+class EvidenceError(Exception):
+    """A folder's figures disagree with its evidence."""
+
+    def __init__(self, differences: tuple[Difference, ...]) -> None:
+        super().__init__("; ".join(map(str, differences)))
+        self.differences = differences
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Verification:
+    """What was compared in a folder, and what disagrees.
+
+    Parameters
+    ----------
+    path
+        The folder.
+    found
+        What it holds, if it can be read.
+    checked, unchecked
+        In words.
+    differences
+        One a file; empty if all that was checked agrees.
+    has_manifest
+        Whether there is one, in all folders.
+    """
+
+    path: pathlib.Path
+    found: Finished | FinishedProgram | FoundSweep | None
+    checked: tuple[str, ...]
+    unchecked: tuple[str, ...]
+    differences: tuple[Difference, ...]
+    has_manifest: bool
+
+    def __str__(self) -> str:
+        if self.differences:
+            return "\n".join(map(str, self.differences))
+        text = f"checked against its evidence: {', '.join(self.checked) or 'nothing'}"
+        if not self.has_manifest:
+            text += (
+                "; there is no manifest, so nothing says that the files are those "
+                "that the run wrote"
+            )
+        return text
+
+    def summary(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "folder": str(self.path),
+            "agrees": not self.differences,
+            "manifest": self.has_manifest,
+            "checked": list(self.checked),
+            "not_checked": list(self.unchecked),
+            "differences": [
+                {
+                    "file": str(one.file),
+                    "what": one.what,
+                    "recorded": one.recorded,
+                    "expected": one.expected,
+                    "expected_by": one.by,
+                }
+                for one in self.differences
+            ],
+        }
+
+
+def verify(path: str | os.PathLike[str], *, settings: bool = False) -> Verification:
+    """Compare the folder at ``path``, of a run or a sweep, with its evidence.
+
+    Parameters
+    ----------
+    path
+        Nothing is locked or changed.
+    settings
+        Whether the ledger is compared with the settings too, which needs torch.
+
+    Raises
+    ------
+    privaudit.files.folder.FolderError
+        If there is no finished run, or a file is damaged that no manifest lists.
+    """
+    path = pathlib.Path(path)
+    return _sweep(path, settings) if is_sweep(path) else _run(path, settings)
+
+
+def _sweep(path: pathlib.Path, settings: bool) -> Verification:
+    found = load_sweep(path)
+    digests = _digests(SweepFolder(path))
+    parts = [
+        _run(path / row.name, settings)
+        for row in found.rows
+        if (path / row.name / "result.json").exists()
+    ]
+    unchecked = [what for part in parts for what in part.unchecked]
+    unchecked += [
+        f"{row.name}: {row.why}" for row in found.rows if row.finished is None
+    ]
+    checked = [what for part in parts for what in part.checked]
+    return Verification(
+        path=path,
+        found=found,
+        checked=tuple(dict.fromkeys(checked)),
+        unchecked=tuple(dict.fromkeys(unchecked)),
+        differences=(
+            *(digests or {}).values(),
+            *(one for part in parts for one in part.differences),
+        ),
+        has_manifest=digests is not None and all(part.has_manifest for part in parts),
+    )
+
+
+def _run(path: pathlib.Path, settings: bool) -> Verification:
+    folder = RunFolder(path)
+    digests = _digests(folder)
+    differ = dict(digests or {})
+    checked = [] if digests is None else ["the manifest's digests"]
+    unchecked: list[str] = []
+    run = None
+    try:
+        run = load_any(path)
+        for one in _figures(run, checked, unchecked, settings):
+            # What follows from a file that was changed is not said of another.
+            if not digests or one.file.name in digests:
+                differ[one.file.name] = one
+    except FolderError:
+        if not differ:
+            raise
+    return Verification(
+        path=path,
+        found=run,
+        checked=tuple(checked),
+        unchecked=tuple(unchecked),
+        differences=tuple(differ.values()),
+        has_manifest=digests is not None,
+    )
+
+
+def _digests(folder: RunFolder) -> dict[str, Difference] | None:
+    """What is not as the manifest lists it, by file; None if there is no manifest."""
+    manifest = _manifest.read(folder)
+    if manifest is None:
+        return None
+    found = {}
+    for name in sorted({*manifest.files, *_manifest.evidence(folder)}):
+        listed = manifest.files.get(name)
+        expected = "nothing" if listed is None else _short(listed.sha256)
+        actual = _manifest.digest_of(folder / name)
+        there = "nothing, no file" if actual is None else _short(actual)
+        if listed is None or actual != listed.sha256:
+            found[name] = Difference(
+                folder / name, "its SHA-256", there, expected, "manifest.json has"
+            )
+    return found
+
+
+def _short(digest: str) -> str:
+    return f"{digest[:16]}..."
+
+
+def _figures(
+    run: Finished | FinishedProgram,
+    checked: list[str],
+    unchecked: list[str],
+    settings: bool,
+) -> Iterator[Difference]:
+    """What differs; says what was compared in ``checked``, and what was not."""
+    loose = run.config.version != __version__
+    if loose:
+        unchecked.append(
+            f"details that depend on the version: {run.config.version} wrote it, and "
+            f"this is {__version__}"
+        )
+    if isinstance(run, FinishedProgram):
+        again, by = _program_again(run), "scores.npz gives"
+        checked += ["the worlds by its seed", "the bound from its scores"]
+        unchecked.append("what the program does")
+    elif isinstance(run, FinishedAudit):
+        again, by = _audit_again(run, unchecked), "ledger.json and scores.npz give"
+        checked += ["the account from its ledger", "the bound from its scores"]
+        unchecked.append("that the scores are those of the settings' runs")
+    else:
+        again, by = _training_again(run), "ledger.json gives"
+        checked.append("the account from its ledger")
+        unchecked.append("accuracies, which need the data")
+    checked.append("the verdict")
+    if isinstance(again, Difference):
+        yield again
+        return
+    recorded = msgspec.to_builtins(run.result)
+    first = next(_differ(recorded, msgspec.to_builtins(again), loose), None)
+    if first is not None:
+        where, one, other = first
+        yield Difference(run.path / "result.json", where, one, other, by)
+    if settings and not isinstance(run, FinishedProgram):
+        yield from _ledger_by_settings(run, checked, unchecked)
+
+
+def _again(run: Any, error: Exception) -> Difference:
+    return Difference(
+        run.path / "config.json",
+        "what is to be computed",
+        "set",
+        f"say that it cannot be: {error}",
+        "its ledger and scores",
+    )
+
+
+def _training_again(run: FinishedTraining) -> Any:
+    claim, worst = run.config.claim, run.upper
+    asked = worst if claim is None else claim
+    try:
+        nodes = account_nodes(
+            run.ledger, asked.delta, worst.relation, run.config.account
+        )
+        verdict = None
+        if claim is not None:
+            top = max(nodes, key=lambda bound: bound.epsilon)
+            verdict = Verdict(claim=claim, upper=top)
+    except ValueError as error:
+        return _again(run, error)
+    return msgspec.structs.replace(
+        run.result,
+        nodes=nodes,
+        verdict=verdict,
+        status=None if verdict is None else verdict.status,
+        noise_multiplier=run.config.noise_multiplier,
+    )
+
+
+def _audit_again(run: FinishedAudit, unchecked: list[str]) -> Any:
+    with _npz.opened(run.path / "scores.npz") as file:
+        accuracy = file.get("accuracy")
+    if accuracy is None:
+        unchecked.append("the accuracy")
+        accuracy = np.array([run.result.accuracy])
+    arrays = run.scores.member, run.scores.score, accuracy
+    sees = run.result.lower().threat_model
+    try:
+        return judge(run.config, run.ledger, arrays, run.result.seconds, sees)
+    except (ValueError, KeyError) as error:
+        return _again(run, error)
+
+
+def _program_again(run: FinishedProgram) -> Any:
+    folder = RunFolder(run.path)
+    done = programs.kept_batches(run.config, folder)
+    worlds = programs.arrays(run.config, done)[0]
+    wrong = np.flatnonzero(worlds != run.scores.member)
+    if len(wrong):
+        where = int(wrong[0])
+        return Difference(
+            run.path / "scores.npz",
+            f"the world of run {where}",
+            str(bool(run.scores.member[where])),
+            str(bool(worlds[where])),
+            "the seed in config.json gives",
+        )
+    try:
+        return programs.judge(run.config, done, run.result.seconds)
+    except ValueError as error:
+        return _again(run, error)
+
+
+def _differ(
+    recorded: Any, again: Any, loose: bool, where: str = ""
+) -> Iterator[tuple[str, str, str]]:
+    """Where two trees differ, with both values."""
+    if isinstance(recorded, dict) and isinstance(again, dict):
+        for key in {**recorded, **again}:
+            if loose and key in _OF_A_VERSION:
+                continue
+            inner = f"{where}.{key}" if where else key
+            yield from _differ(recorded.get(key), again.get(key), loose, inner)
+    elif isinstance(recorded, list | tuple) and isinstance(again, list | tuple):
+        if len(recorded) != len(again):
+            yield f"the length of {where}", str(len(recorded)), str(len(again))
+        for place, (one, other) in enumerate(zip(recorded, again, strict=False)):
+            yield from _differ(one, other, loose, f"{where}[{place}]")
+    elif isinstance(recorded, float | int) and isinstance(again, float | int):
+        if not _agree(float(recorded), float(again), where, loose):
+            yield where, _text(recorded), _text(again)
+    elif recorded != again:
+        yield where, _text(recorded), _text(again)
+
+
+def _agree(recorded: float, again: float, where: str, loose: bool) -> bool:
+    if recorded == again:
+        return True
+    if loose and where.endswith("epsilon"):
+        # A bound by another method is one too, if it claims no more.
+        if "lower" in where:
+            return recorded <= again * (1 + _OTHER)
+        return recorded >= again * (1 - _OTHER)
+    return math.isclose(recorded, again, rel_tol=_SAME, abs_tol=1e-12)
+
+
+def _text(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _ledger_by_settings(
+    run: Finished, checked: list[str], unchecked: list[str]
+) -> Iterator[Difference]:
+    """The ledger against what the settings say would be released, to nodes so large."""
+    file = run.path / "ledger.json"
+    try:
+        from trainers.runs.training import Training
+    except ModuleNotFoundError as error:
+        unchecked.append(f"the ledger against the settings, which needs {error.name}")
+        return
+    try:
+        training = msgspec.convert(run.config.training, Training, strict=False)
+        nodes = training.mixing().nodes
+        if len(run.ledger.nodes) != nodes:
+            yield Difference(
+                file,
+                "the number of nodes",
+                str(len(run.ledger.nodes)),
+                str(nodes),
+                "config.json says",
+            )
+            return
+        sizes = _sizes(run.ledger, training.lot_size)
+        if sizes is None:
+            unchecked.append(
+                "the ledger against the settings, as it does not say how many records "
+                "the nodes have"
+            )
+            return
+        setting = training.setting(sizes)
+        expected = training.family.ledger(setting, run.config.noise_multiplier)
+        most = training.family.plans_at_most(setting)
+    except (ValueError, KeyError) as error:
+        unchecked.append(f"the ledger against the settings ({error})")
+        return
+    unchecked.append("how many records the nodes have, which needs the data")
+    checked.append("the ledger against the settings")
+    for node, (own, planned) in enumerate(
+        zip(run.ledger.nodes, expected.nodes, strict=True)
+    ):
+        counts = sum(e.count for e in own), sum(e.count for e in planned)
+        if counts[0] > counts[1] or (counts[0] < counts[1] and not most):
+            yield Difference(
+                file,
+                f"the number of releases of node {node}",
+                str(counts[0]),
+                ("at most " if most else "") + str(counts[1]),
+                "config.json says",
+            )
+            return
+        for one, other in zip(own, planned, strict=False):
+            if one.release != other.release or (one.count != other.count and not most):
+                where, had, wanted = next(
+                    _differ(msgspec.to_builtins(one), msgspec.to_builtins(other), False)
+                )
+                yield Difference(
+                    file, f"{where} of node {node}", had, wanted, "config.json says"
+                )
+                return
+
+
+def _sizes(ledger: Ledger, lot_size: float) -> tuple[int, ...] | None:
+    """How many records each node has, by its sampling; None if that does not say."""
+    sizes = []
+    for entries in ledger.nodes:
+        if not entries:  # nothing was released, whatever it holds
+            sizes.append(math.ceil(lot_size))
+            continue
+        sampling = entries[0].release.sampling
+        if isinstance(sampling, PoissonSampling) and sampling.rate > 0:
+            sizes.append(round(lot_size / sampling.rate))
+        elif isinstance(sampling, SamplingWithoutReplacement):
+            sizes.append(sampling.population)
+        else:
+            return None
+    return tuple(sizes)

@@ -1,0 +1,271 @@
+"""Whatever is edited in a folder is noticed by verify, show and report."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import msgspec
+import numpy as np
+import pytest
+
+from privaudit.accounting import account
+from privaudit.auditing.experiments.experiment import run as run_audit
+from privaudit.cli import main
+from privaudit.files.folder import FolderError, RunFolder
+from privaudit.files.manifest import seal
+from privaudit.ledger import Ledger
+from privaudit.report.verify import verify
+from tests.auditing.audits import audit
+from tests.report import runs
+from tests.trainers.runs.test_run import done as trained
+from tests.trainers.runs.test_run import plan
+
+
+def done(path, what):
+    with RunFolder.opened(path) as folder:
+        return run_audit(what, folder)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A finished training, and a finished audit."""
+    path = tmp_path_factory.mktemp("finished")
+    trained(path / "training", plan("dp-dsgd", rounds=5))
+    done(path / "audit", audit(runs=60, rounds=2))
+    return path
+
+
+@pytest.fixture
+def training(folders, tmp_path):
+    return shutil.copytree(folders / "training", tmp_path / "training")
+
+
+@pytest.fixture
+def audited(folders, tmp_path):
+    return shutil.copytree(folders / "audit", tmp_path / "audit")
+
+
+def edited(file, change):
+    content = json.loads(file.read_text())
+    change(content)
+    file.write_text(json.dumps(content))
+
+
+def epsilon_is(value):
+    def change(content):
+        content["nodes"] = [{**node, "epsilon": value} for node in content["nodes"]]
+        content["verdict"]["upper"]["epsilon"] = value
+        met = value <= content["verdict"]["claim"]["epsilon"]
+        content["status"] = "consistent" if met else "unproven"
+
+    return change
+
+
+def more_noise(content):
+    for node in content["nodes"]:
+        for entry in node:
+            entry["release"]["noise"] *= 10
+
+
+def flipped(file, place):
+    content = bytearray(file.read_bytes())
+    content[place] ^= 1
+    file.write_bytes(content)
+
+
+def score_flipped(path):
+    with np.load(path / "scores.npz") as file:
+        arrays = dict(file)
+    member, score = arrays["member"], arrays["score"]
+    worst = np.argmin(np.where(member, score, np.inf))
+    score[worst] = -score[worst] + 1
+    np.savez(path / "scores.npz", **arrays)
+
+
+def noticed(capsys, path, *names):
+    """All three commands say so in one line that names the file; its values."""
+    lines = []
+    for command in ("verify", "show", "report"):
+        assert main([command, str(path)]) == 1
+        out, err = capsys.readouterr()
+        assert "certified" not in out
+        assert err == ""
+        assert not (path / "report.html").exists()
+        (line,) = out.splitlines()
+        assert any(line.startswith(f"{path / name}: ") for name in names), line
+        lines.append(line)
+    assert lines[0] == lines[1] == lines[2]
+    return lines[0]
+
+
+class TestSound:
+    """An edit is found, and nothing is printed as certified."""
+
+    @pytest.mark.parametrize("epsilon", [0.011, 7.5])
+    @pytest.mark.parametrize("has_manifest", [True, False])
+    def test_epsilon_edited(self, training, capsys, epsilon, has_manifest):
+        ledger = Ledger.from_json((training / "ledger.json").read_text())
+        right = account(ledger, 1e-3).epsilon
+        edited(training / "result.json", epsilon_is(epsilon))
+        if not has_manifest:
+            (training / "manifest.json").unlink()
+        line = noticed(capsys, training, "result.json")
+        assert f"is {epsilon:g}, ledger.json gives {right:.6g}" in line
+
+    def test_noise_times_ten(self, training, capsys):
+        edited(training / "ledger.json", more_noise)
+        for command in ("show", "report", "verify"):
+            assert main([command, str(training)]) == 1
+            (line,) = capsys.readouterr().out.splitlines()
+            assert line.startswith(f"{training / 'ledger.json'}: ")
+        assert "release.noise of node 0 is 20, config.json says 2" in line
+
+    def test_noise_times_ten_without_a_manifest(self, training, capsys):
+        (training / "manifest.json").unlink()
+        edited(training / "ledger.json", more_noise)
+        for command in ("show", "report"):
+            assert main([command, str(training)]) == 1
+            assert "ledger.json gives" in capsys.readouterr().out
+
+    def test_a_forged_folder_is_held_against_its_settings(self, training, capsys):
+        """Noise, figures and digests that agree: the settings do not."""
+        edited(training / "ledger.json", more_noise)
+        ledger = Ledger.from_json((training / "ledger.json").read_text())
+        edited(training / "result.json", epsilon_is(account(ledger, 1e-3).epsilon))
+        seal(RunFolder(training))
+        assert main(["verify", str(training)]) == 1
+        out = capsys.readouterr().out
+        assert "release.noise of node 0 is 20, config.json says 2" in out
+
+    @pytest.mark.parametrize(
+        ("change", "says"),
+        [
+            (lambda c: c["nodes"].pop(), "number of nodes is 2, config.json says 3"),
+            (
+                lambda c: c["nodes"][1][0].update(count=4),
+                "number of releases of node 1 is 4, config.json says 5",
+            ),
+        ],
+    )
+    def test_less_than_was_released(self, training, change, says):
+        edited(training / "ledger.json", change)
+        seal(RunFolder(training))
+        # A result of as few nodes: what is left to see is what the settings say.
+        ledger = Ledger.from_json((training / "ledger.json").read_text())
+        edited(
+            training / "result.json",
+            lambda c: c.update(nodes=c["nodes"][: len(ledger.nodes)]),
+        )
+        seal(RunFolder(training))
+        assert says in str(verify(training, settings=True).differences[-1])
+
+    def test_one_score_flipped(self, audited, capsys):
+        score_flipped(audited)
+        noticed(capsys, audited, "scores.npz")
+
+    def test_one_score_flipped_without_a_manifest(self, tmp_path, capsys):
+        done(tmp_path, audit(runs=200, rounds=1, estimator="clopper-pearson"))
+        (tmp_path / "manifest.json").unlink()
+        with np.load(tmp_path / "scores.npz") as file:
+            arrays = dict(file)
+        arrays["score"] = arrays["member"] + arrays["score"] * 1e-9
+        np.savez(tmp_path / "scores.npz", **arrays)
+        noticed(capsys, tmp_path, "result.json")
+
+    def test_one_byte_of_the_model(self, training, capsys):
+        flipped(training / "model.safetensors", -1)
+        line = noticed(capsys, training, "model.safetensors")
+        assert "its SHA-256 is" in line
+        assert "manifest.json has" in line
+
+    @pytest.mark.parametrize(
+        "name", ["model.safetensors", "rounds.csv", "curves.json", "ledger.json"]
+    )
+    def test_a_file_that_is_gone(self, training, name):
+        (training / name).unlink()
+        (difference,) = verify(training).differences
+        assert difference.file == training / name
+        assert difference.recorded == "nothing, no file"
+
+    def test_a_file_that_was_added(self, folders, tmp_path):
+        trained(tmp_path, plan("dp-dsgd", rounds=2), save_models=False)
+        shutil.copy(folders / "training" / "model.safetensors", tmp_path)
+        (difference,) = verify(tmp_path).differences
+        assert difference.file == tmp_path / "model.safetensors"
+
+    def test_a_link_in_a_files_place(self, training, tmp_path):
+        shutil.move(training / "rounds.csv", tmp_path / "elsewhere")
+        (training / "rounds.csv").symlink_to(tmp_path / "elsewhere")
+        (difference,) = verify(training).differences
+        assert difference.file == training / "rounds.csv"
+
+    def test_worse_settings_than_were_run(self, audited):
+        edited(audited / "config.json", lambda c: c.update(confidence=0.5))
+        (difference,) = verify(audited).differences
+        assert difference.file == audited / "config.json"
+
+    def test_figures_of_another_version_claim_no_more(self, tmp_path, capsys):
+        """Its account may differ from ours, but not prove less than it says."""
+        path = tmp_path / "old"
+        runs.write_training(path)
+        ledger = Ledger.from_json((path / "ledger.json").read_text())
+        right = account(ledger, 1e-4, method="pld").epsilon
+        for factor, status in ((1.0, 0), (1.05, 0), (0.95, 1), (0.01, 1)):
+            runs.write_training(path, upper=right * factor, claim=2 * right)
+            assert main(["show", str(path)]) == status
+            out = capsys.readouterr().out
+            assert ("certified: epsilon is at most" in out) == (status == 0)
+            assert ("there is no manifest" in out) == (status == 0)
+
+    def test_an_unfinished_run_is_no_evidence(self, training):
+        (training / "result.json").unlink()
+        (training / "manifest.json").unlink()
+        with pytest.raises(FolderError, match="not finished"):
+            verify(training)
+
+
+class TestLaws:
+    def test_what_was_run_agrees(self, training, audited, capsys):
+        for path in (training, audited):
+            assert main(["verify", str(path)]) == 0
+            out = capsys.readouterr().out
+            assert "the ledger against the settings" in out.splitlines()[0]
+            assert main(["show", str(path)]) == 0
+            assert "checked against its evidence" in capsys.readouterr().out
+
+    def test_a_page_does_not_break_it(self, audited, capsys):
+        assert main(["report", str(audited)]) == 0
+        page = (audited / "report.html").read_text()
+        assert "checked against its evidence" in page
+        assert main(["verify", str(audited)]) == 0
+
+    def test_json_has_both_values(self, training, capsys):
+        edited(training / "result.json", epsilon_is(0.011))
+        assert main(["verify", str(training), "--json"]) == 1
+        found = json.loads(capsys.readouterr().out)
+        assert found["agrees"] is False
+        (difference,) = found["differences"]
+        assert difference["recorded"] == "0.011"
+        assert difference["expected_by"] == "ledger.json gives"
+
+    @pytest.mark.parametrize(
+        "algorithm", ["adp2sgd", "deep-q", "dp-dinno", "dyn-d2p", "partpsp"]
+    )
+    def test_other_families_agree_with_their_settings(self, tmp_path, algorithm):
+        model = {"model": "one-vs-all"} if algorithm == "deep-q" else {}
+        run = msgspec.structs.replace(plan(algorithm, rounds=4, **model), claim=None)
+        trained(tmp_path, run, relation="replace-one")
+        assert verify(tmp_path, settings=True).differences == ()
+
+    def test_needs_no_torch(self, audited):
+        program = (
+            "import sys; sys.modules['torch'] = None\n"
+            "from privaudit.cli import main\n"
+            f"sys.exit(main(['verify', {str(audited)!r}]))"
+        )
+        ended = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=False
+        )
+        assert ended.returncode == 0, ended.stderr
+        assert "not checked: the ledger against the settings" in ended.stdout

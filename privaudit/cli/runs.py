@@ -96,10 +96,10 @@ def audit(
     confidence
         Of the lower bound, in (0, 1).
     block
-        Runs trained together, part of what the numbers depend on; many are faster for
+        Runs trained together: it changes roundings alone. Many are faster for
         a small model.
     device
-        cpu, or cuda; they draw different numbers from a seed.
+        cpu, or cuda: the same noise, and other roundings.
     compiled
         Take gradients under torch.compile: a minute to begin with.
     workers

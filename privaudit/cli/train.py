@@ -168,6 +168,11 @@ def train(
             "--key-file is not for clock=real: each worker has a key of its own, which "
             "is kept nowhere, as such a run cannot go on"
         )
+    if seed is not None and by_real_clock:
+        raise ValueError(
+            "--seed is not for clock=real: workers' lots and noise come from secret "
+            "keys, whatever the seed; --public-seed deals the data and draws the start"
+        )
     multiplier = noise_of(problem, noise_multiplier, claim, account, calibrate)
     run = TrainingRun(
         training=training,

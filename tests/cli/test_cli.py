@@ -173,14 +173,15 @@ class TestRuns:
             os.close(writer)
         assert ended.returncode in (BAD_USAGE, COULD_NOT)
 
-    def test_a_key_file_is_not_for_the_real_clock(self, capsys, tmp_path):
+    @pytest.mark.parametrize("option", [("--key-file", "key"), ("--seed", 1)])
+    def test_workers_by_a_real_clock_have_keys_of_their_own(self, capsys, option):
         status, _, err = call(
             capsys,
             *("train", "adp2sgd", "--set", "clock=real", "--noise-multiplier", 1),
-            *("--key-file", tmp_path / "key"),
+            *option,
         )
         assert status == BAD_USAGE
-        assert "--key-file is not for clock=real" in err
+        assert f"{option[0]} is not for clock=real" in err
 
     def test_another_seed_needs_another_folder(self, capsys, tmp_path):
         first = ("train", "sgd", *QUICK, "--out", tmp_path)

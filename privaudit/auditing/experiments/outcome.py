@@ -55,10 +55,16 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         return self.reachable - self.found
 
     def __str__(self) -> str:
+        weak = (
+            f"{self.attack:.3g} because the attack is weaker than the best one"
+            if self.attack > 0
+            else "nothing because of the attack"
+        )
         return (
-            f"of the gap, {self.account:.2g} is slack of the account, "
-            f"{self.statistics:.3g} for want of runs, {self.attack:.3g} the attack's; "
-            f"{round_down(self.most)} is the most that so many runs show"
+            f"gap of {self.certified - self.found:.3g} between account and audit: "
+            f"{self.account:.2g} because the account is not exact, "
+            f"{self.statistics:.3g} because so many runs cannot show more, {weak}; "
+            f"no attack shows more than {round_down(self.most)} in so many runs"
         )
 
     def summary(self) -> dict[str, float]:

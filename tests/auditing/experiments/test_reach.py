@@ -7,6 +7,7 @@ import pytest
 from privaudit.accounting.pld import compose_entries
 from privaudit.auditing.bounds import ESTIMATORS
 from privaudit.auditing.bounds.ledger_family import family_bound, noise_family
+from privaudit.auditing.experiments.outcome import Gap
 from privaudit.auditing.experiments.reach import ideal_scores, reachable
 from privaudit.auditing.scores import Scores
 from privaudit.ledger import Entry
@@ -139,3 +140,14 @@ class TestReachable:
         reach = reachable(family_bound(few, ADD), few, ADD, member, 0.01, 0.95, 0)
         assert reach is not None
         assert reach < 0.4
+
+
+def test_a_gap_says_what_it_is_made_of():
+    weak = Gap(certified=4.0, attained=3.5, reachable=3.0, found=1.0, most=5.0)
+    assert str(weak) == (
+        "gap of 3 between account and audit: 0.5 because the account is not exact, "
+        "0.5 because so many runs cannot show more, 2 because the attack is weaker "
+        "than the best one; no attack shows more than 5.000 in so many runs"
+    )
+    lucky = Gap(certified=4.0, attained=3.5, reachable=3.0, found=3.1, most=5.0)
+    assert "nothing because of the attack;" in str(lucky)

@@ -405,7 +405,7 @@ def subsets(rows: Rows, size: int, device: torch.device) -> Tensor:
         return torch.zeros_like(words, dtype=torch.bool)
     found = words <= words.kthvalue(size, dim=2, keepdim=True).values
     if device.type != "meta":  # equal words at the border: more bits decide
-        for row, column in (found.sum(2) < 0).nonzero().tolist():
+        for row, column in (found.sum(2) != size).nonzero().tolist():
             first = _order(words[row, column].tolist(), rows, row, column)[:size]
             found[row, column] = False
             found[row, column, first] = True

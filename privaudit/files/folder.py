@@ -22,7 +22,7 @@ from privaudit.files import json as _json
 T = TypeVar("T")
 
 KEY = "key"  # of a run without a seed, while it can go on; of a rank: key-RANK
-KEY_ID = "key-id"  # the public id of a key that is kept elsewhere
+KEY_ID = "key-id"  # the public id of the key that a run began with
 MANIFEST, MODEL = "manifest.json", "model.safetensors"
 FILES = (
     "config.json",

@@ -170,7 +170,7 @@ def key_of(run: TrainingRun, folder: RunFolder, file: pathlib.Path) -> Key:
                     "key is used twice; choose another file with --key-file"
                 )
             return key
-        if folder.has("checkpoint.pt"):
+        if folder.has("checkpoint.pt") or folder.has(KEY_ID):
             raise FolderError(
                 f"{folder.path} holds a run that was stopped, but not its key "
                 f"({file.name}): it cannot go on; choose another folder with --out"
@@ -179,6 +179,8 @@ def key_of(run: TrainingRun, folder: RunFolder, file: pathlib.Path) -> Key:
         if not _is_inside(folder, file):
             folder.write(KEY_ID, key.run)
         key.save(file)
+        if file == folder / KEY:  # a key that gets lost is missed from here on
+            folder.write(KEY_ID, key.run)
         return key
     except OSError as error:
         raise FolderError(

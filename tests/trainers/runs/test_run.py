@@ -194,6 +194,15 @@ class TestSecret:
             done(tmp_path / "b", plan(seed=None, rounds=3), key_file=file)
         assert file.read_text() == "years of work"
 
+    def test_a_key_that_is_lost_before_any_checkpoint_is_missed(self, tmp_path):
+        """Else the first rounds would be released again, under noise of their own."""
+        with pytest.raises(Stopped):
+            done(tmp_path, plan(seed=None), progress=stop_at(5))
+        assert not (tmp_path / "checkpoint.pt").exists()
+        (tmp_path / "key").unlink()
+        with pytest.raises(FolderError, match="not its key"):
+            done(tmp_path, plan(seed=None))
+
     def test_a_damaged_key_is_one_sentence(self, tmp_path):
         tmp_path.joinpath("key").write_bytes(b"short")
         with pytest.raises(FolderError, match="key is damaged or not ours"):

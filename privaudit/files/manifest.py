@@ -11,12 +11,12 @@ from typing import Literal
 import msgspec
 
 from privaudit.files import json as _json
-from privaudit.files.folder import MANIFEST, FolderError, RunFolder
+from privaudit.files.folder import KEY_ID, MANIFEST, FolderError, RunFolder
 from privaudit.version import __version__
 
 # What belongs to a folder and not to its evidence: what is written after the end (a
 # page, a signature), what a run needs only while it can go on, and the manifest itself.
-NOT_EVIDENCE = (MANIFEST, "manifest.sig", "report.html", "checkpoint.pt")
+NOT_EVIDENCE = (MANIFEST, "manifest.sig", "report.html", "checkpoint.pt", KEY_ID)
 
 
 class File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

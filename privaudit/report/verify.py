@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from privaudit.accounting import account_nodes
+from privaudit.accounting import account_nodes, verdict_on
 from privaudit.auditing.experiments.judgement import judge
 from privaudit.auditing.experiments.sweep_folder import SweepFolder
 from privaudit.auditing.programs import audit as programs
@@ -29,13 +29,20 @@ from privaudit.release import PoissonSampling, SamplingWithoutReplacement
 from privaudit.report.load import Finished, FinishedAudit, FinishedTraining, load_any
 from privaudit.report.program import FinishedProgram
 from privaudit.report.sweep import FoundSweep, is_sweep, load_sweep
-from privaudit.results import Verdict
 from privaudit.version import __version__
 
 _SAME = 1e-6  # relative: figures of one version, computed on two machines
 _OTHER = 2e-3  # of two versions, whose accounts stop at .1 % of the true epsilon
 # What another version may say or compute otherwise, and what time decides.
-_OF_A_VERSION = {"source", "method", "evidence", "gap", "beside", "beside_gap"}
+_OF_A_VERSION = {
+    "source",
+    "method",
+    "evidence",
+    "gap",
+    "beside",
+    "beside_gap",
+    "proved",
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -268,7 +275,7 @@ def _training_again(run: FinishedTraining) -> Any:
         verdict = None
         if claim is not None:
             top = max(nodes, key=lambda bound: bound.epsilon)
-            verdict = Verdict(claim=claim, upper=top)
+            verdict = verdict_on(claim, run.ledger, top)
     except ValueError as error:
         return _again(run, error)
     return msgspec.structs.replace(
@@ -332,6 +339,8 @@ def _differ(
     elif isinstance(recorded, float | int) and isinstance(again, float | int):
         if not _agree(float(recorded), float(again), where, loose):
             yield where, _text(recorded), _text(again)
+    elif loose and (recorded, again) == ("unproven", "disproved"):
+        return  # 0.1.0 did not look from below
     elif recorded != again:
         yield where, _text(recorded), _text(again)
 

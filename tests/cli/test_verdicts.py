@@ -86,6 +86,9 @@ class TestOneWord:
         del result["verdict"]["proved"]
         result["status"] = "unproven"
         (path / "result.json").write_text(json.dumps(result))
+        (path / "manifest.json").unlink()
+        config = json.loads((path / "config.json").read_text()) | {"version": "0.1.0"}
+        (path / "config.json").write_text(json.dumps(config))
         status, out, _ = call(capsys, "show", path, "--json")
         (run,) = json.loads(out)["runs"]
         assert (status, run["verdict"]) == (FINE, "unproven")

@@ -64,9 +64,9 @@ class SeedOf12Bits(SeedOf32Bits):
 class DefaultSeed(Oracle):
     """All noise is that of seed 0, whatever the run's key."""
 
-    def _noisy(self, total, nodes, deviation):
+    def _noisy(self, total, nodes, deviation, step):
         secret, self._streams = self._streams, Streams(0, self._streams.first)
-        total = super()._noisy(total, nodes, deviation)
+        total = super()._noisy(total, nodes, deviation, step)
         self._streams = secret
         return total
 

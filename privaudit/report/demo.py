@@ -35,7 +35,7 @@ class View:
         """What it showed, in plain words."""
         result = self.run.result
         lower, upper = result.lower(), result.upper()
-        least, refuted = down(lower.epsilon, 3), result.status == "refuted"
+        least, refuted = down(lower.epsilon), result.status == "refuted"
         if self.name == "final-model":
             return (
                 "Somebody who has only the final model, and looks at its loss on one "
@@ -52,12 +52,12 @@ class View:
             chance = round(1 / (1 - lower.confidence))
             end = f"too much, as chance has it in at most one audit of {chance}"
         elif lower.epsilon >= _TIGHT * upper.epsilon:
-            end = "the account is nearly tight"
+            end = "the truth lies between the two"
         else:
             end = "more runs may show more"
         return (
             "A neighbour who reads the messages and knows all other records shows that "
-            f"epsilon is at least {least} of the certified {up(upper.epsilon, 3)}: "
+            f"epsilon is at least {least} of the certified {up(upper.epsilon)}: "
             f"{end}."
         )
 

@@ -105,7 +105,7 @@ class TestSound:
 class TestSentences:
     def test_figures_are_rounded_down(self, made):
         for view in load_views(made):
-            least = round_down(view.run.result.lower().epsilon, 3)
+            least = round_down(view.run.result.lower().epsilon)
             assert f"at least {least}" in view.sentence
             assert view.sentence.count(".") == 1 + len(
                 re.findall(r"\d\.", view.sentence)
@@ -114,19 +114,19 @@ class TestSentences:
     @pytest.mark.parametrize(
         ("place", "epsilon", "end"),
         [
-            (0, 3.2, "3.20 of the certified 4.00: the account is nearly tight."),
-            (0, 2.905, "2.90 of the certified 4.00: more runs may show more."),
+            (0, 3.2, "3.200 of the certified 4.000: the truth lies between the two."),
+            (0, 2.9055, "2.905 of the certified 4.000: more runs may show more."),
             (0, 4.1, "chance has it in at most one audit of 100."),
-            (1, 0.1, "at least 0.100: a low figure is not safety, only what this "),
-            (2, 8.009, "at least 8.00 of a claimed 4: REFUTED."),
-            (2, 3.0, "at least 3.00 of a claimed 4: not refuted, in so few runs."),
+            (1, 0.1, "at least 0.1000: a low figure is not safety, only what this "),
+            (2, 8.0095, "at least 8.009 of a claimed 4: REFUTED."),
+            (2, 3.0, "at least 3.000 of a claimed 4: not refuted, in so few runs."),
         ],
     )
     def test_end_by_what_was_found(self, made, place, epsilon, end):
         sentence = replaced(load_views(made)[place], epsilon).sentence
         assert end in sentence
-        assert ("tight" in sentence) == (epsilon == 3.2)
-        assert ("REFUTED" in sentence) == (epsilon == 8.009)
+        assert ("lies between" in sentence) == (epsilon == 3.2)
+        assert ("REFUTED" in sentence) == (epsilon == 8.0095)
 
 
 class TestPage:

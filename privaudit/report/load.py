@@ -302,7 +302,8 @@ def _training(folder: RunFolder, config: TrainingConfig) -> FinishedTraining:
     ledger = folder.read("ledger.json", Ledger)
     _belongs(folder, config, result, ledger)
     protected, noise = protection(config.noise_multiplier, config.seed, config.version)
-    result = msgspec.structs.replace(result, protected=protected, noise=noise)
+    if result.protected or not protected:  # no file makes a model protected
+        result = msgspec.structs.replace(result, protected=protected, noise=noise)
     return FinishedTraining(
         path=folder.path,
         config=config,

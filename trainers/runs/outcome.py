@@ -34,12 +34,16 @@ class Curves(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def protection(
-    noise_multiplier: float, seed: int | None, version: str
+    noise_multiplier: float,
+    seed: int | None,
+    version: str,
+    *,
+    stays_home: bool = False,
 ) -> tuple[bool, str]:
     """Whether a trained model's noise is secret, and what is said of it.
 
     ``seed`` is that of a study, None if the key was secret; ``version`` is the one that
-    trained.
+    trained. ``stays_home``: part of the models is never sent, and has no noise.
     """
     if not noise_multiplier:
         return False, "This training added no noise: the model is not protected."
@@ -53,6 +57,12 @@ def protection(
         return False, (
             "Study: the noise is known to whoever knows the seed; this model is not "
             "protected. The certificate holds for the algorithm."
+        )
+    if stays_home:
+        return False, (
+            "The noise of what was sent came from a secret key, but parts of the "
+            "models stay at their nodes, have no noise and are in no account: the "
+            "models are not protected."
         )
     return True, (
         "The noise came from a secret key, which was removed when the run ended: who "

@@ -299,7 +299,12 @@ class Keeper:
         run, nodes = self._run, self._account(ledger)
         worst = max(nodes, key=lambda bound: bound.epsilon)
         verdict = verdict_on(run.claim, ledger, worst) if run.claim else None
-        protected, noise = protection(run.noise_multiplier, run.seed, run.version)
+        protected, noise = protection(
+            run.noise_multiplier,
+            run.seed,
+            run.version,
+            stays_home=run.training.family.stays_home(run.training.setting()),
+        )
         result = TrainingResult(
             nodes=nodes,
             verdict=verdict,

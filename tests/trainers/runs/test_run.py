@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 
+import msgspec
 import pytest
 
 from privaudit.files.folder import FolderError, RunFolder
@@ -207,6 +208,12 @@ class TestSecret:
         tmp_path.joinpath("key").write_bytes(b"short")
         with pytest.raises(FolderError, match="key is damaged or not ours"):
             done(tmp_path, plan(seed=None))
+
+    def test_models_that_stay_home_are_not_protected(self, tmp_path):
+        what = plan("partpsp", seed=None, rounds=2, model="tanh-mlp", graph="d-out:2")
+        result = done(tmp_path, msgspec.structs.replace(what, claim=None))
+        assert not result.protected
+        assert "the models are not protected" in result.noise
 
     def test_a_study_is_not_protected(self, tmp_path):
         result = done(tmp_path, plan(rounds=2))

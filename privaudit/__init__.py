@@ -9,6 +9,11 @@ Accounts, without torch:
     Ledger, Release     what was released; PoissonSampling, SamplingWithoutReplacement,
                         NoSampling
 
+Training with a user's own model and data:
+
+    oracle              noisy gradients and their ledger, for a loop of one's own
+    replace_batch_norm  a copy of a module whose records do not mix
+
 Audits of anybody's training:
 
     lower_bound         attack scores in, a lower bound with its confidence out
@@ -30,6 +35,8 @@ _PLACES = {
     "epsilon": "privaudit.api.accounts",
     "noise_multiplier": "privaudit.api.accounts",
     "ledger_from": "privaudit.api.accounts",
+    "oracle": "privaudit.api.loops",
+    "replace_batch_norm": "trainers.models.own",
     "lower_bound": "privaudit.api.attacks",
     "Certificate": "privaudit.accounting.certificate",
     "Ledger": "privaudit.ledger",

@@ -3,6 +3,7 @@ from privaudit.api.accounts import epsilon as epsilon
 from privaudit.api.accounts import ledger_from as ledger_from
 from privaudit.api.accounts import noise_multiplier as noise_multiplier
 from privaudit.api.attacks import lower_bound as lower_bound
+from privaudit.api.loops import oracle as oracle
 from privaudit.auditing.scores import Scores as Scores
 from privaudit.ledger import Ledger as Ledger
 from privaudit.release import NoSampling as NoSampling
@@ -15,3 +16,4 @@ from privaudit.results import LowerBound as LowerBound
 from privaudit.results import UpperBound as UpperBound
 from privaudit.results import Verdict as Verdict
 from privaudit.version import __version__ as __version__
+from trainers.models.own import replace_batch_norm as replace_batch_norm

@@ -110,14 +110,19 @@ class Key:
         made = hashlib.blake2b(data, key=self.__secret, person=use, salt=b"privaudit")
         return made.digest()
 
-    def fingerprints(self, sums: Tensor) -> tuple[tuple[bytes, ...], ...]:
+    def fingerprints(
+        self, sums: Tensor, *numbers: float
+    ) -> tuple[tuple[bytes, ...], ...]:
         """A keyed hash of each row's integers, [run][node], of (runs, nodes, dims).
 
-        Rows that differ have different ones, but with a chance below 2^-128.
+        Rows that differ, or of other ``numbers``, have different ones, but with a
+        chance below 2^-128.
         """
         if sums.dtype != torch.int64:
             raise ValueError(f"sums must be int64, on a grid, got {sums.dtype}")
-        key = self.derive(b"sums", self.run)
+        key = self.derive(
+            b"sums", self.run + struct.pack(f"<{len(numbers)}d", *numbers)
+        )
         host = np.ascontiguousarray(sums.cpu().numpy(), "<i8")
         return tuple(
             tuple(hashlib.blake2b(row, key=key, digest_size=32).digest() for row in run)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from trainers.numerics import noise
 from trainers.numerics.keys import Key, Purpose, Rows
+from trainers.numerics.releases import ReleaseJournal
 
 # Noise of unit size for what has a scale of its own in every row: in doubles.
 _UNIT_BITS = 29
@@ -43,9 +44,17 @@ class Streams:
         The number of the block's first run.
     device
         Where numbers are made: the same ones on every device.
+    journal
+        Told of every release under a secret key that may be made again.
     """
 
-    def __init__(self, key: Key | int, first: int = 0, device: str = "cpu") -> None:
+    def __init__(
+        self,
+        key: Key | int,
+        first: int = 0,
+        device: str = "cpu",
+        journal: ReleaseJournal | None = None,
+    ) -> None:
         if isinstance(key, int):
             if key < 0:
                 raise ValueError(f"a seed must be >= 0, got {key}")
@@ -53,6 +62,7 @@ class Streams:
         self.key = key
         self.first = first
         self.device = device
+        self.journal = journal
 
     @property
     def seed(self) -> int:
@@ -148,10 +158,14 @@ class Streams:
         release: int,
         deviation: float,
         step: float | None = None,
+        *,
+        purpose: Purpose = "noise",
+        law: noise.Law = noise.GAUSSIAN,
     ) -> Tensor:
-        """``sums``, (runs, nodes, dims), with exactly rounded Gaussian noise on a grid.
+        """``sums``, (runs, nodes, dims), with exactly rounded noise on a grid.
 
-        ``step`` is the grid's, by default that of `grid_step`.
+        ``deviation`` is the noise's (of Laplace noise, its scale), and ``step`` the
+        grid's, by default that of `grid_step`; both are public.
 
         Under a secret key the noise depends on the sums as well: a release that is made
         again has the same noise if its sums are the same to the last bit, and
@@ -162,13 +176,21 @@ class Streams:
         scale = deviation / step
         shape = (sums.shape[0], sums.shape[2])
         if self.key.seed is not None:
-            rows = self.rows("noise", nodes, release, shape)
-            return noise.noisy(sums, step, rows, scale)
+            rows = self.rows(purpose, nodes, release, shape)
+            return noise.noisy(sums, step, rows, scale, law)
         whole = noise.to_grid(sums, step)
-        marks = self.key.fingerprints(whole)
-        rows = self.rows("noise", nodes, release, shape, marks)
-        noise.add_noise_(whole, rows, scale)
+        marks = self.key.fingerprints(whole, step, scale)
+        if self.journal is not None:
+            (row,) = marks  # a run that can be resumed is one
+            self.journal.enter(purpose, nodes, release, row)
+        rows = self.rows(purpose, nodes, release, shape, marks)
+        noise.add_noise_(whole, rows, scale, law)
         return noise.from_grid(whole, step, sums.dtype)
+
+    def others(self, purpose: Purpose, node: int, release: int) -> int:
+        """How many other sums ``node`` released there before this run was resumed."""
+        journal = self.journal
+        return 0 if journal is None else journal.others(purpose, node, release)
 
 
 # A deviation is 2^27 steps of the grid or more, unless sums would have too many.

@@ -11,7 +11,8 @@ import dataclasses
 import math
 import os
 import pathlib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -24,7 +25,7 @@ from privaudit.auditing.programs import audit as programs
 from privaudit.files import manifest as _manifest
 from privaudit.files import npz as _npz
 from privaudit.files.folder import FolderError, RunFolder
-from privaudit.ledger import Ledger
+from privaudit.ledger import RESUMED, Entry, Ledger
 from privaudit.release import PoissonSampling, SamplingWithoutReplacement
 from privaudit.report.load import Finished, FinishedAudit, FinishedTraining, load_any
 from privaudit.report.program import FinishedProgram
@@ -400,6 +401,8 @@ def _ledger_by_settings(
     for node, (own, planned) in enumerate(
         zip(run.ledger.nodes, expected.nodes, strict=True)
     ):
+        if RESUMED in run.ledger.assumptions and _has_all(own, planned):
+            continue
         counts = sum(e.count for e in own), sum(e.count for e in planned)
         if counts[0] > counts[1] or (counts[0] < counts[1] and not most):
             yield Difference(
@@ -419,6 +422,15 @@ def _ledger_by_settings(
                     file, f"{where} of node {node}", had, wanted, "config.json says"
                 )
                 return
+
+
+def _has_all(own: Sequence[Entry], planned: Sequence[Entry]) -> bool:
+    """Whether ``own``, of a run that was resumed, has what was planned, or more."""
+    had, wanted = Counter[Any](), Counter[Any]()
+    for counts, entries in ((had, own), (wanted, planned)):
+        for entry in entries:
+            counts[entry.release, entry.disjoint] += entry.count
+    return wanted <= had
 
 
 def _sizes(ledger: Ledger, lot_size: float) -> tuple[int, ...] | None:

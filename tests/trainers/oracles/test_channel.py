@@ -211,7 +211,17 @@ class TestSound:
         assert bound.epsilon > account(other, 9e-5, "replace-one").epsilon * 0.999
 
 
+class FloatChannel(Channel):
+    """Adds what `_draw` gives, in floats."""
+
+    def _noisy(self, states, step):
+        return states + self._draw(states) * self._scales
+
+
 class TestPlanted:
+    def test_noise_in_floats_is_no_less(self):
+        assert noise_is_as_promised(FloatChannel) == []
+
     def test_a_sensitivity_of_the_round_before(self):
         class Late(Channel):
             last = None
@@ -224,14 +234,14 @@ class TestPlanted:
         assert any("the real is" in f for f in noise_is_as_promised(Late))
 
     def test_noise_of_s_times_b(self):
-        class Times(Channel):
+        class Times(FloatChannel):
             def _draw(self, like):
                 return super()._draw(like) * 4.0**2
 
         assert any("promised" in f for f in noise_is_as_promised(Times))
 
     def test_gaussian_noise(self):
-        class Gauss(Channel):
+        class Gauss(FloatChannel):
             def _draw(self, like):
                 drawn = torch.randn(like.shape, dtype=torch.float64)
                 return drawn * math.sqrt(math.pi / 2)  # of the same mean modulus
@@ -239,7 +249,7 @@ class TestPlanted:
         assert any("not Laplace" in f for f in noise_is_as_promised(Gauss))
 
     def test_one_generator_for_all_nodes(self):
-        class Same(Channel):
+        class Same(FloatChannel):
             def _draw(self, like):
                 return super()._draw(like)[:, :1].expand_as(like)
 

@@ -50,8 +50,7 @@ from trainers.oracles.messages.sensitivities import (
 
 MOST_SENSITIVITY = 1e30  # beyond it, noise is no number that a model could hold
 
-# Of the scale's steps: rounding is to cost a thousandth of the sensitivity, if it can.
-_BITS, _SHARE = (20, 28), 10
+_BITS = 28  # a scale has 2^28 steps of the grid, or a little more
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -128,11 +127,6 @@ class MessageNoise:
         """Whether nodes tell each other, in the clear, by what to scale the noise."""
         return self.sensitivity not in ("data-independent", "perturbation")
 
-    def bits(self, dims: int) -> int:
-        """The noise of a message of ``dims`` numbers has 2^bits steps a scale."""
-        wanted = math.frexp(max(dims, 1) * self.noise_multiplier)[1] + _SHARE
-        return min(max(wanted, _BITS[0]), _BITS[1])
-
     def on_grid(self, sensitivity: float, dims: int) -> tuple[float, float]:
         """Step of the grid, and by how much rounding to it adds to ``sensitivity``.
 
@@ -143,7 +137,7 @@ class MessageNoise:
         scale = self.noise_multiplier * sensitivity
         if not self.guarantees or not scale > 0:
             return 0.0, 0.0
-        step = grid(scale, self.bits(dims))
+        step = grid(scale, _BITS)
         more = 2 * rounding_l1_up(step, dims)
         if self.noise_multiplier * (sensitivity + more) > SCALES[1] * step:
             raise ValueError(
@@ -169,7 +163,7 @@ class MessageNoise:
             case "data-independent":
                 rounds = max(self.rounds, 1)
                 quantile = noise_quantile(dims, mixing.nodes, rounds, self.failure)
-                quantile += dims * 2.0 ** -self.bits(dims)  # and what rounding adds
+                quantile += dims * 2.0**-_BITS  # and what rounding adds
                 doubly = "doubly stochastic" in mixing.properties
                 return DataIndependent(self.window, quantile, keeps_mean=doubly)
             case name:

@@ -21,6 +21,11 @@ from trainers.numerics.releases import ReleaseJournal
 # Noise of unit size for what has a scale of its own in every row: in doubles.
 _UNIT_BITS = 29
 
+TOO_SMALL = (
+    "noise is ideal where it was so small beside what it hides, by a factor of 2^20 or "
+    "more, that it was added in floating point"
+)
+
 
 def public_generator(seed: int, purpose: str) -> torch.Generator:
     """A generator of numbers that everybody may know, by seed and purpose."""
@@ -186,6 +191,36 @@ class Streams:
         rows = self.rows(purpose, nodes, release, shape, marks)
         noise.add_noise_(whole, rows, scale, law)
         return noise.from_grid(whole, step, sums.dtype)
+
+    def noisy_if_it_fits(
+        self,
+        sums: Tensor,
+        nodes: Sequence[int],
+        release: int,
+        deviation: float,
+        step: float,
+        *,
+        purpose: Purpose = "noise",
+        law: noise.Law = noise.GAUSSIAN,
+    ) -> tuple[Tensor, bool]:
+        """As `noisy`, for what no public number bounds; and whether it was.
+
+        In runs whose sums have 2^52 steps or more, noise is added in floating point:
+        who accounts it as ideal must say `TOO_SMALL`.
+        """
+        fits = sums.abs().amax((1, 2), keepdim=True) < noise.MOST * step
+        found = self.noisy(
+            *(sums.where(fits, 0.0), nodes, release, deviation, step),
+            purpose=purpose,
+            law=law,
+        )
+        if fits.all():
+            return found, True
+        shape = (sums.shape[0], sums.shape[2])
+        scale = torch.full_like(sums[:, :, :1], deviation)
+        hides = torch.cat([sums, scale], 2)
+        drawn = self.unit_noise(purpose, nodes, release, shape, law, hides=hides)
+        return found.where(fits, sums + deviation * drawn.to(sums)), False
 
     def others(self, purpose: Purpose, node: int, release: int) -> int:
         """How many other sums ``node`` released there before this run was resumed."""

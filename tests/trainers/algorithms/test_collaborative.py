@@ -249,9 +249,9 @@ class TestLedger:
 class TestPlantedBugs:
     def test_one_class_s_noise_for_all_classes(self):
         class Shared(Participants):
-            def _draw_noise(self, node, hides):
-                noise = super()._draw_noise(node, hides)
-                return noise[:, :1].expand_as(noise)
+            def _noisy(self, node, new, scale):
+                noise = super()._noisy(node, new, scale) - new
+                return new + noise[:, :1] * (scale / scale[:, :1])[..., None]
 
         assert not checks.noise_is_as_written(Shared)  # its size gives nothing away
         assert any("is related" in text for text in checks.noise_is_fresh(Shared))

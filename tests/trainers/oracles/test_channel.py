@@ -27,8 +27,8 @@ from trainers.network.mixing import Mixing
 from trainers.network.named_graphs import mixing
 from trainers.network.push_sum import PushSum
 from trainers.numerics.keys import Key
-from trainers.numerics.randomness import Streams
-from trainers.oracles.messages.channel import TOO_SMALL, Channel, FeedsItself
+from trainers.numerics.randomness import TOO_SMALL, Streams
+from trainers.oracles.messages.channel import Channel, FeedsItself
 from trainers.oracles.messages.dpps import (
     Averaging,
     Sent,

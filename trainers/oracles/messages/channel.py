@@ -15,18 +15,13 @@ from torch import Tensor
 
 from privaudit.ledger import Ledger, Recorder
 from trainers.network.mixing import Mixing
-from trainers.numerics.noise import LAPLACE, MOST
-from trainers.numerics.randomness import Streams
+from trainers.numerics.noise import LAPLACE
+from trainers.numerics.randomness import TOO_SMALL, Streams
 from trainers.oracles.messages.noise import MOST_SENSITIVITY, MessageNoise
 from trainers.oracles.messages.sensitivities import Tracker, real_sensitivity
 
 # Round, real sensitivity (runs,), and the one by which noise was scaled (runs,).
 Watch = Callable[[int, np.ndarray, np.ndarray], None]
-
-TOO_SMALL = (
-    "noise is ideal in messages beside which it was so small (a scale of less than "
-    "2^-24 of their numbers) that it was added in floating point"
-)
 
 
 class FeedsItself(ValueError):
@@ -181,26 +176,19 @@ class Channel:
             return np.full(norms.shape, np.inf)
 
     def _noisy(self, states: Tensor, step: float) -> Tensor:
-        """``states`` with noise: on a grid of ``step``, or in floats if that is 0.
-
-        In floats, too, in a run where noise is too small beside the states for both to
-        stand on one grid.
-        """
+        """``states`` with noise: on a grid of ``step``, or in floats if that is 0."""
         assert self._scales is not None
-        fits = states.abs().amax((1, 2), keepdim=True) < MOST * step
-        sent = torch.zeros_like(states, dtype=torch.float64)
-        if step:
-            sent = self._streams.noisy(
-                *(states.double().where(fits, sent), range(self.mixing.nodes)),
-                *(self._done, float(self._scales[0]), step),
-                purpose="message",
-                law=LAPLACE,
-            )
-        if fits.all():
-            return sent
-        if step:
+        if not step:
+            return states + self._draw(states) * self._scales
+        sent, is_exact = self._streams.noisy_if_it_fits(
+            *(states.double(), range(self.mixing.nodes), self._done),
+            *(float(self._scales[0]), step),
+            purpose="message",
+            law=LAPLACE,
+        )
+        if not is_exact:
             self._recorder.assume(TOO_SMALL)
-        return sent.where(fits, states + self._draw(states) * self._scales)
+        return sent
 
     def _draw(self, like: Tensor) -> Tensor:
         """Laplace of scale 1, like (runs, nodes, dims), each node's its own.

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import itertools
 import math
@@ -228,12 +229,18 @@ class Rows:
         )  # fmt: skip
         return self.key.derive(use, data)
 
+    @functools.cached_property
+    def _plain(self) -> bytes:
+        """The subkey of all streams without a fingerprint."""
+        return self._derive(b"stream", b"")[:32]
+
     def _mark(self, row: int, column: int) -> bytes:
         return b"" if self.fingerprints is None else self.fingerprints[row][column]
 
     def _stream(self, row: int, column: int) -> tuple[bytes, bytes, int]:
         """Subkey, nonce and first block of a row."""
-        subkey = self._derive(b"stream", self._mark(row, column))[:32]
+        mark = self._mark(row, column)
+        subkey = self._derive(b"stream", mark)[:32] if mark else self._plain
         nonce = struct.pack("<IQ", self.nodes[column], self.release)
         return subkey, nonce, self.runs[row] * self.padded // WORDS
 

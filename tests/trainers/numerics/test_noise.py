@@ -301,8 +301,7 @@ class TestLaws:
         def use(piece, whole, spare):
             found[piece.where] = piece.arranged(whole.long())
 
-        place, left = noise._draw(at, 2.0**30, GAUSSIAN, Elsewhere(), use)
-        found[place] += left
+        noise._draw(at, 2.0**30, GAUSSIAN, Elsewhere(), use)
         assert torch.equal(found, drawn(at, 2.0**30))
 
     @given(st.floats(1e-200, 1e200), st.integers(4, 29))

@@ -1,5 +1,6 @@
 """Contract of trainers.runs.run: a run in a folder, whole whenever it is killed."""
 
+import base64
 import csv
 import dataclasses
 import json
@@ -150,6 +151,22 @@ class TestSecret:
                 content = file.read_bytes()
                 for secret in (key[:32], key[:32].hex().encode(), key[:16]):
                     assert secret not in content
+
+    def test_the_folder_of_a_run_that_ended_holds_no_key(self, tmp_path, eager):
+        keys = []
+
+        def look(now):
+            keys.append((tmp_path / "key").read_bytes())
+
+        done(tmp_path, plan(seed=None, rounds=5), progress=look)
+        (key,) = set(keys)
+        files = [file for file in tmp_path.iterdir() if file.name != ".lock"]
+        assert {"config.json", "ledger.json", "result.json"} <= {f.name for f in files}
+        for file in files:
+            content = file.read_bytes()
+            for part in (key[:32], key[32:], key[:16], key[16:32]):
+                for text in (part, part.hex().encode(), base64.b64encode(part)):
+                    assert text not in content, file
 
     def test_it_goes_on_to_the_same_bits(self, tmp_path, eager):
         what = plan(seed=None)

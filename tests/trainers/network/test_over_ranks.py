@@ -1,6 +1,7 @@
 """Contract of trainers.network.over_ranks: ranks make what one process makes."""
 
 import os
+import pathlib
 import re
 import signal
 import stat
@@ -135,7 +136,9 @@ def test_a_key_that_a_rank_lost_is_missed(tmp_path):
         if all(file.exists() and file.stat().st_size > 64 for file in journals):
             break
         time.sleep(0.01)
-    os.killpg(child.pid, signal.SIGKILL)
+    workers = pathlib.Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text()
+    for one in (child.pid, *map(int, workers.split())):  # of sessions of their own
+        os.kill(one, signal.SIGKILL)
     child.wait()
     assert not (path / "checkpoint.pt").exists()
     keys = [(path / f"key-{rank}").read_bytes() for rank in (0, 1)]

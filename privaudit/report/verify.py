@@ -26,7 +26,7 @@ from privaudit.files import manifest as _manifest
 from privaudit.files import npz as _npz
 from privaudit.files.folder import FolderError, RunFolder
 from privaudit.ledger import RESUMED, Entry, Ledger
-from privaudit.release import PoissonSampling, SamplingWithoutReplacement
+from privaudit.release import NoSampling, PoissonSampling, SamplingWithoutReplacement
 from privaudit.report.load import Finished, FinishedAudit, FinishedTraining, load_any
 from privaudit.report.program import FinishedProgram
 from privaudit.report.sweep import FoundSweep, is_sweep, load_sweep
@@ -440,7 +440,9 @@ def _sizes(ledger: Ledger, lot_size: float) -> tuple[int, ...] | None:
         if not entries:  # nothing was released, whatever it holds
             sizes.append(math.ceil(lot_size))
             continue
-        sampling = entries[0].release.sampling
+        # Further releases of a run that was resumed have none.
+        known = (entry.release.sampling for entry in entries)
+        sampling = next((one for one in known if not isinstance(one, NoSampling)), None)
         if isinstance(sampling, PoissonSampling) and sampling.rate > 0:
             sizes.append(round(lot_size / sampling.rate))
         elif isinstance(sampling, SamplingWithoutReplacement):

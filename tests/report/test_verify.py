@@ -18,6 +18,7 @@ from privaudit.ledger import Ledger
 from privaudit.report.verify import verify
 from tests.auditing.audits import audit
 from tests.report import runs
+from tests.trainers.runs import test_run as resumable
 from tests.trainers.runs.test_run import done as trained
 from tests.trainers.runs.test_run import plan
 
@@ -223,6 +224,25 @@ class TestSound:
         (training / "manifest.json").unlink()
         with pytest.raises(FolderError, match="not finished"):
             verify(training)
+
+
+class TestResumed:
+    def test_further_releases_agree_and_none_may_be_missing(self, tmp_path):
+        """Of a run that went on with other data: more than planned, never less."""
+        what = resumable.plan(seed=None, rounds=8)
+        what = msgspec.structs.replace(what, claim=None)
+        with pytest.raises(resumable.Stopped):
+            resumable.done(tmp_path, what, progress=resumable.stop_at(4))
+        resumable.done(tmp_path, what, problem=resumable.changed(what))
+        assert verify(tmp_path, settings=True).differences == ()
+
+        def fewer(ledger):
+            del ledger["nodes"][1][0]
+
+        edited(tmp_path / "ledger.json", fewer)
+        seal(RunFolder(tmp_path))
+        said = str(verify(tmp_path, settings=True).differences[-1])
+        assert "number of releases of node 1" in said
 
 
 class TestLaws:

@@ -246,6 +246,16 @@ class Study:
             found[cell.name] = cell
         return found
 
+    def named(self, pattern: str, *, quick: bool = False) -> dict[str, Cell]:
+        """Cells by a pattern of their names; raises ``ValueError`` if there are none."""
+        cells = self.cells(quick=quick)
+        found = {n: cell for n, cell in cells.items() if fnmatch.fnmatchcase(n, pattern)}
+        if not found:
+            raise ValueError(
+                f"no cell of {self.name} is named {pattern!r}; --list names them all"
+            )
+        return found
+
     def compute(
         self,
         *,
@@ -257,11 +267,7 @@ class Study:
         """Compute what is missing of the cells named by ``only``, and what they need."""
         path = path or self.path(quick=quick)
         cells = self.cells(quick=quick)
-        chosen = {name for name in cells if fnmatch.fnmatchcase(name, only)}
-        if not chosen:
-            raise ValueError(
-                f"no cell of {self.name} is named {only!r}; --list names them all"
-            )
+        chosen = set(self.named(only, quick=quick))
         for name in reversed(cells):
             if name in chosen:
                 chosen.update(cells[name].needs)
@@ -415,20 +421,20 @@ def main(name: str, arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if given.workers < 1:
         parser.error(f"--workers must be at least 1, got {given.workers}")
+    try:
+        named = study.named(given.only, quick=given.quick)
+    except ValueError as error:
+        parser.error(str(error))
     if given.list:
         known = Results.read(study.path(quick=given.quick))
-        for cell in study.cells(quick=given.quick).values():
-            if fnmatch.fnmatchcase(cell.name, given.only):
-                state = "kept" if known.is_of(cell) else "to be computed"
-                if state != "kept" and cell.name in known:
-                    state = "to be computed again: its settings changed"
-                print(f"{cell.name}: {state}")
+        for cell in named.values():
+            state = "kept" if known.is_of(cell) else "to be computed"
+            if state != "kept" and cell.name in known:
+                state = "to be computed again: its settings changed"
+            print(f"{cell.name}: {state}")
         return 0
     if not given.page:
-        try:
-            study.compute(quick=given.quick, only=given.only, workers=given.workers)
-        except ValueError as error:
-            parser.error(str(error))
+        study.compute(quick=given.quick, only=given.only, workers=given.workers)
     if not given.quick:
         study.write()
     return 0

@@ -97,25 +97,23 @@ class Cell:
         )
 
 
-def small(cells: Iterable[Cell], **settings: Any) -> Iterator[Cell]:
-    """The first cell of each function, with these settings: for a quick study.
+def shrunk(cell: Cell, **settings: Any) -> Cell:
+    """The cell with these settings, of those that it has; dictionaries are updated."""
+    changed = {
+        name: old | settings[name] if isinstance(old, dict) else settings[name]
+        for name, old in cell.settings.items()
+        if name in settings
+    }
+    return dataclasses.replace(cell, settings=cell.settings | changed)
 
-    A setting that is a dictionary is updated, and one that a cell has not is left out.
-    Of cells with needs these come too.
-    """
-    seen: dict[Callable[..., Any], Cell] = {}
+
+def small(cells: Iterable[Cell], **settings: Any) -> Iterator[Cell]:
+    """The first cell of each function, `shrunk`: for a quick study."""
+    first: dict[Callable[..., Any], Cell] = {}
     for cell in cells:
-        if cell.compute in seen:
-            continue
-        changed = {
-            name: old | settings[name] if isinstance(old, dict) else settings[name]
-            for name, old in cell.settings.items()
-            if name in settings
-        }
-        seen[cell.compute] = dataclasses.replace(
-            cell, settings=cell.settings | changed
-        )
-    yield from seen.values()
+        first.setdefault(cell.compute, cell)
+    for cell in first.values():
+        yield shrunk(cell, **settings)
 
 
 @functools.cache

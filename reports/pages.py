@@ -42,7 +42,8 @@ def environment(folder: pathlib.Path) -> jinja2.Environment:
         loader=jinja2.FileSystemLoader(folder),
     )
     found.filters |= {"up": round_up, "down": round_down}
-    found.globals |= {"table": table, "mean": mean, "spread": spread}
+    common: dict[str, Any] = {"table": table, "mean": mean, "spread": spread}
+    found.globals.update(common)
     return found
 
 

@@ -186,7 +186,9 @@ class Results(Mapping[str, Any]):
         for record in self.records.values():
             if version := record.get("version"):
                 commit = record.get("commit")
-                words = f"privaudit {version}" + (f" (commit {commit})" if commit else "")
+                words = f"privaudit {version}" + (
+                    f" (commit {commit})" if commit else ""
+                )
                 counts[words] = counts.get(words, 0) + 1
         if not counts:
             return ""
@@ -245,9 +247,11 @@ class Study:
         return found
 
     def named(self, pattern: str, *, quick: bool = False) -> dict[str, Cell]:
-        """Cells by a pattern of their names; raises ``ValueError`` if there are none."""
+        """Cells by a pattern of their names; ``ValueError`` if there are none."""
         cells = self.cells(quick=quick)
-        found = {n: cell for n, cell in cells.items() if fnmatch.fnmatchcase(n, pattern)}
+        found = {
+            n: cell for n, cell in cells.items() if fnmatch.fnmatchcase(n, pattern)
+        }
         if not found:
             raise ValueError(
                 f"no cell of {self.name} is named {pattern!r}; --list names them all"
@@ -262,7 +266,7 @@ class Study:
         workers: int = 1,
         path: pathlib.Path | None = None,
     ) -> Results:
-        """Compute what is missing of the cells named by ``only``, and what they need."""
+        """Compute what is missing of the cells named by ``only`` and of their needs."""
         path = path or self.path(quick=quick)
         cells = self.cells(quick=quick)
         chosen = set(self.named(only, quick=quick))
@@ -316,12 +320,16 @@ class Study:
             for name in templates.list_templates(extensions=["jinja"])
         }
 
+    @property
+    def charts(self) -> dict[str, Callable[[pathlib.Path, Results], None]]:
+        """What draws each, by its file name."""
+        return getattr(self._module("page"), "CHARTS", {})
+
     def draw(self, results: Results, folder: pathlib.Path) -> list[pathlib.Path]:
         """Draw the charts into ``folder``."""
-        charts = getattr(self._module("page"), "CHARTS", {})
-        for name, chart in charts.items():
+        for name, chart in self.charts.items():
             chart(folder / name, results)
-        return [folder / name for name in charts]
+        return [folder / name for name in self.charts]
 
     def write(self) -> None:
         """Write pages and charts from what was computed so far."""
@@ -348,7 +356,7 @@ class Progress:
         self.count += 1
 
     def left(self, waiting: Iterable[str]) -> float:
-        """Seconds for the cells that wait: as last time, or else the mean of this one."""
+        """Seconds for the cells that wait: as last time, or the mean of this one."""
         mean = math.fsum(self.costs) / len(self.costs)
         return sum(self.earlier.get(name, mean) for name in waiting) / self.workers
 
@@ -396,7 +404,7 @@ def names() -> list[str]:
 
 def main(name: str, arguments: list[str] | None = None) -> int:
     """Run a study from the command line."""
-    study = Study(name.removeprefix("reports."))
+    study = Study(name)
     parser = argparse.ArgumentParser(
         prog=f"python -m reports.{study.name}",
         description=f"{importlib.import_module(f'reports.{study.name}.cells').__doc__}",

@@ -273,7 +273,7 @@ def everything() -> Iterator[Cell]:
         }
         settings = {"training": training, "sigma": 2.0, "runs": 5}
         yield Cell(f"virtual {case}", virtual, settings)
-        more = {"clock": "real", "most_steps": training["rounds"]}
+        more: dict[str, Any] = {"clock": "real", "most_steps": training["rounds"]}
         if case != "constant":
             more["step_time"] = 0.02
         settings = settings | {"training": training | more}

@@ -61,7 +61,9 @@ def theorem(known: Results) -> list[tuple]:
             silent = "no mu meets them" if said["silent"] else "met"
             figures = said["epsilon"], on_sum["certified"], on_mean["certified"]
             formula, *certified = map(round_up, figures)
-            rows.append((f"{steps:,} ({what})", f"{sigma:g}", formula, silent, *certified))
+            rows.append(
+                (f"{steps:,} ({what})", f"{sigma:g}", formula, silent, *certified)
+            )
     return rows
 
 
@@ -137,9 +139,13 @@ def draw_large(path: pathlib.Path, known: Results) -> None:
                 (1, "of_mean", "x:", "adp2sgd", "A(DP)2SGD, of the mean"),
             ):
                 found = [
-                    known[f"large {algorithm} {step:g} {factor}"][what] for step in STEPS
+                    known[f"large {algorithm} {step:g} {factor}"][what]
+                    for step in STEPS
                 ]
-                means, errors = map(statistics.mean, found), map(statistics.stdev, found)
+                means, errors = (
+                    map(statistics.mean, found),
+                    map(statistics.stdev, found),
+                )
                 marks = {"fmt": f"C{colour}{style}", "label": label}
                 axis.errorbar(steps, list(means), list(errors), **marks)
             axis.set_xscale("log", base=2)

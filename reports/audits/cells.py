@@ -164,7 +164,9 @@ def everything() -> Iterator[Cell]:
             "seed": seed,
             "kept": True,
         }
-        yield Cell(f"{kind} {name}" + ("" if black_box else f" {epsilon:g}"), audited, settings)
+        yield Cell(
+            f"{kind} {name}" + ("" if black_box else f" {epsilon:g}"), audited, settings
+        )
 
 
 def cells(quick: bool) -> Iterator[Cell]:

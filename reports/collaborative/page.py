@@ -85,7 +85,9 @@ def rows(known: Results, data: str, case: str, noise: str) -> Iterable[tuple]:
         ]
         worst = {"noiseless": "none", "local alone": "nothing leaves a node"}
         told = worst.get(policy, "")
-        if accounts := [cell["account"] for cell in cells if cell and "account" in cell]:
+        if accounts := [
+            cell["account"] for cell in cells if cell and "account" in cell
+        ]:
             told = f"epsilon ≤ {round_up(max(accounts), 3)}"
             if policy == "deep-Q":
                 told += ", *if nobody looks at the choices*"
@@ -113,7 +115,9 @@ def kept(known: Results) -> Iterable[tuple]:
                 for coin in ("coin", "coin of 0.1"):
                     policies = ("fully collaborative", "deep-Q", coin)
                     shares = [
-                        _share(*(found(known, data, n, case, p, noise) for p in policies))
+                        _share(
+                            *(found(known, data, n, case, p, noise) for p in policies)
+                        )
                         for n in NODES[1:]
                     ]
                     yield data, case, noise, coin, *shares

@@ -64,7 +64,11 @@ def accounts(known: Results) -> Iterable[tuple]:
         for epsilon in EPSILONS[1:]:
             cell = known[name_of(method, epsilon, "complete", 1.0)]
             certified = map(round_up, (cell["add-or-remove-one"], cell["replace-one"]))
-            yield f"{method}, {epsilon:g}", f"{cell['noise_multiplier']:.3f}", *certified
+            yield (
+                f"{method}, {epsilon:g}",
+                f"{cell['noise_multiplier']:.3f}",
+                *certified,
+            )
 
 
 def at_edge(known: Results, method: str, option: str) -> int:

@@ -136,7 +136,7 @@ def chosen(
 def planned_noise(
     how: str, epsilon: float, options: dict[str, float], found: dict[str, Any]
 ) -> dict[str, float]:
-    """Of the options that were chosen; it is among the cells unless budgets grow fast."""
+    """Of the options that were chosen; a cell, unless their budgets grow fast."""
     cell = noise_cell(how, epsilon, options.get("rho_mu", 1.0))
     return found.get(cell.name) or noise(**cell.settings)
 
@@ -286,7 +286,11 @@ def cells(quick: bool) -> Iterator[Cell]:
     if not quick:
         return everything()
     wanted = ("noise certified epsilon=1 1/rho_mu=1.0", "norms")
-    wanted += ("tuning certified const", "cell certified const-d2p epsilon=1", "cell none")
+    wanted += (
+        "tuning certified const",
+        "cell certified const-d2p epsilon=1",
+        "cell none",
+    )
     size = {"rounds": 9, "train": 200}
     return (
         shrunk(cell, training=size, seeds=[0, 1], tested=50)

@@ -121,7 +121,9 @@ def values(known: Results) -> dict[str, Any]:
         ],
         "chosen": chosen(known),
         "rounds": rounds,
-        "norms": [(k, *(f"{v[done]:.1f}" for done in rounds)) for k, v in norms.items()],
+        "norms": [
+            (k, *(f"{v[done]:.1f}" for done in rounds)) for k, v in norms.items()
+        ],
         "networks": networks(known),
         "dims": f"{dims:,}",
         "signal": f"{20 * 900 / dims:.1f}",
@@ -132,8 +134,14 @@ def draw(path: pathlib.Path, known: Results) -> None:
     """Accuracy by method and epsilon."""
     size = {"figsize": (10, 3.2), "sharey": True}
     with pages.chart(path, 1, 3, salt="dynamic", **size) as axes:
-        titles = ("equal certified epsilon", "as the paper calibrates", "the paper's table")
-        for axis, how, title in zip(axes, ("certified", "paper", ""), titles, strict=True):
+        titles = (
+            "equal certified epsilon",
+            "as the paper calibrates",
+            "the paper's table",
+        )
+        for axis, how, title in zip(
+            axes, ("certified", "paper", ""), titles, strict=True
+        ):
             for method in METHODS:
                 x, y, bars = [], [], []
                 for epsilon in EPSILONS:
@@ -147,7 +155,9 @@ def draw(path: pathlib.Path, known: Results) -> None:
                     x.append(cell["certified"])  # what these runs really are
                     y.append(statistics.mean(scores))
                     bars.append(statistics.stdev(scores))
-                axis.errorbar(x, y, bars, marker="o", ms=4, capsize=2, label=NAMES[method])
+                axis.errorbar(
+                    x, y, bars, marker="o", ms=4, capsize=2, label=NAMES[method]
+                )
             axis.set_xscale("log")
             axis.set_xticks([0.3, 1, 3], ["0.3", "1", "3"])
             axis.set_xticks([], minor=True)

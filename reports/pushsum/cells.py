@@ -240,7 +240,9 @@ def budgets() -> Iterator[Cell]:
                     **options,
                 }
                 settings = {"training": training, "epsilon": epsilon}
-                yield Cell(f"certified {method} {epsilon:g} {clip:g}", certified, settings)
+                yield Cell(
+                    f"certified {method} {epsilon:g} {clip:g}", certified, settings
+                )
 
 
 def everything() -> Iterator[Cell]:

@@ -11,7 +11,7 @@ from reports import pages
 from reports.study import Results
 
 # Zhou, Xue and Chen, Table 2, MLP on MNIST: EXP and 8-Out, per cent.
-TABLE_2 = {
+TABLE_2: dict[tuple[str, float | None], tuple[float, float]] = {
     ("PartPSP-1", 1.0): (41.57, 43.19),
     ("PartPSP-1", 3.0): (48.08, 88.87),
     ("PartPSP-1", None): (89.66, 89.75),
@@ -49,7 +49,11 @@ def figure_2(known: Results) -> list[tuple]:
                 for layers in (1, 2)
                 for estimate in NAMES
             ),
-            (f"{said}, 1, one class a node", "published", f"one class a node {graph} 1"),
+            (
+                f"{said}, 1, one class a node",
+                "published",
+                f"one class a node {graph} 1",
+            ),
         ):
             cell = known[name]
             ratio, least = number(cell["ratio"]), f"{cell['least_ratio']:.3f}"
@@ -86,7 +90,11 @@ def table_2(known: Results) -> Iterable[tuple]:
                 for graph in ("exponential", "d-out:8")
             ]
             pairs = zip(own, TABLE_2[method, b], strict=True)
-            yield (method, *noise, *(f"{ours}, *{theirs:.1f}*" for ours, theirs in pairs))
+            yield (
+                method,
+                *noise,
+                *(f"{ours}, *{theirs:.1f}*" for ours, theirs in pairs),
+            )
 
 
 def table_3(known: Results) -> Iterable[tuple]:
@@ -114,7 +122,9 @@ def epsilons(known: Results) -> Iterable[tuple]:
     for b, gamma_n in ((1.0, 0.001), (5.0, 0.001), (5.0, 0.01), (1.0, 1.0)):
         for rounds in (25, 720):
             cell = known[f"epsilon {b:g} {gamma_n:g} {rounds}"]
-            round_, node, record = (number(cell[k]) for k in ("round", "node", "record"))
+            round_, node, record = (
+                number(cell[k]) for k in ("round", "node", "record")
+            )
             yield f"{b:g}", f"{gamma_n:g}", round_, rounds, node, record
 
 
@@ -155,7 +165,9 @@ def draw(path: pathlib.Path, known: Results) -> None:
                 ):
                     cell = known[f"figure 2 {graph} {layers} {name}"]
                     axis.semilogy(cell["used"], f"C{colour}-", label=NAMES[name])
-                    axis.semilogy(cell["real"], f"C{colour}:", label="real, in that run")
+                    axis.semilogy(
+                        cell["real"], f"C{colour}:", label="real, in that run"
+                    )
                 axis.set_title(f"{GRAPHS[graph]}, {layers} shared")
                 axis.grid(alpha=0.3)
         axes[0][0].legend(fontsize=7)

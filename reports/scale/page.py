@@ -90,7 +90,11 @@ def single(found: dict[str, Any]) -> list[tuple[str, str]]:
     rest, memory, runs = found["rest"].costs, found["memory"].costs, found["runs"].costs
     table = (
         ("noise, a coordinate and node", found["noise"], "ns"),
-        ("mixing, a coordinate and message heard, one's own too", found["mixing"], "ns"),
+        (
+            "mixing, a coordinate and message heard, one's own too",
+            found["mixing"],
+            "ns",
+        ),
         ("else, a parameter and node", rest["parameter"], "ns"),
         ("gradient, a parameter and sample (dense layers)", rest["sample"], "ns"),
         ("memory, numbers kept a parameter and node", memory["number"], ""),
@@ -138,8 +142,8 @@ def network(known: Results, found: dict[str, Any]) -> dict[str, Any]:
             ),
             (
                 f"a core a node, 16 servers of {CORES} cores, 100 Gb/s each",
-                f"{span(whole.times(1 / NODES), 2)} s, and up to {network_core:.0f} s of "
-                "messages where all leave the server",
+                f"{span(whole.times(1 / NODES), 2)} s, and up to {network_core:.0f} s "
+                "of messages where all leave the server",
                 f"{span(memory.times(CORES / NODES * 1e3), 2)} GB a server",
             ),
             (
@@ -201,13 +205,14 @@ def audits(known: Results, found: dict[str, Any]) -> dict[str, Any]:
             ),
             (
                 "training, one H200, 337 parameters (counted)",
-                f"{gpu['block']:,} runs: {1e3 * work.floor(H200):.1f} ms a round at least",
+                f"{gpu['block']:,} runs: {1e3 * work.floor(H200):.1f} ms a round "
+                "at least",
                 f"{seconds:.0f} s at least",
             ),
             (
                 "keeping blocks of 50, one process",
-                f"{keep['block'].value:.2g} ms and {keep['run'].value:.2g} ms a million "
-                "runs kept",
+                f"{keep['block'].value:.2g} ms and {keep['run'].value:.2g} ms a "
+                "million runs kept",
                 f"{kept(50):,.0f} s",
             ),
             ("keeping blocks of 10 000", "", f"{kept(10_000):.1f} s"),

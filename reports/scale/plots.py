@@ -29,7 +29,9 @@ def time_plot(path: pathlib.Path, rows: list[Row], found: dict[str, Any]) -> Non
             ),
         }
         for colour, (name, (seen, cost, times)) in enumerate(parts.items()):
-            axes.loglog(dims, [seen(row) for row in rows], "o", color=f"C{colour}", ms=4)
+            axes.loglog(
+                dims, [seen(row) for row in rows], "o", color=f"C{colour}", ms=4
+            )
             axes.loglog(
                 reach, reach * cost.value * times / 1e6, color=f"C{colour}", label=name
             )
@@ -42,7 +44,9 @@ def time_plot(path: pathlib.Path, rows: list[Row], found: dict[str, Any]) -> Non
                 lw=0,
             )
         axes.axvline(dims.max(), color="grey", ls=":", lw=1)
-        axes.text(dims.max() * 1.1, axes.get_ylim()[0] * 2, "beyond: no row", fontsize=8)
+        axes.text(
+            dims.max() * 1.1, axes.get_ylim()[0] * 2, "beyond: no row", fontsize=8
+        )
         axes.set_xlabel("parameters")
         axes.set_ylabel("ms of one core, 4 nodes, lots of 64")
         axes.legend(frameon=False)

@@ -1,4 +1,4 @@
-"""Tables 1 and 2 of Bayrooti, Gao and Prorok (2023) on glyphs, every claim certified."""
+"""Tables 1 and 2 of Bayrooti, Gao and Prorok (2023) on glyphs, certified."""
 
 from __future__ import annotations
 

@@ -1,9 +1,12 @@
 """Studies in reports/: their pages say what their results say, and their cells run."""
 
+import concurrent.futures
+import contextlib
 import pathlib
 import re
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -172,6 +175,24 @@ class TestCells:
         two = study.compute(quick=True, only="ratio*", path=path, workers=2)
         assert dict(one) == dict(two)
         assert "1 of 1: ratio" in capsys.readouterr().out
+
+    def test_wait_for_what_they_need(self, calls, monkeypatch):
+        """Several at once, the first of them slow."""
+
+        def slow(a, b):
+            time.sleep(0.05)
+            return calls.add(a, b)
+
+        @contextlib.contextmanager
+        def threads(workers):
+            with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+                yield pool.submit
+
+        monkeypatch.setattr("reports.study._pool", threads)
+        calls.cells_[0] = Cell("one", slow, {"a": 1, "b": (2, 3)})
+        made, values = calls.compute(workers=2)
+        assert values["sum"] == 22
+        assert made.index("sum") > made.index(1)
 
     @pytest.mark.parametrize(
         ("cells", "words"),

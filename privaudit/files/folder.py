@@ -23,7 +23,8 @@ T = TypeVar("T")
 
 KEY = "key"  # of a run without a seed, while it can go on; of a rank: key-RANK
 KEY_ID = "key-id"  # the public id of the key that a run began with
-MANIFEST, MODEL = "manifest.json", "model.safetensors"
+MANIFEST, SIGNATURE = "manifest.json", "manifest.sig"
+MODEL = "model.safetensors"
 FILES = (
     "config.json",
     KEY_ID,
@@ -36,7 +37,7 @@ FILES = (
     MODEL,
     "result.json",
     MANIFEST,
-    "manifest.sig",
+    SIGNATURE,
     "report.html",
 )
 _LOCK = ".lock"

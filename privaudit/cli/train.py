@@ -12,8 +12,8 @@ from privaudit.cli.accounts import Account, Json, NoiseMultiplier
 from privaudit.cli.live import live_view
 from privaudit.cli.output import emit, note
 from privaudit.cli.place import Out, Place
-from privaudit.cli.signing import Sign, check_key, kept
 from privaudit.cli.runs import Settings
+from privaudit.cli.signing import Sign, check_key, kept
 from privaudit.cli.trainings import (
     Calibration,
     claim_of,

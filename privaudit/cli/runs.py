@@ -15,7 +15,7 @@ from privaudit.cli.place import Out, Place
 from privaudit.cli.signing import Sign, Signer, check_key, kept
 from privaudit.cli.trainings import claim_of, noise_of, relation_of, training_named
 from privaudit.cli.verdicts import Require, status_of
-from privaudit.results import Relation, Verdict
+from privaudit.results import Finding, Relation
 
 Algorithm = Annotated[
     str,
@@ -246,7 +246,7 @@ def _check_options(
             )
 
 
-def verdict_lines(verdict: Verdict) -> list[str]:
+def verdict_lines(verdict: Finding) -> list[str]:
     """A verdict and its figures, a line each."""
     figures = (verdict.claim, verdict.upper, verdict.lower)
     return [*(str(figure) for figure in figures if figure is not None), str(verdict)]

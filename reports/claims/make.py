@@ -22,8 +22,8 @@ from privaudit.auditing.bounds import ClopperPearson, RankWalk, most_shown
 from privaudit.auditing.bounds.binomial import limit_down, limit_up
 from privaudit.auditing.scores import Scores
 from privaudit.claims import PAPERS, all_claims
-from privaudit.claims.claim import Finding, judged
-from privaudit.results import MEANING, round_down, round_up
+from privaudit.claims.claim import PaperFinding, judged
+from privaudit.results import MEANING, round_down, round_up, stated
 
 HERE = pathlib.Path(__file__).parent
 # Folder, claim, and whether the corrected form was attacked.
@@ -87,7 +87,7 @@ def read_attacks(folder: pathlib.Path) -> dict[str, Any]:
     return found
 
 
-def axis(finding: Finding, audit: dict[str, Any] | None) -> dict[str, Any] | None:
+def axis(finding: PaperFinding, audit: dict[str, Any] | None) -> dict[str, Any] | None:
     """Positions on a logarithmic axis, in percent, for the figure of one claim."""
     marks = {
         "claimed": finding.claim.claimed,
@@ -144,7 +144,7 @@ def rows(audits: dict[str, Any]) -> list[dict[str, Any]]:
                 "claim": claim,
                 "paper": PAPERS[claim.paper],
                 "verdict": verdict,
-                "claimed": "none" if claim.claimed is None else f"{claim.claimed:.5g}",
+                "claimed": "none" if claim.claimed is None else stated(claim.claimed),
                 "printed": round_up(printed.upper, 3),
                 "lower": round_down(lower, 3),
                 "corrected": finding.corrected and round_up(finding.corrected.upper, 5),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from privaudit.results import Status, UpperBound, Verdict
+from privaudit.results import Status, UpperBound, Finding
 
 
 class Curves(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -85,7 +85,7 @@ class TrainingResult(
     """
 
     nodes: tuple[UpperBound, ...]
-    verdict: Verdict | None
+    verdict: Finding | None
     status: Status | None
     noise_multiplier: float
     accuracy: float

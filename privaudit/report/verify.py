@@ -291,7 +291,11 @@ def _digests(
         listed = manifest.files.get(name)
         expected = "nothing" if listed is None else _short(listed.sha256)
         actual = _manifest.digest_of(folder / name)
-        recorded = "nothing, no file" if actual is None else _short(actual)
+        if actual is not None:
+            recorded = _short(actual)
+        else:
+            is_there = os.path.lexists(folder / name)
+            recorded = "none, as it is no file" if is_there else "nothing, no file"
         if listed is None or actual != listed.sha256:
             found[name] = Difference(
                 folder / name, "its SHA-256", recorded, expected, "manifest.json has"

@@ -218,6 +218,13 @@ class Certificate:
         return "conditional" if self.ledger.assumptions else "certified"
 
     @property
+    def has_passes(self) -> bool:
+        """Whether some releases are on disjoint records: a record enters not all."""
+        return any(
+            len(outside_passes(one.entries)) < len(one.entries) for one in self._cases
+        )
+
+    @property
     def nodes(self) -> tuple[Certificate, ...]:
         """One certificate a node, of its own releases alone; equal nodes share one."""
         known: dict[Entries, Certificate] = {}

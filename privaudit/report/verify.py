@@ -284,8 +284,13 @@ def _digests(
     if content is None:
         return None
     manifest = _manifest.parsed(folder, content)
-    others = [e.name for e in folder.path.iterdir() if not folder.holds(e)]
-    there = {*_manifest.evidence(folder), *more, *others}
+    # Links too, wherever they lead.
+    there = {*more} | {
+        entry.name
+        for entry in folder.path.iterdir()
+        if not folder.holds(entry)
+        or (entry.name in folder.files and entry.name not in _manifest.NOT_EVIDENCE)
+    }
     found = {}
     for name in sorted({*manifest.files, *there}):
         listed = manifest.files.get(name)

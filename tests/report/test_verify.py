@@ -202,6 +202,11 @@ class TestSound:
         (difference,) = verify(training).differences
         assert difference.file == training / "rounds.csv"
 
+    def test_a_link_that_leads_nowhere(self, training, capsys):
+        (training / "scores.npz").symlink_to(training / "nowhere")
+        line = noticed(capsys, training, "scores.npz")
+        assert "none, as it is no file" in line
+
     def test_worse_settings_than_were_run(self, audited):
         edited(audited / "config.json", lambda c: c.update(confidence=0.5))
         (difference,) = verify(audited).differences

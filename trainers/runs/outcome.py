@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from privaudit.results import Status, UpperBound, Finding
+from privaudit.results import Finding, Status, UpperBound
 
 
 class Curves(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -24,7 +24,8 @@ T = TypeVar("T")
 KEY = "key"  # of a run without a seed, while it can go on; of a rank: key-RANK
 RELEASES = ".releases"  # after a key's name: what was released under it
 KEY_ID = "key-id"  # the public id of the key that a run began with
-MANIFEST, MODEL = "manifest.json", "model.safetensors"
+MANIFEST, SIGNATURE = "manifest.json", "manifest.sig"
+MODEL = "model.safetensors"
 FILES = (
     "config.json",
     KEY_ID,
@@ -37,7 +38,7 @@ FILES = (
     MODEL,
     "result.json",
     MANIFEST,
-    "manifest.sig",
+    SIGNATURE,
     "report.html",
 )
 _LOCK = ".lock"

@@ -24,6 +24,7 @@ from privaudit.auditing.programs import audit as programs
 from privaudit.files import manifest as _manifest
 from privaudit.files import npz as _npz
 from privaudit.files.folder import FolderError, RunFolder
+from privaudit.files.user_code import is_place
 from privaudit.ledger import Ledger
 from privaudit.release import PoissonSampling, SamplingWithoutReplacement
 from privaudit.report.load import Finished, FinishedAudit, FinishedTraining, load_any
@@ -369,6 +370,10 @@ def _ledger_by_settings(
         from trainers.runs.training import Training
     except ModuleNotFoundError as error:
         unchecked.append(f"the ledger against the settings, which needs {error.name}")
+        return
+    name = run.config.settings.algorithm
+    if is_place(name):  # evidence is read, code that it names is not run
+        unchecked.append(f"the ledger against the settings, which needs {name} itself")
         return
     try:
         training = msgspec.convert(run.config.training, Training, strict=False)

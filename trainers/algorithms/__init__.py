@@ -39,7 +39,7 @@ from trainers.algorithms.user_algorithms import family_at
 from trainers.network.mixing import Property
 from trainers.network.push_sum import NEEDS as _PUSH_SUM
 from trainers.oracles.messages.dpps import NEEDS as _DPPS
-from trainers.oracles.messages.oracle import MessageDoor
+from trainers.oracles.messages.oracle import MessageOracle
 
 __all__ = ["ALGORITHMS", "Family", "Options", "family_named"]
 
@@ -72,7 +72,7 @@ def _messages(name: str, options: type[PartPspOptions]) -> dict:
         "make": PartPsp,
         "needs": _DPPS,
         "options": options,
-        "door": MessageDoor,
+        "door": MessageOracle,
         "defaults": _SHARED_DIGITS,
     }
     return {

@@ -20,7 +20,7 @@ import functools
 import inspect
 import typing
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -34,7 +34,7 @@ METHODS = {
     "round": "round(state, inbox, private, k)",
     "models": "models(state)",
 }
-_SAID = ("private", "central", "needs", "defaults", "audited")
+_SAID = ("private", "central", "over_ranks", "needs", "defaults", "audited")
 _PLAIN = (bool, int, float, str, type(None))
 
 
@@ -65,7 +65,7 @@ def family_at(name: str) -> Family:
         )
     if issubclass(found, Family):
         try:
-            return found()
+            return cast(Callable[[], Family], found)()
         except TypeError as error:
             raise ValueError(
                 f"{name} cannot be made without arguments ({error}); give its fields "
@@ -101,7 +101,7 @@ def _family_of(name: str, kind: type) -> Family:
         raise ValueError(f"an option of {name} is of no plain type: {error}") from None
     said: dict[str, Any] = {"private": True}
     said |= {field: getattr(kind, field) for field in _SAID if hasattr(kind, field)}
-    return UserFamily(make=make, options=options, **said)
+    return UserFamily(make=make, options=cast(type[Options], options), **said)
 
 
 class UserOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):

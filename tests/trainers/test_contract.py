@@ -36,6 +36,23 @@ def test_the_registry_keeps_the_contract(name):
     contract.check(name, plain=PLAIN.get(name))
 
 
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("dp-dinno", {"inner_steps": 3}),
+        ("dp-dinno", {"optimiser": "adamw", "optimiser_state": "rebuilt"}),
+        ("dp-dsgt", {"graph": "exponential"}),
+        ("dyn-d2p", {"sampling": "without-replacement", "rho_c": 3.0}),
+        ("adp2sgd", {"pairing": "graph", "speed": "uniform:0.5,1.5"}),
+        ("partpsp", {"shared": "*", "clip_by": "sample", "local_steps": 2}),
+        ("deep-q", {"policy": "deep-q"}),
+        ("deep-q", {"policy": "never"}),
+    ],
+)
+def test_with_options_it_is_kept_as_well(name, settings):
+    contract.check(name, settings)
+
+
 def test_each_oracle_has_one_capability():
     kinds = (GivesGradients, GivesMessages, GivesModels)
     for name in ALGORITHMS:

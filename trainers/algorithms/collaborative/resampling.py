@@ -141,6 +141,6 @@ class Resampling(Participants):
         return {**super().state_dict(), "drawn": list(self._drawn)}
 
     def load_state_dict(self, state: dict) -> None:
-        """Go on from where such a door stood."""
+        """Go on from where such an oracle stood."""
         super().load_state_dict(state)
         self._drawn = list(state["drawn"])

@@ -12,9 +12,10 @@ from privaudit.cli import COULD_NOT, FINE, REFUTED
 from privaudit.cli.accounts import Account, Json, NoiseMultiplier, Seed
 from privaudit.cli.output import emit, progress_bar
 from privaudit.cli.place import Out, Place, short_name
+from privaudit.cli.signing import Sign, Signer, check_key, kept
 from privaudit.cli.trainings import claim_of, noise_of, relation_of, training_named
 from privaudit.cli.verdicts import Require, status_of
-from privaudit.results import Relation, Verdict
+from privaudit.results import Finding, Relation
 
 Algorithm = Annotated[
     str,
@@ -60,6 +61,7 @@ def audit(
     time_limit: float | None = None,
     retries: int = 1,
     require: Require = None,
+    sign: Sign = None,
     json: Json = False,
 ) -> int:
     """Test a claim of epsilon from below: train with and without a canary, and tell.
@@ -120,6 +122,7 @@ def audit(
         raise ValueError(
             "audit takes an algorithm, module:Class, module:function, or --command"
         )
+    check_key(sign)
     program = command if algorithm is None else program_of(algorithm)
     _check_options(
         program is not None,
@@ -169,6 +172,7 @@ def audit(
             workers=workers,
             time_limit=time_limit,
             retries=retries,
+            sign=sign,
             json=json,
         )
     assert algorithm is not None
@@ -224,7 +228,7 @@ def audit(
         [
             *verdict_lines(result.verdict),
             *training.family.remarks(training.setting()),
-            f"kept in {place.path}",
+            kept(place.path, sign),
         ],
         as_json=json,
     )
@@ -254,7 +258,7 @@ def _check_options(
             )
 
 
-def verdict_lines(verdict: Verdict) -> list[str]:
+def verdict_lines(verdict: Finding) -> list[str]:
     """A verdict and its figures, a line each."""
     figures = (verdict.claim, verdict.upper, verdict.lower)
     return [*(str(figure) for figure in figures if figure is not None), str(verdict)]
@@ -265,6 +269,7 @@ def show(
     /,
     *,
     require: Require = None,
+    signer: Signer = None,
     json: Json = False,
 ) -> int:
     """Say what the folders of finished runs hold; all runs of a sweep in one table.
@@ -281,7 +286,7 @@ def show(
     from privaudit.report.sweep import FoundSweep
     from privaudit.report.verify import verify
 
-    checks = [verify(path) for path in folders]
+    checks = [verify(path, signer=signer) for path in folders]
     found = [each.found for each in checks if each.found and not each.differences]
     lines: list[str] = []
     for each in checks:
@@ -305,7 +310,9 @@ def show(
     return status_of(verdicts, require) or (COULD_NOT if incomplete else FINE)
 
 
-def report(folder: pathlib.Path, /, *, json: Json = False) -> int:
+def report(
+    folder: pathlib.Path, /, *, signer: Signer = None, json: Json = False
+) -> int:
     """Write report.html into the folder of a finished audit or training.
 
     A folder whose figures disagree with its evidence gets none: there is one line that
@@ -320,7 +327,7 @@ def report(folder: pathlib.Path, /, *, json: Json = False) -> int:
     from privaudit.report.verify import EvidenceError
 
     try:
-        page = write(folder)
+        page = write(folder, signer=signer)
     except EvidenceError as error:
         differences = list(map(str, error.differences))
         emit({"page": None, "differences": differences}, differences, as_json=json)

@@ -8,12 +8,12 @@ from typing import Any
 
 from privaudit.auditing.bounds import RankWalk, most_shown
 from privaudit.claims import PAPERS, all_claims
-from privaudit.claims.claim import Certified, Finding
-from privaudit.results import MEANING, round_down, round_up
+from privaudit.claims.claim import Certified, PaperFinding
+from privaudit.results import MEANING, round_down, round_up, stated
 from reports.study import Results
 
 
-def axis(finding: Finding, audit: dict[str, Any] | None) -> dict[str, Any] | None:
+def axis(finding: PaperFinding, audit: dict[str, Any] | None) -> dict[str, Any] | None:
     """Positions on a logarithmic axis, in percent, for the figure of one claim."""
     marks = {
         "claimed": finding.claim.claimed,
@@ -62,7 +62,7 @@ def rows(known: Results) -> list[dict[str, Any]]:
         found = known[f"claim {claim.key}"]
         audit = known.get(f"attack {claim.key}")
         corrected = found["certified_as_corrected"]
-        finding = Finding(
+        finding = PaperFinding(
             claim,
             Certified(
                 found["certified_as_printed"], found["certified_as_printed_lower"]
@@ -77,7 +77,7 @@ def rows(known: Results) -> list[dict[str, Any]]:
             {
                 "claim": claim,
                 "verdict": verdict,
-                "claimed": "none" if claim.claimed is None else f"{claim.claimed:.5g}",
+                "claimed": "none" if claim.claimed is None else stated(claim.claimed),
                 "printed": round_up(finding.printed.upper, 3),
                 "lower": round_down(finding.printed.lower, 3),
                 "corrected": finding.corrected and round_up(finding.corrected.upper, 5),

@@ -6,14 +6,16 @@ import dataclasses
 import pathlib
 from typing import TYPE_CHECKING, Any
 
-from privaudit.claims.claim import Finding, PaperClaim
+from privaudit.claims.claim import PaperClaim, PaperFinding
 from privaudit.results import Claim, LowerBound
 
 if TYPE_CHECKING:
     from trainers.runs.training import Training
 
 
-def attacked(finding: Finding, folder: pathlib.Path, workers: int | None) -> Finding:
+def attacked(
+    finding: PaperFinding, folder: pathlib.Path, workers: int | None
+) -> PaperFinding:
     """The finding with what its attack shows of the two forms, if it has one.
 
     Runs are kept in ``folder``, a folder a claim and form; what is there is not run
@@ -58,11 +60,10 @@ def _attack(
 def training_of(algorithm: str, settings: dict[str, Any], where: str) -> Training:
     """The training of an algorithm by name, as `privaudit audit` makes it."""
     from privaudit.auditing.experiments.presets import AUDITED
-    from trainers.algorithms import ALGORITHMS
+    from trainers.algorithms import family_named
     from trainers.runs.training import training_from
 
-    family = ALGORITHMS.get(algorithm)
-    beneath = {**(family.defaults if family else {}), **AUDITED}
+    beneath = {**family_named(algorithm).defaults, **AUDITED}
     if "model" in settings:
         beneath.pop("hidden")  # of another model
     values = {**beneath, **settings, "algorithm": algorithm}

@@ -166,7 +166,10 @@ def noise(
                 "noise_multiplier_most": max(values),
             }
         found = Certificate.of(plan.ledger(scale), relation)
-        return {**answer, "epsilon": figure_of(found, delta, name, width=_BESIDE)}
+        return {
+            **answer,
+            "epsilon": figure_of(found, delta, name, width=_BESIDE, as_json=json),
+        }
 
     def words(answer: dict[str, Any]) -> str:
         return ", ".join(

@@ -11,16 +11,18 @@ from cyclopts import Parameter
 from privaudit.cli import COULD_NOT, FINE, REFUTED
 from privaudit.cli.accounts import Account, Json, NoiseMultiplier, Seed
 from privaudit.cli.output import emit, progress_bar
-from privaudit.cli.place import Out, Place
+from privaudit.cli.place import Out, Place, short_name
+from privaudit.cli.signing import Sign, Signer, check_key, kept
 from privaudit.cli.trainings import claim_of, noise_of, relation_of, training_named
 from privaudit.cli.verdicts import Require, status_of
-from privaudit.results import Relation, Verdict
+from privaudit.results import Finding, Relation
 
 Algorithm = Annotated[
     str,
     Parameter(
         help="An algorithm that privaudit train knows (dp-sgd, dp-dsgd, dp-dsgt, "
-        "dp-dinno, dyn-d2p, adp2sgd, deep-q, ...), or module:function of yours."
+        "dp-dinno, dyn-d2p, adp2sgd, deep-q, ...), your own as module:Class, or a "
+        "whole program of yours as module:function."
     ),
 ]
 Settings = Annotated[
@@ -59,6 +61,7 @@ def audit(
     time_limit: float | None = None,
     retries: int = 1,
     require: Require = None,
+    sign: Sign = None,
     json: Json = False,
 ) -> int:
     """Test a claim of epsilon from below: train with and without a canary, and tell.
@@ -116,8 +119,11 @@ def audit(
     if workers is not None and workers < 1:
         raise ValueError(f"--workers must be >= 1, got {workers}")
     if (algorithm is None) == (command is None):
-        raise ValueError("audit takes an algorithm, a module:function, or --command")
-    program = command if algorithm is None or ":" not in algorithm else algorithm
+        raise ValueError(
+            "audit takes an algorithm, module:Class, module:function, or --command"
+        )
+    check_key(sign)
+    program = command if algorithm is None else program_of(algorithm)
     _check_options(
         program is not None,
         ours={
@@ -166,6 +172,7 @@ def audit(
             workers=workers,
             time_limit=time_limit,
             retries=retries,
+            sign=sign,
             json=json,
         )
     assert algorithm is not None
@@ -205,7 +212,7 @@ def audit(
     problem = Problem.of(training)
     multiplier = noise_of(problem, noise_multiplier, claim, account)
     plan = msgspec.structs.replace(plan, noise_multiplier=multiplier)
-    place = Place(out, f"audit-{algorithm}")
+    place = Place(out, f"audit-{short_name(algorithm)}")
     opened = place.opened(RunFolder, lambda there: there.awaits(plan))
     with progress_bar("runs") as progress:
         if launched():
@@ -221,11 +228,20 @@ def audit(
         [
             *verdict_lines(result.verdict),
             *training.family.remarks(training.setting()),
-            f"kept in {place.path}",
+            kept(place.path, sign),
         ],
         as_json=json,
     )
     return status_of([result.status], require)
+
+
+def program_of(name: str) -> str | None:
+    """``module:function``, a whole program of a user's; None for an algorithm."""
+    if ":" not in name:
+        return None
+    from privaudit.files.user_code import is_class
+
+    return None if is_class(name) else name
 
 
 def _check_options(
@@ -242,7 +258,7 @@ def _check_options(
             )
 
 
-def verdict_lines(verdict: Verdict) -> list[str]:
+def verdict_lines(verdict: Finding) -> list[str]:
     """A verdict and its figures, a line each."""
     figures = (verdict.claim, verdict.upper, verdict.lower)
     return [*(str(figure) for figure in figures if figure is not None), str(verdict)]
@@ -253,6 +269,7 @@ def show(
     /,
     *,
     require: Require = None,
+    signer: Signer = None,
     json: Json = False,
 ) -> int:
     """Say what the folders of finished runs hold; all runs of a sweep in one table.
@@ -269,7 +286,7 @@ def show(
     from privaudit.report.sweep import FoundSweep
     from privaudit.report.verify import verify
 
-    checks = [verify(path) for path in folders]
+    checks = [verify(path, signer=signer) for path in folders]
     found = [each.found for each in checks if each.found and not each.differences]
     lines: list[str] = []
     for each in checks:
@@ -293,7 +310,9 @@ def show(
     return status_of(verdicts, require) or (COULD_NOT if incomplete else FINE)
 
 
-def report(folder: pathlib.Path, /, *, json: Json = False) -> int:
+def report(
+    folder: pathlib.Path, /, *, signer: Signer = None, json: Json = False
+) -> int:
     """Write report.html into the folder of a finished audit or training.
 
     A folder whose figures disagree with its evidence gets none: there is one line that
@@ -308,7 +327,7 @@ def report(folder: pathlib.Path, /, *, json: Json = False) -> int:
     from privaudit.report.verify import EvidenceError
 
     try:
-        page = write(folder)
+        page = write(folder, signer=signer)
     except EvidenceError as error:
         differences = list(map(str, error.differences))
         emit({"page": None, "differences": differences}, differences, as_json=json)

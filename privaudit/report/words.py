@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 
 from privaudit.auditing.bounds.contract import Rate
-from privaudit.report.load import Finished, FinishedAudit, Settings
+from privaudit.report.load import Finished, FinishedAudit
 from privaudit.report.numbers import down, up
 from privaudit.report.standing import WORDS
+from privaudit.settings import TaskSettings
 
 _RELATIONS = {
     "add-or-remove-one": "one data set has one record more than the other",
@@ -34,7 +35,7 @@ _BUGS = {"half-noise": "its noise is half of what its ledger states"}
 _UNITS = {"record": "one record", "node": "all that one node holds"}
 
 
-def title(settings: Settings) -> str:
+def title(settings: TaskSettings) -> str:
     """What was run on what, in a few words."""
     return f"{settings.algorithm.upper()} on {settings.train:,} " + (
         "images of handwritten digits"
@@ -99,7 +100,7 @@ def _worlds(run: FinishedAudit) -> str:
     )
 
 
-def _records(settings: Settings) -> str:
+def _records(settings: TaskSettings) -> str:
     classes = ", ".join(map(str, settings.digits))
     if settings.data == "digits":
         return f"real 8×8 images of the digits {classes} (scikit-learn's set)"
@@ -109,7 +110,7 @@ def _records(settings: Settings) -> str:
     return f"records of {settings.data}{some}"
 
 
-def _dealt(settings: Settings, nodes: int) -> str:
+def _dealt(settings: TaskSettings, nodes: int) -> str:
     if nodes == 1:
         return "all at one place"
     kind, _, value = settings.partition.partition(":")

@@ -20,8 +20,8 @@ from unittest import mock
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parents[1]))  # tests are no part of what is installed
 
+from privaudit.auditing.experiments.presets import training_named  # noqa: E402
 from privaudit.auditing.probes.algorithm import PROBED, probe  # noqa: E402
-from privaudit.cli.trainings import training_named  # noqa: E402
 from tests.zoo.attacks import CONFIDENCE, DELTA, Attack, attacked  # noqa: E402
 from tests.zoo.bugs import BUGS  # noqa: E402
 from tests.zoo.frame import Bug  # noqa: E402

@@ -214,12 +214,15 @@ class TestRuns:
 
     @pytest.mark.parametrize(
         ("what", "ends"),  # without noise the account alone disproves any claim
-        [(("dsgd", *QUICK), REFUTED), (("--command", COMMAND), FINE)],
+        [
+            (("audit", "dsgd", *QUICK), REFUTED),
+            (("audit-program", "--command", COMMAND), FINE),
+        ],
     )
     def test_audits_too(self, capsys, tmp_path, monkeypatch, what, ends):
         monkeypatch.chdir(tmp_path)
         for seed in (0, 1):
-            arguments = ("audit", *what, *BUDGET, "--runs", 4, "--seed", seed)
+            arguments = (*what, *BUDGET, "--runs", 4, "--seed", seed)
             status, out, _ = call(capsys, *arguments)
             assert status == ends
         first, second = sorted(os.listdir("runs"))
@@ -263,11 +266,20 @@ class TestErrors:
             (("audit", "dp-dsgd", "--adversary", "fate", *QUICK), "choose one of"),
             (("audit", "dp-dsgd", "--workers", 0, *QUICK), "--workers"),
             (("audit", "dp-dsgd", "--time-limit", 3, *QUICK), "program of yours"),
-            (("audit", "math:sqrt", "--adversary", "all-losses"), "--adversary is for"),
-            (("audit", "math:sqrt", "--noise-multiplier", 3), "--noise-multiplier is"),
-            (("audit", "../math:sqrt"), "module:function"),
-            (("audit", "--command", "math:sqrt"), "leave --command out"),
-            (("audit", "--command", "echo '{member} {seed}"), "cannot be read"),
+            (("audit",), "needs an algorithm"),
+            (("audit", "math:sqrt", "--adversary", "all-losses"), "audit-program"),
+            (("audit", "--command", COMMAND, "--retries", 3), "audit-program"),
+            (("audit-program", "math:sqrt", "--adversary", "x"), "--adversary"),
+            (("audit-program", "math:sqrt", "--noise-multiplier", 3), "--noise-mul"),
+            (("audit-program", "math:sqrt", "--command", COMMAND), "or --command"),
+            (("audit-program",), "takes a module:function, or --command"),
+            (("audit-program", "dp-dsgd"), "module:function"),
+            (("audit-program", "../math:sqrt"), "module:function"),
+            (("audit-program", "--command", "math:sqrt"), "leave --command out"),
+            (("audit-program", "--command", "echo '{member} {seed}"), "cannot be read"),
+            (("audit-program", "math:sqrt", "--time-limit", 0), "time_limit must be"),
+            (("train", "dp-sgd", "--precision", "bf16", "--compiled"), "choose one"),
+            (("train", "dp-sgd", "--device", "gpu"), "cpu, cuda or cuda:NUMBER"),
         ],
     )
     def test_bad_usage_is_one_line(self, capsys, arguments, message):

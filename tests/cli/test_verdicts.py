@@ -139,5 +139,7 @@ class TestRequire:
         status, _, err = call(capsys, "train", "sgd", *require)
         assert (status, "makes none" in err) == (BAD_USAGE, True)
         status, _, err = call(capsys, "audit", "mine:train", *require)
-        assert (status, "--require is for audits of" in err) == (BAD_USAGE, True)
+        assert (status, "privaudit audit-program" in err) == (BAD_USAGE, True)
+        status, _, err = call(capsys, "audit-program", "mine:train", *require)
+        assert (status, "--require" in err) == (BAD_USAGE, True)
         assert not (tmp_path / "a").exists()

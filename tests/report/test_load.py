@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shlex
 import subprocess
@@ -83,7 +84,11 @@ class TestLaws:
         from trainers.runs.run import TrainingRun
 
         for written, read in ((Audit, AuditConfig), (TrainingRun, TrainingConfig)):
-            assert set(read.__struct_fields__) == set(written.__struct_fields__)
+            names = [
+                {field.name for field in dataclasses.fields(kind)}
+                for kind in (read, written)
+            ]
+            assert names[0] == names[1]
 
 
 class TestRefused:

@@ -1,11 +1,11 @@
 """Whatever is edited in a folder is noticed by verify, show and report."""
 
+import dataclasses
 import json
 import shutil
 import subprocess
 import sys
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -254,7 +254,7 @@ class TestLaws:
     )
     def test_other_families_agree_with_their_settings(self, tmp_path, algorithm):
         model = {"model": "one-vs-all"} if algorithm == "deep-q" else {}
-        run = msgspec.structs.replace(plan(algorithm, rounds=4, **model), claim=None)
+        run = dataclasses.replace(plan(algorithm, rounds=4, **model), claim=None)
         trained(tmp_path, run, relation="replace-one")
         assert verify(tmp_path, settings=True).differences == ()
 

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from privaudit.ledger import Ledger
+from privaudit.settings import Precision, check_precision
 from trainers.algorithms.setting import Setting
 from trainers.data import Dataset, Partition, PrivateData, load_dataset
-from trainers.gradients.bfloat16 import Precision, check_precision
 from trainers.gradients.choose import differentiator
 from trainers.gradients.differentiator import Differentiator
 from trainers.gradients.per_sample import parameter_places

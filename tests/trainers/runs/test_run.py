@@ -1,6 +1,7 @@
 """Contract of trainers.runs.run: a run in a folder, whole whenever it is killed."""
 
 import csv
+import dataclasses
 import json
 import math
 import os
@@ -11,7 +12,6 @@ import subprocess
 import sys
 import time
 
-import msgspec
 import pytest
 
 from privaudit.files.folder import FolderError, RunFolder
@@ -211,7 +211,7 @@ class TestSecret:
 
     def test_models_that_stay_home_are_not_protected(self, tmp_path):
         what = plan("partpsp", seed=None, rounds=2, model="tanh-mlp", graph="d-out:2")
-        result = done(tmp_path, msgspec.structs.replace(what, claim=None))
+        result = done(tmp_path, dataclasses.replace(what, claim=None))
         assert not result.protected
         assert "the models are not protected" in result.noise
 

@@ -58,7 +58,7 @@ def decode(text: bytes | str, kind: type[T]) -> T:
     """
     try:
         value = _read(msgspec.json.decode(text))
-        plain = typing.get_origin(kind) or kind
+        plain: Any = typing.get_origin(kind) or kind
         if dataclasses.is_dataclass(plain):  # msgspec drops what these do not know
             known = {field.name for field in dataclasses.fields(plain)}
             for name in value if isinstance(value, dict) else ():

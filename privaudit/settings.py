@@ -56,14 +56,14 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
         random graphs; and the rule of the mixing weights.
     data, digits, train
         A name in `trainers.data.DATASETS`, which classes of a set of ten, and how many
-        records to train on.
+        records to train on; or "own", see `trainers.runs.material`.
     partition, split
         How they are dealt. "classes": A(t) with t = ``split``, t = 1 gives each class
         to one node, t = 0 deals all evenly; "even": shuffled; "dirichlet:ALPHA";
         "file:PATH", a file of node numbers.
     model, hidden, gain
-        A name in `trainers.models.MODELS` or ``module:function``, with options as in
-        ``vit:depth=2,features=32``; its hidden units, where it has such an option
+        A name in `trainers.models.MODELS`, ``module:function`` or "own", with options
+        as in ``vit:depth=2,features=32``; its hidden units, where it has such an option
         (None: its own number, 32 for small-cnn); scale of its initial parameters.
     rounds, lot_size, clip_norm, step_size
         Of the algorithm. ``lot_size`` is the expected number of records a lot, a node.

@@ -12,7 +12,7 @@ from privaudit.accounting import noise_scale as scale_of
 from privaudit.accounting.account import bound_of
 from privaudit.accounting.closed_forms import clt_distance
 from privaudit.accounting.plans import Plan
-from privaudit.ledger import Ledger
+from privaudit.api.accounts import ledger_from
 from privaudit.results import UpperBound, check_sides, round_down, round_up
 from privaudit.settings import FigureSettings, ReleaseSettings
 
@@ -159,7 +159,7 @@ def certificate_of(
                 "--ledger says what was released; leave --noise-multiplier and the "
                 "settings of the run out"
             )
-        released = _read_ledger(ledger)
+        released = ledger_from(ledger)
     else:
         if (noise_multiplier is None) == (run.schedule is None):
             raise ValueError(
@@ -298,12 +298,3 @@ def _answered(
     if isinstance(first, str) and all(isinstance(x, str) for x in answers.values()):
         raise ValueError(first)
     return Comparison(answers)
-
-
-def _read_ledger(path: pathlib.Path) -> Ledger:
-    try:
-        return Ledger.from_json(path.read_bytes())
-    except OSError as error:
-        raise ValueError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error

@@ -91,9 +91,7 @@ class Trained:
         """All figures, in sentences."""
         result = self.result
         return [
-            f"{self.algorithm}: accuracy {result.accuracy:.4f} on test data, mean of "
-            f"nodes; {result.worst_accuracy:.4f} at the worst node "
-            f"({result.seconds:.1f} s)",
+            f"{self.algorithm}: {result.quality} ({result.seconds:.1f} s)",
             *([str(self.run.claim)] if self.run.claim else []),
             str(self.upper),
             *([str(result.verdict)] if result.verdict else []),

@@ -62,7 +62,8 @@ def epsilon(
     delta
         In (0, 1).
     ledger
-        A run's ledger.json; its worst node is accounted. Instead of all the settings.
+        A run's ledger.json, or dp-accounting's event in JSON; the worst node is
+        accounted. Instead of all the settings.
     overlap
         At how many nodes of the ledger one record may be: the releases of the worst so
         many nodes are accounted together.

@@ -24,6 +24,8 @@ from trainers.network.mixing import Mixing
 from trainers.network.named_graphs import Weights, mixing
 from trainers.oracles.oracle import Mechanism
 
+OWN = "own"  # data and model that a caller has in Python, not by a name
+
 
 class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of a training whose algorithm, data and model there are.
@@ -42,7 +44,7 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             )
         super().__post_init__()
         self.algorithm_options()
-        classes = check_dataset(self.data).classes
+        classes = 10 if self.data == OWN else check_dataset(self.data).classes
         if classes != 10 and len(self.digits) != 10:
             raise ValueError(
                 f"digits choose among ten classes, but {self.data} has {classes}: "
@@ -53,6 +55,12 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 f"split is t of A(t), which the partition {self.partition} does not "
                 "use: leave it out, or use the partition classes"
             )
+        if (self.data == OWN) != (self.model == OWN):
+            raise ValueError(
+                "own data and an own model come together: privaudit.train takes both"
+            )
+        if self.model == OWN:
+            return
         name, options = model_named(self.model)
         if self.hidden is not None and "hidden" in options:
             raise ValueError(
@@ -69,6 +77,8 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     @property
     def labels(self) -> tuple[int, ...]:
         """The classes that are told apart, by their numbers in the data set."""
+        if self.data == OWN:
+            return ()
         classes = check_dataset(self.data).classes
         return self.digits if classes == 10 else tuple(range(classes))
 

@@ -33,8 +33,6 @@ LONG = {
     "trainers/oracles/oracle.py:__init__": 9,
     "trainers/runs/problem.py:train": 13,
     "trainers/runs/real_clock/run.py:train": 9,
-    "privaudit/accounting/papers/push_sum_sensitivity.py:"
-    "data_independent_sensitivity": 9,
 }
 
 

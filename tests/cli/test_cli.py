@@ -230,6 +230,48 @@ class TestRuns:
         assert out.rstrip().endswith(f"kept in runs/{second}")
 
 
+class TestWhereItIsComputed:
+    """Device, compiled and precision are settings of every run, and are kept."""
+
+    def config(self, path):
+        return json.loads((path / "config.json").read_text())
+
+    def test_a_recipe_says_it_and_the_command_line_goes_first(self, capsys, tmp_path):
+        recipe = tmp_path / "mine.toml"
+        recipe.write_text('algorithm = "dsgd"\nprecision = "bf16"\nrounds = 2\n')
+        run = ("train", recipe, "--set", "hidden=4", "--out")
+        assert call(capsys, *run, tmp_path / "a")[0] == FINE
+        assert self.config(tmp_path / "a")["precision"] == "bf16"
+        run = (*run, tmp_path / "b", "--precision", "float32")
+        assert call(capsys, *run)[0] == FINE
+        assert self.config(tmp_path / "b")["precision"] == "float32"
+
+    def test_an_audit_keeps_it_and_another_does_not_go_on(self, capsys, tmp_path):
+        audit = ("audit", "dsgd", *QUICK, "--runs", 4, "--out", tmp_path / "a")
+        assert call(capsys, *audit, "--precision", "bf16")[0] == REFUTED
+        assert self.config(tmp_path / "a")["precision"] == "bf16"
+        status, _, err = call(capsys, *audit)
+        assert status == COULD_NOT
+        assert "precision = bf16, not float32" in err
+
+
+class TestJson:
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            ("noise", *BUDGET),
+            ("epsilon", "--noise-multiplier", 3, "--delta", 0.1),
+            ("convert", "--mu", 1, "--delta", 0.1),
+            ("claims", "004", "--quick"),
+            ("cite", "004"),
+            ("recipes",),
+        ],
+    )
+    def test_it_has_the_number_of_its_schema(self, capsys, arguments):
+        _, out, _ = call(capsys, *arguments, "--json")
+        assert json.loads(out)["schema"] == 1
+
+
 class TestErrors:
     @pytest.mark.parametrize(
         ("arguments", "message"),

@@ -218,6 +218,23 @@ class TestCommand:
         assert main([*arguments, "--json"]) == 0, capsys.readouterr().err
         assert json.loads(capsys.readouterr().out)["noise_multiplier"] == 0.1 + 0.2
 
+    def test_where_it_was_computed(self, tmp_path):
+        for write in (
+            runs.Made(worlds=runs.noise(4, 4)).write,
+            runs.write_training,
+        ):
+            path = tmp_path / write.__name__
+            write(path)
+            plain = command(load(path))
+            assert not [part for part in plain if part.startswith("--comp")]
+            content = json.loads((path / "config.json").read_text())
+            content |= {"device": "cuda:1", "compiled": True}
+            (path / "config.json").write_text(json.dumps(content))
+            assert {"--device cuda:1", "--compiled"} <= {*command(load(path))}
+            content |= {"compiled": False, "precision": "bf16"}
+            (path / "config.json").write_text(json.dumps(content))
+            assert "--precision bf16" in command(load(path))
+
     def test_another_version_says_every_setting(self, tmp_path):
         runs.Made(worlds=runs.noise(4, 4)).write(tmp_path)
         content = json.loads((tmp_path / "config.json").read_text())

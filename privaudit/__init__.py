@@ -24,7 +24,7 @@ Evidence:
 
 Results, which say in which direction they bound:
 
-    Bracket, UpperBound, LowerBound, Claim, Verdict
+    Bracket, UpperBound, LowerBound, Claim, Finding
 
 Training is a command for now: ``privaudit train --help``. Everything here is imported
 when it is first used.
@@ -57,7 +57,7 @@ _PLACES = {
     "UpperBound": "privaudit.results",
     "LowerBound": "privaudit.results",
     "Claim": "privaudit.results",
-    "Verdict": "privaudit.results",
+    "Finding": "privaudit.results",
 }
 __all__ = [*_PLACES]
 

@@ -23,9 +23,9 @@ from privaudit.auditing.bounds import (
 )
 from privaudit.auditing.scores import DESIGNS, Design, Scores
 from privaudit.results import (
+    Finding,
     LowerBound,
     Relation,
-    Verdict,
     check_relation,
     round_down,
     round_up,
@@ -115,7 +115,7 @@ class Bounded:
     scores: Scores
     found: Bound
     most: float
-    verdict: Verdict | None
+    verdict: Finding | None
 
     def summary(self) -> dict[str, Any]:
         """All figures, for JSON."""
@@ -192,7 +192,7 @@ def bound_of_file(file: pathlib.Path, settings: ScoreSettings) -> Bounded:
     most = most_shown(
         estimator, *runs, delta, settings.confidence, design=scores.design
     )
-    verdict = None if claim is None else Verdict(claim=claim, lower=found.lower)
+    verdict = None if claim is None else Finding(claim=claim, lower=found.lower)
     return Bounded(settings, scores, found, most, verdict)
 
 

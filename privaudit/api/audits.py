@@ -14,7 +14,7 @@ from privaudit.api.place import Place
 from privaudit.api.watch import SILENT, Watch
 from privaudit.files.folder import FolderError, RunFolder
 from privaudit.files.user_code import ForeignError, is_place
-from privaudit.results import LowerBound, Status, UpperBound, Verdict, round_down
+from privaudit.results import Finding, LowerBound, Status, UpperBound, round_down
 from privaudit.settings import AuditSettings, ProgramSettings, claim_of
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Audited:
         return self.result.status
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> Finding:
         """Claim, account and audit together."""
         return self.result.verdict
 
@@ -90,7 +90,7 @@ class AuditedProgram:
         return self.result.status
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> Finding:
         """Claim and audit together."""
         return self.result.verdict
 

@@ -7,7 +7,7 @@ import pathlib
 from privaudit.api.audits import check_workers
 from privaudit.api.watch import SILENT, Watch
 from privaudit.claims import PAPERS, all_claims, claims_of
-from privaudit.claims.claim import Finding, judged
+from privaudit.claims.claim import PaperFinding, judged
 from privaudit.claims.sources import OF_METHOD, OF_PAPER, bibtex
 
 
@@ -18,7 +18,7 @@ def findings_on(
     out: pathlib.Path = pathlib.Path("runs/claims"),
     workers: int | None = None,
     watch: Watch = SILENT,
-) -> list[Finding]:
+) -> list[PaperFinding]:
     """The findings on the claims of a paper, of a user's file, or of all papers.
 
     Parameters

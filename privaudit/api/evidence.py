@@ -62,22 +62,24 @@ class Shown:
         return lines
 
 
-def show(folders: Iterable[Path]) -> Shown:
+def show(folders: Iterable[Path], *, signer: Path | None = None) -> Shown:
     """What the folders of finished runs and sweeps hold, checked as `verify` does.
 
     All but the comparison of the ledger with the settings, so that no torch is needed.
     Raises `privaudit.files.folder.FolderError` if there is no finished run.
     """
-    return Shown(tuple(_evidence.verify(path) for path in folders))
+    return Shown(tuple(_evidence.verify(path, signer=signer) for path in folders))
 
 
-def verify(folder: Path) -> Verification:
+def verify(folder: Path, *, signer: Path | None = None) -> Verification:
     """Make the figures of a finished run or sweep again from its evidence, and compare.
 
     Parameters
     ----------
     folder
         As it was given to ``out``; nothing in it is changed.
+    signer
+        A file with the public key of who must have signed the folder.
 
     Returns
     -------
@@ -87,6 +89,8 @@ def verify(folder: Path) -> Verification:
     ------
     privaudit.files.folder.FolderError
         If there is no finished run, or a file is damaged that no manifest lists.
+    ValueError
+        If ``signer`` is no such file.
 
     Examples
     --------
@@ -98,14 +102,14 @@ def verify(folder: Path) -> Verification:
     >>> found.differences
     ()
     """
-    return _evidence.verify(folder, settings=True)
+    return _evidence.verify(folder, settings=True, signer=signer)
 
 
-def report(folder: Path) -> pathlib.Path:
+def report(folder: Path, *, signer: Path | None = None) -> pathlib.Path:
     """Write ``report.html`` into the folder of a finished audit or training.
 
     Returns its path. Raises as `privaudit.report.page.write`.
     """
     from privaudit.report.page import write
 
-    return write(folder)
+    return write(folder, signer=signer)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from privaudit.api.place import Place
 from privaudit.api.watch import SILENT, Watch
 from privaudit.files.folder import RunFolder
-from privaudit.results import Claim, Status, UpperBound, Verdict
+from privaudit.results import Claim, Finding, Status, UpperBound
 from privaudit.settings import TrainingSettings, claim_of
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Trained:
         return self.result.status
 
     @property
-    def verdict(self) -> Verdict | None:
+    def verdict(self) -> Finding | None:
         """Claim and account together; None if nothing was claimed."""
         return self.result.verdict
 

@@ -21,7 +21,7 @@ import msgspec
 
 from privaudit.claims.accounts import bracket
 from privaudit.claims.attacks import audit_of, training_of
-from privaudit.claims.claim import Finding, PaperClaim
+from privaudit.claims.claim import PaperClaim, PaperFinding
 from privaudit.files import toml as _toml
 from privaudit.files.errors import explained
 from privaudit.files.user_code import ForeignError, function_named, held
@@ -32,6 +32,7 @@ from privaudit.results import (
     Unit,
     check_delta,
     check_epsilon,
+    stated,
 )
 from privaudit.settings import AttackSettings, Precision
 
@@ -164,7 +165,7 @@ def read(path: pathlib.Path) -> tuple[OwnClaim, ...]:
 
 def tested_own(
     own: OwnClaim, file: pathlib.Path, runs: pathlib.Path, workers: int | None
-) -> Finding:
+) -> PaperFinding:
     """The finding on one claim of ``file``; an audit keeps its runs in ``runs``.
 
     Raises ``ValueError`` if what it is about is not to be had.
@@ -179,7 +180,7 @@ def tested_own(
     claim = PaperClaim(
         paper=file.name,
         name=own.name,
-        says=f"{own.name} is ({own.epsilon:g}, {own.delta:g})-DP",
+        says=f"{own.name} is ({stated(own.epsilon)}, {own.delta:g})-DP",
         where=str(file),
         formula="as stated",
         plain="",
@@ -201,7 +202,7 @@ def tested_own(
             runs / own.folder,
             workers,
         )
-    return Finding(claim, certified, None, lower)
+    return PaperFinding(claim, certified, None, lower)
 
 
 def _ledger(own: OwnClaim, file: pathlib.Path) -> Ledger:

@@ -11,6 +11,7 @@ from privaudit.cli import FINE
 from privaudit.cli.console import Console
 from privaudit.cli.options import Changes, Flat, Json, Out, Require
 from privaudit.cli.output import emit
+from privaudit.cli.signing import Sign, check_key, kept
 from privaudit.cli.verdicts import status_of
 from privaudit.settings import AuditSettings, ProgramSettings, changes_of
 
@@ -40,13 +41,21 @@ class _Moved:
     retries: str | None = None
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Kept:
+    """Where a run is kept, and who vouches for it."""
+
+    out: Out = None
+    sign: Sign = None
+
+
 def audit(
     algorithm: Algorithm = None,
     /,
     *,
     settings: Annotated[AuditSettings, Flat] = AuditSettings(),  # frozen
     changes: Changes = (),  # type: ignore[assignment]  # cyclopts' empty list
-    out: Out = None,
+    kept_in: Annotated[_Kept, Flat] = _Kept(),  # frozen
     workers: int | None = None,
     require: Require = None,
     moved: Annotated[_Moved, Parameter(name="*", show=False)] = _Moved(),  # frozen
@@ -71,19 +80,20 @@ def audit(
         )
     if algorithm is None:
         raise ValueError("audit needs an algorithm, such as dp-dsgd")
+    check_key(kept_in.sign)
     from privaudit.api.audits import audit
 
     found = audit(
         algorithm,
         settings,
         training=changes_of(changes),
-        out=out,
+        out=kept_in.out,
         workers=workers,
         watch=Console(),
     )
     if found is None:  # rank 0 speaks for all
         return FINE
-    lines = [*found.lines(), f"kept in {found.path}"]
+    lines = [*found.lines(), kept(found.path, kept_in.sign)]
     emit(found.summary(), lines, as_json=json)
     return status_of([found.status], require)
 
@@ -94,7 +104,7 @@ def audit_program(
     *,
     command: str | None = None,
     settings: Annotated[ProgramSettings, Flat] = ProgramSettings(),  # frozen
-    out: Out = None,
+    kept_in: Annotated[_Kept, Flat] = _Kept(),  # frozen
     workers: int | None = None,
     json: Json = False,
 ) -> int:
@@ -111,6 +121,7 @@ def audit_program(
     workers
         Commands at once; as many as processors by default.
     """
+    check_key(kept_in.sign)
     from privaudit.api.audits import audit_program
     from privaudit.files.user_code import is_place
 
@@ -127,7 +138,9 @@ def audit_program(
             f"--command takes a command with {{member}} and {{seed}}, got the function "
             f"{command!r}; leave --command out"
         )
-    found = audit_program(program, settings, out=out, workers=workers, watch=Console())
-    lines = [*found.lines(), f"kept in {found.path}"]
+    found = audit_program(
+        program, settings, out=kept_in.out, workers=workers, watch=Console()
+    )
+    lines = [*found.lines(), kept(found.path, kept_in.sign)]
     emit(found.summary(), lines, as_json=json)
     return status_of([found.status])

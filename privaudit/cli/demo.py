@@ -7,9 +7,11 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from privaudit.cli import FINE
 from privaudit.cli.console import Console
 from privaudit.cli.options import Json
 from privaudit.cli.output import emit
+from privaudit.cli.runs import differing
 
 
 def demo(
@@ -21,12 +23,13 @@ def demo(
     seed: int = 0,
     workers: int | None = None,
     json: Json = False,
-) -> None:
+) -> int:
     """Audit one training on handwritten digits three times, and write one page.
 
     As a neighbour sees it, by its final model alone, and with a bug planted in it. The
     claim is epsilon 4 at delta 1e-5 each time. The bug makes the third audit end as
-    refuted; that is its purpose, and the exit status is 0.
+    refuted; that is its purpose, and the exit status is 0. It is 1 if a figure
+    disagrees with its evidence: there is a line that names the file and both values.
 
     Parameters
     ----------
@@ -36,6 +39,11 @@ def demo(
         Threads; as many as processors by default. Results do not depend on it.
     """
     from privaudit.api.demo import demo
+    from privaudit.report.verify import EvidenceError
 
-    found = demo(out, seed=seed, workers=workers, watch=Console())
+    try:
+        found = demo(out, seed=seed, workers=workers, watch=Console())
+    except EvidenceError as error:
+        return differing(error, as_json=json)
     emit(found.summary(), found.lines(), as_json=json)
+    return FINE

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import pathlib
+from typing import TYPE_CHECKING
 
 from privaudit.cli import COULD_NOT, FINE, REFUTED
 from privaudit.cli.options import Json, Require
 from privaudit.cli.output import emit
+from privaudit.cli.signing import Sign, Signer, check_key
 from privaudit.cli.verdicts import status_of
+
+if TYPE_CHECKING:
+    from privaudit.report.verify import EvidenceError
 
 
 def show(
@@ -15,6 +20,7 @@ def show(
     /,
     *,
     require: Require = None,
+    signer: Signer = None,
     json: Json = False,
 ) -> int:
     """Say what the folders of finished runs hold; all runs of a sweep in one table.
@@ -30,19 +36,27 @@ def show(
     """
     from privaudit.api.evidence import show
 
-    found = show(folders)
+    found = show(folders, signer=signer)
     emit(found.summary(), found.lines(), as_json=json)
     if found.differs:
         return REFUTED
     return status_of(found.verdicts, require) or (FINE if found.complete else COULD_NOT)
 
 
-def verify(folder: pathlib.Path, /, *, json: Json = False) -> int:
+def verify(
+    folder: pathlib.Path,
+    /,
+    *,
+    sign: Sign = None,
+    signer: Signer = None,
+    json: Json = False,
+) -> int:
     """Make the figures of a finished run or sweep again from its evidence, and compare.
 
     Checked are the digests of all files, the account from the ledger, the bound from
     the scores, the verdict, and the ledger against the settings. A difference is a line
-    that names the file and both values, with status 1.
+    that names the file and both values, with status 1. The signature, if there is one,
+    is checked by --signer alone: without it nothing says who wrote the folder.
 
     Parameters
     ----------
@@ -50,13 +64,20 @@ def verify(folder: pathlib.Path, /, *, json: Json = False) -> int:
         As given to --out.
     """
     from privaudit.api.evidence import verify
+    from privaudit.report.verify import sign as signed
 
-    found = verify(folder)
-    emit(found.summary(), found.lines(), as_json=json)
+    check_key(sign)
+    found = verify(folder, signer=signer)
+    lines = found.lines()
+    if sign is not None and not found.differences:
+        lines.append(f"signed: {signed(found, sign)}")
+    emit(found.summary(), lines, as_json=json)
     return REFUTED if found.differences else FINE
 
 
-def report(folder: pathlib.Path, /, *, json: Json = False) -> int:
+def report(
+    folder: pathlib.Path, /, *, signer: Signer = None, json: Json = False
+) -> int:
     """Write report.html into the folder of a finished audit or training.
 
     A folder whose figures disagree with its evidence gets none: there is one line that
@@ -71,10 +92,15 @@ def report(folder: pathlib.Path, /, *, json: Json = False) -> int:
     from privaudit.report.verify import EvidenceError
 
     try:
-        page = report(folder)
+        page = report(folder, signer=signer)
     except EvidenceError as error:
-        differences = list(map(str, error.differences))
-        emit({"page": None, "differences": differences}, differences, as_json=json)
-        return REFUTED
+        return differing(error, as_json=json)
     emit({"page": str(page)}, [str(page)], as_json=json)
     return FINE
+
+
+def differing(error: EvidenceError, *, as_json: bool) -> int:
+    """Say which figures disagree with their evidence, so that there is no page."""
+    differences = list(map(str, error.differences))
+    emit({"page": None, "differences": differences}, differences, as_json=as_json)
+    return REFUTED

@@ -8,6 +8,7 @@ from privaudit.cli import COULD_NOT, FINE
 from privaudit.cli.console import Console
 from privaudit.cli.options import Json, Out, Require
 from privaudit.cli.output import emit
+from privaudit.cli.signing import Sign, check_key, kept
 from privaudit.cli.verdicts import status_of
 
 
@@ -18,6 +19,7 @@ def sweep(
     out: Out = None,
     workers: int | None = None,
     require: Require = None,
+    sign: Sign = None,
     json: Json = False,
 ) -> int:
     """Make all audits that a file names: algorithms, budgets, adversaries, settings.
@@ -36,9 +38,10 @@ def sweep(
     workers
         Audits made at once; as many as processors by default.
     """
+    check_key(sign)
     from privaudit.api.audits import sweep
 
     found = sweep(file, out=out, workers=workers, watch=Console())
-    emit(found.summary(), [*found.lines(), f"kept in {found.path}"], as_json=json)
+    emit(found.summary(), [*found.lines(), kept(found.path, sign)], as_json=json)
     # A claim that does not hold is the status, whatever else failed.
     return status_of(found.statuses, require) or (FINE if found.complete else COULD_NOT)

@@ -10,6 +10,7 @@ from privaudit.cli import FINE
 from privaudit.cli.console import Console
 from privaudit.cli.options import Changes, Flat, Json, Out, Require
 from privaudit.cli.output import emit
+from privaudit.cli.signing import Sign, check_key, kept
 from privaudit.cli.verdicts import status_of
 from privaudit.settings import TrainingSettings, changes_of
 
@@ -31,6 +32,7 @@ def train(
     changes: Changes = (),  # type: ignore[assignment]  # cyclopts' empty list
     out: Out = None,
     require: Require = None,
+    sign: Sign = None,
     json: Json = False,
 ) -> int:
     """Train once, with noise for a budget, and account what was released.
@@ -45,6 +47,7 @@ def train(
     nodes, and messages go between ranks along the graph's edges. With --set clock=real,
     adp2sgd and adpsgd start a process a worker instead, and survive the death of some.
     """
+    check_key(sign)
     from privaudit.api.trainings import run_training
 
     found = run_training(
@@ -57,6 +60,6 @@ def train(
     )
     if found is None:  # rank 0 speaks for all
         return FINE
-    lines = [*found.lines(), f"kept in {found.path}"]
+    lines = [*found.lines(), kept(found.path, sign)]
     emit(found.summary(), lines, as_json=json)
     return FINE if found.verdict is None else status_of([found.status], require)

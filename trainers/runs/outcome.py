@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from privaudit.results import Status, UpperBound, Verdict
+from privaudit.results import Finding, Status, UpperBound
 
 
 class Curves(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -89,7 +89,7 @@ class TrainingResult(
     """
 
     nodes: tuple[UpperBound, ...]
-    verdict: Verdict | None
+    verdict: Finding | None
     status: Status | None
     noise_multiplier: float
     accuracy: float | None

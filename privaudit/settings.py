@@ -48,7 +48,8 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
     Parameters
     ----------
     algorithm
-        A name in `trainers.algorithms.ALGORITHMS`. Central ones hold all data at one
+        A name in `trainers.algorithms.ALGORITHMS`, or a user's own ``module:Class``
+        (`trainers.algorithms.user_algorithms`). Central ones hold all data at one
         place, whatever ``nodes``.
     nodes, graph, graph_seed, weights
         The network: a name in `trainers.network.named_graphs.GRAPHS` with its number or

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from privaudit.api.place import Place
+from privaudit.api.place import Place, short_name
 from privaudit.api.watch import SILENT, Watch
 from privaudit.files.folder import FolderError, RunFolder
 from privaudit.files.user_code import ForeignError, is_place
@@ -151,7 +151,7 @@ def audit(
     Parameters
     ----------
     algorithm
-        A name that `privaudit train` knows.
+        A name that `privaudit train` knows, or your own as ``module:Class``.
     settings
         The claim, the attack, and where it is computed.
     training
@@ -203,7 +203,7 @@ def audit(
     # All else is checked by now: calibration takes seconds.
     noise = noise_of(Problem.of(plan.training), plan.claim, settings, note=watch.note)
     plan = dataclasses.replace(plan, noise_multiplier=noise)
-    place = Place(out, f"audit-{algorithm}")
+    place = Place(out, f"audit-{short_name(algorithm)}")
     opened = place.opened(RunFolder, lambda there: there.awaits(plan), watch)
     with watch.runs() as progress:
         if launched():

@@ -10,8 +10,16 @@ from typing import TypeVar
 
 from privaudit.api.watch import Watch
 from privaudit.files.folder import RunFolder
+from privaudit.files.user_code import is_place
 
 Folder = TypeVar("Folder", bound=RunFolder)
+
+
+def short_name(what: str) -> str:
+    """An algorithm's or a file's name, as a part of a folder's."""
+    if is_place(what):
+        return what.replace(":", "-")
+    return pathlib.Path(what).stem
 
 
 class Place:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from privaudit.auditing.probes.contract import Check
+from privaudit.files.user_code import is_class, is_place
 from privaudit.settings import ProbeSettings
 
 
@@ -61,7 +62,7 @@ def probe(
     Parameters
     ----------
     what
-        An algorithm's name, or ``module:function``.
+        An algorithm's name, your own as ``module:Class``, or ``module:function``.
     settings
         What is probed, and how often.
     training
@@ -74,7 +75,8 @@ def probe(
     privaudit.files.user_code.ForeignError
         If the function fails.
     """
-    found = _function if ":" in what else _algorithm
+    foreign = ":" in what and not (is_place(what) and is_class(what))
+    found = _function if foreign else _algorithm
     return Probed(what, settings.seed, tuple(found(what, settings, training or {})))
 
 

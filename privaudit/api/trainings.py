@@ -9,9 +9,10 @@ import pathlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from privaudit.api.place import Place
+from privaudit.api.place import Place, short_name
 from privaudit.api.watch import SILENT, Watch
 from privaudit.files.folder import RunFolder
+from privaudit.files.user_code import is_place
 from privaudit.results import Claim, Finding, Status, UpperBound
 from privaudit.settings import TrainingSettings, claim_of
 
@@ -187,7 +188,7 @@ def run_training(
         seed=settings.seed,
         public_seed=settings.public_seed,
     )
-    place = Place(out, f"train-{pathlib.Path(what).stem}")
+    place = Place(out, f"train-{short_name(what)}")
     opened = place.opened(
         # By a real clock, a run that was stopped cannot go on.
         RunFolder,
@@ -265,7 +266,7 @@ def _recipe(what: str) -> Recipe:
     from trainers.recipes import Recipe, named, names, read
     from trainers.runs.training import near
 
-    if what in ALGORITHMS:
+    if what in ALGORITHMS or is_place(what):
         return Recipe(values={"algorithm": what})
     if what in names():
         return named(what)
@@ -274,5 +275,5 @@ def _recipe(what: str) -> Recipe:
     hint = near(what, [*ALGORITHMS, *names()])
     raise ValueError(
         f"there is no algorithm or recipe {what!r} ({hint}); choose one of "
-        f"{', '.join(ALGORITHMS)}, a recipe or a file"
+        f"{', '.join(ALGORITHMS)}, your own as module:Class, a recipe or a file"
     )

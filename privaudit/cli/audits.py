@@ -19,7 +19,7 @@ Algorithm = Annotated[
     str | None,
     Parameter(
         help="An algorithm that privaudit train knows (dp-sgd, dp-dsgd, dp-dsgt, "
-        "dp-dinno, dyn-d2p, adp2sgd, deep-q, ...)."
+        "dp-dinno, dyn-d2p, adp2sgd, deep-q, ...), or your own as module:Class."
     ),
 ]
 Target = Annotated[
@@ -73,14 +73,17 @@ def audit(
     workers
         Threads; as many as processors by default. Results do not depend on it.
     """
-    if moved != _Moved() or (algorithm and ":" in algorithm):
+    from privaudit.files.user_code import is_class, is_place
+
+    check_key(kept_in.sign)
+    foreign = algorithm and is_place(algorithm) and not is_class(algorithm)
+    if moved != _Moved() or foreign:
         raise ValueError(
             "audit is for privaudit's algorithms; for a program of yours there is "
             "privaudit audit-program, with module:function or --command"
         )
     if algorithm is None:
         raise ValueError("audit needs an algorithm, such as dp-dsgd")
-    check_key(kept_in.sign)
     from privaudit.api.audits import audit
 
     found = audit(

@@ -25,9 +25,10 @@ def probe(
     Parameters
     ----------
     what
-        One of our algorithms, such as dp-dsgt, or module:function of yours: called
-        with records, a float array (records, features), and a seed, it returns all
-        that it releases as a vector. Equal seeds must draw equal noise.
+        One of our algorithms, such as dp-dsgt, your own as module:Class, or
+        module:function of yours: called with records, a float array (records,
+        features), and a seed, it returns all that it releases as a vector. Equal seeds
+        must draw equal noise.
     """
     from privaudit.api.probes import probe
 

@@ -18,8 +18,8 @@ What = Annotated[
     str,
     Parameter(
         help="An algorithm (dp-sgd, dp-dsgd, dp-dsgt, dp-dinno, ...; sgd, dsgd, dsgt, "
-        "dinno without clipping and noise), a recipe of `privaudit recipes`, or a "
-        "recipe's file."
+        "dinno without clipping and noise), your own as module:Class, a recipe of "
+        "`privaudit recipes`, or a recipe's file."
     ),
 ]
 

@@ -138,7 +138,7 @@ class TestRequire:
         require = ("--require", "consistent", "--out", tmp_path / "a")
         status, _, err = call(capsys, "train", "sgd", *require)
         assert (status, "makes none" in err) == (BAD_USAGE, True)
-        status, _, err = call(capsys, "audit", "mine:train", *require)
+        status, _, err = call(capsys, "audit", "math:sqrt", *require)
         assert (status, "privaudit audit-program" in err) == (BAD_USAGE, True)
         status, _, err = call(capsys, "audit-program", "mine:train", *require)
         assert (status, "--require" in err) == (BAD_USAGE, True)

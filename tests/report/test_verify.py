@@ -343,7 +343,7 @@ class TestSigned:
         for command in (
             ["train", "dp-dsgd", "--out", str(out)],
             ["audit", "dp-dsgd", "--out", str(out)],
-            ["audit", "tests.zoo.attacks:scores", "--out", str(out)],
+            ["audit-program", "tests.zoo.attacks:scores", "--out", str(out)],
             ["sweep", str(tmp_path / "none.toml"), "--out", str(out)],
         ):
             assert main([*command, "--sign", str(keys[0])]) == 2

@@ -14,7 +14,7 @@ from privaudit.files.errors import explained
 from privaudit.results import Relation, Unit
 from privaudit.schedules import Constant, Geometric
 from privaudit.settings import TaskSettings
-from trainers.algorithms import ALGORITHMS, Family, Options
+from trainers.algorithms import Family, Options, family_named, option_names
 from trainers.algorithms.setting import Setting
 from trainers.data import Partition, check_dataset
 from trainers.models import MODELS, check_options, make_model, model_named
@@ -37,11 +37,7 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     weights: Weights = "uniform"
 
     def __post_init__(self) -> None:
-        if self.algorithm not in ALGORITHMS:
-            known = ", ".join(ALGORITHMS)
-            raise ValueError(
-                f"there is no algorithm {self.algorithm!r}; choose one of {known}"
-            )
+        _ = self.family  # there is one
         super().__post_init__()
         self.algorithm_options()
         classes = 10 if self.data == OWN else check_dataset(self.data).classes
@@ -72,7 +68,7 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     @property
     def family(self) -> Family:
         """What is known of the algorithm by its name."""
-        return ALGORITHMS[self.algorithm]
+        return family_named(self.algorithm)
 
     @property
     def labels(self) -> tuple[int, ...]:
@@ -180,7 +176,11 @@ def training_from(values: Mapping[str, Any], *, where: str) -> Training:
     Raises ``ValueError`` for a name that is neither, with the nearest that is.
     """
     settings = [name for name in Training.__struct_fields__ if name != "options"]
-    family = ALGORITHMS.get(str(values.get("algorithm")))
+    algorithm = values.get("algorithm")
+    try:
+        family = None if algorithm is None else family_named(str(algorithm))
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
     options = [] if family is None else list(family.options.__struct_fields__)
     fields: dict[str, Any] = {}
     chosen: dict[str, Any] = {}
@@ -190,9 +190,7 @@ def training_from(values: Mapping[str, Any], *, where: str) -> Training:
             fields[name] = value
         elif name in options or family is None:
             chosen[name] = value
-        elif any(
-            name in each.options.__struct_fields__ for each in ALGORITHMS.values()
-        ):
+        elif name in option_names():
             raise ValueError(
                 f"{where}: {values['algorithm']} has no use for {name}, which was set "
                 f"to {value}; leave it out"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 
 from privaudit.auditing.bounds.contract import Rate
-from privaudit.report.load import Finished, FinishedAudit, Settings
+from privaudit.report.load import Finished, FinishedAudit
 from privaudit.report.numbers import down, up
 from privaudit.report.standing import WORDS
+from privaudit.settings import TaskSettings
 from trainers.runs.outcome import TrainingResult
 
 _RELATIONS = {
@@ -37,7 +38,7 @@ _BUGS = {"half-noise": "its noise is half of what its ledger states"}
 _UNITS = {"record": "one record", "node": "all that one node holds"}
 
 
-def title(settings: Settings) -> str:
+def title(settings: TaskSettings) -> str:
     """What was run on what, in a few words."""
     return f"{settings.algorithm.upper()} on {settings.train:,} " + (
         "images of handwritten digits"
@@ -96,7 +97,7 @@ def _worlds(run: FinishedAudit) -> str:
     )
 
 
-def _records(settings: Settings) -> str:
+def _records(settings: TaskSettings) -> str:
     if settings.data == "own":
         return "records of the user's own"
     classes = ", ".join(map(str, settings.digits))
@@ -108,7 +109,7 @@ def _records(settings: Settings) -> str:
     return f"records of {settings.data}{some}"
 
 
-def _dealt(settings: Settings, nodes: int) -> str:
+def _dealt(settings: TaskSettings, nodes: int) -> str:
     if nodes == 1:
         return "all at one place"
     graph = f"{settings.graph} graph, {settings.weights} weights"

@@ -29,27 +29,9 @@ see `exact_products`, which holds without bf16 as well.
 from __future__ import annotations
 
 import contextlib
-from typing import Literal, get_args
 
 import torch
 from torch import Tensor
-
-Precision = Literal["float32", "bf16"]
-
-
-def check_precision(precision: Precision, *, compiled: bool) -> bool:
-    """Whether it is the lower one. ``ValueError`` if it is none or cannot be had."""
-    if precision not in get_args(Precision):
-        raise ValueError(
-            f"precision must be one of {', '.join(get_args(Precision))}, got "
-            f"{precision!r}"
-        )
-    if precision == "bf16" and compiled:
-        raise ValueError(
-            "bf16 and compiled gradients cannot go together: a compiler may take norms "
-            "of other roundings than are summed; choose one"
-        )
-    return precision == "bf16"
 
 
 def lowered(device: torch.device, lower: bool) -> contextlib.AbstractContextManager:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from trainers.gradients.bfloat16 import Precision, check_precision
+from privaudit.settings import Precision, check_precision
 from trainers.gradients.bookkeeping import BookKeeping, UnknownLayerError
 from trainers.gradients.differentiator import Differentiator
 from trainers.gradients.per_sample import Loss, PerSample

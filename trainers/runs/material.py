@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from trainers.data import Dataset, Partition, load_dataset
 from trainers.data.shares import Lazy, example, shares_of
 from trainers.gradients.per_sample import Loss, check_module
-from trainers.models import cross_entropy
+from trainers.models import cross_entropy, make_model
 from trainers.models.own import check_labels, check_model, few, own_loss
 from trainers.numerics.randomness import public_generator
 from trainers.runs.training import Training
@@ -90,7 +90,7 @@ class Material:
     @classmethod
     def own(
         cls,
-        model: nn.Module | Callable[[], nn.Module],
+        model: nn.Module | Callable[[], nn.Module] | str,
         shares: Any,
         *,
         loss: Callable[..., Any] | None = None,
@@ -104,7 +104,8 @@ class Material:
         Parameters
         ----------
         model
-            A module, whose parameters are the start, or what makes one.
+            A module, whose parameters are the start, or what makes one; or a name in
+            `trainers.models.MODELS`, for inputs and classes as the data have them.
         shares, nodes, split, seed
             See `trainers.data.shares.shares_of`.
         loss
@@ -118,7 +119,10 @@ class Material:
             If they do not fit each other, or the model or the loss mixes records.
         """
         found = shares_of(shares, nodes=nodes, split=split, seed=seed)
-        module = model if isinstance(model, nn.Module) else model()
+        if isinstance(model, str):
+            module = _named(model, found)
+        else:
+            module = model if isinstance(model, nn.Module) else model()
         if not isinstance(module, nn.Module):
             raise ValueError(
                 f"model is a torch.nn.Module or makes one, got {type(module).__name__}"
@@ -141,3 +145,16 @@ def _in_memory(test: Any) -> Dataset:
     if isinstance(found, Dataset):
         return found
     return Dataset(*found.read(torch.arange(min(len(found), _TEST))))
+
+
+def _named(model: str, shares: Sequence[Dataset | Lazy]) -> nn.Module:
+    inputs, target = example(shares[0])
+    classes = [
+        int(share.targets.max()) + 1 for share in shares if isinstance(share, Dataset)
+    ]
+    if target.is_floating_point() or target.dim() or len(classes) < len(shares):
+        raise ValueError(
+            f"the model {model} tells classes apart, and how many is read from integer "
+            "targets in memory: give a module for other data"
+        )
+    return make_model(model, tuple(inputs.shape), max(2, *classes, 2))

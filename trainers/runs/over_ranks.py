@@ -21,6 +21,7 @@ from trainers.numerics.keys import Key
 from trainers.numerics.randomness import Streams
 from trainers.numerics.releases import ReleaseJournal
 from trainers.runs import checkpoint
+from trainers.runs.material import Material
 from trainers.runs.measures import CurveRecorder, Measured, as_figures, measured
 from trainers.runs.outcome import TrainingResult
 from trainers.runs.problem import Problem
@@ -42,6 +43,7 @@ def train_on_ranks(
     delta: float,
     relation: Relation = "add-or-remove-one",
     data_dir: pathlib.Path | None = None,
+    material: Material | None = None,
     progress: Callable[[Progress], None] = lambda now: None,
     save_models: bool = True,
 ) -> TrainingResult | None:
@@ -69,6 +71,7 @@ def train_on_ranks(
             ranks=(rank, size),
             compiled=run.compiled,
             precision=run.precision,
+            material=material,
         )
         assert isinstance(problem.network, RankNetwork)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from privaudit.auditing.scores import real_numbers
+from privaudit.files.npz import real_numbers
 from privaudit.files.user_code import ForeignError, function_named, held
 
 Worlds = NDArray[np.bool_]

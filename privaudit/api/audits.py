@@ -1,0 +1,374 @@
+"""Audits of algorithms, of programs, and many at once."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import pathlib
+import shlex
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from privaudit.api.place import Place, short_name
+from privaudit.api.watch import SILENT, Watch
+from privaudit.files.folder import FolderError, RunFolder
+from privaudit.files.user_code import ForeignError, is_place
+from privaudit.results import Finding, LowerBound, Status, UpperBound, round_down
+from privaudit.settings import AuditSettings, ProgramSettings, claim_of
+
+if TYPE_CHECKING:
+    from privaudit.auditing.experiments.outcome import AuditResult
+    from privaudit.auditing.programs.audit import ProgramResult
+    from privaudit.report.sweep import FoundSweep
+
+Path = str | os.PathLike[str]
+_DEFAULT = AuditSettings()
+_OF_A_PROGRAM = ProgramSettings()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Audited:
+    """What the audit of an algorithm found, and the folder of its evidence.
+
+    Parameters
+    ----------
+    path
+        The run's folder.
+    result
+        What was found.
+    remarks
+        What must be said beside the account, in sentences.
+    """
+
+    path: pathlib.Path
+    result: AuditResult
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def status(self) -> Status:
+        """The verdict in a word."""
+        return self.result.status
+
+    @property
+    def verdict(self) -> Finding:
+        """Claim, account and audit together."""
+        return self.result.verdict
+
+    @property
+    def upper(self) -> UpperBound:
+        """The certified account of the worst node."""
+        return self.result.upper()
+
+    @property
+    def lower(self) -> LowerBound:
+        """What the attack showed."""
+        return self.result.lower()
+
+    def summary(self) -> dict[str, Any]:
+        """All figures, for JSON."""
+        return {**self.result.summary(), "out": str(self.path)}
+
+    def lines(self) -> list[str]:
+        """All figures, in sentences."""
+        figures = (self.verdict.claim, self.verdict.upper, self.verdict.lower)
+        known = [str(figure) for figure in figures if figure is not None]
+        return [*known, str(self.verdict), *self.remarks]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AuditedProgram:
+    """What the audit of a program found, and the folder of its evidence."""
+
+    path: pathlib.Path
+    program: str
+    result: ProgramResult
+
+    @property
+    def status(self) -> Status:
+        """The verdict in a word."""
+        return self.result.status
+
+    @property
+    def verdict(self) -> Finding:
+        """Claim and audit together."""
+        return self.result.verdict
+
+    @property
+    def lower(self) -> LowerBound:
+        """What the program's scores showed."""
+        return self.result.lower()
+
+    def summary(self) -> dict[str, Any]:
+        """All figures, for JSON."""
+        lower, claim = self.lower, self.verdict.claim
+        return {
+            "program": self.program,
+            "claimed": claim.epsilon,
+            "certified": None,
+            "epsilon_lower": lower.epsilon,
+            "confidence": lower.confidence,
+            "delta": claim.delta,
+            "relation": claim.relation,
+            "runs": {
+                "member": self.result.member_runs,
+                "non_member": self.result.non_member_runs,
+            },
+            "method": lower.method,
+            "valid_for": lower.valid_for,
+            "most_shown": self.result.most_shown,
+            "seconds": self.result.seconds,
+            "verdict": self.status,
+            "out": str(self.path),
+        }
+
+    def lines(self) -> list[str]:
+        """All figures, in sentences."""
+        return [
+            str(self.verdict.claim),
+            str(self.lower),
+            "the most that so many runs could have shown: "
+            f"{round_down(self.result.most_shown)}",
+            str(self.verdict),
+        ]
+
+
+def audit(
+    algorithm: str,
+    settings: AuditSettings = _DEFAULT,
+    *,
+    training: Mapping[str, Any] | None = None,
+    out: Path | None = None,
+    workers: int | None = None,
+    watch: Watch = SILENT,
+) -> Audited | None:
+    """Test a claim of epsilon from below: train with and without a canary, and tell.
+
+    Each run tosses a fair coin for its world: a canary is one record more of node 0, or
+    not. The setting is that of appendix D of Bayrooti et al. 2023 on scikit-learn's
+    digits. Started by torchrun, ranks share the runs.
+
+    Parameters
+    ----------
+    algorithm
+        A name that `privaudit train` knows, or your own as ``module:Class``.
+    settings
+        The claim, the attack, and where it is computed.
+    training
+        Settings and options of the training by name, upon those that audits start from;
+        see `privaudit.settings.TaskSettings`.
+    out
+        The run's folder; the same call goes on where it was stopped. Without one, a
+        new one in ``runs``.
+    workers
+        Threads; as many as processors by default. Results do not depend on it.
+    watch
+        Is told how far it is.
+
+    Returns
+    -------
+    The verdict with its figures, and the folder. None at all ranks but the first.
+
+    Raises
+    ------
+    ValueError
+        If a setting is out of its range or does not go with the others, or training
+        diverges.
+    privaudit.files.folder.FolderError
+        If ``out`` is another run's, damaged, or cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import privaudit as pa
+    >>> with tempfile.TemporaryDirectory() as out:
+    ...     found = pa.audit(
+    ...         "dsgd",
+    ...         pa.AuditSettings(adversary="noisy-gradients", runs=200),
+    ...         training={"rounds": 5},
+    ...         out=out,
+    ...     )
+    >>> found.status  # there is no noise
+    'refuted'
+    """
+    from privaudit.auditing.experiments.experiment import run
+    from privaudit.auditing.experiments.over_ranks import run_on_ranks
+    from privaudit.auditing.experiments.plan import planned
+    from trainers.network.ranks import launched
+    from trainers.runs.budget import noise_of
+    from trainers.runs.problem import Problem
+
+    check_workers(workers)
+    plan = planned(algorithm, settings, training or {}, where="--set")
+    # All else is checked by now: calibration takes seconds.
+    noise = noise_of(Problem.of(plan.training), plan.claim, settings, note=watch.note)
+    plan = dataclasses.replace(plan, noise_multiplier=noise)
+    place = Place(out, f"audit-{short_name(algorithm)}")
+    opened = place.opened(RunFolder, lambda there: there.awaits(plan), watch)
+    with watch.runs() as progress:
+        if launched():
+            result = run_on_ranks(plan, opened, progress=progress)
+        else:
+            with opened as folder:
+                result = run(plan, folder, workers=workers, progress=progress)
+    if result is None:  # rank 0 speaks for all
+        return None
+    family, setting = plan.training.family, plan.training.setting()
+    return Audited(place.path, result, tuple(family.remarks(setting)))
+
+
+def audit_program(
+    program: str,
+    settings: ProgramSettings = _OF_A_PROGRAM,
+    *,
+    out: Path | None = None,
+    workers: int | None = None,
+    watch: Watch = SILENT,
+) -> AuditedProgram:
+    """Test a claim of epsilon about a program that is not ours, from below.
+
+    Each run tosses a fair coin for its world. A function is called with a bool array,
+    True where the canary is to be planted, and a seed; it returns one score a run. A
+    command is started once a run, and the last line that it prints is the score.
+
+    Parameters
+    ----------
+    program
+        ``module:function``, or a command with ``{member}`` and ``{seed}`` where they
+        go.
+    settings
+        The claim, and how it is tested.
+    out
+        The run's folder; the same call goes on where it was stopped. Without one, a
+        new one in ``runs``.
+    workers
+        Commands at once; as many as processors by default.
+    watch
+        Is told how far it is.
+
+    Returns
+    -------
+    The verdict with its figures, and the folder.
+
+    Raises
+    ------
+    ValueError
+        If a setting is out of its range, or there is no such function.
+    privaudit.files.folder.FolderError
+        If ``out`` is another run's, damaged, or cannot be written, or a run gave no
+        score; what was done is kept.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import privaudit as pa
+    >>> with tempfile.TemporaryDirectory() as out:
+    ...     found = pa.audit_program(
+    ...         "operator:add",  # the world and the seed: a score that tells all
+    ...         pa.ProgramSettings(runs=100),
+    ...         out=out,
+    ...     )
+    >>> found.status
+    'refuted'
+    """
+    from privaudit.auditing.programs.audit import ProgramAudit, run
+
+    check_workers(workers)
+    plan = ProgramAudit(
+        program=program,
+        claim=claim_of(
+            settings.epsilon, settings.delta, settings.relation or "add-or-remove-one"
+        ),
+        estimator=settings.estimator,
+        confidence=settings.confidence,
+        runs=settings.runs,
+        batch=settings.batch if is_place(program) else 1,
+        seed=settings.seed,
+    )
+    name = plan.program if plan.is_function else shlex.split(plan.program)[0]
+    short = "".join(c if c.isalnum() else "-" for c in name).strip("-")
+    place = Place(out, f"audit-{short}")
+    opened = place.opened(RunFolder, lambda there: there.awaits(plan), watch)
+    with opened as folder, watch.runs() as progress:
+        try:
+            result = run(
+                plan,
+                folder,
+                time_limit=settings.time_limit or math.inf,
+                retries=settings.retries,
+                workers=workers,
+                progress=progress,
+            )
+        except ForeignError as error:
+            raise FolderError(
+                f"{error}; what was done is kept in {place.path}, and the same command "
+                "goes on from there"
+            ) from None
+    return AuditedProgram(place.path, program, result)
+
+
+def sweep(
+    file: Path,
+    *,
+    out: Path | None = None,
+    workers: int | None = None,
+    watch: Watch = SILENT,
+) -> FoundSweep:
+    """Make all audits that a file names, several at once, each in a folder of its own.
+
+    Parameters
+    ----------
+    file
+        A .toml file: [all] has what all audits have in common, [grid] lists of which
+        every combination is an audit, and each [[audit]] is one more. Settings are
+        those of `privaudit.AuditSettings` and of the training.
+    out
+        The folder of all; the same call goes on where it was stopped. Without one, a
+        new one in ``runs``.
+    workers
+        Audits made at once; as many as processors by default.
+    watch
+        Is told how far each is.
+
+    Returns
+    -------
+    All audits: their figures, or why they failed.
+
+    Raises
+    ------
+    ValueError
+        If the file has a mistake; it says where.
+    privaudit.files.folder.FolderError
+        If ``out`` holds something else, or cannot be written.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import privaudit as pa
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = pathlib.Path(folder, "mine.toml")
+    ...     _ = file.write_text('[[audit]]\\nalgorithm = "dsgd"\\nepsilom = 2')
+    ...     pa.sweep(file)
+    Traceback (most recent call last):
+        ...
+    ValueError: ...mine.toml, [[audit]] 1: there is no setting 'epsilom'; did you ...
+    """
+    check_workers(workers)
+    from privaudit.auditing.experiments.sweep import Plan
+    from privaudit.auditing.experiments.sweep_folder import SweepFolder
+    from privaudit.auditing.experiments.sweep_run import goes_on, run_sweep
+    from privaudit.report.sweep import load_sweep
+
+    file = pathlib.Path(file)
+    plan = Plan.read(file)
+    place = Place(out, f"sweep-{file.stem}")
+    opened = place.opened(SweepFolder, lambda there: goes_on(plan, there), watch)
+    with opened as folder, watch.sweep(len(plan.audits)) as tell:
+        run_sweep(plan, folder, workers=workers, tell=tell)
+    return load_sweep(place.path)
+
+
+def check_workers(workers: int | None) -> None:
+    """``ValueError`` unless ``workers`` is None or at least 1."""
+    if workers is not None and workers < 1:
+        raise ValueError(f"--workers must be >= 1, got {workers}")

@@ -23,7 +23,7 @@ class _OfWholeLots:
     def __getattr__(self, name):
         return getattr(self._right, name)
 
-    def weighted_sum(self, at, inputs, targets, weigh):
+    def weighted_sum(self, at, inputs, targets, weigh, slack=0.0):
         total = self._right.weighted_sum(
             at, inputs, targets, lambda norms: weigh.mask.to(norms)
         )

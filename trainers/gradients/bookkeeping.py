@@ -19,8 +19,11 @@ from torch import Tensor, nn
 
 from trainers.gradients.bfloat16 import lowered, raised
 from trainers.gradients.per_sample import Loss, Weigh, check_module
+from trainers.gradients.rounding import SLACK
 from trainers.gradients.stacked import StackedLayer, UnknownLayerError, quick, stacked
+from trainers.gradients.stacked.layer import Digest
 from trainers.gradients.trial import agrees
+from trainers.numerics.deferred_checks import may_hold
 from trainers.numerics.device import follow
 
 __all__ = ["BookKeeping", "UnknownLayerError"]
@@ -69,6 +72,7 @@ class BookKeeping:
 
     static = False
     lower = False
+    positions = length = 0
 
     def __init__(self, module: nn.Module, loss: Loss, example: Tensor) -> None:
         check_module(module)
@@ -148,6 +152,16 @@ class BookKeeping:
         return products
 
     @property
+    def aligned(self) -> bool:
+        """Whether linear layers' rows begin at whole lines of memory."""
+        return any(layer.aligned for layer in self.layers)
+
+    @aligned.setter
+    def aligned(self, yes: bool) -> None:
+        for layer in self.layers:
+            layer.aligned = yes
+
+    @property
     def values_per_sample(self) -> int:
         """How many numbers one sample of a batch keeps alive, about.
 
@@ -176,20 +190,10 @@ class BookKeeping:
         for layer in self.layers:
             layer.taken, layer.given, layer.parameters_now = [], [], {}
 
-    def weighted_sum(
-        self, at: Tensor, inputs: Tensor, targets: Tensor, weigh: Weigh
-    ) -> Tensor:
-        """Sum over the samples of weight times gradient, (replicas, dims).
-
-        Parameters
-        ----------
-        at
-            (replicas, dims)
-        inputs, targets
-            (replicas, samples, ...)
-        weigh
-            Called once with the L2 norms, (replicas, samples).
-        """
+    def _digests(
+        self, at: Tensor, inputs: Tensor, targets: Tensor
+    ) -> list[tuple[StackedLayer, Digest]]:
+        """Of each layer that is used, what the samples' gradients in it are."""
         with torch.enable_grad(), lowered(at.device, self.lower):
             outputs = self._run(at.detach(), inputs, keeps=True).to(at.dtype)
             losses = self.loss(outputs, targets.reshape(-1, *targets.shape[2:]))
@@ -204,18 +208,62 @@ class BookKeeping:
                 )
             )
         with torch.no_grad():
-            digests = []
-            square = at.new_zeros(inputs.shape[:2].numel())
+            result = []
             for layer in used:
                 returned = raised([next(flat) for _ in layer.given], at.dtype)
                 taken = raised(layer.taken, at.dtype)
-                share, digest = layer.digest(taken, returned)
-                square += share
-                digests.append(digest)
-            weights = weigh(square.sqrt().view(inputs.shape[:2]))
-            result = torch.zeros_like(at)
-            for layer, digest in zip(used, digests, strict=True):
-                sums = layer.sums(digest, weights)
+                result.append((layer, layer.digest(taken, returned)))
+        return result
+
+    def rows(self, at: Tensor, inputs: Tensor, targets: Tensor) -> list[Tensor]:
+        """All that a weighted sum is made from, (replicas * samples, ...) each."""
+        digests = self._digests(at, inputs, targets)
+        found = [digest for _, digest in digests if digest.terms is not None]
+        self.positions = max((digest.positions for digest in found), default=0)
+        self.length = sum(digest.length for digest in found)
+        self._forget()
+        return [part for _, digest in digests for part in digest.made_from]
+
+    def weighted_sum(
+        self,
+        at: Tensor,
+        inputs: Tensor,
+        targets: Tensor,
+        weigh: Weigh,
+        slack: float = SLACK,
+    ) -> Tensor:
+        """Sum over the samples of weight times gradient, (replicas, dims) doubles.
+
+        Parameters
+        ----------
+        at
+            (replicas, dims)
+        inputs, targets
+            (replicas, samples, ...)
+        weigh
+            Called once with the L2 norms, (replicas, samples) doubles. A sample whose
+            norm is not finite counts nothing.
+        slack
+            Norms are this times the sizes of what may cancel in them too large: see
+            `trainers.gradients.rounding`.
+        """
+        digests = self._digests(at, inputs, targets)
+        with torch.no_grad():
+            square = at.new_zeros(inputs.shape[:2].numel(), dtype=torch.float64)
+            terms = torch.zeros_like(square)
+            for _, digest in digests:
+                square = square + digest.square
+                if digest.terms is not None:
+                    terms = terms + digest.terms
+            norms = torch.add(square.sqrt(), terms.sqrt(), alpha=slack)
+            lost = ~norms.isfinite()
+            norms = norms.view(inputs.shape[:2])
+            weights = weigh(norms).masked_fill(lost.view_as(norms), 0)
+            result = torch.zeros_like(at, dtype=torch.float64)
+            purge = may_hold(lost)
+            for layer, digest in digests:
+                made_from = digest.without(lost) if purge else digest.made_from
+                sums = layer.sums(made_from, weights.double())
                 for place in self.places:
                     if place.layer is layer:
                         end = place.offset + place.shape.numel()

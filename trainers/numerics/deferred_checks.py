@@ -4,6 +4,14 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
+
+
+def may_hold(condition: Tensor) -> bool:
+    """Whether some of ``condition`` is true, looked at where that costs nothing."""
+    if condition.device.type == "cpu" and get_proxy_mode() is None:
+        return bool(condition.any())
+    return True
 
 
 class Watch:
@@ -21,6 +29,7 @@ class Watch:
     def __init__(self, at_once: bool | None = None) -> None:
         self._at_once = at_once
         self._failed: dict[str, Tensor] = {}
+        self._counted: Tensor | int = 0
 
     def expect(self, holds: Tensor, message: str) -> None:
         """All of ``holds`` is true; else ``ValueError``, now or later."""
@@ -35,6 +44,16 @@ class Watch:
             self._failed[message] |= failed
         else:
             self._failed[message] = failed
+
+    def count(self, which: Tensor) -> None:
+        """Add to `counted` how many of ``which`` are true."""
+        if which.device.type != "cpu" or which.any():
+            self._counted = which.sum() + self._counted
+
+    @property
+    def counted(self) -> int:
+        """How many there were so far."""
+        return int(self._counted)
 
     def settle(self) -> None:
         """Look at all conditions so far. ``ValueError`` if one failed."""

@@ -24,8 +24,9 @@ from privaudit.ledger import Ledger, Recorder
 from trainers.data import PrivateData
 from trainers.gradients.batches import most
 from trainers.gradients.clip_weights import clip_weights
-from trainers.gradients.clipping import clipped_sum
+from trainers.gradients.clipping import clipped_sum, plan
 from trainers.gradients.differentiator import Differentiator
+from trainers.gradients.rounding import Rounding
 from trainers.numerics.deferred_checks import Watch
 from trainers.numerics.device import placed
 from trainers.numerics.randomness import Streams, grid_step, rounding_up
@@ -212,9 +213,10 @@ class Oracle:
         if multiplier > 0:
             # In one lot there is each record at most, and the canary.
             step = grid_step(deviation, (max(self.data.sizes) + 1) * clip)
-            clip = _clip_on_grid(clip, step, at.shape[2])
+        if clip < math.inf:
+            clip = _clip_left(clip, self._rounding(at).share, step, at.shape[2])
         lots = self._lots(nodes)
-        crafted = self._crafted(lots, nodes, clip, at.dtype)
+        crafted = self._crafted(lots, nodes, clip)
         total = self._clipped_sum(at, lots, nodes, clip)
         if crafted is not None:
             row, share = crafted
@@ -225,15 +227,33 @@ class Oracle:
             release = self.mechanism.release(index, self.data.sizes[node])
             self._recorder.record(node, release)
             self._releases[node] += 1
-        gradient = total.div_(self.mechanism.lot_size)
+        gradient = total.div_(self.mechanism.lot_size).to(at.dtype)
         for observer in self.observers:
             observer.release(index, at, gradient, nodes)
         return gradient
 
+    @property
+    def not_finite(self) -> int:
+        """How many gradients that were not finite were drawn and counted nothing.
+
+        It depends on the data: it stays with the party whose they are.
+        """
+        return self._watch.counted
+
+    def _rounding(self, at: Tensor) -> Rounding:
+        """What is paid for the rounding of `_clipped_sum`."""
+        return plan(
+            self._differentiator,
+            self.data,
+            at.flatten(0, 1),
+            lot_size=self.mechanism.lot_size,
+            memory_limit=self._memory_limit,
+        ).rounding
+
     def _clipped_sum(
         self, at: Tensor, lots: Tensor, nodes: Sequence[int], clip: float
     ) -> Tensor:
-        """Sum over the lots of clipped gradients, (runs, nodes, dims)."""
+        """Sum over the lots of clipped gradients, (runs, nodes, dims) doubles."""
         return clipped_sum(
             self._differentiator,
             self.data,
@@ -282,7 +302,7 @@ class Oracle:
         return drawn & present
 
     def _crafted(
-        self, lots: Tensor, nodes: Sequence[int], clip: float, dtype: torch.dtype
+        self, lots: Tensor, nodes: Sequence[int], clip: float
     ) -> tuple[int, Tensor] | None:
         """Take the records of a crafted gradient out of ``lots``.
 
@@ -293,14 +313,14 @@ class Oracle:
         if data.direction is None or node is None or node not in nodes:
             return None
         row, place = list(nodes).index(node), data.sizes[node]
-        vector = data.direction.to(dtype)
+        vector = data.direction.double()
         if clip < math.inf:
             norm = torch.linalg.vector_norm(vector)
-            vector = vector * (clip / (norm * (1 + 64 * torch.finfo(dtype).eps)))
-        times = lots[:, row, place].to(dtype)
+            vector = vector * (clip / (norm * (1 + 2.0**-24)))
+        times = lots[:, row, place].double()
         lots[:, row, place] = False
         if data.replaced is not None:
-            times -= lots[:, row, data.replaced].to(dtype)
+            times -= lots[:, row, data.replaced].double()
             lots[:, row, data.replaced] = False
         return row, times[:, None] * vector
 
@@ -323,12 +343,16 @@ class Oracle:
         return self._streams.noisy(total, who, index, deviation, step)
 
 
-def _clip_on_grid(clip: float, step: float, dims: int) -> float:
-    """``clip``, less what rounding to the grid can add to a record's move."""
-    left = clip - rounding_up(step, dims)
+def _clip_left(clip: float, share: float, step: float, dims: int) -> float:
+    """``clip``, less what rounding can add to a record's move.
+
+    That is ``share`` of the result by the rounding of sums, and that of their rounding
+    to the grid.
+    """
+    left = (clip - rounding_up(step, dims)) / (1 + share)
     if not left > 0.5 * clip:
         raise ValueError(
             f"{dims:,} parameters are rounded to steps of {step:g}, too coarse for "
             f"clip_norm {clip:g}: use less noise"
         )
-    return math.nextafter(left, 0.0)
+    return left * (1 - 2.0**-50)

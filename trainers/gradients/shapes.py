@@ -1,0 +1,168 @@
+"""The one shape in which a differentiator sees records, and the trial of it.
+
+A record's gradient must be a function of that record, to the last bit: see `sums.md`.
+Kernels choose their ways by shape, so that every call has the same one, made from
+public numbers alone. Within it a row's bits may still depend on its place, where rows
+begin at other alignments or end in what is no whole vector. So a shape is tried with
+random records, and another one taken if it fails.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from trainers.gradients.differentiator import Differentiator
+
+# Elementwise kernels on a CPU take two vectors at a time, and what is left one by one,
+# by functions that differ in the last bit. This many numbers leave nothing over.
+_VECTORS = 32
+# Where there are more, the last places are not used: in them lies what is left over.
+_SPARE = 2
+_known: weakref.WeakKeyDictionary[nn.Module, dict[Any, Shape]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Shape:
+    """How many records of each replica a call sees, and what else is in it.
+
+    Parameters
+    ----------
+    columns
+        Places for records, of each replica.
+    spare_rows, spare_columns
+        Replicas and places that are added and never hold a record.
+    aligned
+        Whether the differentiator aligns rows.
+    positions, length
+        As of `trainers.gradients.rounding.Rounding.of`.
+    """
+
+    columns: int
+    spare_rows: int = 0
+    spare_columns: int = 0
+    aligned: bool = False
+    positions: int = 0
+    length: int = 0
+
+
+def shape_for(
+    differentiator: Differentiator, at: Tensor, example: Tensor, columns: int
+) -> Shape:
+    """The first shape of at most ``columns`` in which a record's bits are its own.
+
+    Parameters
+    ----------
+    at
+        (replicas, dims); its values are not looked at.
+    example
+        (...): an input, of which only shape and type are looked at.
+    """
+    known = _known.setdefault(differentiator.module, {})
+    key = (
+        *(type(differentiator), getattr(differentiator, "lower", False)),
+        *(at.shape, at.dtype, at.device, example.shape, example.dtype),
+        *(columns, torch.get_num_threads()),
+    )
+    if key not in known:
+        found = _search(differentiator, at, example, columns)
+        differentiator.aligned = found.aligned
+        known[key] = dataclasses.replace(
+            found, positions=differentiator.positions, length=differentiator.length
+        )
+    return known[key]
+
+
+def _search(
+    differentiator: Differentiator, at: Tensor, example: Tensor, columns: int
+) -> Shape:
+    for shape in candidates(len(at), columns):
+        for aligned in (False, True):
+            differentiator.aligned = aligned
+            if differentiator.aligned != aligned:
+                continue
+            tried = dataclasses.replace(shape, aligned=aligned)
+            if holds(differentiator, at, example, tried):
+                return tried
+    raise AssertionError("a single place is no other's")
+
+
+def candidates(replicas: int, columns: int) -> Iterator[Shape]:
+    """Shapes of at most ``columns`` places, the one that is wanted first."""
+    sizes = [columns, *(columns // step * step for step in (64, 32, 16, 8, 4, 2)), 1]
+    for size in dict.fromkeys(size for size in sizes if size > 0):
+        if size == 1 or replicas * size % _VECTORS == 0:
+            yield Shape(size)
+        elif size > _SPARE * replicas:
+            yield Shape(size, spare_columns=_SPARE)
+        else:
+            yield Shape(size, spare_rows=1)
+
+
+def holds(
+    differentiator: Differentiator, at: Tensor, example: Tensor, shape: Shape
+) -> bool:
+    """Whether random records' bits depend neither on their places nor on the others."""
+    generator = torch.Generator().manual_seed(0)
+    rows, columns = len(at), shape.columns
+    there = (rows + shape.spare_rows, columns + shape.spare_columns)
+    models = _models(differentiator.module, there[0], generator).to(at)
+    targets = torch.zeros(there, dtype=torch.long, device=at.device)
+
+    def draw() -> Tensor:
+        return _inputs(differentiator.module, (*there, *example.shape), generator).to(
+            at.device, example.dtype
+        )
+
+    def found(inputs: Tensor) -> list[Tensor]:
+        parts = differentiator.rows(models, inputs, targets)
+        return [part.unflatten(0, there)[:rows] for part in parts if part.numel()]
+
+    inputs = draw()
+    wanted = found(inputs)
+    if columns == 1:
+        return True
+    # More threads have more places at which they begin and end.
+    for _ in range(2 if torch.get_num_threads() == 1 else 6):
+        order = torch.randperm(columns, generator=generator)
+        keeps = torch.rand(columns, generator=generator) < 0.7
+        here, before = keeps.nonzero()[:, 0].to(at.device), order[keeps].to(at.device)
+        moved = draw()
+        if moved.is_floating_point():
+            moved = 100 * moved
+        moved[:rows, here] = inputs[:rows, before]
+        for one, other in zip(wanted, found(moved), strict=True):
+            if not torch.equal(one[:, before], other[:, here]):
+                return False
+    return True
+
+
+def _models(module: nn.Module, replicas: int, generator: torch.Generator) -> Tensor:
+    """Random parameters, (replicas, dims): activations neither grow nor vanish."""
+    parts = []
+    for parameter in module.parameters():
+        fan = parameter.shape[1:].numel() if parameter.dim() > 1 else 4
+        part = torch.randn(replicas, parameter.numel(), generator=generator)
+        parts.append(part * fan**-0.5)
+    return torch.cat(parts, 1)
+
+
+def _inputs(
+    module: nn.Module, shape: tuple[int, ...], generator: torch.Generator
+) -> Tensor:
+    """Random inputs; where there are embeddings, tokens of the smallest."""
+    tables = [
+        layer.num_embeddings
+        for layer in module.modules()
+        if isinstance(layer, nn.Embedding)
+    ]
+    if tables:
+        return torch.randint(0, min(tables), shape, generator=generator)
+    return torch.randn(shape, generator=generator)

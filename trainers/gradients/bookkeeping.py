@@ -260,7 +260,7 @@ class BookKeeping:
             norms = norms.view(inputs.shape[:2])
             weights = weigh(norms).masked_fill(lost.view_as(norms), 0)
             result = torch.zeros_like(at, dtype=torch.float64)
-            purge = may_hold(lost)
+            purge = may_hold(lost, getattr(weigh, "watch", None))
             for layer, digest in digests:
                 made_from = digest.without(lost) if purge else digest.made_from
                 sums = layer.sums(made_from, weights.double())

@@ -160,7 +160,7 @@ class PerSample:
         (gradients,) = self.rows(at, inputs, targets)
         norms = squared_rows(gradients).sqrt()
         lost = ~norms.isfinite()
-        if may_hold(lost):
+        if may_hold(lost, getattr(weigh, "watch", None)):
             gradients = gradients.masked_fill(lost[:, None], 0)
         norms = norms.view(inputs.shape[:2])
         weights = weigh(norms).masked_fill(lost.view_as(norms), 0)

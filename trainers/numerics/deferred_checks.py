@@ -7,9 +7,9 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 
-def may_hold(condition: Tensor) -> bool:
-    """Whether some of ``condition`` is true, looked at where that costs nothing."""
-    if condition.device.type == "cpu" and get_proxy_mode() is None:
+def may_hold(condition: Tensor, watch: Watch | None = None) -> bool:
+    """Whether some of ``condition`` is true, looked at where ``watch`` looks."""
+    if get_proxy_mode() is None and (watch or Watch()).looks(condition):
         return bool(condition.any())
     return True
 
@@ -31,13 +31,16 @@ class Watch:
         self._failed: dict[str, Tensor] = {}
         self._counted: Tensor | int = 0
 
+    def looks(self, tensor: Tensor) -> bool:
+        """Whether the host looks at ``tensor`` at once."""
+        if self._at_once is None:
+            return tensor.device.type == "cpu"
+        return self._at_once
+
     def expect(self, holds: Tensor, message: str) -> None:
         """All of ``holds`` is true; else ``ValueError``, now or later."""
         failed = ~holds.all()
-        at_once = self._at_once
-        if at_once is None:
-            at_once = holds.device.type == "cpu"
-        if at_once:
+        if self.looks(holds):
             if failed:
                 raise ValueError(message)
         elif message in self._failed:
@@ -47,7 +50,7 @@ class Watch:
 
     def count(self, which: Tensor) -> None:
         """Add to `counted` how many of ``which`` are true."""
-        if which.device.type != "cpu" or which.any():
+        if may_hold(which, self):
             self._counted = which.sum() + self._counted
 
     @property

@@ -7,8 +7,8 @@ What is assumed: the numbers of records per node that set sampling rates and div
 are public. Sums are rounded to a grid and noise is an exactly rounded Gaussian number
 of that grid, so that the noisy sum is a function of the ideal mechanism's
 (`trainers/numerics/noise.md`). Records are clipped to a little less than the clip norm,
-by as much as the rounding can move a sum. How the rounding of the sums themselves, in
-floating point, depends on the records is not accounted.
+by as much as rounding can move a sum: that of the sums themselves, in floating point
+(`trainers/gradients/sums.md`), and that to the grid.
 """
 
 from __future__ import annotations
@@ -177,7 +177,8 @@ class Oracle:
         gradients, each scaled to L2 norm <= clip_norm; plus N(0, (noise_multiplier *
         clip_norm)^2) in each coordinate; divided by lot_size, whatever the size of the
         lot (Abadi et al. 2016, Algorithm 1). An empty lot releases its noise like any
-        other.
+        other. A gradient that is not finite counts nothing, see `not_finite`: no run
+        ends by what its data are.
 
         Parameters
         ----------
@@ -193,8 +194,8 @@ class Oracle:
         Raises
         ------
         ValueError
-            If a sample's gradient is not finite: clipping cannot bound it. On an
-            accelerator this is raised by `settle`.
+            If the parameters are not finite, or, without clipping, a sample's
+            gradient. On an accelerator this is raised by `settle`.
         """
         nodes = range(self.nodes) if nodes is None else nodes
         if at.shape[:2] != (self.runs, len(nodes)):
@@ -214,6 +215,9 @@ class Oracle:
             # In one lot there is each record at most, and the canary.
             step = grid_step(deviation, (max(self.data.sizes) + 1) * clip)
         if clip < math.inf:
+            self._watch.expect(
+                torch.isfinite(at), "parameters are not finite: lower the step size"
+            )
             clip = _clip_left(clip, self._rounding(at).share, step, at.shape[2])
         lots = self._lots(nodes)
         crafted = self._crafted(lots, nodes, clip)

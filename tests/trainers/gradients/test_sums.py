@@ -47,7 +47,7 @@ class Mean(nn.Module):
 
 
 def share_of(way, inputs, targets, clip, lots, at=None):
-    """How far the records in one of two ``lots`` move the integers, over ``clip``."""
+    """How far the record in one of two ``lots`` moves the integers, over ``clip``."""
     private = Sums(
         PrivateData.of([Dataset(inputs, targets)]),
         way,
@@ -81,18 +81,20 @@ def random_sample(shape, samples, generator, dtype):
 class TestCancel:
     """Positions that cancel: their sum is nothing, and what they take away is not."""
 
-    @pytest.mark.parametrize("size", [1e1, 1e2, 1e3, 1e4, 1e6, 1e8])
-    def test_a_record_whose_gradient_is_nothing_in_front(self, size):
-        """As docs/noise.md had it: moved .011 clip norms and more before."""
+    @pytest.mark.parametrize("outputs", [8, 64])  # written out, and not
+    @pytest.mark.parametrize("size", [1.0, 1e2, 1e4, 1e6])
+    def test_a_record_whose_gradient_is_nothing_in_front(self, size, outputs):
+        """It moves nothing; in single precision it moved .03 clip norms."""
         generator = torch.Generator().manual_seed(1)
-        way = BookKeeping(
-            Mean(nn.Linear(784, 8, bias=False), 8), cross_entropy, torch.zeros(128, 784)
-        )
-        half = torch.randn(64, 64, 784, generator=generator)
+        module = Mean(nn.Linear(784, outputs, bias=False), outputs)
+        module.outside.register_parameter("bias", None)
+        way = BookKeeping(module, cross_entropy, torch.zeros(128, 784))
+        half = torch.randn(97, 64, 784, generator=generator)
         inputs = size * torch.cat([half, -half], 1)
-        inputs[:, 0, :40] += 1e-3 * size  # what is left, differently for each
-        targets = torch.arange(64) % 3
-        assert share_of(way, inputs, targets, 1.0, with_and_without(64)) <= 1
+        inputs[0] = 0
+        targets = torch.arange(97) % 3
+        share = share_of(way, inputs, targets, 1.0, with_and_without(97))
+        assert share <= 1e-4
 
     @pytest.mark.parametrize("kind", ["linear", "convolution", "attention"])
     @pytest.mark.parametrize("size", [1e4, 1e8, 1e12])
@@ -154,20 +156,26 @@ def _tokens(way, inputs, targets, lots, at):
 
 class TestKinks:
     @pytest.mark.parametrize("features", [650, 37, 90])
-    @pytest.mark.parametrize("records", [3, 9, 65, 200])
+    @pytest.mark.parametrize("records", [9, 65, 201])
     def test_a_record_in_front_flips_no_relu(self, features, records):
-        """Of rows that begin elsewhere, last bits differ, and so the sign of 0."""
+        """Of rows that begin elsewhere, last bits differ, and so the sign of 0.
+
+        All inputs are the same and labels alternate, so that the record which is taken
+        away changes who of the two has which signs.
+        """
         generator = torch.Generator().manual_seed(features)
         module = nn.Sequential(nn.Linear(features, 10), nn.ReLU(), nn.Linear(10, 3))
         inputs = torch.randn(1, features, generator=generator).repeat(records, 1)
         way = BookKeeping(module, cross_entropy, inputs[0])
         with torch.no_grad():
-            module[0].bias.zero_()
-            # Any unit is at a kink for a row that is computed as the last one is.
-            module[0].bias.copy_(-module[0](inputs)[-1])
-        targets = torch.zeros(records, dtype=torch.long)
+            for _ in range(20):  # until places are on both sides of the kink
+                bias, weight = module[0].bias, module[0].weight
+                found = torch.baddbmm(bias[None, None], inputs[None], weight.mT[None])
+                bias -= (found[0].amax(0) + found[0].amin(0)) / 2
+        targets = torch.arange(records) % 2
+        at = parameter_vector(module)
         for clip in (1e-2, 1e3):
-            share_of(way, inputs, targets, clip, with_and_without(records))
+            share_of(way, inputs, targets, clip, with_and_without(records), at)
 
 
 class TestNotFinite:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
@@ -139,10 +140,22 @@ class BookKeeping:
             for place, tensor in kept.items()
             if place != parameters
         )
-        # What comes back to each layer, and a copy of one layer's share at a time.
-        back = [_size(layer.given) for layer in self.layers]
-        ahead = [_size(layer.taken) + _size(layer.given) for layer in self.layers]
-        size += sum(back) + max(ahead, default=0)
+        # What comes back to each layer, what is made of it, and one layer's share in
+        # doubles at a time.
+        ahead = []
+        for layer in self.layers:
+            if not layer.given:
+                continue
+            back = [torch.zeros_like(given) for given in layer.given]
+            with torch.no_grad():
+                digest = layer.digest(layer.taken, back)
+            self.positions = max(self.positions, digest.positions)
+            self.length += digest.length
+            known = {tensor.data_ptr() for tensor in (*layer.taken, *back)}
+            made = [part for part in digest.made_from if part.data_ptr() not in known]
+            size += _size(back) + _size(made)
+            ahead.append(2 * _size(digest.made_from))
+        size += max(ahead, default=0)
         self._values = -(-size // (inputs.shape[:2].numel() * at.element_size()))
         products = 0
         for layer in self.layers:
@@ -218,9 +231,6 @@ class BookKeeping:
     def rows(self, at: Tensor, inputs: Tensor, targets: Tensor) -> list[Tensor]:
         """All that a weighted sum is made from, (replicas * samples, ...) each."""
         digests = self._digests(at, inputs, targets)
-        found = [digest for _, digest in digests if digest.terms is not None]
-        self.positions = max((digest.positions for digest in found), default=0)
-        self.length = sum(digest.length for digest in found)
         self._forget()
         return [part for _, digest in digests for part in digest.made_from]
 
@@ -279,5 +289,5 @@ class BookKeeping:
         return outputs.unflatten(0, inputs.shape[:2])
 
 
-def _size(tensors: list[Tensor]) -> int:
+def _size(tensors: Iterable[Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

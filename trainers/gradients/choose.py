@@ -23,7 +23,7 @@ def differentiator(
     ``example`` is one sample's input. With ``compiled``, book-keeping runs under
     `torch.compile`, see `trainers.gradients.compiled`; modules that it does not know do
     not. With ``precision`` "bf16", gradients are taken in bfloat16, and clipped and
-    summed in single precision: see `trainers.gradients.bfloat16`.
+    summed in double precision: see `trainers.gradients.bfloat16`.
 
     Raises ``ValueError`` for a module whose records have no gradient of their own
     (batch statistics), and for bf16 where it cannot be had.

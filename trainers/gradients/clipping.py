@@ -73,10 +73,7 @@ def plan(
             shape = shape_for(differentiator, at[rows], example, columns)
         found.append((rows, shape))
     rounding = Rounding.of(
-        max(shape.positions for _, shape in found),
-        max(shape.length for _, shape in found),
-        columns,
-        most,
+        differentiator.positions, differentiator.length, columns, most
     )
     return Plan(tuple(found), rounding)
 

@@ -24,9 +24,14 @@ class Compiled:
     """A `trainers.gradients.bookkeeping.BookKeeping`, compiled.
 
     Forward pass, backward pass, norms, weights and sums become one program for each
-    shape of the inputs, of which there are few: see `trainers.gradients.shapes`. Compiling takes tens of seconds on a CPU;
-    torch keeps what it compiled in its cache on disk, so that a later process takes a
-    few. Numbers are those of the eager code to a few roundings.
+    shape of the inputs, of which there are few: see `trainers.gradients.shapes`.
+    Compiling takes tens of seconds on a CPU; torch keeps what it compiled in its cache
+    on disk, so that a later process takes a few. Numbers are those of the eager code to
+    a few roundings.
+
+    Not covered by ``sums.md``: a compiler may compute a number twice, in other ways,
+    for the norm and for the sum, and otherwise from place to place. The trial of a
+    shape is of the eager code. What a run says of its protection says so.
 
     Parameters
     ----------

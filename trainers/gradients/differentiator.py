@@ -21,7 +21,7 @@ class Differentiator(Protocol):
     loss: Loss
     dims: int
     aligned: bool  # whether rows are aligned; stays False where they cannot be
-    positions: int  # of what was last run by `rows`: see `rounding.Rounding.of`
+    positions: int  # see `trainers.gradients.rounding.Rounding.of`
     length: int
 
     @property

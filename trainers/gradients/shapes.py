@@ -41,16 +41,12 @@ class Shape:
         Replicas and places that are added and never hold a record.
     aligned
         Whether the differentiator aligns rows.
-    positions, length
-        As of `trainers.gradients.rounding.Rounding.of`.
     """
 
     columns: int
     spare_rows: int = 0
     spare_columns: int = 0
     aligned: bool = False
-    positions: int = 0
-    length: int = 0
 
 
 def shape_for(
@@ -72,11 +68,7 @@ def shape_for(
         *(columns, torch.get_num_threads()),
     )
     if key not in known:
-        found = _search(differentiator, at, example, columns)
-        differentiator.aligned = found.aligned
-        known[key] = dataclasses.replace(
-            found, positions=differentiator.positions, length=differentiator.length
-        )
+        known[key] = _search(differentiator, at, example, columns)
     return known[key]
 
 
@@ -129,10 +121,10 @@ def holds(
         parts = differentiator.rows(models, inputs, targets)
         return [part.unflatten(0, there)[:rows] for part in parts if part.numel()]
 
-    inputs = draw()
-    wanted = found(inputs)
     if columns == 1:
         return True
+    inputs = draw()
+    wanted = found(inputs)
     # More threads have more places at which they begin and end.
     for _ in range(2 if torch.get_num_threads() == 1 else 6):
         order = torch.randperm(columns, generator=generator)

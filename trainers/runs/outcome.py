@@ -39,11 +39,13 @@ def protection(
     version: str,
     *,
     stays_home: bool = False,
+    compiled: bool = False,
 ) -> tuple[bool, str]:
     """Whether a trained model's noise is secret, and what is said of it.
 
     ``seed`` is that of a study, None if the key was secret; ``version`` is the one that
     trained. ``stays_home``: part of the models is never sent, and has no noise.
+    ``compiled``: gradients were, so that how their sums round is not covered.
     """
     if not noise_multiplier:
         return False, "This training added no noise: the model is not protected."
@@ -64,10 +66,14 @@ def protection(
             "models stay at their nodes, have no noise and are in no account: the "
             "models are not protected."
         )
+    rounding = "How compiled sums of gradients round" if compiled else (
+        "How sums of gradients round before the noise is added is paid for; how noisy "
+        "messages do"
+    )
+    rounding += " is not in the certificate."
     return True, (
         "The noise came from a secret key, which was removed when the run ended: who "
-        "has not had it cannot take the noise off. How sums round in floating point "
-        "before the noise is added is not in the certificate."
+        "has not had it cannot take the noise off. " + rounding
     )
 
 

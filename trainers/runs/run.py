@@ -304,6 +304,7 @@ class Keeper:
             run.seed,
             run.version,
             stays_home=run.training.family.stays_home(run.training.setting()),
+            compiled=run.compiled,
         )
         result = TrainingResult(
             nodes=nodes,

@@ -20,7 +20,6 @@ from trainers.gradients.per_sample import PerSample
 from trainers.models import cross_entropy
 from trainers.numerics.deferred_checks import Watch
 
-
 CALL = {"lot_size": 4, "memory_limit": 1 << 30}
 
 

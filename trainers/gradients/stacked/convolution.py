@@ -184,9 +184,7 @@ class StackedConvolution(StackedLayer):
             inside = inside.view(len(inside) * groups, fan, -1)
             yield back[here.start * groups : here.stop * groups], inside
 
-    def sums(
-        self, made_from: tuple[Tensor, ...], weights: Tensor
-    ) -> dict[str, Tensor]:
+    def sums(self, made_from: tuple[Tensor, ...], weights: Tensor) -> dict[str, Tensor]:
         shape = self.parameters_now["weight"].shape  # (replicas, ...)
         if len(made_from) == len(self.names):  # written out
             result = {

@@ -61,9 +61,7 @@ class StackedLayer(nn.Module):
         """What the samples' gradients are, from what was kept and what came back."""
         raise NotImplementedError  # each layer has its own
 
-    def sums(
-        self, made_from: tuple[Tensor, ...], weights: Tensor
-    ) -> dict[str, Tensor]:
+    def sums(self, made_from: tuple[Tensor, ...], weights: Tensor) -> dict[str, Tensor]:
         """Weighted sums of the gradients of each parameter, (replicas, ...), doubles.
 
         ``made_from`` is that of `Digest`, ``weights`` (replicas, samples) doubles.
@@ -96,7 +94,7 @@ class Digest:
     length: int = 0
 
     def without(self, lost: Tensor) -> tuple[Tensor, ...]:
-        """What sums are made from, with zeros for samples that are ``lost``, (flat,)."""
+        """What sums are made from; samples that are ``lost``, (flat,), are zeros."""
         return tuple(
             part.masked_fill(lost.view(-1, *[1] * (part.dim() - 1)), 0)
             if part.is_floating_point() and len(part)
@@ -121,9 +119,7 @@ class StackedExplicit(StackedLayer):
         parts = self.gradients(taken, returned)
         return written_out(*(parts[name] for name in self.names))
 
-    def sums(
-        self, made_from: tuple[Tensor, ...], weights: Tensor
-    ) -> dict[str, Tensor]:
+    def sums(self, made_from: tuple[Tensor, ...], weights: Tensor) -> dict[str, Tensor]:
         return {
             name: explicit_sum(rows, weights)
             for name, rows in zip(self.names, made_from, strict=True)
@@ -145,12 +141,11 @@ def written_out(*parts: Tensor) -> Digest:
 def squared_rows(rows: Tensor) -> Tensor:
     """Squared norm of each row, (flat,) doubles."""
     flat = rows.reshape(len(rows), -1)
-    return together(
-        [
-            (part * part).sum(1)
-            for part in (flat[here].double() for here in blocks(*flat.shape, flat))
-        ]
-    )
+    norms = [
+        torch.linalg.vector_norm(flat[here].double(), dim=1)
+        for here in blocks(*flat.shape, flat)
+    ]
+    return together(norms).square()
 
 
 def explicit_sum(rows: Tensor, weights: Tensor) -> Tensor:
@@ -172,12 +167,15 @@ def outer_sum(left: Tensor, right: Tensor, weights: Tensor) -> Tensor:
     ``left`` is (flat, positions, outputs), ``right`` (flat, positions, inputs).
     """
     replicas, samples = weights.shape
-    share = (weights.reshape(-1, 1, 1) * left).view(replicas, -1, left.shape[-1])
-    rows = right.reshape(replicas, -1, right.shape[-1])
+    factors = weights.view(replicas, samples, 1, 1)
+    left, right = (part.unflatten(0, (replicas, samples)) for part in (left, right))
     return together(
         [
-            torch.bmm(share[here].mT, rows[here].double())
-            for here in blocks(replicas, rows[0].numel(), rows)
+            torch.bmm(
+                (left[here].double() * factors[here]).flatten(1, 2).mT,
+                right[here].double().flatten(1, 2),
+            )
+            for here in blocks(replicas, left[0].numel() + right[0].numel(), left)
         ]
     )
 
@@ -191,7 +189,7 @@ def blocks(count: int, values: int, like: Tensor) -> Iterator[slice]:
     step = max(1, bound // max(1, values))
     if get_proxy_mode() is not None:
         step = max(1, count)
-    for start in range(0, max(1, count), step):
+    for start in range(0, count, step):
         yield slice(start, min(start + step, count))
 
 
@@ -221,9 +219,7 @@ def fits(positions: int, outputs: int, inputs: int) -> bool:
     )
 
 
-def squared_products(
-    left: Tensor, right: Tensor
-) -> tuple[Tensor, Tensor, int]:
+def squared_products(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor, int]:
     """Squared Frobenius norm of left' right for each sample, its terms and length.
 
     ``left`` is (samples, positions, outputs), ``right`` (samples, positions, inputs).
@@ -237,17 +233,14 @@ def squared_products(
     squares, terms = [], []
     for here in blocks(samples, values, left):
         one, other = left[here].double(), right[here].double()
-        lengths = (_lengths(one) * _lengths(other)).sum(1)
-        terms.append(lengths.square())
         if explicit:
-            product = torch.bmm(one.mT, other)
-            squares.append((product * product).sum(2).sum(1))
+            squares.append(squared_rows(torch.bmm(one.mT, other)))
+            lengths = torch.linalg.vector_norm(one, dim=2)
+            lengths = lengths * torch.linalg.vector_norm(other, dim=2)
         else:
             gram = torch.bmm(one, one.mT) * torch.bmm(other, other.mT)
             squares.append(gram.sum(2).sum(1).clamp_min(0))
+            lengths = gram.diagonal(dim1=1, dim2=2).sqrt()
+        terms.append(lengths.sum(1).square())
     length = outputs + right.shape[2] + 2 * positions
     return together(squares), together(terms), length
-
-
-def _lengths(rows: Tensor) -> Tensor:
-    return (rows * rows).sum(2).sqrt()

@@ -59,9 +59,7 @@ class StackedLinear(StackedLayer):
             square = square + squared_rows(rows)
         return Digest(square, (inside, back, *offset), terms, positions, length)
 
-    def sums(
-        self, made_from: tuple[Tensor, ...], weights: Tensor
-    ) -> dict[str, Tensor]:
+    def sums(self, made_from: tuple[Tensor, ...], weights: Tensor) -> dict[str, Tensor]:
         if len(made_from) == len(self.names):  # written out
             return {
                 name: explicit_sum(rows, weights)

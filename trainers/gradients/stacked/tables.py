@@ -62,9 +62,7 @@ class StackedEmbedding(StackedLayer):
             together(squares), (tokens, back), together(terms), positions, length
         )
 
-    def sums(
-        self, made_from: tuple[Tensor, ...], weights: Tensor
-    ) -> dict[str, Tensor]:
+    def sums(self, made_from: tuple[Tensor, ...], weights: Tensor) -> dict[str, Tensor]:
         tokens, back = made_from
         replicas, samples = weights.shape
         _, rows, features = self.parameters_now["weight"].shape

@@ -5,6 +5,7 @@ Accounts, without torch:
     epsilon             settings, a schedule or a ledger in, a certified bracket out
     noise_multiplier    the least noise that meets a budget
     Certificate         what a ledger is worth, from both sides
+    ledger_from         a ledger from dp-accounting's events, Opacus or a file
     Ledger, Release     what was released; PoissonSampling, SamplingWithoutReplacement,
                         NoSampling
 
@@ -28,6 +29,7 @@ from privaudit.version import __version__ as __version__
 _PLACES = {
     "epsilon": "privaudit.api.accounts",
     "noise_multiplier": "privaudit.api.accounts",
+    "ledger_from": "privaudit.api.accounts",
     "lower_bound": "privaudit.api.attacks",
     "Certificate": "privaudit.accounting.certificate",
     "Ledger": "privaudit.ledger",

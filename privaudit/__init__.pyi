@@ -1,5 +1,6 @@
 from privaudit.accounting.certificate import Certificate as Certificate
 from privaudit.api.accounts import epsilon as epsilon
+from privaudit.api.accounts import ledger_from as ledger_from
 from privaudit.api.accounts import noise_multiplier as noise_multiplier
 from privaudit.api.attacks import lower_bound as lower_bound
 from privaudit.auditing.scores import Scores as Scores

@@ -129,13 +129,33 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             assumes=tuple(assumed),
         )
 
-    def event(self, node: int) -> DpEvent:
+    def to_event(self, node: int | None = None) -> DpEvent:
         """All releases of one node as one of dp-accounting's events.
 
         It has no word for passes over disjoint records: these are composed in sequence,
-        which no record's loss exceeds.
+        which no record's loss exceeds. ``node`` may be left out where all released the
+        same.
+
+        Raises
+        ------
+        ValueError
+            If nodes differ and none is named, or an account of the releases alone would
+            be no bound: the ledger assumes something, or may fail.
         """
         import dp_accounting as dpa
+
+        if node is None:
+            if len(set(self.nodes)) != 1:
+                raise ValueError(
+                    f"the {len(self.nodes)} nodes released different things: name one, "
+                    "to_event(node)"
+                )
+            node = 0
+        if self.failure or self.assumptions:
+            raise ValueError(
+                "an event has no word for what this ledger assumes, nor for a chance "
+                "of failure: an account of it would claim too much"
+            )
 
         return dpa.ComposedDpEvent(
             [

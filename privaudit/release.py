@@ -221,6 +221,8 @@ class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     def event(self) -> DpEvent:
         """dp-accounting's event for this release, noise over *norm bound* as it says.
 
+        Where a sensitivity is more than that bound makes it, noise over that.
+
         Its accountants do not agree on what that means under replace-one (0.6.0: the
         PLD accountant doubles the sensitivity, the RDP accountant does not), so ours
         read ``sensitivity`` instead.
@@ -230,7 +232,11 @@ class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         if not self.is_private:
             return dpa.NonPrivateDpEvent()
         kind = {"gaussian": dpa.GaussianDpEvent, "laplace": dpa.LaplaceDpEvent}
-        event = kind[self.mechanism](self.noise / self.norm_bound)
+        moved = self.sensitivity
+        bound = max(
+            self.norm_bound, moved.add_or_remove_one or 0, (moved.replace_one or 0) / 2
+        )
+        event = kind[self.mechanism](self.noise / bound)
         match self.sampling:
             case PoissonSampling(rate=rate):
                 return dpa.PoissonSampledDpEvent(rate, event)

@@ -115,7 +115,7 @@ class TestEvents:
         poisson = Release.of_sum(
             norm_bound=5.0, noise_multiplier=2.0, sampling=PoissonSampling(0.25)
         )
-        event = Ledger.of(poisson, 7).event(0)
+        event = Ledger.of(poisson, 7).to_event(0)
         assert event == dp_accounting.ComposedDpEvent(
             [
                 dp_accounting.SelfComposedDpEvent(

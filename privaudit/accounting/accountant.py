@@ -6,21 +6,15 @@ from dp_accounting import dp_event
 from dp_accounting.privacy_accountant import NeighboringRelation, PrivacyAccountant
 
 from privaudit.accounting.certificate import Certificate
+from privaudit.accounting.events import UnknownEventError, releases
 from privaudit.ledger import Entry, Ledger
-from privaudit.release import (
-    NoSampling,
-    PoissonSampling,
-    Release,
-    Sampling,
-    SamplingWithoutReplacement,
-)
+from privaudit.release import PoissonSampling, Release, SamplingWithoutReplacement
 from privaudit.results import Bracket, Relation
 
 _RELATIONS: dict[NeighboringRelation, Relation] = {
     NeighboringRelation.ADD_OR_REMOVE_ONE: "add-or-remove-one",
     NeighboringRelation.REPLACE_ONE: "replace-one",
 }
-_NO_NOISE = Release.of_sum(norm_bound=1.0, noise_multiplier=0.0, sampling=NoSampling())
 
 
 class CertifiedAccountant(PrivacyAccountant):
@@ -82,73 +76,38 @@ class CertifiedAccountant(PrivacyAccountant):
     def _maybe_compose(
         self, event: dp_event.DpEvent, count: int, do_compose: bool
     ) -> PrivacyAccountant.CompositionErrorDetails | None:
-        sampling: Sampling = NoSampling()
-        inner = event
-        match event:
-            case dp_event.NoOpDpEvent():
-                return None
-            case dp_event.NonPrivateDpEvent():
-                if do_compose and count:
-                    self._counts[_NO_NOISE] = self._counts.get(_NO_NOISE, 0) + count
-                return None
-            case dp_event.SelfComposedDpEvent():
-                return self._maybe_compose(event.event, event.count * count, do_compose)
-            case dp_event.ComposedDpEvent():
-                for part in event.events:
-                    error = self._maybe_compose(part, count, do_compose)
-                    if error is not None:
-                        return error
-                return None
-            case dp_event.PoissonSampledDpEvent():
-                sampling = PoissonSampling(float(event.sampling_probability))
-                inner = event.event
-            case dp_event.SampledWithoutReplacementDpEvent():
-                sampling = SamplingWithoutReplacement(
-                    event.sample_size, event.source_dataset_size
-                )
-                inner = event.event
-            case _:
-                pass
-        return self._compose_release(event, inner, sampling, count, do_compose)
-
-    def _compose_release(
-        self,
-        event: dp_event.DpEvent,
-        inner: dp_event.DpEvent,
-        sampling: Sampling,
-        count: int,
-        do_compose: bool,
-    ) -> PrivacyAccountant.CompositionErrorDetails | None:
-        def refuse(why: str) -> PrivacyAccountant.CompositionErrorDetails:
+        found: list[tuple[Release, int]] = []
+        try:
+            for release, times, part in releases(event, count):
+                why = self._refusal(release)
+                if why is not None:
+                    raise UnknownEventError(part, why)
+                found.append((release, times))
+        except UnknownEventError as error:
             return PrivacyAccountant.CompositionErrorDetails(
-                invalid_event=event, error_message=why
+                invalid_event=error.event, error_message=error.why
             )
+        for release, times in found:
+            if do_compose and times and release.sampling.rate:
+                self._counts[release] = self._counts.get(release, 0) + times
+        return None
 
+    def _refusal(self, release: Release) -> str | None:
+        """Why ``release`` cannot be accounted under the relation; None if it can."""
         relation = _RELATIONS[self.neighboring_relation]
-        fixed = isinstance(sampling, SamplingWithoutReplacement)
+        fixed = isinstance(release.sampling, SamplingWithoutReplacement)
         if fixed and relation != "replace-one":
-            return refuse(
+            return (
                 "a sample of fixed size has no meaning under add-or-remove-one; "
                 "use REPLACE_ONE"
             )
-        if isinstance(inner, dp_event.GaussianDpEvent):
-            mechanism = "gaussian"
-        elif isinstance(inner, dp_event.LaplaceDpEvent):
-            mechanism = "laplace"
-            if isinstance(sampling, PoissonSampling) and relation == "replace-one":
-                return refuse(
-                    "Poisson sampled Laplace noise is accounted under "
-                    "add-or-remove-one only"
-                )
-        else:
-            return refuse("only Gaussian and Laplace events are accounted")
-        if not do_compose or count == 0 or sampling.rate == 0:
-            return None
-        release = Release.of_sum(
-            norm_bound=1.0,
-            noise_multiplier=float(inner.noise_multiplier),
-            sampling=sampling,
-            mechanism=mechanism,
-        )
-        self._counts[release] = self._counts.get(release, 0) + count
+        if (
+            release.mechanism == "laplace"
+            and isinstance(release.sampling, PoissonSampling)
+            and relation == "replace-one"
+        ):
+            return (
+                "Poisson sampled Laplace noise is accounted under add-or-remove-one "
+                "only"
+            )
         return None

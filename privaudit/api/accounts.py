@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import pathlib
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from privaudit.accounting import calibration
 from privaudit.accounting.certificate import Certificate
 from privaudit.accounting.plans import Plan
+from privaudit.files import json as _json
+from privaudit.integrations import opacus
 from privaudit.ledger import Ledger
 from privaudit.results import Bracket, Relation
 
@@ -149,3 +153,62 @@ def noise_multiplier(
     plan = Plan.constant(1.0, sampling_rate, steps, sampling)
     found, _ = calibration.noise_multiplier(plan.ledger, epsilon, delta, relation)
     return found
+
+
+def ledger_from(source: Any) -> Ledger:
+    """What was released, from another tool's record of it or from a file.
+
+    Parameters
+    ----------
+    source
+        An event of dp-accounting's; an Opacus ``PrivacyEngine``, its accountant or the
+        accountant's history, whose batches must have been Poisson sampled; or the path
+        of a JSON file with a ledger or with an event, as named tuples' fields
+        (`privaudit.accounting.events`).
+
+    Returns
+    -------
+    The ledger, for `privaudit.Certificate` and `privaudit.epsilon`.
+
+    Raises
+    ------
+    ValueError
+        If it is none of these, or holds what a ledger has no word for.
+
+    Examples
+    --------
+    >>> import privaudit as pa
+    >>> ledger = pa.ledger_from([(1.0, 0.01, 1000)])  # as Opacus keeps it
+    >>> 1.82 < pa.epsilon(ledger=ledger, delta=1e-5).upper < 1.84
+    True
+    """
+    if isinstance(source, Ledger):
+        return source
+    if isinstance(source, (str, os.PathLike)):
+        return _ledger_in(pathlib.Path(source))
+    history = opacus.history_of(source)
+    if history is not None or opacus.is_history(source):
+        return opacus.ledger_of(source if history is None else history)
+    if type(source).__module__.startswith("dp_accounting"):
+        from privaudit.accounting import events
+
+        return events.ledger_of(source)
+    raise ValueError(
+        "a ledger comes from an event of dp-accounting's, from an Opacus engine, "
+        f"accountant or history, or from a file's path, got {type(source).__name__}"
+    )
+
+
+def _ledger_in(path: pathlib.Path) -> Ledger:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror}") from error
+    try:
+        if "class_name" not in _json.decode(content, dict):
+            return Ledger.from_json(content)
+        from privaudit.accounting import events
+
+        return events.ledger_of(events.from_json(content))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error

@@ -15,7 +15,6 @@ from privaudit.results import Relation, round_down, round_up
 if TYPE_CHECKING:
     from privaudit.accounting import Certificate
     from privaudit.accounting.plans import Mechanism, Plan, Scheme
-    from privaudit.ledger import Ledger
 else:
     from typing import Literal
 
@@ -227,7 +226,8 @@ def epsilon(
     delta
         In (0, 1).
     ledger
-        A run's ledger.json; its worst node is accounted. Instead of all the settings.
+        A run's ledger.json, or dp-accounting's event in JSON; the worst node is
+        accounted. Instead of all the settings.
     overlap
         At how many nodes of the ledger one record may be: the releases of the worst so
         many nodes are accounted together.
@@ -237,6 +237,7 @@ def epsilon(
         Draw the privacy profile into this file (.svg, .png, .pdf).
     """
     from privaudit.accounting import Certificate
+    from privaudit.api.accounts import ledger_from
 
     _check_plot(plot, compare)
     relation = run.chosen_relation()
@@ -248,7 +249,7 @@ def epsilon(
                 "--ledger says what was released; leave --noise-multiplier and the "
                 "settings of the run out"
             )
-        released = _read_ledger(ledger)
+        released = ledger_from(ledger)
     else:
         if (noise_multiplier is None) == (run.schedule is None):
             raise ValueError(
@@ -321,17 +322,6 @@ def convert(
         [f"{side} {name} for {told_known}: {_told(name, value)}"],
         as_json=json,
     )
-
-
-def _read_ledger(path: pathlib.Path) -> Ledger:
-    from privaudit.ledger import Ledger
-
-    try:
-        return Ledger.from_json(path.read_bytes())
-    except OSError as error:
-        raise ValueError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
 
 
 def _check_plot(path: pathlib.Path | None, compare: bool) -> None:

@@ -41,7 +41,7 @@ class _View:
         self._now: Progress | None = None
         self._measured: Measured | None = None
         self._epsilon: float | None = None
-        self._accuracies: list[float] = []
+        self._qualities: list[float] = []
 
     def update(self, now: Progress) -> None:
         if self._first is None:
@@ -49,7 +49,7 @@ class _View:
         self._now = now
         if now.measured is not None:
             self._measured = now.measured
-            self._accuracies.append(now.measured.accuracy)
+            self._qualities += now.measured.quality[1:2]
         if now.epsilon is not None:
             self._epsilon = now.epsilon
 
@@ -64,8 +64,11 @@ class _View:
         return f"round {done:,} of {rounds:,}, {rate:.3g} a second, {left:.0f} s left"
 
     def line(self) -> str:
-        """The pace and the last accuracy, for a log."""
-        known = f"; accuracy {self._accuracies[-1]:.4f}" if self._accuracies else ""
+        """The pace and the last accuracy or loss, for a log."""
+        known = ""
+        if self._measured is not None and self._measured.quality:
+            kind, mean, _ = self._measured.quality
+            known = f"; {kind} {mean:.4f}"
         return f"{self._name}: {self.pace()}{known}"
 
     def table(self) -> Table:
@@ -74,12 +77,13 @@ class _View:
         table = Table.grid(padding=(0, 2))
         table.add_row(self._name, self.pace())
         if self._measured is not None:
-            table.add_row(
-                "accuracy",
-                f"{self._measured.accuracy:.4f} mean, "
-                f"{self._measured.worst_accuracy:.4f} worst node  "
-                f"{sparkline(self._accuracies)}",
-            )
+            if self._measured.quality:
+                kind, mean, worst = self._measured.quality
+                table.add_row(
+                    kind,
+                    f"{mean:.4f} mean, {worst:.4f} worst node  "
+                    f"{sparkline(self._qualities)}",
+                )
             table.add_row("consensus", f"distance {self._measured.consensus:.4g}")
         if self._epsilon is not None:
             claimed = "" if self._claimed is None else f" of {self._claimed:g} claimed"

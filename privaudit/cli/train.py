@@ -243,9 +243,7 @@ def train(
             "out": str(place.path),
         },
         [
-            f"{name}: accuracy {result.accuracy:.4f} on test data, mean of "
-            f"nodes; {result.worst_accuracy:.4f} at the worst node "
-            f"({result.seconds:.1f} s)",
+            f"{name}: {result.quality} ({result.seconds:.1f} s)",
             *([str(run.claim)] if run.claim else []),
             str(worst),
             *([str(result.verdict)] if result.verdict else []),

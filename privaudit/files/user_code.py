@@ -77,6 +77,16 @@ def held(what: str) -> Iterator[None]:
         raise ForeignError(f"{what}: {_told(error)}") from error
 
 
+@contextlib.contextmanager
+def checked(what: str) -> Iterator[None]:
+    """As `held`, for what is tried before a run: a failure is a ``ValueError``."""
+    try:
+        with held(what):
+            yield
+    except ForeignError as error:
+        raise ValueError(str(error)) from error
+
+
 def _told(error: BaseException) -> str:
     """The error in one line, with the innermost place that it came from."""
     words = " ".join(str(error).split())[:500]

@@ -87,35 +87,42 @@ def _axis_end(claim: list[float], upper: float, lower: list[float]) -> float:
     return 1.25 * largest or 1.0
 
 
-def accuracy(curves: Curves, *, nodes: int, name: str) -> str:
-    """Accuracy on test data over the rounds: mean of the nodes, and the worst one."""
+def quality(curves: Curves, *, nodes: int, name: str) -> str:
+    """Accuracy, or the loss, on test data over the rounds, and the worst node's."""
+    kind = "accuracy" if curves.accuracy is not None else "loss"
+    mean, worst = getattr(curves, kind), getattr(curves, f"worst_{kind}")
+    marker = "." if len(curves.rounds) < 2 else ""
     with drawing(440, 280) as (figure, axes):
-        label = "mean of the nodes" if nodes > 1 else "accuracy"
         axes.plot(
             curves.rounds,
-            curves.accuracy,
+            mean,
             color=COLOURS["ink"],
             linewidth=1.8,
-            marker="." if len(curves.rounds) < 2 else "",
-            label=label,
+            marker=marker,
+            label="mean of the nodes" if nodes > 1 else kind,
         )
-        if nodes > 1:
+        if nodes > 1 and worst is not None:
             axes.plot(
                 curves.rounds,
-                curves.worst_accuracy,
+                worst,
                 color=COLOURS["faint"],
                 linewidth=1.8,
-                marker="." if len(curves.rounds) < 2 else "",
+                marker=marker,
                 dashes=(4, 1.5),
                 label="the worst node",
             )
             figure.legend(loc="outside upper left", ncols=2)
-        axes.set_ylim(0, 1.02)
+        if kind == "accuracy":
+            axes.set_ylim(0, 1.02)
+            axes.yaxis.set_major_formatter(lambda share, _: percent(share))
+        else:
+            from_zero(axes)
         axes.set_xlim(left=0)
-        axes.yaxis.set_major_formatter(lambda share, _: percent(share))
         axes.set_xlabel("round")
-        axes.set_ylabel("accuracy on test images")
-        return inline(figure, name, "Accuracy on test images over the rounds.")
+        axes.set_ylabel(f"{kind} on test data")
+        return inline(
+            figure, name, f"{kind.capitalize()} on test data over the rounds."
+        )
 
 
 def consensus(curves: Curves, *, name: str) -> str:

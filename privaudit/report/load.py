@@ -131,9 +131,8 @@ class FinishedTraining:
         """All figures, in sentences."""
         result = self.result
         lines = [
-            f"{self.path}: {self.config.settings.algorithm}, trained once; accuracy "
-            f"{result.accuracy:.4f} on test images, {result.worst_accuracy:.4f} at "
-            "the worst node"
+            f"{self.path}: {self.config.settings.algorithm}, trained once; "
+            f"{result.quality}"
         ]
         verdict = result.verdict
         if verdict is None:

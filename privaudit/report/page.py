@@ -156,8 +156,10 @@ def _figures(run: Finished) -> dict[str, str]:
             claim, run.upper, lowers, width=width, name=name
         )
     nodes = len(run.ledger.nodes)
-    if run.curves.rounds:
-        drawn["accuracy"] = figures.accuracy(run.curves, nodes=nodes, name="accuracy")
+    curves = run.curves
+    if curves.rounds:
+        if curves.accuracy is not None or curves.loss is not None:
+            drawn["quality"] = figures.quality(curves, nodes=nodes, name="quality")
         if nodes > 1:
             drawn["consensus"] = figures.consensus(run.curves, name="consensus")
     return drawn

@@ -8,6 +8,7 @@ from privaudit.auditing.bounds.contract import Rate
 from privaudit.report.load import Finished, FinishedAudit, Settings
 from privaudit.report.numbers import down, up
 from privaudit.report.standing import WORDS
+from trainers.runs.outcome import TrainingResult
 
 _RELATIONS = {
     "add-or-remove-one": "one data set has one record more than the other",
@@ -39,6 +40,8 @@ def title(settings: Settings) -> str:
     return f"{settings.algorithm.upper()} on {settings.train:,} " + (
         "images of handwritten digits"
         if settings.data == "digits"
+        else "own records"
+        if settings.data == "own"
         else f"records of {settings.data}"
     )
 
@@ -70,15 +73,7 @@ def story(run: Finished) -> list[str]:
             f"The models get {100 * result.accuracy:.1f} % of the test images right."
         )
     else:
-        lines.append(
-            f"The models get {100 * run.result.accuracy:.1f} % of the test images "
-            "right"
-            + (
-                f" ({100 * run.result.worst_accuracy:.1f} % at the worst node)."
-                if nodes > 1
-                else "."
-            )
-        )
+        lines.append(_quality(run.result, nodes))
         lines += [f"{r[0].upper()}{r[1:]}." for r in run.result.remarks]
     return lines
 
@@ -100,6 +95,8 @@ def _worlds(run: FinishedAudit) -> str:
 
 
 def _records(settings: Settings) -> str:
+    if settings.data == "own":
+        return "records of the user's own"
     classes = ", ".join(map(str, settings.digits))
     if settings.data == "digits":
         return f"real 8×8 images of the digits {classes} (scikit-learn's set)"
@@ -112,6 +109,9 @@ def _records(settings: Settings) -> str:
 def _dealt(settings: Settings, nodes: int) -> str:
     if nodes == 1:
         return "all at one place"
+    graph = f"{settings.graph} graph, {settings.weights} weights"
+    if settings.data == "own":
+        return f"held by {nodes:,} nodes ({graph})"
     kind, _, value = settings.partition.partition(":")
     if kind == "dirichlet":
         how = f"each class by shares drawn from Dirichlet({value})"
@@ -125,7 +125,6 @@ def _dealt(settings: Settings, nodes: int) -> str:
         how = "evenly"
     else:
         how = f"{100 * settings.split:g} % of them class by class, the rest evenly"
-    graph = f"{settings.graph} graph, {settings.weights} weights"
     return f"dealt to {nodes:,} nodes, {how} ({graph})"
 
 
@@ -218,3 +217,16 @@ def _signed(value: float) -> str:
 
 def _rate(rate: Rate) -> str:
     return f"{rate.hits:,} of {rate.runs:,}"
+
+
+def _quality(result: TrainingResult, nodes: int) -> str:
+    """How good the models are, as a sentence."""
+    if result.accuracy is not None and result.worst_accuracy is not None:
+        worst = f" ({100 * result.worst_accuracy:.1f} % at the worst node)"
+        said = f"get {100 * result.accuracy:.1f} % of the test data right"
+    elif result.loss is not None and result.worst_loss is not None:
+        worst = f" ({result.worst_loss:.4g} at the worst node)"
+        said = f"have a mean loss of {result.loss:.4g} on test data"
+    else:
+        return "There were no test data, so that nothing was measured."
+    return f"The models {said}{worst if nodes > 1 else ''}."

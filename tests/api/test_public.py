@@ -42,7 +42,6 @@ class TestList:
         for part in ("Parameters", "Raises", "Examples", ">>>"):
             assert part in text
         given = inspect.signature(getattr(pa, name)).parameters
-        assert len(given) <= 8
         for one in given:
             assert one in text
 

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from trainers.data import glyphs as drawn
+from trainers.data import idx
 from trainers.data.digits import load_digits
 from trainers.data.fetched import Arrays, fetch_covertype, fetch_images
 from trainers.data.forest import TRAIN
@@ -56,7 +57,9 @@ def _forest(data_dir: str | pathlib.Path | None) -> Arrays:
 def _images(
     name: str, number: int, shape: tuple[int, ...], train: int
 ) -> Callable[[str | pathlib.Path | None], Arrays]:
-    return lambda data_dir: fetch_images(name, number, shape, train, data_dir)
+    return lambda data_dir: (
+        idx.installed(name) or fetch_images(name, number, shape, train, data_dir)
+    )
 
 
 _SMALL, _PHOTO = (1, 28, 28), (3, 32, 32)
@@ -79,13 +82,21 @@ DATASETS: dict[str, Source] = {
 
 
 def check_dataset(name: str) -> Source:
-    """The data set's entry. Raises ``ValueError`` if there is none of that name."""
+    """The data set's entry. Raises ``ValueError`` if there is none of that name.
+
+    ``idx:FOLDER`` is that of the IDX files in a folder; see `trainers.data.idx`, which
+    raises `trainers.data.cache.DataUnavailableError` if they cannot be read.
+    """
     if name in DATASETS:
         return DATASETS[name]
+    if name.startswith(idx.PREFIX):
+        folder = name.removeprefix(idx.PREFIX)
+        return Source(*idx.sizes(folder), lambda _: idx.read_folder(folder))
     near = difflib.get_close_matches(name, DATASETS, 1)
     hint = f"did you mean {near[0]}? " if near else ""
     raise ValueError(
-        f"there is no data set {name!r}; {hint}Choose one of {', '.join(DATASETS)}"
+        f"there is no data set {name!r}; {hint}Choose one of {', '.join(DATASETS)}, or "
+        "idx:FOLDER"
     )
 
 

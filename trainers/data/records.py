@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
+
+
+class Records(Protocol):
+    """One node's records, in memory or read as they are asked for."""
+
+    def __len__(self) -> int: ...
+
+    def read(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of the records at ``index``, (samples,)."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -15,9 +28,9 @@ class Dataset:
     Parameters
     ----------
     inputs
-        (samples, ...), float
+        (samples, ...), floats or integers such as tokens
     targets
-        (samples,), integer classes
+        (samples, ...), integer classes or floats
     """
 
     inputs: Tensor
@@ -35,6 +48,10 @@ class Dataset:
     def select(self, index: Tensor) -> Dataset:
         """The samples at ``index``."""
         return Dataset(self.inputs[index], self.targets[index])
+
+    def read(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of the samples at ``index``."""
+        return self.inputs[index], self.targets[index]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -93,7 +110,8 @@ class PrivateData:
                 )
         first = shares[0].inputs
         inputs = first.new_zeros(len(shares), max(sizes) + 1, *first.shape[1:])
-        targets = shares[0].targets.new_zeros(inputs.shape[:2], dtype=torch.long)
+        kind = shares[0].targets
+        targets = kind.new_zeros(*inputs.shape[:2], *kind.shape[1:])
         for node, share in enumerate(shares):
             inputs[node, : len(share)] = share.inputs
             targets[node, : len(share)] = share.targets
@@ -113,6 +131,11 @@ class PrivateData:
     def nodes(self) -> int:
         """How many nodes there are."""
         return len(self.sizes)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the records are."""
+        return self.inputs.device
 
     @property
     def values_per_record(self) -> int:
@@ -155,3 +178,58 @@ class PrivateData:
             targets=self.targets.to(device),
             direction=None if direction is None else direction.to(device),
         )
+
+
+class ReadAsAsked:
+    """As `PrivateData`, of records too many for memory: a lot is read when it is drawn.
+
+    Without a canary.
+
+    Parameters
+    ----------
+    shares
+        Each node's records.
+    device
+        Where what was read goes.
+    """
+
+    canary_node = replaced = direction = None
+
+    def __init__(self, shares: Sequence[Records], device: str = "cpu") -> None:
+        self.shares = tuple(shares)
+        self.sizes = tuple(len(share) for share in shares)
+        self.device = torch.device(device)
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes there are."""
+        return len(self.sizes)
+
+    @functools.cached_property
+    def values_per_record(self) -> int:
+        """Numbers in one record's inputs."""
+        inputs, _ = self.shares[0].read(torch.zeros(1, dtype=torch.long))
+        return inputs.numel()
+
+    def present(self, runs: int, planted: Tensor | None) -> Tensor:
+        """As `PrivateData.present`."""
+        if planted is not None:
+            raise ValueError("records that are read as asked for have no canary")
+        rows = torch.arange(max(self.sizes) + 1, device=self.device)
+        sizes = torch.tensor(self.sizes, device=self.device)
+        return (rows < sizes[:, None]).repeat(runs, 1, 1)
+
+    def records(self, node: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+        """As `PrivateData.records`; each record of a row is read once."""
+        parts = []
+        for who, wanted in zip(node.tolist(), index.cpu(), strict=True):
+            # What fills up an empty lot is the row's first record, which is there.
+            once, places = wanted.unique(return_inverse=True)
+            inputs, targets = self.shares[who].read(once)
+            parts.append((inputs[places], targets[places]))
+        inputs, targets = (torch.stack(column) for column in zip(*parts, strict=True))
+        return inputs.to(self.device), targets.to(self.device)
+
+    def to(self, device: str) -> ReadAsAsked:
+        """The same, with lots on another device."""
+        return ReadAsAsked(self.shares, device)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from trainers.gradients.bfloat16 import lowered, raised
-from trainers.gradients.per_sample import Loss, Weigh, check_module
+from trainers.gradients.per_sample import Loss, Weigh, check_module, trained
 from trainers.gradients.rounding import SLACK
 from trainers.gradients.stacked import StackedLayer, UnknownLayerError, quick, stacked
 from trainers.gradients.stacked.layer import Digest
@@ -51,8 +51,8 @@ class BookKeeping:
         Left as it is; ReLUs and the like that work in place do not in the copy.
     loss
         (outputs, targets) to one loss a sample.
-    example
-        One sample's input.
+    example, target
+        One sample's input and target; the first class if None.
 
     Attributes
     ----------
@@ -75,7 +75,13 @@ class BookKeeping:
     lower = False
     positions = length = 0
 
-    def __init__(self, module: nn.Module, loss: Loss, example: Tensor) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        loss: Loss,
+        example: Tensor,
+        target: Tensor | None = None,
+    ) -> None:
         check_module(module)
         self.loss = loss
         self.module = module
@@ -84,10 +90,12 @@ class BookKeeping:
         self.layers: list[StackedLayer] = []
         offsets: dict[str, tuple[int, torch.Size]] = {}
         self.dims = 0
-        for name, parameter in module.named_parameters():
+        for name, parameter in trained(module).items():
             offsets[name] = (self.dims, parameter.shape)
             self.dims += parameter.numel()
         for path, layer in module.named_modules():
+            if not trained(layer) and next(layer.parameters(), None) is not None:
+                continue  # frozen: the same for all replicas
             known = stacked(layer)
             if known is None:
                 faster = quick(layer)
@@ -112,7 +120,7 @@ class BookKeeping:
         self._values = 0
         self.tried = False
         try:
-            self.tried = agrees(self, module, example)
+            self.tried = agrees(self, module, example, target)
         except (RuntimeError, IndexError, AttributeError, TypeError) as error:
             raise UnknownLayerError(f"it cannot run stacked: {error}") from error
         finally:

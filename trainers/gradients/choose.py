@@ -14,23 +14,26 @@ def differentiator(
     module: nn.Module,
     loss: Loss,
     example: Tensor,
+    target: Tensor | None = None,
     *,
     compiled: bool = False,
     precision: Precision = "float32",
 ) -> Differentiator:
     """The fastest exact way to sum per-sample gradients of ``module``.
 
-    ``example`` is one sample's input. With ``compiled``, book-keeping runs under
-    `torch.compile`, see `trainers.gradients.compiled`; modules that it does not know do
-    not. With ``precision`` "bf16", gradients are taken in bfloat16, and clipped and
-    summed in double precision: see `trainers.gradients.bfloat16`.
+    ``example`` is one sample's input, ``target`` its target; a class if None.
+
+    With ``compiled``, book-keeping runs under `torch.compile`, see
+    `trainers.gradients.compiled`; modules that it does not know do not. With
+    ``precision`` "bf16", gradients are taken in bfloat16, and clipped and summed in
+    double precision: see `trainers.gradients.bfloat16`.
 
     Raises ``ValueError`` for a module whose records have no gradient of their own
     (batch statistics), and for bf16 where it cannot be had.
     """
     lower = check_precision(precision, compiled=compiled)
     try:
-        eager = BookKeeping(module, loss, example)
+        eager = BookKeeping(module, loss, example, target)
     except UnknownLayerError as error:
         if lower:
             raise ValueError(

@@ -69,8 +69,7 @@ def plan(
     for rows in slices(len(at), max(1, samples // columns)):
         shape = Shape(columns)
         if clips:
-            example = data.inputs[0, 0]
-            shape = shape_for(differentiator, at[rows], example, columns)
+            shape = shape_for(differentiator, at[rows], data, columns)
         found.append((rows, shape))
     rounding = Rounding.of(
         differentiator.positions, differentiator.length, columns, most

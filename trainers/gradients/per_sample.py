@@ -42,7 +42,8 @@ def check_module(module: nn.Module) -> None:
             raise ValueError(
                 f"{where} uses the statistics of the batch, so that one record moves "
                 "the gradients of all others and clipping bounds nothing; use "
-                "torch.nn.GroupNorm instead"
+                "torch.nn.GroupNorm instead, which privaudit.replace_batch_norm puts "
+                "in its place"
             )
         if isinstance(layer, nn.modules.instancenorm._InstanceNorm) and (
             layer.track_running_stats
@@ -58,16 +59,25 @@ def check_module(module: nn.Module) -> None:
             )
 
 
+def trained(module: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that require a gradient, by name; the others stay as they are."""
+    return {
+        name: parameter
+        for name, parameter in module.named_parameters()
+        if parameter.requires_grad
+    }
+
+
 def parameter_vector(module: nn.Module) -> Tensor:
-    """All parameters of ``module`` as one vector, (dims,), in the module's order."""
-    return parameters_to_vector(module.parameters()).detach().clone()
+    """All `trained` parameters as one vector, (dims,), in the module's order."""
+    return parameters_to_vector(trained(module).values()).detach().clone()
 
 
 def parameter_places(module: nn.Module) -> dict[str, range]:
-    """Where each of ``module``'s parameters lies in `parameter_vector`, by name."""
+    """Where each of the `trained` parameters lies in `parameter_vector`, by name."""
     places: dict[str, range] = {}
     end = 0
-    for name, parameter in module.named_parameters():
+    for name, parameter in trained(module).items():
         places[name] = range(end, end + parameter.numel())
         end += parameter.numel()
     return places
@@ -93,7 +103,7 @@ class PerSample:
         # other threads must not see.
         self.module = copy.deepcopy(module)
         self.loss = loss
-        self.shapes = {name: p.shape for name, p in module.named_parameters()}
+        self.shapes = {name: p.shape for name, p in trained(module).items()}
         self.dims = sum(shape.numel() for shape in self.shapes.values())
 
     @property

@@ -17,7 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from trainers.data import PrivateData
 from trainers.gradients.differentiator import Differentiator
+from trainers.gradients.per_sample import trained
 
 # Elementwise kernels on a CPU take two vectors at a time, and what is left one by one,
 # by functions that differ in the last bit. This many numbers leave nothing over.
@@ -50,30 +52,32 @@ class Shape:
 
 
 def shape_for(
-    differentiator: Differentiator, at: Tensor, example: Tensor, columns: int
+    differentiator: Differentiator, at: Tensor, data: PrivateData, columns: int
 ) -> Shape:
     """The first shape of at most ``columns`` in which a record's bits are its own.
 
-    Parameters
-    ----------
-    at
-        (replicas, dims); its values are not looked at.
-    example
-        (...): an input, of which only shape and type are looked at.
+    ``at`` is (replicas, dims). Of it, and of a record of ``data``, only shape, type and
+    device are looked at.
     """
     known = _known.setdefault(differentiator.module, {})
     key = (
         *(type(differentiator), getattr(differentiator, "lower", False)),
-        *(at.shape, at.dtype, at.device, example.shape, example.dtype),
+        *(at.shape, at.dtype, at.device, data.values_per_record),
         *(columns, torch.get_num_threads()),
     )
     if key not in known:
+        first = torch.zeros(1, 1, dtype=torch.long, device=at.device)
+        inputs, targets = data.records(first[0], first)
+        example = torch.zeros_like(inputs[0, 0]), torch.zeros_like(targets[0, 0])
         known[key] = _search(differentiator, at, example, columns)
     return known[key]
 
 
 def _search(
-    differentiator: Differentiator, at: Tensor, example: Tensor, columns: int
+    differentiator: Differentiator,
+    at: Tensor,
+    example: tuple[Tensor, Tensor],
+    columns: int,
 ) -> Shape:
     for shape in candidates(len(at), columns):
         for aligned in (False, True):
@@ -101,25 +105,27 @@ def candidates(replicas: int, columns: int) -> Iterator[Shape]:
 def holds(
     differentiator: Differentiator,
     at: Tensor,
-    example: Tensor,
+    example: tuple[Tensor, Tensor],
     shape: Shape,
     seed: int = 0,
 ) -> bool:
-    """Whether random records' bits depend neither on their places nor on the others."""
+    """Whether random records' bits depend neither on their places nor on the others.
+
+    ``example`` is an input, of which shape and type are taken, and a target.
+    """
     generator = torch.Generator().manual_seed(seed)
     rows, columns = len(at), shape.columns
     there = (rows + shape.spare_rows, columns + shape.spare_columns)
     models = _models(differentiator.module, there[0], generator).to(at)
-    targets = torch.zeros(there, dtype=torch.long, device=at.device)
+    like, target = example
+    targets = target.expand(*there, *target.shape)
 
     def draw() -> Tensor:
-        return _inputs(differentiator.module, (*there, *example.shape), generator).to(
-            at.device, example.dtype
-        )
+        return _inputs(differentiator.module, like, there, generator)
 
     def found(inputs: Tensor) -> list[Tensor]:
         parts = differentiator.rows(models, inputs, targets)
-        return [part.unflatten(0, there)[:rows] for part in parts if part.numel()]
+        return [_bits(part).unflatten(0, there)[:rows] for part in parts]
 
     if columns == 1:
         return True
@@ -143,7 +149,7 @@ def holds(
 def _models(module: nn.Module, replicas: int, generator: torch.Generator) -> Tensor:
     """Random parameters, (replicas, dims): activations neither grow nor vanish."""
     parts = []
-    for parameter in module.parameters():
+    for parameter in trained(module).values():
         fan = parameter.shape[1:].numel() if parameter.dim() > 1 else 4
         part = torch.randn(replicas, parameter.numel(), generator=generator)
         parts.append(part * fan**-0.5)
@@ -151,14 +157,26 @@ def _models(module: nn.Module, replicas: int, generator: torch.Generator) -> Ten
 
 
 def _inputs(
-    module: nn.Module, shape: tuple[int, ...], generator: torch.Generator
+    module: nn.Module,
+    like: Tensor,
+    there: tuple[int, int],
+    generator: torch.Generator,
 ) -> Tensor:
-    """Random inputs; where there are embeddings, tokens of the smallest."""
+    """Random inputs; integers are tokens of the smallest of all embeddings."""
+    shape = (*there, *like.shape)
+    if like.is_floating_point():
+        return torch.randn(shape, generator=generator).to(like)
     tables = [
         layer.num_embeddings
         for layer in module.modules()
         if isinstance(layer, nn.Embedding)
     ]
-    if tables:
-        return torch.randint(0, min(tables), shape, generator=generator)
-    return torch.randn(shape, generator=generator)
+    return torch.randint(0, min(tables, default=2), shape, generator=generator).to(like)
+
+
+def _bits(part: Tensor) -> Tensor:
+    """As integers where they are fractions: what is not a number equals itself."""
+    if not part.is_floating_point():
+        return part
+    kind = torch.int32 if part.element_size() == 4 else torch.int64
+    return part.contiguous().view(kind)

@@ -64,7 +64,9 @@ class Stacked(Protocol):
         ...
 
 
-def agrees(ours: Stacked, module: nn.Module, example: Tensor) -> bool:
+def agrees(
+    ours: Stacked, module: nn.Module, example: Tensor, target: Tensor | None = None
+) -> bool:
     """Compare with the reference on random samples, and measure what a sample keeps.
 
     False if the module is too large to be compared; then only outputs were. Raises
@@ -80,13 +82,17 @@ def agrees(ours: Stacked, module: nn.Module, example: Tensor) -> bool:
     # In double precision a maximum is not decided by a rounding; buffers of the
     # module would have to follow.
     if example.is_floating_point() and not any(
-        buffer.is_floating_point() for buffer in ours.template.buffers()
+        kept.is_floating_point()
+        for kept in (*ours.template.buffers(), *ours.template.parameters())
     ):
         example = example.double()
     replicas = few if products < TRIAL_PRODUCTS >> 4 else 1
     at, inputs = _samples(ours, replicas, example, generator)
-    # Classes; a loss that wants something else is not tried and not supported.
-    targets = torch.zeros(replicas, 2, dtype=torch.long, device=example.device)
+    if target is None:
+        target = torch.zeros((), dtype=torch.long, device=example.device)
+    elif target.is_floating_point():
+        target = target.to(at.dtype)
+    targets = target.expand(replicas, 2, *target.shape)
     weights = torch.tensor([[1.0, 0.5], [0.25, 2.0]])[:replicas].to(at)
     seen: list[Tensor] = []
 

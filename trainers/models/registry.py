@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import difflib
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import nn
 
-from privaudit.files.user_code import ForeignError, function_named, held, is_place
+from privaudit.files.user_code import checked, function_named, is_place
 from trainers.models.resnets import resnet9, resnet18
 from trainers.models.sequences import lstm, vit
 from trainers.models.small import (
@@ -189,7 +188,7 @@ def _own(
         make = function_named(name)
     except ValueError as error:
         raise ValueError(f"model {name}: {error}") from error
-    with _wrong(f"model {name}: cannot call it with input_shape and classes"):
+    with checked(f"model {name}: cannot call it with input_shape and classes"):
         module = make(input_shape=input_shape, classes=classes, **options)
     if not isinstance(module, nn.Module):
         raise ValueError(
@@ -200,7 +199,7 @@ def _own(
         raise ValueError(f"model {name}: it has no parameters to train")
     shape = _text(input_shape)
     cannot = f"model {name}: it cannot take inputs of shape {shape}"
-    with _wrong(cannot), torch.no_grad():
+    with checked(cannot), torch.no_grad():
         outputs = module(torch.zeros(2, *input_shape))
     if outputs.shape != (2, classes):
         raise ValueError(
@@ -208,16 +207,6 @@ def _own(
             f"not (2, {classes})"
         )
     return module
-
-
-@contextlib.contextmanager
-def _wrong(what: str) -> Iterator[None]:
-    """As `held`; a model that fails before a run is a wrong setting."""
-    try:
-        with held(what):
-            yield
-    except ForeignError as error:
-        raise ValueError(str(error)) from error
 
 
 def _text(shape: Shape) -> str:

@@ -114,7 +114,7 @@ class Oracle:
         self._releases = [0] * data.nodes
         # An accelerator is not waited for: what must hold is looked at now and then,
         # and lots are as wide as they may get, which is some more work.
-        self._unseen = data.inputs.device.type != "cpu"
+        self._unseen = data.device.type != "cpu"
         self._watch = Watch(at_once=not self._unseen)
         self._width = self._most()
 

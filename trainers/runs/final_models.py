@@ -2,39 +2,61 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 
 import safetensors.torch
+import torch
 from torch import Tensor, nn
 
 from privaudit.files import json as _json
 from privaudit.files.manifest import digest
+from privaudit.results import UpperBound
 from privaudit.version import __version__
-from trainers.gradients.per_sample import parameter_places
+from trainers.gradients.per_sample import parameter_places, trained
 from trainers.runs.outcome import TrainingResult
 from trainers.runs.training import Training
 
+AGREE = 0.01  # nodes agree that are no further from their mean, as a share of its norm
+
 
 def packed(
-    training: Training, module: nn.Module, models: Mapping[int, Tensor]
+    training: Training,
+    module: nn.Module,
+    models: Mapping[int, Tensor],
+    nodes: tuple[UpperBound, ...],
 ) -> bytes:
     """The models of the nodes, each (dims,), as the content of a safetensors file.
 
-    A parameter of node 3 is called ``node3.`` and its name in ``module``. The metadata
-    have, under ``privaudit``, the version and the SHA-256 of the settings; these are
-    without the noise multiplier and the seed, which tell of the data and of the noise.
+    A parameter of node 3 is called ``node3.`` and its name in ``module``. What all have
+    alike, frozen parameters and buffers, has the prefix ``every.``, and where nodes
+    agree, to a hundredth, their mean has ``mean.``. The metadata have, under
+    ``privaudit``, the version and the SHA-256 of the settings and of the certificate,
+    ``nodes``; settings are without the noise multiplier and the seed, which tell of the
+    data and of the noise.
     """
-    shapes = {name: value.shape for name, value in module.named_parameters()}
+    vectors = {f"node{node}": vector for node, vector in models.items()}
+    mean = torch.stack([*models.values()]).double().mean(0)
+    apart = max((vector - mean).norm() for vector in models.values())
+    if len(models) > 1 and apart <= AGREE * mean.norm():
+        vectors["mean"] = mean.to(next(iter(models.values())))
+    shapes = {name: value.shape for name, value in trained(module).items()}
     tensors = {
-        f"node{node}.{name}": vector[place.start : place.stop]
-        .detach()
-        .cpu()
-        .reshape(shapes[name])
-        .clone()  # of its own memory, as the format wants it
-        for node, vector in models.items()
+        f"{who}.{name}": vector[place.start : place.stop].reshape(shapes[name])
+        for who, vector in vectors.items()
         for name, place in parameter_places(module).items()
     }
-    about = {"version": __version__, "settings": digest(_json.encode(training))}
+    ours = {id(value) for value in trained(module).values()}  # some by two names
+    for name, value in module.state_dict(keep_vars=True).items():
+        if id(value) not in ours:
+            tensors[f"every.{name}"] = value
+    # Each of its own memory, as the format wants it.
+    tensors = {name: value.detach().cpu().clone() for name, value in tensors.items()}
+    about = {
+        "version": __version__,
+        "settings": digest(_json.encode(training)),
+        "certificate": digest(_json.encode(nodes)),
+    }
     # One entry: several would be written in an order of chance.
     metadata = {"privaudit": _json.encode(about, indent=0).decode()}
     return safetensors.torch.save(tensors, metadata)
@@ -54,3 +76,25 @@ def may_be_released(training: Training, result: TrainingResult) -> bool:
             for node in result.nodes
         )
     )
+
+
+def modules(content: bytes, module: nn.Module) -> list[nn.Module]:
+    """The nodes' models from a file's ``content``, as copies of ``module``."""
+    tensors = safetensors.torch.load(content)
+    every = _under("every.", tensors)
+    nodes = {name.partition(".")[0] for name in tensors} - {"every", "mean"}
+    found = []
+    for node in sorted(nodes, key=lambda name: int(name.removeprefix("node"))):
+        copied = copy.deepcopy(module)
+        # Not strict: parameters of several layers are kept once.
+        copied.load_state_dict({**every, **_under(f"{node}.", tensors)}, strict=False)
+        found.append(copied)
+    return found
+
+
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {
+        name.removeprefix(prefix): value
+        for name, value in tensors.items()
+        if name.startswith(prefix)
+    }

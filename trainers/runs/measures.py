@@ -10,6 +10,7 @@ from torch import Tensor
 from trainers.data import Dataset
 from trainers.gradients.differentiator import Differentiator
 from trainers.oracles.oracle import MEMORY_LIMIT
+from trainers.runs.material import Quality
 from trainers.runs.outcome import Curves
 from trainers.runs.problem import Problem
 
@@ -25,19 +26,58 @@ def _some(test: Dataset) -> Dataset:
 
 def accuracy(gradients: Differentiator, models: Tensor, test: Dataset) -> Tensor:
     """Share of ``test`` that each model gets right, (runs, nodes), on the CPU."""
+    return quality(gradients, models, test, "accuracy")
+
+
+def quality(
+    gradients: Differentiator, models: Tensor, test: Dataset, kind: Quality
+) -> Tensor:
+    """How good each model is on ``test``, (runs, nodes), on the CPU.
+
+    ``kind`` is "accuracy", the share of classes that it gets right, or "loss", the mean
+    of the records' losses.
+    """
     flat = models.flatten(0, 1)
     values = gradients.values_per_sample + test.inputs[0].numel()
     step = max(1, MEMORY_LIMIT // (values * models.element_size() * len(flat)))
-    right = torch.zeros(len(flat), dtype=torch.float64, device=models.device)
+    total = torch.zeros(len(flat), dtype=torch.float64, device=models.device)
     for start in range(0, len(test), step):
         part = slice(start, start + step)
         inputs, targets = (
             values[part].to(models.device) for values in (test.inputs, test.targets)
         )
         inputs = inputs.expand(len(flat), *inputs.shape)
-        said = gradients.outputs(flat, inputs).argmax(-1)
-        right += (said == targets).sum(1)
-    return (right / len(test)).view(models.shape[:2]).cpu()
+        outputs = gradients.outputs(flat, inputs)
+        if kind == "accuracy":
+            total += (outputs.argmax(-1) == targets).sum(1)
+        else:
+            several = targets.expand(len(flat), *targets.shape)
+            losses = gradients.loss(outputs.flatten(0, 1), several.flatten(0, 1))
+            total += losses.view(len(flat), -1).double().sum(1)
+    return (total / len(test)).view(models.shape[:2]).cpu()
+
+
+def measured(
+    problem: Problem, gradients: Differentiator, models: Tensor
+) -> Tensor | None:
+    """`quality` of models on all test data; None if there are none."""
+    if problem.test is None:
+        return None
+    return quality(gradients, models, problem.test, problem.material.quality)
+
+
+def as_figures(kind: Quality, values: Tensor | None) -> dict[str, float | None]:
+    """Means over runs, of the mean over nodes and of the worst node, by their names.
+
+    ``values``, (runs, nodes), are of `quality`; None if there are no test data.
+    """
+    names = ("accuracy", "worst_accuracy", "loss", "worst_loss")
+    found: dict[str, float | None] = dict.fromkeys(names)
+    if values is not None:
+        worst = values.min(1) if kind == "accuracy" else values.max(1)
+        found[kind] = float(values.mean())
+        found[f"worst_{kind}"] = float(worst.values.mean())
+    return found
 
 
 def consensus_distance(models: Tensor) -> Tensor:
@@ -49,9 +89,24 @@ class Measured(NamedTuple):
     """Models after ``round`` rounds, as means over runs; as in `Curves`."""
 
     round: int
-    accuracy: float
-    worst_accuracy: float
+    accuracy: float | None
+    worst_accuracy: float | None
     consensus: float
+    loss: float | None = None
+    worst_loss: float | None = None
+
+    @property
+    def quality(self) -> tuple[str, float, float] | tuple[()]:
+        """What was measured, its mean and that of the worst node; empty if nothing."""
+        for kind in ("accuracy", "loss"):
+            if getattr(self, kind) is not None:
+                return kind, getattr(self, kind), getattr(self, f"worst_{kind}")
+        return ()
+
+    @property
+    def known(self) -> dict[str, float]:
+        """The figures that there are, by name."""
+        return {name: v for name, v in self._asdict().items() if v is not None}
 
 
 class CurveRecorder:
@@ -67,7 +122,7 @@ class CurveRecorder:
         self._problem = problem
         self._gradients = gradients
         self._every = max(1, problem.training.rounds // points)
-        self._some = _some(problem.test)
+        self._some = None if problem.test is None else _some(problem.test)
         self.points: list[Measured] = []
         self._seen = 0
 
@@ -78,28 +133,36 @@ class CurveRecorder:
         last = done == self._problem.training.rounds
         if not passed and not last:
             return None
-        test = self._problem.test if last else self._some
-        right = accuracy(self._gradients, models, test)
-        point = self._point(done, right, models)
+        point = self._point(done, self._values(models, last=last), models)
         if point is not None:
             self.points.append(point)
         return point
+
+    def _values(self, models: Tensor, *, last: bool) -> Tensor | None:
+        test = self._problem.test if last else self._some
+        if test is None:
+            return None
+        return quality(self._gradients, models, test, self._problem.material.quality)
 
     def resume(self, done: int) -> None:
         """Go on after ``done`` rounds."""
         self._seen = done
 
-    def _point(self, done: int, right: Tensor, models: Tensor) -> Measured | None:
-        return Measured(
-            round=done,
-            accuracy=float(right.mean()),
-            worst_accuracy=float(right.min(1).values.mean()),
-            consensus=float(consensus_distance(models).mean()),
-        )
+    def _point(
+        self, done: int, values: Tensor | None, models: Tensor
+    ) -> Measured | None:
+        distance = float(consensus_distance(models).mean())
+        figures = as_figures(self._problem.material.quality, values)
+        return Measured(round=done, consensus=distance, **figures)  # type: ignore[arg-type]
 
     def curves(self) -> Curves:
         """All that was measured."""
-        rounds, mean, worst, distance = zip(*self.points, strict=True)
-        return Curves(
-            rounds=rounds, accuracy=mean, worst_accuracy=worst, consensus=distance
-        )
+        columns: dict[str, tuple] = {
+            name: tuple(column)
+            for name, column in zip(
+                Measured._fields, zip(*self.points, strict=True), strict=True
+            )
+            if None not in column
+        }
+        columns["rounds"] = columns.pop("round")
+        return Curves(**columns)

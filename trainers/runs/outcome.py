@@ -11,19 +11,22 @@ class Curves(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """How training went, as means over runs, after some of the rounds.
 
     ``accuracy`` on test data is the mean over nodes, ``worst_accuracy`` that of the
-    worst node; ``consensus`` the root mean square distance from the mean model;
-    ``epsilon`` what the rounds before have spent at the worst node, at most, where it
-    was accounted.
+    worst node; ``loss`` and ``worst_loss`` come in their place where targets are no
+    classes, and neither without test data; ``consensus`` the root
+    mean square distance from the mean model; ``epsilon`` what the rounds before have
+    spent at the worst node, at most, where it was accounted.
     """
 
     rounds: tuple[int, ...] = ()
-    accuracy: tuple[float, ...] = ()
-    worst_accuracy: tuple[float, ...] = ()
+    accuracy: tuple[float, ...] | None = None
+    worst_accuracy: tuple[float, ...] | None = None
     consensus: tuple[float, ...] = ()
     epsilon: tuple[float, ...] | None = None
+    loss: tuple[float, ...] | None = None
+    worst_loss: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("accuracy", "worst_accuracy", "consensus", "epsilon"):
+        for name in self.__struct_fields__[1:]:
             if getattr(self, name) is None:
                 continue
             if len(getattr(self, name)) != len(self.rounds):
@@ -66,9 +69,13 @@ def protection(
             "models stay at their nodes, have no noise and are in no account: the "
             "models are not protected."
         )
-    rounding = "How compiled sums of gradients round" if compiled else (
-        "How sums of gradients round before the noise is added is paid for; how noisy "
-        "messages do"
+    rounding = (
+        "How compiled sums of gradients round"
+        if compiled
+        else (
+            "How sums of gradients round before the noise is added is paid for; how noisy "
+            "messages do"
+        )
     )
     rounding += " is not in the certificate."
     return True, (
@@ -83,8 +90,9 @@ class TrainingResult(
     """What a training run gave.
 
     ``nodes`` are the accounts of each node, ``accuracy`` the mean over nodes on test
-    data. ``verdict`` is None if nothing was claimed. ``remarks`` say what else must be
-    known of the run, such as workers that died, in sentences.
+    data, ``loss`` the mean loss where targets are no classes. ``verdict`` is None if
+    nothing was claimed. ``remarks`` say what else must be known of the run, such as
+    workers that died, in sentences.
 
     ``protected`` says whether the noise is secret, and ``noise`` why; what a file has
     there is not believed, see `protection`.
@@ -94,12 +102,26 @@ class TrainingResult(
     verdict: Verdict | None
     status: Status | None
     noise_multiplier: float
-    accuracy: float
-    worst_accuracy: float
+    accuracy: float | None
+    worst_accuracy: float | None
     seconds: float
     remarks: tuple[str, ...] = ()
     protected: bool = False
     noise: str = ""
+    loss: float | None = None
+    worst_loss: float | None = None
+
+    @property
+    def quality(self) -> str:
+        """How good the models are, in words; says so if nothing was measured."""
+        kind = "accuracy" if self.accuracy is not None else "loss"
+        mean, worst = getattr(self, kind), getattr(self, f"worst_{kind}")
+        if mean is None:
+            return "no test data, so that nothing was measured"
+        return (
+            f"{kind} {mean:.4f} on test data, mean of nodes; {worst:.4f} at the worst "
+            "node"
+        )
 
     @property
     def warning(self) -> str:

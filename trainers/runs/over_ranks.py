@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ from trainers.network.ranks import gathered, joined, summed, told
 from trainers.numerics.keys import Key
 from trainers.numerics.randomness import Streams
 from trainers.runs import checkpoint
-from trainers.runs.measures import CurveRecorder, Measured, accuracy
+from trainers.runs.measures import CurveRecorder, Measured, as_figures, measured
 from trainers.runs.outcome import TrainingResult
 from trainers.runs.problem import Problem
 from trainers.runs.run import Keeper, Progress, TrainingRun, key_of
@@ -92,16 +92,16 @@ def train_on_ranks(
             keep=keeper.keep,
             resume=keeper.resume,
         )
-        rights = gathered(accuracy(keeper.gradients, models, problem.test))
+        found = gathered(measured(problem, keeper.gradients, models))
         ledgers = gathered(ledger.to_json())
         parts = gathered(models[0].cpu() if save_models else None)
         dist.barrier()
-        if rights is None or ledgers is None or parts is None:
+        if found is None or ledgers is None or parts is None:
             result = None
         else:
             whole = Ledger.joined(map(Ledger.from_json, ledgers))
             final = dict(enumerate(torch.cat(parts))) if save_models else None
-            result = keeper.finish(torch.cat(rights, 1), whole, final)
+            result = keeper.finish(beside(found), whole, final)
         dist.barrier()
         _key_file(out, rank).unlink(missing_ok=True)
         return result
@@ -139,21 +139,24 @@ def _key_of(run: TrainingRun, out: pathlib.Path, rank: int, size: int) -> Key:
 class RankRecorder(CurveRecorder):
     """A `CurveRecorder` of all ranks' nodes; only rank 0 has points."""
 
-    def _point(self, done: int, right: Tensor, models: Tensor) -> Measured | None:
-        rights = gathered(right)
+    def _point(
+        self, done: int, values: Tensor | None, models: Tensor
+    ) -> Measured | None:
+        found = gathered(values)
         nodes = self._problem.training.nodes
         mean = summed(models.sum(1)) / nodes
         apart = (models - mean[:, None]).square().sum((1, 2))
         distance = (summed(apart) / nodes).sqrt()
-        if rights is None:
+        if found is None:
             return None
-        everyone = torch.cat(rights, 1)
-        return Measured(
-            round=done,
-            accuracy=float(everyone.mean()),
-            worst_accuracy=float(everyone.min(1).values.mean()),
-            consensus=float(distance.mean()),
-        )
+        figures = as_figures(self._problem.material.quality, beside(found))
+        return Measured(round=done, consensus=float(distance.mean()), **figures)  # type: ignore[arg-type]
+
+
+def beside(parts: Sequence[Tensor | None]) -> Tensor | None:
+    """The ranks' (runs, nodes) as one; None if nothing was measured."""
+    there = [part for part in parts if part is not None]
+    return torch.cat(there, 1) if there else None
 
 
 class RankKeeper(Keeper):

@@ -8,23 +8,24 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from privaudit.ledger import Ledger
 from trainers.algorithms.setting import Setting
-from trainers.data import Dataset, Partition, PrivateData, load_dataset
+from trainers.data import Dataset
+from trainers.data.shares import private_data
 from trainers.gradients.bfloat16 import Precision, check_precision
 from trainers.gradients.choose import differentiator
 from trainers.gradients.differentiator import Differentiator
-from trainers.gradients.per_sample import parameter_places
-from trainers.models import cross_entropy, initial_parameters
+from trainers.gradients.per_sample import parameter_places, parameter_vector
+from trainers.models import initial_parameters
 from trainers.network.engine import Network, Observer, Runner
 from trainers.network.over_ranks import RankNetwork
 from trainers.network.ranks import Ranks
 from trainers.numerics.randomness import Streams, public_generator
 from trainers.oracles.oracle import MEMORY_LIMIT, ReleaseObserver
 from trainers.runs import checkpoint
+from trainers.runs.material import Material
 from trainers.runs.training import Training
 
 
@@ -33,9 +34,10 @@ class Problem:
     """Data, model and network, made once and shared by all runs."""
 
     training: Training
-    shares: list[Dataset]
-    test: Dataset
-    module: nn.Module
+    material: Material
+    shares: list[
+        Any
+    ]  # of the nodes here: `trainers.data.Dataset`, or read as asked for
     network: Runner
     gradients: Callable[[], Differentiator]  # one for each worker
     ranks: Ranks | None = None  # who holds which nodes, where not all are here
@@ -51,8 +53,11 @@ class Problem:
         ranks: tuple[int, int] | None = None,
         compiled: bool = False,
         precision: Precision = "float32",
+        material: Material | None = None,
     ) -> Problem:
         """The problem that ``training`` describes; ``seed`` deals the data.
+
+        ``material`` are data, model and loss, where they have no names.
 
         ``data_dir`` is where data are kept; see `trainers.data.load_dataset`. With
         ``held_out``, in [0, 1), that share of the training data, taken at random, comes
@@ -68,25 +73,16 @@ class Problem:
         Raises ``ValueError`` if the settings do not fit the data, and
         `trainers.data.DataUnavailableError` if these are not to be had.
         """
-        if not 0 <= held_out < 1:
-            raise ValueError(f"held_out must be in [0, 1), got {held_out}")
         check_precision(precision, compiled=compiled)
-        train, test = load_dataset(
-            training.data,
-            train=training.train,
-            labels=training.labels,
-            seed=seed,
-            data_dir=data_dir,
-        )
-        if held_out:
-            generator = public_generator(seed, "held out")
-            order = torch.randperm(len(train), generator=generator)
-            left = len(train) - round(held_out * len(train))
-            train, test = train.select(order[:left]), train.select(order[left:])
         nodes = 1 if training.family.central else training.nodes
-        shares = Partition.parse(training.partition)(
-            train, nodes, t=training.split, seed=seed
-        )
+        if material is None:
+            material = Material.by_name(training, seed, data_dir, held_out)
+        shares = list(material.shares)
+        if len(shares) != nodes:
+            raise ValueError(
+                f"{len(shares)} nodes have data, but {training.algorithm} is to run on "
+                f"{nodes}"
+            )
         for node, share in enumerate(shares):
             try:
                 training.mechanism(0.0).sampling_rate(len(share))
@@ -104,19 +100,30 @@ class Problem:
                 network.algorithm, network.mixing, network.needs, ranks=dealt
             )
             shares = shares[dealt.held.start : dealt.held.stop]
-        module = training.module(tuple(train.inputs.shape[1:]))
-        example = train.inputs[0]
         return cls(
             training=training,
+            material=material,
             shares=shares,
-            test=test,
-            module=module,
             network=network,
             gradients=lambda: differentiator(
-                module, cross_entropy, example, compiled=compiled, precision=precision
+                material.module,
+                material.loss,
+                *material.example,
+                compiled=compiled,
+                precision=precision,
             ),
             ranks=dealt,
         )
+
+    @property
+    def module(self) -> nn.Module:
+        """The model."""
+        return self.material.module
+
+    @property
+    def test(self) -> Any:
+        """Data to measure models on, a `trainers.data.Dataset`, or None."""
+        return self.material.test
 
     @functools.cached_property
     def setting(self) -> Setting:
@@ -135,7 +142,10 @@ class Problem:
     def start(self, seed: int, runs: int = 1) -> Tensor:
         """Initial parameters, (runs, nodes, dims): one draw for all nodes and runs."""
         generator = public_generator(seed, "start")
-        vector = initial_parameters(self.module, generator, gain=self.training.gain)
+        if self.material.starts_as_it_is:
+            vector = parameter_vector(self.module)
+        else:
+            vector = initial_parameters(self.module, generator, gain=self.training.gain)
         return vector.repeat(runs, len(self.shares), 1)
 
     def train(
@@ -194,7 +204,7 @@ class Problem:
         mechanism = self.training.mechanism(noise_multiplier)
         partly = {} if self.ranks is None else {"numbers": self.ranks.held}
         door = self.training.family.door(
-            PrivateData.of(
+            private_data(
                 self.shares,
                 canary=canary,
                 replaces=mechanism.sampling == "without-replacement",

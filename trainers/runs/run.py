@@ -27,7 +27,7 @@ from trainers.numerics.keys import Key
 from trainers.numerics.randomness import Streams
 from trainers.runs import checkpoint
 from trainers.runs.final_models import may_be_released, packed
-from trainers.runs.measures import CurveRecorder, Measured, accuracy
+from trainers.runs.measures import CurveRecorder, Measured, as_figures, measured
 from trainers.runs.outcome import TrainingResult, protection
 from trainers.runs.problem import Problem
 from trainers.runs.training import Training
@@ -145,9 +145,9 @@ def train(
         keep=keeper.keep,
         resume=keeper.resume,
     )
-    right = accuracy(keeper.gradients, models, problem.test)
+    values = measured(problem, keeper.gradients, models)
     final = dict(enumerate(models[0])) if save_models else None
-    result = keeper.finish(right, ledger, final)
+    result = keeper.finish(values, ledger, final)
     forget_key(folder, key_file)
     return result
 
@@ -227,6 +227,7 @@ class Keeper:
         self._run = run
         self._folder = folder
         self._module = problem.module
+        self._quality = problem.material.quality
         self._account = account
         self._progress = progress
         self._rounds = run.training.rounds
@@ -285,14 +286,14 @@ class Keeper:
 
     def finish(
         self,
-        right: torch.Tensor,
+        values: torch.Tensor | None,
         ledger: Ledger,
         models: Mapping[int, torch.Tensor] | None,
         remarks: tuple[str, ...] = (),
     ) -> TrainingResult:
         """Account and write all.
 
-        ``right``, (runs, nodes), is the final accuracy; ``models`` are those of the
+        ``values``, (runs, nodes), is the final quality; ``models`` are those of the
         nodes by number, each (dims,), or None where they are not kept.
         """
         assert self._folder is not None
@@ -311,8 +312,7 @@ class Keeper:
             verdict=verdict,
             status=None if verdict is None else verdict.status,
             noise_multiplier=run.noise_multiplier,
-            accuracy=float(right.mean()),
-            worst_accuracy=float(right.min()),
+            **as_figures(self._quality, values),  # type: ignore[arg-type]
             seconds=round(self.seconds, 3),
             remarks=remarks,
             protected=protected,
@@ -326,7 +326,7 @@ class Keeper:
         self._folder.write("rounds.csv", self.table())
         released = []
         if models is not None:
-            content = packed(run.training, self._module, models)
+            content = packed(run.training, self._module, models, nodes)
             self._folder.write(MODEL, content)
             if may_be_released(run.training, result):
                 released.append(MODEL)
@@ -364,9 +364,10 @@ class Keeper:
         """All points as CSV; what is not yet accounted is left empty."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow([*Measured._fields, "epsilon"])
+        first = self.recorder.points[0].known if self.recorder.points else {}
+        writer.writerow([*first, "epsilon"])
         spent = self.spent()
         spent += [""] * (len(self.recorder.points) - len(spent))
         for point, epsilon in zip(self.recorder.points, spent, strict=True):
-            writer.writerow([*point, epsilon])
+            writer.writerow([*point.known.values(), epsilon])
         return text.getvalue().encode()

@@ -24,6 +24,8 @@ from trainers.network.mixing import Mixing
 from trainers.network.named_graphs import Weights, mixing
 from trainers.oracles.oracle import Mechanism
 
+OWN = "own"  # data and model that a caller has in Python, not by a name
+
 
 class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is trained, on what, and how; all but the noise.
@@ -39,14 +41,14 @@ class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         random graphs; and the rule of the mixing weights.
     data, digits, train
         A name in `trainers.data.DATASETS`, which classes of a set of ten, and how many
-        records to train on.
+        records to train on; or "own", see `trainers.runs.material`.
     partition, split
         How they are dealt. "classes": A(t) with t = ``split``, t = 1 gives each class
         to one node, t = 0 deals all evenly; "even": shuffled; "dirichlet:ALPHA";
         "file:PATH", a file of node numbers.
     model, hidden, gain
-        A name in `trainers.models.MODELS` or ``module:function``, with options as in
-        ``vit:depth=2,features=32``; its hidden units, where it has such an option
+        A name in `trainers.models.MODELS`, ``module:function`` or "own", with options
+        as in ``vit:depth=2,features=32``; its hidden units, where it has such an option
         (None: its own number, 32 for small-cnn); scale of its initial parameters.
     rounds, lot_size, clip_norm, step_size
         Of the algorithm. ``lot_size`` is the expected number of records a lot, a node.
@@ -108,7 +110,7 @@ class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             )
         if list(self.digits) != sorted(set(self.digits)):
             raise ValueError(f"digits must be in order, got {list(self.digits)}")
-        classes = check_dataset(self.data).classes
+        classes = 10 if self.data == OWN else check_dataset(self.data).classes
         if classes != 10 and len(self.digits) != 10:
             raise ValueError(
                 f"digits choose among ten classes, but {self.data} has {classes}: "
@@ -119,6 +121,12 @@ class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 f"split is t of A(t), which the partition {self.partition} does not "
                 "use: leave it out, or use the partition classes"
             )
+        if (self.data == OWN) != (self.model == OWN):
+            raise ValueError(
+                "own data and an own model come together: privaudit.train takes both"
+            )
+        if self.model == OWN:
+            return
         name, options = model_named(self.model)
         if self.hidden is not None and "hidden" in options:
             raise ValueError(
@@ -135,6 +143,8 @@ class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def labels(self) -> tuple[int, ...]:
         """The classes that are told apart, by their numbers in the data set."""
+        if self.data == OWN:
+            return ()
         classes = check_dataset(self.data).classes
         return self.digits if classes == 10 else tuple(range(classes))
 

@@ -21,6 +21,8 @@ from trainers.numerics import noise
 from trainers.numerics.randomness import Streams
 from trainers.oracles.oracle import Mechanism, Oracle
 
+CLASS = torch.zeros(1, dtype=torch.long)
+
 
 class Sums(Oracle):
     """An oracle whose lots are given, and that shows the integers before the noise."""
@@ -235,13 +237,14 @@ class TestAllLayers:
         module, shape = KNOWN[name]
         module = module.float()
         tokens = any(isinstance(layer, nn.Embedding) for layer in module.modules())
-        example = torch.zeros(shape, dtype=torch.long if tokens else torch.float32)
-        way = BookKeeping(module, cross_entropy, example)
+        inputs = torch.zeros(1, *shape, dtype=torch.long if tokens else torch.float32)
+        data = PrivateData.of([Dataset(inputs, CLASS)])
+        way = BookKeeping(module, cross_entropy, inputs[0])
         at = torch.zeros(samples[0], way.dims)
-        found = shapes.shape_for(way, at, example, samples[1])
+        found = shapes.shape_for(way, at, data, samples[1])
         way.aligned = found.aligned
         for seed in range(1, 9):
-            assert shapes.holds(way, at, example, found, seed)
+            assert shapes.holds(way, at, (inputs[0], CLASS[0]), found, seed)
 
 
 class TestShapes:
@@ -249,8 +252,9 @@ class TestShapes:
         """650 x 10 was measured to depend on the place; whole lines do not."""
         module = nn.Linear(650, 10)
         way = BookKeeping(module, cross_entropy, torch.zeros(650))
-        at, example = torch.zeros(2, way.dims), torch.zeros(650)
-        found = shapes.shape_for(way, at, example, 48)
+        at, example = torch.zeros(2, way.dims), (torch.zeros(650), CLASS[0])
+        data = PrivateData.of([Dataset(torch.zeros(1, 650), CLASS)])
+        found = shapes.shape_for(way, at, data, 48)
         assert found.columns > 1
         way.aligned = found.aligned
         for seed in range(20):
@@ -263,7 +267,8 @@ class TestShapes:
                 return [rows + 1e-7 * rows.mean(0)]
 
         way = Sees(nn.Linear(4, 3), cross_entropy)
-        found = shapes.shape_for(way, torch.zeros(1, way.dims), torch.zeros(4), 16)
+        data = PrivateData.of([Dataset(torch.zeros(1, 4), CLASS)])
+        found = shapes.shape_for(way, torch.zeros(1, way.dims), data, 16)
         assert found.columns == 1
 
     @given(st.integers(1, 200), st.integers(1, 300))

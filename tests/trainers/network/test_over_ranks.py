@@ -65,7 +65,7 @@ SETTINGS = [
     *("train", "dp-dsgt", "--noise-multiplier", "3", "--json"),
     *("--set", "nodes=4", "--set", "rounds=60", "--set", "train=200"),
     *("--set", "lot_size=16", "--set", "hidden=8", "--set", "graph=ring"),
-    *("--seed", "0"),
+    *("--seed", "0", "--epsilon", "100"),
 ]
 
 

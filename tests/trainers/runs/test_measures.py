@@ -33,7 +33,8 @@ def problem():
     generator = torch.Generator().manual_seed(0)
     inputs = torch.rand(5000, 1, 8, 8, generator=generator)
     targets = torch.randint(0, 10, (5000,), generator=generator)
-    return dataclasses.replace(of, test=Dataset(inputs, targets))
+    material = dataclasses.replace(of.material, test=Dataset(inputs, targets))
+    return dataclasses.replace(of, material=material)
 
 
 class TestCurves:

@@ -163,7 +163,7 @@ class MessageDoor(Oracle):
         if pattern not in self._shared:
             chosen = shared_places(self._places, pattern)
             self._shared[pattern] = torch.tensor(
-                chosen, dtype=torch.long, device=self.data.inputs.device
+                chosen, dtype=torch.long, device=self.data.device
             )
         return self._shared[pattern]
 

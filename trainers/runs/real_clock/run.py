@@ -17,7 +17,7 @@ from trainers.algorithms.asynchronous.virtual_time import OverProcesses
 from trainers.data import PrivateData
 from trainers.numerics.keys import Key
 from trainers.numerics.randomness import Streams
-from trainers.runs.measures import CurveRecorder, Measured, accuracy
+from trainers.runs.measures import CurveRecorder, Measured, measured
 from trainers.runs.outcome import TrainingResult
 from trainers.runs.problem import Problem
 from trainers.runs.real_clock.exits import Death, Outcome
@@ -113,10 +113,10 @@ def train(
         folder.write("ledger.json", so_far().to_json().encode())
     models = _stacked(outcome.models)
     keeper.end(sum(outcome.counts), models, lambda: so_far(outcome))
-    right = accuracy(keeper.gradients, models, problem.test)
+    values = measured(problem, keeper.gradients, models)
     final = outcome.models if save_models else None
     told = remarks(run, problem, outcome)
-    return keeper.finish(right, so_far(outcome), final, told)
+    return keeper.finish(values, so_far(outcome), final, told)
 
 
 def crew_of(
@@ -241,9 +241,7 @@ class _EveryReport(CurveRecorder):
     def __call__(self, done: int, models: Tensor) -> Measured | None:
         if self.points and self.points[-1].round >= done:
             self.points.pop()
-        test = self._problem.test if self.ends else self._some
-        right = accuracy(self._gradients, models, test)
-        point = self._point(done, right, models)
+        point = self._point(done, self._values(models, last=self.ends), models)
         if point is not None:
             self.points.append(point)
         return point

@@ -1,0 +1,98 @@
+"""Events of dp-accounting, there and back, and in files."""
+
+import dp_accounting as dpa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privaudit.accounting import Certificate, events
+from privaudit.ledger import Ledger
+from privaudit.release import NoSampling, PoissonSampling, Release, Sensitivity
+
+RELEASES = st.builds(
+    lambda z, sampling, mechanism: Release.of_sum(
+        norm_bound=1.0, noise_multiplier=z, sampling=sampling, mechanism=mechanism
+    ),
+    st.floats(0.5, 4),
+    st.one_of(st.builds(PoissonSampling, st.floats(0.01, 1)), st.just(NoSampling())),
+    st.sampled_from(["gaussian", "laplace"]),
+)
+
+
+@given(st.lists(st.tuples(RELEASES, st.integers(1, 50)), min_size=1, max_size=4))
+def test_a_ledger_comes_back(parts):
+    recorded = [Ledger.of(release, count).nodes[0][0] for release, count in parts]
+    ledger = Ledger(nodes=(tuple(recorded),))
+    text = events.to_json(ledger.to_event())
+    back = events.ledger_of(events.from_json(text))
+    assert back == ledger
+    assert events.to_json(back.to_event()) == text
+
+
+def test_the_file_has_the_fields_of_the_named_tuple():
+    event = dpa.PoissonSampledDpEvent(0.1, dpa.GaussianDpEvent(2.0))
+    fields = events._json.decode(events.to_json(event), dict)
+    inner = event.event.to_named_tuple()._asdict()
+    assert fields == {**event.to_named_tuple()._asdict(), "event": inner}
+
+
+def test_dp_accounting_agrees():
+    ledger = Ledger.of(
+        Release.of_sum(
+            norm_bound=2.0, noise_multiplier=1.1, sampling=PoissonSampling(0.02)
+        ),
+        500,
+    )
+    theirs = dpa.pld.PLDAccountant()
+    theirs.compose(ledger.to_event())
+    ours = Certificate.of(ledger).epsilon(1e-5)
+    assert theirs.get_epsilon(1e-5) == pytest.approx(ours.upper, rel=1e-3)
+
+
+def test_an_event_never_has_more_noise_than_the_release():
+    release = Release(
+        mechanism="gaussian",
+        norm_bound=1.0,
+        noise=3.0,
+        sensitivity=Sensitivity(add_or_remove_one=2.0, replace_one=5.0),
+        sampling=NoSampling(),
+    )
+    assert release.event() == dpa.GaussianDpEvent(3.0 / 2.5)
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        "event",
+        [
+            dpa.RandomizedResponseDpEvent(0.1, 2),
+            dpa.PoissonSampledDpEvent(0.1, dpa.NonPrivateDpEvent()),
+            dpa.ComposedDpEvent([dpa.GaussianDpEvent(1.0), dpa.UnsupportedDpEvent()]),
+        ],
+    )
+    def test_what_a_ledger_does_not_know(self, event):
+        with pytest.raises(events.UnknownEventError, match="Gaussian and Laplace"):
+            events.ledger_of(event)
+
+    def test_what_an_event_has_no_word_for(self):
+        release = Release.of_sum(
+            norm_bound=1.0, noise_multiplier=1.0, sampling=NoSampling()
+        )
+        ledger = Ledger(nodes=Ledger.of(release).nodes, version=2, failure=1e-9)
+        with pytest.raises(ValueError, match="claim too much"):
+            ledger.to_event()
+        with pytest.raises(ValueError, match="name one"):
+            Ledger.joined([Ledger.of(release), Ledger.of(release, 2)]).to_event()
+
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            ("{}", "no event of dp-accounting's"),
+            ('{"class_name": "os.system"}', "no event"),
+            ('{"class_name": "GaussianDpEvent", "noise": 1}', "noise"),
+            ("[]", "Expected"),
+            ("nothing", "malformed"),
+        ],
+    )
+    def test_files_that_hold_none(self, text, said):
+        with pytest.raises(ValueError, match=said):
+            events.from_json(text)

@@ -1,0 +1,73 @@
+"""Ledgers from what Opacus keeps, without Opacus: its own shapes."""
+
+import types
+
+import dp_accounting as dpa
+import pytest
+
+import privaudit as pa
+from privaudit.accounting import events
+from privaudit.release import PoissonSampling
+
+HISTORY = [(1.1, 0.01, 100), (0.9, 0.02, 50)]
+
+
+def test_engine_accountant_and_history_are_one():
+    accountant = types.SimpleNamespace(history=HISTORY)
+    engine = types.SimpleNamespace(accountant=accountant)
+    ledgers = {pa.ledger_from(each) for each in (HISTORY, accountant, engine)}
+    assert len(ledgers) == 1
+    (entries,) = ledgers.pop().nodes
+    assert [entry.count for entry in entries] == [100, 50]
+    assert [entry.release.noise for entry in entries] == [1.1, 0.9]
+    assert entries[1].release.sampling == PoissonSampling(0.02)
+
+
+def test_its_account_is_that_of_the_same_events():
+    step = [
+        dpa.SelfComposedDpEvent(
+            dpa.PoissonSampledDpEvent(rate, dpa.GaussianDpEvent(noise)), steps
+        )
+        for noise, rate, steps in HISTORY
+    ]
+    theirs = dpa.pld.PLDAccountant()
+    theirs.compose(dpa.ComposedDpEvent(step))
+    ours = pa.epsilon(ledger=pa.ledger_from(HISTORY), delta=1e-5)
+    assert ours.lower <= theirs.get_epsilon(1e-5) * (1 + 1e-4)
+    assert ours.upper == pytest.approx(theirs.get_epsilon(1e-5), rel=2e-3)
+
+
+@pytest.mark.parametrize("entry", [(-1, 0.1, 1), (1, 1.1, 1), (1, 0.1, 1.5)])
+def test_numbers_out_of_range(entry):
+    with pytest.raises(ValueError, match="entry 0 of an Opacus history"):
+        pa.ledger_from([entry])
+
+
+class TestFiles:
+    def test_an_event(self, tmp_path):
+        event = dpa.GaussianDpEvent(2.0)
+        path = tmp_path / "event.json"
+        path.write_text(events.to_json(event))
+        assert pa.ledger_from(path) == pa.ledger_from(event)
+
+    def test_a_ledger(self, tmp_path):
+        ledger = pa.ledger_from(HISTORY)
+        path = tmp_path / "ledger.json"
+        path.write_text(ledger.to_json())
+        assert pa.ledger_from(str(path)) == ledger
+
+    @pytest.mark.parametrize(
+        ("content", "said"),
+        [("{}", "no ledger"), ("[", "truncated"), ('{"class_name": "X"}', "no event")],
+    )
+    def test_neither(self, tmp_path, content, said):
+        path = tmp_path / "file.json"
+        path.write_text(content)
+        with pytest.raises(ValueError, match=f"file.json: .*{said}"):
+            pa.ledger_from(path)
+
+    def test_none(self, tmp_path):
+        with pytest.raises(ValueError, match="cannot read"):
+            pa.ledger_from(tmp_path / "none.json")
+        with pytest.raises(ValueError, match="got float"):
+            pa.ledger_from(3.0)

@@ -1,0 +1,131 @@
+"""A user's own records: what is taken, and what is refused in one sentence."""
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import Dataset as TorchDataset
+from torch.utils.data import IterableDataset, TensorDataset
+
+from trainers.data import PrivateData
+from trainers.data.records import ReadAsAsked
+from trainers.data.shares import Lazy, private_data, shares_of
+
+
+class Squares(TorchDataset):
+    """Records i, with targets i squared; counts what is read."""
+
+    def __init__(self, size=7):
+        self.size, self.read = size, []
+
+    def __len__(self):
+        return self.size
+
+    def __getitem__(self, index):
+        self.read.append(index)
+        return torch.full((3,), float(index)), float(index) ** 2
+
+
+def pair(size=6, width=3, labels=2):
+    return np.arange(size * width, dtype=float).reshape(size, width), np.arange(
+        size
+    ) % labels
+
+
+class TestForms:
+    def test_arrays_tensors_and_torch_datasets_are_the_same(self):
+        inputs, targets = pair()
+        tensors = torch.from_numpy(inputs), torch.from_numpy(targets)
+        for form in ((inputs, targets), tensors, TensorDataset(*tensors)):
+            (share,) = shares_of([form])
+            assert share.inputs.dtype == torch.float32
+            assert share.targets.dtype == torch.int64
+            assert share.inputs.tolist() == inputs.tolist()
+            assert share.targets.tolist() == targets.tolist()
+
+    def test_pandas(self):
+        pandas = pytest.importorskip("pandas")
+        inputs, targets = pair()
+        frame = pandas.DataFrame(inputs), pandas.Series(targets)
+        (share,) = shares_of([frame])
+        assert share.inputs.tolist() == inputs.tolist()
+
+    def test_one_data_set_is_dealt(self):
+        found = shares_of(pair(10), nodes=4)
+        assert [len(share) for share in found] == [3, 3, 2, 2]
+        whole = torch.cat([share.inputs for share in found])
+        assert sorted(whole[:, 0].tolist()) == [3.0 * i for i in range(10)]
+
+    def test_classes_are_dealt(self):
+        found = shares_of(pair(10), nodes=2, split="classes:1")
+        assert [set(share.targets.tolist()) for share in found] == [{0}, {1}]
+
+    def test_floats_are_targets(self):
+        (share,) = shares_of([Squares()])
+        assert share.read(torch.tensor([3, 1]))[1].tolist() == [9, 1]
+
+
+class TestLargerThanMemory:
+    def test_only_what_is_drawn_is_read(self):
+        source = Squares(100)
+        data = private_data(shares_of([source, Squares(5)]))
+        assert isinstance(data, ReadAsAsked)
+        source.read.clear()
+        inputs, _ = data.records(torch.tensor([0, 1]), torch.tensor([[7, 7], [2, 0]]))
+        assert inputs[:, :, 0].tolist() == [[7, 7], [2, 0]]
+        assert source.read == [7]
+
+    def test_it_holds_what_memory_holds(self, tmp_path):
+        inputs, targets = pair(20)
+        mapped = np.memmap(tmp_path / "inputs", mode="w+", shape=(20, 3))
+        mapped[:] = inputs
+        lazy = private_data(shares_of([(mapped, targets), (mapped[:5], targets[:5])]))
+        held = private_data(shares_of([(inputs, targets), (inputs[:5], targets[:5])]))
+        assert isinstance(lazy, ReadAsAsked)
+        assert isinstance(held, PrivateData)
+        assert (lazy.sizes, lazy.nodes) == (held.sizes, held.nodes)
+        assert lazy.values_per_record == held.values_per_record
+        assert torch.equal(lazy.present(2, None), held.present(2, None))
+        where = torch.tensor([1, 0]), torch.tensor([[4, 0], [19, 3]])
+        for ours, theirs in zip(
+            lazy.records(*where), held.records(*where), strict=True
+        ):
+            assert torch.equal(ours.double(), theirs.double())
+
+    def test_it_is_dealt_without_being_read(self):
+        source = Squares(50)
+        found = shares_of(source, nodes=5)
+        assert all(isinstance(share, Lazy) for share in found)
+        assert sum(map(len, found)) == 50
+        assert len(source.read) < 10
+
+
+class Endless(IterableDataset):
+    def __iter__(self):
+        yield torch.ones(3), 0
+
+
+@pytest.mark.parametrize(
+    ("shares", "options", "said"),
+    [
+        (pair(), {}, "give nodes= to deal it"),
+        ([], {}, "one data set a node"),
+        ("data.npz", {}, "one data set a node"),
+        ([(np.zeros((3, 2)), np.zeros(2))], {}, "3 inputs but 2 targets"),
+        ([pair(), (np.zeros((0, 3)), np.zeros(0))], {}, "node 1 is empty"),
+        ([(np.array([[1.0], [np.nan]]), np.zeros(2))], {}, "record 1 are not finite"),
+        ([pair(), pair(width=4)], {}, r"node 0 has \(3,\).* node 1 \(4,\)"),
+        ([pair(), (pair()[0], np.zeros(6))], {}, "targets must be of one shape"),
+        ([Endless()], {}, "IterableDataset"),
+        ([(["a"], [1])], {}, "an array or a tensor, got list"),
+        ([(np.array(["a", "b"]), np.zeros(2))], {}, "no number"),
+        ([(np.array([True]), np.zeros(1))], {}, "torch.bool"),
+        (pair(2), {"nodes": 3}, "cannot be dealt to 3 nodes"),
+        (pair(), {"nodes": 0}, "nodes must be >= 1"),
+        (Squares(), {"nodes": 2, "split": "classes"}, "use even"),
+        (pair(), {"nodes": 2, "split": "classes:x"}, r"T in \[0, 1\]"),
+        (pair(), {"nodes": 2, "split": "odd"}, "partition must be"),
+    ],
+)
+def test_what_is_wrong_is_said(shares, options, said):
+    with pytest.raises(ValueError, match=said):
+        shares_of(shares, **options)

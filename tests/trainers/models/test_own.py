@@ -1,0 +1,155 @@
+"""A user's own model and loss, against the plain loop over records."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from trainers.gradients.bookkeeping import BookKeeping
+from trainers.gradients.choose import differentiator
+from trainers.gradients.per_sample import parameter_places, parameter_vector
+from trainers.models import cross_entropy
+from trainers.models.own import check_model, own_loss, replace_batch_norm
+from trainers.runs.material import Material
+
+
+def rows(size=9, width=5, seed=0):
+    return torch.randn(size, width, generator=torch.Generator().manual_seed(seed))
+
+
+def by_loop(module, loss, inputs, targets):
+    """Sum of the records' gradients, one by one, by torch alone."""
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    total = [torch.zeros_like(p) for p in parameters]
+    for record, target in zip(inputs, targets, strict=True):
+        value = loss(module(record[None]), target[None])
+        for sum_, part in zip(
+            total, torch.autograd.grad(value.sum(), parameters), strict=True
+        ):
+            sum_ += part
+    return torch.cat([part.flatten() for part in total])
+
+
+def summed(module, loss, inputs, targets):
+    outputs = module(inputs).detach()
+    each = own_loss(loss, outputs[:3], targets[:3])
+    gradients = differentiator(module, each, inputs[0], targets[0])
+    at = parameter_vector(module)[None]
+    result = gradients.weighted_sum(at, inputs[None], targets[None], torch.ones_like)
+    return result[0], gradients
+
+
+CLASSES = torch.arange(9) % 4
+LOSSES = {
+    "none given": (None, CLASSES, 4),
+    "the mean of a batch": (functional.cross_entropy, CLASSES, 4),
+    "a module": (nn.CrossEntropyLoss(label_smoothing=0.1), CLASSES, 4),
+    "a sum": (nn.MSELoss(reduction="sum"), rows(9, 4, 1), 4),
+    "one number a record": (
+        lambda o, t: (o - t).abs().sum(1),
+        rows(9, 4, 1),
+        4,
+    ),
+    "a regression": (functional.mse_loss, rows(9, 1, 1), 1),
+    "code that looks at values": (
+        lambda o, t: (
+            (o - t).square().sum() * (2 if float(o.sum().detach()) > 9e9 else 1)
+        ),
+        rows(9, 4, 1),
+        4,
+    ),
+}
+
+
+class TestLosses:
+    @pytest.mark.parametrize("name", LOSSES)
+    def test_gradients_are_those_of_the_loop(self, name):
+        loss, targets, outputs = LOSSES[name]
+        torch.manual_seed(0)
+        module = nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, outputs))
+        found, _ = summed(module, loss, rows(), targets)
+        expected = by_loop(module, loss or functional.cross_entropy, rows(), targets)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+    def test_tokens(self):
+        torch.manual_seed(0)
+        module = nn.Sequential(nn.Embedding(11, 4), nn.Linear(4, 11))
+        tokens = torch.randint(11, (9, 6))
+
+        def loss(outputs, targets):
+            return functional.cross_entropy(outputs.transpose(1, 2), targets)
+
+        found, _ = summed(module, loss, tokens, tokens.roll(1, 1))
+        expected = by_loop(module, loss, tokens, tokens.roll(1, 1))
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+    def test_cross_entropy_is_the_fast_one(self):
+        outputs = rows(3, 4)
+        assert own_loss(None, outputs, CLASSES[:3]) is cross_entropy
+        assert own_loss(functional.cross_entropy, outputs, CLASSES[:3]) is cross_entropy
+
+    @pytest.mark.parametrize(
+        ("loss", "said"),
+        [
+            (lambda o, t: (o - o.mean(0)).square().sum(), "records alone"),
+            (nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2, 3, 4])), "records alone"),
+            (lambda o, t: o, "4 numbers for one record"),
+            (lambda o: o.sum(), "positional argument"),
+            (lambda o, t: 3.0, "not a tensor of floats"),
+        ],
+    )
+    def test_what_is_no_records_own_is_refused(self, loss, said):
+        with pytest.raises(ValueError, match=said):
+            own_loss(loss, rows(3, 4), CLASSES[:3])
+
+
+class TestFrozen:
+    @pytest.mark.parametrize("whole", [True, False])
+    def test_frozen_parameters_have_no_place(self, whole):
+        torch.manual_seed(0)
+        module = nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 4))
+        module[0].weight.requires_grad_(False)
+        module[0].bias.requires_grad_(not whole)
+        found, gradients = summed(module, None, rows(), CLASSES)
+        places = parameter_places(module)
+        assert "0.weight" not in places
+        assert isinstance(gradients, BookKeeping) == whole  # half a layer is not known
+        expected = by_loop(module, functional.cross_entropy, rows(), CLASSES)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+class Mixing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(5, 4)
+
+    def forward(self, inputs):
+        return self.inner(inputs - inputs.mean(0))
+
+
+class TestModels:
+    def test_what_mixes_records_is_refused(self):
+        with pytest.raises(ValueError, match="mixes the records"):
+            check_model(Mixing(), rows(3))
+
+    def test_other_shapes_are_refused(self):
+        with pytest.raises(ValueError, match=r"inputs of shape \(5,\)"):
+            check_model(nn.Linear(7, 2), rows(3))
+
+    def test_labels_out_of_range(self):
+        with pytest.raises(ValueError, match="node 1 has the label 4"):
+            Material.own(nn.Linear(5, 4), [(rows(), CLASSES), (rows(), CLASSES + 1)])
+
+    def test_batch_norm_is_replaced(self):
+        block = nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.ReLU())
+        module = nn.Sequential(block, nn.BatchNorm2d(6, affine=False), nn.Flatten())
+        with torch.no_grad():
+            block[1].weight.fill_(2.0)
+        found = replace_batch_norm(module, groups=4)
+        assert isinstance(module[0][1], nn.BatchNorm2d)  # as it was
+        norm = found[0][1]
+        assert isinstance(norm, nn.GroupNorm)
+        assert (norm.num_groups, norm.num_channels) == (3, 6)
+        assert norm.weight.tolist() == [2.0] * 6
+        assert not found[1].affine
+        check_model(found, torch.randn(3, 3, 5, 5))

@@ -1,0 +1,258 @@
+"""A user's own records: from what is at hand to one data set a node."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence, Sized
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset as TorchDataset
+from torch.utils.data import TensorDataset
+
+from trainers.data.records import Dataset, PrivateData, ReadAsAsked, Records
+from trainers.data.splits import Partition
+
+_FORMS = (
+    "a pair of arrays or tensors (inputs, targets), pandas' frames among them, or a "
+    "torch Dataset of such pairs"
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Lazy:
+    """Records that are read when they are asked for, and not kept.
+
+    Parameters
+    ----------
+    rows
+        From records' numbers to their inputs and targets.
+    records
+        The numbers, (samples,).
+    """
+
+    rows: Callable[[np.ndarray], tuple[Any, Any]]
+    records: Tensor
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def read(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of the records at ``index``."""
+        inputs, targets = self.rows(self.records[index].numpy())
+        return _tensor(inputs), _tensor(targets)
+
+    def select(self, index: Tensor) -> Lazy:
+        """Those at ``index``."""
+        return dataclasses.replace(self, records=self.records[index])
+
+
+def shares_of(
+    shares: Any,
+    *,
+    nodes: int | None = None,
+    split: str = "even",
+    seed: int = 0,
+) -> list[Dataset | Lazy]:
+    """One data set a node, checked.
+
+    Parameters
+    ----------
+    shares
+        A sequence with one data set a node or, with ``nodes``, one data set for all. A
+        data set is a pair of arrays or tensors, or of pandas' frames, or a torch
+        Dataset. What numpy maps from a file and other torch Datasets than
+        TensorDataset are read as records are drawn: they may be larger than memory.
+    nodes
+        To how many nodes the one data set is dealt.
+    split
+        How: "even", shuffled; "classes", each class evenly; "classes:T", the share T
+        of each class to one node; "dirichlet:ALPHA".
+    seed
+        Of the dealing. Public.
+
+    Returns
+    -------
+    Each (samples, ...) inputs, floats in single precision and integers in 64 bits.
+
+    Raises
+    ------
+    ValueError
+        If a share is empty or of another form or shape than the others, or holds a
+        number that is not finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> inputs, targets = np.zeros((10, 3)), np.arange(10) % 2
+    >>> [len(share) for share in shares_of((inputs, targets), nodes=4)]
+    [3, 3, 2, 2]
+    """
+    if nodes is not None:
+        if nodes < 1:
+            raise ValueError(f"nodes must be >= 1, got {nodes}")
+        whole = _records(shares, "the data set")
+        found = _dealt(whole, nodes, split, seed)
+    else:
+        if isinstance(shares, (str, bytes, Tensor, np.ndarray, TorchDataset)) or not (
+            isinstance(shares, Sequence) and shares
+        ):
+            raise ValueError(
+                "shares is a list with one data set a node, got "
+                f"{shares!r:.40}; give nodes= to deal one data set"
+            )
+        if len(shares) == 2 and all(_is_array(each) for each in shares):
+            raise ValueError(
+                "shares is a list with one data set a node, got one pair of arrays: "
+                "give nodes= to deal it, or [pair] for a single node"
+            )
+        found = [
+            _records(share, f"the share of node {node}")
+            for node, share in enumerate(shares)
+        ]
+    _check_alike(found)
+    return found
+
+
+def private_data(shares: Sequence[Dataset | Lazy], **canary: Any) -> Any:
+    """`PrivateData` where all records are in memory, and `ReadAsAsked` where not."""
+    if all(isinstance(share, Dataset) for share in shares):
+        return PrivateData.of(list(shares), **canary)  # type: ignore[arg-type]
+    return ReadAsAsked(shares)
+
+
+def example(share: Records) -> tuple[Tensor, Tensor]:
+    """The input and the target of a share's first record."""
+    inputs, targets = share.read(torch.zeros(1, dtype=torch.long))
+    return inputs[0], targets[0]
+
+
+def _records(data: Any, name: str) -> Dataset | Lazy:
+    if isinstance(data, (Dataset, Lazy)):
+        found = data
+    elif isinstance(data, TensorDataset) and len(data.tensors) == 2:
+        inputs, targets = data.tensors
+        found = _pair(inputs, targets, name)
+    elif isinstance(data, TorchDataset):
+        if not isinstance(data, Sized):
+            raise ValueError(
+                f"{name} has no length: records are drawn by their numbers, so that a "
+                "torch Dataset must know how many it has, not an IterableDataset"
+            )
+        found = Lazy(lambda rows: _one_by_one(data, rows), torch.arange(len(data)))
+    elif isinstance(data, (tuple, list)) and len(data) == 2:
+        inputs, targets = data
+        found = _pair(inputs, targets, name)
+    else:
+        raise ValueError(f"{name} is {_FORMS}, got {type(data).__name__}")
+    if len(found) == 0:
+        raise ValueError(f"{name} is empty: every node needs a record")
+    try:
+        input, target = example(found)
+    except (TypeError, ValueError, IndexError, KeyError) as error:
+        raise ValueError(f"{name}: its first record cannot be read: {error}") from error
+    for part, value in (("input", input), ("target", target)):
+        if value.is_complex() or value.dtype == torch.bool:
+            raise ValueError(f"{name}: {part}s are numbers, got {value.dtype}")
+    if isinstance(found, Dataset):
+        _check_finite(found, name)
+    return found
+
+
+def _pair(inputs: Any, targets: Any, name: str) -> Dataset | Lazy:
+    for part, values in (("inputs", inputs), ("targets", targets)):
+        if not _is_array(values):
+            raise ValueError(
+                f"{name}: {part} are an array or a tensor, got {type(values).__name__}"
+            )
+    if len(inputs) != len(targets):
+        raise ValueError(f"{name} has {len(inputs)} inputs but {len(targets)} targets")
+    if isinstance(inputs, np.memmap):
+        labels = np.asarray(targets)
+        return Lazy(
+            lambda rows: (inputs[rows], labels[rows]), torch.arange(len(inputs))
+        )
+    return Dataset(_tensor(inputs, name), _tensor(targets, name))
+
+
+def _is_array(values: Any) -> bool:
+    return hasattr(values, "shape") and hasattr(values, "__len__")
+
+
+def _tensor(values: Any, name: str = "a record") -> Tensor:
+    """As a tensor on the CPU: floats in single precision, integers in 64 bits."""
+    if hasattr(values, "to_numpy"):  # pandas
+        values = values.to_numpy()
+    try:
+        if not isinstance(values, Tensor):
+            values = torch.as_tensor(np.require(values, requirements="W"))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} holds what is no number: {error}") from None
+    found = values.detach().cpu()
+    if found.is_floating_point():
+        return found.float()
+    return found if found.is_complex() or found.dtype == torch.bool else found.long()
+
+
+def _one_by_one(data: TorchDataset, rows: np.ndarray) -> tuple[Tensor, Tensor]:
+    pairs = [data[int(row)] for row in rows]
+    inputs, targets = zip(*pairs, strict=True)
+    return _stacked(inputs), _stacked(targets)
+
+
+def _stacked(column: Sequence[Any]) -> Tensor:
+    parts = [_tensor(value) for value in column]
+    if len({part.shape for part in parts}) > 1:
+        shapes = sorted({str(tuple(part.shape)) for part in parts})
+        raise ValueError(
+            f"records have different shapes, {' and '.join(shapes)}; pad or crop them "
+            "in the data set"
+        )
+    return torch.stack(parts)
+
+
+def _check_finite(data: Dataset, name: str) -> None:
+    for part, values in (("inputs", data.inputs), ("targets", data.targets)):
+        wrong = (~values.isfinite()).reshape(len(values), -1).any(1)
+        if wrong.any():
+            raise ValueError(
+                f"{name}: the {part} of record {int(wrong.nonzero()[0])} are not "
+                "finite; fill in or leave out what is missing"
+            )
+
+
+def _check_alike(found: Sequence[Dataset | Lazy]) -> None:
+    first = example(found[0])
+    for node, share in enumerate(found):
+        for part, ours, theirs in zip(
+            ("inputs", "targets"), example(share), first, strict=True
+        ):
+            if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+                raise ValueError(
+                    f"nodes' {part} must be of one shape and kind: node 0 has "
+                    f"{tuple(theirs.shape)} of {theirs.dtype}, node {node} "
+                    f"{tuple(ours.shape)} of {ours.dtype}"
+                )
+
+
+def _dealt(
+    data: Dataset | Lazy, nodes: int, split: str, seed: int
+) -> list[Dataset | Lazy]:
+    kind, _, value = split.partition(":")
+    if kind != "even" and (
+        not isinstance(data, Dataset)
+        or data.targets.dim() != 1
+        or data.targets.is_floating_point()
+    ):
+        raise ValueError(
+            f"the split {split} deals classes, which are integer targets in memory; "
+            "use even, or give one data set a node"
+        )
+    try:
+        share = float(value) if kind == "classes" and value else 0.0
+    except ValueError:
+        raise ValueError(f"classes:T takes T in [0, 1], got {value}") from None
+    way = Partition.parse(split if kind != "classes" else kind)
+    return list(way(data, nodes, t=share, seed=seed))  # type: ignore[arg-type]

@@ -1,0 +1,198 @@
+"""A user's own model and loss: made fit for clipping record by record, or refused."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from privaudit.files.user_code import checked
+from trainers.models.start import cross_entropy
+
+Loss = Callable[[Tensor, Tensor], Tensor]  # one number a record: (samples,)
+
+_ROWS = 3  # of a batch that is compared with its records alone
+
+
+def own_loss(loss: Callable[..., Any] | None, outputs: Tensor, targets: Tensor) -> Loss:
+    """A user's loss as one number a record.
+
+    Parameters
+    ----------
+    loss
+        From (outputs, targets) of a batch to a number, which is the mean or the sum of
+        the records' own, or to one number a record. None: cross entropy.
+    outputs, targets
+        Of a few records, (samples, ...), to try it on.
+
+    Returns
+    -------
+    From (samples, ...) outputs and targets to (samples,).
+
+    Raises
+    ------
+    ValueError
+        If it fails, or is not made of the records' own losses.
+    """
+    if loss is None:
+        _check_classes(outputs, targets)
+        loss = functional.cross_entropy
+    with checked("the loss fails on a batch of records"):
+        together = loss(outputs, targets)
+    if not isinstance(together, Tensor) or not together.is_floating_point():
+        raise ValueError(
+            f"the loss gives {type(together).__name__}, not a tensor of floats"
+        )
+
+    def one(output: Tensor, target: Tensor) -> Tensor:
+        found = loss(output[None], target[None])
+        if found.numel() != 1:
+            raise ValueError(
+                f"the loss gives {found.numel()} numbers for one record; it must give "
+                "one, such as their mean"
+            )
+        return found.reshape(())
+
+    with checked("the loss fails on one record"):
+        alone = torch.stack([one(*pair) for pair in zip(outputs, targets, strict=True)])
+    candidates = [alone] if together.numel() > 1 else [alone.mean(), alone.sum()]
+    if not any(_close(together.reshape(each.shape), each) for each in candidates):
+        raise ValueError(
+            "the loss of a batch is not made of the losses of its records alone: each "
+            "must be a record's own, with nothing shared within the batch (class "
+            "weights under a mean are, use reduction='sum')"
+        )
+    if loss is functional.cross_entropy and outputs.dim() == 2 and targets.dim() == 1:
+        return cross_entropy  # the same, faster
+    batched = torch.func.vmap(one)
+    try:
+        if _close(batched(outputs, targets), alone):
+            return batched
+    except RuntimeError:
+        pass  # code that looks at its values: record by record
+
+    def in_turn(outputs: Tensor, targets: Tensor) -> Tensor:
+        return torch.stack([one(*pair) for pair in zip(outputs, targets, strict=True)])
+
+    return in_turn
+
+
+def check_model(module: nn.Module, inputs: Tensor) -> Tensor:
+    """What ``module`` says of a few records, (samples, ...), each by itself.
+
+    Raises
+    ------
+    ValueError
+        If it has nothing to train, cannot take the records, or mixes them.
+    """
+    if not any(each.requires_grad for each in module.parameters()):
+        raise ValueError(
+            "the model has no parameters to train: none requires a gradient"
+        )
+    module = copy.deepcopy(module)
+    shape = tuple(inputs.shape[1:])
+    with checked(f"the model cannot take inputs of shape {shape}"), torch.no_grad():
+        # Unlike each other, so that what mixes them shows.
+        if inputs.is_floating_point():
+            scales = torch.linspace(0.5, 1.0, len(inputs))
+            inputs = inputs * scales.view(-1, *[1] * len(shape))
+        together = module(inputs)
+        alone = [module(row[None]) for row in inputs]
+    if not isinstance(together, Tensor) or len(together) != len(inputs):
+        raise ValueError(
+            "the model must give one tensor with a row a record, got "
+            f"{_told(together)} for {len(inputs)} records"
+        )
+    if not _close(torch.cat(alone), together):
+        raise ValueError(
+            "the model mixes the records of a batch: what it says of one depends on "
+            "the others, so that clipping bounds nothing; let it treat each alone"
+        )
+    return together
+
+
+def replace_batch_norm(module: nn.Module, groups: int = 32) -> nn.Module:
+    """A copy of ``module`` with group normalisation for every batch normalisation.
+
+    Batch statistics mix the records of a batch, so that clipping one record's gradient
+    bounds nothing; group normalisation (Wu and He 2018) is of one record alone. Learned
+    scales and shifts are kept. Running statistics are dropped, so that outputs change.
+
+    Parameters
+    ----------
+    module
+        Any module.
+    groups
+        Of channels, at most; as many as divide a layer's channels.
+
+    Examples
+    --------
+    >>> import torch
+    >>> net = torch.nn.Sequential(torch.nn.Conv2d(1, 6, 3), torch.nn.BatchNorm2d(6))
+    >>> replace_batch_norm(net)[1]
+    GroupNorm(6, 6, eps=1e-05, affine=True)
+    """
+    if groups < 1:
+        raise ValueError(f"groups must be >= 1, got {groups}")
+    module = copy.deepcopy(module)
+    if isinstance(module, nn.modules.batchnorm._BatchNorm):
+        return _group_norm(module, groups)
+    for name, layer in list(module.named_modules()):
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+            module.set_submodule(name, _group_norm(layer, groups))
+    return module
+
+
+def _group_norm(layer: nn.modules.batchnorm._BatchNorm, groups: int) -> nn.GroupNorm:
+    channels = layer.num_features
+    parts = next(n for n in range(min(groups, channels), 0, -1) if channels % n == 0)
+    made = nn.GroupNorm(parts, channels, eps=layer.eps, affine=layer.affine)
+    if layer.affine:
+        made.weight, made.bias = layer.weight, layer.bias
+    return made
+
+
+def few(read: Callable[[Tensor], tuple[Tensor, Tensor]], records: int) -> Any:
+    """Inputs and targets of the first `_ROWS` records, some twice if there are few."""
+    return read(torch.arange(_ROWS) % records)
+
+
+def _check_classes(outputs: Tensor, targets: Tensor) -> None:
+    if targets.is_floating_point() or outputs.dim() < 2:
+        raise ValueError(
+            "cross entropy, the loss if none is given, takes outputs of shape (samples,"
+            f" classes) and integer targets, got {tuple(outputs.shape)} and "
+            f"{targets.dtype}; give a loss, such as torch.nn.functional.mse_loss"
+        )
+    if outputs.shape[2:] != targets.shape[1:]:
+        raise ValueError(
+            f"outputs of shape {tuple(outputs.shape)} and targets of shape "
+            f"{tuple(targets.shape)} do not fit for cross entropy"
+        )
+
+
+def check_labels(targets: Tensor, classes: int, name: str) -> None:
+    """Raise ``ValueError`` for a class that is not in [0, ``classes``)."""
+    wrong = targets[(targets < 0) | (targets >= classes)]
+    if len(wrong):
+        raise ValueError(
+            f"{name} has the label {int(wrong[0])}, but the model tells {classes} "
+            f"classes apart: labels are 0 to {classes - 1}"
+        )
+
+
+def _close(left: Tensor, right: Tensor) -> bool:
+    if left.shape != right.shape:
+        return False
+    left, right = left.detach().double(), right.detach().double()
+    return torch.allclose(left, right, rtol=1e-3, atol=1e-5, equal_nan=True)
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {tuple(value.shape)}"
+    return type(value).__name__

@@ -20,9 +20,16 @@ class Differentiator(Protocol):
     module: nn.Module  # as it was given
     loss: Loss
     dims: int
-    aligned: bool  # whether rows are aligned; stays False where they cannot be
     positions: int  # see `trainers.gradients.rounding.Rounding.of`
     length: int
+
+    @property
+    def aligned(self) -> bool:
+        """Whether rows are aligned; it stays False where they cannot be."""
+        ...
+
+    @aligned.setter
+    def aligned(self, yes: bool) -> None: ...
 
     @property
     def values_per_sample(self) -> int:

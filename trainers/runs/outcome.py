@@ -70,13 +70,11 @@ def protection(
             "models are not protected."
         )
     rounding = (
-        "How compiled sums of gradients round"
-        if compiled
-        else (
-            "How sums of gradients round before the noise is added is paid for; how noisy "
-            "messages do"
-        )
+        "How sums of gradients round before the noise is added is paid for in the "
+        "clip norm; what messages are rounded to"
     )
+    if compiled:
+        rounding = "How compiled sums of gradients round before the noise is added"
     rounding += " is not in the certificate."
     return True, (
         "The noise came from a secret key, which was removed when the run ended: who "

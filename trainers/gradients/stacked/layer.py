@@ -143,7 +143,7 @@ def squared_rows(rows: Tensor) -> Tensor:
     flat = rows.reshape(len(rows), -1)
     norms = [
         torch.linalg.vector_norm(flat[here].double(), dim=1)
-        for here in blocks(*flat.shape, flat)
+        for here in blocks(len(flat), flat.shape[1], flat)
     ]
     return together(norms).square()
 

@@ -71,7 +71,6 @@ class BookKeeping:
         For other modules, and those whose samples turn out not to be independent.
     """
 
-    static = False
     lower = False
     positions = length = 0
 

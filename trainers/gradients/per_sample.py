@@ -94,7 +94,7 @@ class PerSample:
         (outputs, targets) to one loss a sample.
     """
 
-    static = aligned = False
+    aligned = False
     positions = length = 0
 
     def __init__(self, module: nn.Module, loss: Loss) -> None:

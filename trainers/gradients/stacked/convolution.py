@@ -215,16 +215,14 @@ class StackedConvolution(StackedLayer):
         fan = self.parameters_now["weight"][0, 0].numel()
         totals = []
         for replica, use in enumerate(inside.unflatten(0, (replicas, samples))):
-            parts = []
+            total = weights.new_zeros(())
             for here in blocks(samples, fan * groups * places, use):
                 patches = self._patches(use[here].double())
                 patches = patches.view(len(patches), groups, fan, places)
                 left = share[replica, here].view(len(patches), groups, -1, places)
-                parts.append(
-                    torch.bmm(
-                        left.permute(1, 2, 0, 3).flatten(2),
-                        patches.permute(1, 0, 3, 2).flatten(1, 2),
-                    )
+                total = total + torch.bmm(
+                    left.permute(1, 2, 0, 3).flatten(2),
+                    patches.permute(1, 0, 3, 2).flatten(1, 2),
                 )
-            totals.append(torch.stack(parts).sum(0))
+            totals.append(total)
         return torch.stack(totals)

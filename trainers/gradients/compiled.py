@@ -44,6 +44,7 @@ class Compiled:
         self.eager = eager
         self.module = eager.module
         self.loss, self.dims, self.tried = eager.loss, eager.dims, eager.tried
+        self.positions, self.length = eager.positions, eager.length
         self._functions: dict[tuple[Any, ...], _Function] = {}
 
     @property
@@ -59,16 +60,6 @@ class Compiled:
     @aligned.setter
     def aligned(self, yes: bool) -> None:
         self.eager.aligned = yes
-
-    @property
-    def positions(self) -> int:
-        """As of the eager code."""
-        return self.eager.positions
-
-    @property
-    def length(self) -> int:
-        """As of the eager code."""
-        return self.eager.length
 
     def rows(self, at: Tensor, inputs: Tensor, targets: Tensor) -> list[Tensor]:
         """Those of the eager code."""

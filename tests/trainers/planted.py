@@ -108,7 +108,8 @@ class RemembersNoise(FloatNoise):
         index = self._releases[0]
         gradient = super().gradient(at, nodes)
         clip, multiplier = self.mechanism.at(index)
-        self.last = self._drawn * (multiplier * clip / self.mechanism.lot_size)
+        last = self._drawn * (multiplier * clip / self.mechanism.lot_size)
+        self.last = last.to(at.dtype)
         return gradient
 
     def _draw_noise(self, like, nodes):

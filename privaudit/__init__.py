@@ -16,7 +16,7 @@ Audits of anybody's training:
 
 Results, which say in which direction they bound:
 
-    Bracket, UpperBound, LowerBound, Claim, Verdict
+    Bracket, UpperBound, LowerBound, Claim, Finding
 
 Training and whole audits are commands for now: ``privaudit --help``. Everything here is
 imported when it is first used.
@@ -42,7 +42,7 @@ _PLACES = {
     "UpperBound": "privaudit.results",
     "LowerBound": "privaudit.results",
     "Claim": "privaudit.results",
-    "Verdict": "privaudit.results",
+    "Finding": "privaudit.results",
 }
 __all__ = [*_PLACES]
 

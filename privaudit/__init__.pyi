@@ -11,7 +11,7 @@ from privaudit.release import Release as Release
 from privaudit.release import SamplingWithoutReplacement as SamplingWithoutReplacement
 from privaudit.results import Bracket as Bracket
 from privaudit.results import Claim as Claim
+from privaudit.results import Finding as Finding
 from privaudit.results import LowerBound as LowerBound
 from privaudit.results import UpperBound as UpperBound
-from privaudit.results import Verdict as Verdict
 from privaudit.version import __version__ as __version__

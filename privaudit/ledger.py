@@ -16,7 +16,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from privaudit.files import json as _json
-from privaudit.release import Release
+from privaudit.release import NoSampling, Release
 from privaudit.results import Unit
 
 if TYPE_CHECKING:  # a second of import time, and only for those who want an event
@@ -24,6 +24,11 @@ if TYPE_CHECKING:  # a second of import time, and only for those who want an eve
 
 # 2 has passes over disjoint records, and assumptions; what has neither is written as 1.
 VERSIONS = (1, 2)
+
+RESUMED = (
+    "nobody learns anything from which releases were made again with other sums, when "
+    "the run went on with other data, threads or libraries than before it was stopped"
+)
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -243,6 +248,17 @@ class Recorder:
                 entries[place] = Entry(release, more, one_pass)
                 return
         entries.append(Entry(release, count, one_pass))
+
+    def again(self, node: int, release: Release, others: int) -> None:
+        """``release`` was made for ``others`` more sums, before the run was resumed.
+
+        Their lot was the same, so that sampling hides nothing more: each counts as a
+        release of all records. Which releases were made again is taken as known.
+        """
+        if others:
+            plain = msgspec.structs.replace(release, sampling=NoSampling())
+            self.record(node, plain, others)
+            self.assume(RESUMED)
 
     def assume(self, what: str) -> None:
         """Say, once, what an account of these releases has to assume beside them."""

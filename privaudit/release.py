@@ -79,7 +79,9 @@ class Sensitivity(
     """How far one neighbour's record can move what is released, before noise.
 
     In the norm and the unit of the release. None where a relation has no meaning: a
-    sample of fixed size has none under add-or-remove-one.
+    sample of fixed size has none under add-or-remove-one. There ``replace_one`` must
+    bound how far any two different records are apart, since a record that is not in the
+    sample leaves its place to another.
     """
 
     add_or_remove_one: float | None = None

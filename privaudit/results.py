@@ -241,7 +241,7 @@ class Claim(_Figure, frozen=True, kw_only=True, tag="claim"):
 
     def __str__(self) -> str:
         return (
-            f"claimed: epsilon is at most {self.epsilon:.15g} {self._about()} "
+            f"claimed: epsilon is at most {stated(self.epsilon)} {self._about()} "
             f"({self.source})"
         )
 
@@ -433,8 +433,8 @@ def _same_meaning(one: _Figure | Bracket, other: _Figure) -> None:
             )
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is known of a claim, from above and from below.
+class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is found about a claim: what is known from above and from below.
 
     ``refuted``: the audit's lower bound is above the claim. ``disproved``: the proved
     lower side is. ``consistent``: a certified upper bound meets the claim, and nothing
@@ -465,7 +465,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         ):
             if not isinstance(getattr(self, name), kind):
                 raise TypeError(
-                    f"the {name} of a verdict must be {kind}, "
+                    f"the {name} of a finding must be {kind}, "
                     f"got {type(getattr(self, name)).__name__}"
                 )
         # All comparisons refuse figures that do not belong together.

@@ -196,3 +196,32 @@ class TestValuesCheckThemselves:
     def test_what_is_no_value_is_one_sentence(self, make, words):
         with pytest.raises(ValueError, match=words):
             make()
+
+
+class TestAgain:
+    def test_a_further_release_is_of_all_records(self):
+        """Its lot is that of the first: sampling hides nothing more."""
+        from privaudit.ledger import RESUMED
+
+        release = Release.of_sum(
+            norm_bound=1.0, noise_multiplier=2.0, sampling=PoissonSampling(0.01)
+        )
+        recorder = Recorder(2)
+        for node in (0, 1):
+            recorder.record(node, release, 5)
+            recorder.again(node, release, 3 * node)
+        untouched, resumed = recorder.ledger().nodes
+        assert [(e.release, e.count) for e in untouched] == [(release, 5)]
+        plain = Release.of_sum(
+            norm_bound=1.0, noise_multiplier=2.0, sampling=NoSampling()
+        )
+        assert [(e.release, e.count) for e in resumed] == [(release, 5), (plain, 3)]
+        assert recorder.ledger().assumptions == (RESUMED,)
+
+    def test_none_cost_nothing(self):
+        release = Release.of_sum(
+            norm_bound=1.0, noise_multiplier=2.0, sampling=PoissonSampling(0.01)
+        )
+        recorder = Recorder(1)
+        recorder.again(0, release, 0)
+        assert recorder.ledger() == Recorder(1).ledger()

@@ -15,9 +15,9 @@ from privaudit.results import (
     Claim,
     CrossedSides,
     Estimate,
+    Finding,
     LowerBound,
     UpperBound,
-    Verdict,
     round_down,
     round_up,
     worst,
@@ -124,25 +124,25 @@ class TestSound:
 
     def test_a_verdict_takes_each_figure_in_its_place_only(self):
         with pytest.raises(TypeError, match="lower"):
-            Verdict(claim=claim(), lower=upper())
+            Finding(claim=claim(), lower=upper())
         with pytest.raises(TypeError, match="upper"):
-            Verdict(claim=claim(), upper=claim())
+            Finding(claim=claim(), upper=claim())
         with pytest.raises(TypeError, match="lower"):
-            Verdict(claim=claim(), lower=estimate())
+            Finding(claim=claim(), lower=estimate())
         with pytest.raises(TypeError, match="claim"):
-            Verdict(claim=upper())
+            Finding(claim=upper())
 
     def test_figures_of_different_guarantees_are_not_put_together(self):
         with pytest.raises(ValueError, match="relation"):
-            Verdict(claim=claim(), upper=upper(relation="replace-one"))
+            Finding(claim=claim(), upper=upper(relation="replace-one"))
         with pytest.raises(ValueError, match="unit"):
-            Verdict(claim=claim(), lower=lower(unit="node"))
+            Finding(claim=claim(), lower=lower(unit="node"))
         with pytest.raises(ValueError, match="delta"):
-            Verdict(claim=claim(delta=1e-3), lower=lower(delta=1e-5))
+            Finding(claim=claim(delta=1e-3), lower=lower(delta=1e-5))
 
     @given(epsilons, epsilons, epsilons)
     def test_the_three_verdicts(self, promised, above, below):
-        verdict = Verdict(claim=claim(promised), upper=upper(above), lower=lower(below))
+        verdict = Finding(claim=claim(promised), upper=upper(above), lower=lower(below))
         if below > promised:
             assert verdict.status == "refuted"
         elif above <= promised:
@@ -152,16 +152,16 @@ class TestSound:
         assert verdict.account_contradicted == (below > above)
 
     def test_only_a_certificate_at_the_claimed_delta_proves(self):
-        assert Verdict(claim=claim()).status == "unproven"
+        assert Finding(claim=claim()).status == "unproven"
         for weak in (upper(0.1, standing="asymptotic"), upper(0.1, delta=1e-4)):
-            assert Verdict(claim=claim(), upper=weak).status == "unproven"
-        assert Verdict(claim=claim(), upper=upper(0.1, delta=1e-6)).status == (
+            assert Finding(claim=claim(), upper=weak).status == "unproven"
+        assert Finding(claim=claim(), upper=upper(0.1, delta=1e-6)).status == (
             "consistent"
         )
 
     @given(epsilons, st.floats(0, 1e6), epsilons)
     def test_a_proved_lower_side_disproves(self, promised, below, audited):
-        verdict = Verdict(
+        verdict = Finding(
             claim=claim(promised), proved=proved(below), lower=lower(audited)
         )
         if audited > promised:
@@ -173,34 +173,34 @@ class TestSound:
 
     def test_a_lower_side_decides_its_own_claim_only(self):
         with pytest.raises(ValueError, match="relation"):
-            Verdict(claim=claim(), proved=proved(relation="replace-one"))
+            Finding(claim=claim(), proved=proved(relation="replace-one"))
         with pytest.raises(ValueError, match="unit"):
-            Verdict(claim=claim(), proved=proved(unit="node"))
+            Finding(claim=claim(), proved=proved(unit="node"))
         for delta in (1e-6, 1e-4):
             with pytest.raises(ValueError, match="compute it there"):
-                Verdict(claim=claim(), proved=proved(delta=delta))
+                Finding(claim=claim(), proved=proved(delta=delta))
         with pytest.raises(ValueError, match="lower side of delta"):
-            Verdict(claim=claim(), proved=proved(0.5, quantity="delta", upper=1.0))
+            Finding(claim=claim(), proved=proved(0.5, quantity="delta", upper=1.0))
         with pytest.raises(TypeError, match="proved"):
-            Verdict(claim=claim(), proved=lower(2.0))
+            Finding(claim=claim(), proved=lower(2.0))
 
     def test_sides_that_cross_are_never_hidden(self):
         with pytest.raises(CrossedSides, match=r"2\.0 \(by privacy loss"):
-            Verdict(claim=claim(), upper=upper(1.5), proved=proved(2.0))
+            Finding(claim=claim(), upper=upper(1.5), proved=proved(2.0))
         for free in (upper(1.5, standing="asymptotic"), upper(1.5, delta=1e-4)):
-            verdict = Verdict(claim=claim(), upper=free, proved=proved(2.0))
+            verdict = Finding(claim=claim(), upper=free, proved=proved(2.0))
             assert verdict.status == "disproved"
 
     def test_every_status_has_one_word_and_its_reason(self):
         for verdict, word, reason in (
-            (Verdict(claim=claim(), lower=lower(2.0)), "refuted", "an attack on"),
+            (Finding(claim=claim(), lower=lower(2.0)), "refuted", "an attack on"),
             (
-                Verdict(claim=claim(), proved=proved(2.34567)),
+                Finding(claim=claim(), proved=proved(2.34567)),
                 "disproved",
                 "epsilon is at least 2.345 (privacy loss distributions)",
             ),
-            (Verdict(claim=claim(), upper=upper(2.0)), "unproven", "no certified"),
-            (Verdict(claim=claim(), upper=upper()), "consistent", "meets the claim"),
+            (Finding(claim=claim(), upper=upper(2.0)), "unproven", "no certified"),
+            (Finding(claim=claim(), upper=upper()), "consistent", "meets the claim"),
         ):
             assert verdict.status == word
             assert word in MEANING
@@ -225,18 +225,18 @@ class TestLaws:
 
     def test_a_verdict_written_without_a_lower_side_still_reads(self):
         for verdict in (
-            Verdict(claim=claim()),
-            Verdict(claim=claim(), proved=proved()),
+            Finding(claim=claim()),
+            Finding(claim=claim(), proved=proved()),
         ):
             text = _json.encode(verdict)
-            assert _json.decode(text, Verdict) == verdict
+            assert _json.decode(text, Finding) == verdict
         old = _json.encode({"claim": claim(), "upper": upper(2.0), "lower": lower()})
-        assert _json.decode(old, Verdict).status == "unproven"
+        assert _json.decode(old, Finding).status == "unproven"
 
     def test_sides_that_cross_in_a_file_are_told_as_damage(self):
         fields = {"claim": claim(), "upper": upper(1.5), "proved": proved(2.0)}
-        with pytest.raises(ValueError, match="cannot read Verdict"):
-            _json.decode(_json.encode(fields), Verdict)
+        with pytest.raises(ValueError, match="cannot read Finding"):
+            _json.decode(_json.encode(fields), Finding)
 
     def test_json_refuses_other_kinds_and_unknown_fields(self):
         with pytest.raises(ValueError, match="LowerBound"):

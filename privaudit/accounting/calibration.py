@@ -302,18 +302,22 @@ class _Budget:
     ) -> tuple[float, float]:
         """About the answer, and with which power of 1/x epsilon falls there."""
         line = _Line(self.epsilon, 1.0, 0.05)
-
-        def meets(x: float) -> bool:
-            certificate = Certificate.of(make_ledger(x), self.relation)
-            line.values[x] = certificate.guess(self.delta)
-            return line.values[x] <= self.epsilon
-
-        try:
-            guess = least_meeting(
-                meets, least=least, most=most, tolerance=0.05, aim=line.aim
-            )
-        except ValueError:  # what does not meet the budget, or no account takes
-            return 1.0, 1.0
+        guess = min(max(1.0, least), most)
+        for _ in range(20):
+            certificate = Certificate.of(make_ledger(guess), self.relation)
+            try:
+                value = line.values[guess] = certificate.guess(self.delta)
+            except ValueError:  # what no account takes
+                return 1.0, 1.0
+            if abs(value - self.epsilon) < 0.05 * self.epsilon:
+                break
+            aimed = line.aim(None, None) if 0 < value < math.inf else 0.0
+            if not aimed:
+                aimed = guess / 4 if value == 0 else guess * 4
+            aimed = min(max(aimed, least), most)
+            if abs(aimed / guess - 1) < 0.02:
+                break  # a line that jumps at the budget
+            guess = aimed
         wide = _Line(self.epsilon, line.slope(), 1e-3)
         for _ in range(3):
             certificate = Certificate.of(make_ledger(guess), self.relation)

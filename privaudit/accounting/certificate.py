@@ -138,6 +138,12 @@ def _above(
 ) -> dict[Direction, Proved]:
     """What is proved from above of any way through the passes; asked for often."""
     releases = _Releases(entries, relation)
+    if ways is not None and len(ways) < len(releases.directions):
+        # The worse direction is as narrow in the answer for both.
+        both = _above(entries, relation, question, None)
+        most = max(proved.upper.value for proved in both.values())
+        if all(both[way].upper.value == most for way in ways):
+            return {way: both[way] for way in ways}
     found: dict[Direction, Proved] = {}
     for steps in releases.ways:
         for way, proved in prove(steps, question, "upper", ways).items():
@@ -210,6 +216,13 @@ class Certificate:
     def standing(self) -> Literal["certified", "conditional"]:
         """What every upper side is worth, and curves of them."""
         return "conditional" if self.ledger.assumptions else "certified"
+
+    @property
+    def has_passes(self) -> bool:
+        """Whether some releases are on disjoint records: a record enters not all."""
+        return any(
+            len(outside_passes(one.entries)) < len(one.entries) for one in self._cases
+        )
 
     @property
     def nodes(self) -> tuple[Certificate, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fractions
+import functools
 import math
 import pathlib
 import reprlib
@@ -152,6 +153,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         """
         recorder = Recorder(1)
         count = self.count if steps is None else steps
+        of_rate = functools.cache(lambda rate: _sampling(self.scheme, rate))
         for z, rate in zip(
             (self.noise_multiplier * scale).tolist(),
             self.sampling_rate.tolist(),
@@ -160,7 +162,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             release = Release.of_sum(
                 norm_bound=1.0,
                 noise_multiplier=z,
-                sampling=_sampling(self.scheme, rate),
+                sampling=of_rate(rate),
                 mechanism=self.mechanism,
             )
             recorder.record(0, release, count)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from privaudit.accounting.certificate import Certificate
 from privaudit.ledger import Ledger
-from privaudit.results import Bracket, Claim, LowerBound, UpperBound, Verdict
+from privaudit.results import Bracket, Claim, Finding, LowerBound, UpperBound
 
 _WIDTHS = (0.1, 1e-3)  # most claims that are false are so by more than a tenth
 
@@ -14,7 +14,7 @@ def verdict_on(
     ledger: Ledger,
     upper: UpperBound,
     lower: LowerBound | None = None,
-) -> Verdict:
+) -> Finding:
     """The verdict on ``claim``, a proved lower side with it where that may decide.
 
     Parameters
@@ -33,7 +33,7 @@ def verdict_on(
     ValueError
         If the figures are of another relation, unit or delta than the claim.
     """
-    known = Verdict(claim=claim, upper=upper, lower=lower)
+    known = Finding(claim=claim, upper=upper, lower=lower)
     met = (
         upper.standing in ("certified", "conditional")  # else it bounds nothing
         and upper.delta <= claim.delta
@@ -42,7 +42,7 @@ def verdict_on(
     if met or known.status == "refuted":
         return known  # no lower side of the same releases could change it
     proved = _lower_side(claim, ledger)
-    return Verdict(claim=claim, upper=upper, lower=lower, proved=proved)
+    return Finding(claim=claim, upper=upper, lower=lower, proved=proved)
 
 
 def _lower_side(claim: Claim, ledger: Ledger) -> Bracket | None:

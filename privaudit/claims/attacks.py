@@ -6,14 +6,16 @@ import dataclasses
 import pathlib
 from typing import TYPE_CHECKING, Any
 
-from privaudit.claims.claim import Finding, PaperClaim
+from privaudit.claims.claim import PaperClaim, PaperFinding
 from privaudit.results import Claim, LowerBound
 
 if TYPE_CHECKING:
     from trainers.runs.training import Training
 
 
-def attacked(finding: Finding, folder: pathlib.Path, workers: int | None) -> Finding:
+def attacked(
+    finding: PaperFinding, folder: pathlib.Path, workers: int | None
+) -> PaperFinding:
     """The finding with what its attack shows of the two forms, if it has one.
 
     Runs are kept in ``folder``, a folder a claim and form; what is there is not run

@@ -11,12 +11,12 @@ from privaudit.results import (
     MEANING,
     Bracket,
     Claim,
+    Finding,
     LowerBound,
     Relation,
     Status,
     Unit,
     UpperBound,
-    Verdict,
     decided,
     round_down,
     round_up,
@@ -217,8 +217,8 @@ class PaperClaim:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Finding:
-    """A claim after its test.
+class PaperFinding:
+    """A paper's claim after its test: what holds of both forms, and the finding.
 
     ``audited`` and ``audited_corrected`` are None where no attack was run.
     """
@@ -230,11 +230,11 @@ class Finding:
     audited_corrected: LowerBound | None = None
 
     def __post_init__(self) -> None:
-        _ = self.judged  # refuses figures that are not of the claim
+        _ = self.finding  # refuses figures that are not of the claim
 
     @property
-    def judged(self) -> Verdict | None:
-        """The claim with its figures; None if it claims no epsilon."""
+    def finding(self) -> Finding | None:
+        """The claim as printed with its figures; None if it claims no epsilon."""
         claim, printed = self.claim, self.printed
         if not claim.applies or claim.claimed is None or claim.quantity != "epsilon":
             return None
@@ -249,7 +249,7 @@ class Finding:
             relation=claim.relation,
             unit=claim.unit,
         )
-        return Verdict(
+        return Finding(
             claim=Claim(
                 epsilon=claim.claimed,
                 delta=claim.delta,
@@ -273,11 +273,11 @@ class Finding:
     @property
     def verdict(self) -> Status | Literal["no theorem"]:
         """The strongest thing that is known; see `privaudit.results.MEANING`."""
-        claim, judged = self.claim, self.judged
+        claim, finding = self.claim, self.finding
         if not claim.applies or claim.claimed is None:
             return "no theorem"
-        if judged is not None:
-            return judged.status
+        if finding is not None:
+            return finding.status
         return decided(
             claim.claimed, upper=self.printed.upper, proved=self.printed.lower
         )
@@ -322,9 +322,9 @@ class Finding:
         return lines
 
 
-def judged(claim: PaperClaim) -> Finding:
+def judged(claim: PaperClaim) -> PaperFinding:
     """The claim held against accounts alone."""
-    return Finding(
+    return PaperFinding(
         claim,
         claim.printed(),
         claim.corrected() if claim.corrected is not None else None,

@@ -21,12 +21,12 @@ import msgspec
 from privaudit.accounting.account import check_delta, check_epsilon
 from privaudit.claims.accounts import bracket
 from privaudit.claims.attacks import audit_of
-from privaudit.claims.claim import Finding, PaperClaim
+from privaudit.claims.claim import PaperClaim, PaperFinding
 from privaudit.files import toml as _toml
 from privaudit.files.errors import explained
 from privaudit.files.user_code import ForeignError, function_named, held
 from privaudit.ledger import Ledger
-from privaudit.results import LowerBound, Relation, Unit
+from privaudit.results import LowerBound, Relation, Unit, stated
 
 Try = Literal["account", "audit"]
 
@@ -143,7 +143,7 @@ def read(path: pathlib.Path) -> tuple[OwnClaim, ...]:
 
 def tested_own(
     own: OwnClaim, file: pathlib.Path, runs: pathlib.Path, workers: int | None
-) -> Finding:
+) -> PaperFinding:
     """The finding on one claim of ``file``; an audit keeps its runs in ``runs``.
 
     Raises ``ValueError`` if what it is about is not to be had.
@@ -158,7 +158,7 @@ def tested_own(
     claim = PaperClaim(
         paper=file.name,
         name=own.name,
-        says=f"{own.name} is ({own.epsilon:g}, {own.delta:g})-DP",
+        says=f"{own.name} is ({stated(own.epsilon)}, {own.delta:g})-DP",
         where=str(file),
         formula="as stated",
         plain="",
@@ -187,7 +187,7 @@ def tested_own(
             block=own.block,
             seed=own.seed,
         )
-    return Finding(claim, certified, None, lower)
+    return PaperFinding(claim, certified, None, lower)
 
 
 def _ledger(own: OwnClaim, file: pathlib.Path) -> Ledger:

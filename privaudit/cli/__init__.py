@@ -42,6 +42,7 @@ _EXTRAS = {
     "networkx": "train",
     "sklearn": "train",
     "safetensors": "train",
+    "cryptography": "sign",
     "matplotlib": "report",
     "jinja2": "report",
 }

@@ -21,7 +21,7 @@ else:
     Mechanism = Literal["gaussian", "laplace"]
     Scheme = Literal["poisson", "without-replacement", "none"]
 
-_BESIDE = 2e-3  # width of what is printed beside an answer, relative
+_BESIDE = 5e-3  # width of what is printed beside an answer, relative
 Json = Annotated[bool, Parameter("--json", help="One JSON object, nothing else.")]
 NoiseMultiplier = Annotated[
     float,
@@ -166,7 +166,10 @@ def noise(
                 "noise_multiplier_most": max(values),
             }
         found = Certificate.of(plan.ledger(scale), relation)
-        return {**answer, "epsilon": figure_of(found, delta, name, width=_BESIDE)}
+        return {
+            **answer,
+            "epsilon": figure_of(found, delta, name, width=_BESIDE, as_json=json),
+        }
 
     def words(answer: dict[str, Any]) -> str:
         return ", ".join(

@@ -13,7 +13,7 @@ from privaudit.cli.accounts import Json
 from privaudit.cli.output import emit, note
 from privaudit.cli.trainings import claim_of
 from privaudit.cli.verdicts import status_of
-from privaudit.results import Relation, Verdict, round_down, round_up
+from privaudit.results import Finding, Relation, round_down, round_up
 
 if TYPE_CHECKING:
     from privaudit.auditing.bounds import Evidence, Order, Rate
@@ -110,7 +110,7 @@ def bound(
         confidence,
         design=known.design,
     )
-    verdict = None if claim is None else Verdict(claim=claim, lower=found.lower)
+    verdict = None if claim is None else Finding(claim=claim, lower=found.lower)
     evidence = found.evidence
     emit(
         {

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from privaudit.cli import FINE, REFUTED
 from privaudit.cli.accounts import Json
 from privaudit.cli.output import emit, progress_bar
 
@@ -20,12 +21,13 @@ def demo(
     seed: int = 0,
     workers: int | None = None,
     json: Json = False,
-) -> None:
+) -> int:
     """Audit one training on handwritten digits three times, and write one page.
 
     As a neighbour sees it, by its final model alone, and with a bug planted in it. The
     claim is epsilon 4 at delta 1e-5 each time. The bug makes the third audit end as
-    refuted; that is its purpose, and the exit status is 0.
+    refuted; that is its purpose, and the exit status is 0. It is 1 if a figure
+    disagrees with its evidence: there is a line that names the file and both values.
 
     Parameters
     ----------
@@ -38,11 +40,17 @@ def demo(
         raise ValueError(f"--workers must be >= 1, got {workers}")
     from privaudit.auditing.experiments.demo import RUNS, run_demo
     from privaudit.report import demo as report
+    from privaudit.report.verify import EvidenceError
 
     with progress_bar("runs") as progress:
         run_demo(out, seed=seed, runs=RUNS, workers=workers, progress=progress)
     views = report.load_views(out)
-    page = report.write(out, views)
+    try:
+        page = report.write(out, views)
+    except EvidenceError as error:
+        differences = list(map(str, error.differences))
+        emit({"page": None, "differences": differences}, differences, as_json=json)
+        return REFUTED
     lower = views[0].run.result.lower()
     emit(
         {
@@ -59,3 +67,4 @@ def demo(
         ],
         as_json=json,
     )
+    return FINE

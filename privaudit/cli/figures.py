@@ -29,7 +29,7 @@ def figure_of(
 
     bound = bound_of(certificate, delta, method)
     figure = upper_json(bound)
-    if certificate.overlap > 1:
+    if len(certificate.ledger.nodes) > 1:
         figure["overlap"] = certificate.overlap
     if method == "certified":
         above = certificate.epsilon(delta, sides="upper")
@@ -59,8 +59,13 @@ def sentence(figure: dict[str, Any]) -> str:
     if by is not None:
         values["method"] = by
     text = str(UpperBound(epsilon=figure["upper"], source="", **values))
-    if "overlap" in figure:
-        text += f"; a record may be at {figure['overlap']} nodes"
+    overlap = figure.get("overlap")
+    if overlap is not None:
+        text += (
+            "; nodes hold disjoint records"
+            if overlap == 1
+            else f"; a record may be at {overlap} nodes"
+        )
     if by is not None:
         lower = round_down(figure["lower"])
         text += f"; the true figure is no less than {lower} ({figure['lower_by']})"

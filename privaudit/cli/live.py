@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from privaudit.cli.output import Seldom, note
-from privaudit.results import round_up
+from privaudit.results import round_up, stated
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -86,7 +86,8 @@ class _View:
                 )
             table.add_row("consensus", f"distance {self._measured.consensus:.4g}")
         if self._epsilon is not None:
-            claimed = "" if self._claimed is None else f" of {self._claimed:g} claimed"
+            told = self._claimed
+            claimed = "" if told is None else f" of {stated(told)} claimed"
             spent = round_up(self._epsilon)
             table.add_row("epsilon", f"at most {spent} spent{claimed}")
         return table

@@ -8,6 +8,7 @@ import shlex
 
 from privaudit.cli.output import emit, progress_bar
 from privaudit.cli.place import Place
+from privaudit.cli.signing import check_key, kept
 from privaudit.cli.trainings import claim_of
 from privaudit.cli.verdicts import status_of
 from privaudit.results import Relation, round_down
@@ -28,6 +29,7 @@ def audit_program(
     workers: int | None,
     time_limit: float | None,
     retries: int,
+    sign: pathlib.Path | None,
     json: bool,
 ) -> int:
     """Audit ``module:function`` or a command; the exit status."""
@@ -39,6 +41,7 @@ def audit_program(
         raise ValueError(f"--time-limit must be > 0 seconds, got {time_limit:g}")
     if retries < 0:
         raise ValueError(f"--retries must be >= 0, got {retries}")
+    check_key(sign)
     plan = ProgramAudit(
         program=program,
         claim=claim_of(epsilon, delta, relation),
@@ -99,7 +102,7 @@ def audit_program(
             "the most that so many runs could have shown: "
             f"{round_down(result.most_shown)}",
             str(result.verdict),
-            f"kept in {place.path}",
+            kept(place.path, sign),
         ],
         as_json=json,
     )

@@ -12,9 +12,10 @@ from privaudit.cli import COULD_NOT, FINE, REFUTED
 from privaudit.cli.accounts import Account, Json, NoiseMultiplier, Seed
 from privaudit.cli.output import emit, progress_bar
 from privaudit.cli.place import Out, Place
+from privaudit.cli.signing import Sign, Signer, check_key, kept
 from privaudit.cli.trainings import claim_of, noise_of, relation_of, training_named
 from privaudit.cli.verdicts import Require, status_of
-from privaudit.results import Relation, Verdict
+from privaudit.results import Finding, Relation
 
 Algorithm = Annotated[
     str,
@@ -59,6 +60,7 @@ def audit(
     time_limit: float | None = None,
     retries: int = 1,
     require: Require = None,
+    sign: Sign = None,
     json: Json = False,
 ) -> int:
     """Test a claim of epsilon from below: train with and without a canary, and tell.
@@ -166,6 +168,7 @@ def audit(
             workers=workers,
             time_limit=time_limit,
             retries=retries,
+            sign=sign,
             json=json,
         )
     assert algorithm is not None
@@ -176,6 +179,7 @@ def audit(
     from trainers.network.ranks import launched
     from trainers.runs.problem import Problem
 
+    check_key(sign)
     training = training_named(algorithm, list(settings), **AUDITED)
     if training.unit != "record":
         raise ValueError(
@@ -221,7 +225,7 @@ def audit(
         [
             *verdict_lines(result.verdict),
             *training.family.remarks(training.setting()),
-            f"kept in {place.path}",
+            kept(place.path, sign),
         ],
         as_json=json,
     )
@@ -242,7 +246,7 @@ def _check_options(
             )
 
 
-def verdict_lines(verdict: Verdict) -> list[str]:
+def verdict_lines(verdict: Finding) -> list[str]:
     """A verdict and its figures, a line each."""
     figures = (verdict.claim, verdict.upper, verdict.lower)
     return [*(str(figure) for figure in figures if figure is not None), str(verdict)]
@@ -253,6 +257,7 @@ def show(
     /,
     *,
     require: Require = None,
+    signer: Signer = None,
     json: Json = False,
 ) -> int:
     """Say what the folders of finished runs hold; all runs of a sweep in one table.
@@ -269,7 +274,7 @@ def show(
     from privaudit.report.sweep import FoundSweep
     from privaudit.report.verify import verify
 
-    checks = [verify(path) for path in folders]
+    checks = [verify(path, signer=signer) for path in folders]
     found = [each.found for each in checks if each.found and not each.differences]
     lines: list[str] = []
     for each in checks:
@@ -293,7 +298,9 @@ def show(
     return status_of(verdicts, require) or (COULD_NOT if incomplete else FINE)
 
 
-def report(folder: pathlib.Path, /, *, json: Json = False) -> int:
+def report(
+    folder: pathlib.Path, /, *, signer: Signer = None, json: Json = False
+) -> int:
     """Write report.html into the folder of a finished audit or training.
 
     A folder whose figures disagree with its evidence gets none: there is one line that
@@ -308,7 +315,7 @@ def report(folder: pathlib.Path, /, *, json: Json = False) -> int:
     from privaudit.report.verify import EvidenceError
 
     try:
-        page = write(folder)
+        page = write(folder, signer=signer)
     except EvidenceError as error:
         differences = list(map(str, error.differences))
         emit({"page": None, "differences": differences}, differences, as_json=json)

@@ -11,6 +11,7 @@ from privaudit.cli import COULD_NOT, FINE
 from privaudit.cli.accounts import Json
 from privaudit.cli.output import emit, note
 from privaudit.cli.place import Out, Place
+from privaudit.cli.signing import Sign, check_key, kept
 from privaudit.cli.verdicts import Require, status_of
 from privaudit.results import round_down, stated
 
@@ -25,6 +26,7 @@ def sweep(
     out: Out = None,
     workers: int | None = None,
     require: Require = None,
+    sign: Sign = None,
     json: Json = False,
 ) -> int:
     """Make all audits that a file names: algorithms, budgets, adversaries, settings.
@@ -50,13 +52,14 @@ def sweep(
     from privaudit.auditing.experiments.sweep_run import goes_on, run_sweep
     from privaudit.report.sweep import load_sweep
 
+    check_key(sign)
     plan = Plan.read(file)
     place = Place(out, f"sweep-{file.stem}")
     opened = place.opened(SweepFolder, lambda there: goes_on(plan, there))
     with opened as folder, sweep_view(len(plan.audits)) as tell:
         run_sweep(plan, folder, workers=workers, tell=tell)
     found = load_sweep(place.path)
-    emit(found.summary(), [*found.lines(), f"kept in {place.path}"], as_json=json)
+    emit(found.summary(), [*found.lines(), kept(place.path, sign)], as_json=json)
     # A claim that does not hold is the status, whatever else failed.
     return status_of(found.statuses, require) or (FINE if found.complete else COULD_NOT)
 

@@ -13,6 +13,7 @@ from privaudit.cli.live import live_view
 from privaudit.cli.output import emit, note
 from privaudit.cli.place import Out, Place
 from privaudit.cli.runs import Settings
+from privaudit.cli.signing import Sign, check_key, kept
 from privaudit.cli.trainings import (
     Calibration,
     claim_of,
@@ -82,6 +83,7 @@ def train(
     precision: Literal["float32", "bf16"] = "float32",
     require: Require = None,
     save: Literal["models", "none"] = "models",
+    sign: Sign = None,
     json: Json = False,
 ) -> int:
     """Train once, with noise for a budget, and account what was released.
@@ -131,6 +133,7 @@ def train(
     from trainers.runs.run import train as train_in
     from trainers.runs.training import training_from
 
+    check_key(sign)
     recipe = _recipe(what)
     values = {**recipe.settings(epsilon), **split_settings(list(settings))}
     training = training_from(values, where="--set" if settings else what)
@@ -249,7 +252,7 @@ def train(
             *([str(result.verdict)] if result.verdict else []),
             *remarks,
             result.warning,
-            f"kept in {place.path}",
+            kept(place.path, sign),
         ],
         as_json=json,
     )

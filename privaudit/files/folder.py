@@ -22,8 +22,10 @@ from privaudit.files import json as _json
 T = TypeVar("T")
 
 KEY = "key"  # of a run without a seed, while it can go on; of a rank: key-RANK
+RELEASES = ".releases"  # after a key's name: what was released under it
 KEY_ID = "key-id"  # the public id of the key that a run began with
-MANIFEST, MODEL = "manifest.json", "model.safetensors"
+MANIFEST, SIGNATURE = "manifest.json", "manifest.sig"
+MODEL = "model.safetensors"
 FILES = (
     "config.json",
     KEY_ID,
@@ -36,12 +38,12 @@ FILES = (
     MODEL,
     "result.json",
     MANIFEST,
-    "manifest.sig",
+    SIGNATURE,
     "report.html",
 )
 _LOCK = ".lock"
 _PART = re.compile(r"(.+?)(\.[0-9a-f]{16})?\.part")  # a file as it is written
-_KEYS = re.compile(rf"{KEY}(-\d+)?")
+_KEYS = re.compile(rf"{KEY}(-\d+)?({RELEASES})?")
 _NO_LINK = os.O_CLOEXEC | os.O_NOFOLLOW
 
 

@@ -11,12 +11,18 @@ from typing import Literal
 import msgspec
 
 from privaudit.files import json as _json
-from privaudit.files.folder import KEY_ID, MANIFEST, FolderError, RunFolder
+from privaudit.files.folder import (
+    KEY_ID,
+    MANIFEST,
+    SIGNATURE,
+    FolderError,
+    RunFolder,
+)
 from privaudit.version import __version__
 
 # What belongs to a folder and not to its evidence: what is written after the end (a
 # page, a signature), what a run needs only while it can go on, and the manifest itself.
-NOT_EVIDENCE = (MANIFEST, "manifest.sig", "report.html", "checkpoint.pt", KEY_ID)
+NOT_EVIDENCE = (MANIFEST, SIGNATURE, "report.html", "checkpoint.pt", KEY_ID)
 
 
 class File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -78,12 +84,34 @@ def seal(folder: RunFolder, more: Collection[str] = ()) -> None:
     _write(folder, {name: digest((folder / name).read_bytes()) for name in names}, ())
 
 
-def read(folder: RunFolder) -> Manifest | None:
-    """The manifest in ``folder``; None if there is none, as in 0.1.0.
+def content(folder: RunFolder) -> bytes | None:
+    """The bytes of the manifest in ``folder``; None if there is none, as in 0.1.0.
 
-    Raises `FolderError` if it is damaged.
+    Raises `FolderError` if it cannot be read.
     """
-    return folder.read(MANIFEST, Manifest) if folder.has(MANIFEST) else None
+    try:
+        return (folder / MANIFEST).read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _unreadable(folder / MANIFEST, error) from None
+
+
+def parsed(folder: RunFolder, content: bytes) -> Manifest:
+    """The manifest that ``content`` is; `FolderError` if it is damaged."""
+    try:
+        return _json.decode(content, Manifest)
+    except ValueError as error:
+        raise folder.broken(MANIFEST, error) from None
+
+
+def read(folder: RunFolder) -> Manifest | None:
+    """The manifest in ``folder``; None if there is none.
+
+    Raises `FolderError` if it is damaged or cannot be read.
+    """
+    found = content(folder)
+    return None if found is None else parsed(folder, found)
 
 
 def evidence(folder: RunFolder) -> list[str]:
@@ -100,14 +128,25 @@ def digest_of(path: pathlib.Path) -> str | None:
 
     Raises `FolderError` if it cannot be read.
     """
+    content = regular(path)
+    return None if content is None else digest(content)
+
+
+def regular(path: pathlib.Path) -> bytes | None:
+    """The bytes of a regular file, no link followed; None if there is none.
+
+    Raises `FolderError` if it cannot be read.
+    """
     try:
-        if not stat.S_ISREG(path.lstat().st_mode):
-            return None
-        return digest(path.read_bytes())
+        return path.read_bytes() if stat.S_ISREG(path.lstat().st_mode) else None
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise FolderError(f"cannot read {path}: {error.strerror or error}") from None
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: pathlib.Path, error: OSError) -> FolderError:
+    return FolderError(f"cannot read {path}: {error.strerror or error}")
 
 
 def _write(
@@ -117,4 +156,7 @@ def _write(
         name: File(sha256=digests[name], private=name not in released)
         for name in sorted(digests)
     }
-    folder.write(MANIFEST, _json.encode(Manifest(files=files)))
+    new = _json.encode(Manifest(files=files))
+    if regular(folder / MANIFEST) != new:
+        folder.remove(SIGNATURE)  # of another manifest
+        folder.write(MANIFEST, new)

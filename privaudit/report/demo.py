@@ -14,6 +14,7 @@ from privaudit.report.load import FinishedAudit
 from privaudit.report.numbers import claimed, down, up
 from privaudit.report.page import fill
 from privaudit.report.sweep import load_sweep
+from privaudit.report.verify import EvidenceError, verify
 
 _TIGHT = 0.75  # share of the certified epsilon from which the account is called tight
 _LABELS = {
@@ -99,13 +100,20 @@ def load_views(path: str | os.PathLike[str]) -> list[View]:
 
 
 def write(path: str | os.PathLike[str], views: list[View]) -> pathlib.Path:
-    """Write ``report.html`` into the demo's folder at ``path``, and return its path."""
+    """Write ``report.html`` into the demo's folder at ``path``, and return its path.
+
+    Raises `privaudit.report.verify.EvidenceError`, with no page written, if the figures
+    of an audit disagree with its evidence.
+    """
+    checked = verify(path)
+    if checked.differences:
+        raise EvidenceError(checked.differences)
     folder = RunFolder(path)
-    folder.write("report.html", _render(folder.path, views).encode())
+    folder.write("report.html", _render(folder.path, views, str(checked)).encode())
     return folder / "report.html"
 
 
-def _render(path: pathlib.Path, views: list[View]) -> str:
+def _render(path: pathlib.Path, views: list[View], checked: str) -> str:
     first = views[0].run
     claim, lower = first.config.claim, first.result.lower()
     lowers = [(_LABELS[view.name][0], view.run.result.lower()) for view in views]
@@ -137,6 +145,7 @@ def _render(path: pathlib.Path, views: list[View]) -> str:
         certified=up(first.upper.epsilon),
         cards=[view.card() for view in views],
         assumptions=[*assumptions, ("audited", audited)],
+        checked=checked,
         commands="\n".join([*commands, shlex.join(again)]),
         confidence=f"{100 * lower.confidence:g} %",
     )

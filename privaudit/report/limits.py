@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privaudit.accounting import Certificate
-from privaudit.accounting.parallel import outside_passes
 from privaudit.auditing.bounds import ESTIMATORS, Estimator
 from privaudit.auditing.bounds.ledger_family import FAMILY, family_bound
 from privaudit.auditing.experiments.outcome import Gap
@@ -76,7 +75,7 @@ def entries_of(run: FinishedAudit) -> tuple[Entry, ...] | None:
 def _family(run: FinishedAudit) -> Estimator | None:
     """That of the node's releases; None where they have none."""
     entries = entries_of(run)
-    if entries is None or len(outside_passes(entries)) < len(entries):
+    if entries is None or certificate_of(run).has_passes:
         return None
     return family_bound(entries, run.upper.relation)
 

@@ -20,10 +20,13 @@ from privaudit.version import __version__
 _NO_BOUND = "too little noise, or none, for any bound"
 
 
-def write(path: str | os.PathLike[str]) -> pathlib.Path:
+def write(
+    path: str | os.PathLike[str], *, signer: str | os.PathLike[str] | None = None
+) -> pathlib.Path:
     """Write ``report.html`` into the folder of a finished run, and return its path.
 
-    What it says is made again from the folder's evidence before.
+    What it says is made again from the folder's evidence before, which must be signed
+    by ``signer``, if one is given.
 
     Equal folders give equal bytes. A file that is there is replaced whole.
 
@@ -37,7 +40,7 @@ def write(path: str | os.PathLike[str]) -> pathlib.Path:
         If matplotlib or jinja2, of the extra ``report``, is missing.
     """
     run = load(path)
-    checked = verify(path)
+    checked = verify(path, signer=signer)
     if checked.differences:
         raise EvidenceError(checked.differences)
     folder = RunFolder(path)

@@ -11,7 +11,8 @@ import dataclasses
 import math
 import os
 import pathlib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -23,9 +24,10 @@ from privaudit.auditing.experiments.sweep_folder import SweepFolder
 from privaudit.auditing.programs import audit as programs
 from privaudit.files import manifest as _manifest
 from privaudit.files import npz as _npz
-from privaudit.files.folder import FolderError, RunFolder
-from privaudit.ledger import Ledger
-from privaudit.release import PoissonSampling, SamplingWithoutReplacement
+from privaudit.files import signature as _signature
+from privaudit.files.folder import MANIFEST, SIGNATURE, FolderError, RunFolder
+from privaudit.ledger import RESUMED, Entry, Ledger
+from privaudit.release import NoSampling, PoissonSampling, SamplingWithoutReplacement
 from privaudit.report.load import Finished, FinishedAudit, FinishedTraining, load_any
 from privaudit.report.program import FinishedProgram
 from privaudit.report.sweep import FoundSweep, is_sweep, load_sweep
@@ -81,8 +83,12 @@ class Verification:
         In words.
     differences
         One a file; empty if all that was checked agrees.
+    manifest
+        The bytes of manifest.json.
     has_manifest
         Whether there is one, in all folders.
+    signer
+        The public key that it was checked to be signed by.
     """
 
     path: pathlib.Path
@@ -90,12 +96,25 @@ class Verification:
     checked: tuple[str, ...]
     unchecked: tuple[str, ...]
     differences: tuple[Difference, ...]
+    manifest: bytes | None
     has_manifest: bool
+    signer: str | None = None
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether there is a signature, if only one that was not checked."""
+        return (self.path / SIGNATURE).is_file()
 
     def __str__(self) -> str:
         if self.differences:
             return "\n".join(map(str, self.differences))
         text = f"checked against its evidence: {', '.join(self.checked) or 'nothing'}"
+        if self.signer is not None:
+            text += (
+                f"; signed by the holder of the key of {self.signer}, as was checked"
+            )
+        elif self.is_signed:
+            text += "; signed, by whom was not checked (give --signer)"
         if not self.has_manifest:
             text += (
                 "; there is no manifest, so nothing says that the files are those "
@@ -109,6 +128,8 @@ class Verification:
             "folder": str(self.path),
             "agrees": not self.differences,
             "manifest": self.has_manifest,
+            "signed": self.is_signed,
+            "signer": self.signer,
             "checked": list(self.checked),
             "not_checked": list(self.unchecked),
             "differences": [
@@ -124,7 +145,12 @@ class Verification:
         }
 
 
-def verify(path: str | os.PathLike[str], *, settings: bool = False) -> Verification:
+def verify(
+    path: str | os.PathLike[str],
+    *,
+    settings: bool = False,
+    signer: str | os.PathLike[str] | None = None,
+) -> Verification:
     """Compare the folder at ``path``, of a run or a sweep, with its evidence.
 
     Parameters
@@ -133,19 +159,70 @@ def verify(path: str | os.PathLike[str], *, settings: bool = False) -> Verificat
         Nothing is locked or changed.
     settings
         Whether the ledger is compared with the settings too, which needs torch.
+    signer
+        A file with the public key of who must have signed the manifest.
 
     Raises
     ------
     privaudit.files.folder.FolderError
         If there is no finished run, or a file is damaged that no manifest lists.
+    ValueError
+        If ``signer`` is no such file.
     """
     path = pathlib.Path(path)
-    return _sweep(path, settings) if is_sweep(path) else _run(path, settings)
+    key = None if signer is None else _signature.public_key(signer)
+    done = _sweep(path, settings) if is_sweep(path) else _run(path, settings)
+    if key is None:
+        return done
+    sealed = _manifest.regular(path / SIGNATURE)
+    if sealed and done.manifest and _signature.is_good(sealed, done.manifest, key):
+        return dataclasses.replace(done, signer=str(signer))
+    wrong = Difference(
+        path / SIGNATURE,
+        "its signature",
+        "another key's, or of another manifest" if sealed else "missing",
+        f"that of {MANIFEST} by {signer}",
+        "--signer asks for",
+    )
+    return dataclasses.replace(done, differences=(*done.differences, wrong))
+
+
+def sign(checked: Verification, key: str | os.PathLike[str]) -> pathlib.Path:
+    """Sign the manifest of a folder that was ``checked``; where the signature is.
+
+    Parameters
+    ----------
+    checked
+        What `verify` says of the folder, compared with its settings or not.
+    key
+        A file with a private key, as `privaudit.files.signature.private_key` reads it.
+
+    Raises
+    ------
+    EvidenceError
+        If figures disagree with the evidence: nothing is signed.
+    privaudit.files.folder.FolderError
+        If there is no manifest, or the signature cannot be written.
+    ValueError
+        If ``key`` is no such file.
+    """
+    signs = _signature.private_key(key)
+    if checked.differences:
+        raise EvidenceError(checked.differences)
+    if checked.manifest is None or not checked.has_manifest:
+        raise FolderError(
+            f"{checked.path} has no {MANIFEST} that could be signed: is it of an older "
+            "version, or was it stopped? The command that made it goes on from there"
+        )
+    # The bytes that were checked, whatever the file holds by now.
+    RunFolder(checked.path).write(SIGNATURE, signs.sign(checked.manifest))
+    return checked.path / SIGNATURE
 
 
 def _sweep(path: pathlib.Path, settings: bool) -> Verification:
-    found = load_sweep(path)
-    digests = _digests(SweepFolder(path))
+    found, folder = load_sweep(path), SweepFolder(path)
+    manifest = _manifest.content(folder)
+    digests = _digests(folder, manifest, folder.manifests())
     parts = [
         _run(path / row.name, settings)
         for row in found.rows
@@ -165,13 +242,15 @@ def _sweep(path: pathlib.Path, settings: bool) -> Verification:
             *(digests or {}).values(),
             *(one for part in parts for one in part.differences),
         ),
+        manifest=manifest,
         has_manifest=digests is not None and all(part.has_manifest for part in parts),
     )
 
 
 def _run(path: pathlib.Path, settings: bool) -> Verification:
     folder = RunFolder(path)
-    digests = _digests(folder)
+    manifest = _manifest.content(folder)
+    digests = _digests(folder, manifest)
     differ = dict(digests or {})
     checked = [] if digests is None else ["the manifest's digests"]
     unchecked: list[str] = []
@@ -191,24 +270,41 @@ def _run(path: pathlib.Path, settings: bool) -> Verification:
         checked=tuple(checked),
         unchecked=tuple(unchecked),
         differences=tuple(differ.values()),
+        manifest=manifest,
         has_manifest=digests is not None,
     )
 
 
-def _digests(folder: RunFolder) -> dict[str, Difference] | None:
-    """What is not as the manifest lists it, by file; None if there is no manifest."""
-    manifest = _manifest.read(folder)
-    if manifest is None:
+def _digests(
+    folder: RunFolder, content: bytes | None, more: Collection[str] = ()
+) -> dict[str, Difference] | None:
+    """What is not as the manifest lists it, by file; None if there is no manifest.
+
+    It must list what there is of ``more``, and all that no such folder may hold.
+    """
+    if content is None:
         return None
+    manifest = _manifest.parsed(folder, content)
+    # Links too, wherever they lead.
+    there = {*more} | {
+        entry.name
+        for entry in folder.path.iterdir()
+        if not folder.holds(entry)
+        or (entry.name in folder.files and entry.name not in _manifest.NOT_EVIDENCE)
+    }
     found = {}
-    for name in sorted({*manifest.files, *_manifest.evidence(folder)}):
+    for name in sorted({*manifest.files, *there}):
         listed = manifest.files.get(name)
         expected = "nothing" if listed is None else _short(listed.sha256)
         actual = _manifest.digest_of(folder / name)
-        there = "nothing, no file" if actual is None else _short(actual)
+        if actual is not None:
+            recorded = _short(actual)
+        else:
+            is_there = os.path.lexists(folder / name)
+            recorded = "none, as it is no file" if is_there else "nothing, no file"
         if listed is None or actual != listed.sha256:
             found[name] = Difference(
-                folder / name, "its SHA-256", there, expected, "manifest.json has"
+                folder / name, "its SHA-256", recorded, expected, "manifest.json has"
             )
     return found
 
@@ -400,6 +496,8 @@ def _ledger_by_settings(
     for node, (own, planned) in enumerate(
         zip(run.ledger.nodes, expected.nodes, strict=True)
     ):
+        if RESUMED in run.ledger.assumptions and _has_all(own, planned):
+            continue
         counts = sum(e.count for e in own), sum(e.count for e in planned)
         if counts[0] > counts[1] or (counts[0] < counts[1] and not most):
             yield Difference(
@@ -421,6 +519,15 @@ def _ledger_by_settings(
                 return
 
 
+def _has_all(own: Sequence[Entry], planned: Sequence[Entry]) -> bool:
+    """Whether ``own``, of a run that was resumed, has what was planned, or more."""
+    had, wanted = Counter[Any](), Counter[Any]()
+    for counts, entries in ((had, own), (wanted, planned)):
+        for entry in entries:
+            counts[entry.release, entry.disjoint] += entry.count
+    return wanted <= had
+
+
 def _sizes(ledger: Ledger, lot_size: float) -> tuple[int, ...] | None:
     """How many records each node has, by its sampling; None if that does not say."""
     sizes = []
@@ -428,7 +535,9 @@ def _sizes(ledger: Ledger, lot_size: float) -> tuple[int, ...] | None:
         if not entries:  # nothing was released, whatever it holds
             sizes.append(math.ceil(lot_size))
             continue
-        sampling = entries[0].release.sampling
+        # Further releases of a run that was resumed have none.
+        known = (entry.release.sampling for entry in entries)
+        sampling = next((one for one in known if not isinstance(one, NoSampling)), None)
         if isinstance(sampling, PoissonSampling) and sampling.rate > 0:
             sizes.append(round(lot_size / sampling.rate))
         elif isinstance(sampling, SamplingWithoutReplacement):

@@ -17,7 +17,9 @@ _RELATIONS = {
 _SAMPLING = {
     "poisson": "every record enters a lot by its own coin, independently (Poisson); "
     "the size of a lot varies",
-    "without-replacement": "lots of a fixed size, drawn without replacement",
+    "without-replacement": "lots of a fixed size, drawn without replacement; the "
+    "sensitivity holds between any two different records, since one that is not in the "
+    "lot leaves its place to another",
     "none": "every record is used in every round",
     "mixed": "several schemes; the ledger has each",
 }

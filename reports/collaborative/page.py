@@ -1,17 +1,25 @@
-"""README.md and epsilon.svg from results.json."""
+"""Values and the chart of the page."""
 
 from __future__ import annotations
 
 import pathlib
 import statistics
+from collections.abc import Iterable
+from typing import Any
 
 from privaudit.results import round_up
+from reports import pages
+from reports.study import Results
 
 DATA = {
     "glyphs-pca": "Table II (MNIST): glyphs",
     "forest": "Table I (Covertype): forest",
 }
 CASES = ("convex", "strongly convex")
+NOISES = {
+    "joint": "epsilon = 1 for all classes together, exact account",
+    "paper": "the paper's noise, of one class, as printed for epsilon = 1",
+}
 NODES = (1, 3, 5, 10, 20)
 ROWS = (
     "noiseless",
@@ -47,170 +55,131 @@ PRINTED = {
 }
 
 
-def write(here: pathlib.Path, known: dict) -> None:
-    """Write the page from ``known`` results; what was not run is left empty."""
-    lines = [(here / "head.md").read_text()]
-    for data, title in DATA.items():
-        lines += [f"## {title}", ""]
-        for case in CASES:
-            for noise in ("joint", "paper"):
-                lines += _table(known, data, case, noise)
-    lines += ["## What the coin keeps", "", *_kept(known), ""]
-    lines += ["## Accuracy by epsilon", "", "![accuracy by epsilon](epsilon.svg)", ""]
-    lines += _sweep(known)
-    lines.append((here / "findings.md").read_text())
-    (here / "README.md").write_text("\n".join(lines))
-    _draw(here, known)
+Cell = dict[str, Any] | None
 
 
-def _found(known: dict, *key: object) -> dict | None:
-    return known.get(" | ".join(map(str, key)))
-
-
-def _mean(cell: dict) -> float:
-    return 100 * statistics.mean(cell["accuracy"])
-
-
-def _text(cell: dict | None) -> str:
-    if cell is None:
-        return ""
-    values = [100 * value for value in cell["accuracy"]]
-    return f"{statistics.mean(values):.1f} ± {statistics.stdev(values):.1f}"
-
-
-def _cell(
-    known: dict, data: str, nodes: int, case: str, policy: str, noise: str
-) -> dict | None:
+def found(
+    known: Results, data: str, nodes: int, case: str, policy: str, noise: str
+) -> Cell:
+    """A cell of the tables; None if the study has none."""
+    last = [noise, 1.0]
     if policy in ("noiseless", "local alone"):
-        return _found(known, data, nodes, case, policy, "none", 0.0)
-    return _found(known, data, nodes, case, policy, noise, 1.0)
+        last = ["none", 0.0]
+    return known.get(" | ".join(map(str, (data, nodes, case, policy, *last))))
 
 
-def _table(known: dict, data: str, case: str, noise: str) -> list[str]:
-    told = {
-        "joint": "epsilon = 1 for all classes together, exact account",
-        "paper": "the paper's noise, of one class, as printed for epsilon = 1",
-    }[noise]
-    lines = [
-        f"### {case}; {told}",
-        "",
-        "| nodes | " + " | ".join(map(str, NODES)) + " | account of all classes |",
-        "| --- " * (len(NODES) + 2) + "|",
-    ]
+def _score(cell: Cell) -> str:
+    return "" if cell is None else pages.spread(cell["accuracy"])
+
+
+def rows(known: Results, data: str, case: str, noise: str) -> Iterable[tuple]:
+    """Accuracies beside the paper's, and the account of all classes."""
     for policy in ROWS:
-        cells = [_cell(known, data, nodes, case, policy, noise) for nodes in NODES]
+        cells = [found(known, data, nodes, case, policy, noise) for nodes in NODES]
         if not any(cells):
             continue
         printed = PRINTED.get((data, case, policy), (None,) * len(NODES))
-        texts = []
-        for cell, value in zip(cells, printed, strict=True):
-            theirs = "" if value is None else f" (*{value:.1f}*)"
-            texts.append(_text(cell) + theirs)
-        accounts = [c["account"] for c in cells if c is not None and "account" in c]
-        worst = ""
-        if accounts:
-            worst = f"epsilon ≤ {round_up(max(accounts), 3)}"
+        texts = [
+            _score(cell) + ("" if value is None else f" (*{value:.1f}*)")
+            for cell, value in zip(cells, printed, strict=True)
+        ]
+        worst = {"noiseless": "none", "local alone": "nothing leaves a node"}
+        told = worst.get(policy, "")
+        if accounts := [
+            cell["account"] for cell in cells if cell and "account" in cell
+        ]:
+            told = f"epsilon ≤ {round_up(max(accounts), 3)}"
             if policy == "deep-Q":
-                worst += ", *if nobody looks at the choices*"
-        elif policy == "noiseless":
-            worst = "none"
-        elif policy == "local alone":
-            worst = "nothing leaves a node"
-        lines.append(f"| {policy} | " + " | ".join(texts) + f" | {worst} |")
-    return [*lines, ""]
+                told += ", *if nobody looks at the choices*"
+        yield policy, *texts, told
 
 
-def _kept(known: dict) -> list[str]:
-    lines = [
-        "Per cent of the deep-Q networks' gain over full collaboration that each coin "
-        "has, (coin - full) / (deep-Q - full), of mean accuracies; below 0 it is worse "
-        "than full collaboration, above 100 better than deep-Q.",
-        "",
-        "| data | case | noise | coin | " + " | ".join(f"{n} nodes" for n in NODES[1:]),
-        "| --- " * (4 + len(NODES) - 1) + "|",
-    ]
-    lines[2] += " |"
+def sections(known: Results) -> Iterable[tuple[str, list]]:
+    """By data set: the tables with what they are of."""
+    for data, title in DATA.items():
+        yield (
+            title,
+            [
+                (case, told, list(rows(known, data, case, noise)))
+                for case in CASES
+                for noise, told in NOISES.items()
+            ],
+        )
+
+
+def kept(known: Results) -> Iterable[tuple]:
+    """What each coin has of the networks' gain."""
     for data in DATA:
         for case in CASES:
-            for noise in ("joint", "paper"):
+            for noise in NOISES:
                 for coin in ("coin", "coin of 0.1"):
-                    texts = []
-                    for nodes in NODES[1:]:
-                        full, deep, own = (
-                            _cell(known, data, nodes, case, policy, noise)
-                            for policy in ("fully collaborative", "deep-Q", coin)
+                    policies = ("fully collaborative", "deep-Q", coin)
+                    shares = [
+                        _share(
+                            *(found(known, data, n, case, p, noise) for p in policies)
                         )
-                        texts.append(_share(full, deep, own))
-                    if any(texts):
-                        cells = " | ".join(texts)
-                        lines.append(
-                            f"| {data} | {case} | {noise} | {coin} | {cells} |"
-                        )
-    return lines
+                        for n in NODES[1:]
+                    ]
+                    yield data, case, noise, coin, *shares
 
 
-def _share(full: dict | None, deep: dict | None, own: dict | None) -> str:
+def _share(full: Cell, deep: Cell, own: Cell) -> str:
     if full is None or deep is None or own is None:
         return ""
-    gain = _mean(deep) - _mean(full)
+    base = pages.mean(full["accuracy"])
+    gain = pages.mean(deep["accuracy"]) - base
     if gain < 1:
         return f"no gain ({gain:+.1f})"
-    return f"{100 * (_mean(own) - _mean(full)) / gain:.0f} (of {gain:.1f} points)"
+    share = 100 * (pages.mean(own["accuracy"]) - base) / gain
+    return f"{share:.0f} (of {gain:.1f} points)"
 
 
-def _points(known: dict, data: str, policy: str) -> dict[float, dict]:
-    found = {}
-    for key, cell in known.items():
-        which, nodes, case, who, noise, epsilon = key.split(" | ")
-        if (which, nodes, case, who, noise) == (data, "10", "convex", policy, "joint"):
-            found[float(epsilon)] = cell
-    return dict(sorted(found.items()))
+def points(known: Results, data: str, policy: str) -> dict[float, dict[str, Any]]:
+    """By epsilon, ten nodes, convex, all classes accounted together."""
+    cells = known.starting(f"{data} | 10 | convex | {policy} | joint | ")
+    return {float(e): cells[e] for e in sorted(cells, key=float)}
 
 
-def _sweep(known: dict) -> list[str]:
-    epsilons = sorted({e for d in DATA for e in _points(known, d, "coin")})
-    lines = [
-        "Ten nodes, convex, all classes accounted together.",
-        "",
-        "| data | policy | " + " | ".join(f"{e:g}" for e in epsilons) + " |",
-        "| --- " * (2 + len(epsilons)) + "|",
-    ]
+def values(known: Results) -> dict[str, Any]:
+    """Of the template."""
+    epsilons = sorted({e for data in DATA for e in points(known, data, "coin")})
+    sweep = []
     for data in DATA:
         for policy in ROWS:
-            points = _points(known, data, policy)
-            if points:
-                cells = " | ".join(_text(points.get(e)) for e in epsilons)
-                lines.append(f"| {data} | {policy} | {cells} |")
-    return [*lines, ""]
+            if found_ := points(known, data, policy):
+                scores = (_score(found_.get(epsilon)) for epsilon in epsilons)
+                sweep.append((data, policy, *scores))
+    return {
+        "nodes": list(map(str, NODES)),
+        "sections": sections(known),
+        "kept": kept(known),
+        "epsilons": [f"{epsilon:g}" for epsilon in epsilons],
+        "sweep": sweep,
+        "secret": known["choices secret"],
+        "public": known["choices known"],
+    }
 
 
-def _draw(here: pathlib.Path, known: dict) -> None:
-    import matplotlib
+def draw(path: pathlib.Path, known: Results) -> None:
+    """Accuracy by epsilon."""
+    size = {"figsize": (9, 3.6), "layout": "constrained"}
+    with pages.chart(path, 1, 2, salt="privaudit", **size) as panels:
+        for axes, data in zip(panels, DATA, strict=True):
+            for policy in ROWS:
+                if cells := points(known, data, policy):
+                    scores = [
+                        [100 * a for a in cell["accuracy"]] for cell in cells.values()
+                    ]
+                    means = [statistics.mean(score) for score in scores]
+                    errors = [statistics.stdev(score) for score in scores]
+                    marks = {"label": policy, "marker": "o", "capsize": 2}
+                    axes.errorbar(list(cells), means, errors, **marks)
+            for policy, style in (("noiseless", "-"), ("local alone", ":")):
+                if cell := found(known, data, 10, "convex", policy, "none"):
+                    level = pages.mean(cell["accuracy"])
+                    axes.axhline(level, color="gray", linestyle=style, label=policy)
+            axes.set(xscale="log", xlabel="epsilon", title=data, ylabel="accuracy, %")
+        panels[0].legend(fontsize=7)
 
-    matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "privaudit"
-    from matplotlib import pyplot
 
-    figure, panels = pyplot.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
-    for axes, data in zip(panels, DATA, strict=True):
-        for policy in ROWS:
-            points = _points(known, data, policy)
-            if not points:
-                continue
-            values = [[100 * a for a in cell["accuracy"]] for cell in points.values()]
-            axes.errorbar(
-                list(points),
-                [statistics.mean(v) for v in values],
-                [statistics.stdev(v) for v in values],
-                label=policy,
-                marker="o",
-                capsize=2,
-            )
-        for policy, style in (("noiseless", "-"), ("local alone", ":")):
-            cell = _found(known, data, 10, "convex", policy, "none", 0.0)
-            if cell is not None:
-                axes.axhline(_mean(cell), color="gray", linestyle=style, label=policy)
-        axes.set(xscale="log", xlabel="epsilon", title=data, ylabel="accuracy, %")
-    panels[0].legend(fontsize=7)
-    figure.savefig(here / "epsilon.svg", metadata={"Date": None})
-    pyplot.close(figure)
+CHARTS = {"epsilon.svg": draw}

@@ -15,7 +15,7 @@ from privaudit import cli
 from privaudit.accounting import Certificate
 from privaudit.claims import PAPERS, all_claims, claims_of
 from privaudit.claims.accounts import bracket, fixed, poisson, single
-from privaudit.claims.claim import Certified, Finding, judged
+from privaudit.claims.claim import Certified, PaperFinding, judged
 from privaudit.claims.papers.paper_000 import printed_noise
 from privaudit.claims.sources import SOURCES, bibtex
 from privaudit.ledger import Ledger
@@ -147,7 +147,7 @@ class TestVerdicts:
                 member_runs=1,
                 non_member_runs=1,
             )
-            return Finding(finding.claim, finding.printed, None, lower).verdict
+            return PaperFinding(finding.claim, finding.printed, None, lower).verdict
 
         assert finding.claim.claimed is not None
         assert audited(finding.claim.claimed) == "consistent"
@@ -168,17 +168,17 @@ class TestVerdicts:
                 **values,
             )
             with pytest.raises(ValueError, match=next(iter(change))):
-                Finding(finding.claim, finding.printed, None, lower)
+                PaperFinding(finding.claim, finding.printed, None, lower)
 
     def test_a_bracket_of_something_else_is_refused(self):
         claim = found("001/rdp-add-remove-epsilon1").claim
         certificate = Certificate.of(single(1.0), "replace-one")
         with pytest.raises(ValueError, match="relation"):
-            Finding(claim, Certified.of(certificate.epsilon(1e-5)), None)
+            PaperFinding(claim, Certified.of(certificate.epsilon(1e-5)), None)
         certificate = Certificate.of(single(1.0), "add-or-remove-one")
-        assert Finding(claim, Certified.of(certificate.epsilon(1e-5)), None)
+        assert PaperFinding(claim, Certified.of(certificate.epsilon(1e-5)), None)
         with pytest.raises(ValueError, match="delta"):
-            Finding(claim, Certified.of(certificate.epsilon(1e-6)), None)
+            PaperFinding(claim, Certified.of(certificate.epsilon(1e-6)), None)
 
     def test_how_many_have_which(self):
         counts = collections.Counter(judged(claim).verdict for claim in all_claims())
@@ -230,7 +230,7 @@ class TestAttacksOnRecord:
         attacked = [claim for claim in all_claims() if claim.attack is not None]
         assert len(attacked) == 4
         for claim in attacked:
-            finding = Finding(claim, Certified(1.0), None)
+            finding = PaperFinding(claim, Certified(1.0), None)
             said = f"attacks on record: {claim.attack.record()}"
             assert f"  {said}" in finding.lines()
             for page in ("index.html", "README.md"):

@@ -63,6 +63,32 @@ def replaced(view, epsilon):
     return dataclasses.replace(view, run=dataclasses.replace(view.run, result=result))
 
 
+class TestEvidence:
+    """A demo's folder is verified as any sweep's is."""
+
+    def test_it_has_a_manifest_and_agrees(self, copied, capsys):
+        assert main(["verify", str(copied)]) == FINE
+        assert "there is no manifest" not in capsys.readouterr().out
+        assert "checked against its evidence" in (copied / "report.html").read_text()
+
+    def test_its_page_says_nothing_that_was_edited(self, copied, capsys):
+        file = copied / "planted-bug" / "result.json"
+        result = json.loads(file.read_text())
+        result["verdict"]["lower"]["epsilon"] = 9.9
+        file.write_text(json.dumps(result))
+        (copied / "report.html").unlink()
+        assert main(["demo", "--out", str(copied)]) == REFUTED
+        (line,) = capsys.readouterr().out.splitlines()
+        assert line.startswith(f"{file}: ")
+        assert not (copied / "report.html").exists()
+
+    def test_a_run_that_its_manifest_does_not_list(self, copied, capsys):
+        shutil.copytree(copied / "neighbour", copied / "another")
+        assert main(["verify", str(copied)]) == REFUTED
+        out = capsys.readouterr().out
+        assert out.startswith(f"{copied / 'another' / 'manifest.json'}: ")
+
+
 class TestSound:
     def test_bug_halves_the_noise_and_not_the_ledger(self):
         training = training_upon("dp-dsgd", demo._TRAINING, {}, "a test")

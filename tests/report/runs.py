@@ -21,7 +21,7 @@ from privaudit.files.folder import RunFolder
 from privaudit.ledger import Entry, Ledger
 from privaudit.release import PoissonSampling, Release
 from privaudit.report.load import AuditConfig, TrainingConfig
-from privaudit.results import Claim, UpperBound, Verdict
+from privaudit.results import Claim, Finding, UpperBound
 from trainers.runs.outcome import Curves, TrainingResult, protection
 
 CURVES = Curves(
@@ -106,7 +106,7 @@ class Made:
                 )
                 for node in nodes
             )
-        verdict = Verdict(claim=claim, upper=nodes[0], lower=bound.lower)
+        verdict = Finding(claim=claim, upper=nodes[0], lower=bound.lower)
         result = AuditResult(
             verdict=verdict,
             status=verdict.status,
@@ -136,7 +136,7 @@ def write_training(
     """Fill the folder ``path`` with a training run."""
     promised = None if claim is None else claim_of(claim, 1e-4, "the command line")
     nodes = nodes_of(upper, 1e-4, 1)
-    verdict = None if promised is None else Verdict(claim=promised, upper=nodes[0])
+    verdict = None if promised is None else Finding(claim=promised, upper=nodes[0])
     protected, said = protection(6.0, 0, "0.1.0")
     result = TrainingResult(
         nodes=nodes,

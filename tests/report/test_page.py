@@ -156,6 +156,21 @@ class TestSound:
         for label in ("most", "ruled_out", "is_so"):
             assert getattr(WORDS["certified"], label) in other
 
+    def test_the_page_of_deep_q_is_conditional_wherever_it_draws_a_bound(
+        self, tmp_path
+    ):
+        out = str(tmp_path / "run")
+        run = ("audit", "deep-q", "--set", "policy=deep-q", "--set", "rounds=3")
+        assert main(
+            [*run, *("--noise-multiplier", "5", "--runs", "60"), "--out", out]
+        ) in (0, 1)
+        assert main(["report", out]) == 0
+        spoken = said((tmp_path / "run" / "report.html").read_text())
+        denied = "no certified account reaches the claim"
+        assert not re.search("certif", spoken.replace(denied, ""))
+        for label in ("most", "ruled_out", "at_most"):
+            assert getattr(WORDS["conditional"], label) in spoken
+
     def test_a_curve_pays_the_chance_of_failure(self, tmp_path):
         rates, curves = np.linspace(0, 1, 21), []
         for name, failure in (("a", 0.0), ("b", 0.005)):

@@ -1,38 +1,244 @@
-"""The programs behind reports/ still fit the code that they import."""
+"""Studies in reports/: their pages say what their results say, and their cells run."""
 
-import os
+import concurrent.futures
+import contextlib
 import pathlib
+import re
 import subprocess
 import sys
+import time
 
 import pytest
 
-HERE = pathlib.Path(__file__).parents[2]
-REPORTS = sorted(path.parent for path in HERE.glob("reports/*/make.py"))
-# As `python make.py` finds its neighbours, and make.py goes first: it may say where
-# others are.
-PROGRAM = """
-import pathlib, runpy, sys
-folder = pathlib.Path(sys.argv[1])
-sys.path.insert(0, str(folder))
-for file in sorted(folder.glob("*.py"), key=lambda file: file.name != "make.py"):
-    runpy.run_path(str(file), run_name=file.stem)
-"""
+from privaudit.version import __version__
+from reports.study import Cell, Results, Study, keep, main, names, plain, small
+
+ROOT = pathlib.Path(__file__).parents[2]
+STUDIES = [Study(name) for name in names()]
+by_name = pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
 
 
-def test_every_program_belongs_to_a_report():
-    """So that none is left out below."""
-    assert {file.parent for file in HERE.glob("reports/**/*.py")} == set(REPORTS)
+def drawn_by(picture: str) -> str:
+    """The version of matplotlib that a chart names."""
+    return re.search(r"Matplotlib v([\d.]+)", picture)[1]
 
 
-@pytest.mark.parametrize("folder", REPORTS, ids=lambda folder: folder.name)
-def test_it_imports(folder):
+@by_name
+class TestPages:
+    def test_they_are_what_the_stored_results_give(self, study):
+        for name, text in study.rendered(study.results()).items():
+            assert (study.folder / name).read_text() == text
+
+    def test_charts_are_what_the_stored_results_give(self, study, tmp_path):
+        for path in study.draw(study.results(), tmp_path):
+            kept, new = (study.folder / path.name).read_text(), path.read_text()
+            if drawn_by(kept) == drawn_by(new):
+                assert kept == new
+
+    def test_every_chart_is_on_the_page_and_none_is_left_over(self, study):
+        charts = set(study.charts)
+        assert {path.name for path in study.folder.glob("*.svg")} == charts
+        page = (study.folder / "README.md").read_text()
+        assert all(f"]({name})" in page for name in charts)
+
+    def test_they_say_how_they_are_made(self, study):
+        page = (study.folder / "README.md").read_text()
+        assert f"python -m reports.{study.name} " in page
+        assert f"python reports/{study.name}/make.py" in page
+
+    def test_they_need_no_cell_that_is_no_more(self, study):
+        """What nobody can compute again must not stand on a page."""
+        assert set(study.results()) <= set(study.cells())
+
+
+@by_name
+def test_a_quick_study_is_few_small_cells_that_run(study, tmp_path):
+    path = tmp_path / "quick.json"
+    cells = study.cells(quick=True)
+    found = study.compute(quick=True, path=path)
+    assert list(found) == list(cells)
+    # Whatever the machine computes at full size, a function of it is here.
+    functions = {cell.compute for cell in cells.values()}
+    assert functions == {cell.compute for cell in study.cells().values()}
+
+
+def test_every_study_has_the_same_programs():
+    for file in ("make.py", "__main__.py"):
+        texts = {(study.folder / file).read_text() for study in STUDIES}
+        assert len(texts) == 1
+        assert len(list(ROOT.glob(f"reports/*/{file}"))) == len(STUDIES)
+
+
+@pytest.mark.parametrize(
+    "command", [["-m", "reports.bounds"], ["reports/bounds/make.py"]]
+)
+def test_both_commands_work_from_a_clone(command):
     done = subprocess.run(
-        [sys.executable, "-B", "-c", PROGRAM, folder],
-        cwd=HERE,
-        env={**os.environ, "PYTHONPATH": str(HERE)},
+        [sys.executable, "-B", *command, "--list"],
+        cwd=ROOT,
+        env={"PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == len(Study("bounds").cells())
+
+
+class Calls:
+    """A study of four cells that counts what it computes."""
+
+    def __init__(self, monkeypatch, path):
+        self.made = []
+        self.cells_ = [
+            Cell("one", self.add, {"a": 1, "b": (2, 3)}),
+            Cell("two", self.add, {"a": 5, "b": ()}),
+            Cell("sum", self.total, {"times": 2}, needs=("one", "two")),
+            Cell("last", self.add, {"a": float("inf"), "b": ()}),
+        ]
+        self.path = path
+        monkeypatch.setattr(Study, "_module", lambda study, name: self)
+        self.study = Study("none")
+
+    def cells(self, quick):
+        return self.cells_
+
+    def add(self, a, b):
+        self.made.append(a)
+        return {"value": a + sum(b)}
+
+    def total(self, times, found):
+        self.made.append("sum")
+        return {"value": times * sum(cell["value"] for cell in found.values())}
+
+    def compute(self, **more):
+        self.made.clear()
+        found = self.study.compute(path=self.path, **more)
+        return self.made, {name: found[name]["value"] for name in found}
+
+
+class TestCells:
+    @pytest.fixture
+    def calls(self, monkeypatch, tmp_path):
+        return Calls(monkeypatch, tmp_path / "results.json")
+
+    def test_are_computed_once(self, calls):
+        values = {"one": 6, "two": 5, "sum": 22, "last": float("inf")}
+        assert calls.compute() == ([1, 5, "sum", float("inf")], values)
+        assert calls.compute() == ([], values)
+
+    def test_are_kept_one_by_one(self, calls):
+        calls.cells_[1] = Cell("two", lambda a: 1 / 0, {"a": 0})
+        with pytest.raises(ZeroDivisionError):
+            calls.compute()
+        assert list(Results.read(calls.path)) == ["one"]
+        calls.cells_[1] = Cell("two", calls.add, {"a": 5, "b": ()})
+        assert calls.compute()[0] == [5, "sum", float("inf")]
+
+    def test_whose_settings_changed_are_computed_again(self, calls):
+        calls.compute()
+        calls.cells_[3] = Cell("last", calls.add, {"a": 9, "b": ()})
+        assert calls.compute()[0] == [9]
+
+    def test_that_need_a_changed_result_are_computed_again(self, calls):
+        calls.compute()
+        calls.cells_[0] = Cell("one", calls.add, {"a": 2, "b": (2, 3)})
+        assert calls.compute()[0] == [2, "sum"]
+        # An equal result changes nothing.
+        calls.cells_[0] = Cell("one", calls.add, {"a": 3, "b": (1, 3)})
+        assert calls.compute()[0] == [3]
+
+    def test_only_some_and_what_they_need(self, calls):
+        assert calls.compute(only="s*")[0] == [1, 5, "sum"]
+        with pytest.raises(ValueError, match="no cell of none is named 'x'"):
+            calls.compute(only="x")
+
+    def test_are_stored_in_their_order_with_cost_and_version(self, calls):
+        calls.compute(only="last")
+        calls.compute()
+        found = Results.read(calls.path)
+        assert list(found) == ["one", "two", "sum", "last"]
+        for record in found.records.values():
+            assert record["seconds"] >= 0
+            assert record["version"] == __version__
+        assert __version__ in found.origin()
+
+    def test_of_others_are_kept(self, tmp_path):
+        path = tmp_path / "results.json"
+        for name in ("b", "old", "a"):
+            keep(path, (name, {"result": name}), ["a", "b"])
+        assert list(Results.read(path)) == ["a", "b", "old"]
+
+    def test_in_several_processes(self, tmp_path, capsys):
+        study = Study("bounds")
+        path = tmp_path / "quick.json"
+        one = study.compute(quick=True, only="ratio*", path=path)
+        two = study.compute(quick=True, only="ratio*", path=path, workers=2)
+        assert dict(one) == dict(two)
+        assert "1 of 1: ratio" in capsys.readouterr().out
+
+    def test_wait_for_what_they_need(self, calls, monkeypatch):
+        """Several at once, the first of them slow."""
+
+        def slow(a, b):
+            time.sleep(0.05)
+            return calls.add(a, b)
+
+        @contextlib.contextmanager
+        def threads(workers):
+            with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+                yield pool.submit
+
+        monkeypatch.setattr("reports.study._pool", threads)
+        calls.cells_[0] = Cell("one", slow, {"a": 1, "b": (2, 3)})
+        made, values = calls.compute(workers=2)
+        assert values["sum"] == 22
+        assert made.index("sum") > made.index(1)
+
+    @pytest.mark.parametrize(
+        ("cells", "words"),
+        [
+            ([Cell("a", print), Cell("a", print)], "two cells"),
+            ([Cell("a", print, needs=("b",)), Cell("b", print)], "before"),
+        ],
+    )
+    def test_that_cannot_be_are_refused(self, calls, cells, words):
+        calls.cells_ = cells
+        with pytest.raises(ValueError, match=words):
+            calls.compute()
+
+    def test_small_ones(self):
+        cells = [Cell("a", print, {"x": {"y": 1, "z": 2}, "n": 3}), Cell("b", print)]
+        (only,) = small(cells, x={"y": 9}, n=1, other=5)
+        assert only.settings == {"x": {"y": 9, "z": 2}, "n": 1}
+
+    def test_settings_are_compared_as_they_are_stored(self):
+        assert plain({"a": (1, 2.0)}) == {"a": [1, 2.0]}
+
+
+class TestOrigin:
+    def test_is_silent_where_results_do_not_know(self):
+        assert Results({"a": {"result": 1}}).origin() == ""
+
+    def test_counts_versions(self):
+        new = {"version": "1.0", "commit": "abc"}
+        told = Results({"a": {}, "b": new, "c": new}).origin()
+        assert told == (
+            "Cells were computed: 2 with privaudit 1.0 (commit abc), "
+            "1 with an earlier version."
+        )
+
+
+class TestCommandLine:
+    def test_lists(self, capsys):
+        assert main("bounds", ["--list", "--only", "power*"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert "power top-half 1: kept" in lines
+
+    @pytest.mark.parametrize(
+        "arguments", [["--only", "nothing of it"], ["--workers", "0"]]
+    )
+    def test_bad_usage_is_one_line(self, arguments, capsys):
+        with pytest.raises(SystemExit) as ended:
+            main("bounds", arguments)
+        assert ended.value.code == 2
+        assert "error: " in capsys.readouterr().err

@@ -8,6 +8,7 @@ import sys
 import msgspec
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from privaudit.accounting import account
 from privaudit.auditing.experiments.experiment import run as run_audit
@@ -17,7 +18,9 @@ from privaudit.files.manifest import seal
 from privaudit.ledger import Ledger
 from privaudit.report.verify import verify
 from tests.auditing.audits import audit
+from tests.files.test_signature import written
 from tests.report import runs
+from tests.trainers.runs import test_run as resumable
 from tests.trainers.runs.test_run import done as trained
 from tests.trainers.runs.test_run import plan
 
@@ -200,6 +203,11 @@ class TestSound:
         (difference,) = verify(training).differences
         assert difference.file == training / "rounds.csv"
 
+    def test_a_link_that_leads_nowhere(self, training, capsys):
+        (training / "scores.npz").symlink_to(training / "nowhere")
+        line = noticed(capsys, training, "scores.npz")
+        assert "none, as it is no file" in line
+
     def test_worse_settings_than_were_run(self, audited):
         edited(audited / "config.json", lambda c: c.update(confidence=0.5))
         (difference,) = verify(audited).differences
@@ -218,11 +226,140 @@ class TestSound:
             assert ("certified: epsilon is at most" in out) == (status == 0)
             assert ("there is no manifest" in out) == (status == 0)
 
+    @pytest.mark.parametrize("name", ["notes.txt", "key.pem", "more/model.safetensors"])
+    def test_whatever_was_added(self, training, capsys, name):
+        (training / name).parent.mkdir(exist_ok=True)
+        (training / name).write_text("planted")
+        noticed(capsys, training, name.split("/")[0])
+
+    def test_the_noise_of_the_settings(self, training, capsys):
+        edited(training / "config.json", lambda c: c.update(noise_multiplier=20.0))
+        noticed(capsys, training, "config.json")
+
     def test_an_unfinished_run_is_no_evidence(self, training):
         (training / "result.json").unlink()
         (training / "manifest.json").unlink()
         with pytest.raises(FolderError, match="not finished"):
             verify(training)
+
+
+class TestResumed:
+    def test_further_releases_agree_and_none_may_be_missing(self, tmp_path):
+        """Of a run that went on with other data: more than planned, never less."""
+        what = resumable.plan(seed=None, rounds=8)
+        what = msgspec.structs.replace(what, claim=None)
+        with pytest.raises(resumable.Stopped):
+            resumable.done(tmp_path, what, progress=resumable.stop_at(4))
+        resumable.done(tmp_path, what, problem=resumable.changed(what))
+        assert verify(tmp_path, settings=True).differences == ()
+
+        def fewer(ledger):
+            del ledger["nodes"][1][0]
+
+        edited(tmp_path / "ledger.json", fewer)
+        seal(RunFolder(tmp_path))
+        said = str(verify(tmp_path, settings=True).differences[-1])
+        assert "number of releases of node 1" in said
+
+
+class TestSigned:
+    """Who vouches for a folder is checked by a key, and by nothing less."""
+
+    @pytest.fixture
+    def keys(self, tmp_path):
+        return written(tmp_path)
+
+    @pytest.fixture
+    def signed(self, training, keys):
+        assert main(["verify", str(training), "--sign", str(keys[0])]) == 0
+        return training
+
+    def all_refuse(self, capsys, path, signer, says):
+        capsys.readouterr()
+        for command in ("verify", "show", "report"):
+            assert main([command, str(path), "--signer", str(signer)]) == 1
+            out, err = capsys.readouterr()
+            assert err == ""
+            assert "certified" not in out
+            (line,) = out.splitlines()[-1:]
+            assert line.startswith(f"{path / 'manifest.sig'}: its signature is {says}")
+            assert str(signer) in line
+            assert not (path / "report.html").exists()
+
+    def test_all_say_who_signed(self, signed, keys, capsys):
+        for command in ("verify", "show", "report"):
+            assert main([command, str(signed), "--signer", str(keys[1])]) == 0
+        out = capsys.readouterr().out
+        assert out.count(f"signed by the holder of the key of {keys[1]}") == 2
+        assert f"key of {keys[1]}" in (signed / "report.html").read_text()
+        assert main(["verify", str(signed), "--signer", str(keys[1]), "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert (found["signed"], found["signer"]) == (True, str(keys[1]))
+
+    def test_without_the_key_nobody_is_named(self, signed, capsys):
+        assert main(["verify", str(signed)]) == 0
+        out = capsys.readouterr().out
+        assert "signed, by whom was not checked (give --signer)" in out
+
+    def test_no_signature(self, training, keys, capsys):
+        self.all_refuse(capsys, training, keys[1], "missing")
+
+    def test_a_link_is_no_signature(self, signed, keys, tmp_path, capsys):
+        shutil.move(signed / "manifest.sig", tmp_path / "elsewhere")
+        (signed / "manifest.sig").symlink_to(tmp_path / "elsewhere")
+        self.all_refuse(capsys, signed, keys[1], "missing")
+
+    def test_another_key(self, training, keys, tmp_path, capsys):
+        (tmp_path / "other").mkdir()
+        other = written(tmp_path / "other", Ed25519PrivateKey.generate())
+        assert main(["verify", str(training), "--sign", str(other[0])]) == 0
+        self.all_refuse(capsys, training, keys[1], "another key's")
+
+    def test_a_changed_manifest(self, signed, keys, capsys):
+        """Forged to the end, so that all figures and digests agree."""
+        seconds = {"seconds": 1e-3}
+        edited(signed / "result.json", lambda content: content.update(seconds))
+        signature = (signed / "manifest.sig").read_bytes()
+        seal(RunFolder(signed))
+        assert not (signed / "manifest.sig").exists()  # it was of another manifest
+        (signed / "manifest.sig").write_bytes(signature)
+        assert main(["verify", str(signed)]) == 0
+        self.all_refuse(capsys, signed, keys[1], "another key's, or of another")
+
+    def test_what_disagrees_is_not_signed(self, training, keys, capsys):
+        edited(training / "result.json", epsilon_is(0.011))
+        assert main(["verify", str(training), "--sign", str(keys[0])]) == 1
+        assert "result.json" in capsys.readouterr().out
+        assert not (training / "manifest.sig").exists()
+
+    def test_what_has_no_manifest_is_not_signed(self, training, keys, capsys):
+        (training / "manifest.json").unlink()
+        assert main(["verify", str(training), "--sign", str(keys[0])]) == 3
+        assert "no manifest.json that could be signed" in capsys.readouterr().err
+
+    def test_a_bad_key_is_bad_usage_before_the_work(self, tmp_path, keys, capsys):
+        out = tmp_path / "run"
+        keys[0].chmod(0o644)
+        for command in (
+            ["train", "dp-dsgd", "--out", str(out)],
+            ["audit", "dp-dsgd", "--out", str(out)],
+            ["audit", "tests.zoo.attacks:scores", "--out", str(out)],
+            ["sweep", str(tmp_path / "none.toml"), "--out", str(out)],
+        ):
+            assert main([*command, "--sign", str(keys[0])]) == 2
+            assert "chmod 600" in capsys.readouterr().err
+        assert not out.exists()
+
+    def test_a_training_is_signed_as_it_ends(self, tmp_path, keys, capsys):
+        command = [
+            *("train", "dp-dsgd", "--out", str(tmp_path / "run")),
+            *("--set", "rounds=2", "--set", "nodes=2", "--noise-multiplier", "2"),
+            *("--sign", str(keys[0])),
+        ]
+        assert main(command) in (0, 1)
+        assert "and signed" in capsys.readouterr().out
+        key = str(keys[1])
+        assert main(["verify", str(tmp_path / "run"), "--signer", key]) == 0
 
 
 class TestLaws:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import itertools
 import math
@@ -110,14 +111,19 @@ class Key:
         made = hashlib.blake2b(data, key=self.__secret, person=use, salt=b"privaudit")
         return made.digest()
 
-    def fingerprints(self, sums: Tensor) -> tuple[tuple[bytes, ...], ...]:
+    def fingerprints(
+        self, sums: Tensor, *numbers: float
+    ) -> tuple[tuple[bytes, ...], ...]:
         """A keyed hash of each row's integers, [run][node], of (runs, nodes, dims).
 
-        Rows that differ have different ones, but with a chance below 2^-128.
+        Rows that differ, or of other ``numbers``, have different ones, but with a
+        chance below 2^-128.
         """
         if sums.dtype != torch.int64:
             raise ValueError(f"sums must be int64, on a grid, got {sums.dtype}")
-        key = self.derive(b"sums", self.run)
+        key = self.derive(
+            b"sums", self.run + struct.pack(f"<{len(numbers)}d", *numbers)
+        )
         host = np.ascontiguousarray(sums.cpu().numpy(), "<i8")
         return tuple(
             tuple(hashlib.blake2b(row, key=key, digest_size=32).digest() for row in run)
@@ -223,12 +229,18 @@ class Rows:
         )  # fmt: skip
         return self.key.derive(use, data)
 
+    @functools.cached_property
+    def _plain(self) -> bytes:
+        """The subkey of all streams without a fingerprint."""
+        return self._derive(b"stream", b"")[:32]
+
     def _mark(self, row: int, column: int) -> bytes:
         return b"" if self.fingerprints is None else self.fingerprints[row][column]
 
     def _stream(self, row: int, column: int) -> tuple[bytes, bytes, int]:
         """Subkey, nonce and first block of a row."""
-        subkey = self._derive(b"stream", self._mark(row, column))[:32]
+        mark = self._mark(row, column)
+        subkey = self._derive(b"stream", mark)[:32] if mark else self._plain
         nonce = struct.pack("<IQ", self.nodes[column], self.release)
         return subkey, nonce, self.runs[row] * self.padded // WORDS
 

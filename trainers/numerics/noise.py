@@ -186,8 +186,7 @@ def add_noise_(sums: Tensor, rows: Rows, scale: float, law: Law = GAUSSIAN) -> T
     def use(piece: Piece, whole: Tensor, spare: Tensor) -> None:
         sums[piece.where].add_(piece.arranged(piece.words.copy_(whole)))
 
-    place, left = _draw(rows, scale, law, sums.device, use)
-    sums[place] += left
+    _draw(rows, scale, law, sums.device, use)
     return sums
 
 
@@ -219,13 +218,12 @@ def noisy(
 
     def use(piece: Piece, whole: Tensor, spare: Tensor) -> None:
         # Flat, with padding of zeros: what is not contiguous takes twice as long.
-        piece.arranged(spare.zero_()).copy_(values[piece.where])
+        piece.padding(spare).zero_()
+        piece.arranged(spare).copy_(values[piece.where])
         whole.add_(_steps(spare, step, MOST)).mul_(step)  # exact: both below 2^53
         found[piece.where] = piece.arranged(whole)
 
-    place, left = _draw(rows, scale, law, values.device, use)
-    steps = _steps(values[place].double(), step, MOST)
-    found[place] = steps.add_(left).mul_(step).to(found.dtype)
+    _draw(rows, scale, law, values.device, use)
     return found
 
 
@@ -253,18 +251,15 @@ def _draw(
     law: Law,
     device: torch.device,
     use: Callable[[Piece, Tensor, Tensor], None],
-) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor]:
-    """Give ``use`` each piece, its noise as doubles, 0 where not sure yet, and a spare.
+) -> None:
+    """Give ``use`` each piece, its noise as doubles, and a spare.
 
     Noise and spare, doubles of the same size, may be overwritten.
-
-    Returns where it was not sure, an index of (runs, nodes, width), and its noise.
     """
     if not SCALES[0] <= scale <= SCALES[1]:
         raise ValueError(
             f"noise must have 2^4 to 2^30 steps of the grid a deviation, got {scale}"
         )
-    numbers, words = [], []
     kinds = (torch.float64, torch.float64, torch.bool, torch.bool)
     with scratch(rows.largest(device), kinds, device) as memory:
         for piece in rows.pieces(device):
@@ -276,11 +271,10 @@ def _draw(
                 index = torch.empty(0, dtype=torch.int64, device=device)
             else:
                 index = unsure.nonzero()[:, 0]
-            words.append(piece.words[index])
-            use(piece, near.index_fill_(0, index, 0.0), memory[0][: len(near)])
-            numbers.append(index.add_(piece.first))
-    place = rows.places(torch.cat(numbers))
-    return place, _second_pass(torch.cat(words), place, rows, scale, law)
+            if len(index):
+                left = _second_pass(piece, index, scale, law)
+                near[index] = torch.from_numpy(left).to(near.device)
+            use(piece, near, memory[0][: len(near)])
 
 
 def _first_pass(
@@ -295,32 +289,26 @@ def _first_pass(
     return near, unsure.logical_or_(beyond)
 
 
-def _second_pass(
-    words: Tensor,
-    place: tuple[Tensor, Tensor, Tensor],
-    rows: Rows,
-    scale: float,
-    law: Law,
-) -> Tensor:
-    """round(scale x) as int64, by the tail's probability, then by mpmath."""
+def _second_pass(piece: Piece, index: Tensor, scale: float, law: Law) -> np.ndarray:
+    """round(scale x) for words of a piece, by the tail's probability, then by mpmath.
+
+    They are few, and looked at on the host: small arrays cost least there.
+    """
     # A word stands for [w, w + 1) 2^-63: the upper tail is in (high, high + 1] 2^-64,
     # and a negative word's is that of its mirror image.
-    negative = words >> 63
-    high = (words ^ negative).bitwise_xor_((1 << 63) - 1)
-    tail = high.double().add_(0.5).mul_(2.0**-64)
-    far = law.far(tail)
+    words = piece.words[index].cpu().numpy()
+    high = (words ^ (words >> 63)) ^ ((1 << 63) - 1)
+    tail = (high + 0.5) * 2.0**-64
+    far = law.far(torch.from_numpy(tail)).numpy()
     near = far * scale
-    whole = near.round()
-    off = near.sub_(whole).abs_()
-    margin = tail.reciprocal_().mul_(_SLOPE * 2.0**-64).add_(far, alpha=ERROR)
-    unsure = off.add_(margin, alpha=scale) >= 0.5 - scale * _SLOPE * 2.0**-51
-    found = whole.long()
-    if words.device.type == "meta":
-        return found
-    for index in unsure.nonzero()[:, 0].tolist():
-        more = functools.partial(rows.more, *(int(one[index]) for one in place))
-        found[index] = _exactly(int(high[index]), float(far[index]), scale, law, more)
-    return (found ^ negative).sub_(negative)  # minus, where that is -1
+    whole = np.rint(near)
+    margin = ERROR * far + _SLOPE * 2.0**-64 / tail
+    unsure = np.abs(near - whole) + scale * margin >= 0.5 - scale * _SLOPE * 2.0**-51
+    for one in np.flatnonzero(unsure).tolist():
+        place = piece.of.places(index[one] + piece.first)
+        more = functools.partial(piece.of.more, *map(int, place))
+        whole[one] = _exactly(int(high[one]), float(far[one]), scale, law, more)
+    return np.copysign(whole, words)
 
 
 def _exactly(

@@ -16,9 +16,15 @@ from torch import Tensor
 
 from trainers.numerics import noise
 from trainers.numerics.keys import Key, Purpose, Rows
+from trainers.numerics.releases import ReleaseJournal
 
 # Noise of unit size for what has a scale of its own in every row: in doubles.
 _UNIT_BITS = 29
+
+TOO_SMALL = (
+    "noise is ideal where it was so small beside what it hides, by a factor of 2^20 or "
+    "more, that it was added in floating point"
+)
 
 
 def public_generator(seed: int, purpose: str) -> torch.Generator:
@@ -43,9 +49,17 @@ class Streams:
         The number of the block's first run.
     device
         Where numbers are made: the same ones on every device.
+    journal
+        Told of every release under a secret key that may be made again.
     """
 
-    def __init__(self, key: Key | int, first: int = 0, device: str = "cpu") -> None:
+    def __init__(
+        self,
+        key: Key | int,
+        first: int = 0,
+        device: str = "cpu",
+        journal: ReleaseJournal | None = None,
+    ) -> None:
         if isinstance(key, int):
             if key < 0:
                 raise ValueError(f"a seed must be >= 0, got {key}")
@@ -53,6 +67,7 @@ class Streams:
         self.key = key
         self.first = first
         self.device = device
+        self.journal = journal
 
     @property
     def seed(self) -> int:
@@ -148,10 +163,14 @@ class Streams:
         release: int,
         deviation: float,
         step: float | None = None,
+        *,
+        purpose: Purpose = "noise",
+        law: noise.Law = noise.GAUSSIAN,
     ) -> Tensor:
-        """``sums``, (runs, nodes, dims), with exactly rounded Gaussian noise on a grid.
+        """``sums``, (runs, nodes, dims), with exactly rounded noise on a grid.
 
-        ``step`` is the grid's, by default that of `grid_step`.
+        ``deviation`` is the noise's (of Laplace noise, its scale), and ``step`` the
+        grid's, by default that of `grid_step`; both are public.
 
         Under a secret key the noise depends on the sums as well: a release that is made
         again has the same noise if its sums are the same to the last bit, and
@@ -162,13 +181,51 @@ class Streams:
         scale = deviation / step
         shape = (sums.shape[0], sums.shape[2])
         if self.key.seed is not None:
-            rows = self.rows("noise", nodes, release, shape)
-            return noise.noisy(sums, step, rows, scale)
+            rows = self.rows(purpose, nodes, release, shape)
+            return noise.noisy(sums, step, rows, scale, law)
         whole = noise.to_grid(sums, step)
-        marks = self.key.fingerprints(whole)
-        rows = self.rows("noise", nodes, release, shape, marks)
-        noise.add_noise_(whole, rows, scale)
+        marks = self.key.fingerprints(whole, step, scale)
+        if self.journal is not None:
+            (row,) = marks  # a run that can be resumed is one
+            self.journal.enter(purpose, nodes, release, row)
+        rows = self.rows(purpose, nodes, release, shape, marks)
+        noise.add_noise_(whole, rows, scale, law)
         return noise.from_grid(whole, step, sums.dtype)
+
+    def noisy_if_it_fits(
+        self,
+        sums: Tensor,
+        nodes: Sequence[int],
+        release: int,
+        deviation: float,
+        step: float,
+        *,
+        purpose: Purpose = "noise",
+        law: noise.Law = noise.GAUSSIAN,
+    ) -> tuple[Tensor, bool]:
+        """As `noisy`, for what no public number bounds; and whether it was.
+
+        In runs whose sums have 2^52 steps or more, noise is added in floating point:
+        who accounts it as ideal must say `TOO_SMALL`.
+        """
+        fits = sums.abs().amax((1, 2), keepdim=True) < noise.MOST * step
+        found = self.noisy(
+            *(sums.where(fits, 0.0), nodes, release, deviation, step),
+            purpose=purpose,
+            law=law,
+        )
+        if fits.all():
+            return found, True
+        shape = (sums.shape[0], sums.shape[2])
+        scale = torch.full_like(sums[:, :, :1], deviation)
+        hides = torch.cat([sums, scale], 2)
+        drawn = self.unit_noise(purpose, nodes, release, shape, law, hides=hides)
+        return found.where(fits, sums + deviation * drawn.to(sums)), False
+
+    def others(self, purpose: Purpose, node: int, release: int) -> int:
+        """How many other sums ``node`` released there before this run was resumed."""
+        journal = self.journal
+        return 0 if journal is None else journal.others(purpose, node, release)
 
 
 # A deviation is 2^27 steps of the grid or more, unless sums would have too many.

@@ -230,6 +230,8 @@ class Oracle:
         for node in nodes:
             release = self.mechanism.release(index, self.data.sizes[node])
             self._recorder.record(node, release)
+            others = self._streams.others("noise", self._numbers[node], index)
+            self._recorder.again(node, release, others)
             self._releases[node] += 1
         gradient = total.div_(self.mechanism.lot_size).to(at.dtype)
         for observer in self.observers:

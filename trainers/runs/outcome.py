@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from privaudit.results import Status, UpperBound, Verdict
+from privaudit.results import Finding, Status, UpperBound
 
 
 class Curves(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -69,13 +69,8 @@ def protection(
             "models stay at their nodes, have no noise and are in no account: the "
             "models are not protected."
         )
-    rounding = (
-        "How sums of gradients round before the noise is added is paid for in the "
-        "clip norm; what messages are rounded to"
-    )
-    if compiled:
-        rounding = "How compiled sums of gradients round before the noise is added"
-    rounding += " is not in the certificate."
+    rounding = "How sums of gradients round before the noise is added is "
+    rounding += "not in the certificate." if compiled else "paid for in the clip norm."
     return True, (
         "The noise came from a secret key, which was removed when the run ended: who "
         "has not had it cannot take the noise off. " + rounding
@@ -97,7 +92,7 @@ class TrainingResult(
     """
 
     nodes: tuple[UpperBound, ...]
-    verdict: Verdict | None
+    verdict: Finding | None
     status: Status | None
     noise_multiplier: float
     accuracy: float | None

@@ -12,18 +12,27 @@ import torch.distributed as dist
 from torch import Tensor
 
 from privaudit.accounting import account_nodes
-from privaudit.files.folder import KEY, FolderError, RunFolder
+from privaudit.files.folder import KEY, KEY_ID, FolderError, RunFolder
 from privaudit.ledger import Ledger
 from privaudit.results import Relation
 from trainers.network.over_ranks import RankNetwork
 from trainers.network.ranks import gathered, joined, summed, told
 from trainers.numerics.keys import Key
 from trainers.numerics.randomness import Streams
+from trainers.numerics.releases import ReleaseJournal
 from trainers.runs import checkpoint
 from trainers.runs.measures import CurveRecorder, Measured, as_figures, measured
 from trainers.runs.outcome import TrainingResult
 from trainers.runs.problem import Problem
-from trainers.runs.run import Keeper, Progress, TrainingRun, key_of
+from trainers.runs.run import (
+    Keeper,
+    Progress,
+    TrainingRun,
+    forget_key,
+    journal_of,
+    key_of,
+    resumed,
+)
 
 
 def train_on_ranks(
@@ -79,31 +88,34 @@ def train_on_ranks(
         state, why, where = told(("known" if known else "begin", why, where))
         if why:
             raise FolderError(why)
+        out = pathlib.Path(where)
         if state == "known":
+            forget_key(RunFolder(out), _key_file(out, rank))
             return known
         keeper = RankKeeper(run, folder, problem, account, progress)
-        out = pathlib.Path(where)
-        key = _key_of(run, out, rank, size)
+        key, journal = _key_of(run, out, rank, size, stack)
         models, ledger = problem.train(
             run.noise_multiplier,
-            Streams(key, device=run.device),
+            Streams(key, device=run.device, journal=journal),
             start=problem.start(run.public_seed),
             after_round=keeper.after_round,
             keep=keeper.keep,
             resume=keeper.resume,
         )
+        furthers = gathered(0 if journal is None else journal.further)
         found = gathered(measured(problem, keeper.gradients, models))
         ledgers = gathered(ledger.to_json())
         parts = gathered(models[0].cpu() if save_models else None)
         dist.barrier()
-        if found is None or ledgers is None or parts is None:
+        if found is None or ledgers is None or parts is None or furthers is None:
             result = None
         else:
             whole = Ledger.joined(map(Ledger.from_json, ledgers))
             final = dict(enumerate(torch.cat(parts))) if save_models else None
-            result = keeper.finish(beside(found), whole, final)
+            told_of = resumed(sum(furthers))
+            result = keeper.finish(beside(found), whole, final, told_of)
         dist.barrier()
-        _key_file(out, rank).unlink(missing_ok=True)
+        forget_key(RunFolder(out), _key_file(out, rank))
         return result
 
 
@@ -111,13 +123,21 @@ def _key_file(out: pathlib.Path, rank: int) -> pathlib.Path:
     return out / f"{KEY}-{rank}"
 
 
-def _key_of(run: TrainingRun, out: pathlib.Path, rank: int, size: int) -> Key:
+def _key_of(
+    run: TrainingRun,
+    out: pathlib.Path,
+    rank: int,
+    size: int,
+    stack: contextlib.ExitStack,
+) -> tuple[Key, ReleaseJournal | None]:
     """The study's key, or a secret one for the nodes of this rank alone.
 
-    Raises `FolderError`, at every rank, if the run was begun by other ranks: their keys
-    are other nodes'.
+    With the journal of its releases, open as long as ``stack`` is.
+
+    Raises `FolderError`, at every rank, if the run was begun by other ranks, whose keys
+    are other nodes', or if a rank's key is not the one that it began with.
     """
-    why, key = "", None
+    why, key, journal, file = "", None, None, _key_file(out, rank)
     try:
         out.mkdir(parents=True, exist_ok=True)  # where ranks share no disk
         begun = RunFolder(out).has("checkpoint.pt")
@@ -127,13 +147,44 @@ def _key_of(run: TrainingRun, out: pathlib.Path, rank: int, size: int) -> Key:
                 f"{out} holds a run that was begun by another number of ranks, each "
                 "with a secret key: go on with as many, or choose another folder"
             )
-        key = key_of(run, RunFolder(out), _key_file(out, rank))
+        key = key_of(run, RunFolder(out), file)
+        journal = stack.enter_context(journal_of(key, file))
     except FolderError as error:
         why = str(error)
-    whys = [each for each in told(gathered(why)) if each]
-    if whys or key is None:
+    _agree(why)
+    assert key is not None
+    if run.seed is None:
+        why = ""
+        ids = gathered(key.run)
+        if ids is not None:  # rank 0 keeps them all, before anything is released
+            try:
+                _keep_ids(RunFolder(out), ids)
+            except FolderError as error:
+                why = str(error)
+        _agree(why)
+    return key, journal
+
+
+def _agree(why: str) -> None:
+    """Raise `FolderError` at every rank if one has a reason ``why``."""
+    whys = [each for each in told(gathered(why)) or () if each]
+    if whys:
         raise FolderError(whys[0])
-    return key
+
+
+def _keep_ids(folder: RunFolder, ids: Sequence[bytes]) -> None:
+    """Write down whose keys a run begins with; later they must be the same."""
+    if not folder.has(KEY_ID):
+        folder.write(KEY_ID, b"".join(ids))
+        return
+    known = (folder / KEY_ID).read_bytes()
+    for rank, own in enumerate(ids):
+        if known[rank * len(own) : (rank + 1) * len(own)] != own:
+            raise FolderError(
+                f"{folder.path} holds a run that was stopped, but not the key of rank "
+                f"{rank} ({_key_file(folder.path, rank).name}): it cannot go on; "
+                "choose another folder with --out"
+            )
 
 
 class RankRecorder(CurveRecorder):

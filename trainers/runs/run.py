@@ -8,7 +8,7 @@ import dataclasses
 import io
 import pathlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -16,7 +16,14 @@ import torch
 
 from privaudit.accounting import account_nodes, verdict_on
 from privaudit.files import json as _json
-from privaudit.files.folder import KEY, KEY_ID, MODEL, FolderError, RunFolder
+from privaudit.files.folder import (
+    KEY,
+    KEY_ID,
+    MODEL,
+    RELEASES,
+    FolderError,
+    RunFolder,
+)
 from privaudit.files.manifest import write_result
 from privaudit.ledger import Ledger
 from privaudit.results import Claim, Relation
@@ -25,6 +32,7 @@ from trainers.gradients.bfloat16 import Precision
 from trainers.numerics.device import check_device
 from trainers.numerics.keys import Key
 from trainers.numerics.randomness import Streams
+from trainers.numerics.releases import ReleaseJournal
 from trainers.runs import checkpoint
 from trainers.runs.final_models import may_be_released, packed
 from trainers.runs.measures import CurveRecorder, Measured, as_figures, measured
@@ -137,19 +145,62 @@ def train(
         return account_nodes(ledger, delta, under, run.account)
 
     keeper = Keeper(run, folder, problem, account, progress)
-    models, ledger = problem.train(
-        run.noise_multiplier,
-        Streams(key, device=run.device),
-        start=problem.start(run.public_seed),
-        after_round=keeper.after_round,
-        keep=keeper.keep,
-        resume=keeper.resume,
-    )
+    with journal_of(key, key_file) as journal:
+        models, ledger = problem.train(
+            run.noise_multiplier,
+            Streams(key, device=run.device, journal=journal),
+            start=problem.start(run.public_seed),
+            after_round=keeper.after_round,
+            keep=keeper.keep,
+            resume=keeper.resume,
+        )
+        further = 0 if journal is None else journal.further
     values = measured(problem, keeper.gradients, models)
     final = dict(enumerate(models[0])) if save_models else None
-    result = keeper.finish(values, ledger, final)
+    result = keeper.finish(values, ledger, final, resumed(further))
     forget_key(folder, key_file)
     return result
+
+
+def resumed(further: int) -> tuple[str, ...]:
+    """What is said of a run that made ``further`` releases again, with other sums."""
+    if not further:
+        return ()
+    return (
+        f"{further:,} releases were made again with other sums, as the run went on "
+        "with other data, threads or libraries than before it was stopped: each counts "
+        "as a further release, and the account is conditional",
+    )
+
+
+@contextlib.contextmanager
+def journal_of(key: Key, file: pathlib.Path) -> Iterator[ReleaseJournal | None]:
+    """The journal of releases beside the secret key in ``file``; none of a study.
+
+    Raises `FolderError` if it is missing, damaged, of another key or in use.
+    """
+    if key.seed is not None:
+        yield None
+        return
+    path = releases_file(file)
+    try:
+        journal = ReleaseJournal(path, key)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise FolderError(
+            f"the journal of releases {path} cannot be used ({why}), so that nobody "
+            "knows what the run released before it was stopped: it cannot go on; "
+            "choose another folder with --out"
+        ) from None
+    try:
+        yield journal
+    finally:
+        journal.close()
+
+
+def releases_file(key_file: pathlib.Path) -> pathlib.Path:
+    """Where the journal is: beside the key."""
+    return key_file.with_name(key_file.name + RELEASES)
 
 
 def key_of(run: TrainingRun, folder: RunFolder, file: pathlib.Path) -> Key:
@@ -176,6 +227,7 @@ def key_of(run: TrainingRun, folder: RunFolder, file: pathlib.Path) -> Key:
                 f"({file.name}): it cannot go on; choose another folder with --out"
             )
         key = Key.secret()
+        ReleaseJournal.create(releases_file(file), key)
         if not _is_inside(folder, file):
             folder.write(KEY_ID, key.run)
         key.save(file)
@@ -191,9 +243,13 @@ def key_of(run: TrainingRun, folder: RunFolder, file: pathlib.Path) -> Key:
 
 
 def forget_key(folder: RunFolder, file: pathlib.Path) -> None:
-    """Remove the secret key of a run that ended; another file stays as it is."""
+    """Remove the secret key of a run that ended, and its journal of releases.
+
+    Another file stays as it is.
+    """
     with contextlib.suppress(OSError, ValueError):
         if _is_of(Key.load(file), folder, file):
+            releases_file(file).unlink(missing_ok=True)
             file.unlink()
     folder.remove(KEY_ID)
 

@@ -11,7 +11,6 @@ import functools
 import msgspec
 
 from privaudit.accounting import Certificate
-from privaudit.accounting.parallel import outside_passes
 from privaudit.auditing.bounds.top_half import NoiseFamily, TopHalfOfFamily
 from privaudit.ledger import Entry, Ledger
 from privaudit.results import Relation
@@ -26,7 +25,7 @@ def noise_family(entries: tuple[Entry, ...], relation: Relation) -> NoiseFamily:
     Raises ``ValueError`` if a release has no noise, or there is none, or there are
     passes over disjoint records: what those attain depends on how records were dealt.
     """
-    if len(outside_passes(entries)) < len(entries):
+    if Certificate.of(Ledger(nodes=(entries,)), relation).has_passes:
         raise ValueError(
             "a family of noise scales has no curve of passes over disjoint records: "
             "use an estimator for any mechanism, such as best"

@@ -15,6 +15,7 @@ from privaudit.auditing.experiments.sweep import Plan, Planned
 from privaudit.auditing.experiments.sweep_folder import PLAN, SweepFolder
 from privaudit.files import json as _json
 from privaudit.files.folder import RunFolder
+from privaudit.files.manifest import seal
 from privaudit.results import Claim
 from trainers.runs.problem import Problem
 
@@ -44,7 +45,6 @@ class DemoFolder(SweepFolder):
     """Holds a sweep of three audits, and their page."""
 
     of: ClassVar[str] = "demo"
-    files: ClassVar[tuple[str, ...]] = (PLAN, "report.html")
 
     @classmethod
     def holds(cls, entry: pathlib.Path) -> bool:
@@ -107,6 +107,7 @@ def run_demo(
             with RunFolder.opened(folder / one.name) as kept:
                 run(one.audit, kept, workers=workers, progress=told)
             before += one.audit.runs
+        seal(folder, folder.manifests())
 
 
 def _plan(seed: int, runs: int, noise: float | None = None) -> Plan:

@@ -10,7 +10,6 @@ from typing import Protocol
 import numpy as np
 
 from privaudit.accounting import Certificate, account_nodes, verdict_on
-from privaudit.accounting.parallel import outside_passes
 from privaudit.auditing.bounds import ESTIMATORS, Bound, Estimator, most_shown
 from privaudit.auditing.bounds.ledger_family import FAMILY, family_bound
 from privaudit.auditing.experiments.outcome import AuditResult, Gap
@@ -76,7 +75,7 @@ def judge(
     if audit.estimator != FAMILY:
         other = (
             estimator_named(FAMILY, entries, relation)
-            if _in_sequence(entries)
+            if _in_sequence(Certificate.of(ledger, relation).node(CANARY_NODE))
             else None
         )
     beside = None if other is None else bound(other)
@@ -124,7 +123,7 @@ def gap_of(
     delta, relation = audit.claim.delta, found.lower.relation
     certificate = Certificate.of(ledger, relation).node(CANARY_NODE)
     (entries,) = certificate.ledger.nodes
-    if not _in_sequence(entries):
+    if not _in_sequence(certificate):
         return None
     reach = reachable(
         estimator, entries, relation, member, delta, audit.confidence, audit.seed
@@ -148,10 +147,8 @@ def gap_of(
     )
 
 
-def _in_sequence(entries: tuple[Entry, ...]) -> bool:
-    """Whether all releases have noise, and each may hold every record."""
-    return (
-        bool(entries)
-        and len(outside_passes(entries)) == len(entries)
-        and all(entry.release.is_private for entry in entries)
-    )
+def _in_sequence(node: Certificate) -> bool:
+    """Whether a node's releases all have noise, and each may hold every record."""
+    (entries,) = node.ledger.nodes
+    noisy = bool(entries) and all(entry.release.is_private for entry in entries)
+    return noisy and not node.has_passes

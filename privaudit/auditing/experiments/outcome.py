@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from privaudit.auditing.bounds.contract import Evidence
-from privaudit.results import LowerBound, Status, UpperBound, Verdict, round_down
+from privaudit.results import Finding, LowerBound, Status, UpperBound, round_down
 
 
 class Gap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -87,7 +87,7 @@ class AuditResult(
     holds with its own confidence.
     """
 
-    verdict: Verdict
+    verdict: Finding
     status: Status
     evidence: Evidence
     nodes: tuple[UpperBound, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 from typing import ClassVar
 
-from privaudit.files.folder import MANIFEST, RunFolder
+from privaudit.files.folder import MANIFEST, SIGNATURE, RunFolder
 
 PLAN, FAILURES = "sweep.json", "failures.json"
 
@@ -14,12 +14,26 @@ class SweepFolder(RunFolder):
     """Holds ``sweep.json``, ``failures.json`` and the folders of its runs."""
 
     of: ClassVar[str] = "sweep"
-    files: ClassVar[tuple[str, ...]] = (PLAN, FAILURES, MANIFEST, "manifest.sig")
+    files: ClassVar[tuple[str, ...]] = (
+        PLAN,
+        FAILURES,
+        MANIFEST,
+        SIGNATURE,
+        "report.html",
+    )
 
     @classmethod
     def holds(cls, entry: pathlib.Path) -> bool:
         """See `RunFolder.holds`."""
         return entry.is_dir() or super().holds(entry)
+
+    def manifests(self) -> list[str]:
+        """The manifests of its finished runs, by their names within."""
+        return sorted(
+            f"{entry.name}/{MANIFEST}"
+            for entry in self.path.iterdir()
+            if (entry / MANIFEST).exists() and (entry / "result.json").exists()
+        )
 
     def failures(self) -> dict[str, str]:
         """Why runs failed, by their names."""

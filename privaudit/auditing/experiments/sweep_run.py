@@ -118,7 +118,6 @@ def run_sweep(
     # By the plan, not by what is left of it: scores must not depend on a kill.
     processes = max(1, min(workers, len(plan.audits)))
     threads, memory_limit = max(1, workers // processes), MEMORY_LIMIT // processes
-    folder.remove(MANIFEST)  # of what was finished before
     folder.write(PLAN, _json.encode(plan))
     failures = folder.failures()
     states = {one.name: Progress(one.name, one.audit.runs) for one in plan.audits}
@@ -131,6 +130,8 @@ def run_sweep(
         else:
             state.done = state.total
         tell(state)
+    if waiting:
+        folder.remove(MANIFEST)  # of what was finished before
     busy: dict[connection.Connection, tuple[_Worker, Planned]] = {}
     idle: list[_Worker] = []
     try:
@@ -167,14 +168,7 @@ def run_sweep(
     finally:
         for worker in [*idle, *(worker for worker, _ in busy.values())]:
             worker.end()
-    seal(
-        folder,
-        sorted(
-            f"{entry.name}/{MANIFEST}"
-            for entry in folder.path.iterdir()
-            if (entry / MANIFEST).exists() and (entry / "result.json").exists()
-        ),
-    )
+    seal(folder, folder.manifests())
     return list(states.values())
 
 

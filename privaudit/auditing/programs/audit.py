@@ -31,7 +31,7 @@ from privaudit.files import npz as _npz
 from privaudit.files.folder import FolderError, RunFolder
 from privaudit.files.manifest import write_result
 from privaudit.files.user_code import is_place
-from privaudit.results import Claim, LowerBound, Status, Verdict
+from privaudit.results import Claim, Finding, LowerBound, Status
 from privaudit.version import __version__
 
 _SEEDS = 1 << 31  # what any library takes
@@ -114,7 +114,7 @@ class ProgramResult(
 ):
     """What the audit of a program found."""
 
-    verdict: Verdict
+    verdict: Finding
     status: Status
     evidence: Evidence
     member_runs: int
@@ -211,7 +211,7 @@ def judge(
         threat_model=f"what {audit.program} scores by",
         seed=audit.seed,
     )
-    verdict = Verdict(claim=audit.claim, lower=found.lower)
+    verdict = Finding(claim=audit.claim, lower=found.lower)
     return ProgramResult(
         verdict=verdict,
         status=verdict.status,

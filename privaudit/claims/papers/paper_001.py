@@ -9,6 +9,7 @@ from __future__ import annotations
 from privaudit.accounting import account
 from privaudit.claims.accounts import bracket, calibrated, poisson
 from privaudit.claims.claim import Certified, PaperClaim
+from privaudit.results import stated
 
 _DELTA = 1e-5
 _FORMULA = "Renyi DP of the sampled Gaussian, add or remove one"
@@ -27,8 +28,8 @@ def _relations(noise: float, rate: float, steps: int, name: str) -> list[PaperCl
         PaperClaim(
             paper="001",
             name=f"rdp-add-remove-{name}",
-            says=f"at {setting} each agent is ({claimed:.3g}, 1e-5)-DP for a record "
-            "added or removed",
+            says=f"at {setting} each agent is ({stated(claimed)}, 1e-5)-DP for a "
+            "record added or removed",
             where="section 5; appendix B (Opacus' RDP accountant)",
             formula=_FORMULA,
             claimed=claimed,
@@ -44,8 +45,8 @@ def _relations(noise: float, rate: float, steps: int, name: str) -> list[PaperCl
         PaperClaim(
             paper="001",
             name=f"rdp-replace-one-{name}",
-            says=f"at {setting} each agent is ({claimed:.3g}, 1e-5)-DP for a record "
-            "replaced",
+            says=f"at {setting} each agent is ({stated(claimed)}, 1e-5)-DP for a "
+            "record replaced",
             where="Definitions 4.1 and 4.2, section 4, with the account of section 5",
             formula=_FORMULA,
             conditions=("the definition of neighbours that the account is for",),

@@ -1,6 +1,7 @@
 """Contract of collaborative: what is released, how far it moves, and noise."""
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -34,6 +35,7 @@ from trainers.algorithms.collaborative.oracle import Participants
 from trainers.algorithms.collaborative.policies import Choices, exploration
 from trainers.algorithms.collaborative.runner import Collaboration, Collaborative
 from trainers.data import Dataset
+from trainers.numerics.randomness import TOO_SMALL
 
 POLICIES = ["coin", "always-global", "never", "deep-q"]
 
@@ -205,8 +207,10 @@ class TestLedger:
         private = door(one_pass("always-global", noise=20.0))
         run(private, begin())
         bound = account(private.ledger, 1e-5, "replace-one", "gdp")
-        exact = analytic_epsilon(20.0, 1e-5, 2 * CLASSES**0.5)
+        # A record moves a class's model by 2, and rounding by 2^-20 of the noise more.
+        exact = analytic_epsilon(20.0, 1e-5, (2 + 20 * 2.0**-20) * CLASSES**0.5)
         assert bound.epsilon == pytest.approx(exact, rel=1e-9)
+        assert bound.epsilon > analytic_epsilon(20.0, 1e-5, 2 * CLASSES**0.5)
         assert bound.standing == "certified"
         with pytest.raises(ValueError, match="no sensitivity under add-or-remove-one"):
             account(private.ledger, 1e-5, "add-or-remove-one")
@@ -246,12 +250,40 @@ class TestLedger:
         assert not checks.a_record_enters_one_batch()
 
 
+class TestGrid:
+    def test_updates_are_whole_steps_and_their_rounding_is_paid(self):
+        mechanism = one_pass("always-global", noise=20.0)
+        for dims in (1, 3, 785, 100_000):
+            step = mechanism.grid(0.3, dims)
+            assert math.frexp(step)[0] == 0.5
+            assert math.sqrt(dims) * step <= 0.3 * 2.0**-20
+        ((release, _),) = mechanism.released([1.0])
+        bound = mechanism.constants.lipschitz
+        moved = 2 * bound + release.noise * 2.0**-20
+        assert release.sensitivity.replace_one >= moved * (1 - 1e-15)
+        private, turn = door(mechanism), 0
+        shared = begin()
+        private.begin(shared)
+        shape = private.local_models.shape
+        action = private.choose(turn)
+        new = private.publish(turn, 0, action, private.local_models[:, 0])
+        deviation = 20.0 * bound * mechanism.step_size(turn) / mechanism.lot_size
+        step = mechanism.grid(deviation, shape[3])
+        assert action[:, 0].all()
+        assert torch.equal(new / step, (new / step).round())
+
+    def test_noise_that_is_lost_is_a_condition(self):
+        private = door(one_pass("always-global", noise=1e-90))
+        run(private, begin())
+        assert TOO_SMALL in private.ledger.assumptions
+
+
 class TestPlantedBugs:
     def test_one_class_s_noise_for_all_classes(self):
         class Shared(Participants):
-            def _draw_noise(self, node, hides):
-                noise = super()._draw_noise(node, hides)
-                return noise[:, :1].expand_as(noise)
+            def _noisy(self, node, new, scale):
+                noise = super()._noisy(node, new, scale) - new
+                return new + noise[:, :1] * (scale / scale[:, :1])[..., None]
 
         assert not checks.noise_is_as_written(Shared)  # its size gives nothing away
         assert any("is related" in text for text in checks.noise_is_fresh(Shared))

@@ -1,8 +1,10 @@
 """Contract of trainers.network.over_ranks: ranks make what one process makes."""
 
 import os
+import pathlib
 import re
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -11,12 +13,14 @@ import numpy as np
 import pytest
 import torch
 
+from privaudit.files.folder import FolderError, RunFolder
 from privaudit.ledger import Ledger
 from tests.trainers.rank_program import CASES, training
 from trainers.network.named_graphs import mixing
 from trainers.network.over_ranks import Plan
 from trainers.network.ranks import Ranks
 from trainers.numerics.randomness import Streams
+from trainers.runs.over_ranks import _keep_ids
 from trainers.runs.problem import Problem
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
@@ -111,6 +115,50 @@ def test_goes_on_with_another_number_of_ranks(tmp_path):
         assert list(map(float, left.split(","))) == pytest.approx(
             list(map(float, right.split(","))), rel=1e-4
         )
+
+
+@pytest.mark.slow
+def test_a_key_that_a_rank_lost_is_missed(tmp_path):
+    """Before any checkpoint, too; and each rank has a key and a journal of its own."""
+    at = SETTINGS.index("--seed")
+    command = ["privaudit", *SETTINGS[:at], *SETTINGS[at + 2 :], "--out"]
+    command[command.index("rounds=60")] = "rounds=6000"
+    path = tmp_path / "run"
+    child = subprocess.Popen(
+        [*TORCHRUN, "--nproc-per-node", "2", "-m", *command, str(path)],
+        env=ENVIRONMENT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    journals = [path / f"key-{rank}.releases" for rank in (0, 1)]
+    for _ in range(6000):
+        if all(file.exists() and file.stat().st_size > 64 for file in journals):
+            break
+        time.sleep(0.01)
+    workers = pathlib.Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text()
+    for one in (child.pid, *map(int, workers.split())):  # of sessions of their own
+        os.kill(one, signal.SIGKILL)
+    child.wait()
+    assert not (path / "checkpoint.pt").exists()
+    keys = [(path / f"key-{rank}").read_bytes() for rank in (0, 1)]
+    assert keys[0] != keys[1]
+    assert (path / "key-id").read_bytes() == keys[0][32:] + keys[1][32:]
+    for file in (path / "key-1", *journals):
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    (path / "key-1").unlink()
+    again = torchrun(2, *command, path)
+    assert again.returncode != 0
+    assert "not its key (key-1)" in again.stderr
+
+
+def test_ranks_agree_on_whose_keys_they_have(tmp_path):
+    folder, ids = RunFolder(tmp_path), [b"a" * 16, b"b" * 16]
+    _keep_ids(folder, ids)
+    _keep_ids(folder, ids)
+    for other in ([ids[0], b"c" * 16], ids[::-1], [*ids, b"d" * 16]):
+        with pytest.raises(FolderError, match="not the key of rank"):
+            _keep_ids(folder, other)
 
 
 @pytest.mark.slow

@@ -26,7 +26,8 @@ from trainers.network.engine import Network
 from trainers.network.mixing import Mixing
 from trainers.network.named_graphs import mixing
 from trainers.network.push_sum import PushSum
-from trainers.numerics.randomness import Streams
+from trainers.numerics.keys import Key
+from trainers.numerics.randomness import TOO_SMALL, Streams
 from trainers.oracles.messages.channel import Channel, FeedsItself
 from trainers.oracles.messages.dpps import (
     Averaging,
@@ -211,7 +212,85 @@ class TestSound:
         assert bound.epsilon > account(other, 9e-5, "replace-one").epsilon * 0.999
 
 
+class FloatChannel(Channel):
+    """Adds what `_draw` gives, in floats."""
+
+    def _noisy(self, states, step):
+        return states + self._draw(states) * self._scales
+
+
+class TestGrid:
+    """Public scales: exactly rounded noise, on a grid that the ledger pays for."""
+
+    @pytest.mark.parametrize(
+        ("sensitivity", "unit"),
+        [
+            ("data-independent", "node"),
+            ("data-independent", "record"),
+            ("perturbation", "record"),
+        ],
+    )
+    @pytest.mark.parametrize("samples", [None, 4])
+    def test_messages_are_whole_steps(self, sensitivity, unit, samples):
+        how = MessageNoise(0.7, sensitivity, 3, unit=unit, samples=samples)
+        channel = Channel(
+            how, RING, Streams(Key.secret()), runs=1, populations=(20,) * 5
+        )
+        states = torch.zeros(1, 5, 50, dtype=torch.float64)
+        channel.begin(states)
+        change = torch.rand(1, 5, 50, dtype=torch.float64) / 50
+        sent, _ = channel.send(states + change, change, bound=1.0)
+        (entry,) = channel.ledger.nodes[0]
+        step, rounding = how.on_grid(2.0, 50)
+        assert math.frexp(step)[0] == 0.5
+        assert rounding >= 50 * step  # each of two messages by half a step
+        assert torch.equal(sent / step, (sent / step).round())
+        assert not torch.equal(change / step, (change / step).round())
+        # The ledger has the rounding, in what moves and in the noise for it.
+        release = entry.release
+        moved = (2.0 if unit == "node" or samples is None else 2.0 / 4) + rounding
+        assert release.sensitivity.replace_one == pytest.approx(moved, rel=1e-14)
+        assert release.noise == pytest.approx(0.7 * (2.0 + rounding), rel=1e-14)
+
+    @pytest.mark.parametrize("sensitivity", ["real", "paper", "certified"])
+    def test_scales_of_the_data_have_no_grid_and_no_epsilon(self, sensitivity):
+        how = MessageNoise(0.7, sensitivity, 3)
+        assert how.on_grid(2.0, 50) == (0.0, 0.0)
+        release = how.release(1.0, 2.0, 20)
+        assert release.noise == 0
+        assert release.sensitivity.replace_one == math.inf
+
+    def test_rounding_of_more_than_the_sensitivity_is_refused(self):
+        with pytest.raises(ValueError, match="are rounded by more than that in sum"):
+            MessageNoise(1e3).on_grid(1.0, 10**6)
+
+    def test_noise_that_is_lost_beside_the_states_is_a_condition(self):
+        for size, assumed in ((1.0, ()), (1e9, (TOO_SMALL,))):
+            channel = Channel(MessageNoise(1.0), RING, Streams(0), runs=2)
+            states = torch.full((2, 5, 3), 1.0, dtype=torch.float64)
+            states[1] = size
+            change = torch.full_like(states, 0.1)
+            channel.begin(states[:, :1].expand(-1, 5, -1).clone())
+            sent, _ = channel.send(states, change, bound=0.3)
+            assert channel.ledger.assumptions == assumed
+            assert (sent != states).all()
+
+    def test_other_messages_have_other_noise(self):
+        streams = Streams(Key.secret())
+        noises = []
+        for size in (0.1, 0.1, 0.2):
+            channel = Channel(MessageNoise(1.0), RING, streams)
+            states = torch.full((1, 5, 3), size, dtype=torch.float64)
+            channel.begin(0 * states)
+            noises.append(channel.send(states, states, bound=0.6)[0] - states)
+        assert torch.equal(noises[0], noises[1])
+        assert (noises[0] - noises[2]).abs().min() > 1e-6
+
+
 class TestPlanted:
+    def test_noise_in_floats_is_no_less(self):
+        assert noise_is_as_promised(FloatChannel) == []
+
     def test_a_sensitivity_of_the_round_before(self):
         class Late(Channel):
             last = None
@@ -224,14 +303,14 @@ class TestPlanted:
         assert any("the real is" in f for f in noise_is_as_promised(Late))
 
     def test_noise_of_s_times_b(self):
-        class Times(Channel):
+        class Times(FloatChannel):
             def _draw(self, like):
                 return super()._draw(like) * 4.0**2
 
         assert any("promised" in f for f in noise_is_as_promised(Times))
 
     def test_gaussian_noise(self):
-        class Gauss(Channel):
+        class Gauss(FloatChannel):
             def _draw(self, like):
                 drawn = torch.randn(like.shape, dtype=torch.float64)
                 return drawn * math.sqrt(math.pi / 2)  # of the same mean modulus
@@ -239,7 +318,7 @@ class TestPlanted:
         assert any("not Laplace" in f for f in noise_is_as_promised(Gauss))
 
     def test_one_generator_for_all_nodes(self):
-        class Same(Channel):
+        class Same(FloatChannel):
             def _draw(self, like):
                 return super()._draw(like)[:, :1].expand_as(like)
 
@@ -300,7 +379,9 @@ class TestLaws:
             failure=how.failure,
             sync_interval=5,
         )
-        np.testing.assert_allclose(written, 0.02 * scales / 4.0, rtol=1e-9)
+        # Rounding to the grid is on top of what the paper's numbers give.
+        assert (written >= 0.02 * scales / 4.0).all()
+        np.testing.assert_allclose(written, 0.02 * scales / 4.0, rtol=1e-7)
 
     @pytest.mark.parametrize("published", [False, True])
     def test_the_paper_s_estimate_is_that_of_the_accounts(self, published):
@@ -403,7 +484,9 @@ class TestAveraging:
         moved = (sent[0] - sent[1])[0].abs().sum(1)
         (entry,) = channel.ledger.nodes[0]
         stated = entry.release.sensitivity.replace_one
-        assert moved[0] == pytest.approx(stated, rel=1e-9)
+        step, rounding = channel.noise.on_grid(8.0, 3)
+        assert stated == pytest.approx(8 + rounding, rel=1e-12)
+        assert abs(moved[0] - 8) <= step
         assert moved[1:].max() == 0
         assert entry.release.noise >= channel.noise.noise_multiplier * stated
 
@@ -415,7 +498,10 @@ class TestAveraging:
         channel.begin(0 * change)
         channel.send(change, change, bound=3.0)
         (entry,) = channel.ledger.nodes[0]
-        assert entry.release.sensitivity.replace_one == 6  # change and -change
+        rounding = channel.noise.on_grid(6.0, 2)[1]
+        assert rounding > 0
+        stated = entry.release.sensitivity.replace_one  # change and -change
+        assert stated == pytest.approx(6 + rounding, rel=1e-12)
         assert entry.release.noise >= channel.noise.noise_multiplier * 6 * (1 - 1e-12)
 
     def test_two_nodes_are_as_far_apart_as_is_stated(self):
@@ -436,7 +522,9 @@ class TestAveraging:
             for _ in range(entry.count)
         ]
         assert all(real <= bound for real, bound in zip(far, stated, strict=True))
-        assert far[0] == pytest.approx(stated[0], rel=1e-9) == 2
+        assert far[0] == 2
+        rounding = channel.noise.on_grid(2.0, 3)[1]
+        assert stated[0] == pytest.approx(2 + rounding, rel=1e-12)
 
     def test_noise_that_feeds_itself_is_refused(self):
         channel = Channel(MessageNoise(1.0, rounds=99), RING, Streams(0))

@@ -1,6 +1,8 @@
 """Contract of trainers.runs.run: a run in a folder, whole whenever it is killed."""
 
+import base64
 import csv
+import dataclasses
 import json
 import math
 import os
@@ -14,10 +16,13 @@ import time
 import msgspec
 import pytest
 
+from privaudit.accounting import account_nodes
 from privaudit.files.folder import FolderError, RunFolder
-from privaudit.ledger import Ledger
+from privaudit.ledger import RESUMED, Ledger
+from privaudit.release import NoSampling
 from privaudit.results import Claim
 from trainers.runs import run as runs
+from trainers.runs.problem import Problem
 from trainers.runs.run import TrainingRun, train
 from trainers.runs.training import Training
 
@@ -147,6 +152,22 @@ class TestSecret:
                 for secret in (key[:32], key[:32].hex().encode(), key[:16]):
                     assert secret not in content
 
+    def test_the_folder_of_a_run_that_ended_holds_no_key(self, tmp_path, eager):
+        keys = []
+
+        def look(now):
+            keys.append((tmp_path / "key").read_bytes())
+
+        done(tmp_path, plan(seed=None, rounds=5), progress=look)
+        (key,) = set(keys)
+        files = [file for file in tmp_path.iterdir() if file.name != ".lock"]
+        assert {"config.json", "ledger.json", "result.json"} <= {f.name for f in files}
+        for file in files:
+            content = file.read_bytes()
+            for part in (key[:32], key[32:], key[:16], key[16:32]):
+                for text in (part, part.hex().encode(), base64.b64encode(part)):
+                    assert text not in content, file
+
     def test_it_goes_on_to_the_same_bits(self, tmp_path, eager):
         what = plan(seed=None)
         with pytest.raises(Stopped):
@@ -220,6 +241,139 @@ class TestSecret:
         assert not result.protected
         assert "Study" in result.noise
         assert not (tmp_path / "key").exists()
+
+
+def changed(what, node=1):
+    """The problem of ``what``, with other records at a node."""
+    problem = Problem.of(what.training, seed=what.public_seed)
+    shares = list(problem.shares)
+    shares[node] = dataclasses.replace(
+        shares[node], inputs=shares[node].inputs.flip(-1)
+    )
+    return dataclasses.replace(problem, shares=shares)
+
+
+class TestJournal:
+    """No two sums under one noise, and other sums are further releases."""
+
+    def stopped(self, path, rounds=12, **more):
+        with pytest.raises(Stopped):
+            done(path, plan(seed=None), progress=stop_at(rounds), **more)
+
+    def test_killed_it_goes_on_to_the_same_bits_at_no_cost(self, tmp_path):
+        program = (
+            "import sys; from tests.trainers.runs.test_run import *\n"
+            "runs.KEEP_EVERY, runs.KEEP_SHARE = 0.0, 1e9\n"
+            "def slowly(now): print(now.done, flush=True); time.sleep(0.01)\n"
+            "done(sys.argv[1], plan(seed=None), progress=slowly)"
+        )
+        one, other = tmp_path / "one", tmp_path / "other"
+        child = subprocess.Popen(
+            [sys.executable, "-c", program, str(one)], stdout=subprocess.PIPE, text=True
+        )
+        assert any(line.strip() == "17" for line in child.stdout)
+        os.kill(child.pid, signal.SIGKILL)
+        child.stdout.close()
+        child.wait()
+        assert stat.S_IMODE((one / "key.releases").stat().st_mode) == 0o600
+        shutil.copytree(one, other)
+        (other / "checkpoint.pt").unlink()  # all are made again
+        for path in (one, other):
+            assert done(path, plan(seed=None)).remarks == ()
+            assert sorted(file.name for file in path.glob("key*")) == []
+        for name in KEPT:
+            assert (one / name).read_bytes() == (other / name).read_bytes()
+        done(tmp_path / "whole", plan(rounds=40))
+        whole = (tmp_path / "whole" / "ledger.json").read_bytes()
+        assert (one / "ledger.json").read_bytes() == whole
+
+    def test_other_data_pay_for_what_is_released_again(self, tmp_path):
+        what = plan(seed=None)
+        self.stopped(tmp_path, 12)
+        result = done(tmp_path, what, problem=changed(what))
+        ledger = Ledger.from_json((tmp_path / "ledger.json").read_text())
+        counts = [[entry.count for entry in node] for node in ledger.nodes]
+        further = [sum(counts[node]) - 40 for node in range(3)]
+        assert further[1] == 12
+        assert all(10 <= more <= 12 for more in further)
+        plain = [e for e in ledger.nodes[1] if e.release.sampling == NoSampling()]
+        assert sum(entry.count for entry in plain) == 12
+        (said,) = result.remarks
+        assert said.startswith(f"{sum(further)} releases were made again with other")
+        assert RESUMED in ledger.assumptions
+        bounds = account_nodes(ledger, 1e-3, "add-or-remove-one", "certified")
+        assert result.nodes == bounds
+        whole = done(tmp_path / "whole", plan())
+        assert result.upper().epsilon > whole.upper().epsilon
+        assert result.upper().standing != "certified"
+        assert not list(tmp_path.glob("key*"))
+
+    def test_every_change_counts(self, tmp_path):
+        """A third sum is one more, and the first again is none."""
+        what = plan(seed=None)
+        self.stopped(tmp_path, 12)
+        self.stopped(tmp_path, 6, problem=changed(what))
+        done(tmp_path, what)  # as it was begun
+        ledger = Ledger.from_json((tmp_path / "ledger.json").read_text())
+        assert sum(entry.count for entry in ledger.nodes[1]) == 46
+
+    def test_what_was_kept_is_not_made_again(self, tmp_path, eager):
+        what = plan(seed=None)
+        self.stopped(tmp_path, 12)
+        result = done(tmp_path, what, problem=changed(what))
+        assert len(result.remarks) <= 1
+        ledger = Ledger.from_json((tmp_path / "ledger.json").read_text())
+        assert sum(entry.count for entry in ledger.nodes[1]) <= 41  # one round at most
+
+    @pytest.mark.parametrize(
+        ("spoil", "why"),
+        [
+            (lambda content, other: content[:-5], "it was cut"),
+            (lambda content, other: b"", "it was cut"),
+            (lambda content, other: other, "of another key"),
+            (lambda content, other: content[:64] + other[64:], "of another key"),
+            (lambda content, other: content[:64] + content[128:], "it was changed"),
+            (lambda content, other: content[:70] + b"x" + content[71:], "was changed"),
+        ],
+    )
+    def test_a_journal_that_is_damaged_is_one_sentence(self, tmp_path, spoil, why):
+        self.stopped(tmp_path / "a", 3)
+        self.stopped(tmp_path / "b", 3)
+        path = tmp_path / "a" / "key.releases"
+        other = (tmp_path / "b" / "key.releases").read_bytes()
+        path.write_bytes(spoil(path.read_bytes(), other))
+        with pytest.raises(FolderError, match=rf"key.releases cannot .*{why}"):
+            done(tmp_path / "a", plan(seed=None))
+
+    def test_without_its_journal_it_does_not_go_on(self, tmp_path):
+        self.stopped(tmp_path / "a", 3)
+        (tmp_path / "a" / "key.releases").unlink()
+        with pytest.raises(FolderError, match="No such file"):
+            done(tmp_path / "a", plan(seed=None))
+
+    def test_two_copies_cannot_share_a_key_file_at_once(self, tmp_path):
+        file = tmp_path / "file"
+
+        def second(now):
+            with pytest.raises(FolderError, match="another process goes on"):
+                done(tmp_path / "b", plan(seed=None), key_file=file)
+            raise Stopped
+
+        self.stopped(tmp_path / "a", 3, key_file=file)
+        shutil.copytree(tmp_path / "a", tmp_path / "b")
+        with pytest.raises(Stopped):
+            done(tmp_path / "a", plan(seed=None), key_file=file, progress=second)
+
+    def test_a_file_in_its_place_is_left_alone(self, tmp_path):
+        (tmp_path / "file.releases").write_text("notes")
+        with pytest.raises(FolderError, match="is no journal of releases"):
+            done(tmp_path / "a", plan(seed=None), key_file=tmp_path / "file")
+        assert (tmp_path / "file.releases").read_text() == "notes"
+
+    def test_a_study_has_none(self, tmp_path):
+        with pytest.raises(Stopped):
+            done(tmp_path, plan(), progress=stop_at(3))
+        assert not list(tmp_path.glob("key*"))
 
 
 class TestCurves:

@@ -15,6 +15,9 @@ model: 2 eta_k L / b again. So the noise that the global update at t adds to eac
 coordinate, z L max_k(eta_k) / b over the batches k that it releases, is at least
 z times eta_k L / b, the norm bound of one record of batch k; it is exactly that, times
 max(eta) / eta_k, which is what the ledger has.
+
+Updates are rounded to a grid, of a step so small that this brings two of them apart, in
+L2, by 2^-20 of the noise at most: the bounds in the ledger are with it.
 """
 
 from __future__ import annotations
@@ -32,12 +35,16 @@ from privaudit.release import NoSampling, Release, Sensitivity
 from trainers.algorithms.collaborative.deep_q import QSettings
 from trainers.algorithms.collaborative.logistic import Constants
 from trainers.algorithms.collaborative.policies import Choices
+from trainers.numerics.noise import grid
+from trainers.numerics.randomness import rounding_up
 from trainers.oracles.oracle import Mechanism
 
 LEAK = (
     "nobody learns anything from which updates are global: deep-Q networks choose them "
     "from private losses, all nodes see the choices, and no noise covers them"
 )
+
+_ROUNDING = 20  # bits: rounding moves an update by less than 2^-20 of its noise
 
 
 def _constant(turn: int) -> float:
@@ -84,6 +91,16 @@ class OnePass(Mechanism):
                 self.constants.check_step(float(step))
         return steps
 
+    @staticmethod
+    def grid(deviation: float, dims: int) -> float:
+        """Step of the grid for noise of ``deviation`` on updates of ``dims`` numbers.
+
+        Raises ``ValueError`` if ``dims`` are too many.
+        """
+        step = grid(deviation, _ROUNDING + math.frexp(math.sqrt(dims))[1])
+        assert rounding_up(step, dims) <= deviation * 2.0**-_ROUNDING
+        return step
+
     def released(self, steps: Sequence[float]) -> list[tuple[Release, int]]:
         """One class's release of batches with ``steps``: as what, for how many."""
         _, multiplier = self.at(0)
@@ -126,12 +143,14 @@ def _released(
     ratios, counts = np.unique(max(steps) / np.asarray(steps), return_counts=True)
     found = []
     for ratio, count in zip(ratios.tolist(), counts.tolist(), strict=True):
+        noise = multiplier * ratio * bound
+        rounded = bound + noise * 2.0 ** -(_ROUNDING + 1)
         release = Release(
             mechanism="gaussian",
-            norm_bound=bound,
-            noise=multiplier * ratio * bound,
+            norm_bound=rounded,
+            noise=noise,
             # Batches of fixed size: one record more would shift all others.
-            sensitivity=Sensitivity(replace_one=2 * bound),
+            sensitivity=Sensitivity(replace_one=2 * rounded),
             sampling=NoSampling(),
         )
         found.append((release, count))

@@ -23,7 +23,7 @@ from trainers.algorithms.collaborative.logistic import (
 from trainers.algorithms.collaborative.one_pass import LEAK, OnePass
 from trainers.data import PrivateData
 from trainers.numerics.device import placed
-from trainers.numerics.randomness import Streams
+from trainers.numerics.randomness import TOO_SMALL, Streams
 
 
 class Participants:
@@ -244,9 +244,8 @@ class Participants:
         _, multiplier = self.mechanism.at(0)
         peak = self._peak[:, node].clamp_min(step)
         scale = multiplier * self.mechanism.constants.lipschitz * peak
-        scale = (scale / self.mechanism.lot_size)[..., None].to(shared.dtype)
         new = (shared + self._local[:, node]) / 2 - step * down
-        new = new + scale * self._draw_noise(node, torch.cat([new, scale], 2))
+        new = self._noisy(node, new, (scale / self.mechanism.lot_size).where(here, 0.0))
         new = torch.where(here[..., None], new, shared)
         self._local[:, node] = torch.where(here[..., None], new, self._local[:, node])
         self._peak[:, node] = torch.where(here, 0.0, self._peak[:, node])
@@ -257,16 +256,31 @@ class Participants:
         index, self._choices = self._choices, self._choices + 1
         return self._choosing.uniforms("message", range(self.nodes), index, shape)
 
-    def _draw_noise(self, node: int, hides: Tensor) -> Tensor:
-        """Standard normal, (runs, classes, features): fresh for every class.
+    def _noisy(self, node: int, new: Tensor, scale: Tensor) -> Tensor:
+        """Updates, (runs, classes, features), on grids, with noise of ``scale``.
 
-        For an update, and of a scale, that it ``hides``.
+        That is (runs, classes), and known to all: of step sizes, and of which updates
+        were global. Noise is fresh for every class; where it is 0 there is none.
         """
-        classes, features = self._local.shape[2:]
-        shape, index = (self.runs, classes * features), self._updates[node]
-        hides = hides.flatten(1)[:, None]
-        draw = self._streams.unit_noise("noise", [node], index, shape, hides=hides)
-        return draw[:, 0].unflatten(1, (classes, features)).to(self._local.dtype)
+        found, classes = new.clone(), new.shape[1]
+        (plain,) = {release for release, _ in self.mechanism.released([1.0])}
+        for number in range(classes):
+            index = self._updates[node] * classes + number
+            for value in scale[:, number].unique().tolist():
+                if value == 0:
+                    continue
+                rows = scale[:, number] == value
+                noisy, is_exact = self._streams.noisy_if_it_fits(
+                    *(new[:, number, None], [node], index, value),
+                    self.mechanism.grid(value, new.shape[2]),
+                )
+                if not is_exact:
+                    self._recorder.assume(TOO_SMALL)
+                found[rows, number] = noisy[rows, 0]
+            # At least the noise of any record that it has, whichever its batch.
+            others = self._streams.others("noise", node, index)
+            self._recorder.again(node, plain, others)
+        return found
 
     def state_dict(self) -> dict[str, Any]:
         """Where it stands, for `trainers.runs.checkpoint`; private."""

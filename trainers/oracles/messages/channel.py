@@ -16,7 +16,7 @@ from torch import Tensor
 from privaudit.ledger import Ledger, Recorder
 from trainers.network.mixing import Mixing
 from trainers.numerics.noise import LAPLACE
-from trainers.numerics.randomness import Streams
+from trainers.numerics.randomness import TOO_SMALL, Streams
 from trainers.oracles.messages.noise import MOST_SENSITIVITY, MessageNoise
 from trainers.oracles.messages.sensitivities import Tracker, real_sensitivity
 
@@ -154,16 +154,19 @@ class Channel:
                 f"be scaled by {scale.max():.3g}; use a smaller sync_interval (1 keeps "
                 "it constant), less noise, or share fewer parameters"
             )
+        # Where there is a grid, the scale is public, and the same in all runs.
+        step, rounding = self.noise.on_grid(float(scale[0]), states.shape[2])
+        scale = scale + rounding
         if self.watch is not None:
             self.watch(k, real_sensitivity(_array(states)), scale)
         width = self.noise.noise_multiplier * torch.from_numpy(scale)
         self._scales = width[:, None, None].to(states.device)
-        noise = self._draw(states) * self._scales
-        self._record(bound + self._fresh, float(scale[0]))
+        sent = self._noisy(states, step)
+        self._record(bound + self._fresh, float(scale[0]), rounding)
         self._fresh = 0.0
-        self._told(k, norms, bound, _norms(noise), width.numpy())
+        self._told(k, norms, bound, _norms(sent - states), width.numpy())
         self._done += 1
-        return states + noise, torch.from_numpy(said)[:, :, None].to(states.device)
+        return sent, torch.from_numpy(said)[:, :, None].to(states.device)
 
     def _perturbed(self, states: Any, norms: Any, bound: float) -> np.ndarray:
         assert self._tracker is not None
@@ -172,8 +175,27 @@ class Channel:
         except ValueError:  # a norm is not finite
             return np.full(norms.shape, np.inf)
 
+    def _noisy(self, states: Tensor, step: float) -> Tensor:
+        """``states`` with noise: on a grid of ``step``, or in floats if that is 0."""
+        assert self._scales is not None
+        if not step:
+            return states + self._draw(states) * self._scales
+        sent, is_exact = self._streams.noisy_if_it_fits(
+            *(states.double(), range(self.mixing.nodes), self._done),
+            *(float(self._scales[0]), step),
+            purpose="message",
+            law=LAPLACE,
+        )
+        if not is_exact:
+            self._recorder.assume(TOO_SMALL)
+        return sent
+
     def _draw(self, like: Tensor) -> Tensor:
-        """Laplace of scale 1, like (runs, nodes, dims), each node's its own."""
+        """Laplace of scale 1, like (runs, nodes, dims), each node's its own.
+
+        For noise that is scaled by what depends on the data: no epsilon covers that,
+        and so not the rounding of floats here.
+        """
         if self.noise.noise_multiplier == 0:
             return torch.zeros_like(like)
         shape = (self.runs, like.shape[2])
@@ -186,11 +208,13 @@ class Channel:
         )
         return drawn.to(like)
 
-    def _record(self, bound: float, scale: float) -> None:
+    def _record(self, bound: float, scale: float, rounding: float) -> None:
         for node, population in enumerate(self._populations):
-            release = self.noise.release(bound, scale, population)
+            release = self.noise.release(bound, scale, population, rounding)
             if release is not None:
                 self._recorder.record(node, release)
+                others = self._streams.others("message", node, self._done)
+                self._recorder.again(node, release, others)
 
     def _told(self, k: int, norms: Any, bound: float, noises: Any, width: Any) -> None:
         assert self._tracker is not None

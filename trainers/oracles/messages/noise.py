@@ -12,6 +12,10 @@ covers any number of the node's records at once.
 
 Where S depends on the data, in the clear, no epsilon covers what it gives away: such a
 message is written as one without noise.
+
+Where the scale is public, a message is rounded to a grid of step g, a power of two, and
+gets exactly rounded noise (`trainers/numerics/noise.md`). Rounding brings two messages
+of d numbers apart by d g at most, in L1: sensitivities here are with it.
 """
 
 from __future__ import annotations
@@ -31,6 +35,7 @@ from privaudit.release import (
 )
 from privaudit.results import Unit
 from trainers.network.mixing import Mixing
+from trainers.numerics.noise import SCALES, grid, rounding_l1_up
 from trainers.oracles.messages.sensitivities import (
     SENSITIVITIES,
     Certified,
@@ -44,6 +49,8 @@ from trainers.oracles.messages.sensitivities import (
 )
 
 MOST_SENSITIVITY = 1e30  # beyond it, noise is no number that a model could hold
+
+_BITS = 28  # a scale has 2^28 steps of the grid, or a little more
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -120,6 +127,26 @@ class MessageNoise:
         """Whether nodes tell each other, in the clear, by what to scale the noise."""
         return self.sensitivity not in ("data-independent", "perturbation")
 
+    def on_grid(self, sensitivity: float, dims: int) -> tuple[float, float]:
+        """Step of the grid, and by how much rounding to it adds to ``sensitivity``.
+
+        Both are 0 where the scale is not public, or there is no noise.
+
+        Raises ``ValueError`` if rounding costs more than the sensitivity itself.
+        """
+        scale = self.noise_multiplier * sensitivity
+        if not self.guarantees or not scale > 0:
+            return 0.0, 0.0
+        step = grid(scale, _BITS)
+        more = 2 * rounding_l1_up(step, dims)
+        if self.noise_multiplier * (sensitivity + more) > SCALES[1] * step:
+            raise ValueError(
+                f"{dims:,} numbers with noise of {self.noise_multiplier:g} times the "
+                "sensitivity are rounded by more than that in sum: share fewer "
+                "parameters, or use less noise"
+            )
+        return step, more
+
     def synchronises(self, k: int) -> bool:
         """Whether all states are equal after round ``k``."""
         return self.sync_interval is not None and (k + 1) % self.sync_interval == 0
@@ -136,18 +163,21 @@ class MessageNoise:
             case "data-independent":
                 rounds = max(self.rounds, 1)
                 quantile = noise_quantile(dims, mixing.nodes, rounds, self.failure)
+                quantile += dims * 2.0**-_BITS  # and what rounding adds
                 doubly = "doubly stochastic" in mixing.properties
                 return DataIndependent(self.window, quantile, keeps_mean=doubly)
             case name:
                 return Paper(self.constant, self.decay, published=name == "published")
 
-    def release(self, bound: float, scale: float, population: int) -> Release | None:
+    def release(
+        self, bound: float, scale: float, population: int, rounding: float = 0.0
+    ) -> Release | None:
         """What one message is accounted as; None if it needs no account.
 
-        ``bound`` is of what is new in it, in L1; noise has ``scale``. The node holds
-        ``population`` records.
+        ``bound`` is of what is new in it, in L1. Noise is scaled by ``scale``, the
+        sensitivity with ``rounding``. The node holds ``population`` records.
         """
-        moved = {"node": scale, "record": 2 * bound}[self.unit]
+        moved = {"node": scale, "record": 2 * bound + rounding}[self.unit]
         if self.unit == "record" and bound == 0:
             return None  # nothing of a record enters here but by noisy messages
         if not self.guarantees or self.noise_multiplier == 0:
@@ -163,9 +193,10 @@ class MessageNoise:
             )
         noise = self.noise_multiplier * scale
         if self.unit == "record" and self.samples is not None:
+            share = bound / self.samples + rounding / 2
             return Release.of_sum(
-                norm_bound=bound / self.samples,
-                noise_multiplier=noise * self.samples / bound,
+                norm_bound=share,
+                noise_multiplier=noise / share,
                 sampling=SamplingWithoutReplacement(self.samples, population),
                 mechanism="laplace",
             )
@@ -193,21 +224,30 @@ def planned_scales(
 
     1 where that depends on the data. Arguments are those of `planned`.
     """
+    return (scale for scale, _ in _planned(noise, mixing, bounds, dims))
+
+
+def _planned(
+    noise: MessageNoise, mixing: Mixing, bounds: list[float], dims: int
+) -> Iterator[tuple[float, float]]:
+    """As `planned_scales`, and how much of it is for rounding."""
     ones = np.ones((1, mixing.nodes))
     tracker = noise.tracker(mixing, dims)
     tracker.begin(0 * ones, 0.0, equal=True)
     for k, bound in enumerate(bounds):
-        scale = 1.0
+        scale, rounding = 1.0, 0.0
         if noise.guarantees:
             try:
                 scale = float(tracker.perturbed(np.zeros(0), ones, bound).max())
             except ValueError:  # beyond all doubles
                 scale = math.inf
             scale = min(scale, MOST_SENSITIVITY)
+            rounding = noise.on_grid(scale, dims)[1]
+            scale += rounding
             width = noise.noise_multiplier * scale * np.ones(1)
             ends = noise.synchronises(k)
             tracker.sent(ones, width, mixing.at(k), synchronises=ends)
-        yield scale
+        yield scale, rounding
 
 
 def planned(
@@ -222,10 +262,10 @@ def planned(
     ``bounds``, one a round, are of what nodes add; messages have ``dims`` numbers.
     """
     recorder = noise.recorder(mixing.nodes)
-    scales = planned_scales(noise, mixing, bounds, dims)
-    for bound, scale in zip(bounds, scales, strict=True):
+    scales = _planned(noise, mixing, bounds, dims)
+    for bound, (scale, rounding) in zip(bounds, scales, strict=True):
         for node, population in enumerate(populations):
-            release = noise.release(bound, scale, population)
+            release = noise.release(bound, scale, population, rounding)
             if release is not None:
                 recorder.record(node, release)
     return recorder.ledger()

@@ -1,0 +1,280 @@
+"""SYNC against A(DP)2SGD in virtual and in real time, and what each run gives away."""
+
+from __future__ import annotations
+
+import pathlib
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from privaudit.accounting import account, account_nodes
+from privaudit.accounting.papers.xu_theorem_2 import TheoremTwo
+from privaudit.ledger import Ledger
+from privaudit.release import Release, SamplingWithoutReplacement
+from reports.study import Cell, small
+from trainers.algorithms.asynchronous.clock import Clock, Speed, bipartite_ring
+from trainers.algorithms.asynchronous.family import staleness
+from trainers.algorithms.asynchronous.virtual_time import Asynchronous
+from trainers.numerics.randomness import Streams
+from trainers.runs.measures import accuracy, consensus_distance
+from trainers.runs.problem import Problem
+from trainers.runs.real_clock import run as real_run
+from trainers.runs.run import TrainingRun
+from trainers.runs.training import training_from
+
+DELTA = 1e-5
+SIGMAS = (0.0, 1.0, 2.0, 4.0)
+CASES = ("constant", "random-slowdown:2", "one-slow:10")
+NODES, RECORDS, BATCH = 16, 3125, 256  # the paper's: 50 000 records over 16 learners
+PAPER_STEPS = 58_560  # 300 epochs
+ROUNDS, LARGE_ROUNDS, SEEDS = 200, 60, 3
+STEPS = (1.0, 2.0, 4.0, 8.0)  # of the large batches
+COMMON = {
+    "data": "glyphs",
+    "train": NODES * RECORDS,
+    "partition": "even",
+    "nodes": NODES,
+    "lot_size": BATCH,
+    "clip_norm": 1.0,
+}
+SOFTMAX = {**COMMON, "model": "softmax", "step_size": 4.0, "final_step_size": 0.4}
+
+
+def problem_of(algorithm: str, sigma: float, training: dict[str, Any]) -> Problem:
+    """The problem of the algorithm's private form, or of the plain one."""
+    plain = {"adp2sgd": "adpsgd", "dp-sync": "sync"}
+    name = algorithm if sigma else plain[algorithm]
+    return Problem.of(training_from({**training, "algorithm": name}, where=__name__))
+
+
+def trained(
+    problem: Problem, sigma: float, seeds: int, points: int, look: int
+) -> tuple[torch.Tensor, Ledger, dict[str, Any]]:
+    """Final models (seeds, nodes, dims), their ledger, and what a page wants of them.
+
+    Accuracies on the way, at ``points`` times, are on the first ``look`` test images.
+    """
+    first = problem.test.select(torch.arange(look))
+    gradients = problem.gradients()
+    rounds = problem.training.rounds
+    every = max(1, rounds // points) if points else rounds + 1
+    curve: list[tuple[int, float]] = []
+    seen = 0
+
+    def after(done: int, models: torch.Tensor, ledger: Callable[[], Ledger]) -> None:
+        nonlocal seen
+        if done // every > seen // every:
+            right = accuracy(gradients, models, first)
+            curve.append((done, float(right.mean())))
+        seen = done
+
+    starts = torch.cat([problem.start(seed) for seed in range(seeds)])
+    models, ledger = problem.train(
+        sigma,
+        Streams(0),
+        runs=seeds,
+        start=starts,
+        after_round=after if points else None,
+    )
+    right = accuracy(gradients, models, problem.test)
+    mean = accuracy(gradients, models.mean(1, keepdim=True), problem.test)
+    told = {
+        "accuracy": right.mean(1).tolist(),
+        "worst": right.min(1).values.tolist(),
+        "of_mean": mean[:, 0].tolist(),
+        "consensus": consensus_distance(models).tolist(),
+        "curve": curve,
+    }
+    if sigma:
+        epsilons = [b.epsilon for b in account_nodes(ledger, DELTA, "replace-one")]
+        told |= {"epsilon": max(epsilons), "least_epsilon": min(epsilons)}
+    told["counts"] = [sum(e.count for e in entries) for entries in ledger.nodes]
+    return models, ledger, told
+
+
+def asynchronous(training: dict, sigma: float, **looks: int) -> dict[str, Any]:
+    """A(DP)2SGD by one clock: accuracy in virtual time, staleness, epsilon."""
+    problem = problem_of("adp2sgd", sigma, training)
+    _, _, told = trained(problem, sigma, **looks)
+    runner = problem.network
+    assert isinstance(runner, Asynchronous)
+    clock, steps = runner.algorithm.clock, problem.training.rounds
+    when = [step.time for step in clock.steps(steps)]
+    told["curve"] = [(when[done - 1], value) for done, value in told["curve"]]
+    told["ends"] = when[-1]
+    told["staleness"] = staleness(clock, steps)
+    return told
+
+
+def synchronous(training: dict, sigma: float, cases: list[str], **looks: int) -> dict:
+    """SYNC, which trains alike whoever is slow; only its time differs."""
+    problem = problem_of("dp-sync", sigma, training)
+    _, _, told = trained(problem, sigma, **looks)
+    told["curves"] = {}
+    told["ends"] = {}
+    nodes, rounds = problem.training.nodes, problem.training.rounds
+    for case in cases:
+        when = Clock(bipartite_ring(nodes), Speed(case, nodes)).barriers(rounds)
+        told["curves"][case] = [
+            (float(when[done - 1]), value) for done, value in told["curve"]
+        ]
+        told["ends"][case] = float(when[-1])
+    return told
+
+
+def large(algorithm: str, training: dict, sigma: float, **looks: int) -> dict[str, Any]:
+    """Case III, large batches."""
+    try:
+        return trained(problem_of(algorithm, sigma, training), sigma, **looks)[2]
+    except ValueError as error:
+        return {"accuracy": None, "why": str(error)}
+
+
+def real(training: dict, sigma: float, runs: int) -> dict[str, Any]:
+    """Four workers as processes, several runs; noise fresh in each."""
+    chosen = training_from(training, where=__name__)
+    problem = Problem.of(chosen)
+    gradients = problem.gradients()
+    found: dict[str, list[Any]] = {
+        name: []
+        for name in ("accuracy", "worst", "counts", "mean_stale", "most_stale", "took")
+    }
+    epsilons = []
+    for seed in range(runs):
+        run = TrainingRun(
+            training=chosen, claim=None, noise_multiplier=sigma, seed=seed
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            journal = pathlib.Path(folder) / "steps.bin"
+            crew = real_run.crew_of(run, problem, journal)
+            outcome = crew.run()
+        models = torch.stack([outcome.models[k] for k in sorted(outcome.models)])[None]
+        right = accuracy(gradients, models, problem.test)
+        ledger = Ledger.joined(outcome.ledgers[k] for k in sorted(outcome.ledgers))
+        bounds = account_nodes(ledger, DELTA, "replace-one")
+        epsilons.append(max(bound.epsilon for bound in bounds))
+        found["accuracy"].append(float(right.mean()))
+        found["worst"].append(float(right.min()))
+        found["counts"].append(list(outcome.counts))
+        found["mean_stale"].append(float(np.mean(outcome.staleness)))
+        found["most_stale"].append(max(outcome.staleness))
+        found["took"].append(outcome.seconds)
+    return {**found, "epsilon": max(epsilons)}
+
+
+def virtual(training: dict, sigma: float, runs: int) -> dict[str, Any]:
+    """The same workers in virtual time."""
+    problem = Problem.of(training_from(training, where=__name__))
+    gradients = problem.gradients()
+    starts = torch.cat([problem.start(seed) for seed in range(runs)])
+    models, ledger = problem.train(sigma, Streams(0), runs=runs, start=starts)
+    right = accuracy(gradients, models, problem.test)
+    runner = problem.network
+    assert isinstance(runner, Asynchronous)
+    mean, most = staleness(runner.algorithm.clock, problem.training.rounds)
+    bounds = account_nodes(ledger, DELTA, "replace-one")
+    return {
+        "accuracy": right.mean(1).tolist(),
+        "worst": right.min(1).values.tolist(),
+        "counts": [[sum(e.count for e in entries) for entries in ledger.nodes]],
+        "mean_stale": [mean],
+        "most_stale": [most],
+        "epsilon": max(bound.epsilon for bound in bounds),
+    }
+
+
+def formula(sigma: float, steps: int) -> dict[str, Any]:
+    """The least epsilon at which Theorem 2 asks for at most ``sigma``.
+
+    ``silent``: no mu is admissible there, so that the theorem has no such epsilon.
+    """
+
+    def theorem(epsilon: float) -> TheoremTwo:
+        return TheoremTwo(steps, NODES, RECORDS, BATCH, epsilon, DELTA)
+
+    def least(epsilon: float) -> float:
+        one = theorem(epsilon)
+        return min(one.sigma(mu) for mu in np.linspace(1e-4, 1 - 1e-4, 5000))
+
+    low, high = 1e-6, 1e6
+    while high / low > 1 + 1e-6:
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if least(middle) > sigma else (low, middle)
+    try:
+        theorem(high).least_sigma()
+    except ValueError as error:
+        return {"epsilon": high, "silent": str(error)}
+    return {"epsilon": high, "silent": None}
+
+
+def accounts(sigma: float, steps: int, on: str) -> dict[str, Any]:
+    """Certified, of a worker with an equal share of ``steps``, beside Theorem 2."""
+    multiplier = sigma * (BATCH if on == "mean" else 1)
+    release = Release.of_sum(
+        norm_bound=1.0,
+        noise_multiplier=multiplier,
+        sampling=SamplingWithoutReplacement(BATCH, RECORDS),
+    )
+    share = Ledger.of(release, steps // NODES)
+    bound = account(share, DELTA, "replace-one")
+    return {"certified": bound.epsilon, "theorem": formula(sigma, steps)}
+
+
+def cells(quick: bool) -> Iterator[Cell]:
+    """Accounts, cases I to III, and the real clock."""
+    if not quick:
+        return everything()
+    size = {"data": "digits", "nodes": 4, "train": 400, "lot_size": 20, "rounds": 8}
+    return small(everything(), training=size, seeds=2, points=2, look=100, runs=1)
+
+
+def everything() -> Iterator[Cell]:
+    """At full size."""
+    for steps in (NODES * ROUNDS, PAPER_STEPS):
+        for on in ("sum", "mean"):
+            for sigma in SIGMAS[1:]:
+                settings = {"sigma": sigma, "steps": steps, "on": on}
+                yield Cell(f"epsilon {steps} {on} {sigma:g}", accounts, settings)
+    for sigma in SIGMAS:
+        settings = {"sigma": sigma, "seeds": SEEDS, "points": 25, "look": 1000}
+        training = {**SOFTMAX, "rounds": ROUNDS}
+        alone = {"training": training, "cases": CASES, **settings}
+        yield Cell(f"sync {sigma:g}", synchronous, alone)
+        for case in CASES:
+            training = {**SOFTMAX, "rounds": NODES * ROUNDS, "speed": case}
+            name = f"adp2sgd {sigma:g} {case}"
+            yield Cell(name, asynchronous, {"training": training, **settings})
+    for step in STEPS:
+        for factor in (1, 2):  # of batch and step size, in as many epochs
+            for algorithm in ("dp-sync", "adp2sgd"):
+                each = NODES if algorithm == "adp2sgd" else 1
+                training = {
+                    **COMMON,
+                    "model": "tanh-mlp",
+                    "rounds": LARGE_ROUNDS // factor * each,
+                    "lot_size": BATCH * factor,
+                    "step_size": step * factor,
+                    "final_step_size": step * factor / 10,
+                }
+                settings = {"algorithm": algorithm, "training": training, "sigma": 1.0}
+                settings |= {"seeds": SEEDS, "points": 0, "look": 1000}
+                yield Cell(f"large {algorithm} {step:g} {factor}", large, settings)
+    for case in ("constant", "one-slow:10"):
+        training = {
+            **SOFTMAX,
+            "algorithm": "adp2sgd",
+            "nodes": 4,
+            "train": 4 * RECORDS,
+            "rounds": 4 * ROUNDS,
+            "speed": case,
+        }
+        settings = {"training": training, "sigma": 2.0, "runs": 5}
+        yield Cell(f"virtual {case}", virtual, settings)
+        more: dict[str, Any] = {"clock": "real", "most_steps": training["rounds"]}
+        if case != "constant":
+            more["step_time"] = 0.02
+        settings = settings | {"training": training | more}
+        yield Cell(f"real {case}", real, settings)

@@ -1,0 +1,133 @@
+"""Values of the pages."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import Any
+
+from privaudit.auditing.bounds import RankWalk, most_shown
+from privaudit.claims import PAPERS, all_claims
+from privaudit.claims.claim import Certified, PaperFinding
+from privaudit.results import MEANING, round_down, round_up, stated
+from reports.study import Results
+
+
+def axis(finding: PaperFinding, audit: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Positions on a logarithmic axis, in percent, for the figure of one claim."""
+    marks = {
+        "claimed": finding.claim.claimed,
+        "lower": finding.printed.lower,
+        "upper": finding.printed.upper,
+        "corrected": finding.corrected.upper if finding.corrected else None,
+        "audited": audit["epsilon_lower"] if audit else None,
+    }
+    finite = [v for v in marks.values() if v is not None and 0 < v < math.inf]
+    if not finite:
+        return None
+    low, high = math.log10(min(finite) / 1.5), math.log10(max(finite) * 1.5)
+
+    def place(value: float | None) -> float | None:
+        if value is None:
+            return None
+        if value in (0, math.inf):
+            return 0.0 if value == 0 else 100.0
+        return 100 * (math.log10(value) - low) / (high - low)
+
+    ticks = [
+        (f"{step * 10.0**power:g}", place(step * 10.0**power))
+        for power in range(math.floor(low), math.ceil(high) + 1)
+        for step in ((1, 2, 5) if high - low < 2 else (1,))
+        if low <= math.log10(step * 10.0**power) <= high
+    ]
+    return {"ticks": ticks, **{name: place(value) for name, value in marks.items()}}
+
+
+def by_rates(audit: dict[str, Any], delta: float) -> str:
+    """What the limits of the two rates alone show: ln((TPR - delta) / FPR)."""
+    value = math.log((audit["tpr"][1] - delta) / audit["fpr"][2])
+    return round_down(max(value, 0.0), 3)
+
+
+def most(audit: dict[str, Any], delta: float) -> str:
+    """What as many runs could show at most."""
+    runs = audit["member_runs"], audit["non_member_runs"]
+    return round_down(most_shown(RankWalk(), *runs, delta, audit["confidence"]), 3)
+
+
+def rows(known: Results) -> list[dict[str, Any]]:
+    """The claims as the pages show them."""
+    out = []
+    for claim in all_claims():
+        found = known[f"claim {claim.key}"]
+        audit = known.get(f"attack {claim.key}")
+        corrected = found["certified_as_corrected"]
+        finding = PaperFinding(
+            claim,
+            Certified(
+                found["certified_as_printed"], found["certified_as_printed_lower"]
+            ),
+            None if corrected is None else Certified(corrected),
+        )
+        verdict = finding.verdict
+        refuted = audit is not None and audit["epsilon_lower"] > (claim.claimed or 0)
+        if refuted and verdict != "no theorem":
+            verdict = "refuted"
+        out.append(
+            {
+                "claim": claim,
+                "verdict": verdict,
+                "claimed": "none" if claim.claimed is None else stated(claim.claimed),
+                "printed": round_up(finding.printed.upper, 3),
+                "lower": round_down(finding.printed.lower, 3),
+                "corrected": finding.corrected and round_up(finding.corrected.upper, 5),
+                "audit": audit,
+                "audit_corrected": known.get(f"attack {claim.key}/corrected"),
+                "audited": audit and round_down(audit["epsilon_lower"], 3),
+                "axis": axis(finding, audit),
+                "by_rates": audit and by_rates(audit, claim.delta),
+                "most": audit and most(audit, claim.delta),
+            }
+        )
+    return out
+
+
+def sections(found: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """The rows of each paper, those of one flaw at several settings together."""
+    out: dict[str, list[dict[str, Any]]] = {number: [] for number in PAPERS}
+    for row in found:
+        claim = row["claim"]
+        for section in out[claim.paper]:
+            if section["plain"] == claim.plain:
+                section["rows"].append(row)
+                break
+        else:
+            out[claim.paper].append({"plain": claim.plain, "rows": [row]})
+    for number in out:
+        for section in out[number]:
+            names = [row["claim"].name for row in section["rows"]]
+            common = os.path.commonprefix(names)  # noqa: RUF071  # of letters, yes
+            section["name"] = common if len(names) == 1 else common.rpartition("-")[0]
+            section["facts"] = section["rows"][0]["claim"]
+    return out
+
+
+def values(known: Results) -> dict[str, Any]:
+    """Of the templates."""
+    found = rows(known)
+    attacked = [row for row in found if row["audit"]]
+    return {
+        "rows": found,
+        "meaning": MEANING,
+        "papers": PAPERS,
+        "sections": sections(found),
+        "looks": sum(len(row["claim"].attack.looks) for row in attacked),
+        "corrected_attacks": [row for row in found if row["audit_corrected"]],
+        "without_corrected": [
+            row["claim"].key for row in attacked if not row["audit_corrected"]
+        ],
+        "counts": {
+            verdict: sum(row["verdict"] == verdict for row in found)
+            for verdict in MEANING
+        },
+    }

@@ -1,0 +1,446 @@
+"""Studies: cells that are computed once and kept, and pages made of what is kept.
+
+A study is a folder beside this file with
+
+- ``cells.py``: its function ``cells(quick)`` gives the `Cell` objects;
+- ``results.json``: a record for every cell that was computed;
+- ``page.py``: ``values(results)``, the variables of the templates, and ``CHARTS``,
+  a function for each chart's file name;
+- ``README.md.jinja`` and perhaps other templates: what is said.
+
+Both commands run it, from a clone and without an installation of it::
+
+    python -m reports.NAME
+    python reports/NAME/make.py
+
+They compute the cells that are missing or whose settings changed, and write the pages.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import contextlib
+import dataclasses
+import fcntl
+import fnmatch
+import functools
+import hashlib
+import importlib
+import math
+import os
+import pathlib
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from privaudit.files.folder import write_whole
+from privaudit.files.json import decode, encode
+from privaudit.version import __version__
+from reports.pages import environment
+
+HERE = pathlib.Path(__file__).parent
+Record = dict[str, Any]
+
+
+def plain(value: Any) -> Any:
+    """``value`` as it is read back from a file of results."""
+    return decode(encode([value]), list)[0]
+
+
+def digest(value: Any) -> str:
+    """Sixteen letters that differ where two results do."""
+    return hashlib.sha256(encode([value], indent=0)).hexdigest()[:16]
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One thing that a study computes.
+
+    Parameters
+    ----------
+    name
+        Unique in the study.
+    compute
+        A function of a module, called with ``settings`` by name; its result is kept as
+        JSON. A cell with ``needs`` also gets ``found``, the results of these by name.
+    settings
+        All that the result depends on, but for the code. When they change, the cell is
+        computed again.
+    needs
+        Names of cells whose results it uses. When one of these results changes, the
+        cell is computed again.
+    """
+
+    name: str
+    compute: Callable[..., Any]
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+    needs: tuple[str, ...] = ()
+
+    def run(self, found: dict[str, Any]) -> Record:
+        """Compute it; the result with what it cost and the code's version."""
+        began, cpu = time.monotonic(), time.process_time()
+        more = {"found": found} if self.needs else {}
+        result = self.compute(**self.settings, **more)
+        record = {"settings": self.settings, "result": result}
+        if self.needs:
+            record["needs"] = {name: digest(found[name]) for name in self.needs}
+        return plain(
+            record
+            | {
+                "seconds": round(time.monotonic() - began, 3),
+                "cpu": round(time.process_time() - cpu, 3),
+                **_code(),
+            }
+        )
+
+
+def shrunk(cell: Cell, **settings: Any) -> Cell:
+    """The cell with these settings, of those that it has; dictionaries are updated."""
+    changed = {
+        name: old | settings[name] if isinstance(old, dict) else settings[name]
+        for name, old in cell.settings.items()
+        if name in settings
+    }
+    return dataclasses.replace(cell, settings=cell.settings | changed)
+
+
+def small(cells: Iterable[Cell], **settings: Any) -> Iterator[Cell]:
+    """The first cell of each function, `shrunk`: for a quick study."""
+    first: dict[Callable[..., Any], Cell] = {}
+    for cell in cells:
+        first.setdefault(cell.compute, cell)
+    for cell in first.values():
+        yield shrunk(cell, **settings)
+
+
+@functools.cache
+def _code() -> dict[str, str]:
+    """Version and, in a clone, commit of the code that computes."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(HERE.parent), *arguments]
+        return subprocess.run(command, capture_output=True, text=True).stdout.strip()
+
+    found = {"version": __version__}
+    with contextlib.suppress(OSError):  # no git
+        if commit := git("rev-parse", "--short=12", "HEAD"):
+            changed = " with changes" if git("status", "--porcelain", "*.py") else ""
+            found["commit"] = commit + changed
+    return found
+
+
+class Results(Mapping[str, Any]):
+    """Results by name of cell, with what they cost."""
+
+    def __init__(self, records: Mapping[str, Record]) -> None:
+        self.records = dict(records)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.records[name]["result"]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.records)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    @classmethod
+    def read(cls, path: pathlib.Path) -> Results:
+        """What a file has; nothing where there is none."""
+        return cls(decode(path.read_bytes(), dict) if path.exists() else {})
+
+    def seconds(self, name: str) -> float:
+        """What the cell took, by the clock."""
+        return self.records[name]["seconds"]
+
+    @property
+    def cpu(self) -> float:
+        """Processor seconds of all cells; not those of processes that they started."""
+        return sum(record["cpu"] or 0.0 for record in self.records.values())
+
+    def starting(self, words: str) -> dict[str, Any]:
+        """Results of the cells whose name starts with ``words``, by the rest of it."""
+        return {
+            name.removeprefix(words): self[name]
+            for name in self
+            if name.startswith(words)
+        }
+
+    def is_of(self, cell: Cell) -> bool:
+        """Whether the cell's result is here and of its present settings and needs."""
+        record = self.records.get(cell.name)
+        if record is None or record["settings"] != plain(cell.settings):
+            return False
+        needs = record.get("needs", {})
+        return set(needs) == set(cell.needs) and all(
+            name in self and digest(self[name]) == known
+            for name, known in needs.items()
+        )
+
+    def origin(self) -> str:
+        """Which versions the cells were computed with, in words; "" if none says."""
+        counts: dict[str, int] = {}
+        for record in self.records.values():
+            if version := record.get("version"):
+                commit = record.get("commit")
+                words = f"privaudit {version}" + (
+                    f" (commit {commit})" if commit else ""
+                )
+                counts[words] = counts.get(words, 0) + 1
+        if not counts:
+            return ""
+        told = [f"{count} with {words}" for words, count in counts.items()]
+        if silent := len(self) - sum(counts.values()):
+            told.append(f"{silent} with an earlier version")
+        return f"Cells were computed: {', '.join(told)}."
+
+
+def keep(path: pathlib.Path, record: tuple[str, Record], order: Iterable[str]) -> None:
+    """Put one record into a file, whole or not at all; others may do so meanwhile."""
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)  # released with the descriptor
+        records = Results.read(path).records | dict([record])
+        names = [name for name in order if name in records]
+        ordered = {name: records[name] for name in names} | records
+        write_whole(path, encode(ordered, indent=1) + b"\n")
+    finally:
+        os.close(folder)
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """A study by the name of its folder."""
+
+    name: str
+
+    @property
+    def folder(self) -> pathlib.Path:
+        """Where it stands."""
+        return HERE / self.name
+
+    def _module(self, name: str) -> Any:
+        return importlib.import_module(f"reports.{self.name}.{name}")
+
+    def path(self, *, quick: bool = False) -> pathlib.Path:
+        """Of the file of results."""
+        return self.folder / ("quick.json" if quick else "results.json")
+
+    def results(self) -> Results:
+        """What was computed so far."""
+        return Results.read(self.path())
+
+    def cells(self, *, quick: bool = False) -> dict[str, Cell]:
+        """All cells by name, in order; of the quick study few and small ones."""
+        found: dict[str, Cell] = {}
+        for cell in self._module("cells").cells(quick):
+            if cell.name in found:
+                raise ValueError(f"two cells of {self.name} are named {cell.name!r}")
+            if missing := [name for name in cell.needs if name not in found]:
+                raise ValueError(
+                    f"{cell.name!r} needs {missing[0]!r}, which does not come before it"
+                )
+            found[cell.name] = cell
+        return found
+
+    def named(self, pattern: str, *, quick: bool = False) -> dict[str, Cell]:
+        """Cells by a pattern of their names; ``ValueError`` if there are none."""
+        cells = self.cells(quick=quick)
+        found = {
+            n: cell for n, cell in cells.items() if fnmatch.fnmatchcase(n, pattern)
+        }
+        if not found:
+            raise ValueError(
+                f"no cell of {self.name} is named {pattern!r}; --list names them all"
+            )
+        return found
+
+    def compute(
+        self,
+        *,
+        quick: bool = False,
+        only: str = "*",
+        workers: int = 1,
+        path: pathlib.Path | None = None,
+    ) -> Results:
+        """Compute what is missing of the cells named by ``only`` and of their needs."""
+        path = path or self.path(quick=quick)
+        cells = self.cells(quick=quick)
+        chosen = set(self.named(only, quick=quick))
+        for name in reversed(cells):
+            if name in chosen:
+                chosen.update(cells[name].needs)
+        waiting = {name: cell for name, cell in cells.items() if name in chosen}
+        progress = Progress(len(waiting), workers, Results.read(path))
+        with _pool(workers) as submit:
+            running: dict[concurrent.futures.Future[Record], str] = {}
+            while waiting or running:
+                known = Results.read(path)
+                open_names = {*waiting, *running.values()}
+                for name, cell in list(waiting.items()):
+                    if open_names.intersection(cell.needs):
+                        continue
+                    if len(running) == workers:
+                        break
+                    del waiting[name]
+                    if known.is_of(cell):
+                        progress.skip()
+                        open_names.discard(name)
+                        continue
+                    found = {need: known[need] for need in cell.needs}
+                    running[submit(cell.run, found)] = name
+                if not running:
+                    continue
+                done, _ = concurrent.futures.wait(
+                    running, return_when=concurrent.futures.FIRST_COMPLETED
+                )
+                for future in done:
+                    name, record = running.pop(future), future.result()
+                    keep(path, (name, record), cells)
+                    progress.done(name, record["seconds"], waiting)
+        return Results.read(path)
+
+    def rendered(self, results: Results) -> dict[str, str]:
+        """Text of each page by its file name, from ``results`` alone."""
+        values = self._module("page").values(results)
+        templates = environment(self.folder)
+        made = (
+            f"    OMP_NUM_THREADS=1 python -m reports.{self.name}"
+            f"   # or: python reports/{self.name}/make.py"
+        )
+        if origin := results.origin():
+            made += f"\n\n{origin}"
+        return {
+            name.removesuffix(".jinja"): templates.get_template(name).render(
+                made=made, results=results, **values
+            )
+            for name in templates.list_templates(extensions=["jinja"])
+        }
+
+    @property
+    def charts(self) -> dict[str, Callable[[pathlib.Path, Results], None]]:
+        """What draws each, by its file name."""
+        return getattr(self._module("page"), "CHARTS", {})
+
+    def draw(self, results: Results, folder: pathlib.Path) -> list[pathlib.Path]:
+        """Draw the charts into ``folder``."""
+        for name, chart in self.charts.items():
+            chart(folder / name, results)
+        return [folder / name for name in self.charts]
+
+    def write(self) -> None:
+        """Write pages and charts from what was computed so far."""
+        results = self.results()
+        for name, text in self.rendered(results).items():
+            (self.folder / name).write_text(text)
+        self.draw(results, self.folder)
+
+
+class Progress:
+    """Says what is done, and about how long the rest takes."""
+
+    def __init__(self, total: int, workers: int, earlier: Results) -> None:
+        self.total, self.workers, self.count = total, workers, 0
+        self.costs: list[float] = []
+        self.earlier = {
+            name: record["seconds"] or record["cpu"]
+            for name, record in earlier.records.items()
+            if record["seconds"] or record["cpu"]
+        }
+
+    def skip(self) -> None:
+        """Count a cell that was there."""
+        self.count += 1
+
+    def left(self, waiting: Iterable[str]) -> float:
+        """Seconds for the cells that wait: as last time, or the mean of this one."""
+        mean = math.fsum(self.costs) / len(self.costs)
+        return sum(self.earlier.get(name, mean) for name in waiting) / self.workers
+
+    def done(self, name: str, seconds: float, waiting: Iterable[str]) -> None:
+        """Count and print a cell."""
+        self.count += 1
+        self.costs.append(seconds)
+        left = self.left(waiting)
+        told = f"{left / 60:.0f} min" if left >= 120 else f"{left:.0f} s"
+        print(
+            f"{self.count} of {self.total}: {name}: {seconds:.1f} s"
+            + (f"; about {told} left" if left else ""),
+            flush=True,
+        )
+
+
+def _one_thread() -> None:
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
+
+
+@contextlib.contextmanager
+def _pool(workers: int) -> Iterator[Callable[..., concurrent.futures.Future[Record]]]:
+    """How to run a call: in this process, or in one of several."""
+    _one_thread()
+    if workers > 1:
+        with concurrent.futures.ProcessPoolExecutor(
+            workers, initializer=_one_thread
+        ) as pool:
+            yield pool.submit
+        return
+
+    def here(call: Callable[..., Record], *arguments: Any) -> Any:
+        future: concurrent.futures.Future[Record] = concurrent.futures.Future()
+        future.set_result(call(*arguments))
+        return future
+
+    yield here
+
+
+def names() -> list[str]:
+    """All studies."""
+    return sorted(path.parent.name for path in HERE.glob("*/cells.py"))
+
+
+def main(name: str, arguments: list[str] | None = None) -> int:
+    """Run a study from the command line."""
+    study = Study(name)
+    parser = argparse.ArgumentParser(
+        prog=f"python -m reports.{study.name}",
+        description=f"{importlib.import_module(f'reports.{study.name}.cells').__doc__}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="few and small cells, in seconds, into quick.json; no page",
+    )
+    parser.add_argument(
+        "--only",
+        default="*",
+        metavar="PATTERN",
+        help="cells so named, * standing for anything, and what they need",
+    )
+    parser.add_argument("--list", action="store_true", help="name the cells and stop")
+    parser.add_argument("--page", action="store_true", help="write the page and stop")
+    parser.add_argument("--workers", type=int, default=1, help="processes (1)")
+    given = parser.parse_args(arguments)
+    if given.workers < 1:
+        parser.error(f"--workers must be at least 1, got {given.workers}")
+    try:
+        named = study.named(given.only, quick=given.quick)
+    except ValueError as error:
+        parser.error(str(error))
+    if given.list:
+        known = Results.read(study.path(quick=given.quick))
+        for cell in named.values():
+            state = "kept" if known.is_of(cell) else "to be computed"
+            if state != "kept" and cell.name in known:
+                state = "to be computed again: its settings changed"
+            print(f"{cell.name}: {state}")
+        return 0
+    if not given.page:
+        study.compute(quick=given.quick, only=given.only, workers=given.workers)
+    if not given.quick:
+        study.write()
+    return 0

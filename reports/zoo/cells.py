@@ -1,0 +1,96 @@
+"""The zoo of privacy bugs: what catches each, in how many runs and seconds.
+
+Bugs and attacks are in tests/zoo.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+from privaudit.auditing.probes.algorithm import PROBED, probe
+from privaudit.cli.trainings import training_named
+from reports.study import Cell
+from tests.zoo.attacks import attacked
+from tests.zoo.bugs import BUGS
+from tests.zoo.frame import Bug
+from trainers.algorithms import ALGORITHMS
+
+
+def caught(bug: str, runs: int, audit: str | None, repeats: int) -> dict[str, Any]:
+    """What probe and audit say of a bug; ``runs`` and ``audit`` are as it has them."""
+    planted = BUGS[bug]
+    began = time.monotonic()
+    with mock.patch.dict(ALGORITHMS, {planted.algorithm: planted.family}):
+        training = training_named(planted.algorithm, list(planted.settings), **PROBED)
+        checks = probe(training, runs=runs)
+    found = any(
+        planted.words in finding
+        for check in checks
+        if check.name == planted.check
+        for finding in check.findings
+    )
+    figures: dict[str, Any] = {
+        "algorithm": planted.algorithm,
+        "check": planted.check,
+        "probe_runs": runs,
+        "probed": found,
+        "probe_seconds": round(time.monotonic() - began, 1),
+        "unseen": planted.unseen,
+    }
+    attack = planted.attack
+    if attack is None:
+        return figures
+    seconds, audits = [], []
+    for seed in range(repeats):
+        began = time.monotonic()
+        audits.append(attacked(attack, planted.algorithm, planted.family, seed))
+        seconds.append(time.monotonic() - began)
+    return figures | {
+        "certified": audits[-1][0].epsilon,
+        "lower": statistics.median(lower.epsilon for _, lower in audits),
+        "refuted": sum(lower > upper for upper, lower in audits),
+        "repeats": repeats,
+        "seconds": round(max(seconds), 1),
+        "runs": attack.runs,
+        "adversary": attack.adversary,
+        "canary": attack.canary,
+        "estimator": attack.estimator,
+        "key": audit,
+    }
+
+
+def alarms(bug: str, audit: str, repeats: int) -> dict[str, Any]:
+    """How often the audit of a bug refutes right code."""
+    planted = BUGS[bug]
+    assert planted.attack is not None
+    refuted = 0
+    for repeat in range(repeats):
+        # Seeds of their own: not those by which runs were chosen.
+        upper, lower = attacked(planted.attack, planted.algorithm, seed=1000 + repeat)
+        refuted += int(lower > upper)
+    return {"repeats": repeats, "alarms": refuted}
+
+
+def key_of(bug: Bug) -> str | None:
+    """Of what the bug's audit is of right code; equal for equal audits."""
+    return None if bug.attack is None else f"{bug.algorithm} {bug.attack!r}"
+
+
+def cells(quick: bool) -> Iterator[Cell]:
+    """Every bug, then every audit of right code."""
+    audits: dict[str, str] = {}
+    for name, bug in BUGS.items():
+        audit = key_of(bug)
+        settings = {"bug": name, "runs": bug.runs, "audit": audit}
+        if quick and "sensitivity" not in name:
+            continue
+        yield Cell(f"bug {name}", caught, {**settings, "repeats": 1 if quick else 10})
+        if audit is not None:
+            audits.setdefault(audit, name)
+    for audit, name in audits.items():
+        settings = {"bug": name, "audit": audit, "repeats": 2 if quick else 200}
+        yield Cell(f"right {audit}", alarms, settings)

@@ -1,0 +1,144 @@
+"""What a run with a secret key has released, on disk, before it leaves the process.
+
+A run that was stopped makes the releases since its checkpoint again. Equal sums repeat
+their noise and tell nothing new; others, of changed data, threads or libraries, are
+further releases. The journal says which.
+"""
+
+from __future__ import annotations
+
+import collections
+import fcntl
+import os
+import pathlib
+import struct
+from collections.abc import Sequence
+
+from trainers.numerics.keys import PURPOSES, Key, Purpose
+
+# Node, release, purpose, fingerprint, and a keyed hash of it and of all before. Whole
+# records fill a page, so that a kill never leaves half of one.
+_BODY = struct.Struct("<IQB3x32s")
+_HASH = 16
+_SIZE = _BODY.size + _HASH
+_HEAD = b"privaudit releases 1".ljust(_BODY.size)
+_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+
+_Address = tuple[int, int, int]
+
+
+class ReleaseJournal:
+    """A file to which each release of noise is written before it is made.
+
+    It has no numbers but addresses and keyed hashes. A death of the machine, not of the
+    process, may lose the last records. Use `create`, then the constructor.
+
+    Parameters
+    ----------
+    path
+        The file.
+    key
+        Under which the noise is.
+
+    Raises
+    ------
+    OSError
+        If the file is not there, cannot be written, or another process has it.
+    ValueError
+        If it is of another key, was cut or changed.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], key: Key) -> None:
+        self._path = pathlib.Path(path)
+        self._key = key
+        self._file = os.open(self._path, _FLAGS)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._before, self._last = self._read(self._path.read_bytes())
+        except BlockingIOError:
+            os.close(self._file)
+            raise BlockingIOError("another process goes on with this run") from None
+        except BaseException:
+            os.close(self._file)
+            raise
+        self._others: dict[_Address, int] = {}
+        self._further = sum(len(marks) - 1 for marks in self._before.values())
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str], key: Key) -> None:
+        """Make the file, without releases, for its owner alone.
+
+        It replaces a journal; ``ValueError`` if the file is something else.
+        """
+        path = pathlib.Path(path)
+        if path.is_file() and not path.read_bytes().startswith(_HEAD):
+            raise ValueError(f"{path} is no journal of releases, and in its place")
+        path.unlink(missing_ok=True)
+        file = os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            os.write(file, _HEAD + _hash(key, b"", _HEAD))
+        finally:
+            os.close(file)
+
+    def _read(self, content: bytes) -> tuple[dict[_Address, set[bytes]], bytes]:
+        last, found = b"", collections.defaultdict(set)
+        if not content or len(content) % _SIZE:
+            raise ValueError("it was cut")
+        for start in range(0, len(content), _SIZE):
+            body = content[start : start + _BODY.size]
+            last = _hash(self._key, last, body)
+            if content[start + _BODY.size : start + _SIZE] != last:
+                raise ValueError("it was changed, or is of another key")
+            if start:
+                node, release, purpose, mark = _BODY.unpack(body)
+                found[purpose, node, release].add(mark)
+        return dict(found), last
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no release was made by an earlier process."""
+        return not self._before
+
+    @property
+    def further(self) -> int:
+        """How many releases were made at an address where another had been."""
+        return self._further
+
+    def enter(
+        self,
+        purpose: Purpose,
+        nodes: Sequence[int],
+        release: int,
+        marks: Sequence[bytes],
+    ) -> None:
+        """Write down that ``nodes`` release sums of fingerprints ``marks``.
+
+        Raises ``OSError`` if that cannot be written.
+        """
+        text = b""
+        for node, mark in zip(nodes, marks, strict=True):
+            address = (PURPOSES[purpose], node, release)
+            known = self._before.get(address, set())
+            if known - {mark}:
+                self._others[address] = len(known - {mark})
+            if mark not in known:
+                body = _BODY.pack(node, release, PURPOSES[purpose], mark)
+                self._last = _hash(self._key, self._last, body)
+                text += body + self._last
+                self._further += bool(known)
+        if text and os.write(self._file, text) != len(text):
+            raise OSError(
+                f"a release could not be written to {self._path}; is the disk full?"
+            )
+
+    def others(self, purpose: Purpose, node: int, release: int) -> int:
+        """How many other sums were released there, by earlier processes."""
+        return self._others.get((PURPOSES[purpose], node, release), 0)
+
+    def close(self) -> None:
+        """Write no more; another process may go on."""
+        os.close(self._file)
+
+
+def _hash(key: Key, before: bytes, body: bytes) -> bytes:
+    return key.derive(b"journal", key.run + before.ljust(_HASH, b"\0") + body)[:_HASH]

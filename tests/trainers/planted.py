@@ -108,8 +108,8 @@ class RemembersNoise(FloatNoise):
         index = self._releases[0]
         gradient = super().gradient(at, nodes)
         clip, multiplier = self.mechanism.at(index)
-        last = self._drawn * (multiplier * clip / self.mechanism.lot_size)
-        self.last = last.to(at.dtype)
+        scale = multiplier * clip / self.mechanism.lot_size
+        self.last = torch.as_tensor(self._drawn * scale).to(at.dtype)
         return gradient
 
     def _draw_noise(self, like, nodes):

@@ -60,11 +60,10 @@ def _attack(
 def training_of(algorithm: str, settings: dict[str, Any], where: str) -> Training:
     """The training of an algorithm by name, as `privaudit audit` makes it."""
     from privaudit.auditing.experiments.presets import AUDITED
-    from trainers.algorithms import ALGORITHMS
+    from trainers.algorithms import family_named
     from trainers.runs.training import training_from
 
-    family = ALGORITHMS.get(algorithm)
-    beneath = {**(family.defaults if family else {}), **AUDITED}
+    beneath = {**family_named(algorithm).defaults, **AUDITED}
     if "model" in settings:
         beneath.pop("hidden")  # of another model
     values = {**beneath, **settings, "algorithm": algorithm}

@@ -21,7 +21,7 @@ else:
     Mechanism = Literal["gaussian", "laplace"]
     Scheme = Literal["poisson", "without-replacement", "none"]
 
-_BESIDE = 5e-3  # width of what is printed beside an answer, relative
+_BESIDE = 2e-3  # width of what is printed beside an answer, relative
 Json = Annotated[bool, Parameter("--json", help="One JSON object, nothing else.")]
 NoiseMultiplier = Annotated[
     float,

@@ -11,6 +11,7 @@ from cyclopts import Parameter
 
 from privaudit.cli.output import note
 from privaudit.files.folder import RunFolder
+from privaudit.files.user_code import is_place
 
 Out = Annotated[
     pathlib.Path | None,
@@ -21,6 +22,13 @@ Out = Annotated[
     ),
 ]
 Folder = TypeVar("Folder", bound=RunFolder)
+
+
+def short_name(what: str) -> str:
+    """An algorithm's or a file's name, as a part of a folder's."""
+    if is_place(what):
+        return what.replace(":", "-")
+    return pathlib.Path(what).stem
 
 
 class Place:

@@ -7,7 +7,7 @@ import msgspec
 from privaudit.cli import FINE, REFUTED
 from privaudit.cli.accounts import Json
 from privaudit.cli.output import emit
-from privaudit.cli.runs import Settings
+from privaudit.cli.runs import Settings, program_of
 from privaudit.results import Relation
 
 
@@ -35,9 +35,10 @@ def probe(
     Parameters
     ----------
     what
-        One of our algorithms, such as dp-dsgt, or module:function of yours: called
-        with records, a float array (records, features), and a seed, it returns all
-        that it releases as a vector. Equal seeds must draw equal noise.
+        One of our algorithms, such as dp-dsgt, your own as module:Class, or
+        module:function of yours: called with records, a float array (records,
+        features), and a seed, it returns all that it releases as a vector. Equal seeds
+        must draw equal noise.
     noise_multiplier
         Of our algorithm's noise.
     relation
@@ -60,7 +61,7 @@ def probe(
         How many seeds of known generators are tried, to find out whether somebody could
         make our algorithm's noise again; 4096 by default.
     """
-    if ":" in what:
+    if program_of(what) is not None:
         from privaudit.auditing.probes import function
         from privaudit.files.user_code import function_named
 

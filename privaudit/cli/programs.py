@@ -8,7 +8,7 @@ import shlex
 
 from privaudit.cli.output import emit, progress_bar
 from privaudit.cli.place import Place
-from privaudit.cli.signing import check_key, kept
+from privaudit.cli.signing import kept
 from privaudit.cli.trainings import claim_of
 from privaudit.cli.verdicts import status_of
 from privaudit.results import Relation, round_down
@@ -41,7 +41,6 @@ def audit_program(
         raise ValueError(f"--time-limit must be > 0 seconds, got {time_limit:g}")
     if retries < 0:
         raise ValueError(f"--retries must be >= 0, got {retries}")
-    check_key(sign)
     plan = ProgramAudit(
         program=program,
         claim=claim_of(epsilon, delta, relation),

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from privaudit.cli import COULD_NOT, FINE, REFUTED
 from privaudit.cli.accounts import Account, Json, NoiseMultiplier, Seed
 from privaudit.cli.output import emit, progress_bar
-from privaudit.cli.place import Out, Place
+from privaudit.cli.place import Out, Place, short_name
 from privaudit.cli.signing import Sign, Signer, check_key, kept
 from privaudit.cli.trainings import claim_of, noise_of, relation_of, training_named
 from privaudit.cli.verdicts import Require, status_of
@@ -21,7 +21,8 @@ Algorithm = Annotated[
     str,
     Parameter(
         help="An algorithm that privaudit train knows (dp-sgd, dp-dsgd, dp-dsgt, "
-        "dp-dinno, dyn-d2p, adp2sgd, deep-q, ...), or module:function of yours."
+        "dp-dinno, dyn-d2p, adp2sgd, deep-q, ...), your own as module:Class, or a "
+        "whole program of yours as module:function."
     ),
 ]
 Settings = Annotated[
@@ -118,8 +119,11 @@ def audit(
     if workers is not None and workers < 1:
         raise ValueError(f"--workers must be >= 1, got {workers}")
     if (algorithm is None) == (command is None):
-        raise ValueError("audit takes an algorithm, a module:function, or --command")
-    program = command if algorithm is None or ":" not in algorithm else algorithm
+        raise ValueError(
+            "audit takes an algorithm, module:Class, module:function, or --command"
+        )
+    check_key(sign)
+    program = command if algorithm is None else program_of(algorithm)
     _check_options(
         program is not None,
         ours={
@@ -179,7 +183,6 @@ def audit(
     from trainers.network.ranks import launched
     from trainers.runs.problem import Problem
 
-    check_key(sign)
     training = training_named(algorithm, list(settings), **AUDITED)
     if training.unit != "record":
         raise ValueError(
@@ -209,7 +212,7 @@ def audit(
     problem = Problem.of(training)
     multiplier = noise_of(problem, noise_multiplier, claim, account)
     plan = msgspec.structs.replace(plan, noise_multiplier=multiplier)
-    place = Place(out, f"audit-{algorithm}")
+    place = Place(out, f"audit-{short_name(algorithm)}")
     opened = place.opened(RunFolder, lambda there: there.awaits(plan))
     with progress_bar("runs") as progress:
         if launched():
@@ -230,6 +233,15 @@ def audit(
         as_json=json,
     )
     return status_of([result.status], require)
+
+
+def program_of(name: str) -> str | None:
+    """``module:function``, a whole program of a user's; None for an algorithm."""
+    if ":" not in name:
+        return None
+    from privaudit.files.user_code import is_class
+
+    return None if is_class(name) else name
 
 
 def _check_options(

@@ -11,7 +11,7 @@ from privaudit.cli import FINE
 from privaudit.cli.accounts import Account, Json, NoiseMultiplier
 from privaudit.cli.live import live_view
 from privaudit.cli.output import emit, note
-from privaudit.cli.place import Out, Place
+from privaudit.cli.place import Out, Place, short_name
 from privaudit.cli.runs import Settings
 from privaudit.cli.signing import Sign, check_key, kept
 from privaudit.cli.trainings import (
@@ -31,8 +31,8 @@ What = Annotated[
     str,
     Parameter(
         help="An algorithm (dp-sgd, dp-dsgd, dp-dsgt, dp-dinno, ...; sgd, dsgd, dsgt, "
-        "dinno without clipping and noise), a recipe of `privaudit recipes`, or a "
-        "recipe's file."
+        "dinno without clipping and noise), your own as module:Class, a recipe of "
+        "`privaudit recipes`, or a recipe's file."
     ),
 ]
 StudySeed = Annotated[
@@ -45,11 +45,12 @@ StudySeed = Annotated[
 
 
 def _recipe(what: str) -> Recipe:
+    from privaudit.files.user_code import is_place
     from trainers.algorithms import ALGORITHMS
     from trainers.recipes import Recipe, named, names, read
     from trainers.runs.training import near
 
-    if what in ALGORITHMS:
+    if what in ALGORITHMS or is_place(what):
         return Recipe(values={"algorithm": what})
     if what in names():
         return named(what)
@@ -58,7 +59,7 @@ def _recipe(what: str) -> Recipe:
     hint = near(what, [*ALGORITHMS, *names()])
     raise ValueError(
         f"there is no algorithm or recipe {what!r} ({hint}); choose one of "
-        f"{', '.join(ALGORITHMS)}, a recipe or a file"
+        f"{', '.join(ALGORITHMS)}, your own as module:Class, a recipe or a file"
     )
 
 
@@ -189,7 +190,7 @@ def train(
         precision=precision,
     )
     name = training.algorithm
-    place = Place(out, f"train-{pathlib.Path(what).stem}")
+    place = Place(out, f"train-{short_name(what)}")
     opened = place.opened(
         # By a real clock, a run that was stopped cannot go on.
         RunFolder,

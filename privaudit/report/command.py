@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from privaudit.auditing.experiments.presets import AUDITED
+from privaudit.files.user_code import is_place
 from privaudit.report.load import Finished, FinishedAudit
 from privaudit.version import __version__
 
@@ -102,7 +103,7 @@ def _flat(training: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _training_defaults(version: str, algorithm: str) -> Mapping[str, Any]:
     """Settings that need not be said; none if this is not the version that ran."""
-    if version != __version__:
+    if version != __version__ or is_place(algorithm):  # a user's may have changed
         return {}
     try:
         from trainers.algorithms import ALGORITHMS

@@ -1,4 +1,4 @@
-"""The one door to private data: sample, clip, sum, add noise, divide, write it down.
+"""The oracle of noisy gradients: sample, clip, sum, add noise, divide, write it down.
 
 An algorithm that wants to know anything of the data asks `Oracle.gradient`. What it
 gets is already noisy, and the ledger already has it.
@@ -22,7 +22,6 @@ from torch import Tensor
 
 from privaudit.ledger import Ledger, Recorder
 from trainers.data import PrivateData
-from trainers.gradients.batches import most
 from trainers.gradients.clip_weights import clip_weights
 from trainers.gradients.clipping import clipped_sum, plan
 from trainers.gradients.differentiator import Differentiator
@@ -31,6 +30,7 @@ from trainers.numerics.deferred_checks import Watch
 from trainers.numerics.device import placed
 from trainers.numerics.randomness import Streams, grid_step, rounding_up
 from trainers.oracles.mechanism import Mechanism, SamplingName
+from trainers.oracles.sampler import Sampler
 
 __all__ = [
     "MEMORY_LIMIT",
@@ -54,6 +54,12 @@ class ReleaseObserver(Protocol):
 
         ``gradient``, asked ``at``, is (runs, len(nodes), dims).
         """
+
+
+def check_memory(limit: int) -> None:
+    """Raise ``ValueError`` if a call could keep too little alive to be made."""
+    if limit < 1 << 20:
+        raise ValueError(f"memory_limit must be at least 1 MiB, got {limit} bytes")
 
 
 class Oracle:
@@ -95,37 +101,25 @@ class Oracle:
         observers: Sequence[ReleaseObserver] = (),
         numbers: Sequence[int] | None = None,
     ) -> None:
-        if memory_limit < 1 << 20:
-            raise ValueError(
-                f"memory_limit must be at least 1 MiB, got {memory_limit} bytes"
-            )
+        check_memory(memory_limit)
         self.data = data
         self.mechanism = mechanism
         self.runs = runs
         self.observers = tuple(observers)
         self._differentiator = differentiator
         self._memory_limit = memory_limit
-        self._rates = [mechanism.sampling_rate(size) for size in data.sizes]
-        self._present = data.present(runs, planted)  # (runs, nodes, records)
-        numbers = range(data.nodes) if numbers is None else numbers
         self._streams = streams
-        self._numbers = tuple(numbers)
+        self._sampler = Sampler(
+            data, mechanism, streams, runs=runs, planted=planted, numbers=numbers
+        )
+        self._numbers = self._sampler.numbers
         self._recorder = Recorder(data.nodes)
         self._releases = [0] * data.nodes
         # An accelerator is not waited for: what must hold is looked at now and then,
         # and lots are as wide as they may get, which is some more work.
         self._unseen = data.device.type != "cpu"
         self._watch = Watch(at_once=not self._unseen)
-        self._width = self._most()
-
-    def _most(self) -> int:
-        """How wide lots get, but with a chance that is nothing."""
-        if self.mechanism.sampling == "without-replacement":
-            return int(self.mechanism.lot_size)
-        return max(
-            most(rate, size + 1)
-            for rate, size in zip(self._rates, self.data.sizes, strict=True)
-        )
+        self._width = self._sampler.most()
 
     def settle(self) -> None:
         """Wait for all that was asked, and raise ``ValueError`` if something failed.
@@ -275,37 +269,7 @@ class Oracle:
 
     def _lots(self, nodes: Sequence[int]) -> Tensor:
         """A fresh sample of each node's records, (runs, nodes, records)."""
-        if self.mechanism.sampling == "without-replacement":
-            return self._fixed_lots(nodes)
-        present = self._of(nodes)
-        drawn = torch.zeros_like(present)
-        for row, node in enumerate(nodes):
-            # One more than the public size: the canary's coin is tossed whether it is
-            # there or not.
-            coins = self._coins(node, self.data.sizes[node] + 1, self._rates[node])
-            drawn[:, row, : coins.shape[1]] = coins
-        return drawn & present
-
-    def _of(self, nodes: Sequence[int]) -> Tensor:
-        """Which of the rows of ``nodes`` are records, (runs, nodes, records)."""
-        if len(nodes) == self.nodes and list(nodes) == list(range(self.nodes)):
-            return self._present
-        return self._present[:, placed(tuple(nodes), self._present.device)]
-
-    def _fixed_lots(self, nodes: Sequence[int]) -> Tensor:
-        """As `_lots`, each a uniform subset of lot_size records."""
-        present = self._of(nodes)
-        drawn = torch.zeros_like(present)
-        size = int(self.mechanism.lot_size)
-        for row, node in enumerate(nodes):
-            # A canary comes in a record's place: it must, for there to be a subset of
-            # equal chances in both worlds. It takes that record's coin.
-            records = self.data.sizes[node]
-            drawn[:, row, :records] = self._subset(node, records, size)
-            if self.data.replaced is not None and node == self.data.canary_node:
-                place = self.data.replaced
-                drawn[:, row, records] = drawn[:, row, place]
-        return drawn & present
+        return self._sampler.batches(nodes, self._releases[nodes[0]])
 
     def _crafted(
         self, lots: Tensor, nodes: Sequence[int], clip: float
@@ -329,16 +293,6 @@ class Oracle:
             times -= lots[:, row, data.replaced].double()
             lots[:, row, data.replaced] = False
         return row, times[:, None] * vector
-
-    def _coins(self, node: int, records: int, rate: float) -> Tensor:
-        """Which of ``records`` coins of chance ``rate`` are heads, (runs, records)."""
-        who, index = [self._numbers[node]], self._releases[node]
-        return self._streams.coins(who, index, (self.runs, records), rate)[:, 0]
-
-    def _subset(self, node: int, records: int, size: int) -> Tensor:
-        """A uniform subset of ``size`` of a node's records, (runs, records)."""
-        who, index = [self._numbers[node]], self._releases[node]
-        return self._streams.subsets(who, index, (self.runs, records), size)[:, 0]
 
     def _noisy(
         self, total: Tensor, nodes: Sequence[int], deviation: float, step: float

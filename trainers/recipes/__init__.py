@@ -19,7 +19,7 @@ import msgspec
 from privaudit.files import toml as _toml
 from privaudit.files.errors import explained
 from privaudit.results import Relation
-from trainers.algorithms import ALGORITHMS
+from trainers.algorithms import ALGORITHMS, family_named
 from trainers.runs.training import Training, near, training_from
 
 _FOLDER = importlib.resources.files(__name__)
@@ -75,8 +75,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                     "recipe and add a table"
                 )
             special = found[0]
-        family = ALGORITHMS.get(str(self.values.get("algorithm")))
-        own = {} if family is None else family.defaults
+        own = family_named(str(self.values["algorithm"])).defaults
         return {**own, **self.values, **special}
 
 
@@ -131,14 +130,14 @@ def _recipe(found: dict[str, Any], *, where: str) -> Recipe:
         raise ValueError(
             f"{where}: algorithm is missing: choose one of {', '.join(ALGORITHMS)}"
         )
-    family = ALGORITHMS.get(str(found["algorithm"]))
-    if family is not None:  # else the settings say which there are
-        known = [*own, *Training.__struct_fields__, *family.options.__struct_fields__]
-        for name in found:
-            if name not in known:
-                raise ValueError(
-                    f"{where}: there is no key {name!r}; {near(name, known)}"
-                )
+    try:
+        options = family_named(str(found["algorithm"])).options
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+    known = [*own, *Training.__struct_fields__, *options.__struct_fields__]
+    for name in found:
+        if name not in known:
+            raise ValueError(f"{where}: there is no key {name!r}; {near(name, known)}")
     try:
         recipe = msgspec.convert({**given, "values": found}, Recipe)
     except msgspec.ValidationError as error:

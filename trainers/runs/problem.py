@@ -91,7 +91,7 @@ class Problem:
         network = training.family.runner(training.make(), training.mixing())
         dealt = None if ranks is None else Ranks(*ranks, nodes)
         if dealt is not None:
-            if type(network) is not Network:
+            if not (training.family.over_ranks and isinstance(network, Network)):
                 raise ValueError(
                     f"{training.algorithm} does not run over several ranks; start it "
                     "without torchrun"

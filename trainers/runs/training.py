@@ -14,7 +14,7 @@ from privaudit.files import numbers as _numbers
 from privaudit.files.errors import explained
 from privaudit.results import Unit
 from privaudit.schedules import Constant, Geometric
-from trainers.algorithms import ALGORITHMS, Family, Options
+from trainers.algorithms import Family, Options, family_named, option_names
 from trainers.algorithms.setting import Setting
 from trainers.data import Partition, check_dataset
 from trainers.models import MODELS, check_options, make_model, model_named
@@ -33,7 +33,8 @@ class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     Parameters
     ----------
     algorithm
-        A name in `trainers.algorithms.ALGORITHMS`. Central ones hold all data at one
+        A name in `trainers.algorithms.ALGORITHMS`, or a user's own ``module:Class``
+        (`trainers.algorithms.user_algorithms`). Central ones hold all data at one
         place, whatever ``nodes``.
     nodes, graph, graph_seed, weights
         The network: a name in `trainers.network.named_graphs.GRAPHS` with its number or
@@ -85,11 +86,7 @@ class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     graph_seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.algorithm not in ALGORITHMS:
-            known = ", ".join(ALGORITHMS)
-            raise ValueError(
-                f"there is no algorithm {self.algorithm!r}; choose one of {known}"
-            )
+        _ = self.family  # there is one
         for name in ("nodes", "train", "hidden", "rounds"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -138,7 +135,7 @@ class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def family(self) -> Family:
         """What is known of the algorithm by its name."""
-        return ALGORITHMS[self.algorithm]
+        return family_named(self.algorithm)
 
     @property
     def labels(self) -> tuple[int, ...]:
@@ -235,7 +232,11 @@ def training_from(values: Mapping[str, Any], *, where: str) -> Training:
     Raises ``ValueError`` for a name that is neither, with the nearest that is.
     """
     settings = [name for name in Training.__struct_fields__ if name != "options"]
-    family = ALGORITHMS.get(str(values.get("algorithm")))
+    algorithm = values.get("algorithm")
+    try:
+        family = None if algorithm is None else family_named(str(algorithm))
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
     options = [] if family is None else list(family.options.__struct_fields__)
     fields: dict[str, Any] = {}
     chosen: dict[str, Any] = {}
@@ -245,9 +246,7 @@ def training_from(values: Mapping[str, Any], *, where: str) -> Training:
             fields[name] = value
         elif name in options or family is None:
             chosen[name] = value
-        elif any(
-            name in each.options.__struct_fields__ for each in ALGORITHMS.values()
-        ):
+        elif name in option_names():
             raise ValueError(
                 f"{where}: {values['algorithm']} has no use for {name}, which was set "
                 f"to {value}; leave it out"

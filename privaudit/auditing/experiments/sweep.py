@@ -35,8 +35,9 @@ from privaudit.auditing.experiments.presets import AUDITED, training_upon
 from privaudit.files import numbers as _numbers
 from privaudit.files import toml as _toml
 from privaudit.files.folder import RunFolder
+from privaudit.files.user_code import is_place
 from privaudit.results import Claim
-from trainers.algorithms import ALGORITHMS
+from trainers.algorithms import option_names
 from trainers.runs.problem import Problem
 from trainers.runs.training import Training, near
 
@@ -165,8 +166,9 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def entries(self, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
         """Name and settings of each audit."""
-        common = _checked(self.all, f"{where}, [all]")
-        grid = _checked(self.grid, f"{where}, [grid]")
+        known = self.known(where)
+        common = _checked(self.all, known, f"{where}, [all]")
+        grid = _checked(self.grid, known, f"{where}, [grid]")
         for setting, choices in grid.items():
             if not choices:
                 raise ValueError(f"{where}, [grid]: {setting} has no value in its list")
@@ -182,17 +184,29 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for number, each in enumerate(self.audit, 1):
             own = dict(each)
             name = own.pop("name", None)
-            own = _checked(own, f"{where}, [[audit]] {number}")
+            own = _checked(own, known, f"{where}, [[audit]] {number}")
             yield _name(own) if name is None else _safe(str(name)), {**common, **own}
 
+    def known(self, where: str) -> set[str]:
+        """All settings that there are, with the options of a user's own algorithms."""
+        tables = [self.all, self.grid, *self.audit]
+        said = [table["algorithm"] for table in tables if "algorithm" in table]
+        names = [
+            name for one in said for name in (one if isinstance(one, list) else [one])
+        ]
+        users = filter(is_place, map(str, names))
+        try:
+            options = option_names(*users)
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from None
+        settings = {name for name in Training.__struct_fields__ if name != "options"}
+        return {*Choices.__struct_fields__} | settings | options
 
-def _checked(settings: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """``settings`` with underscores. ``ValueError`` for one that nothing knows."""
-    known = {
-        *Choices.__struct_fields__,
-        *(name for name in Training.__struct_fields__ if name != "options"),
-        *(name for e in ALGORITHMS.values() for name in e.options.__struct_fields__),
-    }
+
+def _checked(
+    settings: Mapping[str, Any], known: set[str], where: str
+) -> dict[str, Any]:
+    """``settings`` with underscores. ``ValueError`` for one that is not ``known``."""
     found = {}
     for name, value in settings.items():
         plain = name.replace("-", "_")

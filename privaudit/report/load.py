@@ -257,7 +257,12 @@ def _training(folder: RunFolder, config: TrainingConfig) -> FinishedTraining:
     result = folder.read("result.json", TrainingResult)
     ledger = folder.read("ledger.json", Ledger)
     _belongs(folder, config, result, ledger)
-    protected, noise = protection(config.noise_multiplier, config.seed, config.version)
+    protected, noise = protection(
+        config.noise_multiplier,
+        config.seed,
+        config.version,
+        compiled=config.compiled,
+    )
     if result.protected or not protected:  # no file makes a model protected
         result = msgspec.structs.replace(result, protected=protected, noise=noise)
     return FinishedTraining(

@@ -26,7 +26,7 @@ def differentiator(
     With ``compiled``, book-keeping runs under `torch.compile`, see
     `trainers.gradients.compiled`; modules that it does not know do not. With
     ``precision`` "bf16", gradients are taken in bfloat16, and clipped and summed in
-    single precision: see `trainers.gradients.bfloat16`.
+    double precision: see `trainers.gradients.bfloat16`.
 
     Raises ``ValueError`` for a module whose records have no gradient of their own
     (batch statistics), and for bf16 where it cannot be had.

@@ -343,6 +343,7 @@ class Keeper:
             run.seed,
             run.version,
             stays_home=run.training.family.stays_home(run.training.setting()),
+            compiled=run.compiled,
         )
         result = TrainingResult(
             nodes=nodes,

@@ -17,9 +17,11 @@ Training with a user's own model and data:
 
 Audits, from below:
 
-    audit               an algorithm's claim under attack; how, say AuditSettings
+    audit               a claim about one's own training, by a function that scores it
+    audit_algorithm     an algorithm's claim under attack; how, say AuditSettings
     audit_program       anybody's training, as a function or a command; ProgramSettings
     sweep               many audits from one file
+    probe               checks of one's own release that need no statistics
     lower_bound         attack scores in, a lower bound with its confidence out
     Scores              scores and worlds that know how they came about
 
@@ -48,6 +50,8 @@ _PLACES = {
     "replace_batch_norm": "trainers.models.own",
     "lower_bound": "privaudit.api.attacks",
     "audit": "privaudit.api.audits",
+    "audit_algorithm": "privaudit.api.audits",
+    "probe": "privaudit.api.probes",
     "audit_program": "privaudit.api.audits",
     "sweep": "privaudit.api.audits",
     "AuditSettings": "privaudit.settings",

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import math
 import os
 import pathlib
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from numpy.typing import ArrayLike
+
+from privaudit.accounting import account_nodes, verdict_on
 from privaudit.api.place import Place, short_name
 from privaudit.api.watch import SILENT, Watch
 from privaudit.files.folder import FolderError, RunFolder
 from privaudit.files.user_code import ForeignError, is_place
-from privaudit.results import Finding, LowerBound, Status, UpperBound, round_down
+from privaudit.ledger import Ledger
+from privaudit.results import (
+    Finding,
+    LowerBound,
+    Relation,
+    Status,
+    UpperBound,
+    round_down,
+)
 from privaudit.settings import AuditSettings, ProgramSettings, claim_of
 
 if TYPE_CHECKING:
@@ -133,7 +145,7 @@ class AuditedProgram:
         ]
 
 
-def audit(
+def audit_algorithm(
     algorithm: str,
     settings: AuditSettings = _DEFAULT,
     *,
@@ -182,7 +194,7 @@ def audit(
     >>> import tempfile
     >>> import privaudit as pa
     >>> with tempfile.TemporaryDirectory() as out:
-    ...     found = pa.audit(
+    ...     found = pa.audit_algorithm(
     ...         "dsgd",
     ...         pa.AuditSettings(adversary="noisy-gradients", runs=200),
     ...         training={"rounds": 5},
@@ -215,6 +227,169 @@ def audit(
         return None
     family, setting = plan.training.family, plan.training.setting()
     return Audited(place.path, result, tuple(family.remarks(setting)))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AuditedScores:
+    """What scores of a user's own training show, beside its account if there is one.
+
+    Parameters
+    ----------
+    verdict
+        Claim, account and audit together.
+    member_runs, non_member_runs
+        How many runs there were of each world.
+    most_shown
+        The most that so many runs could have shown.
+    """
+
+    verdict: Finding
+    member_runs: int
+    non_member_runs: int
+    most_shown: float
+
+    @property
+    def status(self) -> Status:
+        """The verdict in a word: refuted, disproved, unproven or consistent."""
+        return self.verdict.status
+
+    @property
+    def lower(self) -> LowerBound:
+        """What the scores showed."""
+        assert self.verdict.lower is not None
+        return self.verdict.lower
+
+    @property
+    def upper(self) -> UpperBound | None:
+        """The account of the ledger; None if none was given."""
+        return self.verdict.upper
+
+    def summary(self) -> dict[str, Any]:
+        """All figures, for JSON."""
+        lower, upper, claim = self.lower, self.upper, self.verdict.claim
+        return {
+            "claimed": claim.epsilon,
+            "certified": None if upper is None else upper.epsilon,
+            "epsilon_lower": lower.epsilon,
+            "confidence": lower.confidence,
+            "delta": claim.delta,
+            "relation": claim.relation,
+            "runs": {"member": self.member_runs, "non_member": self.non_member_runs},
+            "method": lower.method,
+            "most_shown": self.most_shown,
+            "verdict": self.status,
+        }
+
+    def __str__(self) -> str:
+        figures = (self.verdict.claim, self.upper, self.lower)
+        known = [str(figure) for figure in figures if figure is not None]
+        most = (
+            "the most that so many runs could have shown: "
+            f"{round_down(self.most_shown)}"
+        )
+        return "\n".join([*known, most, str(self.verdict)])
+
+    def _repr_html_(self) -> str:
+        lines = html.escape(str(self)).replace("\n", "<br>")
+        return f"<p>{lines}</p>"
+
+
+def audit(
+    scores_of: Callable[[Any, int], ArrayLike],
+    *,
+    epsilon: float,
+    delta: float = 1e-5,
+    relation: Relation = "add-or-remove-one",
+    runs: int = 1000,
+    seed: int = 0,
+    ledger: Ledger | None = None,
+    confidence: float = 0.95,
+    method: str = "best",
+    batch: int = 50,
+    watch: Watch = SILENT,
+) -> AuditedScores:
+    """Test a claim about a user's own training: it trains and scores, we judge.
+
+    Each run tosses a fair coin for its world, with the record under attack or without.
+
+    Parameters
+    ----------
+    scores_of
+        Called with a bool array, True for the runs in which the record is to be among
+        the data, and a seed in [0, 2^31); returns one score a run, higher or lower for
+        members.
+    epsilon, delta, relation
+        The claim, and what the two worlds differ in.
+    runs
+        How many, both worlds together.
+    seed
+        Of the worlds, and of the seeds that are passed on.
+    ledger
+        What a run releases, if it is known: its account comes beside the audit.
+    confidence
+        Chance that the lower bound is not above the true epsilon.
+    method
+        As in `privaudit.lower_bound`.
+    batch
+        Runs that ``scores_of`` is called for at once.
+    watch
+        Is told how far it is.
+
+    Returns
+    -------
+    The verdict with its figures: ``status``, ``lower``, ``upper``, ``most_shown``.
+
+    Raises
+    ------
+    ValueError
+        If a value is out of its range, or ``scores_of`` fails or gives no finite number
+        a run.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import privaudit as pa
+    >>> def scores_of(member, seed):  # one Gaussian release of sensitivity 1
+    ...     return member + np.random.default_rng(seed).normal(size=len(member))
+    >>> pa.audit(scores_of, epsilon=0.1, delta=1e-5, runs=2000).status
+    'refuted'
+    """
+    from privaudit.auditing.programs.audit import ProgramAudit, judge
+    from privaudit.auditing.programs.targets import checked
+
+    if not callable(scores_of):
+        raise ValueError(
+            "scores_of is a function of worlds and a seed, got "
+            f"{type(scores_of).__name__}; algorithms by name are audited by "
+            "audit_algorithm, programs by audit_program"
+        )
+    plan = ProgramAudit(
+        program="own:scores_of",
+        claim=claim_of(epsilon, delta, relation, source="privaudit.audit"),
+        estimator=method,
+        confidence=confidence,
+        runs=runs,
+        batch=min(batch, runs),
+        seed=seed,
+    )
+    score = checked(scores_of, getattr(scores_of, "__name__", "scores_of"))
+    done = {}
+    with watch.runs() as progress:
+        for number in range(plan.batches):
+            try:
+                done[number] = score(plan.worlds(number), plan.batch_seed(number))
+            except ForeignError as error:
+                raise ValueError(str(error)) from error
+            progress(min(len(done) * plan.batch, runs), runs)
+    result = judge(plan, done, 0.0)
+    verdict = result.verdict
+    if ledger is not None:
+        nodes = account_nodes(ledger, delta, relation)
+        worst = max(nodes, key=lambda bound: bound.epsilon)
+        verdict = verdict_on(plan.claim, ledger, worst, result.lower())
+    return AuditedScores(
+        verdict, result.member_runs, result.non_member_runs, result.most_shown
+    )
 
 
 def audit_program(

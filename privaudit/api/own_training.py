@@ -9,7 +9,9 @@ import html
 import math
 import os
 import pathlib
+import shutil
 import tempfile
+import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +53,6 @@ class TrainedModels:
     result: TrainingResult
     relation: Relation
     _folder: pathlib.Path
-    _kept: Any = None  # what removes a folder of our own
 
     @functools.cached_property
     def certificate(self) -> Certificate:
@@ -197,10 +198,10 @@ def train(
     >>> inputs = torch.randn(80, 5, generator=torch.Generator().manual_seed(0))
     >>> data = inputs, (inputs.sum(1) > 0).long()
     >>> run = pa.train(
-    ...     torch.nn.Linear(5, 2), data, nodes=4, epsilon=4, rounds=10, seed=0
+    ...     torch.nn.Linear(5, 2), data, nodes=2, epsilon=4, rounds=10, seed=0
     ... )
     >>> len(run.models), 3.9 < run.certificate.epsilon(1e-5).upper <= 4
-    (4, True)
+    (2, True)
     """
     from trainers.network.ranks import launched
     from trainers.runs.final_models import modules
@@ -251,16 +252,14 @@ def train(
         source="privaudit.train",
     )
     with contextlib.ExitStack() as stack:
+        own_folder = out is None
         if out is None:
             if launched():
                 raise ValueError(
                     "under torchrun, give out=: the folder in which the ranks meet"
                 )
-            kept = tempfile.TemporaryDirectory(prefix="privaudit-")
-            stack.callback(kept.cleanup)
-            out = kept.name
-        else:
-            kept = None
+            out = tempfile.mkdtemp(prefix="privaudit-")
+            stack.callback(_remove, out)
         try:
             run_in_folder(
                 training,
@@ -279,9 +278,14 @@ def train(
                 result=folder.read("result.json", TrainingResult),
                 relation=claim.relation,
                 _folder=pathlib.Path(out),
-                _kept=kept,
             )
         except FolderError as error:
             raise ValueError(str(error)) from error
         stack.pop_all()
+    if own_folder:
+        weakref.finalize(found, _remove, out)
     return found
+
+
+def _remove(folder: str | os.PathLike[str]) -> None:
+    shutil.rmtree(folder, ignore_errors=True)

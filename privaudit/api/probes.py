@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from privaudit.auditing.probes.contract import Check
-from privaudit.files.user_code import is_class, is_place
+from privaudit.files.user_code import ForeignError, function_named, is_class, is_place
+from privaudit.results import Relation
 from privaudit.settings import ProbeSettings
 
 
@@ -52,6 +53,81 @@ class Probed:
 
 
 def probe(
+    release: Callable[[Any, int], Any],
+    *,
+    sensitivity: float | None = None,
+    noise: float | None = None,
+    rate: float | None = None,
+    relation: Relation = "replace-one",
+    records: int = 20,
+    features: int = 5,
+    runs: int = 200,
+    seed: int = 0,
+) -> Probed:
+    """Look for privacy bugs of a user's own release that need no statistics.
+
+    Parameters
+    ----------
+    release
+        From records, (records, features) floats, and a seed to a vector: all that is
+        released. Equal seeds must give equal noise and equal batches.
+    sensitivity
+        The most that one record is said to move it, in L2 norm; None: nothing is said.
+    noise
+        Its noise's standard deviation in each coordinate, as is said.
+    rate
+        How likely a record is used at all, in (0, 1].
+    relation
+        What neighbours differ in.
+    records, features
+        Shape of the made-up data.
+    runs
+        Seeds that it is called with, at least 20.
+    seed
+        The first of them.
+
+    Returns
+    -------
+    All checks, and ``findings``, a sentence each. Probes find bugs and prove nothing.
+
+    Raises
+    ------
+    ValueError
+        If a value is out of its range, or ``release`` fails or gives no finite vector
+        of one length.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import privaudit as pa
+    >>> def noisy_sum(data, seed):  # records are not clipped
+    ...     return data.sum(0) + 2 * np.random.default_rng(seed).normal(size=5)
+    >>> found = pa.probe(noisy_sum, sensitivity=1.0, noise=2.0)
+    >>> [check.name for check in found.checks if check.findings]
+    ['sensitivity']
+    """
+    if not callable(release):
+        raise ValueError(
+            f"release is a function of data and a seed, got {type(release).__name__}"
+        )
+    settings = ProbeSettings(
+        sensitivity=sensitivity,
+        noise=noise,
+        rate=rate,
+        relation=relation,
+        records=records,
+        features=features,
+        runs=runs,
+        seed=seed,
+    )
+    name = getattr(release, "__name__", type(release).__name__)
+    try:
+        return Probed(name, seed, tuple(_function(release, settings)))
+    except ForeignError as error:
+        raise ValueError(str(error)) from error
+
+
+def probe_named(
     what: str,
     settings: ProbeSettings,
     *,
@@ -76,22 +152,30 @@ def probe(
         If the function fails.
     """
     foreign = ":" in what and not (is_place(what) and is_class(what))
-    found = _function if foreign else _algorithm
-    return Probed(what, settings.seed, tuple(found(what, settings, training or {})))
+    if foreign:
+        checks = _named_function(what, settings, training or {})
+    else:
+        checks = _algorithm(what, settings, training or {})
+    return Probed(what, settings.seed, tuple(checks))
 
 
-def _function(
+def _named_function(
     what: str, settings: ProbeSettings, training: Mapping[str, Any]
 ) -> list[Check]:
-    from privaudit.auditing.probes import function
-    from privaudit.files.user_code import function_named
-
     if training:
         raise ValueError("--set is for our algorithms; a function has no settings")
     if settings.search is not None:
         raise ValueError("--search is for our algorithms; a function is given its seed")
+    return _function(function_named(what), settings)
+
+
+def _function(
+    release: Callable[[Any, int], Any], settings: ProbeSettings
+) -> list[Check]:
+    from privaudit.auditing.probes import function
+
     return function.probe(
-        function_named(what),
+        release,
         function.Promise(
             relation=settings.relation,
             sensitivity=settings.sensitivity,

@@ -84,9 +84,9 @@ def audit(
         )
     if algorithm is None:
         raise ValueError("audit needs an algorithm, such as dp-dsgd")
-    from privaudit.api.audits import audit
+    from privaudit.api.audits import audit_algorithm
 
-    found = audit(
+    found = audit_algorithm(
         algorithm,
         settings,
         training=changes_of(changes),

@@ -30,8 +30,8 @@ def probe(
         features), and a seed, it returns all that it releases as a vector. Equal seeds
         must draw equal noise.
     """
-    from privaudit.api.probes import probe
+    from privaudit.api.probes import probe_named
 
-    found = probe(what, settings, training=changes_of(changes))
+    found = probe_named(what, settings, training=changes_of(changes))
     emit(found.summary(), found.lines(), as_json=json)
     return REFUTED if found.findings else FINE

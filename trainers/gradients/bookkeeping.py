@@ -87,15 +87,20 @@ class BookKeeping:
         self.template = copy.deepcopy(module)
         self.places: list[_Place] = []
         self.layers: list[StackedLayer] = []
+        # Stacked as all others, so that their bits do not depend on other replicas.
+        self.frozen: list[tuple[StackedLayer, nn.Module]] = []
         offsets: dict[str, tuple[int, torch.Size]] = {}
         self.dims = 0
         for name, parameter in trained(module).items():
             offsets[name] = (self.dims, parameter.shape)
             self.dims += parameter.numel()
         for path, layer in module.named_modules():
-            if not trained(layer) and next(layer.parameters(), None) is not None:
-                continue  # frozen: the same for all replicas
             known = stacked(layer)
+            if not trained(layer) and next(layer.parameters(), None) is not None:
+                if known is not None and path:
+                    self.frozen.append((known, layer))
+                    self.template.set_submodule(path, known)
+                continue
             if known is None:
                 faster = quick(layer)
                 if faster is not None and path:
@@ -197,6 +202,11 @@ class BookKeeping:
         for place in self.places:
             part = at[:, place.offset : place.offset + place.shape.numel()]
             place.layer.parameters_now[place.name] = part.unflatten(1, place.shape)
+        for layer, own in self.frozen:
+            layer.parameters_now = {
+                name: value.detach().to(at).expand(len(at), *value.shape)
+                for name, value in own.named_parameters()
+            }
         flat = inputs.reshape(-1, *inputs.shape[2:])
         outputs = self.template(flat)
         for layer in self.layers:
@@ -209,6 +219,8 @@ class BookKeeping:
     def _forget(self) -> None:
         for layer in self.layers:
             layer.taken, layer.given, layer.parameters_now = [], [], {}
+        for layer, _ in self.frozen:
+            layer.parameters_now = {}
 
     def _digests(
         self, at: Tensor, inputs: Tensor, targets: Tensor

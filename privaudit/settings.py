@@ -19,6 +19,7 @@ from typing import Any, Generic, Literal, Self, TypeVar, get_args
 
 import msgspec
 
+from privaudit.files.user_code import is_place
 from privaudit.results import (
     Claim,
     Relation,
@@ -42,6 +43,15 @@ MOST_NOISE = 1e30  # float32 can add it
 COMMAND_LINE = "the command line"  # as the source of a claim
 
 
+OWN = "own"  # data and a model that a caller has in Python, not by a name
+FOLDER = "folder:"  # of data, before the path of a folder with a file a node
+
+
+def is_own(data: str) -> bool:
+    """Whether these are data of the user's own, and none of those that we know."""
+    return data == OWN or data.startswith(FOLDER) or is_place(data)
+
+
 class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What is trained, on what, and how; all but the noise.
 
@@ -56,8 +66,9 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
         file, such as ``ring``, ``fiedler:0.39`` or ``edges:friends.csv``; the seed of
         random graphs; and the rule of the mixing weights.
     data, digits, train
-        A name in `trainers.data.DATASETS`, which classes of a set of ten, and how many
-        records to train on; or "own", see `trainers.runs.material`.
+        A name in `trainers.data.DATASETS`, ``idx:FOLDER``, or the user's own as
+        ``module:function`` or ``folder:PATH``; which classes of a set of ten, and how
+        many records to train on; or "own", see `trainers.runs.material`.
     partition, split
         How they are dealt. "classes": A(t) with t = ``split``, t = 1 gives each class
         to one node, t = 0 deals all evenly; "even": shuffled; "dirichlet:ALPHA";
@@ -73,6 +84,8 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
         to this in the last; None keeps them constant.
     options
         Of the algorithm alone, such as ``rho`` of DiNNO: by name, see its entry.
+    loss
+        ``module:function`` for data of the user's own; None: cross entropy.
 
     Raises
     ------
@@ -99,6 +112,7 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
     final_step_size: float | None = None
     options: dict[str, Any] = {}
     graph_seed: int = 0
+    loss: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("nodes", "train", "hidden", "rounds"):

@@ -22,7 +22,7 @@ from privaudit.files import manifest
 from privaudit.files.folder import MANIFEST, MODEL, FolderError, RunFolder, write_whole
 from privaudit.ledger import Ledger
 from privaudit.results import Claim, Relation
-from privaudit.settings import TrainingSettings
+from privaudit.settings import OWN, TrainingSettings
 from trainers.runs.outcome import Curves, TrainingResult
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def train(
     from trainers.network.ranks import launched
     from trainers.runs.final_models import modules
     from trainers.runs.material import Material
-    from trainers.runs.training import OWN, training_from
+    from trainers.runs.training import training_from
 
     if (epsilon is None) == (noise_multiplier is None):
         raise ValueError("give a budget, epsilon, or noise_multiplier: one of them")

@@ -15,7 +15,7 @@ from privaudit.api.watch import SILENT, Watch
 from privaudit.files.folder import RunFolder
 from privaudit.files.user_code import is_place
 from privaudit.results import Claim, Finding, Status, UpperBound
-from privaudit.settings import TrainingSettings, claim_of
+from privaudit.settings import TrainingSettings, claim_of, is_own
 
 if TYPE_CHECKING:
     from trainers.recipes import Recipe
@@ -83,6 +83,8 @@ class Trained:
             "claim_source": None if claim is None else claim.source,
             "accuracy": result.accuracy,
             "worst_accuracy": result.worst_accuracy,
+            "loss": result.loss,
+            "worst_loss": result.worst_loss,
             "seconds": result.seconds,
             "verdict": result.status,
             "remarks": list(self.remarks),
@@ -147,6 +149,8 @@ def run_training(
 
     recipe = _recipe(what)
     values = {**recipe.settings(settings.epsilon), **(changes or {})}
+    if is_own(str(values.get("data", ""))):
+        values = _of_own_data(values)
     training = training_from(values, where="--set" if changes else what)
     if claimed and not training.family.private:
         raise ValueError(
@@ -231,6 +235,18 @@ def run_in_folder(
         return None
     remarks = (*training.family.remarks(training.setting()), *result.remarks)
     return Trained(place.path, run, result, remarks)
+
+
+def _of_own_data(values: dict[str, Any]) -> dict[str, Any]:
+    """``values``, with how many nodes and records the user's own data have."""
+    from trainers.data.shares import shares_of
+    from trainers.runs.material import OwnData
+
+    data = OwnData.load(values["data"])
+    if data.nodes is None:
+        return values
+    found = shares_of(data.shares)
+    return {"train": sum(map(len, found)), **values, "nodes": len(found)}
 
 
 def _trained(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import pathlib
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -12,7 +14,7 @@ from privaudit.cli.options import Changes, Flat, Json, Out, Require
 from privaudit.cli.output import emit
 from privaudit.cli.signing import Sign, check_key, kept
 from privaudit.cli.verdicts import status_of
-from privaudit.settings import TrainingSettings, changes_of
+from privaudit.settings import FOLDER, TrainingSettings, changes_of
 
 What = Annotated[
     str,
@@ -24,12 +26,43 @@ What = Annotated[
 ]
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Own:
+    """A model, data and a loss of the user's own.
+
+    Parameters
+    ----------
+    model
+        module:function of yours, which makes a torch module; or a name.
+    data
+        module:function of yours, which gives a list with one data set a node, or one
+        data set for all; a folder with node-0.npz, node-1.npz, ..., each with arrays
+        inputs and targets; idx:FOLDER; or a name.
+    loss
+        module:function of yours, from outputs and targets to a number; cross entropy by
+        default.
+    """
+
+    model: str | None = None
+    data: str | None = None
+    loss: str | None = None
+
+    def changes(self) -> dict[str, str]:
+        """What was given, as settings."""
+        data = self.data
+        if data is not None and pathlib.Path(data).is_dir():
+            data = f"{FOLDER}{data}"
+        given = {"model": self.model, "data": data, "loss": self.loss}
+        return {name: value for name, value in given.items() if value is not None}
+
+
 def train(
     what: What,
     /,
     *,
     settings: Annotated[TrainingSettings, Flat] = TrainingSettings(),  # frozen
     changes: Changes = (),  # type: ignore[assignment]  # cyclopts' empty list
+    own: Annotated[_Own, Flat] = _Own(),  # frozen
     out: Out = None,
     require: Require = None,
     sign: Sign = None,
@@ -53,7 +86,7 @@ def train(
     found = run_training(
         what,
         settings,
-        changes=changes_of(changes),
+        changes={**changes_of(changes), **own.changes()},
         out=out,
         claimed=require is not None,
         watch=Console(),

@@ -77,6 +77,8 @@ class FinishedTraining:
             "noise_multiplier": self.result.noise_multiplier,
             "accuracy": self.result.accuracy,
             "worst_accuracy": self.result.worst_accuracy,
+            "loss": self.result.loss,
+            "worst_loss": self.result.worst_loss,
             "seconds": self.result.seconds,
             "verdict": self.status,
             "remarks": list(self.result.remarks),

@@ -8,7 +8,7 @@ from privaudit.auditing.bounds.contract import Rate
 from privaudit.report.load import Finished, FinishedAudit
 from privaudit.report.numbers import down, up
 from privaudit.report.standing import WORDS
-from privaudit.settings import TaskSettings
+from privaudit.settings import OWN, TaskSettings, is_own
 from trainers.runs.outcome import TrainingResult
 
 _RELATIONS = {
@@ -44,7 +44,7 @@ def title(settings: TaskSettings) -> str:
         "images of handwritten digits"
         if settings.data == "digits"
         else "own records"
-        if settings.data == "own"
+        if settings.data == OWN
         else f"records of {settings.data}"
     )
 
@@ -98,7 +98,7 @@ def _worlds(run: FinishedAudit) -> str:
 
 
 def _records(settings: TaskSettings) -> str:
-    if settings.data == "own":
+    if settings.data == OWN:
         return "records of the user's own"
     classes = ", ".join(map(str, settings.digits))
     if settings.data == "digits":
@@ -113,7 +113,7 @@ def _dealt(settings: TaskSettings, nodes: int) -> str:
     if nodes == 1:
         return "all at one place"
     graph = f"{settings.graph} graph, {settings.weights} weights"
-    if settings.data == "own":
+    if is_own(settings.data):
         return f"held by {nodes:,} nodes ({graph})"
     kind, _, value = settings.partition.partition(":")
     if kind == "dirichlet":

@@ -45,7 +45,9 @@ class TestAudit:
         one, two = (pa.audit(tells, epsilon=1, runs=300, seed=4) for _ in range(2))
         assert one == two
         assert one.member_runs + one.non_member_runs == 300
-        assert one.lower.epsilon == pytest.approx(one.most_shown, rel=0.05)  # all is told
+        assert one.lower.epsilon == pytest.approx(
+            one.most_shown, rel=0.05
+        )  # all is told
 
     @pytest.mark.parametrize(
         ("scores_of", "changes", "said"),

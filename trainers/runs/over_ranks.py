@@ -13,6 +13,7 @@ from torch import Tensor
 
 from privaudit.accounting import account_nodes
 from privaudit.files.folder import KEY, KEY_ID, FolderError, RunFolder
+from privaudit.files.manifest import digest
 from privaudit.ledger import Ledger
 from privaudit.results import Relation
 from trainers.network.over_ranks import RankNetwork
@@ -95,12 +96,18 @@ def train_on_ranks(
         if state == "known":
             forget_key(RunFolder(out), _key_file(out, rank))
             return known
+        start = problem.start(run.public_seed)
+        if len(set(told(gathered(_digest(start))))) > 1:
+            raise ValueError(
+                "the ranks' models start at different parameters: make them the same "
+                "at all ranks, as with torch.manual_seed"
+            )
         keeper = RankKeeper(run, folder, problem, account, progress)
         key, journal = _key_of(run, out, rank, size, stack)
         models, ledger = problem.train(
             run.noise_multiplier,
             Streams(key, device=run.device, journal=journal),
-            start=problem.start(run.public_seed),
+            start=start,
             after_round=keeper.after_round,
             keep=keeper.keep,
             resume=keeper.resume,
@@ -120,6 +127,11 @@ def train_on_ranks(
         dist.barrier()
         forget_key(RunFolder(out), _key_file(out, rank))
         return result
+
+
+def _digest(start: Tensor) -> str:
+    """Of one node's parameters, which all nodes share."""
+    return digest(start[0, 0].numpy().tobytes())
 
 
 def _key_file(out: pathlib.Path, rank: int) -> pathlib.Path:

@@ -11,9 +11,10 @@ from torch import nn
 
 from privaudit.files import numbers as _numbers
 from privaudit.files.errors import explained
+from privaudit.files.user_code import is_place
 from privaudit.results import Relation, Unit
 from privaudit.schedules import Constant, Geometric
-from privaudit.settings import TaskSettings
+from privaudit.settings import OWN, TaskSettings, is_own
 from trainers.algorithms import Family, Options, family_named, option_names
 from trainers.algorithms.setting import Setting
 from trainers.data import Partition, check_dataset
@@ -23,8 +24,6 @@ from trainers.network.graphs import complete
 from trainers.network.mixing import Mixing
 from trainers.network.named_graphs import Weights, mixing
 from trainers.oracles.oracle import Mechanism
-
-OWN = "own"  # data and model that a caller has in Python, not by a name
 
 
 class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -40,7 +39,8 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         _ = self.family  # there is one
         super().__post_init__()
         self.algorithm_options()
-        classes = 10 if self.data == OWN else check_dataset(self.data).classes
+        own = is_own(self.data)
+        classes = 10 if own else check_dataset(self.data).classes
         if classes != 10 and len(self.digits) != 10:
             raise ValueError(
                 f"digits choose among ten classes, but {self.data} has {classes}: "
@@ -54,6 +54,11 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         if (self.data == OWN) != (self.model == OWN):
             raise ValueError(
                 "own data and an own model come together: privaudit.train takes both"
+            )
+        if self.loss is not None and not (own and is_place(self.loss)):
+            raise ValueError(
+                "a loss is module:function, for data of your own, got "
+                f"loss={self.loss} and data={self.data}"
             )
         if self.model == OWN:
             return
@@ -73,7 +78,7 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     @property
     def labels(self) -> tuple[int, ...]:
         """The classes that are told apart, by their numbers in the data set."""
-        if self.data == OWN:
+        if is_own(self.data):
             return ()
         classes = check_dataset(self.data).classes
         return self.digits if classes == 10 else tuple(range(classes))

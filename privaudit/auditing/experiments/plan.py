@@ -22,6 +22,7 @@ from privaudit.settings import (
     AuditRecord,
     AuditSettings,
     claim_of,
+    is_own,
 )
 from privaudit.version import __version__
 from trainers.numerics.device import check_device
@@ -117,6 +118,11 @@ def planned(
         If a setting is out of its range or does not go with the others.
     """
     what = training_upon(algorithm, training, AUDITED, where)
+    if is_own(what.data):
+        raise ValueError(
+            f"audits plant records in data that they know, and data={what.data} are "
+            "your own: use privaudit.audit or audit-program with a function that trains"
+        )
     if what.unit != "record":
         raise ValueError(
             f"audits test what one record gives away, not a {what.unit}: set "

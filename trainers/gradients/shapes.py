@@ -127,7 +127,7 @@ def holds(
         parts = differentiator.rows(models, inputs, targets)
         return [_bits(part).unflatten(0, there)[:rows] for part in parts]
 
-    if columns == 1:
+    if columns == 1 or at.device.type == "meta":  # which has no bits
         return True
     inputs = draw()
     wanted = found(inputs)

@@ -15,7 +15,6 @@ from privaudit.auditing.experiments.experiment import Audit, attacker, train_blo
 from privaudit.cli import BAD_USAGE, main
 from privaudit.results import Claim
 from trainers.algorithms import ALGORITHMS
-from trainers.gradients import shapes
 from trainers.network import ranks
 from trainers.numerics.deferred_checks import Watch
 from trainers.numerics.device import check_device, follow
@@ -43,8 +42,6 @@ def copies(monkeypatch):
         return torch.zeros(tensor.shape, dtype=tensor.dtype)
 
     monkeypatch.setattr(torch.Tensor, "cpu", counted)
-    # A shape is tried once, with numbers, before the first round.
-    monkeypatch.setattr(shapes, "holds", lambda *given: True)
     monkeypatch.setattr(Watch, "settle", lambda self: None)
     return seen
 

@@ -24,7 +24,7 @@ from trainers.gradients.rounding import SLACK
 from trainers.gradients.stacked import StackedLayer, UnknownLayerError, quick, stacked
 from trainers.gradients.stacked.layer import Digest
 from trainers.gradients.trial import agrees
-from trainers.numerics.deferred_checks import may_hold
+from trainers.numerics.deferred_checks import may_hold, of_some
 from trainers.numerics.device import follow
 
 __all__ = ["BookKeeping", "UnknownLayerError"]
@@ -72,7 +72,7 @@ class BookKeeping:
     """
 
     lower = False
-    positions = length = 0
+    positions = length = coarse = 0
 
     def __init__(
         self,
@@ -158,6 +158,7 @@ class BookKeeping:
                 digest = layer.digest(layer.taken, back)
             self.positions = max(self.positions, digest.positions)
             self.length += digest.length
+            self.coarse = max(self.coarse, digest.coarse)
             known = {tensor.data_ptr() for tensor in (*layer.taken, *back)}
             made = [part for part in digest.made_from if part.data_ptr() not in known]
             size += _size(back) + _size(made)
@@ -277,10 +278,12 @@ class BookKeeping:
             norms = norms.view(inputs.shape[:2])
             weights = weigh(norms).masked_fill(lost.view_as(norms), 0)
             result = torch.zeros_like(at, dtype=torch.float64)
-            purge = may_hold(lost, getattr(weigh, "watch", None))
+            watch = getattr(weigh, "watch", None)
+            purge = may_hold(lost, watch)
+            weights = of_some(weights.double(), watch)
             for layer, digest in digests:
                 made_from = digest.without(lost) if purge else digest.made_from
-                sums = layer.sums(made_from, weights.double())
+                sums = layer.sums(made_from, weights)
                 for place in self.places:
                     if place.layer is layer:
                         end = place.offset + place.shape.numel()

@@ -72,7 +72,11 @@ def plan(
             shape = shape_for(differentiator, at[rows], data, columns)
         found.append((rows, shape))
     rounding = Rounding.of(
-        differentiator.positions, differentiator.length, columns, most
+        differentiator.positions,
+        differentiator.length,
+        columns,
+        most,
+        coarse=differentiator.coarse,
     )
     return Plan(tuple(found), rounding)
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
 from trainers.gradients.stacked.layer import explicit_sum, squared_rows
-from trainers.numerics.deferred_checks import may_hold
+from trainers.numerics.deferred_checks import may_hold, of_some
 from trainers.numerics.device import follow
 
 Loss = Callable[
@@ -95,7 +95,7 @@ class PerSample:
     """
 
     aligned = False
-    positions = length = 0
+    positions = length = coarse = 0
 
     def __init__(self, module: nn.Module, loss: Loss) -> None:
         check_module(module)
@@ -170,11 +170,12 @@ class PerSample:
         (gradients,) = self.rows(at, inputs, targets)
         norms = squared_rows(gradients).sqrt()
         lost = ~norms.isfinite()
-        if may_hold(lost, getattr(weigh, "watch", None)):
+        watch = getattr(weigh, "watch", None)
+        if may_hold(lost, watch):
             gradients = gradients.masked_fill(lost[:, None], 0)
         norms = norms.view(inputs.shape[:2])
         weights = weigh(norms).masked_fill(lost.view_as(norms), 0)
-        return explicit_sum(gradients, weights.double())
+        return explicit_sum(gradients, of_some(weights.double(), watch))
 
     def outputs(self, at: Tensor, inputs: Tensor) -> Tensor:
         """What each replica's model says of its inputs, (replicas, samples, ...)."""

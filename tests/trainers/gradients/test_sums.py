@@ -263,8 +263,8 @@ class TestShapes:
     def test_samples_that_see_each_other_get_a_call_each(self):
         class Sees(PerSample):
             def rows(self, at, inputs, targets):
-                (rows,) = super().rows(at, inputs, targets)
-                return [rows + 1e-7 * rows.mean(0)]
+                rows, squares = super().rows(at, inputs, targets)
+                return [rows + 1e-7 * rows.mean(0), squares]
 
         way = Sees(nn.Linear(4, 3), cross_entropy)
         data = PrivateData.of([Dataset(torch.zeros(1, 4), CLASS)])

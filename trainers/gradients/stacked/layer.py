@@ -176,15 +176,15 @@ def outer_sum(left: Tensor, right: Tensor, weights: Tensor) -> Tensor:
     left, right = (
         part.unflatten(0, (replicas, -1))[:, :samples] for part in (left, right)
     )
-    return together(
-        [
-            torch.bmm(
-                (left[here].double() * factors[here]).flatten(1, 2).mT,
-                right[here].double().flatten(1, 2),
-            )
-            for here in blocks(replicas, left[0].numel() + right[0].numel(), left)
-        ]
-    )
+    sums = []
+    for here in blocks(replicas, left[0].numel() + right[0].numel(), left):
+        one, other = left[here].double(), right[here].double()
+        if one.numel() < other.numel():
+            one = one * factors[here]
+        else:
+            other = other * factors[here]
+        sums.append(torch.bmm(one.flatten(1, 2).mT, other.flatten(1, 2)))
+    return together(sums)
 
 
 def blocks(count: int, values: int, like: Tensor) -> Iterator[slice]:
@@ -213,10 +213,10 @@ def joined(uses: list[Tensor], dim: int) -> Tensor:
 def fits(values: int, kept: int) -> bool:
     """Whether each sample's gradient is written out, and kept until it is summed.
 
-    Where it has no more ``values`` than twice those that it is made from, which are
-    ``kept``: it then takes the least time, and not much memory.
+    Where it has no more ``values`` than three times those that it is made from, which
+    are ``kept``: it then takes the least time, and not much memory.
     """
-    return values <= 2 * kept
+    return values <= 3 * kept
 
 
 def squared_products(left: Tensor, right: Tensor) -> Digest:

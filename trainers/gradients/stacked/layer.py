@@ -15,6 +15,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode
 SCRATCH = 1 << 22
 CACHED = 1 << 17  # of doubles, on a CPU: in its nearer cache
 SHORT = 512  # positions over which norms may be added up in single precision
+TINY = 2.0**-60
 
 
 class UnknownLayerError(Exception):
@@ -246,7 +247,8 @@ def squared_products(left: Tensor, right: Tensor) -> Digest:
             gram = torch.bmm(one, one.mT) * torch.bmm(other, other.mT)
             squares.append(gram.sum(2).sum(1).clamp_min(0))
             lengths = gram.diagonal(dim1=1, dim2=2).sqrt()
-        terms.append(lengths.sum(1).square())
+        # What underflows in single precision is far below this times the slack.
+        terms.append(lengths.sum(1).add(TINY).square())
     return Digest(
         together(squares),
         (),

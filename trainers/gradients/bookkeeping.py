@@ -24,7 +24,7 @@ from trainers.gradients.rounding import SLACK
 from trainers.gradients.stacked import StackedLayer, UnknownLayerError, quick, stacked
 from trainers.gradients.stacked.layer import Digest
 from trainers.gradients.trial import agrees
-from trainers.numerics.deferred_checks import may_hold, of_some
+from trainers.numerics.deferred_checks import may_hold
 from trainers.numerics.device import follow
 
 __all__ = ["BookKeeping", "UnknownLayerError"]
@@ -282,9 +282,8 @@ class BookKeeping:
                 else torch.zeros_like
             )
             result = empty(at, dtype=torch.float64)
-            watch = getattr(weigh, "watch", None)
-            purge = may_hold(lost, watch)
-            weights = of_some(weights.double(), watch)
+            purge = may_hold(lost, getattr(weigh, "watch", None))
+            weights = weights.double()
             for layer, digest in digests:
                 made_from = digest.without(lost) if purge else digest.made_from
                 sums = layer.sums(made_from, weights)

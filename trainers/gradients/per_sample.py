@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
 from trainers.gradients.stacked.layer import explicit_sum, squared_rows
-from trainers.numerics.deferred_checks import may_hold, of_some
+from trainers.numerics.deferred_checks import may_hold
 from trainers.numerics.device import follow
 
 Loss = Callable[
@@ -171,12 +171,11 @@ class PerSample:
         gradients, squares = self.rows(at, inputs, targets)
         norms = squares.sqrt()
         lost = ~norms.isfinite()
-        watch = getattr(weigh, "watch", None)
-        if may_hold(lost, watch):
+        if may_hold(lost, getattr(weigh, "watch", None)):
             gradients = gradients.masked_fill(lost[:, None], 0)
         norms = norms.view(inputs.shape[:2])
         weights = weigh(norms).masked_fill(lost.view_as(norms), 0)
-        return explicit_sum(gradients, of_some(weights.double(), watch))
+        return explicit_sum(gradients, weights.double())
 
     def outputs(self, at: Tensor, inputs: Tensor) -> Tensor:
         """What each replica's model says of its inputs, (replicas, samples, ...)."""

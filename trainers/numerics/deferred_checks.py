@@ -14,17 +14,6 @@ def may_hold(condition: Tensor, watch: Watch | None = None) -> bool:
     return True
 
 
-def of_some(weights: Tensor, watch: Watch | None = None) -> Tensor:
-    """``weights``, (replicas, samples), without the last samples that have none.
-
-    All of them where ``watch`` does not look.
-    """
-    if get_proxy_mode() is not None or not (watch or Watch()).looks(weights):
-        return weights
-    used = weights.any(0).nonzero()
-    return weights[:, : int(used[-1]) + 1 if len(used) else 0]
-
-
 class Watch:
     """Conditions on tensors: kept on the device, looked at when somebody settles.
 

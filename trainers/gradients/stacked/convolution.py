@@ -216,7 +216,7 @@ class StackedConvolution(StackedLayer):
     def _outer_sum(self, inside: Tensor, back: Tensor, weights: Tensor) -> Tensor:
         """As one product of matrices a group of channels: nothing but sums."""
         replicas, samples = weights.shape
-        share = back.flatten(2).unflatten(0, (replicas, -1))[:, :samples]
+        share = back.flatten(2).unflatten(0, (replicas, samples))
         share = weights[:, :, None, None] * share
         groups, places = self.groups, share.shape[3]
         fan = self.parameters_now["weight"][0, 0].numel()
@@ -225,7 +225,7 @@ class StackedConvolution(StackedLayer):
         step = max(1, -(-LONG // places), CACHED // values)
         size = (replicas, groups, share.shape[2] // groups, fan)
         totals = weights.new_empty(size)
-        for replica, use in enumerate(inside.unflatten(0, (replicas, -1))):
+        for replica, use in enumerate(inside.unflatten(0, (replicas, samples))):
             for first in range(0, samples, step):
                 here = slice(first, min(first + step, samples))
                 patches = self._patches(use[here].double())

@@ -66,8 +66,7 @@ class StackedLayer(nn.Module):
     def sums(self, made_from: tuple[Tensor, ...], weights: Tensor) -> dict[str, Tensor]:
         """Weighted sums of the gradients of each parameter, (replicas, ...), doubles.
 
-        ``made_from`` is that of `Digest`, ``weights`` (replicas, samples) doubles; of
-        each replica's samples only so many, the first ones, are summed.
+        ``made_from`` is that of `Digest`, ``weights`` (replicas, samples) doubles.
         """
         raise NotImplementedError  # each layer has its own
 
@@ -157,7 +156,7 @@ def squared_rows(rows: Tensor) -> Tensor:
 def explicit_sum(rows: Tensor, weights: Tensor) -> Tensor:
     """Weighted sums, (replicas, ...) doubles, of rows that are written out."""
     replicas, samples = weights.shape
-    flat = rows.reshape(replicas, len(rows) // replicas, -1)[:, :samples]
+    flat = rows.reshape(replicas, samples, -1)
     total = together(
         [
             torch.bmm(weights[here, None], flat[here].double())[:, 0]
@@ -174,9 +173,7 @@ def outer_sum(left: Tensor, right: Tensor, weights: Tensor) -> Tensor:
     """
     replicas, samples = weights.shape
     factors = weights.view(replicas, samples, 1, 1)
-    left, right = (
-        part.unflatten(0, (replicas, -1))[:, :samples] for part in (left, right)
-    )
+    left, right = (part.unflatten(0, (replicas, samples)) for part in (left, right))
     sums = []
     for here in blocks(replicas, left[0].numel() + right[0].numel(), left):
         one, other = left[here].double(), right[here].double()

@@ -67,7 +67,7 @@ class StackedEmbedding(StackedLayer):
         replicas, samples = weights.shape
         _, rows, features = self.parameters_now["weight"].shape
         tokens, back = (
-            part.unflatten(0, (replicas, -1))[:, :samples] for part in (tokens, back)
+            part.unflatten(0, (replicas, samples)) for part in (tokens, back)
         )
         share = weights[:, :, None, None] * back
         first = torch.arange(replicas, device=tokens.device) * rows

@@ -10,9 +10,9 @@ coarser one costs accuracy, never privacy. So:
 2. Those very numbers become single precision, which is exact: a bfloat16 number is a
    float32 number. From here on a record's gradient g *is* the one of a and b, in each
    layer sum_t b_t a_t'.
-3. Norm and weighted sum are both made from these a and b, in double precision, outside
-   of autocast, as without bf16: what rounding does there is shown and paid for in
-   ``sums.md``.
+3. Norm and weighted sum are both made from these a and b, or from a vector that is
+   written out of them once, outside of autocast, as without bf16: what rounding does
+   there is shown and paid for in ``sums.md``.
 4. Noise is added on a grid, as always.
 
 Two ways to lose this. Norms from one rounding and sums from another: a weight that is

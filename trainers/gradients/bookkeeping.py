@@ -72,7 +72,7 @@ class BookKeeping:
     """
 
     lower = False
-    positions = length = 0
+    positions = length = coarse = 0
 
     def __init__(
         self,
@@ -163,6 +163,7 @@ class BookKeeping:
                 digest = layer.digest(layer.taken, back)
             self.positions = max(self.positions, digest.positions)
             self.length += digest.length
+            self.coarse = max(self.coarse, digest.coarse)
             known = {tensor.data_ptr() for tensor in (*layer.taken, *back)}
             made = [part for part in digest.made_from if part.data_ptr() not in known]
             size += _size(back) + _size(made)
@@ -249,9 +250,10 @@ class BookKeeping:
 
     def rows(self, at: Tensor, inputs: Tensor, targets: Tensor) -> list[Tensor]:
         """All that a weighted sum is made from, (replicas * samples, ...) each."""
-        digests = self._digests(at, inputs, targets)
+        digests = [digest for _, digest in self._digests(at, inputs, targets)]
         self._forget()
-        return [part for _, digest in digests for part in digest.made_from]
+        made_from = [part for digest in digests for part in digest.made_from]
+        return [*made_from, *_squares(digests)]
 
     def weighted_sum(
         self,
@@ -278,21 +280,25 @@ class BookKeeping:
         """
         digests = self._digests(at, inputs, targets)
         with torch.no_grad():
-            square = at.new_zeros(inputs.shape[:2].numel(), dtype=torch.float64)
-            terms = torch.zeros_like(square)
-            for _, digest in digests:
-                square = square + digest.square
-                if digest.terms is not None:
-                    terms = terms + digest.terms
-            norms = torch.add(square.sqrt(), terms.sqrt(), alpha=slack)
+            square, *terms = _squares([digest for _, digest in digests])
+            norms = square.sqrt()
+            for each in terms:
+                norms = norms.add(each.sqrt(), alpha=slack)
             lost = ~norms.isfinite()
             norms = norms.view(inputs.shape[:2])
             weights = weigh(norms).masked_fill(lost.view_as(norms), 0)
-            result = torch.zeros_like(at, dtype=torch.float64)
+            # Layers that are not used have no sums.
+            empty = (
+                torch.empty_like
+                if len(digests) == len(self.layers)
+                else torch.zeros_like
+            )
+            result = empty(at, dtype=torch.float64)
             purge = may_hold(lost, getattr(weigh, "watch", None))
+            weights = weights.double()
             for layer, digest in digests:
                 made_from = digest.without(lost) if purge else digest.made_from
-                sums = layer.sums(made_from, weights.double())
+                sums = layer.sums(made_from, weights)
                 for place in self.places:
                     if place.layer is layer:
                         end = place.offset + place.shape.numel()
@@ -306,6 +312,13 @@ class BookKeeping:
             outputs = self._run(at, inputs, keeps=False)
         self._forget()
         return outputs.unflatten(0, inputs.shape[:2])
+
+
+def _squares(digests: list[Digest]) -> list[Tensor]:
+    """Over all layers, squared norms, and those of terms if some are not 0."""
+    parts = [[digest.square for digest in digests]]
+    parts.append([digest.terms for digest in digests if digest.terms is not None])
+    return [torch.stack(each).sum(0) for each in parts if each]
 
 
 def _size(tensors: Iterable[Tensor]) -> int:

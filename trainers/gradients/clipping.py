@@ -20,7 +20,7 @@ from trainers.numerics.deferred_checks import Watch
 
 # Bytes of one part on a CPU: what stays in its cache is several times as fast, and
 # larger blocks come from the system anew each time.
-WORKING_SET = 16 << 20
+WORKING_SET = 24 << 20
 # A part costs some passes over the models, however few samples it has.
 _PASSES = 4
 _LEAST = 32  # samples of a part, where that many fit
@@ -72,7 +72,11 @@ def plan(
             shape = shape_for(differentiator, at[rows], data, columns)
         found.append((rows, shape))
     rounding = Rounding.of(
-        differentiator.positions, differentiator.length, columns, most
+        differentiator.positions,
+        differentiator.length,
+        columns,
+        most,
+        coarse=differentiator.coarse,
     )
     return Plan(tuple(found), rounding)
 
@@ -144,7 +148,7 @@ def clipped_sum(
     (replicas, dims), doubles
     """
     node = nodes.repeat(len(at) // len(nodes))
-    total = torch.zeros_like(at, dtype=torch.float64)
+    total = torch.empty_like(at, dtype=torch.float64)
     planned = plan(
         differentiator,
         data,
@@ -165,6 +169,8 @@ def clipped_sum(
         theta = _extended(at[rows], shape.spare_rows, 0).clone()
         whose = _extended(node[rows], shape.spare_rows, 0)
         replicas = packed.record.shape[0]
+        if packed.record.shape[1] == 0:
+            total[rows] = 0
         for left in range(0, packed.record.shape[1], columns):
             record, taken = (
                 _extended(part[:, left : left + columns], *_spare(shape))
@@ -173,9 +179,13 @@ def clipped_sum(
             taken[replicas:], taken[:, columns:] = False, False
             inputs, targets = data.records(whose, record)
             weigh = ClipTo(clip, taken, watch)
-            total[rows] += differentiator.weighted_sum(
+            found = differentiator.weighted_sum(
                 theta, inputs, targets, weigh, planned.rounding.slack
             )[:replicas]
+            if left:
+                total[rows] += found
+            else:
+                total[rows] = found
     return total
 
 

@@ -45,6 +45,7 @@ class Compiled:
         self.module = eager.module
         self.loss, self.dims, self.tried = eager.loss, eager.dims, eager.tried
         self.positions, self.length = eager.positions, eager.length
+        self.coarse = eager.coarse
         self._functions: dict[tuple[Any, ...], _Function] = {}
 
     @property

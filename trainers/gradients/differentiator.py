@@ -22,6 +22,7 @@ class Differentiator(Protocol):
     dims: int
     positions: int  # see `trainers.gradients.rounding.Rounding.of`
     length: int
+    coarse: int
 
     @property
     def aligned(self) -> bool:

@@ -95,7 +95,7 @@ class PerSample:
     """
 
     aligned = False
-    positions = length = 0
+    positions = length = coarse = 0
 
     def __init__(self, module: nn.Module, loss: Loss) -> None:
         check_module(module)
@@ -151,7 +151,8 @@ class PerSample:
 
     def rows(self, at: Tensor, inputs: Tensor, targets: Tensor) -> list[Tensor]:
         """All that a weighted sum is made from, (replicas * samples, ...) each."""
-        return [self.gradients(at, inputs, targets).flatten(0, 1)]
+        gradients = self.gradients(at, inputs, targets).flatten(0, 1)
+        return [gradients, squared_rows(gradients)]
 
     def weighted_sum(
         self,
@@ -167,8 +168,8 @@ class PerSample:
         sample whose norm is not finite counts nothing. Gradients are written out, so
         that no ``slack`` is needed.
         """
-        (gradients,) = self.rows(at, inputs, targets)
-        norms = squared_rows(gradients).sqrt()
+        gradients, squares = self.rows(at, inputs, targets)
+        norms = squares.sqrt()
         lost = ~norms.isfinite()
         if may_hold(lost, getattr(weigh, "watch", None)):
             gradients = gradients.masked_fill(lost[:, None], 0)

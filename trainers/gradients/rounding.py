@@ -10,6 +10,7 @@ import dataclasses
 import math
 
 _UNIT = 2.0**-53  # of doubles, in which norms and sums are added up
+_SINGLE = 2.0**-24
 # More than the few roundings between a sum's terms, and of a weight.
 _FEW = 8
 SLACK = 2.0**-16  # at least
@@ -34,7 +35,15 @@ class Rounding:
     share: float
 
     @classmethod
-    def of(cls, positions: int, length: int, columns: int, records: int) -> Rounding:
+    def of(
+        cls,
+        positions: int,
+        length: int,
+        columns: int,
+        records: int,
+        *,
+        coarse: int = 0,
+    ) -> Rounding:
         """For sums of up to ``records`` gradients.
 
         Parameters
@@ -48,6 +57,8 @@ class Rounding:
             Most records of which a sum is made at once.
         records
             Most records in a sum.
+        coarse
+            Most additions in a row, in single precision, that make such a norm.
 
         Raises
         ------
@@ -59,9 +70,9 @@ class Rounding:
         if positions == 0:
             slack, share = 0.0, 2 * error
         else:
-            slack = _power_up(
-                max(SLACK, math.sqrt(gamma(length + _FEW)), error * 2**11)
-            )
+            single = gamma(coarse, _SINGLE) if coarse else 0.0
+            norm = math.sqrt(gamma(length + _FEW)) + single
+            slack = _power_up(max(SLACK, norm, error * 2**11))
             share = 2 * error * (1 + 1 / slack)
         share = _power_up(max(_LEAST_SHARE, share))
         if max(slack, share) > _MOST:
@@ -72,9 +83,9 @@ class Rounding:
         return cls(slack, share)
 
 
-def gamma(additions: int) -> float:
+def gamma(additions: int, unit: float = _UNIT) -> float:
     """Relative error of so many roundings in a row, at most (Higham 2002, 3.1)."""
-    product = additions * _UNIT
+    product = additions * unit
     return product / (1 - product) * (1 + 2.0**-50)
 
 

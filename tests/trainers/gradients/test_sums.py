@@ -16,6 +16,7 @@ from trainers.gradients.bookkeeping import BookKeeping
 from trainers.gradients.choose import differentiator
 from trainers.gradients.per_sample import PerSample, parameter_vector
 from trainers.gradients.rounding import SLACK, Rounding, gamma
+from trainers.gradients.stacked.layer import squared_products
 from trainers.models import cross_entropy
 from trainers.numerics import noise
 from trainers.numerics.randomness import Streams
@@ -247,6 +248,34 @@ class TestAllLayers:
             assert shapes.holds(way, at, (inputs[0], CLASS[0]), found, seed)
 
 
+class TestNorms:
+    @given(st.integers(0, 10**6), st.sampled_from([2, 64, 511, 512, 513, 700]))
+    def test_they_are_no_less_than_is_true(self, seed, positions):
+        """Of products that cancel to the last bits, and all sizes of numbers."""
+        generator = torch.Generator().manual_seed(seed)
+        half = torch.randn(2, positions // 2, 5, generator=generator)
+        size = 2.0 ** torch.randint(-70, 40, (2, 1, 1), generator=generator)
+        left = size * half[..., :2].repeat(1, 2, 1)
+        right = torch.cat([half[..., 2:], -half[..., 2:]], 1)
+        right = right + 1e-7 * torch.randn(right.shape, generator=generator)
+        found = squared_products(left, right)
+        # Wide enough that the Gram matrices are not what is taken.
+        assert found.coarse == (positions // 2 * 2 if positions < 514 else 0)
+        paid = Rounding.of(
+            found.positions, found.length, 8, 100, coarse=found.coarse
+        ).slack
+        norms = found.square.sqrt() + paid * found.terms.sqrt()
+        for norm, one, other in zip(norms, left, right, strict=True):
+            columns = [[Fraction(x) for x in row] for row in one.mT.tolist()]
+            rows = [[Fraction(x) for x in row] for row in other.mT.tolist()]
+            square = sum(
+                sum(a * b for a, b in zip(column, row, strict=True)) ** 2
+                for column in columns
+                for row in rows
+            )
+            assert (Fraction(norm.item()) * (1 + Fraction(1, 2**24))) ** 2 >= square
+
+
 class TestShapes:
     def test_rows_that_begin_elsewhere_are_found_out(self):
         """650 x 10 was measured to depend on the place; whole lines do not."""
@@ -263,13 +292,47 @@ class TestShapes:
     def test_samples_that_see_each_other_get_a_call_each(self):
         class Sees(PerSample):
             def rows(self, at, inputs, targets):
-                (rows,) = super().rows(at, inputs, targets)
-                return [rows + 1e-7 * rows.mean(0)]
+                rows, squares = super().rows(at, inputs, targets)
+                return [rows + 1e-7 * rows.mean(0), squares]
 
         way = Sees(nn.Linear(4, 3), cross_entropy)
         data = PrivateData.of([Dataset(torch.zeros(1, 4), CLASS)])
         found = shapes.shape_for(way, torch.zeros(1, way.dims), data, 16)
         assert found.columns == 1
+
+    def test_norms_that_see_each_other_are_found_out(self):
+        class Sees(PerSample):
+            def rows(self, at, inputs, targets):
+                rows, squares = super().rows(at, inputs, targets)
+                return [rows, squares * (1 + 1e-12 * squares.mean())]
+
+        way = Sees(nn.Linear(4, 3), cross_entropy)
+        data = PrivateData.of([Dataset(torch.zeros(1, 4), CLASS)])
+        found = shapes.shape_for(way, torch.zeros(1, way.dims), data, 16)
+        assert found.columns == 1
+
+    @pytest.mark.parametrize("name", KNOWN)
+    def test_all_norms_are_looked_at(self, name):
+        """The first of the last that are looked at gives the norm without slack."""
+        module, shape = KNOWN[name]
+        module = module.float()
+        tokens = any(isinstance(layer, nn.Embedding) for layer in module.modules())
+        inputs = torch.zeros(1, 3, *shape, dtype=torch.long if tokens else None)
+        way = BookKeeping(module, cross_entropy, inputs[0, 0])
+        at = parameter_vector(module)[None]
+        seen = []
+
+        def weigh(norms):
+            seen.append(norms.flatten())
+            return torch.zeros_like(norms)
+
+        targets = torch.zeros(1, 3, dtype=torch.long)
+        way.weighted_sum(at, inputs, targets, weigh, 0.0)
+        shown = way.rows(at, inputs, targets)
+        assert any(
+            part.shape == (3,) and torch.equal(part.sqrt(), seen[0])
+            for part in shown[-2:]
+        )
 
     @given(st.integers(1, 200), st.integers(1, 300))
     def test_no_last_vector_is_half_full_of_records(self, replicas, columns):
@@ -302,6 +365,14 @@ class TestRounding:
         else:
             assert paid.slack == 0
             assert paid.share >= 2 * error
+
+    @given(st.integers(1, 512), st.integers(1, 10**5))
+    def test_single_precision_is_paid(self, positions, length):
+        paid = Rounding.of(positions, length, 8, 100, coarse=positions)
+        product = Fraction(positions, 2**24)
+        single = product / (1 - product)
+        assert Fraction(paid.slack) >= single + Fraction(math.sqrt(gamma(length)))
+        assert paid.slack <= 2.0**-14
 
     def test_what_is_paid_is_little(self):
         assert Rounding.of(0, 0, 304, 6000) == Rounding(0.0, 2.0**-20)

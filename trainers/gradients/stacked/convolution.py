@@ -9,11 +9,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from trainers.gradients.stacked.layer import (
+    CACHED,
     Digest,
     StackedLayer,
     blocks,
     explicit_sum,
-    is_short,
+    fits,
     joined,
     squared_products,
     squared_rows,
@@ -24,6 +25,7 @@ from trainers.gradients.stacked.layer import (
 # Up to this many weights a kernel is copied for every sample, which makes one batched
 # product of all samples of all replicas.
 SMALL_KERNEL = 1024
+LONG = 512  # positions that are added up in one product, where there are so many
 
 
 class StackedConvolution(StackedLayer):
@@ -151,7 +153,7 @@ class StackedConvolution(StackedLayer):
         # Groups are layers side by side, each with its own inputs and channels.
         back = back.view(samples * self.groups, channels // self.groups, places)
         kept = sum(use[0].numel() for use in (*taken, *returned))
-        if is_short(places, channels // self.groups, fan) and fan * channels <= kept:
+        if fits(fan * channels, kept):
             rows = [
                 torch.bmm(left, inside.mT)
                 for left, inside in self._by_blocks(back, taken)
@@ -162,13 +164,19 @@ class StackedConvolution(StackedLayer):
             squared_products(left.mT, inside.mT)
             for left, inside in self._by_blocks(back, taken)
         ]
-        square = together([each[0] for each in found]).view(samples, -1).sum(1)
+        square = together([each.square for each in found]).view(samples, -1).sum(1)
         for rows in offset:
             square = square + squared_rows(rows)
         # Of groups side by side, squares of terms add up as norms do.
-        terms = together([each[1] for each in found]).view(samples, -1).sum(1)
-        made_from = (*taken, *returned, *offset)
-        return Digest(square, made_from, terms, places, found[0][2] + self.groups)
+        sizes = [each.terms for each in found if each.terms is not None]
+        return Digest(
+            square,
+            (*taken, *returned, *offset),
+            together(sizes).view(samples, -1).sum(1),
+            places,
+            found[0].length + self.groups,
+            found[0].coarse,
+        )
 
     def _by_blocks(
         self, back: Tensor, taken: list[Tensor]
@@ -208,21 +216,24 @@ class StackedConvolution(StackedLayer):
     def _outer_sum(self, inside: Tensor, back: Tensor, weights: Tensor) -> Tensor:
         """As one product of matrices a group of channels: nothing but sums."""
         replicas, samples = weights.shape
-        share = (weights.reshape(-1, 1, 1) * back.flatten(2)).unflatten(
-            0, (replicas, samples)
-        )
+        share = back.flatten(2).unflatten(0, (replicas, samples))
+        share = weights[:, :, None, None] * share
         groups, places = self.groups, share.shape[3]
         fan = self.parameters_now["weight"][0, 0].numel()
-        totals = []
+        # The sum passes through memory once a block: not of too few positions.
+        values = fan * groups * places
+        step = max(1, -(-LONG // places), CACHED // values)
+        size = (replicas, groups, share.shape[2] // groups, fan)
+        totals = weights.new_empty(size)
         for replica, use in enumerate(inside.unflatten(0, (replicas, samples))):
-            total = weights.new_zeros(())
-            for here in blocks(samples, fan * groups * places, use):
+            for first in range(0, samples, step):
+                here = slice(first, min(first + step, samples))
                 patches = self._patches(use[here].double())
                 patches = patches.view(len(patches), groups, fan, places)
                 left = share[replica, here].view(len(patches), groups, -1, places)
-                total = total + torch.bmm(
+                totals[replica].baddbmm_(
                     left.permute(1, 2, 0, 3).flatten(2),
                     patches.permute(1, 0, 3, 2).flatten(1, 2),
+                    beta=1 if first else 0,
                 )
-            totals.append(total)
-        return torch.stack(totals)
+        return totals

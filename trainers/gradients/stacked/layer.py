@@ -14,6 +14,8 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode
 # that Gram matrices and single gradients never exist for all of them at once.
 SCRATCH = 1 << 22
 CACHED = 1 << 17  # of doubles, on a CPU: in its nearer cache
+SHORT = 512  # positions over which norms may be added up in single precision
+TINY = 2.0**-60
 
 
 class UnknownLayerError(Exception):
@@ -85,6 +87,8 @@ class Digest:
     positions, length
         How many terms a gradient has that may cancel, and how many additions in a row
         make ``square``; 0 without ``terms``. See `trainers.gradients.rounding`.
+    coarse
+        As ``length``, of additions that are made in single precision.
     """
 
     square: Tensor
@@ -92,6 +96,7 @@ class Digest:
     terms: Tensor | None = None
     positions: int = 0
     length: int = 0
+    coarse: int = 0
 
     def without(self, lost: Tensor) -> tuple[Tensor, ...]:
         """What sums are made from; samples that are ``lost``, (flat,), are zeros."""
@@ -169,15 +174,15 @@ def outer_sum(left: Tensor, right: Tensor, weights: Tensor) -> Tensor:
     replicas, samples = weights.shape
     factors = weights.view(replicas, samples, 1, 1)
     left, right = (part.unflatten(0, (replicas, samples)) for part in (left, right))
-    return together(
-        [
-            torch.bmm(
-                (left[here].double() * factors[here]).flatten(1, 2).mT,
-                right[here].double().flatten(1, 2),
-            )
-            for here in blocks(replicas, left[0].numel() + right[0].numel(), left)
-        ]
-    )
+    sums = []
+    for here in blocks(replicas, left[0].numel() + right[0].numel(), left):
+        one, other = left[here].double(), right[here].double()
+        if one.numel() < other.numel():
+            one = one * factors[here]
+        else:
+            other = other * factors[here]
+        sums.append(torch.bmm(one.flatten(1, 2).mT, other.flatten(1, 2)))
+    return together(sums)
 
 
 def blocks(count: int, values: int, like: Tensor) -> Iterator[slice]:
@@ -203,44 +208,49 @@ def joined(uses: list[Tensor], dim: int) -> Tensor:
     return uses[0] if len(uses) == 1 else torch.cat(uses, dim)
 
 
-def is_short(positions: int, outputs: int, inputs: int) -> bool:
-    """Whether a product over ``positions`` is shorter written out than two Grams."""
-    return outputs * inputs <= 2 * positions * positions
-
-
-def fits(positions: int, outputs: int, inputs: int) -> bool:
+def fits(values: int, kept: int) -> bool:
     """Whether each sample's gradient is written out, and kept until it is summed.
 
-    Where that is short and takes no more memory than what it is made from.
+    Where it has no more ``values`` than three times those that it is made from, which
+    are ``kept``: it then takes the least time, and not much memory.
     """
-    values = outputs * inputs
-    return is_short(positions, outputs, inputs) and (
-        values <= positions * (outputs + inputs)
-    )
+    return values <= 3 * kept
 
 
-def squared_products(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor, int]:
-    """Squared Frobenius norm of left' right for each sample, its terms and length.
+def squared_products(left: Tensor, right: Tensor) -> Digest:
+    """Squared Frobenius norm of left' right for each sample.
 
     ``left`` is (samples, positions, outputs), ``right`` (samples, positions, inputs).
-    Either the product is written out, or two Gram matrices over the positions are,
-    whose product adds up to the same (ghost norm): whichever is shorter. As of
-    `Digest`: both (samples,) doubles; the terms are (sum_t |left_t| |right_t|)^2.
+    Either the product is written out, in single precision if there are few positions,
+    or two Gram matrices over the positions are, whose product adds up to the same
+    (ghost norm): whichever takes less. Terms are (sum_t |left_t| |right_t|)^2.
     """
     samples, positions, outputs = left.shape
-    explicit = is_short(positions, outputs, right.shape[2])
-    values = outputs * right.shape[2] if explicit else 2 * positions * positions
+    inputs = right.shape[2]
+    few = positions <= SHORT
+    # Products of doubles take twice the time.
+    gram = (outputs + inputs) * positions * (2 if few else 1)
+    explicit = outputs * inputs <= gram
+    values = outputs * inputs if explicit else 2 * positions * positions
     squares, terms = [], []
     for here in blocks(samples, values, left):
         one, other = left[here].double(), right[here].double()
         if explicit:
-            squares.append(squared_rows(torch.bmm(one.mT, other)))
+            factors = (left[here], right[here]) if few else (one, other)
+            squares.append(squared_rows(torch.bmm(factors[0].mT, factors[1])))
             lengths = torch.linalg.vector_norm(one, dim=2)
             lengths = lengths * torch.linalg.vector_norm(other, dim=2)
         else:
             gram = torch.bmm(one, one.mT) * torch.bmm(other, other.mT)
             squares.append(gram.sum(2).sum(1).clamp_min(0))
             lengths = gram.diagonal(dim1=1, dim2=2).sqrt()
-        terms.append(lengths.sum(1).square())
-    length = outputs + right.shape[2] + 2 * positions
-    return together(squares), together(terms), length
+        # What underflows in single precision is far below this times the slack.
+        terms.append(lengths.sum(1).add(TINY).square())
+    return Digest(
+        together(squares),
+        (),
+        together(terms),
+        positions,
+        outputs + inputs + 2 * positions,
+        positions if explicit and few else 0,
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -52,12 +54,15 @@ class StackedLinear(StackedLayer):
         if positions == 1:
             square = (squared_rows(inside) + len(offset)) * squared_rows(back)
             return Digest(square, (inside, back, *offset))
-        if fits(positions, outputs, inputs):
+        if fits(outputs * inputs, positions * (outputs + inputs)):
             return written_out(torch.bmm(back.mT, inside), *offset)
-        square, terms, length = squared_products(back, inside)
+        found = squared_products(back, inside)
+        square = found.square
         for rows in offset:
             square = square + squared_rows(rows)
-        return Digest(square, (inside, back, *offset), terms, positions, length)
+        return dataclasses.replace(
+            found, square=square, made_from=(inside, back, *offset)
+        )
 
     def sums(self, made_from: tuple[Tensor, ...], weights: Tensor) -> dict[str, Tensor]:
         if len(made_from) == len(self.names):  # written out

@@ -66,11 +66,14 @@ class StackedEmbedding(StackedLayer):
         tokens, back = made_from
         replicas, samples = weights.shape
         _, rows, features = self.parameters_now["weight"].shape
-        share = weights.reshape(-1, 1, 1) * back
+        tokens, back = (
+            part.unflatten(0, (replicas, samples)) for part in (tokens, back)
+        )
+        share = weights[:, :, None, None] * back
         first = torch.arange(replicas, device=tokens.device) * rows
-        place = tokens + first.repeat_interleave(samples)[:, None]
+        place = tokens + first[:, None, None]
         total = share.new_zeros(replicas * rows, features)
-        total.index_add_(0, place.flatten(), share.flatten(0, 1))
+        total.index_add_(0, place.flatten(), share.flatten(0, 2))
         return {"weight": total.view(replicas, rows, features)}
 
 

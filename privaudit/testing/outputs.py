@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-_MOST = 1e308  # stands for infinity; what is not a number lies below all
-_LARGEST = 10**308
-_MISSING = -1.5e308
+_MOST = 1e150  # stands for all above; what is not a number lies below all
+_LARGEST = 10**150
+_MISSING = -1.5e150
 _REAL = "a real number"
 
 
@@ -73,7 +73,7 @@ class Reader:
                     [
                         self._number(codes, leaves[path])
                         if path in leaves
-                        else _MISSING
+                        else math.nan
                         for path, codes in self._codes.items()
                     ]
                 )
@@ -83,7 +83,7 @@ class Reader:
             columns = np.array(table, float).reshape(len(outputs), len(self._codes))
         if self._bits:
             columns = lowest_bit(columns)
-        columns = np.nan_to_num(columns, nan=_MISSING, posinf=_MOST, neginf=-_MOST)
+        columns = np.nan_to_num(np.clip(columns, -_MOST, _MOST), nan=_MISSING)
         return Readings(columns, tuple(events))
 
     def _fast(

@@ -83,14 +83,15 @@ def _fresh(here: Floats, again: Floats | None, other: Floats) -> Check:
         # integral of its squared density is .28 / deviation if it is Gaussian, .35 if
         # Laplace; differences have more noise, and meet less often.
         grid = np.exp2(lowest_bit(np.concatenate([here, other])).min(axis=0))
-        meet = float(np.prod(np.minimum(0.5 * grid / here.std(axis=0), 1.0)))
+        meet = _meet(here, grid)
         coarse = meet > 1 / 20
         rows = here if again is None else np.concatenate([here, again[:, moving]])
         if _too_many_equal(rows, meet):
             findings.append("runs released exactly the same: their noise is one")
         step = _ROUNDING * max(1e-300, float(np.abs([here, other]).max()))
         # Their generators differ, so that each difference has noise of its own.
-        if _too_many_equal(np.round((other - here) / step), max(meet, _ROUNDING)):
+        apart = np.round((other - here) / step)
+        if _too_many_equal(apart, _meet(here, np.maximum(grid, step))):
             findings.append(
                 "the same noise was added to both data sets: releases under different "
                 "seeds differ by the same amount again and again"
@@ -102,6 +103,10 @@ def _fresh(here: Floats, again: Floats | None, other: Floats) -> Check:
         findings=tuple(findings),
         skipped="" if findings or not coarse else "the values meet by chance",
     )
+
+
+def _meet(here: Floats, grid: Floats) -> float:
+    return float(np.prod(np.minimum(0.5 * grid / here.std(axis=0), 1.0)))
 
 
 def _too_many_equal(rows: Floats, meet: float) -> bool:
@@ -183,7 +188,7 @@ def _low_bits(here: Floats, other: Floats, looked_at: bool) -> Check:
     """
     findings = []
     for at in range(here.shape[1] if looked_at else 0):
-        worlds = here[:, at], other[:, at]
+        worlds = [world[world != 0] for world in (here[:, at], other[:, at])]
         octaves = [np.frexp(world)[1] for world in worlds]
         bits = [lowest_bit(world) for world in worlds]
         for octave in np.unique(np.concatenate(octaves)):

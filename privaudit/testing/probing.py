@@ -85,13 +85,14 @@ def _fresh(here: Floats, again: Floats | None, other: Floats) -> Check:
         grid = np.exp2(lowest_bit(np.concatenate([here, other])).min(axis=0))
         meet = _meet(here, grid)
         coarse = meet > 1 / 20
-        rows = here if again is None else np.concatenate([here, again[:, moving]])
-        if _too_many_equal(rows, meet):
+        drawn = [here] if again is None else [here, again[:, moving]]
+        if _too_many_equal(np.concatenate(drawn), meet):
             findings.append("runs released exactly the same: their noise is one")
         step = _ROUNDING * max(1e-300, float(np.abs([here, other]).max()))
         # Their generators differ, so that each difference has noise of its own.
-        apart = np.round((other - here) / step)
-        if _too_many_equal(apart, _meet(here, np.maximum(grid, step))):
+        apart = [np.round((other - one) / step) for one in drawn]
+        meets = _meet(here, np.maximum(grid, step))
+        if any(_too_many_equal(each, meets) for each in apart):
             findings.append(
                 "the same noise was added to both data sets: releases under different "
                 "seeds differ by the same amount again and again"
@@ -132,7 +133,7 @@ def _scale(here: Floats, noise: float | None) -> Check:
         centred = here - here.mean(axis=0)
         square = (centred**2).mean(axis=0)
         fourth = (centred**4).mean(axis=0)
-        kurtosis = np.maximum(fourth / np.maximum(square, 1e-300) ** 2, 3.0)
+        kurtosis = np.maximum(fourth / np.maximum(square**2, 1e-300), 3.0)
         # A sample's own kurtosis is too small for long tails: Laplace noise has 6.
         relative = np.sqrt((np.maximum(kurtosis, 6.0) - 1) / (4 * len(here)))
         measured = np.sqrt(square)

@@ -19,7 +19,13 @@ class TestRead:
 
     @pytest.mark.parametrize(
         "output",
-        [np.array([1.0, 2.0]), [1.0, 2.0], (1, 2), {"a": 1, "b": [2.0]}, np.arange(1, 3)],
+        [
+            np.array([1.0, 2.0]),
+            [1.0, 2.0],
+            (1, 2),
+            {"a": 1, "b": [2.0]},
+            np.arange(1, 3),
+        ],
     )
     def test_parts_are_columns(self, output):
         assert read([output, output]).columns.tolist() == [[1.0, 2.0]] * 2

@@ -14,6 +14,10 @@ Audits of anybody's training:
     lower_bound         attack scores in, a lower bound with its confidence out
     Scores              scores and worlds that know how they came about
 
+Tests of anybody's mechanism, for pytest and hypothesis:
+
+    privaudit.testing   assert_private and others; neighbouring data sets
+
 Results, which say in which direction they bound:
 
     Bracket, UpperBound, LowerBound, Claim, Finding

@@ -66,7 +66,7 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Put what was asserted on the report, which xdist sends to its controller."""
     report = yield
-    if report.when == "call":
+    if report.when == "call" or (report.when == "setup" and not report.passed):
         rows = record.rows_of(item.nodeid)
         if rows:
             report.privaudit = rows  # type: ignore[attr-defined]

@@ -1,4 +1,13 @@
-"""From a ledger to an upper bound on epsilon. Nothing here imports torch."""
+"""From a ledger to both sides of epsilon. Nothing here imports torch.
+
+    certificate     what a ledger is worth: the best of all provers, above and below
+    provers         one proof each; `pld` has the one by privacy loss distributions
+    account         one call for every account, certified or for comparison
+    calibration     the least noise, or most steps, for a budget
+    papers          formulas of the papers, beside what is proved of them
+
+How to add a prover: CONTRIBUTING.md.
+"""
 
 from privaudit.accounting.account import METHODS as METHODS
 from privaudit.accounting.account import Method as Method

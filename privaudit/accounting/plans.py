@@ -7,7 +7,6 @@ import functools
 import math
 import pathlib
 import reprlib
-from typing import Literal
 
 import msgspec
 import numpy as np
@@ -24,9 +23,7 @@ from privaudit.release import (
     SamplingWithoutReplacement,
 )
 from privaudit.schedules import Growing, Schedule
-
-Scheme = Literal["poisson", "without-replacement", "none"]
-Mechanism = Literal["gaussian", "laplace"]
+from privaudit.settings import Mechanism, ReleaseSettings, Scheme
 
 _MOST_LISTED = 10_000_000
 _MOST_RECORDS = 10**12
@@ -77,6 +74,17 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
                 "a sampling rate below 1 needs a sampling scheme: poisson or "
                 "without-replacement"
             )
+
+    @classmethod
+    def of(cls, settings: ReleaseSettings) -> Plan:
+        """Noise relative to the first step's (or as the schedule says)."""
+        kind = settings.sampling or "poisson", settings.mechanism
+        if settings.schedule is not None:
+            return cls.from_file(settings.schedule, *kind)
+        rate, steps = settings.sampling_rate, settings.steps
+        if settings.growing_budget is not None:
+            return cls.growing_budget(settings.growing_budget, rate, steps, *kind)
+        return cls.constant(1.0, rate, steps, *kind)
 
     @classmethod
     def constant(

@@ -12,7 +12,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 # Frames that say nothing of where somebody's code went wrong.
 _HERE = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
@@ -38,19 +38,31 @@ def is_place(name: str) -> bool:
 def function_named(name: str) -> Callable[..., Any]:
     """The function at ``module:function``, in the working directory or installed.
 
-    Raises ``ValueError`` if it is not to be had, and `ForeignError` if its module fails
-    as it is imported.
+    Raises as `object_named`, and ``ValueError`` if what is there cannot be called.
     """
+    found = object_named(name, "function")
+    if not callable(found):
+        raise ValueError(f"{name} is no function, but of type {type(found).__name__}")
+    return found
+
+
+def object_named(name: str, kind: Literal["function", "class"]) -> Any:
+    """What is at ``module:name``, in the working directory or installed.
+
+    ``kind`` is what errors call it. Raises ``ValueError`` if it is not to be had, and
+    `ForeignError` if its module fails as it is imported.
+    """
+    where, _, what = name.partition(":")
     if not is_place(name):
         raise ValueError(
-            f"a function is given as module:function, such as train:scores, got {name}"
+            f"a {kind} is given as module:{kind}, such as "
+            f"{'train:scores' if kind == 'function' else 'train:Gossip'}, got {name}"
         )
-    where, _, function = name.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # as ``python -m`` has it
     try:
         with held(f"import {where}"):
-            found = getattr(importlib.import_module(where), function, None)
+            found = getattr(importlib.import_module(where), what, None)
     except ForeignError as error:
         if isinstance(error.__cause__, ImportError):
             raise ValueError(
@@ -59,10 +71,17 @@ def function_named(name: str) -> Callable[..., Any]:
             ) from error
         raise
     if found is None:
-        raise ValueError(f"{where} has no function {function}")
-    if not callable(found):
-        raise ValueError(f"{name} is no function, but of type {type(found).__name__}")
+        raise ValueError(f"{where} has no {kind} {what}")
     return found
+
+
+def is_class(name: str) -> bool:
+    """Whether ``module:name`` is an algorithm's class, and no function to be called.
+
+    A `trainers.algorithms.Family` is as good as a class. Raises as `object_named`.
+    """
+    found = object_named(name, "function")
+    return isinstance(found, type) or hasattr(found, "algorithm")
 
 
 @contextlib.contextmanager
@@ -74,7 +93,7 @@ def held(what: str) -> Iterator[None]:
     except MemoryError:
         raise
     except (Exception, SystemExit) as error:
-        raise ForeignError(f"{what}: {_told(error)}") from error
+        raise ForeignError(f"{what}: {told(error)}") from error
 
 
 @contextlib.contextmanager
@@ -87,7 +106,7 @@ def checked(what: str) -> Iterator[None]:
         raise ValueError(str(error)) from error
 
 
-def _told(error: BaseException) -> str:
+def told(error: BaseException) -> str:
     """The error in one line, with the innermost place that it came from."""
     words = " ".join(str(error).split())[:500]
     if isinstance(error, SyntaxError):

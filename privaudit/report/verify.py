@@ -26,6 +26,7 @@ from privaudit.files import manifest as _manifest
 from privaudit.files import npz as _npz
 from privaudit.files import signature as _signature
 from privaudit.files.folder import MANIFEST, SIGNATURE, FolderError, RunFolder
+from privaudit.files.user_code import is_place
 from privaudit.ledger import RESUMED, Entry, Ledger
 from privaudit.release import NoSampling, PoissonSampling, SamplingWithoutReplacement
 from privaudit.report.load import Finished, FinishedAudit, FinishedTraining, load_any
@@ -121,6 +122,12 @@ class Verification:
                 "that the run wrote"
             )
         return text
+
+    def lines(self) -> list[str]:
+        """What disagrees; or what was checked, and what was not."""
+        if self.differences:
+            return [str(self)]
+        return [f"{self.path}: {self}", *(f"not checked: {x}" for x in self.unchecked)]
 
     def summary(self) -> dict[str, Any]:
         """For JSON."""
@@ -465,6 +472,10 @@ def _ledger_by_settings(
         from trainers.runs.training import Training
     except ModuleNotFoundError as error:
         unchecked.append(f"the ledger against the settings, which needs {error.name}")
+        return
+    name = run.config.settings.algorithm
+    if is_place(name):  # evidence is read, code that it names is not run
+        unchecked.append(f"the ledger against the settings, which needs {name} itself")
         return
     try:
         training = msgspec.convert(run.config.training, Training, strict=False)

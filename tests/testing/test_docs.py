@@ -25,7 +25,7 @@ def test_snippet(tmp_path, at):
         assert "failed" not in shown
         return
     assert "1 failed, 1 passed" in shown
-    assert "forgets_to_clip_noise is not (1, 0)-DP." in shown
+    assert "too_little_noise is not (1, 0)-DP." in shown
     for part in ("pair: ", "bound: ", "evidence: ", "repeat with: "):
         assert part in shown
         assert part in PAGE

@@ -10,11 +10,11 @@ import math
 import torch
 
 from privaudit.auditing.probes import noise as law
-from privaudit.auditing.probes.recording import Messages, Recording, Tape
 from privaudit.auditing.probes.releases import each_release
 from tests.trainers.problems import oracle, random_data, start
 from trainers.data import Dataset
 from trainers.oracles.oracle import Mechanism, Oracle
+from trainers.oracles.recording import Messages, Recording, Tape
 
 DIMS = 15  # of problems.softmax()
 MECHANISM = Mechanism(lot_size=3.0, clip_norm=0.5, noise_multiplier=2.0)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 
 from tests.trainers.problems import start
-from trainers.algorithms import ALGORITHMS
+from trainers.algorithms import ALGORITHMS, family_named
 from trainers.algorithms.asynchronous.family import AllReduce, Sync
 from trainers.algorithms.dinno import Dinno, DinnoFamily
 from trainers.algorithms.dsgt import Dsgt
@@ -30,7 +30,7 @@ class Case:
 
     @property
     def family(self):
-        return ALGORITHMS[self.name]
+        return family_named(self.name)
 
     def make(self, step=lambda k: STEP):
         return self.family.make(step, **self.options)
@@ -48,7 +48,8 @@ class Case:
     @property
     def facts(self):
         algorithm = self.make()
-        return FACTS.get(type(algorithm), lambda _: Facts())(algorithm)
+        known = [FACTS[kind] for kind in type(algorithm).__mro__ if kind in FACTS]
+        return known[0](algorithm) if known else Facts()
 
     def __str__(self):
         return "-".join([self.name, *(f"{v}" for v in self.options.values())])

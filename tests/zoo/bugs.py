@@ -14,6 +14,7 @@ from tests.zoo.attacks import Attack
 from tests.zoo.frame import Bug
 from trainers.numerics.randomness import Streams
 from trainers.oracles.oracle import Oracle
+from trainers.oracles.sampler import Sampler
 
 
 class NodesSeededAlike(FloatNoise):
@@ -71,23 +72,30 @@ class DefaultSeed(Oracle):
         return total
 
 
+class CoinsOfUniforms(Sampler):
+    """Its coins are made of uniform numbers that others may ask for as well."""
+
+    _WIDTH = 1024  # of records, at most
+
+    def drawn(self, node, index):
+        shape = (self.runs, self._WIDTH)
+        who = [self.numbers[node]]
+        return self.streams.uniforms("sampling", who, index, shape)[:, 0]
+
+    def coins(self, node, index, records, rate):
+        return self.drawn(node, index)[:, :records] < rate
+
+
 class SamplingSharesNoise(FloatNoise):
     """Noise is made of the uniform numbers that the coins of a lot were made of."""
 
-    _WIDTH = 1024  # of either, at most
-
-    def _drawn(self, node):
-        shape = (self.runs, self._WIDTH)
-        drawn = self._streams.uniforms(
-            "sampling", [self._numbers[node]], self._releases[node], shape
-        )
-        return drawn[:, 0]
-
-    def _coins(self, node, records, rate):
-        return self._drawn(node)[:, :records] < rate
+    def __init__(self, *given, **more):
+        super().__init__(*given, **more)
+        self._sampler.__class__ = CoinsOfUniforms
 
     def _draw_noise(self, like, nodes):
-        drawn = torch.stack([self._drawn(node) for node in nodes], 1)
+        index = self._releases[nodes[0]]
+        drawn = torch.stack([self._sampler.drawn(node, index) for node in nodes], 1)
         normal = torch.special.ndtri(drawn.clamp_min(2.0**-54))
         return normal[..., : like.shape[2]].to(like)
 
@@ -119,10 +127,10 @@ class Shuffles(Oracle):
     _place = 0
 
     def _lots(self, nodes):
-        present = self._of(nodes)
+        present = self._sampler.present(nodes)
         drawn = torch.zeros_like(present)
         for row, node in enumerate(nodes):
-            batches = math.ceil(1 / self._rates[node])
+            batches = math.ceil(1 / self._sampler.rates[node])
             turn = self._releases[node] % batches
             if turn == 0 or not hasattr(self, "_passes"):
                 self._passes = getattr(self, "_passes", {})
@@ -138,7 +146,8 @@ class DoubleRate(Oracle):
 
     def __init__(self, *given, **more):
         super().__init__(*given, **more)
-        self._rates = [min(1.0, 2 * rate) for rate in self._rates]
+        sampler = self._sampler
+        sampler.rates = [min(1.0, 2 * rate) for rate in sampler.rates]
 
 
 class NoiseBeforeClipping(FloatNoise):

@@ -1,10 +1,14 @@
-"""The registry of algorithms: one file an algorithm, one folder a family."""
+"""The registry of algorithms: one file an algorithm, one folder a family.
+
+`ALGORITHMS` has them by name; `family_named` knows a user's ``module:Class`` as well.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+from privaudit.files.user_code import is_place
 from trainers.algorithms import dyn_d2p
 from trainers.algorithms.asynchronous.family import (
     AllReduce,
@@ -31,12 +35,13 @@ from trainers.algorithms.partpsp.partpsp import PartPsp
 from trainers.algorithms.setting import Options
 from trainers.algorithms.sgd import Sgd
 from trainers.algorithms.sgp import Sgp
+from trainers.algorithms.user_algorithms import family_at
 from trainers.network.mixing import Property
 from trainers.network.push_sum import NEEDS as _PUSH_SUM
 from trainers.oracles.messages.dpps import NEEDS as _DPPS
-from trainers.oracles.messages.oracle import MessageDoor
+from trainers.oracles.messages.oracle import MessageOracle
 
-__all__ = ["ALGORITHMS", "Family", "Options"]
+__all__ = ["ALGORITHMS", "Family", "Options", "family_named"]
 
 
 def _both(
@@ -67,7 +72,7 @@ def _messages(name: str, options: type[PartPspOptions]) -> dict:
         "make": PartPsp,
         "needs": _DPPS,
         "options": options,
-        "door": MessageDoor,
+        "door": MessageOracle,
         "defaults": _SHARED_DIGITS,
     }
     return {
@@ -140,3 +145,24 @@ ALGORITHMS: dict[str, Family] = {
     "sgp": Family(make=Sgp, private=False, needs=_PUSH_SUM, defaults=_PUSHED),
     **_COLLABORATIVE,
 }
+
+
+def family_named(name: str) -> Family:
+    """The family of a registered algorithm, or of a user's ``module:Class``.
+
+    Raises ``ValueError`` if there is none.
+    """
+    if name in ALGORITHMS:
+        return ALGORITHMS[name]
+    if is_place(name):
+        return family_at(name)
+    raise ValueError(
+        f"there is no algorithm {name!r}; choose one of {', '.join(ALGORITHMS)}, or "
+        "your own as module:Class"
+    )
+
+
+def option_names(*more: str) -> set[str]:
+    """Options that some algorithm takes: one of the registry, or one of ``more``."""
+    families = [*ALGORITHMS.values(), *map(family_named, more)]
+    return {name for family in families for name in family.options.__struct_fields__}

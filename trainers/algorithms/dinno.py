@@ -137,10 +137,9 @@ class Dinno:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DinnoFamily(Family):
+class DinnoFamily(Family[DinnoOptions]):
     """DiNNO asks for a gradient in every inner step."""
 
-    def releases(self, setting: Setting) -> int:
+    def releases(self, setting: Setting[DinnoOptions]) -> int:
         """Rounds times inner steps."""
-        assert isinstance(setting.options, DinnoOptions)
         return setting.rounds * setting.options.inner_steps

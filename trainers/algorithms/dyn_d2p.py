@@ -162,12 +162,14 @@ class GeneralD2p(ConstD2p, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Pushed(Family):
+class Pushed(Family[ConstD2p]):
     """Stochastic gradient push with clip norms and noise on a schedule."""
 
-    def mechanism(self, setting: Setting, noise_multiplier: float) -> Mechanism:
+    def mechanism(
+        self, setting: Setting[ConstD2p], noise_multiplier: float
+    ) -> Mechanism:
         """Of step k: clip_norm c_k, and noise of z / m_k clip norms."""
-        options = _options(setting)
+        options = setting.options
         clips, noise = _values(options, setting.rounds)
         clip, z = setting.clip_norm, noise_multiplier
         return Mechanism(
@@ -177,7 +179,9 @@ class Pushed(Family):
             sampling=options.sampling,
         )
 
-    def paper_noise(self, setting: Setting, epsilon: float, delta: float) -> float:
+    def paper_noise(
+        self, setting: Setting[ConstD2p], epsilon: float, delta: float
+    ) -> float:
         """z by the paper's account: mu_tot of eq. 4, then eq. 8, 9 or 10.
 
         The sampling rate is L/J, of the smallest node, as if sampling were Poisson. An
@@ -186,17 +190,12 @@ class Pushed(Family):
         mechanism = self.mechanism(setting, 0.0)
         rate = max(mechanism.sampling_rate(size) for size in setting.sizes)
         mu = float(gdp.mu(epsilon, delta))
-        return _options(setting).paper_noise(mu, rate, setting.rounds)
+        return setting.options.paper_noise(mu, rate, setting.rounds)
 
 
 def _function(values: list[float]) -> float | Callable[[int], float]:
     """The value of each step; a number where they are all the same."""
     return values[0] if len(set(values)) == 1 else values.__getitem__
-
-
-def _options(setting: Setting) -> ConstD2p:
-    assert isinstance(setting.options, ConstD2p)
-    return setting.options
 
 
 @functools.lru_cache(maxsize=64)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Generic, Protocol, runtime_checkable
 
 from privaudit.ledger import Ledger
-from trainers.algorithms.setting import Options, Setting
+from trainers.algorithms.setting import Options, OptionsType, Setting
 from trainers.network.engine import Network, Runner
 from trainers.network.mixing import Mixing, Property
 from trainers.oracles.oracle import Mechanism, Oracle
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Family:
+class Family(Generic[OptionsType]):
     """An algorithm of the registry. Families of a kind of their own override methods.
 
     Parameters
@@ -25,6 +25,8 @@ class Family:
         Whether its oracle clips and adds noise.
     central
         Whether it runs at one place that holds all data.
+    over_ranks
+        Whether its nodes can live in several processes.
     needs
         What must be true of the mixing matrices for it to be valid.
     options
@@ -41,13 +43,14 @@ class Family:
     make: Callable[..., Any]
     private: bool
     central: bool = False
+    over_ranks: bool = True
     needs: tuple[Property, ...] = ()
-    options: type[Options] = Options
+    options: type[OptionsType] = Options  # type: ignore[assignment]
     door: Callable[..., Any] = Oracle
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     audited: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
-    def algorithm(self, setting: Setting) -> Any:
+    def algorithm(self, setting: Setting[OptionsType]) -> Any:
         """The algorithm, with its schedules over ``setting.rounds``."""
         arguments = setting.options.arguments(setting.rounds)
         return self.make(setting.step_sizes, **arguments)
@@ -56,7 +59,9 @@ class Family:
         """What runs ``algorithm``. ``ValueError`` if ``mixing`` lacks what it needs."""
         return Network(algorithm, mixing, self.needs)
 
-    def mechanism(self, setting: Setting, noise_multiplier: float) -> Mechanism:
+    def mechanism(
+        self, setting: Setting[OptionsType], noise_multiplier: float
+    ) -> Mechanism:
         """How gradients are made private: all noise grows with the multiplier.
 
         Poisson lots, one clip norm, one noise multiplier; neither if not private.
@@ -65,11 +70,11 @@ class Family:
             return Mechanism(setting.lot_size)
         return Mechanism(setting.lot_size, setting.clip_norm, noise_multiplier)
 
-    def releases(self, setting: Setting) -> int:
+    def releases(self, setting: Setting[OptionsType]) -> int:
         """How often each node asks the oracle in all rounds."""
         return setting.rounds
 
-    def ledger(self, setting: Setting, noise_multiplier: float) -> Ledger:
+    def ledger(self, setting: Setting[OptionsType], noise_multiplier: float) -> Ledger:
         """What a run would release, with ``setting.sizes`` records at the nodes.
 
         Raises ``ValueError`` if its noise guarantees nothing.
@@ -77,15 +82,15 @@ class Family:
         mechanism = self.mechanism(setting, noise_multiplier)
         return mechanism.ledger(setting.sizes, self.releases(setting))
 
-    def plans_at_most(self, setting: Setting) -> bool:
+    def plans_at_most(self, setting: Setting[OptionsType]) -> bool:
         """Whether `ledger` is no more than a bound on what a run releases."""
         return False
 
-    def remarks(self, setting: Setting) -> tuple[str, ...]:
+    def remarks(self, setting: Setting[OptionsType]) -> tuple[str, ...]:
         """What must be said beside its account, in sentences."""
         return ()
 
-    def stays_home(self, setting: Setting) -> bool:
+    def stays_home(self, setting: Setting[OptionsType]) -> bool:
         """Whether the final models never leave their nodes: no attack may read them."""
         return False
 

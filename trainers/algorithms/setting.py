@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -28,8 +29,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         }
 
 
+OptionsType = TypeVar("OptionsType", bound=Options)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Setting:
+class Setting(Generic[OptionsType]):
     """The values that an algorithm, its mechanism and its ledger are made from.
 
     Parameters
@@ -55,7 +59,7 @@ class Setting:
     """
 
     algorithm: str
-    options: Options
+    options: OptionsType
     rounds: int
     lot_size: float
     clip_norm: float

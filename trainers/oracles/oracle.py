@@ -1,4 +1,4 @@
-"""The one door to private data: sample, clip, sum, add noise, divide, write it down.
+"""The oracle of noisy gradients: sample, clip, sum, add noise, divide, write it down.
 
 An algorithm that wants to know anything of the data asks `Oracle.gradient`. What it
 gets is already noisy, and the ledger already has it.
@@ -7,8 +7,8 @@ What is assumed: the numbers of records per node that set sampling rates and div
 are public. Sums are rounded to a grid and noise is an exactly rounded Gaussian number
 of that grid, so that the noisy sum is a function of the ideal mechanism's
 (`trainers/numerics/noise.md`). Records are clipped to a little less than the clip norm,
-by as much as the rounding can move a sum. How the rounding of the sums themselves, in
-floating point, depends on the records is not accounted.
+by as much as rounding can move a sum: that of the sums themselves, in floating point
+(`trainers/gradients/sums.md`), and that to the grid.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from torch import Tensor
 
 from privaudit.ledger import Ledger, Recorder
 from trainers.data import PrivateData
-from trainers.gradients.batches import most
 from trainers.gradients.clip_weights import clip_weights
-from trainers.gradients.clipping import clipped_sum
+from trainers.gradients.clipping import clipped_sum, plan
 from trainers.gradients.differentiator import Differentiator
+from trainers.gradients.rounding import Rounding
 from trainers.numerics.deferred_checks import Watch
 from trainers.numerics.device import placed
 from trainers.numerics.randomness import Streams, grid_step, rounding_up
 from trainers.oracles.mechanism import Mechanism, SamplingName
+from trainers.oracles.sampler import Sampler
 
 __all__ = [
     "MEMORY_LIMIT",
@@ -53,6 +54,12 @@ class ReleaseObserver(Protocol):
 
         ``gradient``, asked ``at``, is (runs, len(nodes), dims).
         """
+
+
+def check_memory(limit: int) -> None:
+    """Raise ``ValueError`` if a call could keep too little alive to be made."""
+    if limit < 1 << 20:
+        raise ValueError(f"memory_limit must be at least 1 MiB, got {limit} bytes")
 
 
 class Oracle:
@@ -94,37 +101,25 @@ class Oracle:
         observers: Sequence[ReleaseObserver] = (),
         numbers: Sequence[int] | None = None,
     ) -> None:
-        if memory_limit < 1 << 20:
-            raise ValueError(
-                f"memory_limit must be at least 1 MiB, got {memory_limit} bytes"
-            )
+        check_memory(memory_limit)
         self.data = data
         self.mechanism = mechanism
         self.runs = runs
         self.observers = tuple(observers)
         self._differentiator = differentiator
         self._memory_limit = memory_limit
-        self._rates = [mechanism.sampling_rate(size) for size in data.sizes]
-        self._present = data.present(runs, planted)  # (runs, nodes, records)
-        numbers = range(data.nodes) if numbers is None else numbers
         self._streams = streams
-        self._numbers = tuple(numbers)
+        self._sampler = Sampler(
+            data, mechanism, streams, runs=runs, planted=planted, numbers=numbers
+        )
+        self._numbers = self._sampler.numbers
         self._recorder = Recorder(data.nodes)
         self._releases = [0] * data.nodes
         # An accelerator is not waited for: what must hold is looked at now and then,
         # and lots are as wide as they may get, which is some more work.
         self._unseen = data.device.type != "cpu"
         self._watch = Watch(at_once=not self._unseen)
-        self._width = self._most()
-
-    def _most(self) -> int:
-        """How wide lots get, but with a chance that is nothing."""
-        if self.mechanism.sampling == "without-replacement":
-            return int(self.mechanism.lot_size)
-        return max(
-            most(rate, size + 1)
-            for rate, size in zip(self._rates, self.data.sizes, strict=True)
-        )
+        self._width = self._sampler.most()
 
     def settle(self) -> None:
         """Wait for all that was asked, and raise ``ValueError`` if something failed.
@@ -176,7 +171,8 @@ class Oracle:
         gradients, each scaled to L2 norm <= clip_norm; plus N(0, (noise_multiplier *
         clip_norm)^2) in each coordinate; divided by lot_size, whatever the size of the
         lot (Abadi et al. 2016, Algorithm 1). An empty lot releases its noise like any
-        other.
+        other. A gradient that is not finite counts nothing, see `not_finite`: no run
+        ends by what its data are.
 
         Parameters
         ----------
@@ -192,8 +188,8 @@ class Oracle:
         Raises
         ------
         ValueError
-            If a sample's gradient is not finite: clipping cannot bound it. On an
-            accelerator this is raised by `settle`.
+            If the parameters are not finite, or, without clipping, a sample's
+            gradient. On an accelerator this is raised by `settle`.
         """
         nodes = range(self.nodes) if nodes is None else nodes
         if at.shape[:2] != (self.runs, len(nodes)):
@@ -212,9 +208,13 @@ class Oracle:
         if multiplier > 0:
             # In one lot there is each record at most, and the canary.
             step = grid_step(deviation, (max(self.data.sizes) + 1) * clip)
-            clip = _clip_on_grid(clip, step, at.shape[2])
+        if clip < math.inf:
+            self._watch.expect(
+                torch.isfinite(at), "parameters are not finite: lower the step size"
+            )
+            clip = _clip_left(clip, self._rounding(at).share, step, at.shape[2])
         lots = self._lots(nodes)
-        crafted = self._crafted(lots, nodes, clip, at.dtype)
+        crafted = self._crafted(lots, nodes, clip)
         total = self._clipped_sum(at, lots, nodes, clip)
         if crafted is not None:
             row, share = crafted
@@ -227,15 +227,33 @@ class Oracle:
             others = self._streams.others("noise", self._numbers[node], index)
             self._recorder.again(node, release, others)
             self._releases[node] += 1
-        gradient = total.div_(self.mechanism.lot_size)
+        gradient = total.div_(self.mechanism.lot_size).to(at.dtype)
         for observer in self.observers:
             observer.release(index, at, gradient, nodes)
         return gradient
 
+    @property
+    def not_finite(self) -> int:
+        """How many gradients that were not finite were drawn and counted nothing.
+
+        It depends on the data: it stays with the party whose they are.
+        """
+        return self._watch.counted
+
+    def _rounding(self, at: Tensor) -> Rounding:
+        """What is paid for the rounding of `_clipped_sum`."""
+        return plan(
+            self._differentiator,
+            self.data,
+            at.flatten(0, 1),
+            lot_size=self.mechanism.lot_size,
+            memory_limit=self._memory_limit,
+        ).rounding
+
     def _clipped_sum(
         self, at: Tensor, lots: Tensor, nodes: Sequence[int], clip: float
     ) -> Tensor:
-        """Sum over the lots of clipped gradients, (runs, nodes, dims)."""
+        """Sum over the lots of clipped gradients, (runs, nodes, dims) doubles."""
         return clipped_sum(
             self._differentiator,
             self.data,
@@ -251,40 +269,10 @@ class Oracle:
 
     def _lots(self, nodes: Sequence[int]) -> Tensor:
         """A fresh sample of each node's records, (runs, nodes, records)."""
-        if self.mechanism.sampling == "without-replacement":
-            return self._fixed_lots(nodes)
-        present = self._of(nodes)
-        drawn = torch.zeros_like(present)
-        for row, node in enumerate(nodes):
-            # One more than the public size: the canary's coin is tossed whether it is
-            # there or not.
-            coins = self._coins(node, self.data.sizes[node] + 1, self._rates[node])
-            drawn[:, row, : coins.shape[1]] = coins
-        return drawn & present
-
-    def _of(self, nodes: Sequence[int]) -> Tensor:
-        """Which of the rows of ``nodes`` are records, (runs, nodes, records)."""
-        if len(nodes) == self.nodes and list(nodes) == list(range(self.nodes)):
-            return self._present
-        return self._present[:, placed(tuple(nodes), self._present.device)]
-
-    def _fixed_lots(self, nodes: Sequence[int]) -> Tensor:
-        """As `_lots`, each a uniform subset of lot_size records."""
-        present = self._of(nodes)
-        drawn = torch.zeros_like(present)
-        size = int(self.mechanism.lot_size)
-        for row, node in enumerate(nodes):
-            # A canary comes in a record's place: it must, for there to be a subset of
-            # equal chances in both worlds. It takes that record's coin.
-            records = self.data.sizes[node]
-            drawn[:, row, :records] = self._subset(node, records, size)
-            if self.data.replaced is not None and node == self.data.canary_node:
-                place = self.data.replaced
-                drawn[:, row, records] = drawn[:, row, place]
-        return drawn & present
+        return self._sampler.batches(nodes, self._releases[nodes[0]])
 
     def _crafted(
-        self, lots: Tensor, nodes: Sequence[int], clip: float, dtype: torch.dtype
+        self, lots: Tensor, nodes: Sequence[int], clip: float
     ) -> tuple[int, Tensor] | None:
         """Take the records of a crafted gradient out of ``lots``.
 
@@ -295,26 +283,16 @@ class Oracle:
         if data.direction is None or node is None or node not in nodes:
             return None
         row, place = list(nodes).index(node), data.sizes[node]
-        vector = data.direction.to(dtype)
+        vector = data.direction.double()
         if clip < math.inf:
             norm = torch.linalg.vector_norm(vector)
-            vector = vector * (clip / (norm * (1 + 64 * torch.finfo(dtype).eps)))
-        times = lots[:, row, place].to(dtype)
+            vector = vector * (clip / (norm * (1 + 2.0**-24)))
+        times = lots[:, row, place].double()
         lots[:, row, place] = False
         if data.replaced is not None:
-            times -= lots[:, row, data.replaced].to(dtype)
+            times -= lots[:, row, data.replaced].double()
             lots[:, row, data.replaced] = False
         return row, times[:, None] * vector
-
-    def _coins(self, node: int, records: int, rate: float) -> Tensor:
-        """Which of ``records`` coins of chance ``rate`` are heads, (runs, records)."""
-        who, index = [self._numbers[node]], self._releases[node]
-        return self._streams.coins(who, index, (self.runs, records), rate)[:, 0]
-
-    def _subset(self, node: int, records: int, size: int) -> Tensor:
-        """A uniform subset of ``size`` of a node's records, (runs, records)."""
-        who, index = [self._numbers[node]], self._releases[node]
-        return self._streams.subsets(who, index, (self.runs, records), size)[:, 0]
 
     def _noisy(
         self, total: Tensor, nodes: Sequence[int], deviation: float, step: float
@@ -325,12 +303,16 @@ class Oracle:
         return self._streams.noisy(total, who, index, deviation, step)
 
 
-def _clip_on_grid(clip: float, step: float, dims: int) -> float:
-    """``clip``, less what rounding to the grid can add to a record's move."""
-    left = clip - rounding_up(step, dims)
+def _clip_left(clip: float, share: float, step: float, dims: int) -> float:
+    """``clip``, less what rounding can add to a record's move.
+
+    That is ``share`` of the result by the rounding of sums, and that of their rounding
+    to the grid.
+    """
+    left = (clip - rounding_up(step, dims)) / (1 + share)
     if not left > 0.5 * clip:
         raise ValueError(
             f"{dims:,} parameters are rounded to steps of {step:g}, too coarse for "
             f"clip_norm {clip:g}: use less noise"
         )
-    return math.nextafter(left, 0.0)
+    return left * (1 - 2.0**-50)

@@ -11,10 +11,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from privaudit.ledger import Ledger
+from privaudit.settings import Precision, check_precision
 from trainers.algorithms.setting import Setting
 from trainers.data import Dataset
 from trainers.data.shares import private_data
-from trainers.gradients.bfloat16 import Precision, check_precision
 from trainers.gradients.choose import differentiator
 from trainers.gradients.differentiator import Differentiator
 from trainers.gradients.per_sample import parameter_places, parameter_vector
@@ -91,7 +91,7 @@ class Problem:
         network = training.family.runner(training.make(), training.mixing())
         dealt = None if ranks is None else Ranks(*ranks, nodes)
         if dealt is not None:
-            if type(network) is not Network:
+            if not (training.family.over_ranks and isinstance(network, Network)):
                 raise ValueError(
                     f"{training.algorithm} does not run over several ranks; start it "
                     "without torchrun"

@@ -1,6 +1,7 @@
-"""What is seen: attackers who score each run by how much it looks like a member's.
+"""Adversaries: each scores a run by how much it looks like one with the canary.
 
-One file an adversary, behind one contract.
+One file an adversary, behind one contract, and a row in ``ADVERSARIES``; `canaries` has
+what is planted. How to add one: CONTRIBUTING.md.
 """
 
 from privaudit.auditing.attacks.actions import Actions

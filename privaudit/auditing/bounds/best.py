@@ -1,4 +1,4 @@
-"""Which estimator to take, and what so many runs could have shown at most."""
+"""The default estimator, and what so many runs could have shown at most."""
 
 from __future__ import annotations
 

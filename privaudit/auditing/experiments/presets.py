@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
+
+from privaudit.settings import changes_of
 
 if TYPE_CHECKING:
     from trainers.runs.training import Training
@@ -24,6 +26,11 @@ AUDITED: dict[str, Any] = {
 }
 
 
+def training_named(algorithm: str, texts: Iterable[str], **defaults: Any) -> Training:
+    """As `training_upon`, with settings as key=value, and others as ``defaults``."""
+    return training_upon(algorithm, changes_of(texts), defaults, "--set")
+
+
 def training_upon(
     algorithm: str, given: Mapping[str, Any], defaults: Mapping[str, Any], where: str
 ) -> Training:
@@ -32,14 +39,13 @@ def training_upon(
     ``defaults`` are of an audit: they go before the algorithm's own, and behind those
     that it has for audits. Raises as `trainers.runs.training.training_from`.
     """
-    from trainers.algorithms import ALGORITHMS
+    from trainers.algorithms import family_named
     from trainers.models import MODELS
     from trainers.runs.training import training_from
 
-    family = ALGORITHMS.get(algorithm)
-    own = {} if family is None else family.defaults
-    audited = {} if family is None or not defaults else family.audited
-    beneath = {**own, **defaults, **audited}
+    family = family_named(algorithm)
+    audited = family.audited if defaults else {}
+    beneath = {**family.defaults, **defaults, **audited}
     own_model = MODELS.get(str(beneath.get("model")))
     if "model" in given or (own_model and "hidden" not in own_model.options):
         beneath.pop("hidden", None)  # of another model

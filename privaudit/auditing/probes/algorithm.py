@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from privaudit.auditing.probes.contract import Check
-from privaudit.auditing.probes.recording import Messages, Recording, Tape
 from privaudit.auditing.probes.releases import Probed, counted
 from privaudit.auditing.probes.streams import (
     SEARCH,
@@ -21,8 +20,8 @@ from privaudit.auditing.probes.streams import (
 )
 from privaudit.ledger import Entry, Ledger
 from trainers.numerics.randomness import Streams
-from trainers.oracles.messages.oracle import MessageDoor
-from trainers.oracles.oracle import Oracle
+from trainers.oracles.capabilities import GivesGradients, gives
+from trainers.oracles.recording import Messages, Recording, Tape
 from trainers.runs.problem import Problem
 from trainers.runs.training import Training
 
@@ -95,13 +94,8 @@ def probe(
 
 
 def gives_gradients(training: Training) -> bool:
-    """Whether the algorithm's door is an oracle of noisy gradients."""
-    door = training.family.door
-    return (
-        isinstance(door, type)
-        and issubclass(door, Oracle)
-        and not issubclass(door, MessageDoor)
-    )
+    """Whether what the algorithm's oracle gives out are noisy gradients."""
+    return gives(training.family.door, GivesGradients)
 
 
 def _skipped() -> list[Check]:

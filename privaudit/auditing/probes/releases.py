@@ -12,12 +12,12 @@ from privaudit.auditing.attacks.canaries import CANARY_NODE, mislabelled
 from privaudit.auditing.probes import noise as law
 from privaudit.auditing.probes import streams as drawn
 from privaudit.auditing.probes.contract import Check
-from privaudit.auditing.probes.recording import Recording
 from privaudit.ledger import Ledger
 from privaudit.release import Release
 from trainers.data import Dataset, PrivateData
 from trainers.numerics.randomness import Streams
 from trainers.oracles.oracle import Oracle
+from trainers.oracles.recording import Recording
 from trainers.runs.problem import Problem
 
 _SCALES = (0.1, 1.0, 100.0)  # of the record that is swapped; the last is clipped

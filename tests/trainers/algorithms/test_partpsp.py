@@ -20,11 +20,12 @@ from trainers.models import cross_entropy
 from trainers.network.mixing import Mixing
 from trainers.network.named_graphs import mixing
 from trainers.numerics.randomness import Streams
+from trainers.oracles.capabilities import GivesGradients, GivesMessages, gives
 from trainers.oracles.messages.dpps import with_synchronisation
 from trainers.oracles.messages.noise import MessageNoise
 from trainers.oracles.messages.oracle import (
-    MessageDoor,
     MessageMechanism,
+    MessageOracle,
     shared_places,
 )
 from trainers.runs import checkpoint
@@ -64,7 +65,7 @@ def door(
         messages=noise,
         mixing=with_synchronisation(on, interval),
     )
-    return MessageDoor(
+    return MessageOracle(
         PrivateData.of(
             shares or random_data(SIZES),
             canary=canary,
@@ -87,7 +88,7 @@ def plain_sgp(private, theta, on, rounds, step=STEP):
     x, w = theta.clone(), torch.ones(theta.shape[1], dtype=torch.float64)
     for k in range(rounds):
         z = x / w[None, :, None]
-        x = x - step * private.exact(z, private.lot())
+        x = x - step * private.exact(z, private.batch())
         weights = torch.tensor(on.at(k))
         x, w = torch.einsum("ij,rjd->rid", weights, x), weights @ w
     return x / w[None, :, None]
@@ -118,7 +119,7 @@ class TestReduction:
         )
         theta = begin(1)
         for _ in range(5):
-            gradient = other.exact(theta, other.lot())
+            gradient = other.exact(theta, other.batch())
             norm = gradient.abs().sum().item()
             assert norm > 0.2  # clipping acts
             theta = theta - STEP * gradient * 0.2 / norm
@@ -139,7 +140,7 @@ class TestReduction:
         models = FAMILY.runner(algorithm, RING).run(begin(), private, 5)
         theta = begin()
         for _ in range(5):
-            descent = other.exact(theta, other.lot())
+            descent = other.exact(theta, other.batch())
             descent[:, :, :15] = 0
             theta = theta - STEP * descent
         torch.testing.assert_close(models, theta)
@@ -148,7 +149,7 @@ class TestReduction:
         private, other = door(0.0, clip=0.1), door(0.0, clip=0.1)
         on = Mixing(np.full((4, 4), 0.25))
         models = FAMILY.runner(PartPsp(lambda k: STEP), on).run(begin(), private, 1)
-        lot, theta = other.lot(), begin()
+        lot, theta = other.batch(), begin()
         first = other.exact(theta, lot)
         first[:, :, :15] = 0
         theta = theta - STEP * first
@@ -191,14 +192,14 @@ class TestLaws:
     def test_every_lot_is_drawn_anew(self, sampling):
         """What is amplified by sampling must not see one lot in all rounds."""
         private = door(runs=40, sampling=sampling)
-        lots = [private.lot() for _ in range(3)]
+        lots = [private.batch() for _ in range(3)]
         for one, other in itertools.pairwise(lots):
             assert ((one != other).any(2).sum(0) > 20).all()
         rest = door(runs=40, sampling=sampling)
-        again = [rest.lot() for _ in range(2)]
+        again = [rest.batch() for _ in range(2)]
         rest.load_state_dict(private.state_dict())
         assert torch.equal(again[1], lots[1])
-        assert torch.equal(rest.lot(), private.lot())
+        assert torch.equal(rest.batch(), private.batch())
 
     def test_runs_do_not_see_each_other(self):
         quiet = {"multiplier": 0.0, "lot": 6, "sensitivity": "certified"}
@@ -216,7 +217,7 @@ class TestLaws:
         ]
         private = door(0.0, clip=0.5, clip_by=clip_by, shares=huge)
         shared = torch.arange(DIMS)
-        gradient = private.clipped(3 * begin(), private.lot(), shared)
+        gradient = private.clipped(3 * begin(), private.batch(), shared)
         norms = gradient.abs().sum(2)
         assert (norms <= 0.5 * (1 + 1e-12)).all()
         if clip_by == "batch":
@@ -226,8 +227,8 @@ class TestLaws:
         private = door(0.0, clip=0.3, clip_by="sample", lot=1)
         other = door(0.0, clip=0.3, lot=1)
         shared = torch.arange(DIMS)
-        one = private.clipped(begin(), private.lot(), shared)
-        torch.testing.assert_close(one, other.clipped(begin(), other.lot(), shared))
+        one = private.clipped(begin(), private.batch(), shared)
+        torch.testing.assert_close(one, other.clipped(begin(), other.batch(), shared))
 
     def test_several_local_steps_are_bounded_together(self):
         private = door(0.0, clip=0.5)
@@ -489,8 +490,8 @@ class TestSeam:
 
     def test_no_gradient_is_released(self):
         private = door()
-        with pytest.raises(ValueError, match="only messages"):
-            private.gradient(begin())
+        assert gives(private, GivesMessages)
+        assert not gives(private, GivesGradients)
         problem = Problem.of(training("partpsp"))
         with pytest.raises(ValueError, match="final-loss"):
             problem.train(0.1, Streams(0), release_observers=(object(),))

@@ -29,7 +29,7 @@ from trainers.algorithms.asynchronous.virtual_time import (
     OverProcesses,
 )
 from trainers.algorithms.family import Family
-from trainers.algorithms.setting import Options, Setting
+from trainers.algorithms.setting import Options, OptionsType, Setting
 from trainers.network.engine import Gradients, Inbox, Network, Schedule
 from trainers.network.graphs import complete
 from trainers.network.mixing import Mixing
@@ -148,18 +148,22 @@ class Untimed:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FixedLots(Family):
+class FixedLots(Family[OptionsType]):
     """Lots of a fixed size, drawn without replacement."""
 
-    def mechanism(self, setting: Setting, noise_multiplier: float) -> Mechanism:
+    def mechanism(
+        self, setting: Setting[OptionsType], noise_multiplier: float
+    ) -> Mechanism:
         """One clip norm, one noise multiplier; or neither."""
         private = Family.mechanism(self, setting, noise_multiplier)
         return dataclasses.replace(private, sampling="without-replacement")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Workers(FixedLots):
+class Workers(FixedLots[WorkerOptions]):
     """A(DP)2SGD and AD-PSGD, by a virtual clock or a real one."""
+
+    over_ranks: bool = False
 
     def runner(self, algorithm: Untimed, mixing: Mixing) -> Asynchronous:
         """With the clock of ``mixing``."""
@@ -170,7 +174,9 @@ class Workers(FixedLots):
         most = options.most(algorithm.steps, mixing.nodes)
         return OverProcesses(timed, mixing, self.needs, most, options.step_time)
 
-    def ledger(self, setting: Setting, noise_multiplier: float) -> Ledger:
+    def ledger(
+        self, setting: Setting[WorkerOptions], noise_multiplier: float
+    ) -> Ledger:
         """Of each worker, the steps that it makes; by a real clock, the most it may."""
         mechanism = self.mechanism(setting, noise_multiplier)
         runner = self.runner(self.algorithm(setting), setting.mixing)
@@ -183,15 +189,13 @@ class Workers(FixedLots):
             recorder.record(worker, mechanism.release(0, size), count)
         return recorder.ledger()
 
-    def plans_at_most(self, setting: Setting) -> bool:
+    def plans_at_most(self, setting: Setting[WorkerOptions]) -> bool:
         """By a real clock, a worker may make fewer steps."""
-        assert isinstance(setting.options, WorkerOptions)
         return setting.options.clock == "real"
 
-    def remarks(self, setting: Setting) -> tuple[str, ...]:
+    def remarks(self, setting: Setting[WorkerOptions]) -> tuple[str, ...]:
         """How stale gradients were; or that a real-time run cannot be repeated."""
         options = setting.options
-        assert isinstance(options, WorkerOptions)
         if options.clock == "real":
             most = options.most(setting.rounds, setting.nodes)
             return (
@@ -210,13 +214,14 @@ class Workers(FixedLots):
 class PrivateWorkers(Workers):
     """A(DP)2SGD, which has a theorem of its own."""
 
-    def paper_noise(self, setting: Setting, epsilon: float, delta: float) -> float:
+    def paper_noise(
+        self, setting: Setting[WorkerOptions], epsilon: float, delta: float
+    ) -> float:
         """The noise multiplier of Theorem 2's least sigma, on the mean or on the sum.
 
         Raises ``ValueError`` if no mu is admissible: the theorem then says nothing.
         """
         options = setting.options
-        assert isinstance(options, ClockOptions)
         sigma, _ = TheoremTwo(
             steps=setting.rounds,
             workers=len(setting.sizes),
@@ -282,7 +287,7 @@ class Sync:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AllReduce(FixedLots):
+class AllReduce(FixedLots[ClockOptions]):
     """SYNC: whatever the graph, everybody hears everybody."""
 
     def runner(self, algorithm: Sync, mixing: Mixing) -> Network:

@@ -6,6 +6,7 @@ replacement" (paper 002): the title's deep-Q networks are one of the policies.
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 from typing import Any, Literal
 
@@ -23,7 +24,7 @@ from trainers.algorithms.collaborative.runner import (
     Outcome,
 )
 from trainers.algorithms.family import Family
-from trainers.algorithms.setting import Options, Setting
+from trainers.algorithms.setting import Options, OptionsType, Setting
 from trainers.network.engine import Schedule
 from trainers.network.mixing import Mixing
 
@@ -119,27 +120,36 @@ class ResamplingOptions(Options, frozen=True, kw_only=True):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OneVsAll(Family):
+class OneVsAll(Family[OptionsType], abc.ABC):
     """One-vs-all logistic regression, whose constants the noise rests on."""
+
+    over_ranks: bool = False
 
     def runner(self, algorithm: Collaborative, mixing: Mixing) -> Collaboration:
         """Turn by turn."""
         return Collaboration(algorithm, mixing, self.needs)
 
-    def ledger(self, setting: Setting, noise_multiplier: float) -> Ledger:
+    @abc.abstractmethod
+    def mechanism(
+        self, setting: Setting[OptionsType], noise_multiplier: float
+    ) -> OnePass:
+        """How it is made private. ``ValueError`` for another model."""
+
+    def ledger(self, setting: Setting[OptionsType], noise_multiplier: float) -> Ledger:
         """What a run would write."""
         mechanism = self.mechanism(setting, noise_multiplier)
-        assert isinstance(mechanism, OnePass)
         return mechanism.ledger_of(setting.sizes, setting.labels)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class NoiselessOnePass(OneVsAll):
+class NoiselessOnePass(OneVsAll[CollaborativeOptions]):
     """One pass over disjoint batches, by any policy."""
 
-    def mechanism(self, setting: Setting, noise_multiplier: float) -> OnePass:
+    def mechanism(
+        self, setting: Setting[CollaborativeOptions], noise_multiplier: float
+    ) -> OnePass:
         """The pass that ``setting`` describes. ``ValueError`` for another model."""
-        options = options_of(setting)
+        options = setting.options
         return OnePass(
             **_shared(setting, Constants(options.regularisation)),
             noise_multiplier=noise_multiplier if self.private else 0.0,
@@ -147,38 +157,41 @@ class NoiselessOnePass(OneVsAll):
             networks=options.networks(),
         )
 
-    def plans_at_most(self, setting: Setting) -> bool:
+    def plans_at_most(self, setting: Setting[CollaborativeOptions]) -> bool:
         """With a policy that looks at data, what is released depends on them."""
-        return options_of(setting).choices().looks
+        return setting.options.choices().looks
 
-    def stays_home(self, setting: Setting) -> bool:
+    def stays_home(self, setting: Setting[CollaborativeOptions]) -> bool:
         """Whether a run gives the local models."""
-        return options_of(setting).given() == "local"
+        return setting.options.given() == "local"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrivateOnePass(NoiselessOnePass):
     """The same with the paper's account, of one class's model."""
 
-    def paper_noise(self, setting: Setting, epsilon: float, delta: float) -> float:
+    def paper_noise(
+        self, setting: Setting[CollaborativeOptions], epsilon: float, delta: float
+    ) -> float:
         """By the classical Gaussian mechanism.
 
         Raises ``ValueError`` for epsilon >= 1, unless it is asked for as printed.
         """
-        options = options_of(setting)
+        options = setting.options
         if options.paper_noise == "checked":
             classical_sigma(epsilon, delta)
         return paper_multiplier(Constants(options.regularisation), epsilon, delta)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class WithReplacement(OneVsAll):
+class WithReplacement(OneVsAll[ResamplingOptions]):
     """The baseline: batches drawn anew in every update."""
 
-    def mechanism(self, setting: Setting, noise_multiplier: float) -> Resampled:
+    def mechanism(
+        self, setting: Setting[ResamplingOptions], noise_multiplier: float
+    ) -> Resampled:
         """How it is made private. ``ValueError`` for another model."""
         options = setting.options
-        assert isinstance(options, ResamplingOptions)
         return Resampled(
             **_shared(setting, Constants(options.regularisation)),
             noise_multiplier=noise_multiplier,
@@ -186,7 +199,9 @@ class WithReplacement(OneVsAll):
             passes=options.passes,
         )
 
-    def paper_noise(self, setting: Setting, epsilon: float, delta: float) -> float:
+    def paper_noise(
+        self, setting: Setting[ResamplingOptions], epsilon: float, delta: float
+    ) -> float:
         """The paper's noise of the baseline: each update (epsilon / 5, delta / 5).
 
         A fifth where a record is visited five times; in sequence, by the classical
@@ -194,7 +209,6 @@ class WithReplacement(OneVsAll):
         turn.
         """
         options = setting.options
-        assert isinstance(options, ResamplingOptions)
         epsilon, delta = epsilon / options.passes, delta / options.passes
         if options.paper_noise == "checked":
             classical_sigma(epsilon, delta)
@@ -217,12 +231,6 @@ def _shared(setting: Setting, constants: Constants) -> dict[str, Any]:
         "rounds": setting.rounds,
         "constants": constants,
     }
-
-
-def options_of(setting: Setting) -> CollaborativeOptions:
-    """The options, as what they are."""
-    assert isinstance(setting.options, CollaborativeOptions)
-    return setting.options
 
 
 DEFAULTS: dict[str, Any] = {

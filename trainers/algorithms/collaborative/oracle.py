@@ -1,4 +1,4 @@
-"""The door to the nodes' records in collaborative training, local models behind it.
+"""The oracle of collaborative training: local models inside, noisy global ones out.
 
 A node's local model has seen its records without noise, so it never comes out: what
 does is the global model after a noisy update, and which updates those were.
@@ -297,7 +297,7 @@ class Participants:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from where such a door, made like this one, stood."""
+        """Go on from where an oracle stood, made like this one."""
         self.begin(state["local"].flatten(2))
         self._updates, self._choices = list(state["updates"]), state["choices"]
         self._recorder = Recorder.of(Ledger.from_json(state["ledger"]))

@@ -90,6 +90,7 @@ class Resampling(Participants):
         *rest: Any,
         **more: Any,
     ) -> None:
+        self._resampled = mechanism
         self._schedule = mechanism.schedule(data.sizes)
         self._drawn = [0] * len(data.sizes)  # batches, of each node
         super().__init__(data, differentiator, mechanism, *rest, **more)
@@ -119,10 +120,6 @@ class Resampling(Participants):
         here = placed(here, self._rows.device, torch.bool)
         return here[None, :, None].expand(self.runs, -1, self._local.shape[2])
 
-    def _mechanism(self) -> Resampled:
-        assert isinstance(self.mechanism, Resampled)
-        return self.mechanism
-
     def locally(self, turn: int, action: Tensor) -> None:
         """No model is local."""
 
@@ -135,7 +132,7 @@ class Resampling(Participants):
         self._local[:, who] = shared
         self._peak[:, who] = 0.0
         classes = shared.shape[1]
-        release = self._mechanism().one_release(self.sizes[who], classes)
+        release = self._resampled.one_release(self.sizes[who], classes)
         self._recorder.record(who, release)
         return super().publish(turn, who, action, shared)
 
@@ -144,6 +141,6 @@ class Resampling(Participants):
         return {**super().state_dict(), "drawn": list(self._drawn)}
 
     def load_state_dict(self, state: dict) -> None:
-        """Go on from where such a door stood."""
+        """Go on from where such an oracle stood."""
         super().load_state_dict(state)
         self._drawn = list(state["drawn"])

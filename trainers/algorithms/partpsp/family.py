@@ -126,24 +126,25 @@ class PedflOptions(SgpdpOptions, frozen=True, kw_only=True):
     local_steps: int = 2
 
 
-class OneProcess(Network):
-    """All nodes in one process: a channel asks how far apart they are."""
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PlainMessages(Family):
-    """Messages without noise: how far they are apart is all that is kept."""
+class PlainMessages(Family[PartPspOptions]):
+    """Messages without noise: how far they are apart is all that is kept.
 
-    def runner(self, algorithm: PartPsp, mixing: Mixing) -> OneProcess:
+    A channel asks how far apart all nodes are: they must be in one process.
+    """
+
+    over_ranks: bool = False
+
+    def runner(self, algorithm: PartPsp, mixing: Mixing) -> Network:
         """On a graph, with rounds of synchronisation in between."""
         mixing.require(self.needs, type(algorithm).__name__.upper())
-        return OneProcess(
-            algorithm, with_synchronisation(mixing, algorithm.sync_interval)
-        )
+        return Network(algorithm, with_synchronisation(mixing, algorithm.sync_interval))
 
-    def mechanism(self, setting: Setting, noise_multiplier: float) -> MessageMechanism:
+    def mechanism(
+        self, setting: Setting[PartPspOptions], noise_multiplier: float
+    ) -> MessageMechanism:
         """Lots by the options."""
-        options = _options(setting)
+        options = setting.options
         return MessageMechanism(
             setting.lot_size,
             sampling=options.sampling,
@@ -151,7 +152,9 @@ class PlainMessages(Family):
             mixing=with_synchronisation(setting.mixing, options.interval),
         )
 
-    def ledger(self, setting: Setting, noise_multiplier: float) -> Ledger:
+    def ledger(
+        self, setting: Setting[PartPspOptions], noise_multiplier: float
+    ) -> Ledger:
         """What a run would send."""
         how = self.mechanism(setting, noise_multiplier)
         if not how.messages.guarantees:
@@ -166,18 +169,20 @@ class PlainMessages(Family):
         bounds = [algorithm.bound(k, setting.clip_norm) for k in range(setting.rounds)]
         return planned(how.messages, how.mixing, bounds, len(shared), setting.sizes)
 
-    def stays_home(self, setting: Setting) -> bool:
+    def stays_home(self, setting: Setting[PartPspOptions]) -> bool:
         """Whether some parameters are never sent: no account covers such a model."""
-        return _options(setting).shared != "*"
+        return setting.options.shared != "*"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NoisyMessages(PlainMessages):
     """Messages with Laplace noise."""
 
-    def mechanism(self, setting: Setting, noise_multiplier: float) -> MessageMechanism:
+    def mechanism(
+        self, setting: Setting[PartPspOptions], noise_multiplier: float
+    ) -> MessageMechanism:
         """Lots, clipping and noise by the options."""
-        options = _options(setting)
+        options = setting.options
         # Nothing of a record stays in a node but in its local parameters.
         alone = options.shared == "*" and options.local_steps == 1
         by_sample = options.clip_by == "sample" and alone
@@ -194,13 +199,15 @@ class NoisyMessages(PlainMessages):
             mixing=with_synchronisation(setting.mixing, options.interval),
         )
 
-    def paper_noise(self, setting: Setting, epsilon: float, delta: float) -> float:
+    def paper_noise(
+        self, setting: Setting[PartPspOptions], epsilon: float, delta: float
+    ) -> float:
         """gamma_n / b with b / gamma_n = ``epsilon``: Theorem 1, of one round."""
         return 1 / epsilon
 
-    def remarks(self, setting: Setting) -> tuple[str, ...]:
+    def remarks(self, setting: Setting[PartPspOptions]) -> tuple[str, ...]:
         """What an account of messages leaves out."""
-        options = _options(setting)
+        options = setting.options
         said = []
         noise = options.noise(0.0, setting.rounds)
         if noise.broadcasts:
@@ -220,8 +227,3 @@ class NoisyMessages(PlainMessages):
                 "are not protected: do not publish them"
             )
         return tuple(said)
-
-
-def _options(setting: Setting) -> PartPspOptions:
-    assert isinstance(setting.options, PartPspOptions)
-    return setting.options

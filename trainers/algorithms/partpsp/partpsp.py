@@ -10,7 +10,7 @@ from torch import Tensor
 
 from trainers.network.engine import Schedule
 from trainers.oracles.messages.dpps import Sent
-from trainers.oracles.messages.oracle import MessageDoor
+from trainers.oracles.messages.oracle import MessageOracle
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class PartPsp:
         """What a node adds to its message in round ``k`` at most, in L1 norm."""
         return self.local_steps * self.step_size(k) * clip_norm
 
-    def local(self, state: State, private: MessageDoor, k: int) -> State:
+    def local(self, state: State, private: MessageOracle, k: int) -> State:
         """Steps on a node's own data, and the message that they make."""
         shared, sent, theta = private.shared(self.shared), state.sent, state.theta
         if k == 0:
@@ -83,12 +83,12 @@ class PartPsp:
         view = sent.held.z  # y
         change = torch.zeros_like(view)
         for _ in range(self.local_steps):
-            lot = private.lot()
+            batch = private.batch()
             if len(shared) < theta.shape[2]:
-                descent = private.exact(theta, lot)
+                descent = private.exact(theta, batch)
                 descent[:, :, shared] = 0
                 theta = theta - own * descent
-            change = change - step * private.clipped(theta, lot, shared)
+            change = change - step * private.clipped(theta, batch, shared)
             theta = _with(theta, shared, view + change)
         bound = self.bound(k, private.clip_norm)
         return State(theta, sent.perturbed(change, private.channel, bound))
@@ -98,7 +98,7 @@ class PartPsp:
         return state.sent.messages(broadcasts=self.broadcasts)
 
     def round(
-        self, state: State, inbox: Mapping[str, Tensor], private: MessageDoor, k: int
+        self, state: State, inbox: Mapping[str, Tensor], private: MessageOracle, k: int
     ) -> State:
         """Mix the shared parameters."""
         sent = state.sent.received(inbox)

@@ -1,6 +1,6 @@
-"""The door to private data of nodes that perturb messages instead of gradients.
+"""The oracle of nodes that perturb messages instead of gradients.
 
-Lots and gradients stay inside a node, exact; all that leaves it goes by the channel.
+Batches and gradients stay inside a node, exact; all that leaves it goes by the channel.
 What a node adds to its message in a round is a step along a gradient of L1 norm at most
 ``clip_norm``: that bound, and the channel's noise, are what is accounted.
 """
@@ -25,14 +25,20 @@ from trainers.network.mixing import Mixing
 from trainers.numerics.randomness import Streams
 from trainers.oracles.messages.channel import Channel
 from trainers.oracles.messages.noise import MessageNoise
-from trainers.oracles.oracle import MEMORY_LIMIT, Mechanism, Oracle, ReleaseObserver
+from trainers.oracles.oracle import (
+    MEMORY_LIMIT,
+    Mechanism,
+    ReleaseObserver,
+    check_memory,
+)
+from trainers.oracles.sampler import Sampler
 
 ClipBy = Literal["batch", "sample"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MessageMechanism(Mechanism):
-    """Lots and clipping of gradients in L1 norm, and the noise of messages.
+    """Batches and clipping of gradients in L1 norm, and the noise of messages.
 
     ``clip_norm`` bounds the L1 norm of the mean gradient of a lot: scaled as a whole,
     or each sample's (``clip_by``), which needs lots of fixed size. ``mixing`` has the
@@ -92,8 +98,10 @@ def shared_places(places: Mapping[str, range], shared: str) -> list[int]:
     return sorted(index for name in chosen for index in places[name])
 
 
-class MessageDoor(Oracle):
-    """Exact gradients inside nodes, and a channel out of them; as `Oracle` else.
+class MessageOracle:
+    """Exact gradients inside nodes, and a channel out of them.
+
+    Made like `trainers.oracles.oracle.Oracle`, with which it shares the sampler.
 
     Raises ``ValueError`` for observers of releases: no gradient is released.
     """
@@ -115,15 +123,14 @@ class MessageDoor(Oracle):
                 "these nodes release messages, not gradients: choose an adversary that "
                 "sees messages or models, such as final-loss"
             )
-        super().__init__(
-            data,
-            differentiator,
-            mechanism,
-            streams,
-            runs=runs,
-            planted=planted,
-            memory_limit=memory_limit,
-        )
+        check_memory(memory_limit)
+        self.data = data
+        self.mechanism = mechanism
+        self.runs = runs
+        self._differentiator = differentiator
+        self._memory_limit = memory_limit
+        self._sampler = Sampler(data, mechanism, streams, runs=runs, planted=planted)
+        self._drawn = 0  # batches, of each node
         assert mechanism.mixing is not None
         self.channel = Channel(
             mechanism.messages,
@@ -146,12 +153,10 @@ class MessageDoor(Oracle):
         """All that was sent so far."""
         return self.channel.ledger
 
-    def gradient(self, at: Tensor, nodes: Sequence[int] | None = None) -> Tensor:
-        """Refused: what nodes release here are messages, by the channel."""
-        raise ValueError(
-            "no gradient is released here, only messages: algorithms that ask for "
-            "gradients need the oracle"
-        )
+    @property
+    def nodes(self) -> int:
+        """How many nodes hold data."""
+        return self.data.nodes
 
     @property
     def clip_norm(self) -> float:
@@ -167,31 +172,30 @@ class MessageDoor(Oracle):
             )
         return self._shared[pattern]
 
-    def lot(self) -> Tensor:
-        """A fresh lot of each node's records, (runs, nodes, records) bool."""
-        lots = self._lots(range(self.nodes))
-        self._releases = [asked + 1 for asked in self._releases]  # so the next differs
-        return lots
+    def batch(self) -> Tensor:
+        """A fresh batch of each node's records, (runs, nodes, records) bool."""
+        index, self._drawn = self._drawn, self._drawn + 1
+        return self._sampler.batches(range(self.nodes), index)
 
-    def exact(self, at: Tensor, lot: Tensor) -> Tensor:
-        """Mean gradient of a lot, (runs, nodes, dims): not to leave a node."""
+    def exact(self, at: Tensor, batch: Tensor) -> Tensor:
+        """Mean gradient of a batch, (runs, nodes, dims): not to leave a node."""
         total = clipped_sum(
             self._differentiator,
             self.data,
             at.flatten(0, 1),
-            lot.flatten(0, 1),
+            batch.flatten(0, 1),
             torch.arange(self.nodes, device=at.device),
             math.inf,
             lot_size=self.mechanism.lot_size,
             memory_limit=self._memory_limit,
         )
-        return total.view_as(at).div_(self.mechanism.lot_size)
+        return total.view_as(at).div_(self.mechanism.lot_size).to(at.dtype)
 
-    def clipped(self, at: Tensor, lot: Tensor, shared: Tensor) -> Tensor:
+    def clipped(self, at: Tensor, batch: Tensor, shared: Tensor) -> Tensor:
         """Its ``shared`` entries, (runs, nodes, shared), of L1 norm <= clip_norm."""
         if self._by_sample is not None:
-            return self._clipped_by_sample(at, lot, shared)
-        mean = self.exact(at, lot)[:, :, shared].double()
+            return self._clipped_by_sample(at, batch, shared)
+        mean = self.exact(at, batch)[:, :, shared].double()
         return mean * self._weights(mean)[:, :, None]
 
     def _weights(self, gradients: Tensor) -> Tensor:
@@ -206,11 +210,11 @@ class MessageDoor(Oracle):
             return torch.ones_like(norms)
         return self.clip_norm / norms.clamp_min(self.clip_norm)
 
-    def _clipped_by_sample(self, at: Tensor, lot: Tensor, shared: Tensor) -> Tensor:
+    def _clipped_by_sample(self, at: Tensor, batch: Tensor, shared: Tensor) -> Tensor:
         assert self._by_sample is not None
         size = int(self.mechanism.lot_size)
         rows = self.runs * self.nodes
-        chosen = lot.nonzero(as_tuple=True)[2].view(rows, size)
+        chosen = batch.nonzero(as_tuple=True)[2].view(rows, size)
         node = torch.arange(self.nodes, device=at.device).repeat(self.runs)
         flat = at.reshape(rows, -1)
         means = at.new_empty((rows, len(shared)), dtype=torch.float64)
@@ -225,10 +229,11 @@ class MessageDoor(Oracle):
         return means.view(self.runs, self.nodes, -1)
 
     def state_dict(self) -> dict[str, Any]:
-        """As `Oracle.state_dict`, and where the channel stands."""
-        return {**super().state_dict(), "channel": self.channel.state_dict()}
+        """How many batches were drawn, by node, and where the channel stands."""
+        drawn = [self._drawn] * self.nodes
+        return {"releases": drawn, "channel": self.channel.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from where a door stood, made like this one."""
-        super().load_state_dict(state)
+        """Go on from where an oracle stood, made like this one."""
+        self._drawn = state["releases"][0]
         self.channel.load_state_dict(state["channel"])

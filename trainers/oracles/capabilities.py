@@ -1,0 +1,90 @@
+"""What an oracle can be asked for. Who asks, asks for a capability, never for a class.
+
+An oracle stands between an algorithm and the nodes' records: it writes down whatever it
+gives out. `AnyOracle` is what all have; beside it, an oracle gives noisy gradients
+(`GivesGradients`), noisy messages (`GivesMessages`) or noisy models (`GivesModels`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from torch import Tensor
+
+from privaudit.ledger import Ledger
+
+
+class AnyOracle(Protocol):
+    """What every oracle has."""
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes hold data."""
+        ...
+
+    @property
+    def ledger(self) -> Ledger:
+        """All that was released so far, node by node, in each of the runs."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where it stands, for a checkpoint."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from where an oracle stood, made like this one."""
+        ...
+
+
+@runtime_checkable
+class GivesGradients(Protocol):
+    """Gives out noisy gradients: `trainers.oracles.oracle.Oracle`."""
+
+    def gradient(self, at: Tensor, nodes: Sequence[int] | None = None) -> Tensor:
+        """Noisy mean gradients of ``nodes`` at ``at``, (runs, len(nodes), dims)."""
+        ...
+
+    def releases_of(self, node: int) -> int:
+        """How often ``node`` asked."""
+        ...
+
+
+@runtime_checkable
+class GivesMessages(Protocol):
+    """Keeps gradients inside nodes: `trainers.oracles.messages.oracle.MessageOracle`.
+
+    What leaves a node goes by its ``channel``, which adds the noise.
+    """
+
+    def batch(self) -> Tensor:
+        """A fresh batch of each node's records, (runs, nodes, records) bool."""
+        ...
+
+    def exact(self, at: Tensor, batch: Tensor) -> Tensor:
+        """Mean gradient of a batch, (runs, nodes, dims): not to leave a node."""
+        ...
+
+    def clipped(self, at: Tensor, batch: Tensor, shared: Tensor) -> Tensor:
+        """Its ``shared`` entries, clipped, (runs, nodes, shared)."""
+        ...
+
+
+@runtime_checkable
+class GivesModels(Protocol):
+    """Gives out a global model: `trainers.algorithms.collaborative.oracle`."""
+
+    def choose(self, turn: int) -> Tensor:
+        """Which updates are global, bool, (runs, nodes, classes); seen by all."""
+        ...
+
+    def publish(self, turn: int, node: int, action: Tensor, shared: Tensor) -> Tensor:
+        """The global model after a node's noisy update, (runs, classes, features)."""
+        ...
+
+
+def gives(oracle: object, capability: type) -> bool:
+    """Whether ``oracle``, an instance or what makes one, has ``capability``."""
+    if isinstance(oracle, type):
+        return issubclass(oracle, capability)
+    return isinstance(oracle, capability)

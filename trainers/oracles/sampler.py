@@ -1,0 +1,95 @@
+"""Which records are in a batch: drawn by the streams, never by the data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from trainers.data import PrivateData
+from trainers.gradients.batches import most
+from trainers.numerics.device import placed
+from trainers.numerics.randomness import Streams
+from trainers.oracles.mechanism import Mechanism
+
+
+class Sampler:
+    """Draws batches of each node's records, for a block of runs at once.
+
+    Parameters
+    ----------
+    data, mechanism, streams
+        Of the oracle that has it. The mechanism says how, and how many.
+    runs
+        How many runs there are in the block.
+    planted
+        (runs,) bool: in which runs the data's canary is a record of its node.
+    numbers
+        The nodes' numbers in the whole network, by which streams are told apart; by
+        default all nodes are here.
+    """
+
+    def __init__(
+        self,
+        data: PrivateData,
+        mechanism: Mechanism,
+        streams: Streams,
+        *,
+        runs: int = 1,
+        planted: Tensor | None = None,
+        numbers: Sequence[int] | None = None,
+    ) -> None:
+        self.data = data
+        self.mechanism = mechanism
+        self.streams = streams
+        self.runs = runs
+        self.numbers = tuple(range(data.nodes) if numbers is None else numbers)
+        self.rates = [mechanism.sampling_rate(size) for size in data.sizes]
+        self._present = data.present(runs, planted)  # (runs, nodes, records)
+
+    def most(self) -> int:
+        """How large a batch gets, but with a chance that is nothing."""
+        if self.mechanism.sampling == "without-replacement":
+            return int(self.mechanism.lot_size)
+        return max(
+            most(rate, size + 1)
+            for rate, size in zip(self.rates, self.data.sizes, strict=True)
+        )
+
+    def batches(self, nodes: Sequence[int], index: int) -> Tensor:
+        """The ``index``-th batch of each of ``nodes``, (runs, len(nodes), records)."""
+        present = self.present(nodes)
+        drawn = torch.zeros_like(present)
+        fixed = self.mechanism.sampling == "without-replacement"
+        for row, node in enumerate(nodes):
+            records = self.data.sizes[node]
+            if fixed:
+                # A canary comes in a record's place: it must, for there to be a subset
+                # of equal chances in both worlds. It takes that record's coin.
+                size = int(self.mechanism.lot_size)
+                drawn[:, row, :records] = self.subset(node, index, records, size)
+                if self.data.replaced is not None and node == self.data.canary_node:
+                    drawn[:, row, records] = drawn[:, row, self.data.replaced]
+            else:
+                # One more than the public size: the canary's coin is tossed whether it
+                # is there or not.
+                coins = self.coins(node, index, records + 1, self.rates[node])
+                drawn[:, row, : coins.shape[1]] = coins
+        return drawn & present
+
+    def present(self, nodes: Sequence[int]) -> Tensor:
+        """Which of the rows of ``nodes`` are records, (runs, len(nodes), records)."""
+        if list(nodes) == list(range(self.data.nodes)):
+            return self._present
+        return self._present[:, placed(tuple(nodes), self._present.device)]
+
+    def coins(self, node: int, index: int, records: int, rate: float) -> Tensor:
+        """Which of ``records`` coins of chance ``rate`` are heads, (runs, records)."""
+        who, shape = [self.numbers[node]], (self.runs, records)
+        return self.streams.coins(who, index, shape, rate)[:, 0]
+
+    def subset(self, node: int, index: int, records: int, size: int) -> Tensor:
+        """A uniform subset of ``size`` of a node's records, (runs, records)."""
+        who, shape = [self.numbers[node]], (self.runs, records)
+        return self.streams.subsets(who, index, shape, size)[:, 0]

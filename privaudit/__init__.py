@@ -25,6 +25,10 @@ Audits, from below:
     lower_bound         attack scores in, a lower bound with its confidence out
     Scores              scores and worlds that know how they came about
 
+Tests of anybody's mechanism, for pytest and hypothesis:
+
+    privaudit.testing   assert_private and others; neighbouring data sets
+
 Evidence:
 
     verify              a run's figures made again from its folder, and compared

@@ -1,0 +1,418 @@
+"""The assertions, and how the confidence of one test is shared among its pairs.
+
+The k-th new pair of a test is tested at alpha / (k (k + 1)), which adds up to alpha, on
+a stream of (seed, k) of its own. So in one test a mechanism that is as private as it is
+said to be fails with probability at most 1 - confidence, however many pairs there are
+and however they are chosen, shrunk ones included. What hypothesis executes a second
+time is answered from memory: it is no new evidence, and no test of it can flake.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import Any
+
+import numpy as np
+
+from privaudit.results import Relation, round_down, round_up
+from privaudit.testing import probing, record
+from privaudit.testing.fingerprints import fingerprint
+from privaudit.testing.judging import Mechanism, Scoring, Verdict, judge
+
+_TEXT = 2000  # characters of a pair that are shown
+_AGAIN = 4  # times the runs of the first refutation are spent on a later pair
+
+
+def assert_private(
+    mechanism: Mechanism,
+    pair: tuple[Any, Any],
+    *,
+    epsilon: float,
+    delta: float = 0.0,
+    confidence: float = 0.999,
+    runs: int = 20_000,
+    score: Scoring = None,
+    seed: int = 0,
+) -> None:
+    """Fail if runs of a mechanism refute that it is (epsilon, delta)-DP on ``pair``.
+
+    In both directions: either data set may be the more likely one.
+
+    Parameters
+    ----------
+    mechanism
+        ``mechanism(data, rng)`` gives a number, an array, a sequence or dictionary of
+        such, or anything hashable. ``rng`` is a `numpy.random.Generator`. Calls must be
+        independent, and leave the data as they are.
+    pair
+        Two neighbouring data sets.
+    epsilon, delta
+        The claim: epsilon >= 0 and finite, delta in [0, 1).
+    confidence
+        In one test a mechanism that meets its claims fails with probability at most
+        1 - confidence.
+    runs
+        The most that a pair may take; half of them on either data set, by coins.
+    score
+        A function from an output to a number, fixed beforehand, that is large (or
+        small) for one data set. None: outputs are read as real numbers and as events,
+        and classifiers are learned on a part of the runs. "bits": the lowest bits of
+        floats are read, which alone may give a data set away.
+    seed
+        Of all that is random; a mechanism that draws from elsewhere cannot be repeated.
+
+    Raises
+    ------
+    AssertionError
+        If the claim is refuted: with the pair, a lower bound on epsilon and the call of
+        `privaudit.testing.judge` that repeats it.
+    ValueError
+        If a value is out of its range, an output cannot be read, or data were changed.
+
+    Notes
+    -----
+    That nothing was refuted proves nothing: only so many runs were made, on some pairs.
+
+    Examples
+    --------
+    >>> from privaudit.testing import assert_private
+    >>> def noisy_count(data, rng):
+    ...     return len(data) + rng.laplace(scale=1.0)
+    >>> assert_private(noisy_count, ([0.3], [0.3, 0.9]), epsilon=1.0)
+    """
+    __tracebackhide__ = True
+    test = record.current()
+    found, shown = _judged(
+        "assert_private",
+        test,
+        mechanism,
+        pair,
+        epsilon=epsilon,
+        delta=delta,
+        confidence=confidence,
+        runs=runs,
+        score=score,
+        seed=seed,
+    )
+    if found.refuted:
+        first, evidence = test.evidence[_claim(mechanism, epsilon, delta)]
+        text = f"{_name(mechanism)} is not {_dp(epsilon, delta)}.\n{evidence}"
+        if first is not found:
+            text += f"\nA later pair is refuted at its own level as well.\n{shown}"
+        raise AssertionError(text)
+
+
+def assert_refuted(
+    mechanism: Mechanism,
+    pair: tuple[Any, Any],
+    *,
+    epsilon: float,
+    delta: float = 0.0,
+    confidence: float = 0.999,
+    runs: int = 20_000,
+    score: Scoring = None,
+    seed: int = 0,
+) -> None:
+    """Fail unless runs refute that a mechanism is (epsilon, delta)-DP on ``pair``.
+
+    For planted bugs: a test that cannot fail is worth nothing. Parameters are those of
+    `assert_private`.
+
+    >>> from privaudit.testing import assert_refuted
+    >>> def exact_count(data, rng):
+    ...     return len(data)
+    >>> assert_refuted(exact_count, ([0.3], [0.3, 0.9]), epsilon=1.0)
+    """
+    __tracebackhide__ = True
+    found, shown = _judged(
+        "assert_refuted",
+        record.current(),
+        mechanism,
+        pair,
+        epsilon=epsilon,
+        delta=delta,
+        confidence=confidence,
+        runs=runs,
+        score=score,
+        seed=seed,
+    )
+    if not found.refuted:
+        ended = {
+            "runs": "try more runs, a pair that differs more, or a score",
+            "seconds": "the seconds of --privacy-budget ran out",
+        }
+        raise AssertionError(
+            f"{_name(mechanism)} is not refuted to be {_dp(epsilon, delta)}: "
+            f"{ended.get(found.stopped, '')}.\n{shown}"
+        )
+
+
+def assert_accounts(
+    source: Any, epsilon: float, delta: float, relation: Relation | None = None
+) -> None:
+    """Fail unless a ledger is certified to be (epsilon, delta)-DP.
+
+    Parameters
+    ----------
+    source
+        A ledger, or what `privaudit.ledger_from` makes one of: an event of
+        dp-accounting's, an Opacus engine, a file.
+    epsilon, delta
+        The budget.
+    relation
+        As in `privaudit.epsilon`.
+
+    Raises
+    ------
+    AssertionError
+        If the certificate does not meet it, or only on assumptions of the ledger.
+    ValueError
+        If there is no ledger in ``source``, or a value is out of its range.
+
+    >>> from privaudit.testing import assert_accounts
+    >>> assert_accounts([(1.0, 0.01, 1000)], epsilon=1.84, delta=1e-5)
+    """
+    __tracebackhide__ = True
+    from privaudit.accounting.certificate import Certificate
+    from privaudit.api.accounts import ledger_from
+
+    if not epsilon >= 0:
+        raise ValueError(f"epsilon must be >= 0, got {epsilon}")
+    certificate = Certificate.of(ledger_from(source), relation)
+    met = certificate.standing == "certified" and certificate.meets(epsilon, delta)
+    row = record.current().row(
+        "assert_accounts", type(source).__name__, _dp(epsilon, delta)
+    )
+    row.status = "holds" if met and row.status == "holds" else "fails"
+    if met:
+        return
+    text = f"the account does not meet {_dp(epsilon, delta)}"
+    if certificate.standing != "certified":
+        assumed = "; ".join(certificate.ledger.assumptions)
+        text += f": it is conditional on this, that {assumed}"
+    found = certificate.epsilon(delta)
+    raise AssertionError(
+        f"{text}.\n  account:     epsilon is at most {round_up(found.upper)} and at "
+        f"least {round_down(found.lower)} at delta {delta:g}, {certificate.relation}"
+    )
+
+
+def assert_probes(
+    release: Mechanism,
+    pair: tuple[Any, Any],
+    *,
+    sensitivity: float | None = None,
+    norm: int = 2,
+    noise: float | None = None,
+    low_bits: bool = True,
+    runs: int = 1000,
+    seed: int = 0,
+) -> None:
+    """Fail if a few runs show a bug that needs no statistics of privacy.
+
+    Looks for: another draw than from ``rng``; coordinates without noise; the same noise
+    twice, in two runs, two coordinates or under two data sets; a scale of the noise
+    that is not the promised one; a record that moves the release too far; low bits that
+    differ between the data sets (Mironov 2012).
+
+    Parameters
+    ----------
+    release
+        ``release(data, rng)`` gives a number or an array of one length.
+    pair
+        Two neighbouring data sets; the more they differ, the more is seen.
+    sensitivity, norm
+        The most that the release moves between them, in that norm (1 or 2), with equal
+        noise: it must take its noise from ``rng`` in the same order for both. None: not
+        looked at.
+    noise
+        Standard deviation of the noise in each coordinate. None: not looked at.
+    low_bits
+        Whether low bits are looked at. Noise of ``rng`` that is added in floating point
+        mostly fails here, and rightly so: where only honest readers are feared, and
+        that is accepted, give False.
+    runs
+        On each data set, >= 100.
+    seed
+        Of the generators.
+
+    Raises
+    ------
+    AssertionError
+        With all findings, and what was not looked at.
+    ValueError
+        If a value is out of its range, or a release is not finite numbers.
+
+    Notes
+    -----
+    What is random in a check is allowed five standard deviations, or a chance of 1e-9.
+
+    >>> from privaudit.testing import assert_probes
+    >>> def total(data, rng):
+    ...     return round(1024 * (sum(data) + rng.normal(scale=2.0))) / 1024
+    >>> assert_probes(total, ([0.5], [0.5, 1.0]), sensitivity=1.0, noise=2.0)
+    """
+    __tracebackhide__ = True
+    checks = probing.probe(
+        release,
+        pair,
+        sensitivity=sensitivity,
+        norm=norm,
+        noise=noise,
+        low_bits=low_bits,
+        runs=runs,
+        seed=seed,
+    )
+    wrong = [check for check in checks if check.findings]
+    row = record.current().row("assert_probes", _name(release), "no findings")
+    row.pairs += 1
+    row.runs += 3 * runs
+    row.seed = seed
+    row.status = "fails" if wrong or row.status == "fails" else "holds"
+    if wrong:
+        lines = [f"{_name(release)} has findings of {runs:,} runs, seed {seed}."]
+        for check in checks:
+            lines += [f"  {check.name}: {finding}" for finding in check.findings]
+            if check.skipped:
+                lines.append(f"  {check.name}: not looked at, {check.skipped}")
+        raise AssertionError("\n".join([*lines, f"  pair: {_shown(pair)}"]))
+
+
+def _judged(
+    assertion: str,
+    test: record.Asserted,
+    mechanism: Mechanism,
+    pair: tuple[Any, Any],
+    *,
+    epsilon: float,
+    delta: float,
+    confidence: float,
+    runs: int,
+    score: Scoring,
+    seed: int,
+) -> tuple[Verdict, str]:
+    """The verdict on one pair, a known one from memory, and how it is told."""
+    claim, data = _claim(mechanism, epsilon, delta), fingerprint(pair)
+    searched = _searched()
+    key = fingerprint((claim, data, score, confidence, runs, seed))
+    if searched is None or key not in test.verdicts:
+        limit = runs
+        if searched is not None and claim in test.evidence:
+            limit = min(runs, max(1000, _AGAIN * test.evidence[claim][0].runs))
+        test.pairs += 1
+        found = judge(
+            mechanism,
+            pair,
+            epsilon=epsilon,
+            delta=delta,
+            confidence=confidence,
+            runs=limit,
+            score=score,
+            seed=seed,
+            k=test.pairs,
+            seconds=max(0.0, record.seconds_left(test)),
+        )
+        if fingerprint(pair) != data:
+            raise ValueError(f"{_name(mechanism)} changed its data: give it a copy")
+        test.seconds += found.seconds
+        shown = _told(mechanism, pair, found, confidence, limit, score)
+        test.verdicts[key] = found, shown
+        if found.refuted:
+            test.evidence.setdefault(claim, (found, shown))
+        row = test.row(assertion, _name(mechanism), _dp(epsilon, delta))
+        _note(row, found, confidence)
+        if searched is not None:
+            _take_no_time(searched, found.seconds)
+    found, shown = test.verdicts[key]
+    if searched is not None:
+        from hypothesis import errors, target
+
+        # Another assertion of this test may lead already.
+        with contextlib.suppress(errors.InvalidArgument):
+            target(found.bound + found.growth, label=f"leak of {_name(mechanism)}")
+    return found, shown
+
+
+def _claim(mechanism: Mechanism, epsilon: float, delta: float) -> str:
+    return fingerprint((mechanism, epsilon, delta))
+
+
+def _note(row: record.Row, found: Verdict, confidence: float) -> None:
+    row.confidence = min(confidence, row.confidence or 1.0)
+    row.pairs += 1
+    row.runs += found.runs
+    row.seconds += found.seconds
+    row.bound = max(found.bound, row.bound or 0.0)
+    row.seed = found.seed
+    wrong = found.refuted == (row.assertion == "assert_private")
+    if wrong or row.status == "fails":
+        row.status = "fails"
+    elif found.stopped == "seconds":
+        row.status = "stopped"
+
+
+def _searched() -> Any:
+    """Hypothesis' data of the example that is being executed; None outside of it."""
+    if "hypothesis" not in sys.modules:
+        return None
+    from hypothesis import control
+
+    if not control.currently_in_test_context():
+        return None
+    return control.current_build_context().data
+
+
+def _take_no_time(data: Any, seconds: float) -> None:
+    """Leave ``seconds`` out of hypothesis' deadline: runs are meant to take long."""
+    times = getattr(data, "_stateful_run_times", None)
+    if times is not None:
+        times["privaudit"] = times.get("privaudit", 0.0) + seconds
+
+
+def _told(
+    mechanism: Mechanism,
+    pair: tuple[Any, Any],
+    found: Verdict,
+    confidence: float,
+    runs: int,
+    score: Scoring,
+) -> str:
+    scored = f", score={_name(score)}" if callable(score) else f", score={score!r}"
+    scored = scored if score is not None else ""
+    shown = f"above {round_down(found.bound)}" if found.bound else "at least 0"
+    return "\n".join(
+        [
+            f"  pair:        {_shown(pair)}",
+            f"  bound:       epsilon is {shown} at delta {found.delta:g}, with "
+            f"confidence {_percent(found.level)} in this pair, {_percent(confidence)} "
+            "in the whole test",
+            f"  evidence:    {found.runs:,} runs of at most {runs:,}; "
+            f"most by {found.by}",
+            f"  repeat with: privaudit.testing.judge({_name(mechanism)}, pair, "
+            f"epsilon={found.epsilon!r}, delta={found.delta!r}, "
+            f"confidence={confidence!r}, runs={runs}{scored}, seed={found.seed}, "
+            f"k={found.k})",
+        ]
+    )
+
+
+def _shown(pair: tuple[Any, Any]) -> str:
+    with np.printoptions(threshold=200):
+        text = repr(tuple(pair))
+    if len(text) > _TEXT:
+        text = f"{text[:_TEXT]} ... ({len(text):,} characters)"
+    return text
+
+
+def _percent(confidence: float) -> str:
+    return f"{round_down(100 * confidence, 6)} %"
+
+
+def _dp(epsilon: float, delta: float) -> str:
+    return f"({epsilon:g}, {delta:g})-DP"
+
+
+def _name(function: Any) -> str:
+    inner = getattr(function, "func", function)  # of a partial
+    return getattr(inner, "__name__", type(inner).__name__)

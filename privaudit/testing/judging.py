@@ -1,0 +1,271 @@
+"""One verdict: is a mechanism (epsilon, delta)-DP on one pair of data sets?
+
+Each run tosses a fair coin of its own for the data set, and bets as in
+`privaudit.auditing.bounds.betting` are settled on the coins, for several scores at a
+time. The average of their wealths, with weights that are fixed beforehand, is a
+nonnegative supermartingale under the claim like each of them, so that by Ville's
+inequality it ever reaches 1 / alpha with probability at most alpha: one may look after
+every batch and stop at once. Half of the capital is bet on the outputs themselves, a
+quarter each on what is learned on the first twentieth and the first fifth of the runs.
+Capital that is not bet is kept.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+from scipy import special
+
+from privaudit.auditing.bounds import Game, Wealth
+from privaudit.auditing.scores import real_numbers
+from privaudit.testing.learning import Score, learned
+from privaudit.testing.outputs import Floats, Reader, Readings
+
+Mechanism = Callable[[Any, np.random.Generator], object]
+Scoring = Callable[[Any], float] | Literal["bits"] | None
+
+_FIRST, _BATCH = 64, 1024
+_ALONE = 8  # coordinates; of more, those that tell most are learned
+_CELLS = 20_000_000  # of the table that is kept to learn from
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What the runs on one pair of data sets showed.
+
+    Parameters
+    ----------
+    refuted
+        Whether the claim (``epsilon``, ``delta``) is refuted.
+    bound
+        Lower bound on epsilon at ``delta``, at the confidence ``level``; 0 if the runs
+        showed nothing. Runs stop as soon as it reaches the claim.
+    level
+        1 - alpha / (k (k + 1)): 1 less the chance that a right mechanism is refuted.
+    runs, seconds
+        That it took.
+    stopped
+        By a refutation, at the planned number of ``runs``, or by the ``seconds``.
+    by
+        The score that showed most.
+    growth
+        Logarithm of the wealth against the claim in the end, a run.
+    """
+
+    refuted: bool
+    epsilon: float
+    delta: float
+    bound: float
+    level: float
+    runs: int
+    seconds: float
+    stopped: Literal["refuted", "runs", "seconds"]
+    by: str
+    growth: float
+    seed: int
+    k: int
+
+
+@dataclasses.dataclass(slots=True)
+class _Bet:
+    name: str
+    score: Score
+    log_share: float  # of the capital
+    wealth: Wealth
+
+
+def judge(
+    mechanism: Mechanism,
+    pair: tuple[Any, Any],
+    *,
+    epsilon: float,
+    delta: float = 0.0,
+    confidence: float = 0.999,
+    runs: int = 20_000,
+    score: Scoring = None,
+    seed: int = 0,
+    k: int = 1,
+    seconds: float = math.inf,
+) -> Verdict:
+    """Whether runs of ``mechanism`` on ``pair`` refute (epsilon, delta)-DP.
+
+    Parameters
+    ----------
+    mechanism, pair, epsilon, delta, confidence, runs, score, seed
+        As in `privaudit.testing.assert_private`.
+    k
+        The pair's number in its test: alpha is (1 - confidence) / (k (k + 1)), and all
+        that is random comes from (seed, k).
+    seconds
+        After which it stops, with what was shown by then.
+
+    Raises
+    ------
+    ValueError
+        If a value is out of its range, or an output cannot be read.
+
+    Examples
+    --------
+    >>> from privaudit.testing import judge
+    >>> def count(data, rng):
+    ...     return len(data) + rng.laplace(scale=0.5)
+    >>> judge(count, ([], [1]), epsilon=1.0).refuted  # its epsilon is 2
+    True
+    """
+    _check(pair, epsilon, delta, confidence, runs, score, k)
+    started = time.monotonic()
+    alpha = (1 - confidence) / (k * (k + 1))
+    coins, draws = (
+        np.random.default_rng(stream)
+        for stream in np.random.SeedSequence((seed, k)).spawn(2)
+    )
+    game = Game(delta, 1 - alpha, _grid(epsilon))
+    claim = game.epsilons.index(epsilon)
+    stages = {max(200, runs // 20): 0.25, max(800, runs // 5): 0.25}
+    bets: list[_Bet] = []
+    reader: Reader | None = None
+    kept: list[Readings] = []
+    worlds = np.zeros(0, dtype=np.bool_)
+    highest = np.full(len(game.epsilons), -math.inf)
+    total, refuted = highest, False
+    stopped: Literal["refuted", "runs", "seconds"] = "runs"
+    while len(worlds) < runs:
+        if time.monotonic() - started >= seconds:
+            stopped = "seconds"
+            break
+        done = len(worlds)
+        ends = [done + min(_BATCH, max(done, _FIRST)), runs, *stages]
+        batch = min(end for end in ends if end > done) - done
+        members = coins.random(batch) < 0.5
+        outputs = [mechanism(pair[int(member)], draws) for member in members]
+        if callable(score):
+            outputs = _scored(score, outputs)
+        if reader is None:
+            # Which columns there are is known before any of them is bet on.
+            reader = Reader(outputs, bits=score == "bits")
+            bets = _first_bets(reader, game, whole=callable(score))
+        else:
+            readings = reader.read(outputs)
+            for bet in bets:
+                bet.wealth = bet.wealth.after(members, bet.score(readings))
+        worlds = np.concatenate([worlds, members])
+        if done < max(stages) and not callable(score):
+            kept.append(reader.read(outputs))
+            if len(worlds) in stages:
+                past = Readings.joined(kept)
+                most = max(1, _CELLS // max(1, past.columns.shape[1]))
+                past = Readings(past.columns[-most:], past.events[-most:])
+                share = stages[len(worlds)]
+                bets += _learned_bets(past, worlds[-most:], share, game)
+        total = _together(bets, len(game.epsilons))
+        highest = np.maximum(highest, total)
+        refuted = bool((highest[: claim + 1] >= -math.log(alpha)).all())
+        if refuted:
+            stopped = "refuted"
+            break
+    standing = np.flatnonzero(highest < -math.log(alpha))
+    last = standing[0] if len(standing) else len(highest)
+    best = max(bets, key=lambda bet: _value(bet)[claim], default=None)
+    return Verdict(
+        refuted=refuted,
+        epsilon=epsilon,
+        delta=delta,
+        bound=game.epsilons[last - 1] if last else 0.0,
+        level=1 - alpha,
+        runs=len(worlds),
+        seconds=time.monotonic() - started,
+        stopped=stopped,
+        by=best.name if best else "nothing",
+        growth=float(total[claim]) / len(worlds) if len(worlds) else 0.0,
+        seed=seed,
+        k=k,
+    )
+
+
+def _first_bets(reader: Reader, game: Game, *, whole: bool) -> list[_Bet]:
+    """On the coordinates themselves, where they are few."""
+    many = len(reader.names)
+    if many > _ALONE:
+        return []
+    share = math.log((1.0 if whole else 0.5) / max(1, many))
+    return [
+        _Bet("the score" if whole else name, _coordinate(index), share, game.start())
+        for index, name in enumerate(reader.names)
+    ]
+
+
+def _coordinate(index: int) -> Score:
+    return lambda readings: readings.columns[:, index]
+
+
+def _learned_bets(
+    past: Readings, worlds: np.ndarray, share: float, game: Game
+) -> list[_Bet]:
+    found = learned(past, worlds)
+    return [
+        _Bet(
+            f"{name}, learned on {len(past):,} runs",
+            score,
+            math.log(share / len(found)),
+            game.start(),
+        )
+        for name, score in found.items()
+    ]
+
+
+def _value(bet: _Bet) -> Floats:
+    """Logarithm of what a bet is worth now, against each epsilon."""
+    return bet.log_share + special.logsumexp(bet.wealth.log_wealth, axis=1)
+
+
+def _together(bets: list[_Bet], points: int) -> Floats:
+    """Logarithm of all wealth, what is not bet included."""
+    values = [_value(bet) for bet in bets]
+    rest = 1 - sum(math.exp(bet.log_share) for bet in bets)
+    if rest > 1e-9:
+        values.append(np.full(points, math.log(rest)))
+    return special.logsumexp(values, axis=0)
+
+
+def _grid(epsilon: float) -> tuple[float, ...]:
+    """The claim, and some points below and above it for the bound."""
+    below = epsilon * np.array([0.0, 0.25, 0.5, 0.75, 0.9])
+    above = epsilon + np.array([0.05, 0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0])
+    return tuple(sorted({*below.tolist(), float(epsilon), *above.tolist()}))
+
+
+def _scored(score: Callable[[Any], float], outputs: list[object]) -> list[object]:
+    found = real_numbers([score(output) for output in outputs])
+    if found.ndim != 1:
+        raise ValueError("a score must give one number an output")
+    return found.tolist()
+
+
+def _check(
+    pair: tuple[Any, Any],
+    epsilon: float,
+    delta: float,
+    confidence: float,
+    runs: int,
+    score: Scoring,
+    k: int,
+) -> None:
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+        raise ValueError("pair must be a tuple of two data sets")
+    if not 0 <= epsilon < math.inf:
+        raise ValueError(f"epsilon must be >= 0 and finite, got {epsilon}")
+    if not 0 <= delta < 1:
+        raise ValueError(f"delta must be in [0, 1), got {delta}")
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must be in (0, 1), got {confidence}")
+    if runs < 1 or k < 1:
+        raise ValueError(f"runs and k must be >= 1, got {runs} and {k}")
+    if not (score is None or score == "bits" or callable(score)):
+        raise ValueError(
+            f"score must be a function of an output or 'bits', got {score!r}"
+        )

@@ -1,0 +1,131 @@
+"""The plugin for pytest: fixtures, a report of all assertions, a budget of seconds.
+
+Loaded in every pytest of an environment that has privaudit, it imports nothing but
+pytest and a page of plain Python until an assertion is used.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import pathlib
+import types
+import zlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from privaudit.testing import record
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    import numpy as np
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the two options."""
+    group = parser.getgroup("privacy", "assertions of privaudit.testing")
+    group.addoption(
+        "--privacy-report",
+        metavar="FILE",
+        help="write one page of all privacy assertions with their bounds: a web page "
+        "(.html) or Markdown (any other name)",
+    )
+    group.addoption(
+        "--privacy-budget",
+        metavar="SECONDS",
+        type=float,
+        default=math.inf,
+        help="seconds that the runs of one test may take together; pairs that come "
+        "later are not tested, and reported as stopped (default: no limit)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Read the options. Workers of xdist leave the report to their controller."""
+    seconds = config.getoption("--privacy-budget")
+    if not seconds > 0:
+        raise pytest.UsageError(f"--privacy-budget must be > 0 seconds, got {seconds}")
+    record.set_budget(seconds)
+    file = config.getoption("--privacy-report")
+    if not hasattr(config, "workerinput"):
+        page = pathlib.Path(config.invocation_params.dir, file) if file else None
+        config.pluginmanager.register(Collector(page), "privaudit-collector")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A test that is executed again gives the verdicts that it gave."""
+    record.forget(item.nodeid)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Put what was asserted on the report, which xdist sends to its controller."""
+    report = yield
+    if report.when == "call" or (report.when == "setup" and not report.passed):
+        rows = record.rows_of(item.nodeid)
+        if rows:
+            report.privaudit = rows  # type: ignore[attr-defined]
+        if report.failed:
+            lines = [_line(record.row_from(row)) for row in rows]
+            report.sections += [("privacy assertions", "\n".join(lines))] * bool(lines)
+    return report
+
+
+class Collector:
+    """All rows of a session, from whichever process, and the page of them."""
+
+    def __init__(self, page: pathlib.Path | None) -> None:
+        self.page = page
+        self.rows: list[record.Row] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Of one test."""
+        self.rows += map(record.row_from, getattr(report, "privaudit", ()))
+
+    def pytest_terminal_summary(
+        self, terminalreporter: pytest.TerminalReporter
+    ) -> None:
+        """Write the page, and say what the seconds did not suffice for."""
+        stopped = [row for row in self.rows if row.status == "stopped"]
+        if stopped:
+            terminalreporter.section("privacy budget")
+            for row in stopped:
+                terminalreporter.line(f"{row.test}: seconds ran out: {_line(row)}")
+        if self.page is None:
+            return
+        page = importlib.import_module("privaudit.testing.page")
+        try:
+            self.page.write_text(page.page(self.rows, self.page.suffix == ".html"))
+        except OSError as error:
+            raise pytest.UsageError(
+                f"cannot write --privacy-report {self.page}: {error.strerror}"
+            ) from error
+        terminalreporter.line(f"privacy report: {self.page}")
+
+
+@pytest.fixture(scope="session")
+def privacy() -> types.ModuleType:
+    """The assertions, as ``privacy.assert_private(...)``: `privaudit.testing`."""
+    return importlib.import_module("privaudit.testing")
+
+
+@pytest.fixture
+def privacy_rng(request: pytest.FixtureRequest) -> np.random.Generator:
+    """A generator whose seed is the test's name, so that a failure can be repeated."""
+    import numpy as np
+
+    return np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))
+
+
+def _line(row: record.Row) -> str:
+    bound = "" if row.bound is None else f", epsilon at least {row.bound:.4g}"
+    seed = "" if row.seed is None else f", seed {row.seed}"
+    return (
+        f"{row.assertion} {row.what} {row.claim}: {row.status}; {row.pairs:,} pairs, "
+        f"{row.runs:,} runs, {row.seconds:.1f} s{bound}{seed}"
+    )

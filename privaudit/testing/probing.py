@@ -1,0 +1,258 @@
+"""Probes of what is released on two neighbouring data sets, without torch.
+
+Those of `privaudit.auditing.probes` look inside trainings and at whole programs; these
+need one function and two data sets. A right release is accused with a chance of about
+1e-6: what is random is allowed five standard deviations, or a chance of 1e-9.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from privaudit.auditing.probes import Check
+from privaudit.auditing.scores import real_numbers
+from privaudit.testing.judging import Mechanism
+from privaudit.testing.outputs import Floats, lowest_bit
+
+_DEVIATIONS = 5
+_CHANCE = 1e-9
+_ROUNDING = 1e-9  # of what is released, in comparisons of differences
+_NAMED = 3  # coordinates that one finding names
+
+
+def probe(
+    release: Mechanism,
+    pair: tuple[Any, Any],
+    *,
+    sensitivity: float | None,
+    norm: int,
+    noise: float | None,
+    low_bits: bool,
+    runs: int,
+    seed: int,
+) -> list[Check]:
+    """All checks; parameters are those of `privaudit.testing.assert_probes`."""
+    if runs < 100:
+        raise ValueError(f"runs must be >= 100, for noise to be measured, got {runs}")
+    if norm not in (1, 2):
+        raise ValueError(f"norm must be 1 or 2, got {norm!r}")
+    for name, value in (("sensitivity", sensitivity), ("noise", noise)):
+        if value is not None and not 0 < value < math.inf:
+            raise ValueError(f"{name} must be > 0 and finite, got {value:g}")
+    here, again, there, other = (
+        _released(release, data, seed, stream, runs)
+        for data, stream in ((pair[0], 0), (pair[0], 0), (pair[1], 0), (pair[1], 1))
+    )
+    repeatable = bool((here == again).all())
+    return [
+        _noisy(here),
+        _fresh(here, again if not repeatable else None, other),
+        _scale(here, noise),
+        _moved(here, there, sensitivity, norm, repeatable),
+        _low_bits(here, other, low_bits),
+    ]
+
+
+def _noisy(here: Floats) -> Check:
+    still = np.flatnonzero((here == here[0]).all(axis=0))
+    return Check(
+        name="noise",
+        what="every coordinate has noise",
+        findings=tuple(
+            f"coordinate {at} is the same in all {len(here):,} runs: it has no noise, "
+            "or noise of a fixed seed"
+            for at in still[:_NAMED]
+        ),
+    )
+
+
+def _fresh(here: Floats, again: Floats | None, other: Floats) -> Check:
+    """No noise is used twice; ``again`` are runs that drew from elsewhere."""
+    moving = np.flatnonzero((here != here[0]).any(axis=0))
+    here, other = here[:, moving], other[:, moving]
+    findings: list[str] = []
+    coarse = False
+    if len(moving):
+        # Chance that two values meet, for the grid and the size of the noise: the
+        # integral of its squared density is .28 / deviation if it is Gaussian, .35 if
+        # Laplace; differences have more noise, and meet less often.
+        grid = np.exp2(lowest_bit(np.concatenate([here, other])).min(axis=0))
+        meet = _meet(here, grid)
+        coarse = meet > 1 / 20
+        drawn = [here] if again is None else [here, again[:, moving]]
+        if _too_many_equal(np.concatenate(drawn), meet):
+            findings.append("runs released exactly the same: their noise is one")
+        step = _ROUNDING * max(1e-300, float(np.abs([here, other]).max()))
+        # Their generators differ, so that each difference has noise of its own.
+        apart = [np.round((other - one) / step) for one in drawn]
+        meets = _meet(here, np.maximum(grid, step))
+        if any(_too_many_equal(each, meets) for each in apart):
+            findings.append(
+                "the same noise was added to both data sets: releases under different "
+                "seeds differ by the same amount again and again"
+            )
+        findings += _together(here, moving)
+    return Check(
+        name="fresh noise",
+        what="no two runs, data sets or coordinates share noise",
+        findings=tuple(findings),
+        skipped="" if findings or not coarse else "the values meet by chance",
+    )
+
+
+def _meet(here: Floats, grid: Floats) -> float:
+    return float(np.prod(np.minimum(0.5 * grid / here.std(axis=0), 1.0)))
+
+
+def _too_many_equal(rows: Floats, meet: float) -> bool:
+    """Whether more pairs are equal than five times the chance that they meet."""
+    _, counts = np.unique(rows, axis=0, return_counts=True)
+    pairs = float((counts * (counts - 1.0)).sum() / 2)
+    expected = 5 * meet * len(rows) ** 2 / 2
+    return pairs > 0 and float(special.gammainc(pairs, expected)) < _CHANCE
+
+
+def _together(here: Floats, names: NDArray[np.int64]) -> list[str]:
+    """Coordinates whose noise is the same but for sign and scale."""
+    if here.shape[1] < 2:
+        return []
+    same = np.abs(np.corrcoef(here.T)) > 1 - 1e-6
+    pairs = np.argwhere(np.triu(same, 1))[:_NAMED]
+    return [f"coordinates {names[i]} and {names[j]} share noise" for i, j in pairs]
+
+
+def _scale(here: Floats, noise: float | None) -> Check:
+    findings = []
+    if noise is not None:
+        centred = here - here.mean(axis=0)
+        square = (centred**2).mean(axis=0)
+        fourth = (centred**4).mean(axis=0)
+        kurtosis = np.maximum(fourth / np.maximum(square**2, 1e-300), 3.0)
+        # A sample's own kurtosis is too small for long tails: Laplace noise has 6.
+        relative = np.sqrt((np.maximum(kurtosis, 6.0) - 1) / (4 * len(here)))
+        measured = np.sqrt(square)
+        off = np.abs(measured / noise - 1) > _DEVIATIONS * relative
+        findings = [
+            f"noise of {measured[at]:.4g} was measured in coordinate {at}; "
+            f"{noise:.4g} is promised"
+            for at in np.flatnonzero(off)[:_NAMED]
+        ]
+    return Check(
+        name="scale of noise",
+        what="its standard deviation is as promised",
+        findings=tuple(findings),
+        skipped="" if noise is not None else "none is promised",
+    )
+
+
+def _moved(
+    here: Floats,
+    there: Floats,
+    sensitivity: float | None,
+    norm: int,
+    repeatable: bool,
+) -> Check:
+    farthest = float(np.linalg.norm(there - here, ord=norm, axis=1).max())
+    allowed = math.inf if sensitivity is None else sensitivity * (1 + 1e-6)
+    allowed += _ROUNDING * float(np.abs([here, there]).max())
+    skipped = ""
+    if not repeatable:
+        skipped = "equal generators give different releases: it draws from elsewhere"
+    elif sensitivity is None:
+        skipped = f"none is promised; it moved by up to {farthest:.4g}"
+    wrong = not skipped and farthest > allowed
+    return Check(
+        name="sensitivity",
+        what="the record moves what is released no further than promised",
+        findings=(
+            f"the record moved what is released by {farthest:.4g} in L{norm} norm; "
+            f"{sensitivity:.4g} is promised",
+        )
+        if wrong
+        else (),
+        skipped=skipped,
+    )
+
+
+def _low_bits(here: Floats, other: Floats, looked_at: bool) -> Check:
+    """Within one octave of values low bits look alike, whatever the data are.
+
+    A sum in floating point is a multiple of the last place of its larger summand: where
+    noise nearly cancels a large value the low bits are empty, and with a small one they
+    are not (Mironov 2012).
+    """
+    findings = []
+    for at in range(here.shape[1] if looked_at else 0):
+        worlds = [world[world != 0] for world in (here[:, at], other[:, at])]
+        octaves = [np.frexp(world)[1] for world in worlds]
+        bits = [lowest_bit(world) for world in worlds]
+        for octave in np.unique(np.concatenate(octaves)):
+            finest = [bit[o == octave] for bit, o in zip(bits, octaves, strict=True)]
+            if min(map(len, finest)) < 10:
+                continue
+            edge = max(bit.min() for bit in finest)
+            finer = [int((bit < edge).sum()) for bit in finest]
+            many, few = len(finest[0]), len(finest[1])
+            # All the finer ones are in one world: the hypergeometric chance of it.
+            total = sum(finer)
+            lone = many if finer[0] else few
+            chance = _all_in_one(total, lone, many + few)
+            if total and chance < _CHANCE:
+                findings.append(
+                    f"coordinate {at}: of values near {2.0 ** (octave - 1):.4g}, "
+                    f"{total} of {lone} have low bits on one data set that none of "
+                    f"{many + few - lone} have on the other: round to a grid that "
+                    "depends on no data, or accept it with low_bits=False"
+                )
+                break
+    return Check(
+        name="low bits",
+        what="low bits of floats do not tell the data sets apart",
+        findings=tuple(findings[:_NAMED]),
+        skipped="" if looked_at else "low_bits=False accepts them",
+    )
+
+
+def _all_in_one(total: int, lone: int, runs: int) -> float:
+    """Chance that ``total`` runs, drawn of ``runs``, are all among ``lone``."""
+    log = special.gammaln([lone + 1, lone - total + 1, runs + 1, runs - total + 1]) @ [
+        1.0,
+        -1.0,
+        -1.0,
+        1.0,
+    ]
+    return math.exp(min(0.0, float(log)))
+
+
+def _released(
+    release: Mechanism, data: Any, seed: int, stream: int, runs: int
+) -> Floats:
+    """What is released under each of ``runs`` generators.  # (runs, coordinates)"""
+    data = copy.deepcopy(data)
+    rows: list[Floats] = []
+    for sequence in np.random.SeedSequence((seed, stream)).spawn(runs):
+        found = release(data, np.random.default_rng(sequence))
+        if hasattr(found, "detach"):
+            found = found.detach().cpu()
+        try:
+            row = real_numbers(found).ravel()
+        except ValueError as error:
+            raise ValueError(f"the release gave no numbers: {error}") from None
+        if not len(row) or not np.isfinite(row).all():
+            raise ValueError(
+                "a release must be finite numbers to be probed, got "
+                f"{row[:5]} of length {len(row)}"
+            )
+        if rows and len(row) != len(rows[0]):
+            raise ValueError(
+                f"releases must have one length to be probed, got {len(rows[0])} and "
+                f"{len(row)}"
+            )
+        rows.append(row)
+    return np.stack(rows)

@@ -1,0 +1,123 @@
+"""What was asserted in each test of this process. Imports nothing heavy.
+
+A test is that which pytest is running (each case of a parametrised one by itself), by
+the variable ``PYTEST_CURRENT_TEST`` that pytest sets. Without pytest it is the function
+that calls the assertion.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import sys
+from typing import Any
+
+_INSIDE = __name__.rpartition(".")[0]  # this package
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class Row:
+    """All that one assertion showed in one test, over all its pairs.
+
+    Parameters
+    ----------
+    bound
+        The largest lower bound on epsilon of any pair; None for what has no runs.
+    status
+        "holds", "fails", or "stopped" if seconds ran out for some pair.
+    """
+
+    test: str
+    assertion: str
+    what: str
+    claim: str
+    pairs: int = 0
+    runs: int = 0
+    seconds: float = 0.0
+    bound: float | None = None
+    confidence: float | None = None
+    seed: int | None = None
+    status: str = "holds"
+
+
+@dataclasses.dataclass(slots=True)
+class Asserted:
+    """The state of one test.
+
+    Parameters
+    ----------
+    pairs
+        That were tested: the next new one is number ``pairs`` + 1.
+    seconds
+        That they took.
+    verdicts
+        By the fingerprint of pair, mechanism and claim.
+    evidence
+        The first refuted pair's verdict, and how it is told.
+    """
+
+    name: str
+    pairs: int = 0
+    seconds: float = 0.0
+    verdicts: dict[str, Any] = dataclasses.field(default_factory=dict)
+    evidence: dict[str, tuple[Any, str]] = dataclasses.field(default_factory=dict)
+    rows: dict[tuple[str, str, str], Row] = dataclasses.field(default_factory=dict)
+
+    def row(self, assertion: str, what: str, claim: str) -> Row:
+        """The row of one assertion, a new one the first time."""
+        return self.rows.setdefault(
+            (assertion, what, claim),
+            Row(test=self.name, assertion=assertion, what=what, claim=claim),
+        )
+
+
+_TESTS: dict[str, Asserted] = {}
+_budget = math.inf
+
+
+def set_budget(seconds: float) -> None:
+    """Seconds that the runs of one test may take together."""
+    global _budget
+    _budget = seconds
+
+
+def seconds_left(test: Asserted) -> float:
+    """Of the budget of one test."""
+    return _budget - test.seconds
+
+
+def current() -> Asserted:
+    """The state of the test that is running."""
+    name = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0] or _caller()
+    return _TESTS.setdefault(name, Asserted(name))
+
+
+def forget(name: str) -> None:
+    """Start a test anew: it gives the verdicts that it gave the last time."""
+    _TESTS.pop(name, None)
+
+
+def rows_of(name: str) -> list[str]:
+    """What was asserted in a test, each row as JSON."""
+    test = _TESTS.get(name)
+    rows = test.rows.values() if test else ()
+    return [json.dumps(dataclasses.asdict(row)) for row in rows]
+
+
+def row_from(text: str) -> Row:
+    """The inverse of one row of `rows_of`."""
+    return Row(**json.loads(text))
+
+
+def _caller() -> str:
+    """The innermost function outside this package, by file and line."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None:
+        module = frame.f_globals.get("__name__", "")
+        if module != _INSIDE and not module.startswith(f"{_INSIDE}."):
+            break
+        frame = frame.f_back
+    code = frame.f_code
+    return f"{code.co_filename}:{code.co_firstlineno}::{code.co_qualname}"

@@ -1,0 +1,257 @@
+import re
+
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+import privaudit as pa
+from privaudit.testing import (
+    assert_accounts,
+    assert_private,
+    assert_refuted,
+    judge,
+    neighbours,
+    record,
+)
+from privaudit.testing.fingerprints import fingerprint
+
+FEW = settings(max_examples=6, deadline=200, database=None)
+LISTS = neighbours(
+    st.lists(st.floats(0, 1), min_size=1, max_size=4), relation="add-or-remove-one"
+)
+
+
+_CALLS = []  # a closure that changes would be another mechanism
+
+
+def noisy_sum(data, rng):
+    return sum(data) + rng.laplace(scale=1.0)
+
+
+def exact_count(data, rng):
+    return len(data)
+
+
+@pytest.fixture(autouse=True)
+def _own_state():
+    """As the plugin does, where it is installed."""
+    record.forget(record.current().name)
+
+
+class TestPrivate:
+    def test_a_right_mechanism_passes_and_a_wrong_one_fails_with_all_that_is_needed(
+        self,
+    ):
+        assert_private(noisy_sum, ([], [1.0]), epsilon=1.0, runs=2000)
+        with pytest.raises(AssertionError) as caught:
+            assert_private(noisy_sum, ([], [1.0]), epsilon=0.3, delta=1e-6, seed=4)
+        text = str(caught.value)
+        assert "noisy_sum is not (0.3, 1e-06)-DP" in text
+        assert "([], [1.0])" in text
+        call = re.search(r"privaudit\.testing\.(judge\(.*\))", text).group(1)
+        assert "seed=4, k=2" in call  # the second pair of this test
+        again = eval(  # the line is made to be pasted
+            call, {"judge": judge, "noisy_sum": noisy_sum, "pair": ([], [1.0])}
+        )
+        assert again.refuted
+        assert f"{again.runs:,} runs" in text
+        assert f"{100 * again.level:.4f} %" in text
+
+    def test_arguments_are_as_stated(self):
+        assert_private(
+            noisy_sum,
+            ([], [1.0]),
+            epsilon=1.0,
+            delta=0,
+            confidence=0.9,
+            runs=500,
+            score=None,
+            seed=1,
+        )
+        with pytest.raises(TypeError):
+            assert_private(noisy_sum, ([], [1.0]), 1.0)
+
+    def test_every_pair_of_a_test_has_the_next_k(self):
+        for _ in range(3):
+            assert_private(noisy_sum, ([], [1.0]), epsilon=1.0, runs=100)
+        assert record.current().pairs == 3
+
+    def test_data_that_are_changed_are_an_error(self):
+        def careless(data, rng):
+            data.append(0.0)
+            return 0
+
+        with pytest.raises(ValueError, match="changed its data"):
+            assert_private(careless, ([], [1.0]), epsilon=1.0, runs=100)
+
+    def test_low_bits_are_read_only_if_asked_for(self):
+        pair = ([], [1.0])
+        assert_private(noisy_sum, pair, epsilon=1.0, runs=4000)
+        with pytest.raises(AssertionError, match="lowest bit"):
+            assert_private(noisy_sum, pair, epsilon=1.0, score="bits")
+
+    def test_pandas_and_graphs_are_left_as_they_are(self):
+        pandas, networkx = (pytest.importorskip(m) for m in ("pandas", "networkx"))
+        frames = pandas.DataFrame({"a": [1, 2]}), pandas.DataFrame({"a": [1, 2, 3]})
+        assert_private(
+            lambda data, rng: float(data["a"].mean()) + rng.laplace(scale=9),
+            frames,
+            epsilon=1.0,
+            runs=200,
+        )
+        graphs = networkx.path_graph(3), networkx.path_graph(4)
+        assert_private(
+            lambda data, rng: len(data.edges) + rng.laplace(),
+            graphs,
+            epsilon=1.0,
+            runs=200,
+        )
+
+
+class TestSearch:
+    def test_what_hypothesis_executes_again_is_answered_from_memory(self):
+        seen = []
+        _CALLS.clear()
+
+        @settings(FEW, phases=[Phase.generate])
+        @given(st.sampled_from([0, 1]))
+        def run(value):
+            def counted(data, rng):  # a new function each time
+                _CALLS.append(1)
+                return data + rng.laplace(scale=4)
+
+            seen.append(value)
+            for _ in range(3):
+                assert_private(counted, (value, value + 1), epsilon=1.0, runs=100)
+
+        run()
+        assert len(_CALLS) == 100 * len(set(seen))
+        assert record.current().pairs == len(set(seen))
+
+    def test_different_functions_are_different_pairs(self):
+        @FEW
+        @given(st.just(0))
+        def run(value):
+            for scale in (3.0, 4.0):
+                assert_private(
+                    lambda data, rng, scale=scale: data + rng.laplace(scale=scale),
+                    (0, 1),
+                    epsilon=1.0,
+                    runs=100,
+                )
+
+        run()
+        assert record.current().pairs == 2
+
+    def test_it_finds_a_pair_that_leaks_and_shows_the_first_one(self):
+        def leaks_at_many(data, rng):
+            return (sum(data) if len(data) > 2 else 0) + rng.laplace(scale=0.2)
+
+        @settings(FEW, max_examples=60)
+        @given(LISTS)
+        def run(pair):
+            assert_private(leaks_at_many, pair, epsilon=1.0, runs=1500)
+
+        with pytest.raises(AssertionError, match="leaks_at_many is not") as caught:
+            run()
+        ks = [int(k) for k in re.findall(r"k=(\d+)", str(caught.value))]
+        assert ks == sorted(ks)
+        verdicts = [found for found, _ in record.current().verdicts.values()]
+        assert ks[0] == min(found.k for found in verdicts if found.refuted)
+        assert len(ks) > 1
+        assert not isinstance(caught.value, ExceptionGroup)
+
+    def test_a_long_run_is_not_held_against_hypothesis_deadline(self):
+        @settings(FEW, max_examples=1, deadline=20)
+        @given(st.just(([], [1.0])))
+        def run(pair):
+            assert_private(noisy_sum, pair, epsilon=1.0, runs=20_000)
+
+        run()
+
+    def test_after_a_refutation_other_pairs_get_fewer_runs(self):
+        ends = []
+
+        @FEW
+        @given(st.sampled_from([0, 1, 2]))
+        def run(value):
+            for data in (1, 0):
+                try:
+                    assert_private(
+                        lambda data, rng: data * 5 + rng.laplace(),
+                        (0, data),
+                        epsilon=1.0,
+                        runs=9000,
+                        seed=value,
+                    )
+                except AssertionError:
+                    ends.append(value)
+
+        run()
+        assert ends
+        verdicts = [found for found, _ in record.current().verdicts.values()]
+        assert {found.runs for found in verdicts if not found.refuted} == {1000}
+
+
+class TestRefuted:
+    def test_a_planted_bug_passes_and_a_right_mechanism_fails(self):
+        assert_refuted(exact_count, ([], [1.0]), epsilon=5.0)
+        with pytest.raises(AssertionError, match="not refuted to be"):
+            assert_refuted(noisy_sum, ([], [1.0]), epsilon=1.0, runs=1000)
+
+
+class TestAccounts:
+    def test_a_certificate_must_meet_the_budget(self):
+        history = [(1.0, 0.01, 1000)]
+        upper = pa.epsilon(ledger=pa.ledger_from(history), delta=1e-5).upper
+        assert_accounts(history, upper, 1e-5)
+        assert_accounts(pa.ledger_from(history), epsilon=upper, delta=1e-5)
+        with pytest.raises(AssertionError, match="does not meet"):
+            assert_accounts(history, 0.9 * upper, 1e-5)
+
+    def test_an_event_of_dp_accounting(self):
+        import dp_accounting
+
+        event = dp_accounting.SelfComposedDpEvent(dp_accounting.GaussianDpEvent(4.0), 4)
+        assert_accounts(event, 2.0, 1e-5)
+        with pytest.raises(AssertionError, match="epsilon is at most"):
+            assert_accounts(event, 0.5, 1e-5)
+
+    def test_what_rests_on_assumptions_does_not(self):
+        plain = pa.ledger_from([(1.0, 0.01, 10)])
+        ledger = pa.Ledger(nodes=plain.nodes, assumes=("the moon is full",))
+        with pytest.raises(AssertionError, match="the moon is full"):
+            assert_accounts(ledger, 9.0, 1e-5)
+
+    def test_no_ledger(self):
+        with pytest.raises(ValueError, match="a ledger comes from"):
+            assert_accounts(3.0, 1.0, 1e-5)
+
+
+class TestFingerprints:
+    def test_equal_values_and_functions_made_twice(self):
+        def make(scale):
+            return lambda data, rng: data + rng.laplace(scale=scale)
+
+        assert fingerprint(make(1)) == fingerprint(make(1))
+        assert fingerprint(make(1)) != fingerprint(make(2))
+        assert fingerprint(np.ones(2)) == fingerprint(np.ones(2))
+
+    @pytest.mark.parametrize(
+        ("one", "other"),
+        [
+            (1, 1.0),
+            (1, True),
+            ([1], (1,)),
+            ([1, [2]], [1, 2]),
+            (["ab"], ["a", "b"]),
+            (np.ones(2), np.ones(2, np.float32)),
+            (np.ones((2, 1)), np.ones((1, 2))),
+            ({"a": 1}, {"a": 2}),
+            ({1}, {2}),
+            (lambda x: x + 1, lambda x: x + 2),
+        ],
+    )
+    def test_different_ones(self, one, other):
+        assert fingerprint(one) != fingerprint(other)

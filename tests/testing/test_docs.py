@@ -1,0 +1,38 @@
+"""Every snippet of docs/testing.md runs, as its reader would run it."""
+
+import pathlib
+import re
+
+import pytest
+
+from tests.testing.mechanisms import CASES
+from tests.testing.test_plugin import run_pytest
+
+PAGE = (pathlib.Path(__file__).parents[2] / "docs/testing.md").read_text()
+SNIPPETS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+
+def test_there_are_four():
+    assert len(SNIPPETS) == 4
+
+
+@pytest.mark.parametrize("at", range(len(SNIPPETS)))
+def test_snippet(tmp_path, at):
+    text = "".join(f"    {line}\n" for line in SNIPPETS[at].splitlines())
+    shown = run_pytest(tmp_path, text, "-p", "no:randomly")
+    if at:
+        assert " passed" in shown
+        assert "failed" not in shown
+        return
+    assert "1 failed, 1 passed" in shown
+    assert "too_little_noise is not (1, 0)-DP." in shown
+    for part in ("pair: ", "bound: ", "evidence: ", "repeat with: "):
+        assert part in shown
+        assert part in PAGE
+
+
+def test_the_table_says_of_every_case_what_is_right():
+    for case in CASES:
+        row = next(line for line in PAGE.splitlines() if f"| {case.name} |" in line)
+        right, refuted = row.split(" | ")[2:4]
+        assert (right, refuted) == (("yes", "no") if case.right else ("no", "yes"))

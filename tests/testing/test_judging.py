@@ -1,0 +1,211 @@
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from privaudit.testing import judge
+from tests.testing.mechanisms import CASES, laplace_mean, randomised_response
+
+RIGHT = [case for case in CASES if case.right]
+WRONG = [case for case in CASES if not case.right]
+E = math.e
+
+
+def response(data, rng):
+    """One bit, true with chance e / (1 + e): epsilon is 1, to the last digit."""
+    return data if rng.random() < E / (1 + E) else 1 - data
+
+
+def laplace(data, rng):
+    return data + rng.laplace()
+
+
+def most_alarms(suites, chance):
+    """That right mechanisms exceed with a chance of 1e-6."""
+    return int(stats.binom.isf(1e-6, suites, chance))
+
+
+class TestSound:
+    @pytest.mark.parametrize("mechanism", [response, laplace])
+    def test_a_right_mechanism_at_its_exact_epsilon_is_hardly_refuted(self, mechanism):
+        found = [
+            judge(mechanism, (0, 1), epsilon=1.0, confidence=0.6, runs=300, seed=seed)
+            for seed in range(40)
+        ]
+        assert {one.level for one in found} == {0.8}
+        assert sum(one.refuted for one in found) <= most_alarms(40, 0.2)
+
+    def test_nor_where_there_is_no_difference_at_all(self):
+        def noise(data, rng):
+            return [rng.normal(), rng.integers(3), "ab"[rng.integers(2)]]
+
+        found = [
+            judge(noise, (0, 1), epsilon=0.0, confidence=0.6, runs=300, seed=seed)
+            for seed in range(12)
+        ]
+        assert sum(one.refuted for one in found) <= most_alarms(12, 0.2)
+
+    def test_the_bound_exceeds_the_true_epsilon_no_more_often(self):
+        found = [
+            judge(response, (0, 1), epsilon=0.5, confidence=0.6, runs=300, seed=seed)
+            for seed in range(40)
+        ]
+        assert sum(one.bound > 0 for one in found) > 15
+        assert sum(one.bound >= 1 for one in found) <= most_alarms(40, 0.2)
+
+    def test_delta_is_granted(self):
+        def leaks(data, rng):
+            return data if rng.random() < 0.05 else None
+
+        assert not judge(leaks, (0, 1), epsilon=0.0, delta=0.05).refuted
+        assert judge(leaks, (0, 1), epsilon=0.0, delta=0.03).refuted
+        assert judge(leaks, (0, 1), epsilon=3.0, delta=0.0).refuted
+
+    @pytest.mark.parametrize("case", RIGHT, ids=lambda case: case.name)
+    def test_right_mechanisms_of_others(self, case):
+        found = judge(
+            case.mechanism,
+            case.pair,
+            epsilon=case.epsilon,
+            delta=case.delta,
+            score=case.score,
+            runs=3000,
+        )
+        assert not found.refuted
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("case", RIGHT, ids=lambda case: case.name)
+    def test_two_hundred_suites_at_99_percent(self, case):
+        alarms = 0
+        for seed in range(200):
+            alarms += any(
+                judge(
+                    case.mechanism,
+                    case.pair,
+                    epsilon=case.epsilon,
+                    delta=case.delta,
+                    confidence=0.99,
+                    score=case.score,
+                    runs=2000,
+                    seed=seed + 1,
+                    k=k,
+                ).refuted
+                for k in (1, 2)
+            )
+        print(f"{case.name}: {alarms} alarms in 200 suites")
+        assert alarms <= most_alarms(200, 0.01)
+
+
+class TestTight:
+    @pytest.mark.parametrize("case", WRONG, ids=lambda case: case.name)
+    def test_wrong_mechanisms_of_others_are_refuted(self, case):
+        found = judge(
+            case.mechanism,
+            case.pair,
+            epsilon=case.epsilon,
+            delta=case.delta,
+            score=case.score,
+            runs=case.runs,
+        )
+        assert found.refuted
+        assert found.bound >= case.epsilon
+
+    def test_nine_tenths_of_the_true_epsilon_is_refuted(self):
+        assert judge(response, (0, 1), epsilon=0.9).refuted
+
+    def test_in_both_orders_of_the_pair(self):
+        for pair in ([0.0] * 10, [0.0] * 9 + [1.0]), ([0.0] * 9 + [1.0], [0.0] * 10):
+            found = judge(laplace_mean, pair, epsilon=0.5)
+            assert found.refuted
+            assert found.runs < 3000
+
+    def test_an_event_of_one_side_only(self):
+        def rare(data, rng):
+            return "seen" if rng.random() < 0.1 * data else "none"
+
+        assert judge(rare, (0, 1), epsilon=2.0).refuted
+        assert judge(rare, (1, 0), epsilon=2.0).refuted
+
+    def test_a_difference_in_the_middle_of_the_line(self):
+        def gap(data, rng):
+            value = rng.normal()
+            return value if data == 0 or abs(value) > 0.3 else np.sign(value)
+
+        assert judge(gap, (0, 1), epsilon=0.5).refuted
+
+    def test_a_given_score(self):
+        def hidden(data, rng):
+            mask = rng.random()
+            return [mask, (mask + 0.5 * data) % 1.0]
+
+        apart = judge(
+            hidden, (0, 1), epsilon=1.0, score=lambda out: abs(out[0] - out[1])
+        )
+        assert apart.refuted
+        assert apart.by == "the score"
+
+
+class TestLaws:
+    def test_it_can_be_repeated(self):
+        one, other = (
+            judge(response, (0, 1), epsilon=0.7, seed=3, k=2) for _ in range(2)
+        )
+        assert (one.runs, one.bound, one.growth) == (
+            other.runs,
+            other.bound,
+            other.growth,
+        )
+
+    def test_each_k_has_runs_of_its_own_at_its_own_level(self):
+        seen = []
+
+        def drawn(data, rng):
+            seen.append(rng.random())
+            return 0
+
+        found = [judge(drawn, (0, 1), epsilon=1.0, runs=10, k=k) for k in (1, 2, 3)]
+        assert [1 - one.level for one in found] == pytest.approx(
+            [0.001 / 2, 0.001 / 6, 0.001 / 12]
+        )
+        assert len(set(seen)) == 30
+
+    def test_it_stops_when_refuted_and_when_seconds_run_out(self):
+        refuted = judge(lambda data, rng: data, (0, 1), epsilon=1.0)
+        assert (refuted.stopped, refuted.runs < 500) == ("refuted", True)
+        spent = judge(response, (0, 1), epsilon=0.5, seconds=0.0)
+        assert (spent.stopped, spent.runs, spent.bound) == ("seconds", 0, 0.0)
+
+    def test_what_is_learned_is_learned_on_earlier_runs(self):
+        """Outputs that name their run tell nothing of later ones."""
+
+        def named(data, rng):
+            return int(rng.integers(2**60))
+
+        assert not judge(named, (0, 1), epsilon=0.0).refuted
+
+    @pytest.mark.parametrize(
+        ("values", "words"),
+        [
+            ({"epsilon": -1.0}, "epsilon must be"),
+            ({"epsilon": math.inf}, "epsilon must be"),
+            ({"delta": 1.0}, "delta must be"),
+            ({"confidence": 1.0}, "confidence must be"),
+            ({"runs": 0}, "runs and k must be"),
+            ({"score": "low"}, "score must be"),
+        ],
+    )
+    def test_values_out_of_range(self, values, words):
+        with pytest.raises(ValueError, match=words):
+            judge(response, (0, 1), **{"epsilon": 1.0, **values})
+
+    def test_a_pair_has_two(self):
+        with pytest.raises(ValueError, match="two data sets"):
+            judge(response, (0, 1, 2), epsilon=1.0)
+
+    def test_what_cannot_be_read_is_said(self):
+        with pytest.raises(ValueError, match="give a score"):
+            judge(lambda data, rng: bytearray(b"x"), (0, 1), epsilon=1.0)
+
+    def test_a_list_of_bits(self):
+        assert judge(randomised_response, ([0], [1]), epsilon=0.8).refuted

@@ -5,6 +5,7 @@ Accounts, without torch:
     epsilon             settings, a schedule or a ledger in, a certified bracket out
     noise_multiplier    the least noise that meets a budget
     Certificate         what a ledger is worth, from both sides
+    Budget              a budget for releases chosen as one goes; BudgetExceeded
     ledger_from         a ledger from dp-accounting's events, Opacus or a file
     Ledger, Release     what was released; PoissonSampling, SamplingWithoutReplacement,
                         NoSampling
@@ -31,6 +32,8 @@ _PLACES = {
     "noise_multiplier": "privaudit.api.accounts",
     "ledger_from": "privaudit.api.accounts",
     "lower_bound": "privaudit.api.attacks",
+    "Budget": "privaudit.accounting.filters",
+    "BudgetExceeded": "privaudit.accounting.filters",
     "Certificate": "privaudit.accounting.certificate",
     "Ledger": "privaudit.ledger",
     "Release": "privaudit.release",

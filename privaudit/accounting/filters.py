@@ -2,7 +2,8 @@
 
 Composing a ledger after the fact bounds nothing if its releases were chosen in view of
 earlier ones. A filter does: it counts costs that depend on parameters alone, and
-refuses before the budget would be exceeded. Which filters, and their proofs: ``filters.md``.
+refuses before the budget would be exceeded. Which filters there are, and their proofs:
+``filters.md``.
 
 References
 ----------

@@ -8,7 +8,7 @@ Accounts, without torch:
     Budget              a budget for releases chosen as one goes; BudgetExceeded
     ledger_from         a ledger from dp-accounting's events, Opacus or a file
     Ledger, Release     what was released; PoissonSampling, SamplingWithoutReplacement,
-                        NoSampling
+                        RandomAllocation, NoSampling
 
 Audits of anybody's training:
 
@@ -39,6 +39,7 @@ _PLACES = {
     "Release": "privaudit.release",
     "PoissonSampling": "privaudit.release",
     "SamplingWithoutReplacement": "privaudit.release",
+    "RandomAllocation": "privaudit.release",
     "NoSampling": "privaudit.release",
     "Scores": "privaudit.auditing.scores",
     "Bracket": "privaudit.results",

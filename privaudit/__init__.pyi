@@ -9,6 +9,7 @@ from privaudit.auditing.scores import Scores as Scores
 from privaudit.ledger import Ledger as Ledger
 from privaudit.release import NoSampling as NoSampling
 from privaudit.release import PoissonSampling as PoissonSampling
+from privaudit.release import RandomAllocation as RandomAllocation
 from privaudit.release import Release as Release
 from privaudit.release import SamplingWithoutReplacement as SamplingWithoutReplacement
 from privaudit.results import Bracket as Bracket

@@ -21,7 +21,7 @@ from scipy import special
 
 from privaudit.accounting import gdp, rdp
 from privaudit.accounting.renyi import divergence
-from privaudit.release import NoSampling, Release
+from privaudit.release import NoSampling, RandomAllocation, Release
 from privaudit.results import Relation, check_relation
 
 _UNIT = 2.0**-53
@@ -300,6 +300,11 @@ def _gdp_of_pure(epsilon: float) -> float:
 def _checked(release: Release) -> Release:
     if not isinstance(release, Release):
         raise ValueError(f"a budget is spent on a privaudit.Release, got {release!r}")
+    if isinstance(release.sampling, RandomAllocation):
+        raise ValueError(
+            "one release of a random allocation has no cost of its own; spend a "
+            "release without sampling once an epoch"
+        )
     return release
 
 

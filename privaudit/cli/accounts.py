@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from privaudit.cli.figures import compare_accounts, figure_of, sentence
-from privaudit.cli.output import emit
+from privaudit.cli.output import emit, note
 from privaudit.results import Relation, round_down, round_up
 
 if TYPE_CHECKING:
@@ -19,7 +19,9 @@ else:
     from typing import Literal
 
     Mechanism = Literal["gaussian", "laplace"]
-    Scheme = Literal["poisson", "without-replacement", "none"]
+    Scheme = Literal[
+        "poisson", "without-replacement", "random-allocation", "shuffled", "none"
+    ]
 
 _BESIDE = 2e-3  # width of what is printed beside an answer, relative
 Json = Annotated[bool, Parameter("--json", help="One JSON object, nothing else.")]
@@ -58,8 +60,10 @@ class Run:
         How many releases.
     sampling
         How lots are drawn: poisson (every record by its own coin), without-replacement
-        (fixed size), or none. Shuffled batches are neither. Default: poisson, or none
-        at rate 1.
+        (fixed size), random-allocation (every record by itself in one of an epoch's t
+        lots, or in k of t: the rate is 1 / t, or k / t, and the steps are those of all
+        epochs), shuffled (passes over lots of fixed size: no amplification), or none.
+        Default: poisson, or none at rate 1.
     mechanism
         The noise.
     relation
@@ -84,13 +88,15 @@ class Run:
         """The relation asked for, or the one that the sampling has."""
         if self.relation is not None:
             return self.relation
-        fixed = self.sampling == "without-replacement"
+        fixed = self.sampling in ("without-replacement", "shuffled")
         return "replace-one" if fixed else "add-or-remove-one"
 
     def plan(self) -> Plan:
         """Noise relative to the first step's (or as the schedule says)."""
-        from privaudit.accounting.plans import Plan
+        from privaudit.accounting.plans import SHUFFLED, Plan
 
+        if self.sampling == "shuffled":
+            note(SHUFFLED)
         if not 0 < self.sampling_rate <= 1:
             raise ValueError(
                 f"--sampling-rate must be in (0, 1], got {self.sampling_rate:g}; it is "

@@ -3,7 +3,8 @@
 Each record is by itself in one of t batches; L = (l_1 + ... + l_t) / t is the
 likelihood ratio, the l_i independent and log-normal under Q. Each l_i is moved to a
 grid in convex order, the sum is one Fourier transform, and the law of log L is a pair
-for the account of different steps. The proofs, rounding included, are in ``allocation.md``.
+for the account of different steps. The proofs, rounding included, are in
+``allocation.md``.
 """
 
 from __future__ import annotations

@@ -89,12 +89,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
                 "a sampling rate below 1 needs a sampling scheme: poisson, "
                 "random-allocation, shuffled or without-replacement"
             )
-        if self.scheme in ("random-allocation", "shuffled"):
-            if np.unique(self.sampling_rate).size > 1:
-                raise ValueError(
-                    f"the batches of an epoch with sampling {self.scheme} have one "
-                    "sampling rate; it must not change from step to step"
-                )
+        epochs = self.scheme in ("random-allocation", "shuffled")
+        if epochs and np.unique(self.sampling_rate).size > 1:
+            raise ValueError(
+                f"the batches of an epoch with sampling {self.scheme} have one "
+                "sampling rate; it must not change from step to step"
+            )
 
     @classmethod
     def constant(

@@ -11,7 +11,7 @@ from scipy import special
 
 from privaudit.accounting import Certificate, account, gdp
 from privaudit.accounting.allocation import epochs_of
-from privaudit.accounting.pld.allocation import Epoch, epoch_law
+from privaudit.accounting.pld.allocation import Epoch, epoch_law, epoch_measure
 from privaudit.ledger import Entry, Ledger
 from privaudit.release import NoSampling, PoissonSampling, RandomAllocation, Release
 
@@ -55,7 +55,7 @@ def exact(shifts, epsilon, taken=1):
     """
     t = len(shifts)
     s = np.sort(shifts)  # the widest is integrated exactly, which smooths the rest
-    nodes, weights = trapezoid({2: 2001, 3: 301, 4: 81}[t])
+    nodes, weights = trapezoid({2: 2001, 3: 601, 4: 81}[t])
     x = np.stack(np.meshgrid(*[nodes] * (t - 1), indexing="ij"), -1).reshape(-1, t - 1)
     weight = np.prod(
         np.stack(np.meshgrid(*[weights] * (t - 1), indexing="ij"), -1), axis=-1
@@ -99,6 +99,29 @@ class TestSound:
         truth = max(exact(shifts, epsilon))
         found = Certificate.of(Ledger(nodes=(entries,))).delta(epsilon)
         assert found.upper >= truth * (1 - 1e-5) - 1e-13
+
+    @pytest.mark.parametrize("shifts", [(1.0, 1.0), (2.0, 2.0, 2.0), (0.3, 1.5)])
+    @pytest.mark.parametrize("tail", [0.3, 1e-2, 1e-5, 1e-9])
+    def test_the_measure_dominates_at_any_loss(self, shifts, tail):
+        """Also below 0, which composing needs, and where a coarse grid loses most."""
+        kinds = sorted(set(shifts))
+        counts = tuple(shifts.count(kind) for kind in kinds)
+        epoch = Epoch(tuple(kinds), counts, len(shifts))
+        for epsilon in (-3.0, -1.0, -0.1, 0.0, 0.5, 2.0, 4.0, 8.0):
+            ways = ("remove", "add")
+            for way, truth in zip(ways, exact(shifts, epsilon), strict=True):
+                measure = epoch_measure(epoch, way, 0.01, tail)
+                index = measure.start + np.arange(measure.mass.size)
+                gain = np.maximum(0.0, -np.expm1(epsilon - 0.01 * index))
+                found = measure.mass @ gain + measure.infinite
+                assert found >= truth * (1 - 3e-5)  # the quadrature's error
+
+    @pytest.mark.parametrize("released", [1, 2])
+    def test_an_epoch_cut_short(self, released):
+        how = release(1.0, RandomAllocation(3))
+        truth = max(exact([0.0] * (3 - released) + [1.0] * released, 0.3))
+        found = Certificate.of(Ledger.of(how, released)).delta(0.3).upper
+        assert truth * (1 - 1e-6) <= found <= 1.003 * truth
 
     @pytest.mark.parametrize(
         ("batches", "noise", "epsilon"), [(50, 0.7, 0.5), (20, 1.0, 0.2)]

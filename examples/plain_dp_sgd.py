@@ -1,9 +1,9 @@
 r"""A DP-SGD loop that knows nothing of privaudit, written to be audited.
 
-    privaudit audit examples.plain_dp_sgd:scores --epsilon .46 --delta 1e-2
-    privaudit audit examples.plain_dp_sgd:buggy_scores --epsilon .46 --delta 1e-2 \
-        --runs 1000
-    privaudit audit --epsilon .46 --delta 1e-2 --runs 60 \
+    privaudit audit-program examples.plain_dp_sgd:scores --epsilon .46 --delta 1e-2
+    privaudit audit-program examples.plain_dp_sgd:buggy_scores --epsilon .46 \
+        --delta 1e-2 --runs 1000
+    privaudit audit-program --epsilon .46 --delta 1e-2 --runs 60 \
         --command 'python examples/plain_dp_sgd.py --member {member} --seed {seed}'
 
 Logistic regression on 100 made-up records; Poisson lots at rate .2, 20 steps, clip norm
@@ -53,7 +53,7 @@ def score(weights: torch.Tensor) -> float:
 
 
 def scores(worlds: np.ndarray, seed: int, noise: float = NOISE) -> list[float]:
-    """One score a run: what `privaudit audit module:function` calls."""
+    """One score a run: what `privaudit audit-program module:function` calls."""
     return [
         score(train(bool(member), 1000 * seed + run, noise))
         for run, member in enumerate(worlds)

@@ -10,17 +10,32 @@ Accounts, without torch:
     Ledger, Release     what was released; PoissonSampling, SamplingWithoutReplacement,
                         RandomAllocation, NoSampling
 
-Audits of anybody's training:
+Training with a user's own model and data:
 
+    train               models of several nodes, with noise for a budget
+    oracle              noisy gradients and their ledger, for a loop of one's own
+    replace_batch_norm  a copy of a module whose records do not mix
+
+Audits, from below:
+
+    audit               a claim about one's own training, by a function that scores it
+    audit_algorithm     an algorithm's claim under attack; how, say AuditSettings
+    audit_program       anybody's training, as a function or a command; ProgramSettings
+    sweep               many audits from one file
+    probe               checks of one's own release that need no statistics
     lower_bound         attack scores in, a lower bound with its confidence out
     Scores              scores and worlds that know how they came about
+
+Evidence:
+
+    verify              a run's figures made again from its folder, and compared
+    demo                one training audited three times, once with a planted bug
 
 Results, which say in which direction they bound:
 
     Bracket, UpperBound, LowerBound, Claim, Finding
 
-Training and whole audits are commands for now: ``privaudit --help``. Everything here is
-imported when it is first used.
+Everything here is imported when it is first used.
 """
 
 import importlib
@@ -31,7 +46,19 @@ _PLACES = {
     "epsilon": "privaudit.api.accounts",
     "noise_multiplier": "privaudit.api.accounts",
     "ledger_from": "privaudit.api.accounts",
+    "train": "privaudit.api.own_training",
+    "oracle": "privaudit.api.loops",
+    "replace_batch_norm": "trainers.models.own",
     "lower_bound": "privaudit.api.attacks",
+    "audit": "privaudit.api.audits",
+    "audit_algorithm": "privaudit.api.audits",
+    "probe": "privaudit.api.probes",
+    "audit_program": "privaudit.api.audits",
+    "sweep": "privaudit.api.audits",
+    "AuditSettings": "privaudit.settings",
+    "ProgramSettings": "privaudit.settings",
+    "verify": "privaudit.api.evidence",
+    "demo": "privaudit.api.demo",
     "Budget": "privaudit.accounting.filters",
     "BudgetExceeded": "privaudit.accounting.filters",
     "Certificate": "privaudit.accounting.certificate",

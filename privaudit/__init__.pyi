@@ -5,6 +5,15 @@ from privaudit.api.accounts import epsilon as epsilon
 from privaudit.api.accounts import ledger_from as ledger_from
 from privaudit.api.accounts import noise_multiplier as noise_multiplier
 from privaudit.api.attacks import lower_bound as lower_bound
+from privaudit.api.audits import audit as audit
+from privaudit.api.audits import audit_algorithm as audit_algorithm
+from privaudit.api.audits import audit_program as audit_program
+from privaudit.api.audits import sweep as sweep
+from privaudit.api.demo import demo as demo
+from privaudit.api.evidence import verify as verify
+from privaudit.api.loops import oracle as oracle
+from privaudit.api.own_training import train as train
+from privaudit.api.probes import probe as probe
 from privaudit.auditing.scores import Scores as Scores
 from privaudit.ledger import Ledger as Ledger
 from privaudit.release import NoSampling as NoSampling
@@ -17,4 +26,7 @@ from privaudit.results import Claim as Claim
 from privaudit.results import Finding as Finding
 from privaudit.results import LowerBound as LowerBound
 from privaudit.results import UpperBound as UpperBound
+from privaudit.settings import AuditSettings as AuditSettings
+from privaudit.settings import ProgramSettings as ProgramSettings
 from privaudit.version import __version__ as __version__
+from trainers.models.own import replace_batch_norm as replace_batch_norm

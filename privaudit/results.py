@@ -96,6 +96,23 @@ def check_relation(relation: str) -> Relation:
     return relation
 
 
+def check_delta(delta: float) -> float:
+    """``delta`` if it is in (0, 1), else ``ValueError``."""
+    if not 0 < delta < 1:
+        raise ValueError(
+            f"delta must be in (0, 1), got {delta}; "
+            "choose well below one over the number of records"
+        )
+    return float(delta)
+
+
+def check_epsilon(epsilon: float) -> float:
+    """``epsilon`` if it is a positive number, else ``ValueError``."""
+    if not 0 < epsilon < math.inf:
+        raise ValueError(f"epsilon must be > 0 and finite, got {epsilon}")
+    return float(epsilon)
+
+
 def _round(value: float, digits: int, rounding: str) -> str:
     if not math.isfinite(value):
         return "infinity" if value > 0 else "-infinity"
@@ -223,6 +240,19 @@ class UpperBound(_Figure, frozen=True, kw_only=True, tag="upper-bound"):
         if self.assumes:
             text += f", assuming that {'; and that '.join(self.assumes)}"
         return text
+
+    def summary(self) -> dict[str, Any]:
+        """All of it but its source, for JSON."""
+        return {
+            "upper": self.epsilon,
+            "delta": self.delta,
+            "relation": self.relation,
+            "unit": self.unit,
+            "sampling": self.sampling,
+            "method": self.method,
+            "standing": self.standing,
+            **({"assumes": self.assumes} if self.assumes else {}),
+        }
 
     def __lt__(self, other: object) -> bool:
         """Whether this upper bound lies below a lower bound: one of them is wrong."""

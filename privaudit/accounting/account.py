@@ -15,7 +15,13 @@ from privaudit.release import (
     RandomAllocation,
     SamplingWithoutReplacement,
 )
-from privaudit.results import Relation, Sampling, Standing, UpperBound
+from privaudit.results import (
+    Relation,
+    Sampling,
+    Standing,
+    UpperBound,
+    check_delta,
+)
 
 Entries = tuple[Entry, ...]
 Worth = Callable[[Certificate, float], float]
@@ -119,23 +125,6 @@ def method_named(name: str) -> Method:
         raise ValueError(
             f"there is no account {name!r}; choose one of {known}"
         ) from None
-
-
-def check_delta(delta: float) -> float:
-    """``delta`` if it is in (0, 1), else ``ValueError``."""
-    if not 0 < delta < 1:
-        raise ValueError(
-            f"delta must be in (0, 1), got {delta}; "
-            "choose well below one over the number of records"
-        )
-    return float(delta)
-
-
-def check_epsilon(epsilon: float) -> float:
-    """``epsilon`` if it is a positive number, else ``ValueError``."""
-    if not 0 < epsilon < math.inf:
-        raise ValueError(f"epsilon must be > 0 and finite, got {epsilon}")
-    return float(epsilon)
 
 
 def account_nodes(

@@ -10,16 +10,11 @@ import itertools
 import math
 from collections.abc import Callable
 
-from privaudit.accounting.account import (
-    account,
-    check_delta,
-    check_epsilon,
-    method_named,
-)
+from privaudit.accounting.account import account, method_named
 from privaudit.accounting.certificate import Certificate
 from privaudit.accounting.gaussian import OutsideTheorem
 from privaudit.ledger import Ledger
-from privaudit.results import Relation, UpperBound
+from privaudit.results import Relation, UpperBound, check_delta, check_epsilon
 
 # Noise multipliers tried; an answer at the least meets the budget, but less might do.
 # Below the first, dp-accounting's PLD takes minutes and GBs.

@@ -8,7 +8,6 @@ import math
 import pathlib
 import reprlib
 from collections.abc import Iterator
-from typing import Literal
 
 import msgspec
 import numpy as np
@@ -27,11 +26,7 @@ from privaudit.release import (
     Sensitivity,
 )
 from privaudit.schedules import Growing, Schedule
-
-Scheme = Literal[
-    "poisson", "without-replacement", "random-allocation", "shuffled", "none"
-]
-Mechanism = Literal["gaussian", "laplace"]
+from privaudit.settings import Mechanism, ReleaseSettings, Scheme
 
 _MOST_LISTED = 10_000_000
 _MOST_RECORDS = 10**12
@@ -95,6 +90,17 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
                 f"the batches of an epoch with sampling {self.scheme} have one "
                 "sampling rate; it must not change from step to step"
             )
+
+    @classmethod
+    def of(cls, settings: ReleaseSettings) -> Plan:
+        """Noise relative to the first step's (or as the schedule says)."""
+        kind = settings.sampling or "poisson", settings.mechanism
+        if settings.schedule is not None:
+            return cls.from_file(settings.schedule, *kind)
+        rate, steps = settings.sampling_rate, settings.steps
+        if settings.growing_budget is not None:
+            return cls.growing_budget(settings.growing_budget, rate, steps, *kind)
+        return cls.constant(1.0, rate, steps, *kind)
 
     @classmethod
     def constant(

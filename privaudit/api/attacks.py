@@ -1,12 +1,36 @@
-"""From the scores of an attack to a lower bound."""
+"""From the scores of an attack to a lower bound, and a check of such bounds."""
 
 from __future__ import annotations
 
+import dataclasses
+import pathlib
+from typing import Any, cast
+
 from numpy.typing import ArrayLike
 
-from privaudit.auditing.bounds import ESTIMATORS
-from privaudit.auditing.scores import Design, Scores
-from privaudit.results import LowerBound, Relation, check_relation
+from privaudit.api.watch import SILENT, Watch
+from privaudit.auditing import selfcheck as _selfcheck
+from privaudit.auditing.bounds import (
+    ESTIMATORS,
+    ONE_RUN,
+    ORDERS,
+    Betting,
+    Bound,
+    Estimator,
+    Order,
+    Rate,
+    most_shown,
+)
+from privaudit.auditing.scores import DESIGNS, Design, Scores
+from privaudit.results import (
+    Finding,
+    LowerBound,
+    Relation,
+    check_relation,
+    round_down,
+    round_up,
+)
+from privaudit.settings import ScoreSettings, SelfcheckSettings, claim_of
 
 
 def lower_bound(
@@ -59,11 +83,8 @@ def lower_bound(
     >>> 1 < pa.lower_bound(scores, coins, delta=1e-5).epsilon < 10
     True
     """
-    if method not in ESTIMATORS:
-        raise ValueError(
-            f"there is no method {method!r}; choose one of {', '.join(ESTIMATORS)}"
-        )
-    found = ESTIMATORS[method](
+    how = ScoreSettings(delta=delta, method=method)
+    found = _estimator(how)(
         Scores(member, scores, design),
         delta,
         confidence,
@@ -72,3 +93,176 @@ def lower_bound(
         seed=seed,
     )
     return found.lower
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Bounded:
+    """What scores in a file show.
+
+    Parameters
+    ----------
+    settings
+        How they became a bound.
+    scores, found
+        The scores, and the bound with its evidence.
+    most
+        The bound that so many runs could have shown.
+    verdict
+        On the claim, if there is one.
+    """
+
+    settings: ScoreSettings
+    scores: Scores
+    found: Bound
+    most: float
+    verdict: Finding | None
+
+    def summary(self) -> dict[str, Any]:
+        """All figures, for JSON."""
+        settings, evidence = self.settings, self.found.evidence
+        estimator = _estimator(settings)
+        return {
+            "epsilon_lower": self.found.epsilon,
+            "delta": settings.delta,
+            "confidence": settings.confidence,
+            "method": settings.method,
+            "valid_for": self.found.lower.valid_for,
+            "relation": settings.relation,
+            "design": self.scores.design,
+            "order": estimator.order if isinstance(estimator, Betting) else None,
+            "seed": settings.seed,
+            "runs": {
+                "member": self.scores.member_runs,
+                "non_member": self.scores.non_member_runs,
+            },
+            "threshold": evidence.threshold,
+            "tail": evidence.tail,
+            "tpr": _rate(evidence.tpr),
+            "fpr": _rate(evidence.fpr),
+            "note": evidence.note,
+            "most_shown": self.most,
+            "claimed": settings.epsilon,
+            "verdict": None if self.verdict is None else self.verdict.status,
+        }
+
+    def lines(self) -> list[str]:
+        """All figures, in sentences."""
+        evidence, verdict = self.found.evidence, self.verdict
+        lines = [] if verdict is None else [str(verdict.claim)]
+        lines += [str(self.found.lower)]
+        lines += [evidence.note] if evidence.note else []
+        if evidence.threshold is not None:
+            side = "at or above" if evidence.tail == "upper" else "at or below"
+            lines.append(f"scores {side} {evidence.threshold:g} say member")
+        for name, rate in (("TPR", evidence.tpr), ("FPR", evidence.fpr)):
+            if rate is not None:
+                lines.append(
+                    f"{name} {rate.rate:.4f} ({rate.hits:,} of {rate.runs:,} runs), "
+                    f"its limits [{round_down(rate.low)}, {round_up(rate.high)}]"
+                )
+        most = round_down(self.most)
+        lines.append(f"the most that so many runs could have shown: {most}")
+        return lines if verdict is None else [*lines, str(verdict)]
+
+
+def bound_of_file(file: pathlib.Path, settings: ScoreSettings) -> Bounded:
+    """The bound that the scores in ``file`` give, and the verdict on the claim.
+
+    Raises ``ValueError`` if the file cannot be read, or a setting is out of its range.
+    """
+    if settings.design is not None and settings.design not in DESIGNS:
+        raise ValueError(f"--design is {' or '.join(DESIGNS)}, got {settings.design!r}")
+    estimator, delta = _estimator(settings), settings.delta
+    claim = None
+    if settings.epsilon is not None:
+        claim = claim_of(settings.epsilon, delta, settings.relation)
+    try:
+        scores = Scores.load(file, cast("Design | None", settings.design))
+    except OSError as error:
+        raise ValueError(f"cannot read {file}: {error.strerror}") from None
+    found = estimator(
+        scores,
+        delta,
+        settings.confidence,
+        relation=settings.relation,
+        threat_model="what the scores were made from",
+        seed=settings.seed,
+    )
+    runs = scores.member_runs, scores.non_member_runs
+    most = most_shown(
+        estimator, *runs, delta, settings.confidence, design=scores.design
+    )
+    verdict = None if claim is None else Finding(claim=claim, lower=found.lower)
+    return Bounded(settings, scores, found, most, verdict)
+
+
+def _estimator(settings: ScoreSettings) -> Estimator:
+    method, order = settings.method, settings.order
+    if method not in ESTIMATORS:
+        raise ValueError(
+            f"there is no method {method!r}; choose one of {', '.join(ESTIMATORS)}"
+        )
+    estimator = ESTIMATORS[method]
+    if order is None:
+        return estimator
+    if order not in ORDERS:
+        raise ValueError(f"--order is {' or '.join(ORDERS)}, got {order!r}")
+    if not isinstance(estimator, Betting):
+        raise ValueError(
+            f"{method} does not look at the order of rows; --order is for betting and "
+            "betting-gaussian"
+        )
+    return dataclasses.replace(estimator, order=cast("Order", order))
+
+
+def _rate(rate: Rate | None) -> dict[str, float] | None:
+    if rate is None:
+        return None
+    return {"rate": rate.rate, "lower": rate.low, "upper": rate.high}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Selfchecked:
+    """How often each estimator exceeds the truth, where it is known."""
+
+    rows: tuple[_selfcheck.Row, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether none does more often than chance explains."""
+        return all(row.passed for row in self.rows)
+
+    def summary(self) -> dict[str, Any]:
+        """All rows, for JSON."""
+        rows = [dataclasses.asdict(row) for row in self.rows]
+        return {"passed": self.passed, "rows": rows}
+
+    def lines(self) -> list[str]:
+        """A table, and what it says."""
+        end = (
+            "every estimator kept its confidence"
+            if self.passed
+            else "some estimator exceeds the truth too often"
+        )
+        return [_selfcheck.table(list(self.rows)), end]
+
+
+def selfcheck(settings: SelfcheckSettings, watch: Watch = SILENT) -> Selfchecked:
+    """Simulated audits of mechanisms whose epsilon is known, by every estimator.
+
+    Raises ``ValueError`` if there is no such estimator.
+    """
+    known = {**ESTIMATORS, **ONE_RUN}
+    chosen = settings.estimator or list(known)
+    for name in chosen:
+        if name not in known:
+            raise ValueError(f"no estimator {name!r}; there are {', '.join(known)}")
+    rows = _selfcheck.selfcheck(
+        2000 if settings.full else settings.repeats,
+        runs=settings.runs,
+        confidence=settings.confidence,
+        estimators=[known[name] for name in chosen],
+        seed=settings.seed,
+        progress=watch.row,
+    )
+    return Selfchecked(tuple(rows))

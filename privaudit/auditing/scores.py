@@ -20,6 +20,7 @@ from scipy import special
 from privaudit.files import csv as _csv
 from privaudit.files import npz as _npz
 from privaudit.files.folder import write_whole
+from privaudit.files.npz import real_numbers
 
 Design = Literal["coin-flip", "fixed"]
 DESIGNS: tuple[Design, ...] = get_args(Design)
@@ -249,24 +250,6 @@ def _finite(score: ArrayLike) -> NDArray[np.float64]:
         )
     scores.setflags(write=False)
     return scores
-
-
-def real_numbers(values: object) -> NDArray[np.float64]:
-    """``values`` as a new array of float64. ``ValueError`` if they are of another kind.
-
-    Complex numbers, dates and records would be cast to something that nobody meant.
-    """
-    try:
-        given = np.asarray(values)
-    except Exception as error:  # whatever an object's own conversion raises
-        raise ValueError(str(error)) from None
-    if given.dtype.kind not in "biufUSO":
-        raise ValueError(f"they are of type {given.dtype}, not real numbers")
-    try:
-        with np.errstate(over="ignore"):  # to infinity, which is refused where it must
-            return np.array(given, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(str(error)) from None
 
 
 def _suffix(path: pathlib.Path) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from privaudit.claims.claim import PaperClaim, PaperFinding
 from privaudit.results import Claim, LowerBound
+from privaudit.settings import AttackSettings
 
 if TYPE_CHECKING:
     from trainers.runs.training import Training
@@ -42,64 +44,58 @@ def _attack(
     name = f"{claim.paper}-{claim.name}" + ("-corrected" if corrected else "")
     return audit_of(
         claim,
-        attack.algorithm,
-        settings,
+        training_of(attack.algorithm, settings, claim.key),
         attack.corrected_noise if corrected else attack.noise_multiplier,
+        AttackSettings(
+            adversary="noisy-gradients",
+            canary="gradient",
+            estimator="rank-walk",
+            confidence=attack.confidence,
+            runs=attack.runs,
+            block=attack.block,
+            seed=attack.seed,
+        ),
         folder / name,
         workers,
-        adversary="noisy-gradients",
-        canary="gradient",
-        estimator="rank-walk",
-        confidence=attack.confidence,
-        runs=attack.runs,
-        block=attack.block,
-        seed=attack.seed,
     )
 
 
-def training_of(algorithm: str, settings: dict[str, Any], where: str) -> Training:
+def training_of(algorithm: str, settings: Mapping[str, Any], where: str) -> Training:
     """The training of an algorithm by name, as `privaudit audit` makes it."""
-    from privaudit.auditing.experiments.presets import AUDITED
-    from trainers.algorithms import family_named
-    from trainers.runs.training import training_from
+    from privaudit.auditing.experiments.presets import AUDITED, training_upon
 
-    beneath = {**family_named(algorithm).defaults, **AUDITED}
-    if "model" in settings:
-        beneath.pop("hidden")  # of another model
-    values = {**beneath, **settings, "algorithm": algorithm}
-    if isinstance(values["digits"], str):
-        values["digits"] = values["digits"].split(",")
-    return training_from(values, where=where)
+    given = dict(settings)
+    if isinstance(given.get("digits"), str):
+        given["digits"] = given["digits"].split(",")
+    return training_upon(algorithm, given, AUDITED, where)
 
 
 def audit_of(
     claim: PaperClaim,
-    algorithm: str,
-    settings: dict[str, Any],
+    training: Training,
     noise_multiplier: float,
+    attack: AttackSettings,
     folder: pathlib.Path,
     workers: int | None,
-    **how: Any,
 ) -> LowerBound:
     """What an audit of a running algorithm shows; runs are kept in ``folder``.
 
-    ``how``: adversary, canary, estimator, confidence, runs, block, seed. Raises as
-    `privaudit.auditing.experiments.experiment.run`.
+    Raises as `privaudit.auditing.experiments.experiment.run`.
     """
     from privaudit.auditing.experiments.experiment import Audit, run
     from privaudit.files.folder import RunFolder
 
     assert claim.claimed is not None
     plan = Audit(
+        **AttackSettings.part_of(attack),
         claim=Claim(
             epsilon=claim.claimed,
             delta=claim.delta,
             relation=claim.relation,
             source=claim.where,
         ),
-        training=training_of(algorithm, settings, claim.key),
+        training=training,
         noise_multiplier=noise_multiplier,
-        **how,
     )
     with RunFolder.opened(folder) as opened:
         return run(plan, opened, workers=workers).lower()

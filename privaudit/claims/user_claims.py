@@ -13,22 +13,34 @@ disproved, with --require consistent also if one is unproven.
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 from typing import Any, Literal
 
 import msgspec
 
-from privaudit.accounting.account import check_delta, check_epsilon
 from privaudit.claims.accounts import bracket
-from privaudit.claims.attacks import audit_of
+from privaudit.claims.attacks import audit_of, training_of
 from privaudit.claims.claim import PaperClaim, PaperFinding
 from privaudit.files import toml as _toml
 from privaudit.files.errors import explained
 from privaudit.files.user_code import ForeignError, function_named, held
 from privaudit.ledger import Ledger
-from privaudit.results import LowerBound, Relation, Unit, stated
+from privaudit.results import (
+    LowerBound,
+    Relation,
+    Unit,
+    check_delta,
+    check_epsilon,
+    stated,
+)
+from privaudit.settings import AttackSettings, Precision
 
 Try = Literal["account", "audit"]
+
+_ATTACK = AttackSettings(
+    adversary="noisy-gradients", canary="gradient", runs=1000, confidence=0.99
+)
 
 
 class OwnClaim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -48,8 +60,8 @@ class OwnClaim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         ``settings``.
     tries
         ``try`` in the file: "account", and for an algorithm also "audit".
-    runs, block, seed, adversary, canary, estimator, confidence
-        Of the audit.
+    runs, ..., precision
+        Of the audit: the fields of `privaudit.settings.AttackSettings`.
     """
 
     name: str
@@ -63,13 +75,16 @@ class OwnClaim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     noise_multiplier: float | None = None
     settings: dict[str, Any] = {}
     tries: tuple[Try, ...] = msgspec.field(default=("account",), name="try")
-    runs: int = 1000
-    block: int = 50
-    seed: int = 0
-    adversary: str = "noisy-gradients"
-    canary: str = "gradient"
-    estimator: str = "best"
-    confidence: float = 0.99
+    runs: int = _ATTACK.runs
+    block: int = _ATTACK.block
+    seed: int = _ATTACK.seed
+    adversary: str | None = _ATTACK.adversary
+    canary: str = _ATTACK.canary
+    estimator: str = _ATTACK.estimator
+    confidence: float = _ATTACK.confidence
+    device: str = _ATTACK.device
+    compiled: bool = _ATTACK.compiled
+    precision: Precision = _ATTACK.precision
 
     def __post_init__(self) -> None:
         if not self.name.strip():
@@ -84,6 +99,7 @@ class OwnClaim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             )
         if self.algorithm is not None and self.noise_multiplier is None:
             raise ValueError(f"claim {self.name!r} needs the noise_multiplier")
+        _ = self.attack  # raises
         if "audit" in self.tries and self.algorithm is None:
             raise ValueError(
                 f"claim {self.name!r}: only an algorithm can be attacked; leave audit "
@@ -94,6 +110,12 @@ class OwnClaim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 f"claim {self.name!r}: audits test what one record gives away, not a "
                 f"{self.unit}; leave audit out of try"
             )
+
+    @property
+    def attack(self) -> AttackSettings:
+        """How its audit attacks."""
+        names = [field.name for field in dataclasses.fields(AttackSettings)]
+        return AttackSettings(**{name: getattr(self, name) for name in names})
 
     @property
     def folder(self) -> str:
@@ -174,18 +196,11 @@ def tested_own(
         assert own.noise_multiplier is not None
         lower = audit_of(
             claim,
-            own.algorithm,
-            own.settings,
+            training_of(own.algorithm, own.settings, claim.key),
             own.noise_multiplier,
+            own.attack,
             runs / own.folder,
             workers,
-            adversary=own.adversary,
-            canary=own.canary,
-            estimator=own.estimator,
-            confidence=own.confidence,
-            runs=own.runs,
-            block=own.block,
-            seed=own.seed,
         )
     return PaperFinding(claim, certified, None, lower)
 
@@ -212,7 +227,6 @@ def _ledger(own: OwnClaim, file: pathlib.Path) -> Ledger:
                 f"privaudit.ledger.Ledger; got {type(made).__name__}"
             )
         return made
-    from privaudit.claims.attacks import training_of
     from trainers.runs.problem import Problem
 
     assert own.algorithm is not None

@@ -22,7 +22,8 @@ _COMMANDS = {
     "consensus": ("consensus:consensus", "Average vectors over a graph, privately."),
     "recipes": ("recipes:recipes", "The papers' settings: list them, or copy one."),
     "demo": ("demo:demo", "Audit a training three times, one with a planted bug."),
-    "audit": ("runs:audit", "Attack an algorithm as it runs, many times over."),
+    "audit": ("audits:audit", "Attack an algorithm as it runs, many times over."),
+    "audit-program": ("audits:audit_program", "Audit a program of your own."),
     "sweep": ("sweeps:sweep", "Many audits from one file, side by side."),
     "claims": ("claims:claims", "Hold the papers' promises, or your own, to account."),
     "cite": ("claims:cite", "BibTeX of the methods behind a run or a claim."),
@@ -31,7 +32,7 @@ _COMMANDS = {
     "selfcheck": ("bounds:selfcheck", "Do the lower bounds keep their confidence?"),
     "show": ("runs:show", "Say what a run's folder holds."),
     "verify": (
-        "verify:verify",
+        "runs:verify",
         "Make a run's figures again from its evidence, and compare.",
     ),
     "report": ("runs:report", "Write a run's page, report.html, into its folder."),

@@ -7,9 +7,10 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from privaudit.cli.accounts import Json
-from privaudit.cli.output import emit, note
-from privaudit.cli.verdicts import Require, status_of
+from privaudit.cli.console import Console
+from privaudit.cli.options import Json, Require
+from privaudit.cli.output import emit
+from privaudit.cli.verdicts import status_of
 
 Which = Annotated[
     str | None,
@@ -40,31 +41,11 @@ def claims(
     workers
         Threads of an attack.
     """
-    from privaudit.claims import all_claims, claims_of
-    from privaudit.claims.attacks import attacked
-    from privaudit.claims.claim import judged
+    from privaudit.api.claims import findings_on
 
-    if workers is not None and workers < 1:
-        raise ValueError(f"--workers must be >= 1, got {workers}")
-    if which is not None and which.endswith(".toml"):
-        from privaudit.claims.user_claims import read, tested_own
-
-        file = pathlib.Path(which)
-        own = read(file)
-        if quick and any("audit" in one.tries for one in own):
-            note("--quick: audits are left out")
-        findings = [
-            tested_own(one.quickly() if quick else one, file, out, workers)
-            for one in own
-        ]
-    else:
-        chosen = all_claims() if which is None else claims_of(which)
-        findings = [judged(claim) for claim in chosen]
-        if not quick:
-            for place, finding in enumerate(findings):
-                if finding.claim.attack is not None:
-                    note(f"attacking {finding.claim.key} ...")
-                    findings[place] = attacked(finding, out, workers)
+    findings = findings_on(
+        which, quick=quick, out=out, workers=workers, watch=Console()
+    )
     lines = [line for finding in findings for line in finding.lines()]
     emit({"claims": [one.summary() for one in findings]}, lines, as_json=json)
     return status_of((one.verdict for one in findings), require)
@@ -79,32 +60,7 @@ def cite(what: str, /, *, json: Json = False) -> None:
         A finished run's folder; a claim, such as 000/uniform-sample; or a paper's
         number, for all of its claims.
     """
-    from privaudit.claims import PAPERS, all_claims, claims_of
-    from privaudit.claims.sources import OF_METHOD, OF_PAPER, bibtex
+    from privaudit.api.claims import cite
 
-    paper = None
-    if what in PAPERS:
-        paper = what
-        methods = [one for claim in claims_of(what) for one in claim.methods]
-    elif pathlib.Path(what).is_dir():
-        from privaudit.report.load import FinishedAudit, load
-
-        run = load(pathlib.Path(what))
-        names = ["certified"]
-        if isinstance(run, FinishedAudit):
-            names = [run.result.upper().method, run.result.lower().method]
-        methods = [one for name in names for one in OF_METHOD.get(name, ())]
-    else:
-        found = [claim for claim in all_claims() if claim.key == what]
-        if not found:
-            raise ValueError(
-                f"{what} is neither a run's folder nor a claim; `privaudit claims "
-                "--quick` lists the claims"
-            )
-        paper = found[0].paper
-        methods = list(found[0].methods)
-        if found[0].attack is not None:
-            methods.append("rank-walk")
-    entries = [OF_PAPER[paper]] if paper in OF_PAPER else []
-    text = "\n\n".join([*entries, bibtex(methods)])
+    text = cite(what)
     emit({"of": what, "bibtex": text}, [text], as_json=json)

@@ -7,9 +7,11 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from privaudit.cli import FINE, REFUTED
-from privaudit.cli.accounts import Json
-from privaudit.cli.output import emit, progress_bar
+from privaudit.cli import FINE
+from privaudit.cli.console import Console
+from privaudit.cli.options import Json
+from privaudit.cli.output import emit
+from privaudit.cli.runs import differing
 
 
 def demo(
@@ -36,35 +38,12 @@ def demo(
     workers
         Threads; as many as processors by default. Results do not depend on it.
     """
-    if workers is not None and workers < 1:
-        raise ValueError(f"--workers must be >= 1, got {workers}")
-    from privaudit.auditing.experiments.demo import RUNS, run_demo
-    from privaudit.report import demo as report
+    from privaudit.api.demo import demo
     from privaudit.report.verify import EvidenceError
 
-    with progress_bar("runs") as progress:
-        run_demo(out, seed=seed, runs=RUNS, workers=workers, progress=progress)
-    views = report.load_views(out)
     try:
-        page = report.write(out, views)
+        found = demo(out, seed=seed, workers=workers, watch=Console())
     except EvidenceError as error:
-        differences = list(map(str, error.differences))
-        emit({"page": None, "differences": differences}, differences, as_json=json)
-        return REFUTED
-    lower = views[0].run.result.lower()
-    emit(
-        {
-            "folder": str(out),
-            "page": str(page),
-            "audits": [view.summary() for view in views],
-        },
-        [
-            *(view.sentence for view in views),
-            f"Lower bounds hold with {100 * lower.confidence:g} % confidence each, "
-            f"at delta {lower.delta:g}, for {lower.valid_for}. The bug is planted: its "
-            "refutation is meant, and the exit status is 0.",
-            f"all three on one axis: {page}",
-        ],
-        as_json=json,
-    )
+        return differing(error, as_json=json)
+    emit(found.summary(), found.lines(), as_json=json)
     return FINE

@@ -4,33 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from privaudit.files import json as _json
-from privaudit.results import UpperBound
+
+SCHEMA = 1  # of what is printed as JSON: another number where a key changes its meaning
 
 
-def emit(value: dict[str, Any], sentences: list[str], *, as_json: bool) -> None:
-    """Print ``value`` as one JSON object, or the sentences, one a line."""
+def emit(value: Mapping[str, Any], sentences: list[str], *, as_json: bool) -> None:
+    """Print ``value`` as one JSON object with its schema, or the sentences by lines."""
     if as_json:
-        print(_json.encode(value, indent=0).decode())
+        print(_json.encode({"schema": SCHEMA, **value}, indent=0).decode())
     else:
         print("\n".join(sentences))
-
-
-def upper_json(bound: UpperBound) -> dict[str, Any]:
-    """An upper bound as the commands print it."""
-    return {
-        "upper": bound.epsilon,
-        "delta": bound.delta,
-        "relation": bound.relation,
-        "unit": bound.unit,
-        "sampling": bound.sampling,
-        "method": bound.method,
-        "standing": bound.standing,
-        **({"assumes": bound.assumes} if bound.assumes else {}),
-    }
 
 
 class Seldom:

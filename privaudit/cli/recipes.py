@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 from typing import Literal
 
-from privaudit.cli.accounts import Json
+from privaudit.cli.options import Json
 from privaudit.cli.output import emit
 
 
@@ -30,48 +30,20 @@ def recipes(
     out
         The new file; NAME.toml in the working directory by default.
     """
+    from trainers.recipes import copied, named, names
+
     if action == "copy":
         if name is None:
             raise ValueError("recipes copy needs the NAME of a recipe")
-        path = _copy(name, out or pathlib.Path(f"{name}.toml"))
+        path = copied(name, out or pathlib.Path(f"{name}.toml"))
         emit({"file": str(path)}, [str(path)], as_json=json)
         return
     if name is not None or out is not None:
         raise ValueError("recipes list takes no name and no --out; did you mean copy?")
-    _list(json)
-
-
-def _list(as_json: bool) -> None:
-    from trainers.recipes import named, names
-
     found = {name: named(name) for name in names()}
     width = max(map(len, found), default=0)
     emit(
-        {
-            "recipes": [
-                {
-                    "name": name,
-                    "algorithm": recipe.values["algorithm"],
-                    "title": recipe.title,
-                    "source": recipe.source,
-                    "epsilon": recipe.epsilon,
-                    "epsilons": [float(text) for text in recipe.at_epsilon],
-                }
-                for name, recipe in found.items()
-            ]
-        },
+        {"recipes": [{"name": x, **recipe.summary()} for x, recipe in found.items()]},
         [f"{name:<{width}}  {recipe.title}" for name, recipe in found.items()],
-        as_json=as_json,
+        as_json=json,
     )
-
-
-def _copy(name: str, path: pathlib.Path) -> pathlib.Path:
-    from trainers.recipes import text
-
-    content = text(name)
-    try:
-        with path.open("x") as file:
-            file.write(content)
-    except FileExistsError:
-        raise ValueError(f"{path} is there; choose another with --out") from None
-    return path

@@ -3,19 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Literal
-
-from cyclopts import Parameter
 
 from privaudit.cli import FINE, REFUTED
-
-Require = Annotated[
-    Literal["consistent"] | None,
-    Parameter(
-        help="consistent: exit status 1 for an unproven claim too, not only for one "
-        "that is refuted or disproved."
-    ),
-]
 
 
 def status_of(verdicts: Iterable[str | None], require: str | None = None) -> int:

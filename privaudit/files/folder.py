@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import fcntl
 import itertools
@@ -215,13 +216,13 @@ class RunFolder:
             "choose another with --out"
         )
 
-    def awaits(self, config: msgspec.Struct) -> bool:
+    def awaits(self, config: object) -> bool:
         """Whether it holds a run of ``config`` that is not finished."""
         if self.has("result.json") or not self.has("config.json"):
             return False
         return self.read("config.json", type(config)) == config
 
-    def settle(self, config: msgspec.Struct) -> bool:
+    def settle(self, config: object) -> bool:
         """Take ``config`` as what this folder is for; True if it was so before.
 
         Raises `FolderError`, naming the first difference, if it is for something else.
@@ -294,11 +295,20 @@ def _locked(handle: int, patience: float) -> bool:
 
 
 def _differences(
-    one: msgspec.Struct, other: msgspec.Struct, prefix: str = ""
+    one: object, other: object, prefix: str = ""
 ) -> Iterator[tuple[str, Any, Any]]:
-    for field in one.__struct_fields__:
+    for field in _fields(one):
         left, right = getattr(one, field), getattr(other, field)
-        if isinstance(left, msgspec.Struct) and type(left) is type(right):
+        if _fields(left) and type(left) is type(right):
             yield from _differences(left, right, f"{prefix}{field}.")
         elif left != right:
             yield f"{prefix}{field}", left, right
+
+
+def _fields(value: object) -> tuple[str, ...]:
+    """Of a struct or a dataclass; none of anything else."""
+    if isinstance(value, msgspec.Struct):
+        return value.__struct_fields__
+    if dataclasses.is_dataclass(value):
+        return tuple(field.name for field in dataclasses.fields(value))
+    return ()

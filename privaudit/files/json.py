@@ -6,7 +6,9 @@ the three values are written as the strings "inf", "-inf" and "nan" is refused.
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import typing
 from typing import Any, TypeVar
 
 import msgspec
@@ -55,7 +57,16 @@ def decode(text: bytes | str, kind: type[T]) -> T:
     unknown or missing field, or a value of the wrong kind.
     """
     try:
-        return msgspec.convert(_read(msgspec.json.decode(text)), kind)
+        value = _read(msgspec.json.decode(text))
+        plain: Any = typing.get_origin(kind) or kind
+        if dataclasses.is_dataclass(plain):  # msgspec drops what these do not know
+            known = {field.name for field in dataclasses.fields(plain)}
+            for name in value if isinstance(value, dict) else ():
+                if name not in known:
+                    raise msgspec.ValidationError(
+                        f"Object contains unknown field `{name}`"
+                    )
+        return msgspec.convert(value, kind)
     except (
         msgspec.DecodeError,
         UnicodeDecodeError,

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 from numpy.lib.npyio import NpzFile
+from numpy.typing import NDArray
 
 # All that numpy and zipfile are known to raise: RuntimeError for files that are
 # encrypted or compressed as Python does not know, TypeError for a .npy.
@@ -40,4 +41,22 @@ def opened(path: str | os.PathLike[str]) -> Iterator[NpzFile]:
         with np.load(content, allow_pickle=False) as file:
             yield file
     except _BROKEN as error:
+        raise ValueError(str(error)) from None
+
+
+def real_numbers(values: object) -> NDArray[np.float64]:
+    """``values`` as a new array of float64. ``ValueError`` if they are of another kind.
+
+    Complex numbers, dates and records would be cast to something that nobody meant.
+    """
+    try:
+        given = np.asarray(values)
+    except Exception as error:  # whatever an object's own conversion raises
+        raise ValueError(str(error)) from None
+    if given.dtype.kind not in "biufUSO":
+        raise ValueError(f"they are of type {given.dtype}, not real numbers")
+    try:
+        with np.errstate(over="ignore"):  # to infinity, which is refused where it must
+            return np.array(given, dtype=np.float64)
+    except (TypeError, ValueError) as error:
         raise ValueError(str(error)) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -11,29 +12,15 @@ import msgspec
 from privaudit.auditing.experiments.presets import AUDITED
 from privaudit.files.user_code import is_place
 from privaudit.report.load import Finished, FinishedAudit
+from privaudit.settings import (
+    AuditRecord,
+    AuditSettings,
+    TrainingRecord,
+    TrainingSettings,
+)
 from privaudit.version import __version__
 
-# What the command line takes if nothing is said; a test holds it against the command.
-_DEFAULTS: dict[str, dict[str, Any]] = {
-    "audit": {
-        "account": "certified",
-        "runs": 2000,
-        "block": 50,
-        "adversary": "final-loss",
-        "canary": "blank",
-        "estimator": "best",
-        "confidence": 0.95,
-        "seed": 0,
-    },
-    "training": {
-        "relation": "add-or-remove-one",
-        "account": "certified",
-        "seed": None,
-        "public-seed": 0,
-        "device": "cpu",
-    },
-}
-_ALWAYS = ("runs", "seed")
+_FIRST, _ALWAYS = ("noise_multiplier",), ("runs", "seed")
 
 
 def command(run: Finished) -> tuple[str, ...]:
@@ -55,27 +42,30 @@ def command(run: Finished) -> tuple[str, ...]:
     options["delta"] = run.upper.delta
     if config.noise_multiplier:
         options["noise-multiplier"] = config.noise_multiplier
-    if isinstance(run, FinishedAudit):
-        given = {name: getattr(run.config, name) for name in _DEFAULTS["audit"]}
-    else:
-        given = {
-            "relation": run.upper.relation,
-            "account": config.account,
-            "seed": config.seed,
-            "public-seed": run.config.public_seed,
-            "device": run.config.device,
-        }
-    for name, value in given.items():
-        if value is None:  # a secret key: another run has another
+    asks, record = (
+        (AuditSettings, AuditRecord)
+        if isinstance(run, FinishedAudit)
+        else (TrainingSettings, TrainingRecord)
+    )
+    known = {field.name for field in dataclasses.fields(asks)}
+    if run.kind == "training" and run.upper.relation != "add-or-remove-one":
+        options["relation"] = run.upper.relation
+    for field in dataclasses.fields(record):
+        value = getattr(config, field.name)
+        # Without a seed there was a secret key: another run has another.
+        if field.name not in known or field.name in _FIRST or value is None:
             continue
-        if name in _ALWAYS or value != _DEFAULTS[run.kind][name]:
-            options[name] = value
+        if field.name in _ALWAYS or value != field.default:
+            options[field.name.replace("_", "-")] = value
     defaults = {**_training_defaults(config.version, settings.algorithm)}
     if isinstance(run, FinishedAudit):
         defaults |= AUDITED if config.version == __version__ else {}
     return (
         shlex.join([*head.split(), settings.algorithm]),
-        *(shlex.join([f"--{name}", _text(value)]) for name, value in options.items()),
+        *(
+            f"--{name}" if value is True else shlex.join([f"--{name}", _text(value)])
+            for name, value in options.items()
+        ),
         *(
             shlex.join(["--set", f"{name}={_text(value)}"])
             for name, value in _flat(config.training)

@@ -15,70 +15,27 @@ from privaudit.files import json as _json
 from privaudit.files.folder import FolderError, RunFolder
 from privaudit.ledger import Ledger
 from privaudit.report.program import FinishedProgram, load_program
-from privaudit.results import Claim, Status, UpperBound
+from privaudit.results import Status, UpperBound
+from privaudit.settings import AuditRecord, TaskSettings, TrainingRecord
 from trainers.runs.outcome import Curves, TrainingResult, protection
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Those settings of a training that a reader is told of in words.
-
-    A view of what `trainers.runs.training.Training` writes; see there.
-    """
-
-    algorithm: str
-    nodes: int
-    graph: str
-    weights: str
-    digits: tuple[int, ...]
-    train: int
-    split: float
-    rounds: int
-    lot_size: float
-    clip_norm: float
-    step_size: float
-    data: str = "digits"
-    partition: str = "classes"
-    options: dict[str, Any] = {}
-
-
-class _Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    training: dict[str, Any]  # all settings; checked by the program that wrote them
-    noise_multiplier: float
-    account: str
-    torch_version: str
-    version: str
+class TrainingConfig(TrainingRecord[dict[str, Any]]):
+    """As read: all settings of the training, checked by the program that wrote them."""
 
     @property
-    def settings(self) -> Settings:
-        """The settings that are told in words."""
-        return msgspec.convert(self.training, Settings)
+    def settings(self) -> TaskSettings:
+        """Those that this version knows."""
+        return msgspec.convert(self.training, TaskSettings)
 
 
-class TrainingConfig(_Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What `trainers.runs.run.TrainingRun` writes."""
+class AuditConfig(AuditRecord[dict[str, Any]]):
+    """As `TrainingConfig`, of an audit."""
 
-    claim: Claim | None
-    seed: int | None = None
-    public_seed: int = 0
-    device: str = "cpu"
-    compiled: bool = False
-    precision: str = "float32"
-
-
-class AuditConfig(_Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What `privaudit.auditing.experiments.experiment.Audit` writes."""
-
-    claim: Claim
-    seed: int
-    adversary: str
-    canary: str = "blank"
-    estimator: str
-    confidence: float
-    runs: int
-    block: int = 50
-    device: str = "cpu"
-    compiled: bool = False
-    planted_bug: str | None = None
+    @property
+    def settings(self) -> TaskSettings:
+        """Those that this version knows."""
+        return msgspec.convert(self.training, TaskSettings)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +77,8 @@ class FinishedTraining:
             "noise_multiplier": self.result.noise_multiplier,
             "accuracy": self.result.accuracy,
             "worst_accuracy": self.result.worst_accuracy,
+            "loss": self.result.loss,
+            "worst_loss": self.result.worst_loss,
             "seconds": self.result.seconds,
             "verdict": self.status,
             "remarks": list(self.result.remarks),
@@ -300,7 +259,12 @@ def _training(folder: RunFolder, config: TrainingConfig) -> FinishedTraining:
     result = folder.read("result.json", TrainingResult)
     ledger = folder.read("ledger.json", Ledger)
     _belongs(folder, config, result, ledger)
-    protected, noise = protection(config.noise_multiplier, config.seed, config.version)
+    protected, noise = protection(
+        config.noise_multiplier,
+        config.seed,
+        config.version,
+        compiled=config.compiled,
+    )
     if result.protected or not protected:  # no file makes a model protected
         result = msgspec.structs.replace(result, protected=protected, noise=noise)
     return FinishedTraining(

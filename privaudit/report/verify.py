@@ -123,6 +123,12 @@ class Verification:
             )
         return text
 
+    def lines(self) -> list[str]:
+        """What disagrees; or what was checked, and what was not."""
+        if self.differences:
+            return [str(self)]
+        return [f"{self.path}: {self}", *(f"not checked: {x}" for x in self.unchecked)]
+
     def summary(self) -> dict[str, Any]:
         """For JSON."""
         return {

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 
 from privaudit.auditing.bounds.contract import Rate
-from privaudit.report.load import Finished, FinishedAudit, Settings
+from privaudit.report.load import Finished, FinishedAudit
 from privaudit.report.numbers import down, up
 from privaudit.report.standing import WORDS
+from privaudit.settings import OWN, TaskSettings, is_own
 from trainers.runs.outcome import TrainingResult
 
 _RELATIONS = {
@@ -39,13 +40,13 @@ _BUGS = {"half-noise": "its noise is half of what its ledger states"}
 _UNITS = {"record": "one record", "node": "all that one node holds"}
 
 
-def title(settings: Settings) -> str:
+def title(settings: TaskSettings) -> str:
     """What was run on what, in a few words."""
     return f"{settings.algorithm.upper()} on {settings.train:,} " + (
         "images of handwritten digits"
         if settings.data == "digits"
         else "own records"
-        if settings.data == "own"
+        if settings.data == OWN
         else f"records of {settings.data}"
     )
 
@@ -98,8 +99,8 @@ def _worlds(run: FinishedAudit) -> str:
     )
 
 
-def _records(settings: Settings) -> str:
-    if settings.data == "own":
+def _records(settings: TaskSettings) -> str:
+    if settings.data == OWN:
         return "records of the user's own"
     classes = ", ".join(map(str, settings.digits))
     if settings.data == "digits":
@@ -110,11 +111,11 @@ def _records(settings: Settings) -> str:
     return f"records of {settings.data}{some}"
 
 
-def _dealt(settings: Settings, nodes: int) -> str:
+def _dealt(settings: TaskSettings, nodes: int) -> str:
     if nodes == 1:
         return "all at one place"
     graph = f"{settings.graph} graph, {settings.weights} weights"
-    if settings.data == "own":
+    if is_own(settings.data):
         return f"held by {nodes:,} nodes ({graph})"
     kind, _, value = settings.partition.partition(":")
     if kind == "dirichlet":

@@ -15,8 +15,9 @@ from privaudit.auditing.bounds import ClopperPearson, RankWalk
 from privaudit.auditing.bounds.binomial import limit_down, limit_up
 from privaudit.auditing.scores import Scores
 from privaudit.claims import all_claims
-from privaudit.claims.attacks import audit_of
+from privaudit.claims.attacks import audit_of, training_of
 from privaudit.claims.claim import PaperClaim, judged
+from privaudit.settings import AttackSettings, changes_of
 from reports.study import Cell, digest, small
 
 HERE = pathlib.Path(__file__).parent
@@ -51,15 +52,16 @@ def attacked(
             folder.mkdir(parents=True, exist_ok=True)
         audit_of(
             tested,
-            attack["algorithm"],
-            dict(setting.split("=", 1) for setting in attack["settings"]),
+            training_of(attack["algorithm"], changes_of(attack["settings"]), claim),
             attack["noise_multiplier"],
+            AttackSettings(
+                adversary="noisy-gradients",
+                canary="gradient",
+                estimator="rank-walk",
+                **how,
+            ),
             folder / "run",
             WORKERS,
-            adversary="noisy-gradients",
-            canary="gradient",
-            estimator="rank-walk",
-            **how,
         )
         scores = Scores.load(folder / "run" / "scores.npz")
     lower = RankWalk()(

@@ -1,6 +1,6 @@
 """What PartPSP's final model gives away, local parameters and all, for finding 6.
 
-    privaudit audit reports.pushsum.published:scores --epsilon 2 --delta 1e-2 \
+    privaudit audit-program reports.pushsum.published:scores --epsilon 2 --delta 1e-2 \
         --relation replace-one --runs 300 --estimator clopper-pearson
 
 The noise is what certifies epsilon 2 for the messages of these settings.

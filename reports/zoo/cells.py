@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
+from privaudit.auditing.experiments.presets import training_named
 from privaudit.auditing.probes.algorithm import PROBED, probe
-from privaudit.cli.trainings import training_named
 from reports.study import Cell
 from tests.zoo.attacks import attacked
 from tests.zoo.bugs import BUGS

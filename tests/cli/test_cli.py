@@ -214,17 +214,62 @@ class TestRuns:
 
     @pytest.mark.parametrize(
         ("what", "ends"),  # without noise the account alone disproves any claim
-        [(("dsgd", *QUICK), REFUTED), (("--command", COMMAND), FINE)],
+        [
+            (("audit", "dsgd", *QUICK), REFUTED),
+            (("audit-program", "--command", COMMAND), FINE),
+        ],
     )
     def test_audits_too(self, capsys, tmp_path, monkeypatch, what, ends):
         monkeypatch.chdir(tmp_path)
         for seed in (0, 1):
-            arguments = ("audit", *what, *BUDGET, "--runs", 4, "--seed", seed)
+            arguments = (*what, *BUDGET, "--runs", 4, "--seed", seed)
             status, out, _ = call(capsys, *arguments)
             assert status == ends
         first, second = sorted(os.listdir("runs"))
         assert second == f"{first}-2"
         assert out.rstrip().endswith(f"kept in runs/{second}")
+
+
+class TestWhereItIsComputed:
+    """Device, compiled and precision are settings of every run, and are kept."""
+
+    def config(self, path):
+        return json.loads((path / "config.json").read_text())
+
+    def test_a_recipe_says_it_and_the_command_line_goes_first(self, capsys, tmp_path):
+        recipe = tmp_path / "mine.toml"
+        recipe.write_text('algorithm = "dsgd"\nprecision = "bf16"\nrounds = 2\n')
+        run = ("train", recipe, "--set", "hidden=4", "--out")
+        assert call(capsys, *run, tmp_path / "a")[0] == FINE
+        assert self.config(tmp_path / "a")["precision"] == "bf16"
+        run = (*run, tmp_path / "b", "--precision", "float32")
+        assert call(capsys, *run)[0] == FINE
+        assert self.config(tmp_path / "b")["precision"] == "float32"
+
+    def test_an_audit_keeps_it_and_another_does_not_go_on(self, capsys, tmp_path):
+        audit = ("audit", "dsgd", *QUICK, "--runs", 4, "--out", tmp_path / "a")
+        assert call(capsys, *audit, "--precision", "bf16")[0] == REFUTED
+        assert self.config(tmp_path / "a")["precision"] == "bf16"
+        status, _, err = call(capsys, *audit)
+        assert status == COULD_NOT
+        assert "precision = bf16, not float32" in err
+
+
+class TestJson:
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            ("noise", *BUDGET),
+            ("epsilon", "--noise-multiplier", 3, "--delta", 0.1),
+            ("convert", "--mu", 1, "--delta", 0.1),
+            ("claims", "004", "--quick"),
+            ("cite", "004"),
+            ("recipes",),
+        ],
+    )
+    def test_it_has_the_number_of_its_schema(self, capsys, arguments):
+        _, out, _ = call(capsys, *arguments, "--json")
+        assert json.loads(out)["schema"] == 1
 
 
 class TestErrors:
@@ -263,11 +308,20 @@ class TestErrors:
             (("audit", "dp-dsgd", "--adversary", "fate", *QUICK), "choose one of"),
             (("audit", "dp-dsgd", "--workers", 0, *QUICK), "--workers"),
             (("audit", "dp-dsgd", "--time-limit", 3, *QUICK), "program of yours"),
-            (("audit", "math:sqrt", "--adversary", "all-losses"), "--adversary is for"),
-            (("audit", "math:sqrt", "--noise-multiplier", 3), "--noise-multiplier is"),
-            (("audit", "../math:sqrt"), "module:function"),
-            (("audit", "--command", "math:sqrt"), "leave --command out"),
-            (("audit", "--command", "echo '{member} {seed}"), "cannot be read"),
+            (("audit",), "needs an algorithm"),
+            (("audit", "math:sqrt", "--adversary", "all-losses"), "audit-program"),
+            (("audit", "--command", COMMAND, "--retries", 3), "audit-program"),
+            (("audit-program", "math:sqrt", "--adversary", "x"), "--adversary"),
+            (("audit-program", "math:sqrt", "--noise-multiplier", 3), "--noise-mul"),
+            (("audit-program", "math:sqrt", "--command", COMMAND), "or --command"),
+            (("audit-program",), "takes a module:function, or --command"),
+            (("audit-program", "dp-dsgd"), "module:function"),
+            (("audit-program", "../math:sqrt"), "module:function"),
+            (("audit-program", "--command", "math:sqrt"), "leave --command out"),
+            (("audit-program", "--command", "echo '{member} {seed}"), "cannot be read"),
+            (("audit-program", "math:sqrt", "--time-limit", 0), "time_limit must be"),
+            (("train", "dp-sgd", "--precision", "bf16", "--compiled"), "choose one"),
+            (("train", "dp-sgd", "--device", "gpu"), "cpu, cuda or cuda:NUMBER"),
         ],
     )
     def test_bad_usage_is_one_line(self, capsys, arguments, message):

@@ -199,7 +199,7 @@ class TestCommand:
         out, err = capsys.readouterr()
         assert (status, err) == (FINE, "")
         found = json.loads(out)
-        assert found.keys() == {"folder", "page", "audits"}
+        assert found.keys() == {"schema", "folder", "page", "audits"}
         assert found["page"] == str(copied / "report.html")
         assert [each["name"] for each in found["audits"]] == NAMES
         assert [each["verdict"] for each in found["audits"]][2] == "refuted"

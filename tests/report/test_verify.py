@@ -1,11 +1,11 @@
 """Whatever is edited in a folder is noticed by verify, show and report."""
 
+import dataclasses
 import json
 import shutil
 import subprocess
 import sys
 
-import msgspec
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -247,7 +247,7 @@ class TestResumed:
     def test_further_releases_agree_and_none_may_be_missing(self, tmp_path):
         """Of a run that went on with other data: more than planned, never less."""
         what = resumable.plan(seed=None, rounds=8)
-        what = msgspec.structs.replace(what, claim=None)
+        what = dataclasses.replace(what, claim=None)
         with pytest.raises(resumable.Stopped):
             resumable.done(tmp_path, what, progress=resumable.stop_at(4))
         resumable.done(tmp_path, what, problem=resumable.changed(what))
@@ -343,7 +343,7 @@ class TestSigned:
         for command in (
             ["train", "dp-dsgd", "--out", str(out)],
             ["audit", "dp-dsgd", "--out", str(out)],
-            ["audit", "tests.zoo.attacks:scores", "--out", str(out)],
+            ["audit-program", "tests.zoo.attacks:scores", "--out", str(out)],
             ["sweep", str(tmp_path / "none.toml"), "--out", str(out)],
         ):
             assert main([*command, "--sign", str(keys[0])]) == 2
@@ -391,7 +391,7 @@ class TestLaws:
     )
     def test_other_families_agree_with_their_settings(self, tmp_path, algorithm):
         model = {"model": "one-vs-all"} if algorithm == "deep-q" else {}
-        run = msgspec.structs.replace(plan(algorithm, rounds=4, **model), claim=None)
+        run = dataclasses.replace(plan(algorithm, rounds=4, **model), claim=None)
         trained(tmp_path, run, relation="replace-one")
         assert verify(tmp_path, settings=True).differences == ()
 

@@ -27,7 +27,7 @@ def told(run, *, relation="add-or-remove-one", canary="blank"):
         story(
             dataclasses.replace(
                 run,
-                config=msgspec.structs.replace(run.config, canary=canary),
+                config=dataclasses.replace(run.config, canary=canary),
                 result=msgspec.structs.replace(run.result, verdict=verdict),
             )
         )

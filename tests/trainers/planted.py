@@ -23,7 +23,7 @@ class _OfWholeLots:
     def __getattr__(self, name):
         return getattr(self._right, name)
 
-    def weighted_sum(self, at, inputs, targets, weigh):
+    def weighted_sum(self, at, inputs, targets, weigh, slack=0.0):
         total = self._right.weighted_sum(
             at, inputs, targets, lambda norms: weigh.mask.to(norms)
         )
@@ -108,7 +108,8 @@ class RemembersNoise(FloatNoise):
         index = self._releases[0]
         gradient = super().gradient(at, nodes)
         clip, multiplier = self.mechanism.at(index)
-        self.last = self._drawn * (multiplier * clip / self.mechanism.lot_size)
+        scale = multiplier * clip / self.mechanism.lot_size
+        self.last = torch.as_tensor(self._drawn * scale).to(at.dtype)
         return gradient
 
     def _draw_noise(self, like, nodes):

@@ -2,8 +2,8 @@
 
 import dataclasses
 
+from privaudit.auditing.experiments.presets import training_named
 from privaudit.auditing.probes.algorithm import PROBED, probe
-from privaudit.cli.trainings import training_named
 from tests.zoo.attacks import Attack
 from trainers.algorithms import ALGORITHMS, Family
 from trainers.oracles.oracle import Oracle

@@ -9,8 +9,8 @@ released there is noise alone.
 import pytest
 import torch
 
+from privaudit.auditing.experiments.presets import training_named
 from privaudit.auditing.probes.algorithm import PROBED
-from privaudit.cli.trainings import training_named
 from tests.zoo import old_generator
 from tests.zoo.bugs import SeedOf32Bits
 from trainers.data import PrivateData

@@ -1,4 +1,4 @@
-"""Gradients in bfloat16, clipped and summed in single precision.
+"""Gradients in bfloat16, clipped and summed in double precision.
 
 What must hold is that each record adds at most C to the sum, and that what it adds
 depends on no other record. *Which* vector stands for a record's gradient is free: a
@@ -10,12 +10,10 @@ coarser one costs accuracy, never privacy. So:
 2. Those very numbers become single precision, which is exact: a bfloat16 number is a
    float32 number. From here on a record's gradient g *is* the one of a and b, in each
    layer sum_t b_t a_t'.
-3. Norm and weighted sum are both made from these a and b, in single precision, outside
-   of autocast, as without bf16: `trainers.gradients.clip_weights` takes the norm 64
-   roundings too large, and `trainers.gradients.stacked.layer.not_less` what cancels in
-   it. So |w g| <= C for w = min(1, C / norm) by the argument that holds of float32,
-   whose roundings are the only ones after step 2.
-4. Noise is drawn in double precision and added in single, as always.
+3. Norm and weighted sum are both made from these a and b, in double precision, outside
+   of autocast, as without bf16: what rounding does there is shown and paid for in
+   ``sums.md``.
+4. Noise is added on a grid, as always.
 
 Two ways to lose this. Norms from one rounding and sums from another: a weight that is
 right to float32 for g is wrong by up to 2^-8 for what g was rounded to. A compiler that
@@ -29,27 +27,9 @@ see `exact_products`, which holds without bf16 as well.
 from __future__ import annotations
 
 import contextlib
-from typing import Literal, get_args
 
 import torch
 from torch import Tensor
-
-Precision = Literal["float32", "bf16"]
-
-
-def check_precision(precision: Precision, *, compiled: bool) -> bool:
-    """Whether it is the lower one. ``ValueError`` if it is none or cannot be had."""
-    if precision not in get_args(Precision):
-        raise ValueError(
-            f"precision must be one of {', '.join(get_args(Precision))}, got "
-            f"{precision!r}"
-        )
-    if precision == "bf16" and compiled:
-        raise ValueError(
-            "bf16 and compiled gradients cannot go together: a compiler may take norms "
-            "of other roundings than are summed; choose one"
-        )
-    return precision == "bf16"
 
 
 def lowered(device: torch.device, lower: bool) -> contextlib.AbstractContextManager:

@@ -13,14 +13,18 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
 
 from trainers.gradients.bfloat16 import lowered, raised
 from trainers.gradients.per_sample import Loss, Weigh, check_module, trained
+from trainers.gradients.rounding import SLACK
 from trainers.gradients.stacked import StackedLayer, UnknownLayerError, quick, stacked
+from trainers.gradients.stacked.layer import Digest
 from trainers.gradients.trial import agrees
+from trainers.numerics.deferred_checks import may_hold
 from trainers.numerics.device import follow
 
 __all__ = ["BookKeeping", "UnknownLayerError"]
@@ -67,8 +71,8 @@ class BookKeeping:
         For other modules, and those whose samples turn out not to be independent.
     """
 
-    static = False
     lower = False
+    positions = length = 0
 
     def __init__(
         self,
@@ -83,15 +87,20 @@ class BookKeeping:
         self.template = copy.deepcopy(module)
         self.places: list[_Place] = []
         self.layers: list[StackedLayer] = []
+        # Stacked as all others, so that their bits do not depend on other replicas.
+        self.frozen: list[tuple[StackedLayer, nn.Module]] = []
         offsets: dict[str, tuple[int, torch.Size]] = {}
         self.dims = 0
         for name, parameter in trained(module).items():
             offsets[name] = (self.dims, parameter.shape)
             self.dims += parameter.numel()
         for path, layer in module.named_modules():
-            if not trained(layer) and next(layer.parameters(), None) is not None:
-                continue  # frozen: the same for all replicas
             known = stacked(layer)
+            if not trained(layer) and next(layer.parameters(), None) is not None:
+                if known is not None and path:
+                    self.frozen.append((known, layer))
+                    self.template.set_submodule(path, known)
+                continue
             if known is None:
                 faster = quick(layer)
                 if faster is not None and path:
@@ -143,10 +152,22 @@ class BookKeeping:
             for place, tensor in kept.items()
             if place != parameters
         )
-        # What comes back to each layer, and a copy of one layer's share at a time.
-        back = [_size(layer.given) for layer in self.layers]
-        ahead = [_size(layer.taken) + _size(layer.given) for layer in self.layers]
-        size += sum(back) + max(ahead, default=0)
+        # What comes back to each layer, what is made of it, and one layer's share in
+        # doubles at a time.
+        ahead = []
+        for layer in self.layers:
+            if not layer.given:
+                continue
+            back = [torch.zeros_like(given) for given in layer.given]
+            with torch.no_grad():
+                digest = layer.digest(layer.taken, back)
+            self.positions = max(self.positions, digest.positions)
+            self.length += digest.length
+            known = {tensor.data_ptr() for tensor in (*layer.taken, *back)}
+            made = [part for part in digest.made_from if part.data_ptr() not in known]
+            size += _size(back) + _size(made)
+            ahead.append(2 * _size(digest.made_from))
+        size += max(ahead, default=0)
         self._values = -(-size // (inputs.shape[:2].numel() * at.element_size()))
         products = 0
         for layer in self.layers:
@@ -154,6 +175,16 @@ class BookKeeping:
             fan = weight[0].numel() // max(1, weight.shape[1])
             products += fan * sum(given[0].numel() for given in layer.given)
         return products
+
+    @property
+    def aligned(self) -> bool:
+        """Whether linear layers' rows begin at whole lines of memory."""
+        return any(layer.aligned for layer in self.layers)
+
+    @aligned.setter
+    def aligned(self, yes: bool) -> None:
+        for layer in self.layers:
+            layer.aligned = yes
 
     @property
     def values_per_sample(self) -> int:
@@ -171,6 +202,11 @@ class BookKeeping:
         for place in self.places:
             part = at[:, place.offset : place.offset + place.shape.numel()]
             place.layer.parameters_now[place.name] = part.unflatten(1, place.shape)
+        for layer, own in self.frozen:
+            layer.parameters_now = {
+                name: value.detach().to(at).expand(len(at), *value.shape)
+                for name, value in own.named_parameters()
+            }
         flat = inputs.reshape(-1, *inputs.shape[2:])
         outputs = self.template(flat)
         for layer in self.layers:
@@ -183,21 +219,13 @@ class BookKeeping:
     def _forget(self) -> None:
         for layer in self.layers:
             layer.taken, layer.given, layer.parameters_now = [], [], {}
+        for layer, _ in self.frozen:
+            layer.parameters_now = {}
 
-    def weighted_sum(
-        self, at: Tensor, inputs: Tensor, targets: Tensor, weigh: Weigh
-    ) -> Tensor:
-        """Sum over the samples of weight times gradient, (replicas, dims).
-
-        Parameters
-        ----------
-        at
-            (replicas, dims)
-        inputs, targets
-            (replicas, samples, ...)
-        weigh
-            Called once with the L2 norms, (replicas, samples).
-        """
+    def _digests(
+        self, at: Tensor, inputs: Tensor, targets: Tensor
+    ) -> list[tuple[StackedLayer, Digest]]:
+        """Of each layer that is used, what the samples' gradients in it are."""
         with torch.enable_grad(), lowered(at.device, self.lower):
             outputs = self._run(at.detach(), inputs, keeps=True).to(at.dtype)
             losses = self.loss(outputs, targets.reshape(-1, *targets.shape[2:]))
@@ -212,18 +240,59 @@ class BookKeeping:
                 )
             )
         with torch.no_grad():
-            digests = []
-            square = at.new_zeros(inputs.shape[:2].numel())
+            result = []
             for layer in used:
                 returned = raised([next(flat) for _ in layer.given], at.dtype)
                 taken = raised(layer.taken, at.dtype)
-                share, digest = layer.digest(taken, returned)
-                square += share
-                digests.append(digest)
-            weights = weigh(square.sqrt().view(inputs.shape[:2]))
-            result = torch.zeros_like(at)
-            for layer, digest in zip(used, digests, strict=True):
-                sums = layer.sums(digest, weights)
+                result.append((layer, layer.digest(taken, returned)))
+        return result
+
+    def rows(self, at: Tensor, inputs: Tensor, targets: Tensor) -> list[Tensor]:
+        """All that a weighted sum is made from, (replicas * samples, ...) each."""
+        digests = self._digests(at, inputs, targets)
+        self._forget()
+        return [part for _, digest in digests for part in digest.made_from]
+
+    def weighted_sum(
+        self,
+        at: Tensor,
+        inputs: Tensor,
+        targets: Tensor,
+        weigh: Weigh,
+        slack: float = SLACK,
+    ) -> Tensor:
+        """Sum over the samples of weight times gradient, (replicas, dims) doubles.
+
+        Parameters
+        ----------
+        at
+            (replicas, dims)
+        inputs, targets
+            (replicas, samples, ...)
+        weigh
+            Called once with the L2 norms, (replicas, samples) doubles. A sample whose
+            norm is not finite counts nothing.
+        slack
+            Norms are this times the sizes of what may cancel in them too large: see
+            `trainers.gradients.rounding`.
+        """
+        digests = self._digests(at, inputs, targets)
+        with torch.no_grad():
+            square = at.new_zeros(inputs.shape[:2].numel(), dtype=torch.float64)
+            terms = torch.zeros_like(square)
+            for _, digest in digests:
+                square = square + digest.square
+                if digest.terms is not None:
+                    terms = terms + digest.terms
+            norms = torch.add(square.sqrt(), terms.sqrt(), alpha=slack)
+            lost = ~norms.isfinite()
+            norms = norms.view(inputs.shape[:2])
+            weights = weigh(norms).masked_fill(lost.view_as(norms), 0)
+            result = torch.zeros_like(at, dtype=torch.float64)
+            purge = may_hold(lost, getattr(weigh, "watch", None))
+            for layer, digest in digests:
+                made_from = digest.without(lost) if purge else digest.made_from
+                sums = layer.sums(made_from, weights.double())
                 for place in self.places:
                     if place.layer is layer:
                         end = place.offset + place.shape.numel()
@@ -239,5 +308,5 @@ class BookKeeping:
         return outputs.unflatten(0, inputs.shape[:2])
 
 
-def _size(tensors: list[Tensor]) -> int:
+def _size(tensors: Iterable[Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

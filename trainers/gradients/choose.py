@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from trainers.gradients.bfloat16 import Precision, check_precision
+from privaudit.settings import Precision, check_precision
 from trainers.gradients.bookkeeping import BookKeeping, UnknownLayerError
 from trainers.gradients.differentiator import Differentiator
 from trainers.gradients.per_sample import Loss, PerSample
@@ -26,7 +26,7 @@ def differentiator(
     With ``compiled``, book-keeping runs under `torch.compile`, see
     `trainers.gradients.compiled`; modules that it does not know do not. With
     ``precision`` "bf16", gradients are taken in bfloat16, and clipped and summed in
-    single precision: see `trainers.gradients.bfloat16`.
+    double precision: see `trainers.gradients.bfloat16`.
 
     Raises ``ValueError`` for a module whose records have no gradient of their own
     (batch statistics), and for bf16 where it cannot be had.

@@ -10,6 +10,9 @@ from torch import Tensor
 
 from trainers.numerics.deferred_checks import Watch, finite
 
+# Norms of less than 2^28 numbers, added up in doubles, are not as wrong as this.
+_MARGIN = 2.0**-24
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ClipTo:
@@ -22,7 +25,7 @@ class ClipTo:
     mask
         (replicas, samples): bool, or factors in [0, 1].
     watch
-        Told of norms that are not finite; they are an error at once by default.
+        Told of norms that are not finite.
     """
 
     bound: float
@@ -30,9 +33,9 @@ class ClipTo:
     watch: Watch | None = None
 
     def __call__(self, norms: Tensor) -> Tensor:
-        """(replicas, samples). Raises ``ValueError`` as `check`."""
+        """(replicas, samples). As `check`."""
         self.check(norms)
-        bound = self.bound_like(norms) if self.binds else None
+        bound = self.bound_as_tensor.to(norms.device) if self.binds else None
         return self.weights(norms, bound) * self.mask
 
     @property
@@ -40,35 +43,46 @@ class ClipTo:
         """Whether there is a bound."""
         return self.bound != math.inf
 
-    def bound_like(self, tensor: Tensor) -> Tensor:
-        """The bound as a tensor without dimensions; 1 if there is none."""
-        return tensor.new_full((), self.bound if self.binds else 1.0)
+    @property
+    def bound_as_tensor(self) -> Tensor:
+        """The bound, without dimensions; 1 if there is none."""
+        bound = self.bound if self.binds else 1.0
+        return torch.full((), bound, dtype=torch.float64, device=self.mask.device)
 
     def check(self, norms: Tensor) -> None:
-        """Raise ``ValueError`` for a norm that is not finite, or tell ``watch``.
+        """Count norms that are not finite; without a bound they are an error.
 
-        Only where ``mask`` is set: nobody learns of a record that was not drawn.
+        Only where ``mask`` is set: nobody learns of a record that was not drawn. With
+        a bound they are no error: whether a run ends would tell of its data.
         """
-        finite(norms.masked_fill(self.mask == 0, 0.0), self.watch)
+        if self.binds:
+            if self.watch is not None:
+                self.watch.count(~norms.isfinite() & (self.mask != 0))
+        else:
+            finite(norms.masked_fill(self.mask == 0, 0.0), self.watch)
 
     @staticmethod
     def weights(norms: Tensor, bound: Tensor | None) -> Tensor:
-        """min(1, bound / norm) for every norm that is finite; 1 without a bound.
+        """min(1, bound / norm), 0 for a norm that is not finite; 1 without a bound.
 
-        The norm is taken a little too large, by 64 roundings, so that what is scaled
-        with the weight has a norm of at most ``bound`` after rounding too.
+        The norm is taken a little too large, by more than it may be rounded, so that
+        what is scaled with the weight has a norm of at most ``bound``.
         """
         if bound is None:
             return torch.ones_like(norms)
-        large = norms * (1 + 64 * torch.finfo(norms.dtype).eps)
-        return bound / torch.maximum(large, bound)
+        margin = max(_MARGIN, 64 * torch.finfo(norms.dtype).eps)
+        large = norms * (1 + margin)
+        weights = bound / torch.maximum(large, bound)
+        return weights.masked_fill(~norms.isfinite(), 0.0)
 
 
 def clip_weights(norms: Tensor, clip: float) -> Tensor:
     """min(1, clip / norm) for every norm; 1 without a bound, and for a zero gradient.
 
-    Slightly less, see `ClipTo.weights`. Raises ``ValueError`` for a norm that is not
-    finite.
+    Slightly less, see `ClipTo.weights`; 0 for a norm that is not finite. Raises
+    ``ValueError`` for one if there is no bound.
     """
-    finite(norms)
-    return ClipTo.weights(norms, norms.new_full((), clip) if clip < math.inf else None)
+    if clip == math.inf:
+        finite(norms)
+        return ClipTo.weights(norms, None)
+    return ClipTo.weights(norms, norms.new_full((), clip))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator
 
@@ -13,6 +14,8 @@ from trainers.gradients.batches import Packed
 from trainers.gradients.bfloat16 import exact_products
 from trainers.gradients.clip_weights import ClipTo
 from trainers.gradients.differentiator import Differentiator
+from trainers.gradients.rounding import Rounding
+from trainers.gradients.shapes import Shape, shape_for
 from trainers.numerics.deferred_checks import Watch
 
 # Bytes of one part on a CPU: what stays in its cache is several times as fast, and
@@ -20,36 +23,84 @@ from trainers.numerics.deferred_checks import Watch
 WORKING_SET = 16 << 20
 # A part costs some passes over the models, however few samples it has.
 _PASSES = 4
+_LEAST = 32  # samples of a part, where that many fit
 
 
-def parts(
-    shape: tuple[int, int], samples: int, columns: int | None = None
-) -> Iterator[tuple[slice, slice]]:
-    """Slices of (replicas, width), of at most ``samples`` and of about equal sizes.
+@dataclasses.dataclass(frozen=True, slots=True)
+class Plan:
+    """In which parts a sum is made: from public numbers alone.
 
-    With ``columns``, a divisor of the width, they are that wide.
+    Parameters
+    ----------
+    rows
+        Replicas that go through together, and in which shape.
+    rounding
+        What is paid for the rounding of sums.
     """
-    replicas, width = shape
-    if width == 0:
-        return
-    if columns is None:
-        columns = math.ceil(width / math.ceil(width / samples))
-    rows = max(1, samples // columns)
-    rows = math.ceil(replicas / math.ceil(replicas / rows))
-    for top in range(0, replicas, rows):
-        for left in range(0, width, columns):
-            yield slice(top, top + rows), slice(left, left + columns)
+
+    rows: tuple[tuple[slice, Shape], ...]
+    rounding: Rounding
 
 
-def usual_width(lot_size: float, samples: int) -> int:
-    """How wide parts of at most ``samples`` are, so that most lots fill whole ones.
+def plan(
+    differentiator: Differentiator,
+    data: PrivateData,
+    at: Tensor,
+    *,
+    lot_size: float,
+    memory_limit: int,
+    clips: bool = True,
+) -> Plan:
+    """How `clipped_sum` goes about ``at``, (replicas, dims).
 
-    A multiple of 8 where that fits. From public numbers alone, so that a run that goes
-    on from a checkpoint takes the same parts.
+    A shape is tried, see `trainers.gradients.shapes`, where a sum ``clips``.
     """
-    usual = lot_size + 3 * math.sqrt(lot_size)
-    width = usual / math.ceil(usual / samples)
-    return max(1, min(samples, 8 * math.ceil(width / 8)))
+    exact_products()
+    # For each sample: its inputs, and what the differentiator keeps of it.
+    values = differentiator.values_per_sample + data.values_per_record
+    limit = memory_limit
+    if at.device.type == "cpu":
+        passes = _PASSES * at.shape[1] * at.element_size()
+        limit = min(limit, max(WORKING_SET, passes))
+    samples = max(1, limit // (values * at.element_size()))
+    most = max(data.sizes) + 1
+    columns = usual_width(min(lot_size, most), samples, most)
+    found = []
+    for rows in slices(len(at), max(1, samples // columns)):
+        shape = Shape(columns)
+        if clips:
+            shape = shape_for(differentiator, at[rows], data, columns)
+        found.append((rows, shape))
+    rounding = Rounding.of(
+        differentiator.positions, differentiator.length, columns, most
+    )
+    return Plan(tuple(found), rounding)
+
+
+def slices(count: int, most: int) -> Iterator[slice]:
+    """Slices of ``count``, of at most ``most`` and of about equal sizes."""
+    step = math.ceil(count / math.ceil(count / most))
+    for first in range(0, count, step):
+        yield slice(first, min(first + step, count))
+
+
+def usual_width(lot_size: float, samples: int, most: int) -> int:
+    """How many places parts of at most ``samples`` have, so that most lots fill one.
+
+    A multiple of 8 where that fits, and hardly more than ``most``. From public numbers
+    alone.
+    """
+    usual = min(lot_size + 3 * math.sqrt(lot_size), most)
+    if usual > samples:
+        # Several parts, of which the last is half empty on average: not too wide.
+        half = samples / 2
+        return max(min(samples, _LEAST), _LEAST * math.floor(half / _LEAST))
+    width = math.ceil(usual)
+    if width < 6:
+        return width
+    # One more part now and then costs less than always a little more of each.
+    to_eight = round if usual < most else math.ceil
+    return min(samples, 8 * to_eight(width / 8))
 
 
 def clipped_sum(
@@ -67,6 +118,9 @@ def clipped_sum(
 ) -> Tensor:
     """Sum over each lot of gradients scaled to norm <= ``clip``.
 
+    What a record adds is a function of that record alone, and so is whether anything
+    is: by how much the sum moves with a record is shown in ``sums.md``.
+
     Parameters
     ----------
     at
@@ -80,37 +134,59 @@ def clipped_sum(
     memory_limit
         Bytes that may be kept alive, about.
     watch
-        Told of gradients that are not finite; they are an error at once by default.
+        Told of gradients that are not finite. They count nothing; if ``clip`` is
+        infinite they are an error, at once by default.
     width
         No lot is larger, which is left to ``watch``; by default lots are looked at.
 
     Returns
     -------
-    (replicas, dims)
+    (replicas, dims), doubles
     """
-    exact_products()
     node = nodes.repeat(len(at) // len(nodes))
-    total = torch.zeros_like(at)
-    # For each sample: its inputs, and what the differentiator keeps of it.
-    values = differentiator.values_per_sample + data.values_per_record
-    limit = memory_limit
-    if at.device.type == "cpu":
-        passes = _PASSES * at.shape[1] * at.element_size()
-        limit = min(limit, max(WORKING_SET, passes))
-    samples = max(1, limit // (values * at.element_size()))
-    # Few shapes: all parts of equal width.
-    columns = usual_width(lot_size, samples) if differentiator.static else None
-    if width is None or watch is None:
-        packed = Packed.of(lots, columns or 1)
-    else:
-        width = -(-width // (columns or 1)) * (columns or 1)
-        packed = Packed.unseen(lots, width, watch)
-    replicas, across = packed.record.shape
-    for rows, part in parts((replicas, across), samples, columns):
-        inputs, targets = data.records(node[rows], packed.record[rows, part])
-        taken = packed.taken[rows, part]
-        weigh = ClipTo(clip, taken, watch)
-        found = differentiator.weighted_sum(at[rows], inputs, targets, weigh)
-        # What fills up an empty lot counts nothing, not even where it is no number.
-        total[rows] += found.masked_fill_(~taken.any(1, keepdim=True), 0.0)
+    total = torch.zeros_like(at, dtype=torch.float64)
+    planned = plan(
+        differentiator,
+        data,
+        at,
+        lot_size=lot_size,
+        memory_limit=memory_limit,
+        clips=clip < math.inf,
+    )
+    for rows, shape in planned.rows:
+        differentiator.aligned = shape.aligned
+        columns = shape.columns
+        if width is None or watch is None:
+            packed = Packed.of(lots[rows], columns)
+        else:
+            across = -(-width // columns) * columns
+            packed = Packed.unseen(lots[rows], across, watch)
+        # A copy, so that it begins at a whole line of memory, as when it was tried.
+        theta = _extended(at[rows], shape.spare_rows, 0).clone()
+        whose = _extended(node[rows], shape.spare_rows, 0)
+        replicas = packed.record.shape[0]
+        for left in range(0, packed.record.shape[1], columns):
+            record, taken = (
+                _extended(part[:, left : left + columns], *_spare(shape))
+                for part in (packed.record, packed.taken)
+            )
+            taken[replicas:], taken[:, columns:] = False, False
+            inputs, targets = data.records(whose, record)
+            weigh = ClipTo(clip, taken, watch)
+            total[rows] += differentiator.weighted_sum(
+                theta, inputs, targets, weigh, planned.rounding.slack
+            )[:replicas]
     return total
+
+
+def _spare(shape: Shape) -> tuple[int, int]:
+    return shape.spare_rows, shape.spare_columns
+
+
+def _extended(tensor: Tensor, rows: int, columns: int) -> Tensor:
+    """With its last row, and then each row's first entry, so many times more."""
+    if rows:
+        tensor = torch.cat([tensor, tensor[-1:].expand(rows, *tensor.shape[1:])])
+    if columns:
+        tensor = torch.cat([tensor, tensor[:, :1].expand(-1, columns)], 1)
+    return tensor

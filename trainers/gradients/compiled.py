@@ -13,6 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from trainers.gradients.bookkeeping import BookKeeping
 from trainers.gradients.clip_weights import ClipTo
 from trainers.gradients.per_sample import Weigh
+from trainers.gradients.rounding import SLACK
 from trainers.gradients.stacked.functions import QuickMaxPool
 
 _Function = Callable[..., tuple[Tensor, Tensor]]
@@ -23,10 +24,14 @@ class Compiled:
     """A `trainers.gradients.bookkeeping.BookKeeping`, compiled.
 
     Forward pass, backward pass, norms, weights and sums become one program for each
-    shape of the inputs, so that few shapes should be asked for:
-    `trainers.gradients.clipping` pads lots. Compiling takes tens of seconds on a CPU;
-    torch keeps what it compiled in its cache on disk, so that a later process takes a
-    few. Numbers are those of the eager code to a few roundings.
+    shape of the inputs, of which there are few: see `trainers.gradients.shapes`.
+    Compiling takes tens of seconds on a CPU; torch keeps what it compiled in its cache
+    on disk, so that a later process takes a few. Numbers are those of the eager code to
+    a few roundings.
+
+    Not covered by ``sums.md``: a compiler may compute a number twice, in other ways,
+    for the norm and for the sum, and otherwise from place to place. The trial of a
+    shape is of the eager code. What a run says of its protection says so.
 
     Parameters
     ----------
@@ -35,12 +40,11 @@ class Compiled:
         to it.
     """
 
-    static = True
-
     def __init__(self, eager: BookKeeping) -> None:
         self.eager = eager
         self.module = eager.module
         self.loss, self.dims, self.tried = eager.loss, eager.dims, eager.tried
+        self.positions, self.length = eager.positions, eager.length
         self._functions: dict[tuple[Any, ...], _Function] = {}
 
     @property
@@ -48,27 +52,45 @@ class Compiled:
         """As that of the eager code, which keeps no less."""
         return self.eager.values_per_sample
 
+    @property
+    def aligned(self) -> bool:
+        """As of the eager code."""
+        return self.eager.aligned
+
+    @aligned.setter
+    def aligned(self, yes: bool) -> None:
+        self.eager.aligned = yes
+
+    def rows(self, at: Tensor, inputs: Tensor, targets: Tensor) -> list[Tensor]:
+        """Those of the eager code."""
+        return self.eager.rows(at, inputs, targets)
+
     def outputs(self, at: Tensor, inputs: Tensor) -> Tensor:
         """What each replica's model says of its inputs; not compiled."""
         return self.eager.outputs(at, inputs)
 
     def weighted_sum(
-        self, at: Tensor, inputs: Tensor, targets: Tensor, weigh: Weigh
+        self,
+        at: Tensor,
+        inputs: Tensor,
+        targets: Tensor,
+        weigh: Weigh,
+        slack: float = SLACK,
     ) -> Tensor:
         """As that of the eager code, with its errors."""
         if not isinstance(weigh, ClipTo):
-            return self.eager.weighted_sum(at, inputs, targets, weigh)
-        given = [at, inputs, targets, weigh.mask, weigh.bound_like(at)]
-        key = (weigh.binds, *_kinds(given))
+            return self.eager.weighted_sum(at, inputs, targets, weigh, slack)
+        given = [at, inputs, targets, weigh.mask, weigh.bound_as_tensor]
+        key = (weigh.binds, slack, self.aligned, *_kinds(given))
         with torch.no_grad():
             if key not in self._functions:
                 with _tracing:
-                    self._functions[key] = self._compile(weigh.binds, given)
+                    self._functions[key] = self._compile(weigh.binds, slack, given)
             total, norms = self._functions[key](*given)
         weigh.check(norms)
         return total
 
-    def _compile(self, binds: bool, given: Sequence[Tensor]) -> _Function:
+    def _compile(self, binds: bool, slack: float, given: Sequence[Tensor]) -> _Function:
         seen: list[Tensor] = []
 
         def function(
@@ -78,7 +100,7 @@ class Compiled:
                 seen.append(norms)
                 return ClipTo.weights(norms, bound if binds else None) * mask
 
-            total = self.eager.weighted_sum(at, inputs, targets, weigh)
+            total = self.eager.weighted_sum(at, inputs, targets, weigh, slack)
             return total, seen.pop()
 
         pools = [

@@ -20,20 +20,40 @@ class Differentiator(Protocol):
     module: nn.Module  # as it was given
     loss: Loss
     dims: int
-    static: bool  # whether each shape of inputs costs a compilation
+    positions: int  # see `trainers.gradients.rounding.Rounding.of`
+    length: int
+
+    @property
+    def aligned(self) -> bool:
+        """Whether rows are aligned; it stays False where they cannot be."""
+        ...
+
+    @aligned.setter
+    def aligned(self, yes: bool) -> None: ...
 
     @property
     def values_per_sample(self) -> int:
         """About how many numbers one sample of a batch keeps alive."""
         ...
 
+    def rows(self, at: Tensor, inputs: Tensor, targets: Tensor) -> list[Tensor]:
+        """All that a weighted sum is made from, (replicas * samples, ...) each."""
+        ...
+
     def weighted_sum(
-        self, at: Tensor, inputs: Tensor, targets: Tensor, weigh: Weigh
+        self,
+        at: Tensor,
+        inputs: Tensor,
+        targets: Tensor,
+        weigh: Weigh,
+        slack: float = ...,
     ) -> Tensor:
-        """Sum over the samples of weight times gradient, (replicas, dims).
+        """Sum over the samples of weight times gradient, (replicas, dims) doubles.
 
         ``at`` is (replicas, dims), ``inputs`` and ``targets`` (replicas, samples, ...);
-        ``weigh`` makes weights from L2 norms, both (replicas, samples).
+        ``weigh`` makes weights from L2 norms, both (replicas, samples) doubles. Norms
+        are ``slack`` times the sizes of what may cancel in them too large. A sample
+        whose norm is not finite counts nothing.
         """
         ...
 

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
+from trainers.gradients.stacked.layer import explicit_sum, squared_rows
+from trainers.numerics.deferred_checks import may_hold
 from trainers.numerics.device import follow
 
 Loss = Callable[
@@ -92,7 +94,8 @@ class PerSample:
         (outputs, targets) to one loss a sample.
     """
 
-    static = False
+    aligned = False
+    positions = length = 0
 
     def __init__(self, module: nn.Module, loss: Loss) -> None:
         check_module(module)
@@ -106,7 +109,7 @@ class PerSample:
     @property
     def values_per_sample(self) -> int:
         """About how many numbers one sample of a batch keeps alive."""
-        return 2 * self.dims
+        return 3 * self.dims
 
     def unflatten(self, vector: Tensor) -> dict[str, Tensor]:
         """The module's parameters from (dims,)."""
@@ -146,16 +149,32 @@ class PerSample:
             at, inputs, targets
         )
 
-    def weighted_sum(
-        self, at: Tensor, inputs: Tensor, targets: Tensor, weigh: Weigh
-    ) -> Tensor:
-        """Sum over the samples of weight times gradient, (replicas, dims).
+    def rows(self, at: Tensor, inputs: Tensor, targets: Tensor) -> list[Tensor]:
+        """All that a weighted sum is made from, (replicas * samples, ...) each."""
+        return [self.gradients(at, inputs, targets).flatten(0, 1)]
 
-        ``weigh`` is called once with the L2 norms, (replicas, samples).
+    def weighted_sum(
+        self,
+        at: Tensor,
+        inputs: Tensor,
+        targets: Tensor,
+        weigh: Weigh,
+        slack: float = 0.0,
+    ) -> Tensor:
+        """Sum over the samples of weight times gradient, (replicas, dims) doubles.
+
+        ``weigh`` is called once with the L2 norms, (replicas, samples) doubles; a
+        sample whose norm is not finite counts nothing. Gradients are written out, so
+        that no ``slack`` is needed.
         """
-        gradients = self.gradients(at, inputs, targets)
-        weights = weigh(torch.linalg.vector_norm(gradients, dim=-1))
-        return torch.bmm(weights[:, None], gradients)[:, 0]
+        (gradients,) = self.rows(at, inputs, targets)
+        norms = squared_rows(gradients).sqrt()
+        lost = ~norms.isfinite()
+        if may_hold(lost, getattr(weigh, "watch", None)):
+            gradients = gradients.masked_fill(lost[:, None], 0)
+        norms = norms.view(inputs.shape[:2])
+        weights = weigh(norms).masked_fill(lost.view_as(norms), 0)
+        return explicit_sum(gradients, weights.double())
 
     def outputs(self, at: Tensor, inputs: Tensor) -> Tensor:
         """What each replica's model says of its inputs, (replicas, samples, ...)."""

@@ -49,7 +49,12 @@ class Stacked(Protocol):
         ...
 
     def weighted_sum(
-        self, at: Tensor, inputs: Tensor, targets: Tensor, weigh: Weigh
+        self,
+        at: Tensor,
+        inputs: Tensor,
+        targets: Tensor,
+        weigh: Weigh,
+        slack: float = ...,
     ) -> Tensor:
         """The weighted sums of gradients."""
         ...
@@ -95,7 +100,7 @@ def agrees(
         seen.append(norms)
         return weights
 
-    result = ours.weighted_sum(at, inputs, targets, weigh)
+    result = ours.weighted_sum(at, inputs, targets, weigh, 0.0)
     reference = PerSample(copy.deepcopy(module).to(at.dtype), ours.loss)
     for replica in range(replicas):
         total = torch.zeros_like(at[replica])

@@ -129,12 +129,17 @@ def replace_batch_norm(module: nn.Module, groups: int = 32) -> nn.Module:
     groups
         Of channels, at most; as many as divide a layer's channels.
 
+    Raises
+    ------
+    ValueError
+        If ``groups`` is less than 1.
+
     Examples
     --------
-    >>> import torch
+    >>> import privaudit as pa, torch
     >>> net = torch.nn.Sequential(torch.nn.Conv2d(1, 6, 3), torch.nn.BatchNorm2d(6))
-    >>> replace_batch_norm(net)[1]
-    GroupNorm(6, 6, eps=1e-05, affine=True)
+    >>> pa.replace_batch_norm(net)[1]
+    GroupNorm(6, 6, eps=1e-05, affine=True, bias=True)
     """
     if groups < 1:
         raise ValueError(f"groups must be >= 1, got {groups}")

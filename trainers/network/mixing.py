@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 from torch import Tensor
 
+from privaudit.settings import WeightName
 from trainers.network.topology import Topology, strongly_connected
 
 Property = Literal[
@@ -21,7 +22,6 @@ Property = Literal[
     "connected",
     "positive diagonal",
 ]
-WeightName = Literal["uniform", "metropolis", "max-degree", "column-stochastic"]
 
 Terms = list[tuple[int, float]]  # messages' numbers with their weights
 

@@ -4,6 +4,14 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
+
+
+def may_hold(condition: Tensor, watch: Watch | None = None) -> bool:
+    """Whether some of ``condition`` is true, looked at where ``watch`` looks."""
+    if get_proxy_mode() is None and (watch or Watch()).looks(condition):
+        return bool(condition.any())
+    return True
 
 
 class Watch:
@@ -21,20 +29,34 @@ class Watch:
     def __init__(self, at_once: bool | None = None) -> None:
         self._at_once = at_once
         self._failed: dict[str, Tensor] = {}
+        self._counted: Tensor | int = 0
+
+    def looks(self, tensor: Tensor) -> bool:
+        """Whether the host looks at ``tensor`` at once."""
+        if self._at_once is None:
+            return tensor.device.type == "cpu"
+        return self._at_once
 
     def expect(self, holds: Tensor, message: str) -> None:
         """All of ``holds`` is true; else ``ValueError``, now or later."""
         failed = ~holds.all()
-        at_once = self._at_once
-        if at_once is None:
-            at_once = holds.device.type == "cpu"
-        if at_once:
+        if self.looks(holds):
             if failed:
                 raise ValueError(message)
         elif message in self._failed:
             self._failed[message] |= failed
         else:
             self._failed[message] = failed
+
+    def count(self, which: Tensor) -> None:
+        """Add to `counted` how many of ``which`` are true."""
+        if may_hold(which, self):
+            self._counted = which.sum() + self._counted
+
+    @property
+    def counted(self) -> int:
+        """How many there were so far."""
+        return int(self._counted)
 
     def settle(self) -> None:
         """Look at all conditions so far. ``ValueError`` if one failed."""

@@ -7,12 +7,12 @@ import functools
 import torch
 from torch import Tensor, nn
 
+from privaudit.settings import check_device_name
+
 
 def check_device(device: str) -> str:
     """``device`` itself. ``ValueError`` if it is none, or not in this machine."""
-    kind, _, number = device.partition(":")
-    if kind not in ("cpu", "cuda") or (number and not number.isdigit()):
-        raise ValueError(f"the device is cpu, cuda or cuda:NUMBER, got {device!r}")
+    kind, _, number = check_device_name(device).partition(":")
     if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
         raise ValueError(
             f"there is no device {device}: torch sees {torch.cuda.device_count()} "

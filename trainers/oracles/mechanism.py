@@ -71,12 +71,12 @@ class Mechanism:
             raise ValueError(f"lot_size must be > 0, got {self.lot_size}")
         if self.sampling == "without-replacement" and self.lot_size % 1:
             raise ValueError(
-                "a lot of fixed size has a whole number of records, got "
+                "a batch of fixed size has a whole number of records, got "
                 f"lot_size = {self.lot_size:g}; round it, or use Poisson sampling"
             )
         if self.lot_size > records:
             raise ValueError(
-                f"a lot of {self.lot_size:g} is larger than a node's data "
+                f"a batch of {self.lot_size:g} is larger than a node's data "
                 f"({records} records); use at most {records}"
             )
         return self.lot_size / records

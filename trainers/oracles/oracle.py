@@ -7,8 +7,8 @@ What is assumed: the numbers of records per node that set sampling rates and div
 are public. Sums are rounded to a grid and noise is an exactly rounded Gaussian number
 of that grid, so that the noisy sum is a function of the ideal mechanism's
 (`trainers/numerics/noise.md`). Records are clipped to a little less than the clip norm,
-by as much as the rounding can move a sum. How the rounding of the sums themselves, in
-floating point, depends on the records is not accounted.
+by as much as rounding can move a sum: that of the sums themselves, in floating point
+(`trainers/gradients/sums.md`), and that to the grid.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from torch import Tensor
 from privaudit.ledger import Ledger, Recorder
 from trainers.data import PrivateData
 from trainers.gradients.clip_weights import clip_weights
-from trainers.gradients.clipping import clipped_sum
+from trainers.gradients.clipping import clipped_sum, plan
 from trainers.gradients.differentiator import Differentiator
+from trainers.gradients.rounding import Rounding
 from trainers.numerics.deferred_checks import Watch
 from trainers.numerics.device import placed
 from trainers.numerics.randomness import Streams, grid_step, rounding_up
@@ -170,7 +171,8 @@ class Oracle:
         gradients, each scaled to L2 norm <= clip_norm; plus N(0, (noise_multiplier *
         clip_norm)^2) in each coordinate; divided by lot_size, whatever the size of the
         lot (Abadi et al. 2016, Algorithm 1). An empty lot releases its noise like any
-        other.
+        other. A gradient that is not finite counts nothing, see `not_finite`: no run
+        ends by what its data are.
 
         Parameters
         ----------
@@ -186,8 +188,8 @@ class Oracle:
         Raises
         ------
         ValueError
-            If a sample's gradient is not finite: clipping cannot bound it. On an
-            accelerator this is raised by `settle`.
+            If the parameters are not finite, or, without clipping, a sample's
+            gradient. On an accelerator this is raised by `settle`.
         """
         nodes = range(self.nodes) if nodes is None else nodes
         if at.shape[:2] != (self.runs, len(nodes)):
@@ -206,9 +208,13 @@ class Oracle:
         if multiplier > 0:
             # In one lot there is each record at most, and the canary.
             step = grid_step(deviation, (max(self.data.sizes) + 1) * clip)
-            clip = _clip_on_grid(clip, step, at.shape[2])
+        if clip < math.inf:
+            self._watch.expect(
+                torch.isfinite(at), "parameters are not finite: lower the step size"
+            )
+            clip = _clip_left(clip, self._rounding(at).share, step, at.shape[2])
         lots = self._lots(nodes)
-        crafted = self._crafted(lots, nodes, clip, at.dtype)
+        crafted = self._crafted(lots, nodes, clip)
         total = self._clipped_sum(at, lots, nodes, clip)
         if crafted is not None:
             row, share = crafted
@@ -221,15 +227,33 @@ class Oracle:
             others = self._streams.others("noise", self._numbers[node], index)
             self._recorder.again(node, release, others)
             self._releases[node] += 1
-        gradient = total.div_(self.mechanism.lot_size)
+        gradient = total.div_(self.mechanism.lot_size).to(at.dtype)
         for observer in self.observers:
             observer.release(index, at, gradient, nodes)
         return gradient
 
+    @property
+    def not_finite(self) -> int:
+        """How many gradients that were not finite were drawn and counted nothing.
+
+        It depends on the data: it stays with the party whose they are.
+        """
+        return self._watch.counted
+
+    def _rounding(self, at: Tensor) -> Rounding:
+        """What is paid for the rounding of `_clipped_sum`."""
+        return plan(
+            self._differentiator,
+            self.data,
+            at.flatten(0, 1),
+            lot_size=self.mechanism.lot_size,
+            memory_limit=self._memory_limit,
+        ).rounding
+
     def _clipped_sum(
         self, at: Tensor, lots: Tensor, nodes: Sequence[int], clip: float
     ) -> Tensor:
-        """Sum over the lots of clipped gradients, (runs, nodes, dims)."""
+        """Sum over the lots of clipped gradients, (runs, nodes, dims) doubles."""
         return clipped_sum(
             self._differentiator,
             self.data,
@@ -248,7 +272,7 @@ class Oracle:
         return self._sampler.batches(nodes, self._releases[nodes[0]])
 
     def _crafted(
-        self, lots: Tensor, nodes: Sequence[int], clip: float, dtype: torch.dtype
+        self, lots: Tensor, nodes: Sequence[int], clip: float
     ) -> tuple[int, Tensor] | None:
         """Take the records of a crafted gradient out of ``lots``.
 
@@ -259,14 +283,14 @@ class Oracle:
         if data.direction is None or node is None or node not in nodes:
             return None
         row, place = list(nodes).index(node), data.sizes[node]
-        vector = data.direction.to(dtype)
+        vector = data.direction.double()
         if clip < math.inf:
             norm = torch.linalg.vector_norm(vector)
-            vector = vector * (clip / (norm * (1 + 64 * torch.finfo(dtype).eps)))
-        times = lots[:, row, place].to(dtype)
+            vector = vector * (clip / (norm * (1 + 2.0**-24)))
+        times = lots[:, row, place].double()
         lots[:, row, place] = False
         if data.replaced is not None:
-            times -= lots[:, row, data.replaced].to(dtype)
+            times -= lots[:, row, data.replaced].double()
             lots[:, row, data.replaced] = False
         return row, times[:, None] * vector
 
@@ -279,12 +303,16 @@ class Oracle:
         return self._streams.noisy(total, who, index, deviation, step)
 
 
-def _clip_on_grid(clip: float, step: float, dims: int) -> float:
-    """``clip``, less what rounding to the grid can add to a record's move."""
-    left = clip - rounding_up(step, dims)
+def _clip_left(clip: float, share: float, step: float, dims: int) -> float:
+    """``clip``, less what rounding can add to a record's move.
+
+    That is ``share`` of the result by the rounding of sums, and that of their rounding
+    to the grid.
+    """
+    left = (clip - rounding_up(step, dims)) / (1 + share)
     if not left > 0.5 * clip:
         raise ValueError(
             f"{dims:,} parameters are rounded to steps of {step:g}, too coarse for "
             f"clip_norm {clip:g}: use less noise"
         )
-    return math.nextafter(left, 0.0)
+    return left * (1 - 2.0**-50)

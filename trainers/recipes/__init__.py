@@ -7,6 +7,7 @@ where the claimed epsilon is .5.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.resources
 import os
 import pathlib
@@ -19,9 +20,11 @@ import msgspec
 from privaudit.files import toml as _toml
 from privaudit.files.errors import explained
 from privaudit.results import Relation
+from privaudit.settings import Compute, Precision, TrainingSettings
 from trainers.algorithms import ALGORITHMS, family_named
 from trainers.runs.training import Training, near, training_from
 
+_COMPUTE = [field.name for field in dataclasses.fields(Compute)]
 _FOLDER = importlib.resources.files(__name__)
 
 
@@ -37,6 +40,8 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     seed
         Of the study: makes data split, sampling and noise repeatable. It protects
         nothing. None where the command line's default, 0, stands.
+    device, compiled, precision
+        As in `privaudit.settings.Compute`; None where the command line's stand.
     values
         All other keys: settings and options.
     at_epsilon
@@ -49,8 +54,23 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     delta: float | None = None
     relation: Relation | None = None
     seed: int | None = None
+    device: str | None = None
+    compiled: bool | None = None
+    precision: Precision | None = None
     values: dict[str, Any] = {}
     at_epsilon: dict[str, dict[str, Any]] = {}
+
+    def __post_init__(self) -> None:
+        TrainingSettings(**self.run_settings())  # raises
+
+    def run_settings(self) -> dict[str, Any]:
+        """Its claim, its seed and where it is computed, as far as it says."""
+        names = ("epsilon", "delta", "relation", "seed", *_COMPUTE)
+        return {
+            name: getattr(self, name)
+            for name in names
+            if getattr(self, name) is not None
+        }
 
     def settings(self, epsilon: float | None = None) -> dict[str, Any]:
         """Settings and options for a claim of ``epsilon``, over the algorithm's own.
@@ -78,6 +98,16 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         own = family_named(str(self.values["algorithm"])).defaults
         return {**own, **self.values, **special}
 
+    def summary(self) -> dict[str, Any]:
+        """What it is, for JSON."""
+        return {
+            "algorithm": self.values["algorithm"],
+            "title": self.title,
+            "source": self.source,
+            "epsilon": self.epsilon,
+            "epsilons": [float(text) for text in self.at_epsilon],
+        }
+
 
 def names() -> list[str]:
     """The recipes in the package, in order."""
@@ -93,6 +123,17 @@ def text(name: str) -> str:
     if name not in names():
         raise ValueError(f"there is no recipe {name!r}; {near(name, names())}")
     return (_FOLDER / f"{name}.toml").read_text()
+
+
+def copied(name: str, path: pathlib.Path) -> pathlib.Path:
+    """``path``, now a copy of recipe ``name``; ``ValueError`` if it is there."""
+    content = text(name)
+    try:
+        with path.open("x") as file:
+            file.write(content)
+    except FileExistsError:
+        raise ValueError(f"{path} is there; choose another with --out") from None
+    return path
 
 
 def named(name: str) -> Recipe:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+import pickle
+import zipfile
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from privaudit.files.user_code import checked, function_named, is_place
+from privaudit.settings import FOLDER, is_own
 from trainers.data import Dataset, Partition, load_dataset
 from trainers.data.shares import Lazy, example, shares_of
 from trainers.gradients.per_sample import Loss, check_module
-from trainers.models import cross_entropy
+from trainers.models import cross_entropy, make_model
 from trainers.models.own import check_labels, check_model, few, own_loss
 from trainers.numerics.randomness import public_generator
 from trainers.runs.training import Training
@@ -66,6 +71,8 @@ class Material:
         held_out: float = 0.0,
     ) -> Material:
         """What ``training`` names; ``seed`` deals the data. See `problem.Problem`."""
+        if is_own(training.data):
+            return _own_by_name(training, seed)
         if not 0 <= held_out < 1:
             raise ValueError(f"held_out must be in [0, 1), got {held_out}")
         train, test = load_dataset(
@@ -90,7 +97,7 @@ class Material:
     @classmethod
     def own(
         cls,
-        model: nn.Module | Callable[[], nn.Module],
+        model: nn.Module | Callable[[], nn.Module] | str,
         shares: Any,
         *,
         loss: Callable[..., Any] | None = None,
@@ -104,7 +111,8 @@ class Material:
         Parameters
         ----------
         model
-            A module, whose parameters are the start, or what makes one.
+            A module, whose parameters are the start, or what makes one; or a name in
+            `trainers.models.MODELS`, for inputs and classes as the data have them.
         shares, nodes, split, seed
             See `trainers.data.shares.shares_of`.
         loss
@@ -118,7 +126,13 @@ class Material:
             If they do not fit each other, or the model or the loss mixes records.
         """
         found = shares_of(shares, nodes=nodes, split=split, seed=seed)
-        module = model if isinstance(model, nn.Module) else model()
+        if isinstance(model, str):
+            module = _named(model, found)
+        elif callable(model) and not isinstance(model, nn.Module):
+            with checked("the model cannot be made"):
+                module = model()
+        else:
+            module = model
         if not isinstance(module, nn.Module):
             raise ValueError(
                 f"model is a torch.nn.Module or makes one, got {type(module).__name__}"
@@ -141,3 +155,117 @@ def _in_memory(test: Any) -> Dataset:
     if isinstance(found, Dataset):
         return found
     return Dataset(*found.read(torch.arange(min(len(found), _TEST))))
+
+
+def _named(model: str, shares: Sequence[Dataset | Lazy]) -> nn.Module:
+    inputs, target = example(shares[0])
+    classes = [
+        int(share.targets.max()) + 1 for share in shares if isinstance(share, Dataset)
+    ]
+    if target.is_floating_point() or target.dim() or len(classes) < len(shares):
+        raise ValueError(
+            f"the model {model} tells classes apart, and how many is read from integer "
+            "targets in memory: give a module for other data"
+        )
+    return make_model(model, tuple(inputs.shape), max(2, *classes, 2))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OwnData:
+    """What ``module:function`` or a folder gives: shares, or one data set to be dealt.
+
+    Parameters
+    ----------
+    shares
+        As `trainers.data.shares.shares_of` takes them.
+    test
+        A data set to measure models on, or None.
+    """
+
+    shares: Any
+    test: Any = None
+
+    @classmethod
+    def load(cls, data: str) -> OwnData:
+        """From ``module:function``, called with nothing, or ``folder:PATH``.
+
+        The function gives shares, or a dictionary with ``shares`` and ``test``. A
+        folder has ``node-0.npz``, ``node-1.npz``, ..., or .pt, each with arrays
+        ``inputs`` and ``targets``, and perhaps ``test.npz``. Raises ``ValueError``.
+        """
+        if data.startswith(FOLDER):
+            return cls._of_folder(pathlib.Path(data.removeprefix(FOLDER)))
+        if not is_place(data):
+            raise ValueError(
+                f"data={data} is in no place that can be loaded; give module:function"
+            )
+        with checked(f"data {data}"):
+            found = function_named(data)()
+        if isinstance(found, dict):
+            if "shares" not in found:
+                raise ValueError(
+                    f"data {data} gives a dictionary without shares: {', '.join(found)}"
+                )
+            return cls(found["shares"], found.get("test"))
+        return cls(found)
+
+    @classmethod
+    def _of_folder(cls, folder: pathlib.Path) -> OwnData:
+        files = {}
+        for path in folder.glob("node-*"):
+            number = path.stem.removeprefix("node-")
+            if number.isdigit() and path.suffix in (".npz", ".pt"):
+                files[int(number)] = path
+        if not files or sorted(files) != list(range(len(files))):
+            raise ValueError(
+                f"{folder} must hold node-0.npz, node-1.npz and so on, or .pt, with "
+                "arrays inputs and targets"
+            )
+        tests = [path for path in map(folder.joinpath, _TESTS) if path.is_file()]
+        test = _pair_in(tests[0]) if tests else None
+        return cls([_pair_in(files[number]) for number in sorted(files)], test)
+
+    @property
+    def nodes(self) -> int | None:
+        """How many nodes there are; None if the data are to be dealt."""
+        return len(self.shares) if isinstance(self.shares, list) else None
+
+
+_TESTS = ("test.npz", "test.pt")
+
+
+def _pair_in(path: pathlib.Path) -> tuple[Any, Any]:
+    try:
+        if path.suffix == ".pt":
+            found = torch.load(path, weights_only=True)
+        else:
+            with np.load(path, allow_pickle=False) as file:
+                found = dict(file.items())
+        return found["inputs"], found["targets"]
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        raise ValueError(
+            f"{path} must hold arrays inputs and targets: {error}"
+        ) from error
+    except (zipfile.BadZipFile, pickle.UnpicklingError, EOFError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
+
+
+def _own_by_name(training: Training, seed: int) -> Material:
+    data = OwnData.load(training.data)
+    split = training.partition
+    if split == "classes":
+        split = f"classes:{training.split}" if training.split else "even"
+    model: Any = training.model
+    if is_place(model):
+        with torch.random.fork_rng(devices=()), checked(f"model {model}"):
+            torch.manual_seed(seed)  # where it starts, equal at all ranks
+            model = function_named(model)()
+    return Material.own(
+        model,
+        data.shares,
+        loss=None if training.loss is None else function_named(training.loss),
+        test=data.test,
+        nodes=training.nodes if data.nodes is None else None,
+        split=split,
+        seed=seed,
+    )

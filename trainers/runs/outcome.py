@@ -42,11 +42,13 @@ def protection(
     version: str,
     *,
     stays_home: bool = False,
+    compiled: bool = False,
 ) -> tuple[bool, str]:
     """Whether a trained model's noise is secret, and what is said of it.
 
     ``seed`` is that of a study, None if the key was secret; ``version`` is the one that
     trained. ``stays_home``: part of the models is never sent, and has no noise.
+    ``compiled``: gradients were, so that how their sums round is not covered.
     """
     if not noise_multiplier:
         return False, "This training added no noise: the model is not protected."
@@ -67,10 +69,11 @@ def protection(
             "models stay at their nodes, have no noise and are in no account: the "
             "models are not protected."
         )
+    rounding = "How sums of gradients round before the noise is added is "
+    rounding += "not in the certificate." if compiled else "paid for in the clip norm."
     return True, (
         "The noise came from a secret key, which was removed when the run ended: who "
-        "has not had it cannot take the noise off. How sums round in floating point "
-        "before the noise is added is not in the certificate."
+        "has not had it cannot take the noise off. " + rounding
     )
 
 

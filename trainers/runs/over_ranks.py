@@ -13,6 +13,7 @@ from torch import Tensor
 
 from privaudit.accounting import account_nodes
 from privaudit.files.folder import KEY, KEY_ID, FolderError, RunFolder
+from privaudit.files.manifest import digest
 from privaudit.ledger import Ledger
 from privaudit.results import Relation
 from trainers.network.over_ranks import RankNetwork
@@ -21,6 +22,7 @@ from trainers.numerics.keys import Key
 from trainers.numerics.randomness import Streams
 from trainers.numerics.releases import ReleaseJournal
 from trainers.runs import checkpoint
+from trainers.runs.material import Material
 from trainers.runs.measures import CurveRecorder, Measured, as_figures, measured
 from trainers.runs.outcome import TrainingResult
 from trainers.runs.problem import Problem
@@ -42,6 +44,7 @@ def train_on_ranks(
     delta: float,
     relation: Relation = "add-or-remove-one",
     data_dir: pathlib.Path | None = None,
+    material: Material | None = None,
     progress: Callable[[Progress], None] = lambda now: None,
     save_models: bool = True,
 ) -> TrainingResult | None:
@@ -69,6 +72,7 @@ def train_on_ranks(
             ranks=(rank, size),
             compiled=run.compiled,
             precision=run.precision,
+            material=material,
         )
         assert isinstance(problem.network, RankNetwork)
 
@@ -92,12 +96,18 @@ def train_on_ranks(
         if state == "known":
             forget_key(RunFolder(out), _key_file(out, rank))
             return known
+        start = problem.start(run.public_seed)
+        if len(set(told(gathered(_digest(start))))) > 1:
+            raise ValueError(
+                "the ranks' models start at different parameters: make them the same "
+                "at all ranks, as with torch.manual_seed"
+            )
         keeper = RankKeeper(run, folder, problem, account, progress)
         key, journal = _key_of(run, out, rank, size, stack)
         models, ledger = problem.train(
             run.noise_multiplier,
             Streams(key, device=run.device, journal=journal),
-            start=problem.start(run.public_seed),
+            start=start,
             after_round=keeper.after_round,
             keep=keeper.keep,
             resume=keeper.resume,
@@ -117,6 +127,11 @@ def train_on_ranks(
         dist.barrier()
         forget_key(RunFolder(out), _key_file(out, rank))
         return result
+
+
+def _digest(start: Tensor) -> str:
+    """Of one node's parameters, which all nodes share."""
+    return digest(start[0, 0].numpy().tobytes())
 
 
 def _key_file(out: pathlib.Path, rank: int) -> pathlib.Path:

@@ -11,10 +11,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from privaudit.ledger import Ledger
+from privaudit.settings import Precision, check_precision
 from trainers.algorithms.setting import Setting
 from trainers.data import Dataset
 from trainers.data.shares import private_data
-from trainers.gradients.bfloat16 import Precision, check_precision
 from trainers.gradients.choose import differentiator
 from trainers.gradients.differentiator import Differentiator
 from trainers.gradients.per_sample import parameter_places, parameter_vector

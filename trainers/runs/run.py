@@ -26,9 +26,9 @@ from privaudit.files.folder import (
 )
 from privaudit.files.manifest import write_result
 from privaudit.ledger import Ledger
-from privaudit.results import Claim, Relation
+from privaudit.results import Relation
+from privaudit.settings import TrainingRecord
 from privaudit.version import __version__
-from trainers.gradients.bfloat16 import Precision
 from trainers.numerics.device import check_device
 from trainers.numerics.keys import Key
 from trainers.numerics.randomness import Streams
@@ -46,38 +46,20 @@ _POINTS = 200  # of the rounds, at which models are measured
 _ACCOUNTS = 20  # of them, at which the spent epsilon is computed
 
 
-class TrainingRun(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
-):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingRun(TrainingRecord[Training]):
     """What is trained, with how much noise, and what is claimed of it.
 
-    Without a ``seed``, noise and sampling come from a secret key, which stays in the
-    folder while the run can go on, and nowhere else. With one, this is a study:
-    repeatable, and its model not protected. ``public_seed`` decides how data are dealt
-    and where models start; everybody may know it.
-
-    ``device``, ``compiled`` and ``precision`` change the last digits of numbers. Raises
-    ``ValueError`` if there is no such device, or a seed is negative.
+    Raises ``ValueError`` if there is no such device, or a seed is negative.
     """
 
     training: Training
-    claim: Claim | None
-    noise_multiplier: float
-    account: str = "certified"
-    seed: int | None = None
-    public_seed: int = 0
-    device: str = "cpu"
-    compiled: bool = False
-    precision: Precision = "float32"
     torch_version: str = str(torch.__version__)
     version: str = __version__
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_device(self.device)
-        for name in ("seed", "public_seed"):
-            value = getattr(self, name)
-            if value is not None and value < 0:
-                raise ValueError(f"{name} must be >= 0, got {value}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -361,6 +343,7 @@ class Keeper:
             run.seed,
             run.version,
             stays_home=run.training.family.stays_home(run.training.setting()),
+            compiled=run.compiled,
         )
         result = TrainingResult(
             nodes=nodes,

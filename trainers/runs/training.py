@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -12,8 +11,10 @@ from torch import nn
 
 from privaudit.files import numbers as _numbers
 from privaudit.files.errors import explained
-from privaudit.results import Unit
+from privaudit.files.user_code import is_place
+from privaudit.results import Relation, Unit
 from privaudit.schedules import Constant, Geometric
+from privaudit.settings import OWN, TaskSettings, is_own
 from trainers.algorithms import Family, Options, family_named, option_names
 from trainers.algorithms.setting import Setting
 from trainers.data import Partition, check_dataset
@@ -24,90 +25,22 @@ from trainers.network.mixing import Mixing
 from trainers.network.named_graphs import Weights, mixing
 from trainers.oracles.oracle import Mechanism
 
-OWN = "own"  # data and model that a caller has in Python, not by a name
 
+class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of a training whose algorithm, data and model there are.
 
-class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is trained, on what, and how; all but the noise.
-
-    Parameters
-    ----------
-    algorithm
-        A name in `trainers.algorithms.ALGORITHMS`, or a user's own ``module:Class``
-        (`trainers.algorithms.user_algorithms`). Central ones hold all data at one
-        place, whatever ``nodes``.
-    nodes, graph, graph_seed, weights
-        The network: a name in `trainers.network.named_graphs.GRAPHS` with its number or
-        file, such as ``ring``, ``fiedler:0.39`` or ``edges:friends.csv``; the seed of
-        random graphs; and the rule of the mixing weights.
-    data, digits, train
-        A name in `trainers.data.DATASETS`, which classes of a set of ten, and how many
-        records to train on; or "own", see `trainers.runs.material`.
-    partition, split
-        How they are dealt. "classes": A(t) with t = ``split``, t = 1 gives each class
-        to one node, t = 0 deals all evenly; "even": shuffled; "dirichlet:ALPHA";
-        "file:PATH", a file of node numbers.
-    model, hidden, gain
-        A name in `trainers.models.MODELS`, ``module:function`` or "own", with options
-        as in ``vit:depth=2,features=32``; its hidden units, where it has such an option
-        (None: its own number, 32 for small-cnn); scale of its initial parameters.
-    rounds, lot_size, clip_norm, step_size
-        Of the algorithm. ``lot_size`` is the expected number of records a lot, a node.
-    final_step_size
-        Step sizes fall (or rise) by equal factors from ``step_size`` in the first round
-        to this in the last; None keeps them constant.
-    options
-        Of the algorithm alone, such as ``rho`` of DiNNO: by name, see its entry.
-
-    Raises
-    ------
-    ValueError
-        If a setting is out of its range, or the algorithm has no use for it.
+    Raises ``ValueError`` if a setting is out of its range, or the algorithm has no use
+    for it.
     """
 
-    algorithm: str
-    nodes: int = 4
-    graph: str = "complete"
     weights: Weights = "uniform"
-    data: str = "digits"
-    digits: tuple[int, ...] = tuple(range(10))
-    train: int = 1400
-    partition: str = "classes"
-    split: float = 0.0
-    model: str = "small-cnn"
-    hidden: int | None = None
-    gain: float = 1.0
-    rounds: int = 200
-    lot_size: float = 64.0
-    clip_norm: float = 1.0
-    step_size: float = 0.5
-    final_step_size: float | None = None
-    options: dict[str, Any] = {}
-    graph_seed: int = 0
 
     def __post_init__(self) -> None:
         _ = self.family  # there is one
-        for name in ("nodes", "train", "hidden", "rounds"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be >= 1, got {value}")
-        for name in ("lot_size", "clip_norm", "gain", "step_size", "final_step_size"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise ValueError(f"{name} must be > 0 and finite, got {value}")
-        if self.graph_seed < 0:
-            raise ValueError(f"graph_seed must be >= 0, got {self.graph_seed}")
+        super().__post_init__()
         self.algorithm_options()
-        if not 0 <= self.split <= 1:
-            raise ValueError(f"split must be in [0, 1], got {self.split}")
-        if len(set(self.digits)) < 2 or not set(self.digits) <= set(range(10)):
-            raise ValueError(
-                "digits must be two or more different ones of 0 to 9, "
-                f"got {list(self.digits)}"
-            )
-        if list(self.digits) != sorted(set(self.digits)):
-            raise ValueError(f"digits must be in order, got {list(self.digits)}")
-        classes = 10 if self.data == OWN else check_dataset(self.data).classes
+        own = is_own(self.data)
+        classes = 10 if own else check_dataset(self.data).classes
         if classes != 10 and len(self.digits) != 10:
             raise ValueError(
                 f"digits choose among ten classes, but {self.data} has {classes}: "
@@ -121,6 +54,11 @@ class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if (self.data == OWN) != (self.model == OWN):
             raise ValueError(
                 "own data and an own model come together: privaudit.train takes both"
+            )
+        if self.loss is not None and not (own and is_place(self.loss)):
+            raise ValueError(
+                "a loss is module:function, for data of your own, got "
+                f"loss={self.loss} and data={self.data}"
             )
         if self.model == OWN:
             return
@@ -140,7 +78,7 @@ class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def labels(self) -> tuple[int, ...]:
         """The classes that are told apart, by their numbers in the data set."""
-        if self.data == OWN:
+        if is_own(self.data):
             return ()
         classes = check_dataset(self.data).classes
         return self.digits if classes == 10 else tuple(range(classes))
@@ -171,6 +109,17 @@ class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def unit(self) -> Unit:
         """What neighbours differ in, of whom its ledger is: a record, or a node."""
         return getattr(self.algorithm_options(), "unit", "record")
+
+    def relation(self, given: Relation | None = None) -> Relation:
+        """What neighbours differ in: ``given``, or what the sampling has a meaning for.
+
+        That is replace-one where another node is asked, and for lots of fixed size.
+        """
+        if given is not None:
+            return given
+        fixed = self.mechanism(1.0).sampling == "without-replacement"
+        replaces = fixed or self.unit == "node"
+        return "replace-one" if replaces else "add-or-remove-one"
 
     def step_sizes(self) -> Schedule:
         """The step size of each round."""

@@ -312,7 +312,6 @@ def data_independent_sensitivity(
     failure: float,
     start: float = 0.0,
     sync_interval: int | None = None,
-    window: int = 64,
 ) -> Floats:
     """S(t) for every round, from no data and no broadcast: certified.
 
@@ -361,7 +360,7 @@ def data_independent_sensitivity(
     # inverse, whose relative error was seen below 1e-12.
     each = failure / (len(checked) * nodes)
     quantile = float(special.gammainccinv(dimension, each)) * (1 + 1e-9)
-    spread = Spread.start(np.full(nodes, float(start)), window=window)
+    spread = Spread.start(np.full(nodes, float(start)))
     found = []
     for t, matrix in enumerate(checked):
         if sync_interval is not None and t and t % sync_interval == 0:

@@ -165,7 +165,10 @@ class PerturbedWatcher(Watcher):
         inputs = of.inputs.expand(len(theta), *of.inputs.shape)
         targets = of.targets.expand(len(theta), *of.targets.shape)
         if self._how.clip_by == "batch":
-            return self._gradients.weighted_sum(theta, inputs, targets, torch.ones_like)
+            total = self._gradients.weighted_sum(
+                theta, inputs, targets, torch.ones_like
+            )
+            return total.to(theta.dtype)
         each = self._reference.gradients(theta, inputs, targets)
         norms = each[:, :, self._shared].abs().sum(2)
         clip = self._how.at(0)[0]

@@ -15,7 +15,6 @@ from privaudit.auditing.attacks.canaries import CANARIES
 from privaudit.auditing.attacks.on_host import OnHost
 from privaudit.auditing.experiments.judgement import judge
 from privaudit.auditing.experiments.outcome import AuditResult
-from privaudit.auditing.experiments.plan import BLOCK as BLOCK
 from privaudit.auditing.experiments.plan import Audit as Audit
 from privaudit.auditing.experiments.plan import tested_relation as tested_relation
 from privaudit.auditing.experiments.progress import Block, Progress

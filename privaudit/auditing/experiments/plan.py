@@ -2,73 +2,49 @@
 
 from __future__ import annotations
 
-import msgspec
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 
+from privaudit.accounting.account import method_named
 from privaudit.auditing.attacks import ADVERSARIES
 from privaudit.auditing.attacks.canaries import CANARIES
 from privaudit.auditing.bounds import ESTIMATORS
 from privaudit.auditing.bounds.ledger_family import FAMILY
 from privaudit.auditing.experiments.planted import PLANTED
-from privaudit.results import Claim, Relation
+from privaudit.auditing.experiments.presets import AUDITED, training_upon
+from privaudit.results import Relation
+from privaudit.settings import (
+    COMMAND_LINE,
+    AttackSettings,
+    AuditRecord,
+    AuditSettings,
+    claim_of,
+    is_own,
+)
 from privaudit.version import __version__
 from trainers.numerics.device import check_device
+from trainers.runs.budget import check_noise
 from trainers.runs.problem import Problem
 from trainers.runs.training import Training
 
-BLOCK = 50  # runs that are trained together, by default
-MOST_RUNS = 10_000_000
 
-
-class Audit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Audit(AuditRecord[Training]):
     """What is audited, and how; equal audits give equal scores, bit for bit.
 
-    Parameters
-    ----------
-    claim
-        The promise under test.
-    training, noise_multiplier
-        The algorithm as it runs.
-    adversary, canary
-        Names in `ADVERSARIES` and `CANARIES`: what is seen, and what is planted.
-    estimator
-        A name in `privaudit.auditing.bounds.ESTIMATORS`, or `FAMILY`.
-    account
-        The account that certifies the run's ledger.
-    confidence
-        Of the lower bound, in (0, 1).
-    runs
-        In both worlds together; each tosses a fair coin for its world.
-    block
-        Runs that are trained together; large blocks are faster for small models.
-    seed
-        Of the study: makes data split, sampling and noise repeatable.
-    device, compiled
-        Where runs are trained, and whether under `torch.compile`. Scores on a GPU are
-        others than on the CPU, as it draws other numbers; worlds are the same.
-    planted_bug
-        A name in `PLANTED`: a bug of the training that its ledger does not know of;
-        None for the training as it is.
+    Raises ``ValueError`` if there is no such device, adversary, canary, estimator or
+    bug, or the claim's relation is not what the two worlds differ in.
     """
 
-    claim: Claim
     training: Training
-    noise_multiplier: float
-    adversary: str = "final-loss"
-    canary: str = "blank"
-    estimator: str = "best"
-    account: str = "certified"
-    confidence: float = 0.95
-    runs: int = 2000
-    block: int = BLOCK
-    seed: int = 0
-    device: str = "cpu"
-    compiled: bool = False
-    planted_bug: str | None = None
     torch_version: str = str(torch.__version__)
     version: str = __version__
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_device(self.device)
         for value, known, kind in (
             (self.adversary, ADVERSARIES, "adversary"),
@@ -90,16 +66,6 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                 f"there is no planted bug {self.planted_bug!r}; choose one of "
                 f"{', '.join(PLANTED)}"
             )
-        if not 1 <= self.block <= 10_000:
-            raise ValueError(f"block must be between 1 and 10,000, got {self.block}")
-        if not 2 <= self.runs <= MOST_RUNS:
-            raise ValueError(
-                f"runs must be between 2 and {MOST_RUNS:,}, got {self.runs}"
-            )
-        if not 0 < self.confidence < 1:
-            raise ValueError(f"confidence must be in (0, 1), got {self.confidence}")
-        if self.seed < 0:
-            raise ValueError(f"seed must be >= 0, got {self.seed}")
 
     def problem(self) -> Problem:
         """The data, model and network of the training, with the bug if one is planted.
@@ -107,7 +73,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Raises as `trainers.runs.problem.Problem.of`.
         """
         kind = Problem if self.planted_bug is None else PLANTED[self.planted_bug]
-        return kind.of(self.training, compiled=self.compiled)
+        return kind.of(self.training, compiled=self.compiled, precision=self.precision)
 
     @property
     def blocks(self) -> int:
@@ -123,3 +89,60 @@ def tested_relation(training: Training) -> Relation:
     """
     fixed = training.mechanism(1.0).sampling == "without-replacement"
     return "replace-one" if fixed else "add-or-remove-one"
+
+
+def planned(
+    algorithm: str,
+    settings: AuditSettings,
+    training: Mapping[str, Any],
+    *,
+    where: str,
+    source: str = COMMAND_LINE,
+) -> Audit:
+    """The audit of an algorithm by name; its noise is 0 where it is to be calibrated.
+
+    Parameters
+    ----------
+    algorithm
+        A name in `trainers.algorithms.ALGORITHMS`.
+    settings
+        The claim and the attack.
+    training
+        Settings and options of the training, upon those that audits start from.
+    where, source
+        Where ``training`` and the claim are from.
+
+    Raises
+    ------
+    ValueError
+        If a setting is out of its range or does not go with the others.
+    """
+    what = training_upon(algorithm, training, AUDITED, where)
+    if is_own(what.data):
+        raise ValueError(
+            f"audits plant records in data that they know, and data={what.data} are "
+            "your own: use privaudit.audit or audit-program with a function that trains"
+        )
+    if what.unit != "record":
+        raise ValueError(
+            f"audits test what one record gives away, not a {what.unit}: set "
+            "unit=record"
+        )
+    method_named(settings.account)
+    check_noise(what, settings.noise_multiplier)
+    seen = settings.adversary
+    if seen is None:
+        at_home = what.family.stays_home(what.setting())
+        seen = "neighbour" if at_home else "final-loss"
+    return Audit(
+        **AttackSettings.part_of(settings, adversary=seen),
+        claim=claim_of(
+            settings.epsilon,
+            settings.delta,
+            what.relation(settings.relation),
+            source=source,
+        ),
+        training=what,
+        noise_multiplier=settings.noise_multiplier or 0.0,
+        account=settings.account,
+    )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
+
+from privaudit.settings import changes_of
 
 if TYPE_CHECKING:
     from trainers.runs.training import Training
@@ -22,6 +24,11 @@ AUDITED: dict[str, Any] = {
     "clip_norm": 10.0,
     "step_size": 0.1,
 }
+
+
+def training_named(algorithm: str, texts: Iterable[str], **defaults: Any) -> Training:
+    """As `training_upon`, with settings as key=value, and others as ``defaults``."""
+    return training_upon(algorithm, changes_of(texts), defaults, "--set")
 
 
 def training_upon(

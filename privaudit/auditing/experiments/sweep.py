@@ -12,13 +12,16 @@
     algorithm = "dp-dinno"
     inner_steps = 3
 
-A setting is one of `Choices`, of `trainers.runs.training.Training`, or an option of the
-algorithm. An audit's name, which is its folder's, follows from its own settings, so
-that a file can grow: what is done stays done.
+A setting is one of `privaudit.settings.AuditSettings`, of
+`privaudit.settings.TaskSettings`, or an option of the algorithm. Audits that name no
+seed share one, and with it the worlds of their runs. An audit's name, which is its
+folder's, follows from its own settings, so that a file can grow: what is done stays
+done.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import itertools
 import math
@@ -28,52 +31,20 @@ from typing import Any, Self
 
 import msgspec
 
-from privaudit.accounting import noise_multiplier
-from privaudit.accounting.account import check_delta, check_epsilon, method_named
-from privaudit.auditing.experiments.plan import BLOCK, Audit, tested_relation
-from privaudit.auditing.experiments.presets import AUDITED, training_upon
+from privaudit.auditing.experiments.plan import Audit, planned
 from privaudit.files import numbers as _numbers
 from privaudit.files import toml as _toml
 from privaudit.files.folder import RunFolder
 from privaudit.files.user_code import is_place
-from privaudit.results import Claim
+from privaudit.settings import AccountSettings, AuditSettings
 from trainers.algorithms import option_names
+from trainers.runs.budget import noise_of
 from trainers.runs.problem import Problem
 from trainers.runs.training import Training, near
 
 _MOST = 10_000  # audits of a sweep
 _LONG = 100  # characters of a name
-
-
-class Choices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an audit of a sweep chooses beside its training, as `privaudit audit` does.
-
-    ``epsilon`` and ``delta`` are the claim; the noise is the least that meets it by
-    ``account`` unless ``noise_multiplier`` is given. The others are those of
-    `privaudit.auditing.experiments.plan.Audit`. Audits that name no seed share one, and
-    with it the worlds of their runs.
-    """
-
-    epsilon: float = 1.0
-    delta: float = 1e-2
-    noise_multiplier: float | None = None
-    account: str = "certified"
-    adversary: str = "final-loss"
-    canary: str = "blank"
-    estimator: str = "best"
-    confidence: float = 0.95
-    runs: int = 2000
-    block: int = BLOCK
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_epsilon(self.epsilon)
-        check_delta(self.delta)
-        method_named(self.account)
-        if self.noise_multiplier is not None and not self.noise_multiplier > 0:
-            raise ValueError(
-                f"noise_multiplier must be > 0, got {self.noise_multiplier}"
-            )
+_CHOICES = [field.name for field in dataclasses.fields(AuditSettings)]
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -104,15 +75,9 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         if folder.has("config.json"):
             known = folder.read("config.json", Audit).noise_multiplier
         else:
-            claim = audit.claim
-            known, _ = noise_multiplier(
-                Problem.of(audit.training).ledger,
-                claim.epsilon,
-                claim.delta,
-                claim.relation,
-                audit.account,
-            )
-        return msgspec.structs.replace(audit, noise_multiplier=known)
+            account = AccountSettings(account=audit.account)
+            known = noise_of(Problem.of(audit.training), audit.claim, account)
+        return dataclasses.replace(audit, noise_multiplier=known)
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -200,7 +165,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from None
         settings = {name for name in Training.__struct_fields__ if name != "options"}
-        return {*Choices.__struct_fields__} | settings | options
+        return {*_CHOICES} | settings | options
 
 
 def _checked(
@@ -218,44 +183,26 @@ def _checked(
 
 
 def _planned(name: str, settings: dict[str, Any], where: str) -> Planned:
-    own = {
-        key: _numbers.as_json(settings[key])
-        for key in Choices.__struct_fields__
-        if key in settings
-    }
+    own = {key: _numbers.as_json(settings[key]) for key in _CHOICES if key in settings}
     rest = {key: value for key, value in settings.items() if key not in own}
     algorithm = rest.pop("algorithm", None)
     if algorithm is None:
         raise ValueError(f"{where} says no algorithm")
     try:
-        choices = msgspec.convert(own, Choices, strict=False)
-        training = training_upon(str(algorithm), rest, AUDITED, "its training")
-        if training.unit != "record":
-            raise ValueError(
-                "audits test what one record gives away, not a "
-                f"{training.unit}: set unit = 'record'"
-            )
-        private = training.family.private
-        if choices.noise_multiplier is not None and not private:
-            raise ValueError(
-                f"{algorithm} adds no noise: leave noise_multiplier out, or use its "
-                "private form"
-            )
-        chosen = msgspec.structs.asdict(choices)
-        noise = chosen.pop("noise_multiplier")
-        claim = Claim(
-            epsilon=chosen.pop("epsilon"),
-            delta=chosen.pop("delta"),
-            relation=tested_relation(training),
-            # Told apart, so that noise that was given is not taken for the least.
-            source="the sweep's file" + ("" if noise is None else ", with its noise"),
-        )
-        audit = Audit(
-            claim=claim, training=training, noise_multiplier=noise or 0.0, **chosen
+        chosen = msgspec.convert(own, AuditSettings, strict=False)
+        # Told apart, so that noise that was given is not taken for the least.
+        given = chosen.noise_multiplier is not None
+        audit = planned(
+            str(algorithm),
+            chosen,
+            rest,
+            where="its training",
+            source="the sweep's file" + (", with its noise" if given else ""),
         )
     except ValueError as error:  # msgspec's are, too
         raise ValueError(f"{where}: {error}") from None
-    return Planned(name=name, audit=audit, calibrate=private and noise is None)
+    to_calibrate = audit.training.family.private and not given
+    return Planned(name=name, audit=audit, calibrate=to_calibrate)
 
 
 def _name(own: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from privaudit.auditing.probes import noise as law
 from privaudit.auditing.probes.contract import Check
-from privaudit.auditing.scores import real_numbers
+from privaudit.files.npz import real_numbers
 from privaudit.files.user_code import held
 from privaudit.results import Relation
 

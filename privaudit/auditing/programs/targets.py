@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from privaudit.auditing.scores import real_numbers
+from privaudit.files.npz import real_numbers
 from privaudit.files.user_code import ForeignError, function_named, held
 
 Worlds = NDArray[np.bool_]
@@ -25,7 +25,11 @@ def function_of(name: str) -> Score:
     Raises as `privaudit.files.user_code.function_named`; called, it raises
     `ForeignError`.
     """
-    function = function_named(name)
+    return checked(function_named(name), name)
+
+
+def checked(function: Callable[..., object], name: str) -> Score:
+    """``function`` as a `Score`, which raises `ForeignError` with its ``name``."""
 
     def score(worlds: Worlds, seed: int) -> NDArray[np.float64]:
         with held(name):

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from privaudit.auditing.experiments import experiment
-from privaudit.auditing.experiments.experiment import BLOCK, AuditResult, run
+from privaudit.auditing.experiments.experiment import AuditResult, run
 from privaudit.auditing.experiments.presets import AUDITED, training_upon
 from privaudit.auditing.scores import Scores
 from privaudit.files.folder import FolderError, RunFolder
+from privaudit.settings import BLOCK
 from tests.auditing.audits import audit
 from tests.trainers.planted import NoiseDividedTwice, NoiseMissingAtNode
 from trainers.algorithms import ALGORITHMS

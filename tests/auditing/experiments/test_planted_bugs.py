@@ -46,7 +46,7 @@ def watched(algorithm, runs, **options):
     training = msgspec.structs.replace(
         plan.training, clip_norm=1.0, step_size=1e-3, options=options
     )
-    return msgspec.structs.replace(plan, training=training)
+    return dataclasses.replace(plan, training=training)
 
 
 @pytest.mark.slow

@@ -192,6 +192,7 @@ class TestCommand:
         out, err = capsys.readouterr()
         assert status == FINE, err
         found = json.loads(out)
+        assert found.pop("schema") == 1
         assert found["finished"] == 2
         assert found["verdict"] == "consistent"
         assert [each["certified"] < 1 for each in found["audits"]] == [True, True]

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from privaudit.auditing.experiments.presets import training_named
 from privaudit.auditing.probes.algorithm import PROBED, gives_gradients, probe
 from privaudit.cli import main
-from privaudit.cli.trainings import training_named
 from trainers.algorithms import ALGORITHMS
 
 PRIVATE = [name for name, family in ALGORITHMS.items() if family.private]

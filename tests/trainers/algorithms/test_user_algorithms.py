@@ -201,7 +201,10 @@ class TestCommands:
         few = ["--runs", "20", "--noise-multiplier", "1", "--json"]
         assert main(["audit", "my_gossip:Slow", *SETTINGS, *few]) in (0, 1)
         assert json.loads(capsys.readouterr().out)["certified"] is not None
-        assert main(["audit", "my_gossip:function", "--runs", "20", "--json"]) in (0, 1)
+        program = ["my_gossip:function", "--runs", "20", "--json"]
+        assert main(["audit", *program]) == 2
+        assert "privaudit audit-program" in capsys.readouterr().err
+        assert main(["audit-program", *program]) in (0, 1)
         assert json.loads(capsys.readouterr().out)["certified"] is None
 
     def test_what_fails_ends_with_a_sentence(self, capsys):

@@ -20,6 +20,7 @@ from trainers.data import (
     class_shares,
     data_folder,
     glyphs,
+    idx,
     load_dataset,
     load_digits,
     split_by_class,
@@ -319,6 +320,7 @@ class TestNamed:
             return raw
 
         monkeypatch.setattr("sklearn.datasets.fetch_openml", fetch_openml)
+        monkeypatch.setattr(idx, "installed", lambda name: None)
         with pytest.raises(ValueError, match="between 1 and 300"):
             load_dataset(name, train=301)
         train, test = load_dataset(name, train=300)

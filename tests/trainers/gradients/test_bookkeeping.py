@@ -339,6 +339,7 @@ class TestSound:
                 inputs,
                 targets,
                 lambda n, way=way: norms.setdefault(way, clipped(n)),
+                0.0,
             )
             for way in (fast, slow)
         }

@@ -10,56 +10,43 @@ from hypothesis import strategies as st
 from tests.trainers.problems import random_data, softmax
 from trainers.data import PrivateData
 from trainers.gradients.clip_weights import clip_weights
-from trainers.gradients.clipping import WORKING_SET, clipped_sum, parts, usual_width
+from trainers.gradients.clipping import (
+    WORKING_SET,
+    clipped_sum,
+    slices,
+    usual_width,
+)
 from trainers.gradients.per_sample import PerSample
 from trainers.models import cross_entropy
 from trainers.numerics.deferred_checks import Watch
 
-
-class Padded(PerSample):
-    """Asks for few shapes, as what is compiled does."""
-
-    static = True
-
-
 CALL = {"lot_size": 4, "memory_limit": 1 << 30}
 
 
-class TestParts:
-    @given(st.integers(1, 9), st.integers(0, 40), st.integers(1, 500))
-    def test_cover_every_sample_once_within_the_bound(self, rows, width, samples):
-        seen = torch.zeros(rows, width, dtype=torch.long)
-        for top, left in parts((rows, width), samples):
-            seen[top, left] += 1
-            assert seen[top, left].numel() <= samples
+class TestPlan:
+    @given(st.integers(1, 200), st.integers(1, 60))
+    def test_slices_cover_every_replica_once(self, count, most):
+        seen = torch.zeros(count, dtype=torch.long)
+        lengths = set()
+        for here in slices(count, most):
+            seen[here] += 1
+            lengths.add(int(seen[here].sum()))
         assert (seen == 1).all()
-
-    @given(st.integers(1, 9), st.integers(1, 5), st.integers(1, 60))
-    def test_fixed_columns_make_two_shapes_at_most(self, rows, times, columns):
-        shape = (rows, times * columns)
-        seen = torch.zeros(shape, dtype=torch.long)
-        shapes = set()
-        for top, left in parts(shape, 3 * columns, columns):
-            seen[top, left] += 1
-            shapes.add(seen[top, left].shape)
-            assert seen[top, left].shape[1] == columns
-        assert (seen == 1).all()
-        assert len(shapes) <= 2
+        assert max(lengths) <= most
+        assert len(lengths) <= 2
 
     @given(st.floats(1, 1e4), st.integers(1, 1000))
     def test_usual_lots_are_a_few_parts(self, lot, samples):
-        width = usual_width(lot, samples)
+        width = usual_width(lot, samples, 10**6)
         assert 1 <= width <= samples
-        needed = -(-lot // samples)
-        assert -(-lot // width) <= needed + 1 + 3 / lot**0.5 * (needed + 1)
+        if samples >= 2 * lot + 50:
+            assert lot <= width < lot + 3 * lot**0.5 + 8
+        assert width >= samples / 4 or width >= 32 or width >= lot
 
-    @given(st.integers(1, 200), st.integers(1, 60))
-    def test_widths_are_nearly_equal(self, width, samples):
-        widths = [
-            min(left.stop, width) - left.start for _, left in parts((1, width), samples)
-        ]
-        assert len(widths) == -(-width // samples)
-        assert max(widths) - min(widths) < len(widths)
+    @given(st.integers(1, 10**4), st.integers(0, 100))
+    def test_a_lot_of_all_records_is_no_wider_than_it_is(self, lot, more):
+        width = usual_width(lot, 10**6, lot + more)
+        assert lot <= width < lot + more + 8
 
 
 class TestClippedSum:
@@ -108,12 +95,11 @@ class TestClippedSum:
         got = clipped_sum(exact, data, at, lots, torch.arange(3), 1.0, **CALL)
         assert not got.any()
 
-    @pytest.mark.parametrize("way", [PerSample, Padded])
     @pytest.mark.parametrize("width", [None, 5])
-    def test_records_that_are_not_drawn_are_not_looked_at(self, way, width):
+    def test_records_that_are_not_drawn_are_not_looked_at(self, width):
         """Not even for whether they are numbers: an error would tell of them."""
         shares = random_data((5, 5, 5))
-        exact = way(softmax(), cross_entropy)
+        exact = PerSample(softmax(), cross_entropy)
         at = torch.ones(3, 15, dtype=torch.float64)
         lots = torch.zeros(3, 6, dtype=torch.bool)
         lots[1, 2:4], lots[2, :5] = True, True
@@ -131,5 +117,4 @@ class TestClippedSum:
             shares[node].inputs[place] = math.nan
         assert torch.equal(found(), wanted)
         shares[1].inputs[3] = math.nan
-        with pytest.raises(ValueError, match="not finite"):
-            found()
+        assert torch.isfinite(found()).all()

@@ -14,6 +14,7 @@ from trainers.gradients.clip_weights import ClipTo
 from trainers.gradients.compiled import Compiled
 from trainers.gradients.per_sample import PerSample
 from trainers.models import cross_entropy, small_cnn
+from trainers.numerics.deferred_checks import Watch
 from trainers.numerics.randomness import Streams
 from trainers.oracles.oracle import Mechanism, Oracle
 
@@ -61,13 +62,20 @@ class TestSound:
             assert (got.double().norm(dim=1) <= 0.1).all()
 
     @pytest.mark.parametrize("value", [math.nan, math.inf])
-    def test_gradients_that_are_not_finite_are_refused(self, value):
+    def test_gradients_that_are_not_finite_count_nothing(self, value):
         module, shape = small_cnn(size=8, classes=3, hidden=5), (1, 8, 8)
         fast = differentiator(module, cross_entropy, torch.zeros(shape), compiled=True)
         at, inputs, targets = samples(fast.dims, shape)
+        one = torch.ones(2, 8)
+        one[1, 2] = 0
+        wanted = fast.weighted_sum(at, inputs, targets, ClipTo(0.5, one))
         inputs[1, 2] = value
+        watch = Watch()
+        weigh = ClipTo(0.5, torch.ones(2, 8), watch)
+        assert torch.equal(fast.weighted_sum(at, inputs, targets, weigh), wanted)
+        assert watch.counted == 1
         with pytest.raises(ValueError, match="not finite"):
-            fast.weighted_sum(at, inputs, targets, ClipTo(0.5, torch.ones(2, 8)))
+            fast.weighted_sum(at, inputs, targets, ClipTo(math.inf, torch.ones(2, 8)))
 
     def test_other_weights_and_other_modules_are_not_compiled(self):
         module = nn.Linear(4, 3)

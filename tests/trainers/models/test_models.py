@@ -99,7 +99,7 @@ class TestSound:
                         norms[here] = one.norm()
                     else:
                         wanted[replica] += clipped(norms)[here] * one
-        got = fast.weighted_sum(at, inputs, targets, clipped)
+        got = fast.weighted_sum(at, inputs, targets, clipped, 0.0)
         torch.testing.assert_close(got, wanted, rtol=1e-9, atol=1e-11)
 
     def test_a_weight_of_two_layers_is_drawn_once(self):

@@ -36,7 +36,7 @@ def summed(module, loss, inputs, targets):
     gradients = differentiator(module, each, inputs[0], targets[0])
     at = parameter_vector(module)[None]
     result = gradients.weighted_sum(at, inputs[None], targets[None], torch.ones_like)
-    return result[0], gradients
+    return result[0].float(), gradients
 
 
 CLASSES = torch.arange(9) % 4

@@ -9,6 +9,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
+from privaudit import settings
 from privaudit.auditing.experiments import plan
 from privaudit.auditing.experiments.experiment import Audit, attacker, train_block
 from privaudit.cli import BAD_USAGE, main
@@ -61,15 +62,15 @@ def test_rounds_look_at_no_number(name, copies):
     problem = Problem.of(training(name))
     fast = problem.gradients()  # is tried with numbers
     object.__setattr__(problem, "gradients", lambda: fast)
-    shapes = []
+    kinds = []
     models, _ = problem.train(
         1.0,
         Streams(0, device="meta"),
         runs=2,
-        after_round=lambda done, models, ledger: shapes.append(models.device.type),
+        after_round=lambda done, models, ledger: kinds.append(models.device.type),
     )
     assert models.device.type == "meta"
-    assert set(shapes) == {"meta"}
+    assert set(kinds) == {"meta"}
     assert copies == []
 
 
@@ -150,6 +151,7 @@ def test_the_mode_sees_what_is_not_placed():
 class TestAudits:
     def block(self, monkeypatch, adversary):
         monkeypatch.setattr(plan, "check_device", str)
+        monkeypatch.setattr(settings, "check_device_name", str)
         own = training("dp-dsgd", digits=(0, 1, 2))
         claim = Claim(
             epsilon=1.0, delta=1e-2, relation="add-or-remove-one", source="the test"

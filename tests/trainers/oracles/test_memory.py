@@ -81,9 +81,9 @@ class TestMemory:
         seen = []
 
         class Counting(BookKeeping):
-            def weighted_sum(self, at, inputs, targets, weigh):
+            def weighted_sum(self, at, inputs, targets, weigh, slack=0.0):
                 seen.append(inputs.shape[:2].numel())
-                return super().weighted_sum(at, inputs, targets, weigh)
+                return super().weighted_sum(at, inputs, targets, weigh, slack)
 
         shares = random_data((400, 400), features=100, dtype=torch.float32)
         module = nn.Linear(100, 3)

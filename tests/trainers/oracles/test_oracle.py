@@ -142,12 +142,29 @@ class TestSound:
         torch.testing.assert_close(canary.gradient(at), wanted)
 
     @pytest.mark.parametrize("bad", [math.inf, math.nan])
-    def test_gradients_that_are_not_finite_are_an_error(self, bad):
+    def test_gradients_that_are_not_finite_count_nothing(self, bad):
+        """No run ends by what the data are, and nothing else changes."""
+        mechanism = Mechanism(lot_size=5.0, clip_norm=1.0)
+        at, without = start(DIMS), random_data((5, 5, 5))
+        without[1].inputs[2] = 0.0  # in its place, one of which the gradient is known
         shares = random_data((5, 5, 5))
         shares[1].inputs[2, 0] = bad
-        private = oracle(
-            Mechanism(lot_size=5.0, clip_norm=1.0, noise_multiplier=1.0), shares=shares
-        )
+        private = oracle(mechanism, shares=shares)
+        got = private.gradient(at)
+        assert private.not_finite == 1
+        assert torch.isfinite(got).all()
+        wanted = oracle(mechanism, shares=without).gradient(at)
+        assert torch.equal(got[:, [0, 2]], wanted[:, [0, 2]])
+        moved = 5.0 * (wanted - got)[:, 1]
+        assert not moved[:, :12].any()  # of an input of zeros, only the offsets
+        assert 0 < moved.norm() <= 1
+        noisy = Mechanism(lot_size=5.0, clip_norm=1.0, noise_multiplier=1.0)
+        assert torch.isfinite(oracle(noisy, shares=shares).gradient(at)).all()
+
+    def test_without_clipping_they_are_an_error(self):
+        shares = random_data((5, 5, 5))
+        shares[1].inputs[2, 0] = math.nan
+        private = oracle(Mechanism(lot_size=5.0), shares=shares)
         with pytest.raises(ValueError, match="not finite"):
             private.gradient(start(DIMS))
 

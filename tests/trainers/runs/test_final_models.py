@@ -1,5 +1,6 @@
 """The model that training keeps: what was trained, readable without privaudit."""
 
+import dataclasses
 import math
 
 import msgspec
@@ -19,7 +20,7 @@ from trainers.runs.problem import Problem
 
 
 def secret(**settings):
-    return msgspec.structs.replace(plan("dp-dsgd", rounds=3, **settings), seed=None)
+    return dataclasses.replace(plan("dp-dsgd", rounds=3, **settings), seed=None)
 
 
 def models_of(path, problem):

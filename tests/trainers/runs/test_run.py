@@ -13,7 +13,6 @@ import subprocess
 import sys
 import time
 
-import msgspec
 import pytest
 
 from privaudit.accounting import account_nodes
@@ -232,7 +231,7 @@ class TestSecret:
 
     def test_models_that_stay_home_are_not_protected(self, tmp_path):
         what = plan("partpsp", seed=None, rounds=2, model="tanh-mlp", graph="d-out:2")
-        result = done(tmp_path, msgspec.structs.replace(what, claim=None))
+        result = done(tmp_path, dataclasses.replace(what, claim=None))
         assert not result.protected
         assert "the models are not protected" in result.noise
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from trainers.gradients.stacked.layer import (
+    Digest,
     StackedLayer,
     blocks,
-    explicit_sums,
+    explicit_sum,
+    is_short,
     joined,
     squared_products,
-    squared_sums,
+    squared_rows,
+    together,
+    written_out,
 )
 
 # Up to this many weights a kernel is copied for every sample, which makes one batched
@@ -28,7 +32,8 @@ class StackedConvolution(StackedLayer):
     A small kernel is multiplied with patches, which are kept until each sample's
     gradient is written out: many replicas of few samples go through in one product. A
     large one is convolved replica by replica, only the layer's input is kept, and
-    patches are made anew for a block of samples at a time when norms are taken.
+    patches are made anew for a block of samples at a time when norms and sums are
+    taken.
     """
 
     def __init__(self, layer: nn.Conv1d | nn.Conv2d) -> None:
@@ -135,75 +140,89 @@ class StackedConvolution(StackedLayer):
             for size, kernel, dilation, padding, stride in sizes
         ]
 
-    def digest(self, taken: list[Tensor], returned: list[Tensor]) -> tuple[Tensor, Any]:
-        back = [use.flatten(2) for use in returned]  # (flat, channels, places)
+    def digest(self, taken: list[Tensor], returned: list[Tensor]) -> Digest:
+        back = joined([use.flatten(2) for use in returned], 2)
+        # (flat, channels, places)
+        offset = (back.sum(2),) if "bias" in self.names else ()
         if self.small:
-            return self._written_out(joined(taken, 2), joined(back, 2))
-        parts = []
-        inputs = self.parameters_now["weight"][0, 0].numel() * self.groups
-        places = sum(use.shape[2] for use in back)
-        for here in blocks(len(back[0]), inputs * places):
-            inside = joined([self._patches(use[here]) for use in taken], 2)
-            left = joined([use[here] for use in back], 2)
-            # Groups are layers side by side, each with its own inputs and channels.
-            square = squared_products(
-                left.reshape(len(left) * self.groups, -1, places).mT,
-                inside.reshape(len(left) * self.groups, -1, places).mT,
-            )
-            square = square.view(-1, self.groups).sum(1)
-            if "bias" in self.names:
-                square = square + squared_sums(left.mT)
-            parts.append(square)
-        return torch.cat(parts), (taken, returned)
-
-    def _written_out(
-        self, inside: Tensor, back: Tensor
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        weight = torch.bmm(back, inside.mT)  # (flat, channels, inputs)
-        square = weight.square().sum((1, 2))
-        shape = self.parameters_now["weight"].shape[1:]
-        gradients = {"weight": weight.view(len(weight), *shape)}
-        if "bias" in self.names:
-            gradients["bias"] = back.sum(2)
-            square += gradients["bias"].square().sum(1)
-        return square, gradients
-
-    def sums(self, digest: Any, weights: Tensor) -> dict[str, Tensor]:
-        if self.small:
-            return explicit_sums(digest, weights)
-        taken, returned = digest
-        replicas, samples = weights.shape
-        shape = self.parameters_now["weight"].shape  # (replicas, ...)
-        totals: dict[str, list[Tensor]] = {name: [] for name in self.names}
-        for inside, back in zip(taken, returned, strict=True):
-            if self.one_dimensional:
-                back = back.unsqueeze(2)
-            share = (weights.reshape(-1, 1, 1, 1) * back).unflatten(
-                0, (replicas, samples)
-            )
-            if "bias" in self.names:
-                totals["bias"].append(share.sum((1, 3, 4)))
-            inside = inside.unflatten(0, (replicas, samples))
-            weight = self._sum_by_replicas(inside, share)
-            totals["weight"].append(weight.view(shape))
-        return {
-            name: parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)
-            for name, parts in totals.items()
-        }
-
-    def _sum_by_replicas(self, inside: Tensor, share: Tensor) -> Tensor:
-        channels, fan = share.shape[2], inside.shape[2] // self.groups
-        return torch.stack(
-            [
-                nn.grad.conv2d_weight(
-                    part,
-                    (channels, fan, *self.kernel),
-                    back,
-                    self.stride,
-                    self.padding,
-                    self.dilation,
-                    self.groups,
-                )
-                for part, back in zip(inside.unbind(), share.unbind(), strict=True)
+            return written_out(torch.bmm(back, joined(taken, 2).mT), *offset)
+        samples, channels, places = back.shape
+        fan = self.parameters_now["weight"][0, 0].numel()
+        # Groups are layers side by side, each with its own inputs and channels.
+        back = back.view(samples * self.groups, channels // self.groups, places)
+        kept = sum(use[0].numel() for use in (*taken, *returned))
+        if is_short(places, channels // self.groups, fan) and fan * channels <= kept:
+            rows = [
+                torch.bmm(left, inside.mT)
+                for left, inside in self._by_blocks(back, taken)
             ]
+            weight = together(rows).view(samples, channels, fan)
+            return written_out(weight, *offset)
+        found = [
+            squared_products(left.mT, inside.mT)
+            for left, inside in self._by_blocks(back, taken)
+        ]
+        square = together([each[0] for each in found]).view(samples, -1).sum(1)
+        for rows in offset:
+            square = square + squared_rows(rows)
+        # Of groups side by side, squares of terms add up as norms do.
+        terms = together([each[1] for each in found]).view(samples, -1).sum(1)
+        made_from = (*taken, *returned, *offset)
+        return Digest(square, made_from, terms, places, found[0][2] + self.groups)
+
+    def _by_blocks(
+        self, back: Tensor, taken: list[Tensor]
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Output gradients and patches by blocks of samples, groups side by side.
+
+        Both (samples * groups, ..., places).
+        """
+        groups, samples = self.groups, len(taken[0])
+        fan = self.parameters_now["weight"][0, 0].numel()
+        for here in blocks(samples, fan * groups * back.shape[2], back):
+            inside = joined([self._patches(use[here]) for use in taken], 2)
+            inside = inside.view(len(inside) * groups, fan, -1)
+            yield back[here.start * groups : here.stop * groups], inside
+
+    def sums(self, made_from: tuple[Tensor, ...], weights: Tensor) -> dict[str, Tensor]:
+        shape = self.parameters_now["weight"].shape  # (replicas, ...)
+        if len(made_from) == len(self.names):  # written out
+            result = {
+                name: explicit_sum(rows, weights)
+                for name, rows in zip(self.names, made_from, strict=True)
+            }
+            return result | {"weight": result["weight"].view(shape)}
+        biased = "bias" in self.names
+        uses = (len(made_from) - biased) // 2
+        taken, returned = made_from[:uses], made_from[uses : 2 * uses]
+        weight = sum(
+            self._outer_sum(inside, back, weights)
+            for inside, back in zip(taken, returned, strict=True)
         )
+        assert isinstance(weight, Tensor)
+        result = {"weight": weight.view(shape)}
+        if biased:
+            result["bias"] = explicit_sum(made_from[-1], weights)
+        return result
+
+    def _outer_sum(self, inside: Tensor, back: Tensor, weights: Tensor) -> Tensor:
+        """As one product of matrices a group of channels: nothing but sums."""
+        replicas, samples = weights.shape
+        share = (weights.reshape(-1, 1, 1) * back.flatten(2)).unflatten(
+            0, (replicas, samples)
+        )
+        groups, places = self.groups, share.shape[3]
+        fan = self.parameters_now["weight"][0, 0].numel()
+        totals = []
+        for replica, use in enumerate(inside.unflatten(0, (replicas, samples))):
+            total = weights.new_zeros(())
+            for here in blocks(samples, fan * groups * places, use):
+                patches = self._patches(use[here].double())
+                patches = patches.view(len(patches), groups, fan, places)
+                left = share[replica, here].view(len(patches), groups, -1, places)
+                total = total + torch.bmm(
+                    left.permute(1, 2, 0, 3).flatten(2),
+                    patches.permute(1, 0, 3, 2).flatten(1, 2),
+                )
+            totals.append(total)
+        return torch.stack(totals)

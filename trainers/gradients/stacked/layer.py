@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 # Values that a norm may keep beside what it is given: samples are taken in blocks, so
 # that Gram matrices and single gradients never exist for all of them at once.
 SCRATCH = 1 << 22
+CACHED = 1 << 17  # of doubles, on a CPU: in its nearer cache
 
 
 class UnknownLayerError(Exception):
@@ -23,7 +26,8 @@ class StackedLayer(nn.Module):
     It stands where the original stood and sees all samples of all replicas as one flat
     batch. `parameters_now` holds views into the stacked vector, by name. While it
     ``keeps``, every use adds to ``taken`` what went in and to ``given`` what came out;
-    a gradient is then a sum over the uses.
+    a gradient is then a sum over the uses. ``aligned``: rows begin at whole lines of
+    memory, for kernels that treat others differently.
     """
 
     main: ClassVar[str] = (
@@ -35,6 +39,7 @@ class StackedLayer(nn.Module):
         self.names = [name for name, _ in layer.named_parameters()]
         self.parameters_now: dict[str, Tensor] = {}
         self.keeps = False
+        self.aligned = False
         self.taken: list[Tensor] = []
         self.given: list[Tensor] = []
 
@@ -52,19 +57,50 @@ class StackedLayer(nn.Module):
         """What is kept for later, and the layer's output."""
         raise NotImplementedError  # each layer has its own
 
-    def digest(self, taken: list[Tensor], returned: list[Tensor]) -> tuple[Tensor, Any]:
-        """Squared norms of the samples' gradients, and what their sums are made from.
+    def digest(self, taken: list[Tensor], returned: list[Tensor]) -> Digest:
+        """What the samples' gradients are, from what was kept and what came back."""
+        raise NotImplementedError  # each layer has its own
 
-        From what was kept and the outputs' gradients; norms are (replicas * samples,).
+    def sums(self, made_from: tuple[Tensor, ...], weights: Tensor) -> dict[str, Tensor]:
+        """Weighted sums of the gradients of each parameter, (replicas, ...), doubles.
+
+        ``made_from`` is that of `Digest`, ``weights`` (replicas, samples) doubles.
         """
         raise NotImplementedError  # each layer has its own
 
-    def sums(self, digest: Any, weights: Tensor) -> dict[str, Tensor]:
-        """Weighted sums of the gradients of each parameter, (replicas, ...).
 
-        ``digest`` is the second of what `digest` gave, ``weights`` (replicas, samples).
-        """
-        raise NotImplementedError  # each layer has its own
+@dataclasses.dataclass(frozen=True, slots=True)
+class Digest:
+    """The samples' gradients in one layer, as far as they are needed.
+
+    Parameters
+    ----------
+    square
+        (flat,) doubles: squared norms, as they come out in double precision.
+    made_from
+        What the sums are made from, samples along the first dimension.
+    terms
+        (flat,) doubles: squares of what the sizes of a gradient's terms add up to, 0
+        where there is nothing that cancels; None if there never is.
+    positions, length
+        How many terms a gradient has that may cancel, and how many additions in a row
+        make ``square``; 0 without ``terms``. See `trainers.gradients.rounding`.
+    """
+
+    square: Tensor
+    made_from: tuple[Tensor, ...]
+    terms: Tensor | None = None
+    positions: int = 0
+    length: int = 0
+
+    def without(self, lost: Tensor) -> tuple[Tensor, ...]:
+        """What sums are made from; samples that are ``lost``, (flat,), are zeros."""
+        return tuple(
+            part.masked_fill(lost.view(-1, *[1] * (part.dim() - 1)), 0)
+            if part.is_floating_point() and len(part)
+            else part
+            for part in self.made_from
+        )
 
 
 class StackedExplicit(StackedLayer):
@@ -79,33 +115,87 @@ class StackedExplicit(StackedLayer):
         """Each sample's gradient by parameter, (replicas * samples, ...)."""
         raise NotImplementedError  # each layer has its own
 
-    def digest(
-        self, taken: list[Tensor], returned: list[Tensor]
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    def digest(self, taken: list[Tensor], returned: list[Tensor]) -> Digest:
         parts = self.gradients(taken, returned)
-        squares = [part.flatten(1).square().sum(1) for part in parts.values()]
-        return torch.stack(squares).sum(0), parts
+        return written_out(*(parts[name] for name in self.names))
 
-    def sums(self, digest: dict[str, Tensor], weights: Tensor) -> dict[str, Tensor]:
-        return explicit_sums(digest, weights)
+    def sums(self, made_from: tuple[Tensor, ...], weights: Tensor) -> dict[str, Tensor]:
+        return {
+            name: explicit_sum(rows, weights)
+            for name, rows in zip(self.names, made_from, strict=True)
+        }
 
 
-def explicit_sums(gradients: dict[str, Tensor], weights: Tensor) -> dict[str, Tensor]:
-    """Weighted sums, (replicas, ...), of gradients written out, (flat, ...)."""
+def written_out(*parts: Tensor) -> Digest:
+    """Of gradients that are written out, (flat, ...) each.
+
+    The numbers that are written *are* the sample's gradient, whatever was rounded on
+    the way to them.
+    """
+    square = squared_rows(parts[0])
+    for part in parts[1:]:
+        square = square + squared_rows(part)
+    return Digest(square, parts)
+
+
+def squared_rows(rows: Tensor) -> Tensor:
+    """Squared norm of each row, (flat,) doubles."""
+    flat = rows.reshape(len(rows), -1)
+    norms = [
+        torch.linalg.vector_norm(flat[here].double(), dim=1)
+        for here in blocks(len(flat), flat.shape[1], flat)
+    ]
+    return together(norms).square()
+
+
+def explicit_sum(rows: Tensor, weights: Tensor) -> Tensor:
+    """Weighted sums, (replicas, ...) doubles, of rows that are written out."""
     replicas, samples = weights.shape
-    result = {}
-    for name, part in gradients.items():
-        rows = part.reshape(replicas, samples, -1)
-        total = torch.bmm(weights[:, None], rows)[:, 0]  # (replicas, values)
-        result[name] = total.view(replicas, *part.shape[1:])
-    return result
+    flat = rows.reshape(replicas, samples, -1)
+    total = together(
+        [
+            torch.bmm(weights[here, None], flat[here].double())[:, 0]
+            for here in blocks(replicas, flat[0].numel(), flat)
+        ]
+    )
+    return total.view(replicas, *rows.shape[1:])
 
 
-def blocks(samples: int, values: int) -> Iterator[slice]:
-    """Slices of ``samples`` whose scratch of ``values`` a sample stays in bounds."""
-    step = max(1, SCRATCH // max(1, values))
-    for start in range(0, samples, step):
-        yield slice(start, min(start + step, samples))
+def outer_sum(left: Tensor, right: Tensor, weights: Tensor) -> Tensor:
+    """Sums over all samples' positions of weight * left right', in doubles.
+
+    ``left`` is (flat, positions, outputs), ``right`` (flat, positions, inputs).
+    """
+    replicas, samples = weights.shape
+    factors = weights.view(replicas, samples, 1, 1)
+    left, right = (part.unflatten(0, (replicas, samples)) for part in (left, right))
+    return together(
+        [
+            torch.bmm(
+                (left[here].double() * factors[here]).flatten(1, 2).mT,
+                right[here].double().flatten(1, 2),
+            )
+            for here in blocks(replicas, left[0].numel() + right[0].numel(), left)
+        ]
+    )
+
+
+def blocks(count: int, values: int, like: Tensor) -> Iterator[slice]:
+    """Slices of ``count`` whose scratch of ``values`` each stays in bounds.
+
+    One slice while a compiler traces: it makes blocks of its own.
+    """
+    bound = CACHED if like.device.type == "cpu" else SCRATCH
+    step = max(1, bound // max(1, values))
+    if get_proxy_mode() is not None:
+        step = max(1, count)
+    for start in range(0, count, step):
+        yield slice(start, min(start + step, count))
+
+
+def together(parts: list[Tensor]) -> Tensor:
+    """The parts along the first dimension; the part itself if there is one."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def joined(uses: list[Tensor], dim: int) -> Tensor:
@@ -113,73 +203,44 @@ def joined(uses: list[Tensor], dim: int) -> Tensor:
     return uses[0] if len(uses) == 1 else torch.cat(uses, dim)
 
 
-def squared_products(left: Tensor, right: Tensor) -> Tensor:
-    """Squared Frobenius norm of left' right for each sample, (samples,).
+def is_short(positions: int, outputs: int, inputs: int) -> bool:
+    """Whether a product over ``positions`` is shorter written out than two Grams."""
+    return outputs * inputs <= 2 * positions * positions
+
+
+def fits(positions: int, outputs: int, inputs: int) -> bool:
+    """Whether each sample's gradient is written out, and kept until it is summed.
+
+    Where that is short and takes no more memory than what it is made from.
+    """
+    values = outputs * inputs
+    return is_short(positions, outputs, inputs) and (
+        values <= positions * (outputs + inputs)
+    )
+
+
+def squared_products(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor, int]:
+    """Squared Frobenius norm of left' right for each sample, its terms and length.
 
     ``left`` is (samples, positions, outputs), ``right`` (samples, positions, inputs).
-    Either the product is written out, outputs * inputs values a sample, or two Gram
-    matrices over the positions are, whose product adds up to the same (ghost norm):
-    whichever is smaller. Neither gives less than is true, see `with_slack` and
-    `not_less`.
+    Either the product is written out, or two Gram matrices over the positions are,
+    whose product adds up to the same (ghost norm): whichever is shorter. As of
+    `Digest`: both (samples,) doubles; the terms are (sum_t |left_t| |right_t|)^2.
     """
     samples, positions, outputs = left.shape
-    values = outputs * right.shape[2]
-    explicit = values <= 2 * positions * positions
-    parts = []
-    for here in blocks(samples, values if explicit else 2 * positions * positions):
+    explicit = is_short(positions, outputs, right.shape[2])
+    values = outputs * right.shape[2] if explicit else 2 * positions * positions
+    squares, terms = [], []
+    for here in blocks(samples, values, left):
+        one, other = left[here].double(), right[here].double()
         if explicit:
-            product = torch.bmm(left[here].mT, right[here])
-            lengths = left[here].square().sum((1, 2)) * right[here].square().sum((1, 2))
-            square = product.square_().sum((1, 2))
-            parts.append(with_slack(square, lengths.sqrt(), positions))
+            squares.append(squared_rows(torch.bmm(one.mT, other)))
+            lengths = torch.linalg.vector_norm(one, dim=2)
+            lengths = lengths * torch.linalg.vector_norm(other, dim=2)
         else:
-            gram = torch.bmm(left[here], left[here].mT)
-            other = torch.bmm(right[here], right[here].mT)
-            lengths = (_diagonal(gram) * _diagonal(other)).sqrt().sum(1)
-            square = gram.mul_(other).sum((1, 2))
-            length = outputs + right.shape[2] + positions
-            parts.append(not_less(square, lengths.square(), length))
-    return torch.cat(parts)
-
-
-def not_less(square: Tensor, terms: Tensor, length: int) -> Tensor:
-    """``square``, a sum whose terms may cancel, made no less than what is true.
-
-    A squared norm that is added up from inner products of a sample's positions,
-    sum_ts <b_t, b_s> <a_t, a_s>, may be all but nothing while its terms are large, and
-    what is left of it is rounding: a gradient above the bound would pass for a small
-    one, or for none. The sizes of the terms add up to at most (sum_t |b_t| |a_t|)^2 =
-    ``terms`` (Cauchy and Schwarz). The error is at most that times a rounding for each
-    addition in a row, of which a product makes one in eight of its ``length`` or fewer:
-    kernels keep eight partial sums and more.
-    """
-    slack = (8 + length / 8) * torch.finfo(square.dtype).eps
-    return square.clamp_min(0).addcmul(terms, terms.new_full((), slack))
-
-
-def squared_sums(back: Tensor) -> Tensor:
-    """Squared norm of each sample's sum over positions, (samples,); see `with_slack`.
-
-    ``back`` is (samples, positions, features).
-    """
-    lengths = torch.linalg.vector_norm(back, dim=2).sum(1)
-    return with_slack(back.sum(1).square().sum(1), lengths, back.shape[1])
-
-
-def with_slack(square: Tensor, terms: Tensor, positions: int) -> Tensor:
-    """``square``, of a sum over positions, as large as it may come out elsewhere.
-
-    The norm is taken of a sum made for this sample alone, but what is released is a sum
-    over all samples in one go. There a sample's positions may cancel one another, and
-    still take away, while they are in the sum, the last digits of all the others':
-    rounding is relative to what is added, whose sizes add up to ``terms`` at most, not
-    to what is left. So the norm is that of what is left and a rounding of ``terms`` for
-    each addition in a row, of which a product makes one in eight of the ``positions``
-    or fewer, as in `not_less`, and some in which blocks are joined.
-    """
-    slack = (16 + positions / 8) * torch.finfo(square.dtype).eps
-    return square.sqrt().add(terms, alpha=slack).square()
-
-
-def _diagonal(gram: Tensor) -> Tensor:
-    return gram.diagonal(dim1=1, dim2=2)
+            gram = torch.bmm(one, one.mT) * torch.bmm(other, other.mT)
+            squares.append(gram.sum(2).sum(1).clamp_min(0))
+            lengths = gram.diagonal(dim1=1, dim2=2).sqrt()
+        terms.append(lengths.sum(1).square())
+    length = outputs + right.shape[2] + 2 * positions
+    return together(squares), together(terms), length

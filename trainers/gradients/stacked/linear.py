@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from trainers.gradients.stacked.layer import (
+    Digest,
     StackedLayer,
+    explicit_sum,
+    fits,
     joined,
+    outer_sum,
     squared_products,
-    squared_sums,
+    squared_rows,
+    written_out,
 )
+
+LINE = 16  # floats
 
 
 class StackedLinear(StackedLayer):
@@ -23,35 +31,52 @@ class StackedLinear(StackedLayer):
     def compute(self, flat: Tensor, replicas: int) -> tuple[Tensor, Tensor]:
         weight, bias = self.parameters_now["weight"], self.parameters_now.get("bias")
         rows = flat.reshape(replicas, -1, flat.shape[-1])
+        outputs = weight.shape[1]
+        if self.aligned:
+            rows = _even(rows, 2)
+            weight = _even(_even(weight, 2), 1)
+            bias = None if bias is None else _even(bias, 1)
         if bias is None:
             out = torch.bmm(rows, weight.mT)
         else:
             out = torch.baddbmm(bias[:, None], rows, weight.mT)
+        if self.aligned:
+            out = out[..., :outputs].contiguous()
         return flat, out.view(*flat.shape[:-1], -1)
 
-    def digest(
-        self, taken: list[Tensor], returned: list[Tensor]
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    def digest(self, taken: list[Tensor], returned: list[Tensor]) -> Digest:
         inside, back = _positions(taken), _positions(returned)
-        biased = "bias" in self.names
-        if inside.shape[1] == 1:
-            square = inside.square().sum((1, 2)) + biased
-            return square * back.square().sum((1, 2)), (inside, back)
-        square = squared_products(back, inside)
-        if biased:
-            square = square + squared_sums(back)
-        return square, (inside, back)
+        positions, outputs, inputs = inside.shape[1], back.shape[2], inside.shape[2]
+        # A sum over positions is written out: what it is rounded to is the gradient.
+        offset = (back.sum(1),) if "bias" in self.names else ()
+        if positions == 1:
+            square = (squared_rows(inside) + len(offset)) * squared_rows(back)
+            return Digest(square, (inside, back, *offset))
+        if fits(positions, outputs, inputs):
+            return written_out(torch.bmm(back.mT, inside), *offset)
+        square, terms, length = squared_products(back, inside)
+        for rows in offset:
+            square = square + squared_rows(rows)
+        return Digest(square, (inside, back, *offset), terms, positions, length)
 
-    def sums(self, digest: tuple[Tensor, Tensor], weights: Tensor) -> dict[str, Tensor]:
-        replicas = weights.shape[0]
-        inside, back = digest
-        share = weights.reshape(-1, 1, 1) * back
-        share = share.reshape(replicas, -1, back.shape[-1])
-        rows = inside.reshape(replicas, -1, inside.shape[-1])
-        result = {"weight": torch.bmm(share.mT, rows)}
-        if "bias" in self.names:
-            result["bias"] = share.sum(1)
+    def sums(self, made_from: tuple[Tensor, ...], weights: Tensor) -> dict[str, Tensor]:
+        if len(made_from) == len(self.names):  # written out
+            return {
+                name: explicit_sum(rows, weights)
+                for name, rows in zip(self.names, made_from, strict=True)
+            }
+        inside, back, *offset = made_from
+        result = {"weight": outer_sum(back, inside, weights)}
+        for rows in offset:
+            result["bias"] = explicit_sum(rows, weights)
         return result
+
+
+def _even(tensor: Tensor, dim: int) -> Tensor:
+    """Filled up with zeros to whole lines of memory along ``dim``."""
+    missing = -tensor.shape[dim] % LINE
+    pads = [0, 0] * (tensor.dim() - 1 - dim) + [0, missing]
+    return functional.pad(tensor, pads) if missing else tensor
 
 
 def _positions(uses: list[Tensor]) -> Tensor:

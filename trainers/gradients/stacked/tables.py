@@ -6,11 +6,12 @@ import torch
 from torch import Tensor, nn
 
 from trainers.gradients.stacked.layer import (
+    Digest,
     StackedExplicit,
     StackedLayer,
     blocks,
     joined,
-    not_less,
+    together,
 )
 
 
@@ -45,28 +46,30 @@ class StackedEmbedding(StackedLayer):
             together = together * (tokens != self.padding)[:, :, None]
         return tokens, together
 
-    def digest(
-        self, taken: list[Tensor], returned: list[Tensor]
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    def digest(self, taken: list[Tensor], returned: list[Tensor]) -> Digest:
         tokens, back = self._uses(taken, returned)
-        parts = []
-        for here in blocks(len(tokens), 2 * tokens.shape[1] ** 2):
-            same = tokens[here][:, :, None] == tokens[here][:, None]
-            gram = torch.bmm(back[here], back[here].mT)
+        positions = tokens.shape[1]
+        squares, terms = [], []
+        for here in blocks(len(tokens), 2 * positions**2, back):
+            same = (tokens[here][:, :, None] == tokens[here][:, None]).double()
+            rows = back[here].double()
+            gram = torch.bmm(rows, rows.mT)
             lengths = gram.diagonal(dim1=1, dim2=2).sqrt()[:, :, None]
-            terms = (lengths * torch.bmm(same.to(gram.dtype), lengths)).sum((1, 2))
-            length = back.shape[2] + tokens.shape[1]
-            parts.append(not_less(gram.mul_(same).sum((1, 2)), terms, length))
-        return torch.cat(parts), (tokens, back)
+            terms.append((lengths * torch.bmm(same, lengths)).sum(2).sum(1))
+            squares.append((gram * same).sum(2).sum(1).clamp_min(0))
+        length = back.shape[2] + 2 * positions
+        return Digest(
+            together(squares), (tokens, back), together(terms), positions, length
+        )
 
-    def sums(self, digest: tuple[Tensor, Tensor], weights: Tensor) -> dict[str, Tensor]:
-        tokens, back = digest
+    def sums(self, made_from: tuple[Tensor, ...], weights: Tensor) -> dict[str, Tensor]:
+        tokens, back = made_from
         replicas, samples = weights.shape
         _, rows, features = self.parameters_now["weight"].shape
         share = weights.reshape(-1, 1, 1) * back
         first = torch.arange(replicas, device=tokens.device) * rows
         place = tokens + first.repeat_interleave(samples)[:, None]
-        total = back.new_zeros(replicas * rows, features)
+        total = share.new_zeros(replicas * rows, features)
         total.index_add_(0, place.flatten(), share.flatten(0, 1))
         return {"weight": total.view(replicas, rows, features)}
 

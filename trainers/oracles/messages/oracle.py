@@ -189,7 +189,7 @@ class MessageOracle:
             lot_size=self.mechanism.lot_size,
             memory_limit=self._memory_limit,
         )
-        return total.view_as(at).div_(self.mechanism.lot_size)
+        return total.view_as(at).div_(self.mechanism.lot_size).to(at.dtype)
 
     def clipped(self, at: Tensor, batch: Tensor, shared: Tensor) -> Tensor:
         """Its ``shared`` entries, (runs, nodes, shared), of L1 norm <= clip_norm."""

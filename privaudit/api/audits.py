@@ -1,0 +1,549 @@
+"""Audits of algorithms, of programs, and many at once."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import math
+import os
+import pathlib
+import shlex
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import ArrayLike
+
+from privaudit.accounting import account_nodes, verdict_on
+from privaudit.api.place import Place, short_name
+from privaudit.api.watch import SILENT, Watch
+from privaudit.files.folder import FolderError, RunFolder
+from privaudit.files.user_code import ForeignError, is_place
+from privaudit.ledger import Ledger
+from privaudit.results import (
+    Finding,
+    LowerBound,
+    Relation,
+    Status,
+    UpperBound,
+    round_down,
+)
+from privaudit.settings import AuditSettings, ProgramSettings, claim_of
+
+if TYPE_CHECKING:
+    from privaudit.auditing.experiments.outcome import AuditResult
+    from privaudit.auditing.programs.audit import ProgramResult
+    from privaudit.report.sweep import FoundSweep
+
+Path = str | os.PathLike[str]
+_DEFAULT = AuditSettings()
+_OF_A_PROGRAM = ProgramSettings()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Audited:
+    """What the audit of an algorithm found, and the folder of its evidence.
+
+    Parameters
+    ----------
+    path
+        The run's folder.
+    result
+        What was found.
+    remarks
+        What must be said beside the account, in sentences.
+    """
+
+    path: pathlib.Path
+    result: AuditResult
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def status(self) -> Status:
+        """The verdict in a word."""
+        return self.result.status
+
+    @property
+    def verdict(self) -> Finding:
+        """Claim, account and audit together."""
+        return self.result.verdict
+
+    @property
+    def upper(self) -> UpperBound:
+        """The certified account of the worst node."""
+        return self.result.upper()
+
+    @property
+    def lower(self) -> LowerBound:
+        """What the attack showed."""
+        return self.result.lower()
+
+    def summary(self) -> dict[str, Any]:
+        """All figures, for JSON."""
+        return {**self.result.summary(), "out": str(self.path)}
+
+    def lines(self) -> list[str]:
+        """All figures, in sentences."""
+        figures = (self.verdict.claim, self.verdict.upper, self.verdict.lower)
+        known = [str(figure) for figure in figures if figure is not None]
+        return [*known, str(self.verdict), *self.remarks]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AuditedProgram:
+    """What the audit of a program found, and the folder of its evidence."""
+
+    path: pathlib.Path
+    program: str
+    result: ProgramResult
+
+    @property
+    def status(self) -> Status:
+        """The verdict in a word."""
+        return self.result.status
+
+    @property
+    def verdict(self) -> Finding:
+        """Claim and audit together."""
+        return self.result.verdict
+
+    @property
+    def lower(self) -> LowerBound:
+        """What the program's scores showed."""
+        return self.result.lower()
+
+    def summary(self) -> dict[str, Any]:
+        """All figures, for JSON."""
+        lower, claim = self.lower, self.verdict.claim
+        return {
+            "program": self.program,
+            "claimed": claim.epsilon,
+            "certified": None,
+            "epsilon_lower": lower.epsilon,
+            "confidence": lower.confidence,
+            "delta": claim.delta,
+            "relation": claim.relation,
+            "runs": {
+                "member": self.result.member_runs,
+                "non_member": self.result.non_member_runs,
+            },
+            "method": lower.method,
+            "valid_for": lower.valid_for,
+            "most_shown": self.result.most_shown,
+            "seconds": self.result.seconds,
+            "verdict": self.status,
+            "out": str(self.path),
+        }
+
+    def lines(self) -> list[str]:
+        """All figures, in sentences."""
+        return [
+            str(self.verdict.claim),
+            str(self.lower),
+            "the most that so many runs could have shown: "
+            f"{round_down(self.result.most_shown)}",
+            str(self.verdict),
+        ]
+
+
+def audit_algorithm(
+    algorithm: str,
+    settings: AuditSettings = _DEFAULT,
+    *,
+    training: Mapping[str, Any] | None = None,
+    out: Path | None = None,
+    workers: int | None = None,
+    watch: Watch = SILENT,
+) -> Audited | None:
+    """Test a claim of epsilon from below: train with and without a canary, and tell.
+
+    Each run tosses a fair coin for its world: a canary is one record more of node 0, or
+    not. The setting is that of appendix D of Bayrooti et al. 2023 on scikit-learn's
+    digits. Started by torchrun, ranks share the runs.
+
+    Parameters
+    ----------
+    algorithm
+        A name that `privaudit train` knows, or your own as ``module:Class``.
+    settings
+        The claim, the attack, and where it is computed.
+    training
+        Settings and options of the training by name, upon those that audits start from;
+        see `privaudit.settings.TaskSettings`.
+    out
+        The run's folder; the same call goes on where it was stopped. Without one, a
+        new one in ``runs``.
+    workers
+        Threads; as many as processors by default. Results do not depend on it.
+    watch
+        Is told how far it is.
+
+    Returns
+    -------
+    The verdict with its figures, and the folder. None at all ranks but the first.
+
+    Raises
+    ------
+    ValueError
+        If a setting is out of its range or does not go with the others, or training
+        diverges.
+    privaudit.files.folder.FolderError
+        If ``out`` is another run's, damaged, or cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import privaudit as pa
+    >>> with tempfile.TemporaryDirectory() as out:
+    ...     found = pa.audit_algorithm(
+    ...         "dsgd",
+    ...         pa.AuditSettings(adversary="noisy-gradients", runs=200),
+    ...         training={"rounds": 5},
+    ...         out=out,
+    ...     )
+    >>> found.status  # there is no noise
+    'refuted'
+    """
+    from privaudit.auditing.experiments.experiment import run
+    from privaudit.auditing.experiments.over_ranks import run_on_ranks
+    from privaudit.auditing.experiments.plan import planned
+    from trainers.network.ranks import launched
+    from trainers.runs.budget import noise_of
+    from trainers.runs.problem import Problem
+
+    check_workers(workers)
+    plan = planned(algorithm, settings, training or {}, where="--set")
+    # All else is checked by now: calibration takes seconds.
+    noise = noise_of(Problem.of(plan.training), plan.claim, settings, note=watch.note)
+    plan = dataclasses.replace(plan, noise_multiplier=noise)
+    place = Place(out, f"audit-{short_name(algorithm)}")
+    opened = place.opened(RunFolder, lambda there: there.awaits(plan), watch)
+    with watch.runs() as progress:
+        if launched():
+            result = run_on_ranks(plan, opened, progress=progress)
+        else:
+            with opened as folder:
+                result = run(plan, folder, workers=workers, progress=progress)
+    if result is None:  # rank 0 speaks for all
+        return None
+    family, setting = plan.training.family, plan.training.setting()
+    return Audited(place.path, result, tuple(family.remarks(setting)))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AuditedScores:
+    """What scores of a user's own training show, beside its account if there is one.
+
+    Parameters
+    ----------
+    verdict
+        Claim, account and audit together.
+    member_runs, non_member_runs
+        How many runs there were of each world.
+    most_shown
+        The most that so many runs could have shown.
+    """
+
+    verdict: Finding
+    member_runs: int
+    non_member_runs: int
+    most_shown: float
+
+    @property
+    def status(self) -> Status:
+        """The verdict in a word: refuted, disproved, unproven or consistent."""
+        return self.verdict.status
+
+    @property
+    def lower(self) -> LowerBound:
+        """What the scores showed."""
+        assert self.verdict.lower is not None
+        return self.verdict.lower
+
+    @property
+    def upper(self) -> UpperBound | None:
+        """The account of the ledger; None if none was given."""
+        return self.verdict.upper
+
+    def summary(self) -> dict[str, Any]:
+        """All figures, for JSON."""
+        lower, upper, claim = self.lower, self.upper, self.verdict.claim
+        return {
+            "claimed": claim.epsilon,
+            "certified": None if upper is None else upper.epsilon,
+            "epsilon_lower": lower.epsilon,
+            "confidence": lower.confidence,
+            "delta": claim.delta,
+            "relation": claim.relation,
+            "runs": {"member": self.member_runs, "non_member": self.non_member_runs},
+            "method": lower.method,
+            "most_shown": self.most_shown,
+            "verdict": self.status,
+        }
+
+    def __str__(self) -> str:
+        figures = (self.verdict.claim, self.upper, self.lower)
+        known = [str(figure) for figure in figures if figure is not None]
+        most = (
+            "the most that so many runs could have shown: "
+            f"{round_down(self.most_shown)}"
+        )
+        return "\n".join([*known, most, str(self.verdict)])
+
+    def _repr_html_(self) -> str:
+        lines = html.escape(str(self)).replace("\n", "<br>")
+        return f"<p>{lines}</p>"
+
+
+def audit(
+    scores_of: Callable[[Any, int], ArrayLike],
+    *,
+    epsilon: float,
+    delta: float = 1e-5,
+    relation: Relation = "add-or-remove-one",
+    runs: int = 1000,
+    seed: int = 0,
+    ledger: Ledger | None = None,
+    confidence: float = 0.95,
+    method: str = "best",
+    batch: int = 50,
+    watch: Watch = SILENT,
+) -> AuditedScores:
+    """Test a claim about a user's own training: it trains and scores, we judge.
+
+    Each run tosses a fair coin for its world, with the record under attack or without.
+
+    Parameters
+    ----------
+    scores_of
+        Called with a bool array, True for the runs in which the record is to be among
+        the data, and a seed in [0, 2^31); returns one score a run, higher or lower for
+        members.
+    epsilon, delta, relation
+        The claim, and what the two worlds differ in.
+    runs
+        How many, both worlds together.
+    seed
+        Of the worlds, and of the seeds that are passed on.
+    ledger
+        What a run releases, if it is known: its account comes beside the audit.
+    confidence
+        Chance that the lower bound is not above the true epsilon.
+    method
+        As in `privaudit.lower_bound`.
+    batch
+        Runs that ``scores_of`` is called for at once.
+    watch
+        Is told how far it is.
+
+    Returns
+    -------
+    The verdict with its figures: ``status``, ``lower``, ``upper``, ``most_shown``.
+
+    Raises
+    ------
+    ValueError
+        If a value is out of its range, or ``scores_of`` fails or gives no finite number
+        a run.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import privaudit as pa
+    >>> def scores_of(member, seed):  # one Gaussian release of sensitivity 1
+    ...     return member + np.random.default_rng(seed).normal(size=len(member))
+    >>> pa.audit(scores_of, epsilon=0.1, delta=1e-5, runs=2000).status
+    'refuted'
+    """
+    from privaudit.auditing.programs.audit import ProgramAudit, judge
+    from privaudit.auditing.programs.targets import checked
+
+    if not callable(scores_of):
+        raise ValueError(
+            "scores_of is a function of worlds and a seed, got "
+            f"{type(scores_of).__name__}; algorithms by name are audited by "
+            "audit_algorithm, programs by audit_program"
+        )
+    plan = ProgramAudit(
+        program="own:scores_of",
+        claim=claim_of(epsilon, delta, relation, source="privaudit.audit"),
+        estimator=method,
+        confidence=confidence,
+        runs=runs,
+        batch=min(batch, runs),
+        seed=seed,
+    )
+    score = checked(scores_of, getattr(scores_of, "__name__", "scores_of"))
+    done = {}
+    with watch.runs() as progress:
+        for number in range(plan.batches):
+            try:
+                done[number] = score(plan.worlds(number), plan.batch_seed(number))
+            except ForeignError as error:
+                raise ValueError(str(error)) from error
+            progress(min(len(done) * plan.batch, runs), runs)
+    result = judge(plan, done, 0.0)
+    verdict = result.verdict
+    if ledger is not None:
+        nodes = account_nodes(ledger, delta, relation)
+        worst = max(nodes, key=lambda bound: bound.epsilon)
+        verdict = verdict_on(plan.claim, ledger, worst, result.lower())
+    return AuditedScores(
+        verdict, result.member_runs, result.non_member_runs, result.most_shown
+    )
+
+
+def audit_program(
+    program: str,
+    settings: ProgramSettings = _OF_A_PROGRAM,
+    *,
+    out: Path | None = None,
+    workers: int | None = None,
+    watch: Watch = SILENT,
+) -> AuditedProgram:
+    """Test a claim of epsilon about a program that is not ours, from below.
+
+    Each run tosses a fair coin for its world. A function is called with a bool array,
+    True where the canary is to be planted, and a seed; it returns one score a run. A
+    command is started once a run, and the last line that it prints is the score.
+
+    Parameters
+    ----------
+    program
+        ``module:function``, or a command with ``{member}`` and ``{seed}`` where they
+        go.
+    settings
+        The claim, and how it is tested.
+    out
+        The run's folder; the same call goes on where it was stopped. Without one, a
+        new one in ``runs``.
+    workers
+        Commands at once; as many as processors by default.
+    watch
+        Is told how far it is.
+
+    Returns
+    -------
+    The verdict with its figures, and the folder.
+
+    Raises
+    ------
+    ValueError
+        If a setting is out of its range, or there is no such function.
+    privaudit.files.folder.FolderError
+        If ``out`` is another run's, damaged, or cannot be written, or a run gave no
+        score; what was done is kept.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import privaudit as pa
+    >>> with tempfile.TemporaryDirectory() as out:
+    ...     found = pa.audit_program(
+    ...         "operator:add",  # the world and the seed: a score that tells all
+    ...         pa.ProgramSettings(runs=100),
+    ...         out=out,
+    ...     )
+    >>> found.status
+    'refuted'
+    """
+    from privaudit.auditing.programs.audit import ProgramAudit, run
+
+    check_workers(workers)
+    plan = ProgramAudit(
+        program=program,
+        claim=claim_of(
+            settings.epsilon, settings.delta, settings.relation or "add-or-remove-one"
+        ),
+        estimator=settings.estimator,
+        confidence=settings.confidence,
+        runs=settings.runs,
+        batch=settings.batch if is_place(program) else 1,
+        seed=settings.seed,
+    )
+    name = plan.program if plan.is_function else shlex.split(plan.program)[0]
+    short = "".join(c if c.isalnum() else "-" for c in name).strip("-")
+    place = Place(out, f"audit-{short}")
+    opened = place.opened(RunFolder, lambda there: there.awaits(plan), watch)
+    with opened as folder, watch.runs() as progress:
+        try:
+            result = run(
+                plan,
+                folder,
+                time_limit=settings.time_limit or math.inf,
+                retries=settings.retries,
+                workers=workers,
+                progress=progress,
+            )
+        except ForeignError as error:
+            raise FolderError(
+                f"{error}; what was done is kept in {place.path}, and the same command "
+                "goes on from there"
+            ) from None
+    return AuditedProgram(place.path, program, result)
+
+
+def sweep(
+    file: Path,
+    *,
+    out: Path | None = None,
+    workers: int | None = None,
+    watch: Watch = SILENT,
+) -> FoundSweep:
+    """Make all audits that a file names, several at once, each in a folder of its own.
+
+    Parameters
+    ----------
+    file
+        A .toml file: [all] has what all audits have in common, [grid] lists of which
+        every combination is an audit, and each [[audit]] is one more. Settings are
+        those of `privaudit.AuditSettings` and of the training.
+    out
+        The folder of all; the same call goes on where it was stopped. Without one, a
+        new one in ``runs``.
+    workers
+        Audits made at once; as many as processors by default.
+    watch
+        Is told how far each is.
+
+    Returns
+    -------
+    All audits: their figures, or why they failed.
+
+    Raises
+    ------
+    ValueError
+        If the file has a mistake; it says where.
+    privaudit.files.folder.FolderError
+        If ``out`` holds something else, or cannot be written.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import privaudit as pa
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = pathlib.Path(folder, "mine.toml")
+    ...     _ = file.write_text('[[audit]]\\nalgorithm = "dsgd"\\nepsilom = 2')
+    ...     pa.sweep(file)
+    Traceback (most recent call last):
+        ...
+    ValueError: ...mine.toml, [[audit]] 1: there is no setting 'epsilom'; did you ...
+    """
+    check_workers(workers)
+    from privaudit.auditing.experiments.sweep import Plan
+    from privaudit.auditing.experiments.sweep_folder import SweepFolder
+    from privaudit.auditing.experiments.sweep_run import goes_on, run_sweep
+    from privaudit.report.sweep import load_sweep
+
+    file = pathlib.Path(file)
+    plan = Plan.read(file)
+    place = Place(out, f"sweep-{file.stem}")
+    opened = place.opened(SweepFolder, lambda there: goes_on(plan, there), watch)
+    with opened as folder, watch.sweep(len(plan.audits)) as tell:
+        run_sweep(plan, folder, workers=workers, tell=tell)
+    return load_sweep(place.path)
+
+
+def check_workers(workers: int | None) -> None:
+    """``ValueError`` unless ``workers`` is None or at least 1."""
+    if workers is not None and workers < 1:
+        raise ValueError(f"--workers must be >= 1, got {workers}")

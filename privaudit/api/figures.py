@@ -1,0 +1,305 @@
+"""Figures of runs that are only accounted: noise for a budget, epsilon of a run."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+from privaudit.accounting import METHODS, Certificate, gdp, noise_multiplier
+from privaudit.accounting import noise_scale as scale_of
+from privaudit.accounting.account import bound_of
+from privaudit.accounting.closed_forms import clt_distance
+from privaudit.accounting.plans import Plan
+from privaudit.api.accounts import ledger_from
+from privaudit.results import UpperBound, check_sides, round_down, round_up
+from privaudit.settings import FigureSettings, ReleaseSettings
+
+_BESIDE = 2e-3  # width of what is printed beside an answer, relative
+_UNITS = "(times the clip norm: the noise on the sum of each lot)"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Answer:
+    """What was asked for, by one account: noise, or an epsilon alone.
+
+    Parameters
+    ----------
+    certificate
+        Of the run that is answered.
+    figure
+        Its epsilon and what more can be said of it.
+    noise
+        The noise, by names; empty where epsilon was asked for.
+    """
+
+    certificate: Certificate
+    figure: dict[str, Any]
+    noise: dict[str, float] = dataclasses.field(default_factory=dict)
+
+    def summary(self) -> dict[str, Any]:
+        """All figures, for JSON."""
+        return {**self.noise, "epsilon": self.figure} if self.noise else self.figure
+
+    def words(self) -> str:
+        """The noise, in words; rounded to the safe side."""
+        return ", ".join(
+            f"{name.replace('_', ' ')} {told(name, value)}"
+            for name, value in self.noise.items()
+        )
+
+    def lines(self) -> list[str]:
+        """All figures, in sentences."""
+        noise = [self.words(), _UNITS] if self.noise else []
+        return [*noise, sentence(self.figure)]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Comparison:
+    """Every account's answer, or why it has none; by the account's name."""
+
+    answers: dict[str, Answer | str]
+
+    def summary(self) -> dict[str, Any]:
+        """All figures, for JSON."""
+        rows: list[dict[str, Any]] = []
+        for name, answer in self.answers.items():
+            if isinstance(answer, str):
+                rows.append({"method": name, "applies": False, "reason": answer})
+            else:
+                figures = {**answer.noise, "epsilon": answer.figure}
+                rows.append({"method": name, "applies": True, **figures})
+        return {"accounts": rows}
+
+    def lines(self) -> list[str]:
+        """A table."""
+        lines: list[str] = [f"{'account':20} {'epsilon':11} {'standing':11}".rstrip()]
+        for name, answer in self.answers.items():
+            if isinstance(answer, str):
+                lines.append(f"{name:20} -           {' '.join(answer.split())}")
+                continue
+            figure, words = answer.figure, answer.words()
+            row = f"{name:20} {round_up(figure['upper']):11} {figure['standing']:11}"
+            row += f"  {words}"
+            lines.append(row.rstrip())
+        return lines
+
+
+def noise_for(
+    run: ReleaseSettings,
+    epsilon: float,
+    delta: float,
+    how: FigureSettings,
+    *,
+    directions: bool = True,
+) -> Answer | Comparison:
+    """The least noise of ``run`` that meets the budget, by the account in ``how``.
+
+    With ``directions`` the certified figure tells those of the relation apart. Raises
+    ``ValueError`` if a setting is out of its range, or no noise meets the budget.
+    """
+    plan, relation = Plan.of(run), run.chosen_relation
+    search = noise_multiplier if run.schedule is None else scale_of
+
+    def solve(name: str) -> Answer:
+        scale, _ = search(plan.ledger, epsilon, delta, relation, name)
+        values = (plan.noise_multiplier * scale).tolist()
+        noise: dict[str, float] = {"noise_multiplier": scale}
+        if run.growing_budget is not None and values:
+            noise = {
+                "mu0": 1 / values[0],
+                "noise_multiplier_first": values[0],
+                "noise_multiplier_last": values[-1],
+            }
+        elif run.schedule is not None:
+            noise = {
+                "scale": scale,
+                "noise_multiplier_least": min(values),
+                "noise_multiplier_most": max(values),
+            }
+        found = Certificate.of(plan.ledger(scale), relation)
+        figure = figure_of(found, delta, name, width=_BESIDE, directions=directions)
+        return Answer(found, figure, noise)
+
+    return _answered(solve, how)
+
+
+def epsilon_of(
+    certificate: Certificate,
+    delta: float,
+    how: FigureSettings,
+    *,
+    directions: bool = True,
+) -> Answer | Comparison:
+    """The epsilon of ``certificate`` by the account in ``how``; the rest as there."""
+
+    def solve(name: str) -> Answer:
+        figure = figure_of(certificate, delta, name, directions=directions)
+        return Answer(certificate, figure)
+
+    return _answered(solve, how)
+
+
+def certificate_of(
+    run: ReleaseSettings,
+    noise_multiplier: float | None,
+    ledger: pathlib.Path | None,
+    overlap: int = 1,
+) -> Certificate:
+    """Of a run with noise, of one with a schedule, or of a ledger's file.
+
+    Raises ``ValueError`` unless it is just one of them.
+    """
+    if ledger is not None:
+        if noise_multiplier is not None or dataclasses.replace(run, relation=None) != (
+            ReleaseSettings()
+        ):
+            raise ValueError(
+                "--ledger says what was released; leave --noise-multiplier and the "
+                "settings of the run out"
+            )
+        released = ledger_from(ledger)
+    else:
+        if (noise_multiplier is None) == (run.schedule is None):
+            raise ValueError(
+                "give one of --noise-multiplier (of the first step), --schedule and "
+                "--ledger"
+            )
+        if noise_multiplier is not None and not noise_multiplier > 0:
+            raise ValueError(
+                f"--noise-multiplier must be > 0, got {noise_multiplier:g}"
+            )
+        if overlap != 1:
+            raise ValueError("--overlap speaks of the nodes of a --ledger; give one")
+        released = Plan.of(run).ledger(noise_multiplier or 1.0)
+    return Certificate.of(released, run.chosen_relation, overlap=overlap)
+
+
+def figure_of(
+    certificate: Certificate,
+    delta: float,
+    method: str,
+    *,
+    width: float = 1e-3,
+    directions: bool = True,
+) -> dict[str, Any]:
+    """An account's epsilon, with what more can be said of it.
+
+    The certified one has a lower side, within ``width`` of the upper side where that
+    can be had, and with ``directions`` the upper side of each.
+    """
+    bound = bound_of(certificate, delta, method)
+    figure = bound.summary()
+    if len(certificate.ledger.nodes) > 1:
+        figure["overlap"] = certificate.overlap
+    if method == "certified":
+        above = certificate.epsilon(delta, sides="upper")
+        below = certificate.epsilon(delta, width)
+        check_sides(below.lower, above.upper, below.lower_by, above.upper_by)
+        figure = {"lower": below.lower, **figure}
+        figure |= {"lower_by": below.lower_by, "upper_by": above.upper_by}
+        if directions:
+            figure["directions"] = {
+                way: min(bracket.upper, above.upper)
+                for way, bracket in certificate.directions(delta, sides="upper").items()
+            }
+    if method == "gdp-clt":
+        figure["distance_from_limit"] = certificate.upper_by(
+            lambda entries, *_: clt_distance(entries), delta
+        )
+    return figure
+
+
+def sentence(figure: dict[str, Any]) -> str:
+    """The same in words."""
+    names = UpperBound.__struct_fields__
+    values = {key: value for key, value in figure.items() if key in names}
+    by = figure.get("upper_by")
+    if by is not None:
+        values["method"] = by
+    text = str(UpperBound(epsilon=figure["upper"], source="", **values))
+    overlap = figure.get("overlap")
+    if overlap is not None:
+        text += (
+            "; nodes hold disjoint records"
+            if overlap == 1
+            else f"; a record may be at {overlap} nodes"
+        )
+    if by is not None:
+        lower = round_down(figure["lower"])
+        text += f"; the true figure is no less than {lower} ({figure['lower_by']})"
+    if "distance_from_limit" in figure:
+        text += (
+            f"; used {figure['distance_from_limit']:.2g} from its limit, to be seen "
+            f"beside delta {figure['delta']:g}"
+        )
+    return text
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Converted:
+    """Two of mu, epsilon and delta, and the third."""
+
+    known: dict[str, float]
+    name: str
+    value: float
+
+    def summary(self) -> dict[str, float]:
+        """All three, for JSON."""
+        return {**self.known, self.name: self.value}
+
+    def lines(self) -> list[str]:
+        """All three, in a sentence."""
+        side = "largest" if self.name == "mu" else "least"
+        known = " and ".join(f"{key} {x:.15g}" for key, x in self.known.items())
+        return [f"{side} {self.name} for {known}: {told(self.name, self.value)}"]
+
+
+def converted(
+    mu: float | None, epsilon: float | None, delta: float | None
+) -> Converted:
+    """The third of mu-GDP, epsilon and delta, on the safe side.
+
+    Raises ``ValueError`` unless two are given, each in its range.
+    """
+    given = {"mu": mu, "epsilon": epsilon, "delta": delta}
+    known = {name: value for name, value in given.items() if value is not None}
+    find = {"mu": gdp.mu, "epsilon": gdp.epsilon, "delta": gdp.delta}
+    sought = [name for name in given if name not in known]
+    if len(sought) != 1:
+        raise ValueError("give two of --mu, --epsilon and --delta; the third is found")
+    (name,) = sought
+    return Converted(known, name, float(find[name](*known.values())))
+
+
+def told(name: str, value: float) -> str:
+    """An epsilon as all commands round it; what is to be typed in again, finer.
+
+    Rounded to the safe side: more noise than is needed, or a smaller budget.
+    """
+    if name == "epsilon":
+        return round_up(value)
+    return round_down(value, 6) if name in ("mu", "mu0") else round_up(value, 6)
+
+
+def _answered(
+    solve: Callable[[str], Answer], how: FigureSettings
+) -> Answer | Comparison:
+    if not how.compare:
+        answer = solve(how.account)
+        if how.plot is not None:
+            from privaudit.report.profile import draw_profile
+
+            draw_profile(answer.certificate, how.plot)
+        return answer
+    answers: dict[str, Answer | str] = {}
+    for name in METHODS:
+        try:
+            answers[name] = solve(name)
+        except ValueError as error:
+            answers[name] = str(error)
+    first = next(iter(answers.values()))
+    if isinstance(first, str) and all(isinstance(x, str) for x in answers.values()):
+        raise ValueError(first)
+    return Comparison(answers)

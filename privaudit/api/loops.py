@@ -1,0 +1,169 @@
+"""A user's own training loop: noisy gradients through one door that keeps the books."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from privaudit.ledger import Ledger
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from trainers.oracles.oracle import Oracle
+    from trainers.runs.material import Material
+
+
+class GradientOracle:
+    """What `oracle` gives: the nodes' data behind noisy gradients, and a ledger.
+
+    Attributes
+    ----------
+    nodes
+        How many nodes there are.
+    start
+        (nodes, dims): the model's parameters, in the order of
+        ``module.parameters()``, for each node.
+    """
+
+    def __init__(self, inner: Oracle, material: Material) -> None:
+        from trainers.gradients.per_sample import parameter_vector
+
+        self._inner = inner
+        self._module = material.module
+        self.nodes = inner.nodes
+        self.start: Tensor = parameter_vector(material.module).repeat(self.nodes, 1)
+
+    def gradient(self, at: Tensor, nodes: Sequence[int] | None = None) -> Tensor:
+        """A noisy mean gradient of each node's loss, (nodes, dims), at ``at``.
+
+        At each node a Poisson sample of its records: the sum of their gradients, each
+        scaled to at most the clip norm, plus noise, over the batch size. The ledger has
+        it when this returns.
+
+        Parameters
+        ----------
+        at
+            (nodes, dims): where; each node has parameters of its own.
+        nodes
+            The numbers of those that ask, all if None.
+
+        Raises
+        ------
+        ValueError
+            If the shape is another, or a parameter is not finite.
+        """
+        wanted = self.nodes if nodes is None else len(nodes)
+        shape = (wanted, self.start.shape[1])
+        if tuple(at.shape) != shape:
+            raise ValueError(
+                f"parameters have shape (nodes, dims) = {shape}, got {tuple(at.shape)}"
+            )
+        if not at.isfinite().all():
+            raise ValueError("parameters are not finite: the training diverged")
+        at = at.detach().to(self.start.dtype)
+        return self._inner.gradient(at[None], nodes)[0]
+
+    @property
+    def ledger(self) -> Ledger:
+        """What each node released so far."""
+        return self._inner.ledger
+
+    def module(self, at: Tensor) -> nn.Module:
+        """A copy of the model with the parameters ``at``, (dims,)."""
+        from trainers.gradients.per_sample import trained
+
+        copied = copy.deepcopy(self._module)
+        parameters = trained(copied).values()
+        parts = at.detach().split([one.numel() for one in parameters])
+        for parameter, part in zip(parameters, parts, strict=True):
+            parameter.data.copy_(part.view_as(parameter))
+        return copied
+
+
+def oracle(
+    model: nn.Module | Callable[[], nn.Module],
+    shares: Any,
+    *,
+    noise_multiplier: float,
+    clip_norm: float,
+    batch_size: float,
+    loss: Callable[..., Any] | None = None,
+    nodes: int | None = None,
+    split: str = "even",
+    seed: int | None = None,
+    device: str = "cpu",
+) -> GradientOracle:
+    """Noisy gradients of the nodes' data for a loop of the user's own.
+
+    Whatever the loop does with them is post-processing: the ledger's account holds for
+    it, as long as it takes nothing else from the data.
+
+    Parameters
+    ----------
+    model, shares, loss, nodes, split
+        As in `privaudit.train`.
+    noise_multiplier
+        Standard deviation of the noise on the sum of a batch's clipped gradients, over
+        the clip norm; > 0.
+    clip_norm
+        L2 bound on each record's gradient.
+    batch_size
+        Expected number of records in a node's batch, and the divisor of the sum.
+    seed
+        Makes noise and sampling repeatable: a study, not protected. None: a secret key,
+        held in memory.
+    device
+        "cpu" or "cuda".
+
+    Returns
+    -------
+    An object with ``start``, ``gradient(at)``, ``ledger`` and ``module(at)``.
+
+    Raises
+    ------
+    ValueError
+        If a value is out of its range, or model, data and loss do not fit each other.
+
+    Examples
+    --------
+    >>> import privaudit as pa, torch
+    >>> inputs = torch.randn(80, 5, generator=torch.Generator().manual_seed(0))
+    >>> data = inputs, (inputs.sum(1) > 0).long()
+    >>> oracle = pa.oracle(
+    ...     torch.nn.Linear(5, 2), data, nodes=2,
+    ...     noise_multiplier=1.0, clip_norm=1.0, batch_size=8, seed=0,
+    ... )
+    >>> at = oracle.start
+    >>> for _ in range(5):  # gradient descent, and averaging over all nodes
+    ...     at = (at - 0.5 * oracle.gradient(at)).mean(0).expand(2, -1)
+    >>> pa.epsilon(ledger=oracle.ledger, delta=1e-5).upper < 7
+    True
+    """
+    from trainers.data.shares import private_data
+    from trainers.gradients.choose import differentiator
+    from trainers.numerics.device import check_device
+    from trainers.numerics.keys import Key
+    from trainers.numerics.randomness import Streams
+    from trainers.oracles.mechanism import Mechanism
+    from trainers.oracles.oracle import Oracle
+    from trainers.runs.material import Material
+
+    for name, value in (
+        ("noise_multiplier", noise_multiplier),
+        ("clip_norm", clip_norm),
+        ("batch_size", batch_size),
+    ):
+        if not 0 < value < math.inf:
+            raise ValueError(f"{name} must be > 0 and finite, got {value}")
+    check_device(device)
+    material = Material.own(model, shares, loss=loss, nodes=nodes, split=split)
+    inner = Oracle(
+        private_data(material.shares).to(device),
+        differentiator(material.module, material.loss, *material.example),
+        Mechanism(batch_size, clip_norm, noise_multiplier),
+        Streams(Key.secret() if seed is None else Key.study(seed), device=device),
+    )
+    return GradientOracle(inner, material)

@@ -1,0 +1,291 @@
+"""A user's own model and data: trained over a network of nodes, with an account."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import html
+import math
+import os
+import pathlib
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from privaudit.accounting.certificate import Certificate
+from privaudit.api.trainings import run_in_folder
+from privaudit.api.watch import SILENT, Watch
+from privaudit.files import manifest
+from privaudit.files.folder import MANIFEST, MODEL, FolderError, RunFolder, write_whole
+from privaudit.ledger import Ledger
+from privaudit.results import Claim, Relation
+from privaudit.settings import OWN, TrainingSettings
+from trainers.runs.outcome import Curves, TrainingResult
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedModels:
+    """A finished training: the nodes' models, and what they are worth.
+
+    Attributes
+    ----------
+    models
+        One module a node, copies of the one that was given.
+    ledger
+        What each node released.
+    curves
+        How good models were, and how far apart, over the rounds.
+    result
+        All figures, as ``result.json`` holds them.
+    relation
+        What neighbouring data sets differ in.
+    """
+
+    models: list[nn.Module]
+    ledger: Ledger
+    curves: Curves
+    result: TrainingResult
+    relation: Relation
+    _folder: pathlib.Path
+
+    @functools.cached_property
+    def certificate(self) -> Certificate:
+        """What the ledger is worth, from both sides."""
+        return Certificate.of(self.ledger, self.relation)
+
+    def save(self, folder: str | os.PathLike[str], *, public: bool = False) -> None:
+        """Write the run into ``folder``, which ``privaudit verify`` accepts.
+
+        Parameters
+        ----------
+        folder
+            New, or empty.
+        public
+            Only what may leave the party: what the manifest does not call private.
+
+        Raises
+        ------
+        ValueError
+            If the folder holds something, or cannot be written; or nothing of the run
+            may leave the party.
+        """
+        there = pathlib.Path(folder)
+        source = RunFolder(self._folder)
+        listed = manifest.read(source)
+        names = [*(listed.files if listed else ()), MANIFEST]
+        if public:
+            files = {} if listed is None else listed.files
+            names = [name for name, file in files.items() if not file.private]
+            if not names:
+                raise ValueError(
+                    f"nothing of this run may leave the party: {self.result.warning}"
+                )
+        try:
+            there.mkdir(parents=True, exist_ok=True)
+            if any(there.iterdir()):
+                raise ValueError(f"{there} is not empty; choose a new folder")
+            for name in names:
+                write_whole(there / name, (source / name).read_bytes())
+        except OSError as error:
+            raise ValueError(
+                f"cannot write {there}: {error.strerror or error}"
+            ) from error
+
+    def __str__(self) -> str:
+        return "\n".join(
+            [self.result.quality, str(self.result.upper()), self.result.warning]
+        )
+
+    def _repr_html_(self) -> str:
+        lines = html.escape(str(self)).replace("\n", "<br>")
+        return f"<p>{lines}</p>"
+
+
+def train(
+    model: nn.Module | Callable[[], nn.Module] | str,
+    shares: Any,
+    algorithm: str = "dp-dsgt",
+    *,
+    graph: str = "complete",
+    epsilon: float | None = None,
+    delta: float = 1e-5,
+    noise_multiplier: float | None = None,
+    relation: Relation | None = None,
+    loss: Callable[..., Any] | None = None,
+    rounds: int = 200,
+    batch_size: float = 32,
+    clip_norm: float = 1.0,
+    step_size: float = 0.1,
+    test: Any = None,
+    nodes: int | None = None,
+    split: str = "even",
+    options: Mapping[str, Any] | None = None,
+    seed: int | None = None,
+    public_seed: int = 0,
+    device: str = "cpu",
+    out: str | os.PathLike[str] | None = None,
+    watch: Watch | None = None,
+) -> TrainedModels:
+    """Train a user's model on the data of several nodes, with noise for a budget.
+
+    Started by torchrun, each process trains some of the nodes; all call with equal
+    arguments, and ``out`` is where they meet.
+
+    Parameters
+    ----------
+    model
+        A module, whose parameters are where all nodes start; those that require no
+        gradient stay, and buffers are kept. Or what makes one when called, or a name in
+        `trainers.models.MODELS`, such as "softmax".
+    shares
+        A list with one data set a node: pairs of arrays or tensors, or of pandas'
+        frames, or torch Datasets. With ``nodes``, one data set, dealt by ``split``:
+        "even", "classes:T", "dirichlet:ALPHA". What numpy maps from a file, and torch
+        Datasets, are read as records are drawn.
+    algorithm, graph, options
+        A name in `trainers.algorithms.ALGORITHMS` or ``module:Class``; the network,
+        such as "ring" or "complete"; and what else a training may be set to, by name.
+    epsilon, delta
+        The budget; the noise is the least that certifies it.
+    noise_multiplier
+        The noise, in place of a budget.
+    relation
+        "add-or-remove-one" or "replace-one"; None: the former, but where the sampling
+        has no meaning under it.
+    loss
+        From (outputs, targets) of a batch to the mean or the sum of the records' own
+        losses, or to one number a record. None: cross entropy.
+    rounds, batch_size, clip_norm, step_size
+        Of the algorithm; ``batch_size`` is the expected number of records in a node's
+        batch.
+    test
+        A data set to measure models on, as one of ``shares``.
+    nodes, split
+        See ``shares``.
+    seed
+        Makes noise and sampling repeatable: a study, whose models are not protected.
+        None: a secret key.
+    public_seed
+        Deals the data and decides random graphs. Everybody may know it.
+    device
+        "cpu" or "cuda".
+    out
+        A folder for the run, as of ``privaudit train``; an unfinished one goes on.
+        None: a temporary one; see `TrainedModels.save`.
+    watch
+        Is told how far it is; see `privaudit.api.watch`.
+
+    Returns
+    -------
+    The nodes' models, what was released, and what it is worth: ``models``, ``ledger``,
+    ``certificate``, ``curves``; ``save``.
+
+    Raises
+    ------
+    ValueError
+        If model, data, loss and settings do not fit each other; if the model or the
+        loss mixes records; if training diverges, or ``out`` is another run's.
+
+    Examples
+    --------
+    >>> import privaudit as pa, torch
+    >>> inputs = torch.randn(80, 5, generator=torch.Generator().manual_seed(0))
+    >>> data = inputs, (inputs.sum(1) > 0).long()
+    >>> run = pa.train(
+    ...     torch.nn.Linear(5, 2), data, nodes=2, epsilon=4, rounds=10, seed=0
+    ... )
+    >>> len(run.models), 3.9 < run.certificate.epsilon(1e-5).upper <= 4
+    (2, True)
+    """
+    from trainers.network.ranks import launched
+    from trainers.runs.final_models import modules
+    from trainers.runs.material import Material
+    from trainers.runs.training import training_from
+
+    if (epsilon is None) == (noise_multiplier is None):
+        raise ValueError("give a budget, epsilon, or noise_multiplier: one of them")
+    material = Material.own(
+        model,
+        shares,
+        loss=loss,
+        test=test,
+        nodes=nodes,
+        split=split,
+        seed=public_seed,
+    )
+    training = training_from(
+        {
+            "algorithm": algorithm,
+            "nodes": len(material.shares),
+            "graph": graph,
+            "data": OWN,
+            "model": OWN,
+            "train": sum(map(len, material.shares)),
+            "rounds": rounds,
+            "lot_size": batch_size,
+            "clip_norm": clip_norm,
+            "step_size": step_size,
+            **(options or {}),
+        },
+        where="privaudit.train",
+    )
+    settings = TrainingSettings(
+        epsilon=epsilon,
+        delta=delta,
+        noise_multiplier=noise_multiplier,
+        relation=relation,
+        seed=seed,
+        public_seed=public_seed,
+        device=device,
+    )
+    claim = Claim(
+        epsilon=math.inf if epsilon is None else epsilon,
+        delta=delta,
+        relation=training.relation(relation),
+        unit=training.unit,
+        source="privaudit.train",
+    )
+    with contextlib.ExitStack() as stack:
+        own_folder = out is None
+        if out is None:
+            if launched():
+                raise ValueError(
+                    "under torchrun, give out=: the folder in which the ranks meet"
+                )
+            out = tempfile.mkdtemp(prefix="privaudit-")
+            stack.callback(_remove, out)
+        try:
+            run_in_folder(
+                training,
+                claim,
+                settings,
+                material=material,
+                out=out,
+                watch=SILENT if watch is None else watch,
+            )
+            folder = RunFolder(out)
+            models = modules((folder / MODEL).read_bytes(), material.module)
+            found = TrainedModels(
+                models=models,
+                ledger=folder.read("ledger.json", Ledger),
+                curves=folder.read("curves.json", Curves),
+                result=folder.read("result.json", TrainingResult),
+                relation=claim.relation,
+                _folder=pathlib.Path(out),
+            )
+        except FolderError as error:
+            raise ValueError(str(error)) from error
+        stack.pop_all()
+    if own_folder:
+        weakref.finalize(found, _remove, out)
+    return found
+
+
+def _remove(folder: str | os.PathLike[str]) -> None:
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,328 @@
+"""One training of an algorithm by name, or of a recipe."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from privaudit.api.place import Place, short_name
+from privaudit.api.watch import SILENT, Watch
+from privaudit.files.folder import RunFolder
+from privaudit.files.user_code import is_place
+from privaudit.results import Claim, Finding, Status, UpperBound
+from privaudit.settings import TrainingSettings, claim_of, is_own
+
+if TYPE_CHECKING:
+    from trainers.recipes import Recipe
+    from trainers.runs.material import Material
+    from trainers.runs.outcome import TrainingResult
+    from trainers.runs.problem import Problem
+    from trainers.runs.run import TrainingRun
+    from trainers.runs.training import Training
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Trained:
+    """What a training gave, and the folder of its evidence.
+
+    Parameters
+    ----------
+    path
+        The run's folder.
+    run
+        What was trained, and what was claimed of it, if anything.
+    result
+        What it gave.
+    remarks
+        What else must be known of it, in sentences.
+    """
+
+    path: pathlib.Path
+    run: TrainingRun
+    result: TrainingResult
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def status(self) -> Status | None:
+        """The verdict in a word; None if nothing was claimed."""
+        return self.result.status
+
+    @property
+    def verdict(self) -> Finding | None:
+        """Claim and account together; None if nothing was claimed."""
+        return self.result.verdict
+
+    @property
+    def upper(self) -> UpperBound:
+        """The account of the worst node."""
+        return self.result.upper()
+
+    @property
+    def algorithm(self) -> str:
+        """The algorithm's name."""
+        return self.run.training.algorithm
+
+    def summary(self) -> dict[str, Any]:
+        """All figures, for JSON."""
+        result, upper, claim = self.result, self.upper, self.run.claim
+        return {
+            "algorithm": self.algorithm,
+            "claimed": None if claim is None else claim.epsilon,
+            "certified": upper.epsilon,
+            "certified_lower": result.verdict and result.verdict.certified_lower,
+            "standing": upper.standing,
+            "delta": upper.delta,
+            "relation": upper.relation,
+            "unit": upper.unit,
+            "noise_multiplier": self.run.noise_multiplier,
+            "claim_source": None if claim is None else claim.source,
+            "accuracy": result.accuracy,
+            "worst_accuracy": result.worst_accuracy,
+            "loss": result.loss,
+            "worst_loss": result.worst_loss,
+            "seconds": result.seconds,
+            "verdict": result.status,
+            "remarks": list(self.remarks),
+            "protected": result.protected,
+            "noise": result.noise,
+            "out": str(self.path),
+        }
+
+    def lines(self) -> list[str]:
+        """All figures, in sentences."""
+        result = self.result
+        return [
+            f"{self.algorithm}: {result.quality} ({result.seconds:.1f} s)",
+            *([str(self.run.claim)] if self.run.claim else []),
+            str(self.upper),
+            *([str(result.verdict)] if result.verdict else []),
+            *self.remarks,
+            result.warning,
+        ]
+
+
+def run_training(
+    what: str,
+    settings: TrainingSettings,
+    *,
+    changes: Mapping[str, Any] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    claimed: bool = False,
+    watch: Watch = SILENT,
+) -> Trained | None:
+    """Train once, with noise for a budget, and account what was released.
+
+    Parameters
+    ----------
+    what
+        An algorithm, a recipe of `trainers.recipes`, or a recipe's file.
+    settings
+        Budget, seeds and device.
+    changes
+        Settings and options of the training by name, upon those of the recipe.
+    out
+        The run's folder; the same call goes on where it was stopped. Without one, a
+        new one in ``runs``.
+    claimed
+        Whether an algorithm that makes no claim is refused.
+    watch
+        Is told how far it is.
+
+    Returns
+    -------
+    What the training gave, and the folder. None at all ranks but the first.
+
+    Raises
+    ------
+    ValueError
+        If a setting is out of its range or does not go with the others, or training
+        diverges.
+    privaudit.files.folder.FolderError
+        If ``out`` is another run's, damaged, or cannot be written.
+    """
+    from trainers.runs.training import training_from
+
+    recipe = _recipe(what)
+    values = {**recipe.settings(settings.epsilon), **(changes or {})}
+    if is_own(str(values.get("data", ""))):
+        values = _of_own_data(values)
+    training = training_from(values, where="--set" if changes else what)
+    if claimed and not training.family.private:
+        raise ValueError(
+            f"--require consistent is about a claim, and {training.algorithm} makes "
+            "none: it has no noise"
+        )
+    settings = settings.over(**recipe.run_settings()).over(epsilon=1.0, delta=1e-4)
+    assert settings.epsilon is not None
+    assert settings.delta is not None
+    by_paper = settings.calibrate == "paper" and settings.noise_multiplier is None
+    more = {"source": f"the paper's own account of {what}"} if by_paper else {}
+    claim = claim_of(
+        settings.epsilon,
+        settings.delta,
+        training.relation(settings.relation),
+        training.unit,
+        **more,
+    )
+    name = f"train-{short_name(what)}"
+    return run_in_folder(training, claim, settings, out=out, name=name, watch=watch)
+
+
+def run_in_folder(
+    training: Training,
+    claim: Claim,
+    settings: TrainingSettings,
+    *,
+    material: Material | None = None,
+    out: str | os.PathLike[str] | None = None,
+    name: str = "train",
+    watch: Watch = SILENT,
+) -> Trained | None:
+    """As `run_training`, of a training that is made.
+
+    ``material`` are its data, model and loss, where they have no names. A ``claim``
+    whose epsilon is infinite says at which delta the run is accounted, and is kept
+    nowhere.
+    """
+    from trainers.network.ranks import launched
+    from trainers.runs.budget import noise_of
+    from trainers.runs.problem import Problem
+    from trainers.runs.real_clock import run as real_run
+    from trainers.runs.run import TrainingRun
+
+    compute = settings.compute
+    problem = Problem.of(
+        training,
+        seed=settings.public_seed,
+        data_dir=settings.data_dir,
+        compiled=compute.compiled,
+        precision=compute.precision,
+        material=material,
+    )
+    by_real_clock = real_run.is_by_real_clock(problem)
+    _check_keys(settings, launched(), by_real_clock)
+    if by_real_clock and material is not None:
+        raise ValueError(
+            "clock=real starts processes that load their data by name, and your own "
+            "have none; leave it out"
+        )
+    claims = training.family.private and claim.epsilon < math.inf
+    run = TrainingRun(
+        **dataclasses.asdict(compute),
+        training=training,
+        claim=claim if claims else None,
+        noise_multiplier=noise_of(
+            problem, claim, settings, settings.calibrate, watch.note
+        ),
+        account=settings.account,
+        seed=settings.seed,
+        public_seed=settings.public_seed,
+    )
+    place = Place(out, name)
+    opened = place.opened(
+        # By a real clock, a run that was stopped cannot go on.
+        RunFolder,
+        lambda there: not by_real_clock and there.awaits(run),
+        watch,
+    )
+    result = _trained(run, claim, settings, problem, material, opened, watch)
+    if result is None:  # rank 0 speaks for all
+        return None
+    remarks = (*training.family.remarks(training.setting()), *result.remarks)
+    return Trained(place.path, run, result, remarks)
+
+
+def _of_own_data(values: dict[str, Any]) -> dict[str, Any]:
+    """``values``, with how many nodes and records the user's own data have."""
+    from trainers.data.shares import shares_of
+    from trainers.runs.material import OwnData
+
+    data = OwnData.load(values["data"])
+    if data.nodes is None:
+        return values
+    found = shares_of(data.shares)
+    return {"train": sum(map(len, found)), **values, "nodes": len(found)}
+
+
+def _trained(
+    run: TrainingRun,
+    claim: Claim,
+    settings: TrainingSettings,
+    problem: Problem,
+    material: Material | None,
+    opened: contextlib.AbstractContextManager[RunFolder],
+    watch: Watch,
+) -> TrainingResult | None:
+    """By ranks, by a real clock, or here."""
+    from trainers.network.ranks import launched
+    from trainers.runs.over_ranks import train_on_ranks
+    from trainers.runs.real_clock import run as real_run
+    from trainers.runs.run import train
+
+    about: dict[str, Any] = {
+        "delta": claim.delta,
+        "relation": claim.relation,
+        "save_models": settings.save == "models",
+    }
+    data_dir = settings.data_dir
+    with watch.training(run.training.algorithm, run.claim) as show:
+        about["progress"] = show
+        if launched():
+            about["material"] = material
+            return train_on_ranks(run, opened, data_dir=data_dir, **about)
+        with opened as folder:
+            about["problem"] = problem
+            if real_run.is_by_real_clock(problem):
+                return real_run.train(
+                    run,
+                    folder,
+                    data_dir=data_dir,
+                    died=lambda death: watch.note(str(death)),
+                    **about,
+                )
+            return train(run, folder, key_file=settings.key_file, **about)
+
+
+def _check_keys(
+    settings: TrainingSettings, on_ranks: bool, by_real_clock: bool
+) -> None:
+    """``ValueError`` for a seed or a key's file that would have no effect."""
+    seed, key_file = settings.seed, settings.key_file
+    if key_file is not None and (on_ranks or seed is not None):
+        raise ValueError(
+            "--key-file is for one process and a secret key: leave it out with --seed, "
+            "and under torchrun, where each rank keeps its own key in the run's folder"
+        )
+    if key_file is not None and by_real_clock:
+        raise ValueError(
+            "--key-file is not for clock=real: each worker has a key of its own, which "
+            "is kept nowhere, as such a run cannot go on"
+        )
+    if seed is not None and by_real_clock:
+        raise ValueError(
+            "--seed is not for clock=real: workers' lots and noise come from secret "
+            "keys, whatever the seed; --public-seed deals the data and draws the start"
+        )
+
+
+def _recipe(what: str) -> Recipe:
+    from trainers.algorithms import ALGORITHMS
+    from trainers.recipes import Recipe, named, names, read
+    from trainers.runs.training import near
+
+    if what in ALGORITHMS or is_place(what):
+        return Recipe(values={"algorithm": what})
+    if what in names():
+        return named(what)
+    if what.endswith(".toml") or pathlib.Path(what).is_file():
+        return read(what)
+    hint = near(what, [*ALGORITHMS, *names()])
+    raise ValueError(
+        f"there is no algorithm or recipe {what!r} ({hint}); choose one of "
+        f"{', '.join(ALGORITHMS)}, your own as module:Class, a recipe or a file"
+    )

@@ -1,0 +1,109 @@
+"""What commands tell of their work while it goes on, on standard error."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from privaudit.api.watch import Watch
+from privaudit.cli.output import note, progress_bar
+from privaudit.results import Claim, round_down, stated
+
+if TYPE_CHECKING:
+    from privaudit.auditing.experiments.sweep_run import Progress as SweepProgress
+    from privaudit.auditing.selfcheck import Row
+    from trainers.runs.run import Progress
+
+
+class Console(Watch):
+    """Bars where standard error is a terminal, else a line now and then."""
+
+    def note(self, message: str) -> None:
+        """See `Watch`."""
+        note(message)
+
+    def runs(self) -> contextlib.AbstractContextManager[Callable[[int, int], None]]:
+        """See `Watch`."""
+        return progress_bar("runs")
+
+    def training(
+        self, algorithm: str, claim: Claim | None
+    ) -> contextlib.AbstractContextManager[Callable[[Progress], None]]:
+        """See `Watch`."""
+        from privaudit.cli.live import live_view
+
+        return live_view(algorithm, None if claim is None else claim.epsilon)
+
+    def sweep(
+        self, audits: int
+    ) -> contextlib.AbstractContextManager[Callable[[SweepProgress], None]]:
+        """See `Watch`."""
+        return sweep_view(audits)
+
+    def row(self, row: Row) -> None:
+        """See `Watch`."""
+        from privaudit.auditing.selfcheck import table
+
+        note(table([row]).splitlines()[1])
+
+
+@contextlib.contextmanager
+def sweep_view(audits: int) -> Iterator[Callable[[SweepProgress], None]]:
+    """A bar for the sweep and one for each audit at work, on standard error.
+
+    A line for each audit that ends; these alone where standard error is no terminal.
+    """
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+    from rich.progress import Progress as Bars
+
+    console = Console(stderr=True)
+    ended = 0
+    with Bars(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as bars:
+        whole = bars.add_task("audits", total=audits)
+        tasks: dict[str, int] = {}
+
+        def tell(state: SweepProgress) -> None:
+            nonlocal ended
+            if state.ended:
+                ended += 1
+                bars.update(whole, completed=ended)
+                if state.name in tasks:
+                    bars.remove_task(tasks.pop(state.name))  # type: ignore[arg-type]
+                line = f"[{ended} of {audits}] {state.name}: {_outcome(state)}"
+                if console.is_terminal:
+                    console.print(line, markup=False, highlight=False)
+                else:
+                    note(line)
+            else:
+                if state.name not in tasks:
+                    tasks[state.name] = bars.add_task(state.name, total=state.total)
+                bars.update(tasks[state.name], completed=state.done)  # type: ignore[arg-type]
+
+        yield tell
+
+
+def _outcome(state: SweepProgress) -> str:
+    if state.result is None:
+        return f"FAILED: {state.failure}"
+    result = state.result
+    return (
+        f"{result.status}, epsilon is at least {round_down(result.lower().epsilon)}"
+        f" of {stated(result.verdict.claim.epsilon)} claimed ({result.seconds:.0f} s)"
+    )

@@ -1,0 +1,49 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+Json = Annotated[bool, Parameter("--json", help="One JSON object, nothing else.")]
+Out = Annotated[
+    pathlib.Path | None,
+    Parameter(
+        help="The run's folder; the same command goes on where it stopped. Default: "
+        "one in runs, which an unfinished run of the same settings goes on in; where "
+        "another run is there, NAME-2, NAME-3, ..."
+    ),
+]
+Require = Annotated[
+    Literal["consistent"] | None,
+    Parameter(
+        help="consistent: exit status 1 for an unproven claim too, not only for one "
+        "that is refuted or disproved."
+    ),
+]
+Changes = Annotated[
+    list[str],
+    Parameter(
+        name="--set",
+        negative=(),
+        help="A setting of the training, as key=value; may be repeated.",
+    ),
+]
+Account = Annotated[
+    str,
+    Parameter(
+        help="certified (tight, all numerical error bounded), pld (dp-accounting's), "
+        "rdp, gdp (no sampling), gdp-clt (a limit, no guarantee), analytic-gaussian or "
+        "classical-gaussian (one release)."
+    ),
+]
+Method = Annotated[
+    str,
+    Parameter(
+        help="For any mechanism: best, rank-walk, two-binomial, clopper-pearson, "
+        "betting. For Gaussian DP only: top-half, betting-gaussian."
+    ),
+]
+Flat = Parameter(name="*")  # the fields of a value of settings are options

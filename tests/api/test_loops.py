@@ -1,0 +1,121 @@
+"""Noisy gradients for a loop of one's own: what they are, and what is written down."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import privaudit as pa
+from privaudit.ledger import Ledger
+
+MECHANISM = {"noise_multiplier": 2.0, "clip_norm": 0.5, "batch_size": 10.0}
+
+
+def data(size=40):
+    inputs = torch.randn(size, 5, generator=torch.Generator().manual_seed(0))
+    return inputs, (inputs.sum(1) > 0).long()
+
+
+def made(**changes):
+    torch.manual_seed(1)
+    settings = {**MECHANISM, "nodes": 4, "seed": 0, **changes}
+    return pa.oracle(nn.Linear(5, 2), data(), **settings)
+
+
+class TestGradients:
+    def test_noise_is_what_the_ledger_says(self):
+        oracle = made()
+        # At a point that is right with certainty, gradients are nothing but noise.
+        inputs, targets = data()
+        sure = oracle.module(oracle.start[0])
+        with torch.no_grad():
+            sure.weight.copy_(1e4 * torch.stack([-torch.ones(5), torch.ones(5)]))
+            sure.bias.zero_()
+        at = torch.cat([sure.weight.flatten(), sure.bias]).repeat(4, 1)
+        assert (sure(inputs).argmax(1) == targets).all()
+        found = torch.stack([oracle.gradient(at) for _ in range(300)])
+        (entries,) = set(oracle.ledger.nodes)
+        release = entries[0].release
+        assert (entries[0].count, release.noise, release.norm_bound) == (300, 1.0, 0.5)
+        spread = float(found.std()) * MECHANISM["batch_size"]
+        assert spread == pytest.approx(release.noise, rel=0.03)  # 1.4e4 draws: .006
+
+    def test_without_noise_to_speak_of_it_is_the_mean_gradient(self):
+        oracle = made(noise_multiplier=1e-6, clip_norm=1e3, nodes=1, batch_size=40.0)
+        inputs, targets = data()
+        module = oracle.module(oracle.start[0])
+        loss = nn.functional.cross_entropy(module(inputs), targets)
+        true = torch.autograd.grad(loss, list(module.parameters()))
+        expected = torch.cat([part.flatten() for part in true])
+        torch.testing.assert_close(
+            oracle.gradient(oracle.start)[0], expected, atol=1e-3, rtol=0
+        )
+
+    def test_a_seed_repeats_and_none_does_not(self):
+        one, two, other = made(), made(), made(seed=None)
+        assert torch.equal(one.gradient(one.start), two.gradient(two.start))
+        assert not torch.equal(one.gradient(one.start), other.gradient(other.start))
+
+    def test_data_on_disk_give_the_same(self, tmp_path):
+        inputs, targets = data()
+        mapped = np.memmap(tmp_path / "x", dtype="float32", mode="w+", shape=(40, 5))
+        mapped[:] = inputs
+        torch.manual_seed(1)
+        lazy = pa.oracle(
+            nn.Linear(5, 2), (mapped, targets), nodes=4, seed=0, **MECHANISM
+        )
+        held = made()
+        assert torch.equal(lazy.gradient(lazy.start), held.gradient(held.start))
+
+
+class TestLedger:
+    def test_every_question_is_in_it(self):
+        oracle = made()
+        oracle.gradient(oracle.start)
+        oracle.gradient(oracle.start[:1], nodes=[2])
+        counts = [sum(e.count for e in node) for node in oracle.ledger.nodes]
+        assert counts == [1, 1, 2, 1]
+
+    def test_its_account_is_the_programmes_one(self):
+        oracle = made()
+        for _ in range(7):
+            oracle.gradient(oracle.start)
+        planned = pa.epsilon(
+            delta=1e-5, noise_multiplier=2.0, sampling_rate=1.0, steps=7
+        )
+        assert pa.epsilon(ledger=oracle.ledger, delta=1e-5) == planned
+        assert isinstance(oracle.ledger, Ledger)
+
+
+def test_frozen_parameters_stay():
+    module = nn.Sequential(nn.Linear(5, 3), nn.Linear(3, 2))
+    module[0].requires_grad_(False)
+    oracle = pa.oracle(module, data(), nodes=2, seed=0, **MECHANISM)
+    assert oracle.start.shape == (2, 8)
+    moved = oracle.module(oracle.start[0] - oracle.gradient(oracle.start)[0])
+    assert torch.equal(moved[0].weight, module[0].weight)
+    assert not torch.equal(moved[1].weight, module[1].weight)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"noise_multiplier": 0.0}, "noise_multiplier must be > 0"),
+        ({"clip_norm": float("inf")}, "clip_norm must be > 0 and finite"),
+        ({"batch_size": 50.0}, "batch|lot"),
+        ({"nodes": None}, "give nodes="),
+        ({"device": "abacus"}, "device"),
+    ],
+)
+def test_what_is_wrong_is_said(changes, said):
+    with pytest.raises(ValueError, match=said):
+        made(**changes)
+
+
+def test_points_of_other_shapes_are_refused():
+    oracle = made()
+    with pytest.raises(ValueError, match=r"\(nodes, dims\) = \(4, 12\), got \(12,\)"):
+        oracle.gradient(oracle.start[0])
+    with pytest.raises(ValueError, match="not finite"):
+        oracle.gradient(oracle.start * float("nan"))
+    assert oracle.ledger.nodes == ((), (), (), ())

@@ -1,0 +1,95 @@
+"""Audits and probes of what a user has in Python."""
+
+import numpy as np
+import pytest
+
+import privaudit as pa
+from privaudit.ledger import Ledger
+from privaudit.release import NoSampling, Release
+
+
+def gaussian(noise):
+    def scores_of(member, seed):
+        return member + noise * np.random.default_rng(seed).normal(size=len(member))
+
+    return scores_of
+
+
+def ledger(noise):
+    return Ledger.of(
+        Release.of_sum(norm_bound=1.0, noise_multiplier=noise, sampling=NoSampling())
+    )
+
+
+class TestAudit:
+    def test_a_right_claim_with_its_ledger_is_consistent(self):
+        upper = pa.epsilon(ledger=ledger(2.0), delta=1e-5).upper
+        found = pa.audit(
+            gaussian(2.0), epsilon=upper, delta=1e-5, ledger=ledger(2.0), runs=2000
+        )
+        assert found.status == "consistent"
+        assert 0 < found.lower.epsilon < upper <= found.upper.epsilon * 1.001
+        assert found.summary()["certified"] == found.upper.epsilon
+
+    def test_half_the_noise_is_refuted(self):
+        upper = pa.epsilon(ledger=ledger(2.0), delta=1e-5).upper
+        found = pa.audit(gaussian(0.2), epsilon=upper, delta=1e-5, runs=2000)
+        assert found.status == "refuted"
+        assert "REFUTED" in str(found)
+        assert found.upper is None
+
+    def test_it_is_repeatable(self):
+        def tells(member, seed):
+            return member * 1.0
+
+        one, two = (pa.audit(tells, epsilon=1, runs=300, seed=4) for _ in range(2))
+        assert one == two
+        assert one.member_runs + one.non_member_runs == 300
+        assert one.lower.epsilon == pytest.approx(
+            one.most_shown, rel=0.05
+        )  # all is told
+
+    @pytest.mark.parametrize(
+        ("scores_of", "changes", "said"),
+        [
+            ("train:scores", {}, "audit_program"),
+            (gaussian(1.0), {"runs": 1}, "runs must be >= 2"),
+            (gaussian(1.0), {"method": "best?"}, "no estimator"),
+            (gaussian(1.0), {"epsilon": 0}, "epsilon must be > 0"),
+            (gaussian(1.0), {"relation": "replace"}, "relation"),
+            (lambda member, seed: member[:-1] * 1.0, {}, "one score a run"),
+            (lambda member, seed: 1 / 0, {}, "ZeroDivisionError"),
+            (lambda member, seed: np.log(member * 0.0 - 1), {}, "not finite|invalid"),
+        ],
+    )
+    def test_what_is_wrong_is_said(self, scores_of, changes, said):
+        with pytest.raises(ValueError, match=said):
+            pa.audit(scores_of, **{"epsilon": 1, "runs": 100, **changes})
+
+
+class TestProbe:
+    @staticmethod
+    def clipped_sum(data, seed):
+        norms = np.linalg.norm(data, axis=1, keepdims=True)
+        total = (data / np.maximum(1, norms)).sum(0)
+        return total + 2 * np.random.default_rng(seed).normal(size=total.shape)
+
+    def test_what_is_right_has_no_findings(self):
+        found = pa.probe(self.clipped_sum, sensitivity=2.0, noise=2.0)
+        assert found.findings == []
+
+    def test_each_promise_is_held_against_it(self):
+        for promise, name in (
+            ({"sensitivity": 0.5}, "sensitivity"),
+            ({"noise": 3.0}, "noise"),
+        ):
+            found = pa.probe(self.clipped_sum, **promise)
+            assert any(name in finding for finding in found.findings)
+
+    def test_what_is_wrong_is_said(self):
+        with pytest.raises(ValueError, match="got str"):
+            pa.probe("mine:release")
+        with pytest.raises(ValueError, match="runs must be >= 20"):
+            pa.probe(self.clipped_sum, runs=3)
+        with pytest.raises(ValueError, match="ZeroDivisionError"):
+            pa.probe(lambda data, seed: 1 / 0)

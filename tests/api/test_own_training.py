@@ -1,0 +1,183 @@
+"""A user's own model on a user's own data: what comes out, and what is refused."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+import privaudit as pa
+
+SCRIPT = """
+import sys, torch, privaudit as pa
+from torch import nn
+
+torch.manual_seed(0)
+inputs = torch.randn(200, 5)
+shares = [(x, (x.sum(1) > 0).long()) for x in inputs.split(50)]
+torch.manual_seed(1)
+net = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 2))  # "pretrained"
+net[0].requires_grad_(False)
+run = pa.train(net, shares, "dp-dsgt", graph="ring", epsilon=4, rounds=20, seed=0,
+               batch_size=10, out=sys.argv[1])
+torch.save([m.state_dict() for m in run.models], sys.argv[2] + ".pt")
+"""
+
+
+def data(size=80):
+    inputs = torch.randn(size, 5, generator=torch.Generator().manual_seed(0))
+    return inputs, (inputs.sum(1) > 0).long()
+
+
+def net():
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 2))
+
+
+def trained(**changes):
+    settings = {"nodes": 4, "epsilon": 4.0, "rounds": 6, "batch_size": 10, **changes}
+    return pa.train(net(), data(), **settings)
+
+
+class TestSound:
+    def test_the_budget_is_met_and_used(self):
+        run = trained()
+        found = run.certificate.epsilon(1e-5)
+        assert 3.98 < found.lower <= found.upper <= 4
+        assert len(run.models) == len(run.ledger.nodes) == 4
+        assert run.result.status == "consistent"
+        assert run.result.protected
+
+    def test_it_starts_at_the_users_parameters(self):
+        """A step that moves nothing leaves them as they were."""
+        run = trained(step_size=1e-30, seed=0)
+        for model in run.models:
+            for ours, theirs in zip(
+                model.parameters(), net().parameters(), strict=True
+            ):
+                assert torch.equal(ours, theirs)
+
+    def test_frozen_parameters_and_buffers_stay(self):
+        module = net()
+        module[0].requires_grad_(False)
+        module.register_buffer("mean", torch.arange(3.0))
+        run = pa.train(module, data(), nodes=2, epsilon=4, rounds=5, step_size=0.5)
+        for model in run.models:
+            assert torch.equal(model[0].weight, module[0].weight)
+            assert torch.equal(model.mean, module.mean)
+            assert not torch.equal(model[2].weight, module[2].weight)
+            assert [p.requires_grad for p in model.parameters()] == [
+                *(False, False, True, True)
+            ]
+
+    def test_it_learns(self):
+        run = trained(rounds=60, step_size=1.0, epsilon=50, test=data())
+        assert run.result.accuracy > 0.85
+        assert run.curves.accuracy[-1] == pytest.approx(run.result.accuracy)
+
+    def test_regression_has_a_loss(self):
+        inputs, _ = data()
+        shares = inputs, inputs.sum(1, keepdim=True)
+        how = {"nodes": 2, "epsilon": 50, "step_size": 0.3, "seed": 0}
+        runs = [
+            pa.train(
+                nn.Linear(5, 1),
+                shares,
+                loss=nn.functional.mse_loss,
+                test=shares,
+                rounds=rounds,
+                **how,
+            )
+            for rounds in (1, 40)
+        ]
+        before, after = (run.result for run in runs)
+        assert (after.accuracy, runs[1].curves.accuracy) == (None, None)
+        assert after.loss < 0.5 * before.loss
+        assert "loss" in str(runs[1])
+
+    def test_without_test_data_nothing_is_measured(self):
+        assert "nothing was measured" in str(trained(rounds=2))
+
+    def test_a_registered_model(self):
+        run = pa.train("softmax", data(), nodes=2, epsilon=1, rounds=2)
+        assert [p.shape for p in run.models[0].parameters()] == [(2, 5), (2,)]
+
+
+class TestFolder:
+    def test_it_is_verified_and_read_without_privaudit(self, tmp_path):
+        run = trained(test=data())
+        run.save(tmp_path / "run")
+        assert not pa.verify(tmp_path / "run").differences
+        tensors = load_file(tmp_path / "run" / "model.safetensors")
+        plain = net()
+        plain.load_state_dict(
+            {
+                name.removeprefix("node2."): value
+                for name, value in tensors.items()
+                if name.startswith("node2.")
+            }
+        )
+        for ours, theirs in zip(
+            plain.parameters(), run.models[2].parameters(), strict=True
+        ):
+            assert torch.equal(ours, theirs)
+
+    def test_what_may_leave_the_party(self, tmp_path):
+        trained().save(tmp_path / "public", public=True)
+        assert [p.name for p in (tmp_path / "public").iterdir()] == [
+            "model.safetensors"
+        ]
+        with pytest.raises(ValueError, match="nothing of this run may leave"):
+            trained(seed=0).save(tmp_path / "study", public=True)
+
+    def test_a_folder_that_holds_something_is_left(self, tmp_path):
+        (tmp_path / "mine").write_text("mine")
+        with pytest.raises(ValueError, match="not empty"):
+            trained(rounds=1).save(tmp_path)
+
+    def test_ours_goes_with_the_run(self):
+        run = trained(rounds=1)
+        path = run._folder
+        assert path.is_dir()
+        del run
+        assert not path.exists()
+
+
+def test_ranks_give_the_same(tmp_path):
+    (tmp_path / "user.py").write_text(SCRIPT)
+    alone = [sys.executable]
+    ranks = [*alone, "-m", "torch.distributed.run", "--standalone"]
+    for name, how in (("one", alone), ("two", [*ranks, "--nproc-per-node", "2"])):
+        done = subprocess.run(
+            [*how, tmp_path / "user.py", tmp_path / name, tmp_path / f"models-{name}"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+    one, two = (torch.load(tmp_path / f"models-{name}.pt") for name in ("one", "two"))
+    for ours, theirs in zip(one, two, strict=True):
+        assert ours.keys() == theirs.keys()
+        assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"epsilon": None}, "give a budget"),
+        ({"noise_multiplier": 1.0}, "give a budget"),
+        ({"nodes": None}, "give nodes="),
+        ({"algorithm": "dp-dsgg"}, "no algorithm 'dp-dsgg'"),
+        ({"batch_size": 100}, "batch|lot"),
+        ({"epsilon": -1.0}, "epsilon must be > 0"),
+        ({"options": {"colour": 3}}, "no setting 'colour'"),
+        ({"loss": lambda o, t: o.sum() * o.mean()}, "records alone"),
+        ({"algorithm": "adp2sgd", "options": {"clock": "real"}}, "clock=real"),
+        ({"algorithm": "deep-q"}, "one-vs-all|model"),
+    ],
+)
+def test_what_is_wrong_is_said(changes, said):
+    with pytest.raises(ValueError, match=said):
+        trained(**changes)

@@ -1,0 +1,19 @@
+"""The README's Python runs as it stands."""
+
+import pathlib
+import re
+
+import pytest
+
+README = pathlib.Path(__file__).parents[1] / "README.md"
+BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_a_block_runs(block, capsys):
+    exec(compile(block, str(README), "exec"), {})
+    assert capsys.readouterr().out
+
+
+def test_there_are_some():
+    assert len(BLOCKS) >= 2

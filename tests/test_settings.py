@@ -1,0 +1,177 @@
+"""Settings: they check themselves, are written once, and serve everywhere."""
+
+import ast
+import dataclasses
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+import privaudit
+from privaudit import settings
+from privaudit.files import json as _json
+from privaudit.settings import (
+    AttackSettings,
+    AuditRecord,
+    AuditSettings,
+    Compute,
+    ProgramSettings,
+    ReleaseSettings,
+    TaskSettings,
+    TrainingRecord,
+    TrainingSettings,
+    changes_of,
+)
+
+ROOT = pathlib.Path(privaudit.__file__).parents[1]
+MOST = 8
+# To be cut with what is around them; none may come on top, none may grow.
+LONG = {
+    "trainers/gradients/clipping.py:clipped_sum": 10,
+    "trainers/oracles/oracle.py:__init__": 9,
+    "trainers/runs/problem.py:train": 13,
+    "trainers/runs/real_clock/run.py:train": 9,
+}
+
+
+class TestSound:
+    @pytest.mark.parametrize(
+        ("kind", "given", "words"),
+        [
+            (Compute, {"device": "gpu"}, "cpu, cuda or cuda:NUMBER"),
+            (Compute, {"precision": "fp8"}, "float32, bf16"),
+            (Compute, {"precision": "bf16", "compiled": True}, "choose one"),
+            (AuditSettings, {"device": "gpu"}, "cpu, cuda or cuda:NUMBER"),
+            (AuditSettings, {"epsilon": 0.0}, "epsilon must be > 0"),
+            (AuditSettings, {"delta": 1.0}, "delta must be in"),
+            (AuditSettings, {"relation": "swap"}, "replace-one"),
+            (AuditSettings, {"runs": 1}, "runs must be between 2"),
+            (AuditSettings, {"block": 0}, "block must be between 1"),
+            (AuditSettings, {"confidence": 1.0}, "confidence must be in"),
+            (AuditSettings, {"seed": -1}, "seed must be >= 0"),
+            (AuditSettings, {"noise_multiplier": 0.0}, "noise_multiplier must be > 0"),
+            (ProgramSettings, {"retries": -1}, "retries must be >= 0"),
+            (ProgramSettings, {"time_limit": 0.0}, "time_limit must be > 0"),
+            (ProgramSettings, {"batch": 0}, "batch must be >= 1"),
+            (TrainingSettings, {"seed": -1}, "seed must be >= 0"),
+            (TrainingSettings, {"public_seed": -1}, "public_seed must be >= 0"),
+            (TrainingSettings, {"delta": 0.0}, "delta must be in"),
+            (ReleaseSettings, {"sampling_rate": 0.0}, r"\(0, 1\]"),
+            (TaskSettings, {"algorithm": "dsgd", "rounds": 0}, "rounds must be >= 1"),
+            (TaskSettings, {"algorithm": "dsgd", "split": 2.0}, "split must be in"),
+        ],
+    )
+    def test_each_value_checks_itself(self, kind, given, words):
+        with pytest.raises(ValueError, match=words):
+            kind(**given)
+
+    def test_recipe_and_command_line_are_checked_together(self):
+        given = TrainingSettings(compiled=True)
+        with pytest.raises(ValueError, match="choose one"):
+            given.over(precision="bf16")
+
+    def test_a_record_with_a_field_that_nobody_knows_is_refused(self):
+        record = AuditRecord(
+            claim=settings.claim_of(1.0, 1e-2, "add-or-remove-one"),
+            training={"algorithm": "dsgd"},
+            noise_multiplier=1.0,
+            torch_version="2",
+            version="0",
+        )
+        kind = AuditRecord[dict]
+        assert _json.decode(_json.encode(record), kind) == record
+        more = {**json.loads(_json.encode(record)), "of_tomorrow": 1}
+        with pytest.raises(ValueError, match="unknown field `of_tomorrow`"):
+            _json.decode(json.dumps(more), kind)
+
+
+class TestLaws:
+    def test_what_is_left_open_is_the_recipes(self):
+        recipe = {"epsilon": 2.0, "device": "cuda:1", "precision": "bf16"}
+        found = TrainingSettings(epsilon=3.0).over(**recipe)
+        assert (found.epsilon, found.delta) == (3.0, None)
+        assert found.compute == Compute(device="cuda:1", precision="bf16")
+        assert TrainingSettings(device="cpu").over(**recipe).compute.device == "cpu"
+
+    def test_key_and_value(self):
+        assert changes_of(["lot-size= 3", "digits=0,1"]) == {
+            "lot_size": "3",
+            "digits": ["0", "1"],
+        }
+        for wrong in (["rounds"], ["=3"], ["rounds=1", "rounds=2"]):
+            with pytest.raises(ValueError, match="--set"):
+                changes_of(wrong)
+
+
+class TestOnce:
+    """No second list of fields: what is asked for is what is kept."""
+
+    def test_device_compiled_and_precision_are_everywhere(self):
+        names = {field.name for field in dataclasses.fields(Compute)}
+        kinds = (AuditSettings, AuditRecord, TrainingSettings, TrainingRecord)
+        for kind in kinds:
+            assert names <= {field.name for field in dataclasses.fields(kind)}
+
+    def test_a_sweep_a_recipe_and_a_file_of_claims_say_them(self):
+        from privaudit.auditing.experiments.sweep import Plan
+        from privaudit.claims.user_claims import OwnClaim
+        from trainers.recipes import parse
+
+        said = {"device": "cpu", "compiled": True, "precision": "float32"}
+        values = {"audit": [{"algorithm": "dsgd", **said}]}
+        (one,) = Plan.of(values, where="x").audits
+        recipe = parse('algorithm = "dsgd"\ncompiled = true', where="x")
+        claim = OwnClaim(name="x", epsilon=1, delta=0.1, ledger="x", **said)
+        assert one.audit.compiled
+        assert recipe.run_settings() == {"compiled": True}
+        assert claim.attack.compiled
+        with pytest.raises(ValueError, match="choose one"):
+            Plan.of({"audit": [values["audit"][0] | {"precision": "bf16"}]}, where="x")
+        with pytest.raises(ValueError, match="cpu, cuda or"):
+            parse('algorithm = "dsgd"\ndevice = "gpu"', where="x")
+
+    def test_an_audits_gradients_have_its_precision(self):
+        from privaudit.auditing.experiments.plan import planned
+
+        audit = planned("dsgd", AuditSettings(precision="bf16"), {}, where="x")
+        assert audit.precision == "bf16"
+        assert audit.problem().gradients().lower  # what takes them in bfloat16
+
+    def test_an_audit_keeps_all_of_the_attack(self):
+        from privaudit.auditing.experiments.plan import Audit
+
+        kept = {field.name for field in dataclasses.fields(Audit)}
+        assert {field.name for field in dataclasses.fields(AttackSettings)} <= kept
+
+
+class TestTight:
+    def test_without_torch(self):
+        program = (
+            "import sys, privaudit.settings as s; s.AuditSettings(); "
+            "assert not {'torch', 'numpy', 'scipy', 'cyclopts'} & set(sys.modules)"
+        )
+        subprocess.run([sys.executable, "-c", program], check=True)
+
+    def test_no_function_takes_more_than_eight_parameters(self):
+        found = {name: count for name, count in sorted(parameters()) if count > MOST}
+        for name, count in found.items():
+            assert count <= LONG.get(name, MOST), f"{name} takes {count} parameters"
+        assert set(found) == set(LONG), "one is cut: take it from the list"
+
+
+def parameters():
+    """Each function but the public ones, and how many parameters it takes."""
+    public = {
+        f"{module.replace('.', '/')}.py:{name}"
+        for name, module in privaudit._PLACES.items()
+    }
+    for file in [*ROOT.glob("privaudit/**/*.py"), *ROOT.glob("trainers/**/*.py")]:
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                given = node.args.posonlyargs + node.args.args + node.args.kwonlyargs
+                own = [one for one in given if one.arg not in ("self", "cls")]
+                name = f"{file.relative_to(ROOT)}:{node.name}"
+                if name not in public:
+                    yield name, len(own)

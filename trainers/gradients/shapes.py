@@ -1,0 +1,182 @@
+"""The one shape in which a differentiator sees records, and the trial of it.
+
+A record's gradient must be a function of that record, to the last bit: see `sums.md`.
+Kernels choose their ways by shape, so that every call has the same one, made from
+public numbers alone. Within it a row's bits may still depend on its place, where rows
+begin at other alignments or end in what is no whole vector. So a shape is tried with
+random records, and another one taken if it fails.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from trainers.data import PrivateData
+from trainers.gradients.differentiator import Differentiator
+from trainers.gradients.per_sample import trained
+
+# Elementwise kernels on a CPU take two vectors at a time, and what is left one by one,
+# by functions that differ in the last bit. This many numbers leave nothing over.
+_VECTORS = 32
+# Where there are more, the last places are not used: in them lies what is left over.
+_SPARE = 2
+_known: weakref.WeakKeyDictionary[nn.Module, dict[Any, Shape]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Shape:
+    """How many records of each replica a call sees, and what else is in it.
+
+    Parameters
+    ----------
+    columns
+        Places for records, of each replica.
+    spare_rows, spare_columns
+        Replicas and places that are added and never hold a record.
+    aligned
+        Whether the differentiator aligns rows.
+    """
+
+    columns: int
+    spare_rows: int = 0
+    spare_columns: int = 0
+    aligned: bool = False
+
+
+def shape_for(
+    differentiator: Differentiator, at: Tensor, data: PrivateData, columns: int
+) -> Shape:
+    """The first shape of at most ``columns`` in which a record's bits are its own.
+
+    ``at`` is (replicas, dims). Of it, and of a record of ``data``, only shape, type and
+    device are looked at.
+    """
+    known = _known.setdefault(differentiator.module, {})
+    key = (
+        *(type(differentiator), getattr(differentiator, "lower", False)),
+        *(at.shape, at.dtype, at.device, data.values_per_record),
+        *(columns, torch.get_num_threads()),
+    )
+    if key not in known:
+        first = torch.zeros(1, 1, dtype=torch.long, device=at.device)
+        inputs, targets = data.records(first[0], first)
+        example = torch.zeros_like(inputs[0, 0]), torch.zeros_like(targets[0, 0])
+        known[key] = _search(differentiator, at, example, columns)
+    return known[key]
+
+
+def _search(
+    differentiator: Differentiator,
+    at: Tensor,
+    example: tuple[Tensor, Tensor],
+    columns: int,
+) -> Shape:
+    for shape in candidates(len(at), columns):
+        for aligned in (False, True):
+            differentiator.aligned = aligned
+            if differentiator.aligned != aligned:
+                continue
+            tried = dataclasses.replace(shape, aligned=aligned)
+            if holds(differentiator, at, example, tried):
+                return tried
+    raise AssertionError("a single place is no other's")
+
+
+def candidates(replicas: int, columns: int) -> Iterator[Shape]:
+    """Shapes of at most ``columns`` places, the one that is wanted first."""
+    sizes = [columns, *(columns // step * step for step in (64, 32, 16, 8, 4, 2)), 1]
+    for size in dict.fromkeys(size for size in sizes if size > 0):
+        if size == 1 or replicas * size % _VECTORS == 0:
+            yield Shape(size)
+        elif size > _SPARE * replicas:
+            yield Shape(size, spare_columns=_SPARE)
+        else:
+            yield Shape(size, spare_rows=1)
+
+
+def holds(
+    differentiator: Differentiator,
+    at: Tensor,
+    example: tuple[Tensor, Tensor],
+    shape: Shape,
+    seed: int = 0,
+) -> bool:
+    """Whether random records' bits depend neither on their places nor on the others.
+
+    ``example`` is an input, of which shape and type are taken, and a target.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    rows, columns = len(at), shape.columns
+    there = (rows + shape.spare_rows, columns + shape.spare_columns)
+    models = _models(differentiator.module, there[0], generator).to(at)
+    like, target = example
+    targets = target.expand(*there, *target.shape)
+
+    def draw() -> Tensor:
+        return _inputs(differentiator.module, like, there, generator)
+
+    def found(inputs: Tensor) -> list[Tensor]:
+        parts = differentiator.rows(models, inputs, targets)
+        return [_bits(part).unflatten(0, there)[:rows] for part in parts]
+
+    if columns == 1 or at.device.type == "meta":  # which has no bits
+        return True
+    inputs = draw()
+    wanted = found(inputs)
+    # More threads have more places at which they begin and end.
+    for _ in range(2 if torch.get_num_threads() == 1 else 6):
+        order = torch.randperm(columns, generator=generator)
+        keeps = torch.rand(columns, generator=generator) < 0.7
+        here, before = keeps.nonzero()[:, 0].to(at.device), order[keeps].to(at.device)
+        moved = draw()
+        if moved.is_floating_point():
+            moved = 100 * moved
+        moved[:rows, here] = inputs[:rows, before]
+        for one, other in zip(wanted, found(moved), strict=True):
+            if not torch.equal(one[:, before], other[:, here]):
+                return False
+    return True
+
+
+def _models(module: nn.Module, replicas: int, generator: torch.Generator) -> Tensor:
+    """Random parameters, (replicas, dims): activations neither grow nor vanish."""
+    parts = []
+    for parameter in trained(module).values():
+        fan = parameter.shape[1:].numel() if parameter.dim() > 1 else 4
+        part = torch.randn(replicas, parameter.numel(), generator=generator)
+        parts.append(part * fan**-0.5)
+    return torch.cat(parts, 1)
+
+
+def _inputs(
+    module: nn.Module,
+    like: Tensor,
+    there: tuple[int, int],
+    generator: torch.Generator,
+) -> Tensor:
+    """Random inputs; integers are tokens of the smallest of all embeddings."""
+    shape = (*there, *like.shape)
+    if like.is_floating_point():
+        return torch.randn(shape, generator=generator).to(like)
+    tables = [
+        layer.num_embeddings
+        for layer in module.modules()
+        if isinstance(layer, nn.Embedding)
+    ]
+    return torch.randint(0, min(tables, default=2), shape, generator=generator).to(like)
+
+
+def _bits(part: Tensor) -> Tensor:
+    """As integers where they are fractions: what is not a number equals itself."""
+    if not part.is_floating_point():
+        return part
+    kind = torch.int32 if part.element_size() == 4 else torch.int64
+    return part.contiguous().view(kind)

@@ -5,9 +5,10 @@ Accounts, without torch:
     epsilon             settings, a schedule or a ledger in, a certified bracket out
     noise_multiplier    the least noise that meets a budget
     Certificate         what a ledger is worth, from both sides
+    Budget              a budget for releases chosen as one goes; BudgetExceeded
     ledger_from         a ledger from dp-accounting's events, Opacus or a file
     Ledger, Release     what was released; PoissonSampling, SamplingWithoutReplacement,
-                        NoSampling
+                        RandomAllocation, NoSampling
 
 Training with a user's own model and data:
 
@@ -62,11 +63,14 @@ _PLACES = {
     "ProgramSettings": "privaudit.settings",
     "verify": "privaudit.api.evidence",
     "demo": "privaudit.api.demo",
+    "Budget": "privaudit.accounting.filters",
+    "BudgetExceeded": "privaudit.accounting.filters",
     "Certificate": "privaudit.accounting.certificate",
     "Ledger": "privaudit.ledger",
     "Release": "privaudit.release",
     "PoissonSampling": "privaudit.release",
     "SamplingWithoutReplacement": "privaudit.release",
+    "RandomAllocation": "privaudit.release",
     "NoSampling": "privaudit.release",
     "Scores": "privaudit.auditing.scores",
     "Bracket": "privaudit.results",

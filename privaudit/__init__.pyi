@@ -1,4 +1,6 @@
 from privaudit.accounting.certificate import Certificate as Certificate
+from privaudit.accounting.filters import Budget as Budget
+from privaudit.accounting.filters import BudgetExceeded as BudgetExceeded
 from privaudit.api.accounts import epsilon as epsilon
 from privaudit.api.accounts import ledger_from as ledger_from
 from privaudit.api.accounts import noise_multiplier as noise_multiplier
@@ -16,6 +18,7 @@ from privaudit.auditing.scores import Scores as Scores
 from privaudit.ledger import Ledger as Ledger
 from privaudit.release import NoSampling as NoSampling
 from privaudit.release import PoissonSampling as PoissonSampling
+from privaudit.release import RandomAllocation as RandomAllocation
 from privaudit.release import Release as Release
 from privaudit.release import SamplingWithoutReplacement as SamplingWithoutReplacement
 from privaudit.results import Bracket as Bracket

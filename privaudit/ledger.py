@@ -16,14 +16,15 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from privaudit.files import json as _json
-from privaudit.release import NoSampling, Release
+from privaudit.release import NoSampling, RandomAllocation, Release
 from privaudit.results import Unit
 
 if TYPE_CHECKING:  # a second of import time, and only for those who want an event
     from dp_accounting import DpEvent
 
-# 2 has passes over disjoint records, and assumptions; what has neither is written as 1.
-VERSIONS = (1, 2)
+# 2 has passes over disjoint records, and assumptions; 3 random allocation. What has
+# none of these is written as 1.
+VERSIONS = (1, 2, 3)
 
 RESUMED = (
     "nobody learns anything from which releases were made again with other sums, when "
@@ -57,6 +58,12 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"count must be >= 1, got {self.count}")
         if self.disjoint is not UNSET and self.disjoint < 0:
             raise ValueError(f"a pass has a number >= 0, got disjoint={self.disjoint}")
+        allocated = isinstance(self.release.sampling, RandomAllocation)
+        if allocated and self.disjoint is not UNSET:
+            raise ValueError(
+                "random allocation is no pass over disjoint records: the records of a "
+                "batch are drawn; leave disjoint out"
+            )
 
 
 class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -101,7 +108,13 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         newer = newer or any(
             entry.disjoint is not UNSET for entries in self.nodes for entry in entries
         )
-        msgspec.structs.force_setattr(self, "version", 2 if newer else 1)
+        allocated = any(
+            isinstance(entry.release.sampling, RandomAllocation)
+            for entries in self.nodes
+            for entry in entries
+        )
+        version = 3 if allocated else 2 if newer else 1
+        msgspec.structs.force_setattr(self, "version", version)
 
     @property
     def assumptions(self) -> tuple[str, ...]:

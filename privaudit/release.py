@@ -70,7 +70,33 @@ class NoSampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="n
         return 1.0
 
 
-Sampling = PoissonSampling | SamplingWithoutReplacement | NoSampling
+class RandomAllocation(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="random-allocation"
+):
+    """Every record is by itself in ``taken`` of an epoch's ``batches`` batches.
+
+    Which ones is drawn uniformly, independently of all other records and anew for
+    every epoch, and stays secret. Releases of a node with equal values of this are, in
+    the order of its ledger, ``batches`` by ``batches`` those of one epoch.
+    """
+
+    batches: int
+    taken: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.taken <= self.batches:
+            raise ValueError(
+                f"a record cannot be in {self.taken} of {self.batches} batches of an "
+                "epoch; it is in at least one and at most all"
+            )
+
+    @property
+    def rate(self) -> float:
+        """Share of the batches that a record is in."""
+        return self.taken / self.batches
+
+
+Sampling = PoissonSampling | SamplingWithoutReplacement | RandomAllocation | NoSampling
 
 
 class Sensitivity(
@@ -130,7 +156,8 @@ class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         if not isinstance(self.sampling, Sampling):
             raise ValueError(
                 "sampling is PoissonSampling(rate), SamplingWithoutReplacement(size, "
-                f"population) or NoSampling(), got {self.sampling!r}"
+                "population), RandomAllocation(batches) or NoSampling(), got "
+                f"{self.sampling!r}"
             )
         if not isinstance(self.sensitivity, Sensitivity):
             raise ValueError(
@@ -244,5 +271,10 @@ class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
                 return dpa.PoissonSampledDpEvent(rate, event)
             case SamplingWithoutReplacement(size=size, population=population):
                 return dpa.SampledWithoutReplacementDpEvent(population, size, event)
+            case RandomAllocation():
+                raise ValueError(
+                    "dp-accounting 0.6 has no event for random allocation; use the "
+                    "certified account"
+                )
             case NoSampling():
                 return event

@@ -19,7 +19,9 @@ from privaudit.files import json as _json
 
 Relation = Literal["add-or-remove-one", "replace-one"]
 Unit = Literal["record", "node"]
-Sampling = Literal["poisson", "without-replacement", "none", "mixed"]
+Sampling = Literal[
+    "poisson", "without-replacement", "random-allocation", "none", "mixed"
+]
 Standing = Literal["certified", "conditional", "asymptotic", "claimed"]
 Status = Literal["refuted", "disproved", "unproven", "consistent"]
 

@@ -34,7 +34,9 @@ Calibration = Literal["certified", "paper"]
 Saved = Literal["models", "none"]
 WeightName = Literal["uniform", "metropolis", "max-degree", "column-stochastic"]
 Sensitivity = Literal["real", "paper", "published", "certified", "data-independent"]
-Scheme = Literal["poisson", "without-replacement", "none"]
+Scheme = Literal[
+    "poisson", "without-replacement", "random-allocation", "shuffled", "none"
+]
 Mechanism = Literal["gaussian", "laplace"]
 
 BLOCK = 50  # runs that are trained together, by default
@@ -486,8 +488,10 @@ class ReleaseSettings(_Checked):
         How many releases.
     sampling
         How lots are drawn: poisson (every record by its own coin), without-replacement
-        (fixed size), or none. Shuffled batches are neither. Default: poisson, or none
-        at rate 1.
+        (fixed size), random-allocation (every record by itself in one of an epoch's t
+        lots, or in k of t: the rate is 1 / t, or k / t, and the steps are those of all
+        epochs), shuffled (passes over lots of fixed size: no amplification), or none.
+        Default: poisson, or none at rate 1.
     mechanism
         The noise.
     relation
@@ -529,7 +533,7 @@ class ReleaseSettings(_Checked):
         """The relation asked for, or the one that the sampling has."""
         if self.relation is not None:
             return self.relation
-        fixed = self.sampling == "without-replacement"
+        fixed = self.sampling in ("without-replacement", "shuffled")
         return "replace-one" if fixed else "add-or-remove-one"
 
 

@@ -151,7 +151,7 @@ class TestEvents:
         (lambda text: "{}", "no ledger"),
         (lambda text: "[1]", "cannot read"),
         (lambda text: text[:-20], "cannot read"),
-        (lambda text: text.replace('"version": 1', '"version": 3'), "version 3"),
+        (lambda text: text.replace('"version": 1', '"version": 9'), "version 9"),
         (lambda text: text.replace('"noise"', '"noice"'), "noice"),
         (lambda text: text.replace('"count": 7', '"count": 0'), "count"),
         (lambda text: text.replace('"rate": 0.5', '"rate": 1.5'), "rate"),

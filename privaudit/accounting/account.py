@@ -9,7 +9,12 @@ from collections.abc import Callable
 from privaudit.accounting import closed_forms, from_dp_accounting, rdp
 from privaudit.accounting.certificate import Certificate
 from privaudit.ledger import Entry, Ledger
-from privaudit.release import NoSampling, PoissonSampling, SamplingWithoutReplacement
+from privaudit.release import (
+    NoSampling,
+    PoissonSampling,
+    RandomAllocation,
+    SamplingWithoutReplacement,
+)
 from privaudit.results import (
     Relation,
     Sampling,
@@ -198,6 +203,7 @@ def _sampling(ledger: Ledger) -> Sampling:
     names: dict[type, Sampling] = {
         PoissonSampling: "poisson",
         SamplingWithoutReplacement: "without-replacement",
+        RandomAllocation: "random-allocation",
         NoSampling: "none",
     }
     found = {

@@ -36,6 +36,7 @@ import numpy as np
 from msgspec import UNSET
 from numpy.typing import ArrayLike, NDArray
 
+from privaudit.accounting.allocation import is_allocated
 from privaudit.accounting.parallel import outside_passes, views
 from privaudit.accounting.pld.cells import Direction
 from privaudit.accounting.pld.composition import Side
@@ -82,7 +83,9 @@ class _Releases:
     @functools.cached_property
     def shared(self) -> Steps | None:
         """What every record enters, if that is not all there is."""
-        shared = outside_passes(self.entries)
+        shared = tuple(
+            entry for entry in outside_passes(self.entries) if not is_allocated(entry)
+        )
         if len(shared) == len(self.entries):
             return None
         return Steps.of(shared, self.relation)
@@ -523,6 +526,11 @@ def _combinations(counts: list[int], size: int) -> Iterator[tuple[int, ...]]:
 
 def _together(nodes: list[Entries]) -> Entries:
     """The releases of several nodes that hold one record; each has its own passes."""
+    if any(map(is_allocated, itertools.chain.from_iterable(nodes))):
+        raise ValueError(
+            "random allocation is not accounted for records that several nodes hold; "
+            "leave overlap at 1"
+        )
     merged: dict[tuple[Release, int | None], int] = {}
     offset = 0
     for entries in nodes:

@@ -14,6 +14,7 @@ from privaudit.ledger import Entry
 from privaudit.release import (
     NoSampling,
     PoissonSampling,
+    RandomAllocation,
     Release,
     SamplingWithoutReplacement,
 )
@@ -99,6 +100,10 @@ def _event(release: Release, relation: Relation) -> DpEvent:
             return dpa.PoissonSampledDpEvent(rate, event)
         case SamplingWithoutReplacement(size=size, population=population):
             return dpa.SampledWithoutReplacementDpEvent(population, size, event)
+        case RandomAllocation():
+            raise ValueError(
+                "dp-accounting 0.6 has no account of random allocation; use certified"
+            )
         case NoSampling():
             return event
 
@@ -115,7 +120,7 @@ def _pld_replace_one(release: Release) -> DpEvent:
     import dp_accounting as dpa
 
     if release.mechanism != "gaussian" or isinstance(
-        release.sampling, SamplingWithoutReplacement
+        release.sampling, SamplingWithoutReplacement | RandomAllocation
     ):
         raise ValueError(
             "the pld account knows Gaussian releases only under replace-one, unsampled "

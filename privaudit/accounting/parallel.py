@@ -31,7 +31,7 @@ import math
 from msgspec import UNSET
 
 from privaudit.ledger import Entry
-from privaudit.release import NoSampling, Release
+from privaudit.release import NoSampling, RandomAllocation, Release
 from privaudit.results import Relation
 
 Entries = tuple[Entry, ...]
@@ -97,6 +97,10 @@ def _worst(releases: list[Release], relation: Relation) -> list[Release]:
 
 def _merged(entries: list[Entry]) -> Entries:
     counts: dict[Release, int] = {}
+    in_order = []  # the epochs of random allocations are told by it
     for entry in entries:
+        if isinstance(entry.release.sampling, RandomAllocation):
+            in_order.append(entry)
+            continue
         counts[entry.release] = counts.get(entry.release, 0) + entry.count
-    return tuple(itertools.starmap(Entry, counts.items()))
+    return (*in_order, *itertools.starmap(Entry, counts.items()))

@@ -7,6 +7,7 @@ import functools
 import math
 import pathlib
 import reprlib
+from collections.abc import Iterator
 
 import msgspec
 import numpy as np
@@ -18,15 +19,24 @@ from privaudit.ledger import Ledger, Recorder
 from privaudit.release import (
     NoSampling,
     PoissonSampling,
+    RandomAllocation,
     Release,
     Sampling,
     SamplingWithoutReplacement,
+    Sensitivity,
 )
 from privaudit.schedules import Growing, Schedule
 from privaudit.settings import Mechanism, ReleaseSettings, Scheme
 
 _MOST_LISTED = 10_000_000
 _MOST_RECORDS = 10**12
+
+SHUFFLED = (
+    "shuffled batches are accounted as one release a pass and record, without "
+    "amplification: how much a hidden order of fixed batches protects is not proved "
+    "here, and can be far less than Poisson sampling does (Chua et al. 2024). Draw "
+    "batches by random allocation or by Poisson sampling to get amplification"
+)
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -71,8 +81,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
                 raise ValueError(f"{name} must be {allowed}, got {values[k]:g} at {k}")
         if self.scheme == "none" and (self.sampling_rate < 1).any():
             raise ValueError(
-                "a sampling rate below 1 needs a sampling scheme: poisson or "
-                "without-replacement"
+                "a sampling rate below 1 needs a sampling scheme: poisson, "
+                "random-allocation, shuffled or without-replacement"
+            )
+        epochs = self.scheme in ("random-allocation", "shuffled")
+        if epochs and np.unique(self.sampling_rate).size > 1:
+            raise ValueError(
+                f"the batches of an epoch with sampling {self.scheme} have one "
+                "sampling rate; it must not change from step to step"
             )
 
     @classmethod
@@ -161,6 +177,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         """
         recorder = Recorder(1)
         count = self.count if steps is None else steps
+        self._check_epochs(count)
+        made = 0
         of_rate = functools.cache(lambda rate: _sampling(self.scheme, rate))
         for z, rate in zip(
             (self.noise_multiplier * scale).tolist(),
@@ -173,8 +191,25 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
                 sampling=of_rate(rate),
                 mechanism=self.mechanism,
             )
-            recorder.record(0, release, count)
+            if self.scheme == "shuffled":
+                for one_pass, some in _passes(made, count, rate):
+                    recorder.record(0, _replaced(release), some, disjoint=one_pass)
+                made += count
+            else:
+                recorder.record(0, release, count)
         return recorder.ledger()
+
+    def _check_epochs(self, count: int) -> None:
+        if self.scheme != "random-allocation" or not self.sampling_rate.size:
+            return
+        rate, steps = float(self.sampling_rate[0]), count * self.sampling_rate.size
+        share = _share(rate)
+        if share.numerator > 1 and share.denominator > max(steps, 1):
+            raise ValueError(
+                f"a sampling rate of {rate:g} is {share.numerator:,} of "
+                f"{share.denominator:,} batches, more than the {steps:,} steps; give "
+                "one over the number of batches of an epoch, in all its digits"
+            )
 
 
 def _sampling(scheme: Scheme, rate: float) -> Sampling:
@@ -182,12 +217,39 @@ def _sampling(scheme: Scheme, rate: float) -> Sampling:
         return NoSampling()
     if scheme == "poisson":
         return PoissonSampling(rate)
-    # As written in decimals, so that .01 is 1 of 100; never less.
+    if scheme == "shuffled":
+        return NoSampling()
+    share = _share(rate)
+    if scheme == "random-allocation":
+        return RandomAllocation(share.denominator, share.numerator)
+    return SamplingWithoutReplacement(share.numerator, share.denominator)
+
+
+def _share(rate: float) -> fractions.Fraction:
+    """As written in decimals, so that .01 is 1 of 100; never less."""
     written = fractions.Fraction(repr(rate))
     share = written.limit_denominator(_MOST_RECORDS)
     if share < written:
         share = fractions.Fraction(math.ceil(written * _MOST_RECORDS), _MOST_RECORDS)
-    return SamplingWithoutReplacement(share.numerator, share.denominator)
+    return share
+
+
+def _passes(made: int, count: int, rate: float) -> Iterator[tuple[int, int]]:
+    """Of ``count`` steps after ``made``: the number of each pass, how many are of it.
+
+    A pass has as many batches as there are whole ones; more passes cost more.
+    """
+    batches = math.floor(1 / _share(rate))
+    while count:
+        some = min(count, batches - made % batches)
+        yield made // batches, some
+        made, count = made + some, count - some
+
+
+def _replaced(release: Release) -> Release:
+    """``release`` where a record that is gone shifts the batches of all others."""
+    moved = Sensitivity(replace_one=release.sensitivity.replace_one)
+    return msgspec.structs.replace(release, sensitivity=moved)
 
 
 def _checked_steps(steps: int) -> int:

@@ -27,7 +27,9 @@ from numpy.typing import NDArray
 from scipy import special
 
 from privaudit.accounting import gdp, rdp
+from privaudit.accounting.allocation import epochs_of, is_allocated
 from privaudit.accounting.pld import Composition, compose_entries
+from privaudit.accounting.pld.allocation import Epoch
 from privaudit.accounting.pld.cells import Direction
 from privaudit.accounting.pld.closed_form import gaussian_delta, gaussian_epsilon
 from privaudit.accounting.pld.composition import Side
@@ -65,6 +67,11 @@ class Steps:
         The norm bound over the noise, or s/2 if that is more; for scheme 2.
     rate, count
         q in (0, 1], and how often it was made.
+    epochs, plain
+        Epochs of random allocations, and the rest of ``entries``, in which each epoch
+        is what costs no less: the record's batches known.
+    attained
+        Whether ``entries`` are all there is; else they bound from above only.
     """
 
     entries: tuple[Entry, ...]
@@ -75,10 +82,33 @@ class Steps:
     norm: Floats
     rate: Floats
     count: Floats
+    plain: tuple[Entry, ...] = ()
+    epochs: tuple[tuple[Epoch, int], ...] = ()
+    attained: bool = True
 
     @classmethod
     def of(cls, entries: Sequence[Entry], relation: Relation) -> Steps:
         """Raises ``ValueError`` for a release without a meaning under ``relation``."""
+        plain = [entry for entry in entries if not is_allocated(entry)]
+        allocated = epochs_of(entries)
+        known = [one for some in allocated for one in some.known_batches(relation)]
+        mixed: list[tuple[Epoch, int]] = []
+        if relation == "add-or-remove-one" and all(
+            entry.release.mechanism == "gaussian" for entry in known
+        ):
+            found = (some.epochs() for some in allocated)
+            mixed = [one for one in found if one is not None]
+        steps = cls._of([*plain, *known], relation)
+        if not allocated:
+            return steps
+        used = plain if mixed else [*plain, *known]
+        kept = cls._of(used, relation).entries
+        return dataclasses.replace(
+            steps, plain=kept, epochs=tuple(mixed), attained=False
+        )
+
+    @classmethod
+    def _of(cls, entries: Sequence[Entry], relation: Relation) -> Steps:
         kept, rows = [], []
         for entry in entries:
             release, rate = entry.release, entry.release.sampling.rate
@@ -113,14 +143,19 @@ class Steps:
     @property
     def directions(self) -> tuple[Direction, ...]:
         """Remove and add, or one of them if they are the same."""
-        if self.relation == "replace-one" or bool((self.rate == 1).all()):
+        if self.relation == "replace-one":
+            return ("remove",)
+        if bool((self.rate == 1).all()) and not self.epochs:
             return ("remove",)
         return ("remove", "add")
 
     @functools.cached_property
     def composition(self) -> Composition:
         """For privacy loss distributions."""
-        return compose_entries(self.entries, self.relation)
+        if self.attained:
+            return compose_entries(self.entries, self.relation)
+        found = compose_entries(self.plain, self.relation)
+        return dataclasses.replace(found, exact=False, epochs=self.epochs)
 
 
 class Prover(abc.ABC):
@@ -545,7 +580,8 @@ def prove(
     for prover in CLOSED:
         for way in ways:
             known.above(way, question.above(prover, steps, way))
-            known.below(way, question.below(prover, steps, way))
+            if steps.attained:
+                known.below(way, question.below(prover, steps, way))
     if known.reached or (question.quantity == "epsilon" and not question.at):
         return known.proved()
     if sides != "lower":

@@ -22,7 +22,7 @@ _FIRST = (1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 11.0, 16
 _FIRST += (23.0, 32.0, 45.0, 64.0, 91.0, 128.0)
 _LEAST_ORDER = 1 + 1e-6
 # A sampled release costs time in proportion to the order.
-_MOST_ORDER, _MOST_SAMPLED_ORDER = 1e12, 2.0**16
+_MOST_ORDER, MOST_SAMPLED_ORDER = 1e12, 2.0**16
 _INTEGERS_FROM = 6  # above, only integers: fractional orders gain less than they cost
 
 
@@ -56,7 +56,7 @@ def rdp_epsilon(entries: tuple[Entry, ...], delta: float, relation: Relation) ->
 def rdp_delta(entries: tuple[Entry, ...], epsilon: float, relation: Relation) -> float:
     """Upper bound on delta at ``epsilon`` >= 0; all else as `rdp_epsilon`."""
     total, most = _total(entries, relation)
-    best, _ = _best_order(
+    best, _ = best_order(
         lambda order: delta_at(order, total(order), epsilon), most=most
     )
     return 0.0 if total(math.inf) <= epsilon else best
@@ -76,7 +76,7 @@ def _total(
 
     # An order beyond the doubles' reach costs infinity, not an error.
     sampled = any(not isinstance(e.release.sampling, NoSampling) for e in entries)
-    return total, _MOST_SAMPLED_ORDER if sampled else _MOST_ORDER
+    return total, MOST_SAMPLED_ORDER if sampled else _MOST_ORDER
 
 
 def least_epsilon(
@@ -97,10 +97,10 @@ def least_epsilon(
     most
         Largest order to try.
     """
-    return _best_order(lambda order: epsilon_at(order, rdp(order), delta), most=most)
+    return best_order(lambda order: epsilon_at(order, rdp(order), delta), most=most)
 
 
-def _best_order(bound: Callable[[float], float], *, most: float) -> tuple[float, float]:
+def best_order(bound: Callable[[float], float], *, most: float) -> tuple[float, float]:
     """The least bound over all orders, and its order."""
     found: dict[float, float] = {}
 
@@ -159,6 +159,30 @@ def epsilon_at(order: float, rdp: float, delta: float) -> float:
     )
     rounding = 1e-15 * math.fsum(abs(part) for part in parts)
     return max(0.0, math.fsum(parts) + rounding)
+
+
+def divergence_for(order: float, epsilon: float, delta: float) -> float:
+    """The largest divergence at one order that keeps (epsilon, delta)-DP, rounded down.
+
+    The inverse of `epsilon_at` in its divergence, perhaps 0; ``epsilon`` itself at
+    order infinity.
+
+    >>> round(divergence_for(10.0, 1.418, 1e-5), 4)
+    0.5
+    """
+    if order == math.inf:
+        return epsilon
+    distance = -math.log1p(-delta * delta) * (1 - 1e-14)
+    if not delta:
+        return 0.0
+    parts = (
+        epsilon,
+        -math.log1p(-1 / order),
+        math.log(delta) / (order - 1),
+        math.log(order) / (order - 1),
+    )
+    rounding = 1e-15 * math.fsum(abs(part) for part in parts)
+    return max(distance, math.fsum(parts) - rounding)
 
 
 def delta_at(order: float, rdp: float, epsilon: float) -> float:

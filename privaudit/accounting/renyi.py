@@ -53,7 +53,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from privaudit.release import NoSampling, PoissonSampling, Release
+from privaudit.release import NoSampling, PoissonSampling, RandomAllocation, Release
 from privaudit.results import Relation
 
 Floats = NDArray[np.float64]
@@ -84,6 +84,11 @@ def divergence(release: Release, relation: Relation, order: float) -> float:
     """
     if not order > 1:
         raise ValueError(f"a Renyi order must be > 1, got {order}")
+    if isinstance(release.sampling, RandomAllocation):
+        raise ValueError(
+            "the rdp account has no bound for one release of a random allocation; use "
+            "certified"
+        )
     multiplier = release.noise_over_sensitivity(relation)
     rate = release.sampling.rate
     if multiplier == math.inf or rate == 0:

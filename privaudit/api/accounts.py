@@ -17,7 +17,7 @@ from privaudit.integrations import opacus
 from privaudit.ledger import Ledger
 from privaudit.results import Bracket, Relation
 
-Sampling = Literal["poisson", "without-replacement"]
+Sampling = Literal["poisson", "without-replacement", "random-allocation", "shuffled"]
 
 
 def epsilon(
@@ -52,7 +52,10 @@ def epsilon(
         What was released, where it is known; its worst node's figure is given.
     sampling
         "poisson": every record by its own coin. "without-replacement": batches of a
-        fixed size. Shuffled batches are neither.
+        fixed size. "random-allocation": every record by itself in one of an epoch's
+        t batches (or in k of t), ``sampling_rate`` 1 / t (or k / t), ``steps`` the
+        batches of all epochs. "shuffled": passes over batches of fixed size, without
+        amplification.
     relation
         "add-or-remove-one" or "replace-one". None: the former, where every release has
         a meaning under it.
@@ -127,7 +130,7 @@ def noise_multiplier(
     sampling_rate, steps, sampling
         As in `privaudit.epsilon`.
     relation
-        As there; None is replace-one for batches of a fixed size.
+        As there; None is replace-one for batches of a fixed size and shuffled ones.
 
     Returns
     -------
@@ -148,7 +151,7 @@ def noise_multiplier(
     True
     """
     if relation is None:
-        fixed = sampling == "without-replacement"
+        fixed = sampling in ("without-replacement", "shuffled")
         relation = "replace-one" if fixed else "add-or-remove-one"
     plan = Plan.constant(1.0, sampling_rate, steps, sampling)
     found, _ = calibration.noise_multiplier(plan.ledger, epsilon, delta, relation)

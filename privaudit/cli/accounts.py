@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from privaudit.cli.options import Flat, Json
-from privaudit.cli.output import emit
+from privaudit.cli.output import emit, note
 from privaudit.settings import FigureSettings, ReleaseSettings
 
 NoiseMultiplier = Annotated[
@@ -41,6 +41,7 @@ def noise(
     """
     from privaudit.api.figures import noise_for
 
+    _warn(run)
     found = noise_for(run, epsilon, delta, how, directions=json)
     emit(found.summary(), found.lines(), as_json=json)
 
@@ -70,9 +71,17 @@ def epsilon(
     """
     from privaudit.api.figures import certificate_of, epsilon_of
 
+    _warn(run)
     certificate = certificate_of(run, noise_multiplier, ledger, overlap)
     found = epsilon_of(certificate, delta, how, directions=json)
     emit(found.summary(), found.lines(), as_json=json)
+
+
+def _warn(run: ReleaseSettings) -> None:
+    if run.sampling == "shuffled":
+        from privaudit.accounting.plans import SHUFFLED
+
+        note(SHUFFLED)
 
 
 def convert(

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 
 from privaudit.ledger import Entry
-from privaudit.release import NoSampling, PoissonSampling, Sampling
+from privaudit.release import NoSampling, PoissonSampling, RandomAllocation, Sampling
 from privaudit.report.load import Finished
 from privaudit.report.numbers import exact, up
 from privaudit.results import Relation, UpperBound, round_down, round_up
@@ -75,6 +75,8 @@ def _sampling(sampling: Sampling) -> str:
     rate = exact(sampling.rate, round_up)
     if isinstance(sampling, PoissonSampling):
         return f"Poisson, rate {rate}"
+    if isinstance(sampling, RandomAllocation):
+        return f"allocated, {sampling.taken:,} of {sampling.batches:,} batches"
     return f"{sampling.size:,} of {sampling.population:,}"
 
 

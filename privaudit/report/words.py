@@ -21,6 +21,8 @@ _SAMPLING = {
     "without-replacement": "lots of a fixed size, drawn without replacement; the "
     "sensitivity holds between any two different records, since one that is not in the "
     "lot leaves its place to another",
+    "random-allocation": "every record is by itself in one of an epoch's lots (or in "
+    "a few), drawn anew for every epoch; the size of a lot varies",
     "none": "every record is used in every round",
     "mixed": "several schemes; the ledger has each",
 }

@@ -12,6 +12,7 @@ import numpy as np
 from scipy import special
 from threadpoolctl import ThreadpoolController
 
+from privaudit.accounting.pld.allocation import Epoch, epoch_measure, losses
 from privaudit.accounting.pld.cells import Direction
 from privaudit.accounting.pld.closed_form import gaussian_delta, gaussian_epsilon
 from privaudit.accounting.pld.dots import GridMeasure
@@ -33,6 +34,8 @@ from privaudit.results import check_sides
 Side = Literal["both", "upper", "lower"]
 
 _ROUNDS = 4  # refinements before a bracket is returned as it is
+_SCOUTED = 1e-10  # what is left out of an epoch to guess by
+_LN10 = math.log(10.0)
 _MOST_WORK = 1.2e7  # cells in all measures together; about 10 s
 
 
@@ -57,24 +60,28 @@ class Composition:
     attained
         What some data sets attain, where that is less than ``families``: the lower
         sides are its.
+    epochs
+        Of random allocations, and how many there are of each; bounded from above only.
     """
 
     families: tuple[Family, ...]
     exact: bool = True
     bounded: bool = True
     attained: Composition | None = None
+    epochs: tuple[tuple[Epoch, int], ...] = ()
 
     @property
     def directions(self) -> tuple[Direction, ...]:
         """Remove and add, or one of them if they are the same."""
-        if all(family.is_symmetric for family in self.families):
+        if not self.epochs and all(family.is_symmetric for family in self.families):
             return ("remove",)
         return ("remove", "add")
 
     @property
     def steps(self) -> float:
         """How many steps there are; unsampled Gaussian ones count as one."""
-        return sum(family.steps for family in self.families)
+        often = sum(count for _, count in self.epochs)
+        return sum(family.steps for family in self.families) + often
 
     def epsilon(self, delta: float, width: float = 0.01) -> Sides:
         """Sides of the least epsilon >= 0 with which this is (epsilon, delta)-DP.
@@ -130,7 +137,7 @@ class Composition:
     @property
     def _gaussian(self) -> float | None:
         """The shift if all there is is one unsampled Gaussian, which is exact."""
-        if len(self.families) != 1:
+        if len(self.families) != 1 or self.epochs:
             return None
         family = self.families[0]
         exact = (
@@ -178,8 +185,14 @@ class Composition:
         ways = directions or self.directions
         if not self.bounded:
             return Found(dict.fromkeys(ways, target.trivial_upper), {}, True)
-        if not self.families:
+        if not self.families and not self.epochs:
             return Found(dict.fromkeys(ways, 0.0), {}, False)
+        if any(
+            losses(epoch, way, _SCOUTED) is None
+            for epoch, _ in self.epochs
+            for way in ways
+        ):
+            return Found(dict.fromkeys(ways, target.trivial_upper), {}, True)
         guesses = {way: target.guess(self._scout(way)) for way in ways}
         # The direction that looks worse comes first.
         guesses = dict(sorted(guesses.items(), key=lambda item: -target.size(item[1])))
@@ -233,7 +246,13 @@ class Composition:
             some, of_each = family.typical(8)
             steps += some
             counts.append(of_each)
-        return Scout(steps, np.concatenate(counts), way)
+        more = []
+        for epoch, often in self.epochs:
+            seen = losses(epoch, way, _SCOUTED)
+            assert seen is not None  # `each` has looked
+            more.append(seen)
+            counts.append(np.array([float(often)]))
+        return Scout(steps, np.concatenate(counts), way, more)
 
     def _first_nodes(self, width: float) -> int:
         two = any(
@@ -270,7 +289,10 @@ class Composition:
                 # The largest loss has mass of its own: put a grid point there.
                 top = sampled_loss(float(family.shift[0]), float(family.rate[0]))
                 spacing = top / math.ceil(top / spacing)
-        return Grid(spacing, nodes, reach)
+        # In powers of ten, so that the next grid finds the same epochs.
+        often = max(sum(count for _, count in self.epochs), 1)
+        tail = math.log10(width * 0.02 / often) + max(guess.log_delta, -600.0) / _LN10
+        return Grid(spacing, nodes, reach, 10.0 ** math.floor(tail))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -319,7 +341,9 @@ class _Search:
         guess = self.guesses[way]
         grid = self.of._grid(guess, slack * self.fine, self.width, self.nodes)
         self.coarse |= grid.spacing > 1.5 * guess.spacing(slack * self.fine)
-        found = _run(self.of.families, way, grid, guess, terms_above)
+        found = _run(
+            self.of.families, way, grid, guess, terms_above, epochs=self.of.epochs
+        )
         if found is not None:
             self.upper[way] = min(self.upper[way], self.target.upper(found, guess))
         else:
@@ -442,8 +466,16 @@ def _run(
     make: Callable[
         [tuple[Family, ...], Direction, Grid], tuple[list[GridMeasure], list[Term]]
     ],
+    epochs: tuple[tuple[Epoch, int], ...] = (),
 ) -> Tilted | None:
     measures, terms = make(families, way, grid)
+    for epoch, often in epochs:
+        measure = epoch_measure(epoch, way, grid.spacing, grid.tail)
+        if measure is None:
+            return None
+        one = np.array([float(often)])
+        terms.append(Term((len(measures),), np.zeros((1, 0)), one))
+        measures.append(measure)
     if not terms:
         return None
     return compose(measures, terms, grid.spacing, guess)

@@ -102,6 +102,7 @@ class Grid:
     spacing: float
     nodes: int
     reach: float
+    tail: float = 1e-12  # that an epoch may lose
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -72,14 +72,20 @@ def log_peak(tilt: float) -> float:
 class Scout:
     """Log moments of the composed loss, for any tilt."""
 
-    def __init__(self, steps: list[Step], counts: Floats, direction: Direction) -> None:
+    def __init__(
+        self,
+        steps: list[Step],
+        counts: Floats,
+        direction: Direction,
+        more: Sequence[tuple[Floats, Floats]] = (),
+    ) -> None:
+        """``more``: losses and log masses of what is no step, counted after them."""
         self._counts = np.asarray(counts, float)
-        losses, log_q = zip(
-            *(_quadrature(step, direction) for step in steps), strict=True
-        )
+        pairs = [*(_quadrature(step, direction) for step in steps), *more]
+        losses, log_q = zip(*pairs, strict=True)
         width = max(map(len, losses))
-        self._losses = np.zeros((len(steps), width))
-        self._log_q = np.full((len(steps), width), -np.inf)
+        self._losses = np.zeros((len(pairs), width))
+        self._log_q = np.full((len(pairs), width), -np.inf)
         for i, (loss, log_mass) in enumerate(zip(losses, log_q, strict=True)):
             self._losses[i, : loss.size] = loss
             self._log_q[i, : loss.size] = log_mass

@@ -15,7 +15,7 @@ from privaudit.accounting.pld.composition import Composition
 from privaudit.accounting.pld.grouping import Family
 from privaudit.accounting.pld.line import Floats
 from privaudit.ledger import Entry
-from privaudit.release import PoissonSampling
+from privaudit.release import PoissonSampling, RandomAllocation
 from privaudit.results import Relation
 
 
@@ -142,6 +142,11 @@ def compose_entries(entries: Sequence[Entry], relation: Relation) -> Composition
             raise ValueError(
                 "releases on disjoint records do not add up; compose each of "
                 "privaudit.accounting.parallel.views"
+            )
+        if isinstance(release.sampling, RandomAllocation):
+            raise ValueError(
+                "one release of a random allocation has no loss of its own; see "
+                "privaudit.accounting.allocation"
             )
         if not release.is_private:
             raise ValueError(

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from privaudit.auditing.bounds.contract import Estimator, generator
 from privaudit.auditing.scores import Scores
 from privaudit.ledger import Entry
+from privaudit.release import RandomAllocation
 from privaudit.results import Relation
 
 _CHUNK = 1 << 22  # normal numbers at once
@@ -37,6 +38,8 @@ def ideal_scores(
     for entry in entries:
         release = entry.release
         if release.mechanism != "gaussian" or not release.is_private:
+            return None
+        if isinstance(release.sampling, RandomAllocation):
             return None
         replaces = relation == "replace-one"
         # Replacing a vector by its opposite moves a sum by twice its norm.

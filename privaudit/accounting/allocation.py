@@ -1,0 +1,105 @@
+"""Releases of random allocations: which are one epoch's, and what bounds them.
+
+A record is by itself in k of an epoch's t batches, drawn in secret. Two bounds, both
+with their proof in ``pld/allocation.md``: the record's batches known, that is, the k
+releases that cost most, without sampling; and for Gaussian noise under
+add-or-remove-one the mixture over all batches (`privaudit.accounting.pld.allocation`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from privaudit.accounting.pld.allocation import Epoch
+from privaudit.ledger import Entry
+from privaudit.release import NoSampling, RandomAllocation, Release
+from privaudit.results import Relation
+
+Entries = tuple[Entry, ...]
+
+
+def is_allocated(entry: Entry) -> bool:
+    """Whether the entry's releases are some of a random allocation."""
+    return isinstance(entry.release.sampling, RandomAllocation)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Allocated:
+    """``often`` equal epochs: the releases of one, each with its number."""
+
+    how: RandomAllocation
+    releases: tuple[tuple[Release, int], ...]
+    often: int
+
+    def known_batches(self, relation: Relation) -> Iterator[Entry]:
+        """What a record enters at most, if its batches were known.
+
+        Of each shape of noise the ``taken`` releases with the least noise over their
+        sensitivity.
+        """
+        for mechanism in sorted({release.mechanism for release, _ in self.releases}):
+            ranked = sorted(
+                (item for item in self.releases if item[0].mechanism == mechanism),
+                key=lambda item: item[0].noise_over_sensitivity(relation),
+            )
+            wanted = self.how.taken
+            for release, count in ranked:
+                some = min(wanted, count)
+                if some:
+                    plain = msgspec.structs.replace(release, sampling=NoSampling())
+                    yield Entry(plain, some * self.often)
+                wanted -= some
+
+    def epochs(self) -> tuple[Epoch, int] | None:
+        """As a mixture over the batches, and how often; None if nothing is told."""
+        relation: Relation = "add-or-remove-one"
+        shifts: dict[float, int] = {}
+        for release, count in self.releases:
+            shift = release.sensitivity_under(relation) / release.noise
+            if shift > 0:
+                shifts[shift] = shifts.get(shift, 0) + count
+        if not shifts:
+            return None
+        if self.how.taken == 1:
+            rows = sorted(shifts.items())
+            kinds, counts = tuple(s for s, _ in rows), tuple(n for _, n in rows)
+            return Epoch(kinds, counts, self.how.batches), self.often
+        block = self.how.batches // self.how.taken
+        return Epoch((max(shifts),), (block,), block), self.often * self.how.taken
+
+
+def epochs_of(entries: Sequence[Entry]) -> list[Allocated]:
+    """The epochs of the allocations among a node's ``entries``, in their order.
+
+    The last one of each allocation may have batches that were not released.
+    """
+    found: dict[tuple[RandomAllocation, tuple[tuple[Release, int], ...]], int] = {}
+    open_: dict[RandomAllocation, dict[Release, int]] = {}
+
+    def close(how: RandomAllocation, releases: dict[Release, int], often: int) -> None:
+        key = how, tuple(releases.items())
+        found[key] = found.get(key, 0) + often
+
+    for entry in filter(is_allocated, entries):
+        how, left = entry.release.sampling, entry.count
+        assert isinstance(how, RandomAllocation)
+        begun = open_.setdefault(how, {})
+        if begun:
+            some = min(left, how.batches - sum(begun.values()))
+            begun[entry.release] = begun.get(entry.release, 0) + some
+            left -= some
+            if sum(begun.values()) == how.batches:
+                close(how, begun, 1)
+                begun = open_[how] = {}
+        whole, rest = divmod(left, how.batches)
+        if whole:
+            close(how, {entry.release: how.batches}, whole)
+        if rest:
+            begun[entry.release] = rest
+    for how, begun in open_.items():
+        if begun:
+            close(how, begun, 1)
+    return [Allocated(*key, often) for key, often in found.items()]

@@ -1,0 +1,314 @@
+"""A privacy budget for releases that are chosen as one goes: filter and odometer.
+
+Composing a ledger after the fact bounds nothing if its releases were chosen in view of
+earlier ones. A filter does: it counts costs that depend on parameters alone, and
+refuses before the budget would be exceeded. Which filters there are, and their proofs:
+``filters.md``.
+
+References
+----------
+Smith and Thakurta, arXiv:2210.17520. Feldman and Zrnic, arXiv:2008.11193. Lecuyer,
+arXiv:2103.01379. Whitehouse, Ramdas, Rogers and Wu, arXiv:2203.05481.
+"""
+
+from __future__ import annotations
+
+import abc
+import fractions
+import math
+
+from scipy import special
+
+from privaudit.accounting import gdp, rdp
+from privaudit.accounting.renyi import divergence
+from privaudit.release import NoSampling, RandomAllocation, Release
+from privaudit.results import Relation, check_relation
+
+_UNIT = 2.0**-53
+_LEAST_DELTA = 1e-300
+# Of the odometer, fixed beforehand; each has an equal share of delta.
+_ORDERS = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0, 128.0)
+
+
+class BudgetExceeded(ValueError):
+    """A release that does not fit into what is left; it must not be made."""
+
+
+class _Filter(abc.ABC):
+    """A way of counting, fixed before anything is released.
+
+    Parameters
+    ----------
+    capacity
+        The sum of costs that keeps (epsilon, delta)-DP, rounded down.
+    """
+
+    capacity: float
+
+    @property
+    @abc.abstractmethod
+    def name(self) -> str:
+        """For people."""
+
+    @abc.abstractmethod
+    def cost(self, release: Release) -> float:
+        """Of one release, rounded up; infinity if nothing is enough for it."""
+
+
+class _Gaussian(_Filter):
+    """Costs are mu^2."""
+
+    name = "Gaussian filter"
+
+    def __init__(self, epsilon: float, delta: float, relation: Relation) -> None:
+        self.relation: Relation = relation
+        self.capacity = float(gdp.mu(epsilon, delta)) ** 2 * (1 - 4 * _UNIT)
+
+    def cost(self, release: Release) -> float:
+        ratio = release.noise_over_sensitivity(self.relation)
+        if ratio == math.inf or not release.sampling.rate:
+            return 0.0
+        if release.mechanism == "laplace":
+            pure = divergence(release, self.relation, math.inf)
+            mu = _gdp_of_pure(pure)
+        else:
+            mu = 1 / ratio if ratio > 1e-150 else math.inf
+        return mu * mu * (1 + 8 * _UNIT) + 5e-324
+
+
+class _Renyi(_Filter):
+    """Costs are Renyi divergences of one order; pure losses at order infinity."""
+
+    def __init__(
+        self, epsilon: float, delta: float, relation: Relation, order: float
+    ) -> None:
+        self.relation: Relation = relation
+        self.order = order
+        self.capacity = rdp.divergence_for(order, epsilon, delta)
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        if self.order == math.inf:
+            return "pure composition"
+        return f"Renyi filter of order {self.order:.4g}"
+
+    def cost(self, release: Release) -> float:
+        return float(divergence(release, self.relation, self.order))
+
+
+class Budget:
+    """(epsilon, delta)-DP for releases chosen adaptively: spend before you release.
+
+    Every release is charged before it is made. As long as no release is made that
+    `spend` has refused, all of them together are (epsilon, delta)-differentially
+    private under ``relation``, also if what was released decides on the noise, the rate
+    or the number of later ones. A Budget holds one record's releases: nodes with
+    disjoint records have one each.
+
+    Parameters
+    ----------
+    epsilon
+        >= 0 and finite.
+    delta
+        In [0, 1). At 0 only Laplace noise fits.
+    relation
+        What neighbouring data sets differ in.
+    typical
+        What most of the releases will be like. The way of counting is chosen to admit
+        the most of it; a wrong guess wastes budget, and never exceeds it. Default: the
+        first release that is spent.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range, or ``typical`` has no meaning under
+        ``relation``.
+
+    >>> from privaudit.release import NoSampling, Release
+    >>> release = Release.of_sum(
+    ...     norm_bound=1.0, noise_multiplier=10.0, sampling=NoSampling()
+    ... )
+    >>> budget = Budget(epsilon=1.0, delta=1e-5)
+    >>> budget.spend(release, 4)
+    >>> round(budget.spent, 4), budget.room(release)
+    (0.5567, 3)
+    >>> budget.spend(release, 4)
+    Traceback (most recent call last):
+    ...
+    privaudit.accounting.filters.BudgetExceeded: 4 of these releases would exceed the \
+budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
+    """
+
+    def __init__(
+        self,
+        *,
+        epsilon: float,
+        delta: float,
+        relation: Relation = "add-or-remove-one",
+        typical: Release | None = None,
+    ) -> None:
+        if not 0 <= epsilon < math.inf:
+            raise ValueError(
+                f"the epsilon of a budget must be >= 0 and finite, got {epsilon}"
+            )
+        if not 0 <= delta < 1:
+            raise ValueError(f"the delta of a budget must be in [0, 1), got {delta}")
+        self._epsilon, self._delta = float(epsilon), float(delta)
+        self._relation: Relation = check_relation(relation)
+        self._filter: _Filter | None = None
+        self._used = fractions.Fraction(0)
+        self._releases: dict[Release, int] = {}
+        if typical is not None:
+            self._filter = self._chosen(_checked(typical))
+
+    @property
+    def epsilon(self) -> float:
+        """What all releases together keep."""
+        return self._epsilon
+
+    @property
+    def delta(self) -> float:
+        """What all releases together keep."""
+        return self._delta
+
+    @property
+    def relation(self) -> Relation:
+        """What neighbouring data sets differ in."""
+        return self._relation
+
+    def spend(self, release: Release, count: int = 1) -> None:
+        """Charge ``count`` releases; call it before they are made.
+
+        Raises
+        ------
+        BudgetExceeded
+            If they do not all fit. Nothing is charged, and none may be made.
+        ValueError
+            If the release has no meaning under the relation, or no bound is known.
+        """
+        count = _checked_count(count)
+        if self._filter is None:
+            chosen = self._chosen(_checked(release))
+        else:
+            chosen = self._filter
+        cost = self._cost(chosen, release)
+        capacity = fractions.Fraction(chosen.capacity)
+        if cost is None or self._used + count * cost > capacity:
+            room = 0 if cost is None else int((capacity - self._used) / cost)
+            raise BudgetExceeded(
+                f"{count} of these releases would exceed the budget of epsilon "
+                f"{self._epsilon:.15g} at delta {self._delta:.15g} under "
+                f"{self._relation}; {room or 'none'} still fit"
+            )
+        self._filter = chosen
+        self._used += count * cost
+        self._releases[release] = self._releases.get(release, 0) + count
+
+    def room(self, release: Release) -> int | float:
+        """How many more such releases fit; infinity if they cost nothing."""
+        chosen = self._filter or self._chosen(_checked(release))
+        cost = self._cost(chosen, release)
+        if cost is None:
+            return 0
+        if not cost:
+            return math.inf
+        return int((fractions.Fraction(chosen.capacity) - self._used) / cost)
+
+    @property
+    def spent(self) -> float:
+        """Share of the budget that is used, in [0, 1]; equal releases, equal shares.
+
+        Not an epsilon: what holds is (epsilon, delta), however little of it is used.
+        See `odometer` for a bound on what was lost so far.
+        """
+        if self._filter is None or not self._used:
+            return 0.0
+        return min(1.0, float(self._used / fractions.Fraction(self._filter.capacity)))
+
+    @property
+    def left(self) -> float:
+        """1 less `spent`."""
+        return 1.0 - self.spent
+
+    @property
+    def odometer(self) -> float:
+        """Upper bound on the privacy loss of what was released so far, rounded up.
+
+        With probability 1 - delta it holds at all times at once, so that it may be read
+        at any time, and training stopped by it. For that it is larger than what a
+        budget of this size would have to be. Infinity if no order has a finite bound.
+        """
+        found = [self._divergence(math.inf)]
+        if self._delta >= _LEAST_DELTA:
+            each = -math.log(self._delta / len(_ORDERS)) * (1 + 4 * _UNIT)
+            for order in _ORDERS:
+                bound = self._divergence(order) + each / (order - 1)
+                found.append(bound * (1 + 4 * _UNIT))
+        return min(found) if self._releases else 0.0
+
+    def _divergence(self, order: float) -> float:
+        each = (
+            count * divergence(release, self._relation, order)
+            for release, count in self._releases.items()
+        )
+        return math.fsum(each) * (1 + 4 * _UNIT)
+
+    def _cost(self, chosen: _Filter, release: Release) -> fractions.Fraction | None:
+        cost = chosen.cost(_checked(release))
+        return None if cost == math.inf else fractions.Fraction(cost)
+
+    def _chosen(self, typical: Release) -> _Filter:
+        """The filter that admits the most of ``typical``."""
+        epsilon, delta, relation = self._epsilon, self._delta, self._relation
+        typical.sensitivity_under(relation)  # refuses what has no meaning
+        pure = _Renyi(epsilon, delta, relation, math.inf)
+        if delta < _LEAST_DELTA:  # as 0, which is less
+            return pure
+        unsampled = isinstance(typical.sampling, NoSampling)
+        if unsampled and typical.mechanism == "gaussian":
+            return _Gaussian(epsilon, delta, relation)
+
+        def share(order: float) -> float:
+            filter_ = _Renyi(epsilon, delta, relation, order)
+            return filter_.cost(typical) / max(filter_.capacity, 1e-300)
+
+        least, order = rdp.best_order(share, most=rdp.MOST_SAMPLED_ORDER)
+        if pure.cost(typical) / max(epsilon, 1e-300) <= least:
+            return pure
+        return _Renyi(epsilon, delta, relation, order)
+
+    def __repr__(self) -> str:
+        by = "" if self._filter is None else f"; {self._filter.name}"
+        return (
+            f"<Budget of epsilon {self._epsilon:.15g} at delta {self._delta:.15g} "
+            f"under {self._relation}: {100 * self.spent:.3g} % spent{by}>"
+        )
+
+
+def _gdp_of_pure(epsilon: float) -> float:
+    """mu such that epsilon-DP implies mu-GDP, rounded up."""
+    if epsilon == math.inf:
+        return math.inf
+    if epsilon < 1:  # 2 Phi(mu / 2) - 1 = tanh(epsilon / 2)
+        half = float(special.erfinv(math.tanh(epsilon / 2))) * math.sqrt(2)
+    else:
+        half = -float(special.ndtri_exp(-epsilon - math.log1p(math.exp(-epsilon))))
+    return 2 * half * (1 + 1e-9)
+
+
+def _checked(release: Release) -> Release:
+    if not isinstance(release, Release):
+        raise ValueError(f"a budget is spent on a privaudit.Release, got {release!r}")
+    if isinstance(release.sampling, RandomAllocation):
+        raise ValueError(
+            "one release of a random allocation has no cost of its own; spend a "
+            "release without sampling once an epoch"
+        )
+    return release
+
+
+def _checked_count(count: int) -> int:
+    if not count >= 1 or count != int(count):
+        raise ValueError(f"count must be a whole number >= 1, got {count}")
+    return int(count)

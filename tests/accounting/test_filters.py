@@ -1,0 +1,276 @@
+"""Contract of privaudit.accounting.filters: budgets of releases chosen as one goes."""
+
+import contextlib
+import math
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import privaudit as pa
+from privaudit.accounting import Certificate, gdp
+from privaudit.accounting.filters import Budget, BudgetExceeded
+from privaudit.ledger import Entry, Ledger
+from privaudit.release import (
+    NoSampling,
+    PoissonSampling,
+    Release,
+    SamplingWithoutReplacement,
+)
+from tests.accounting import reference_gdp as reference
+
+
+def release(noise, rate=1.0, mechanism="gaussian"):
+    sampling = NoSampling() if rate == 1 else PoissonSampling(rate)
+    return Release.of_sum(
+        norm_bound=1.0, noise_multiplier=noise, sampling=sampling, mechanism=mechanism
+    )
+
+
+noises = st.floats(-0.5, 2.0).map(lambda x: 10**x)
+rates = st.sampled_from([1.0, 1.0, 0.3, 0.02])
+kinds = st.sampled_from(["gaussian", "gaussian", "gaussian", "laplace"])
+wishes = st.lists(
+    st.tuples(st.builds(release, noises, rates, kinds), st.integers(1, 40)),
+    min_size=1,
+    max_size=6,
+)
+
+
+def all_that_fits(budget, wanted):
+    """What a greedy adversary gets: of each wish as much as the budget lets it."""
+    got = []
+    for one, count in wanted:
+        for size in (count, max(1, int(min(budget.room(one), 10**6)))):
+            with contextlib.suppress(BudgetExceeded):
+                budget.spend(one, size)
+                got.append(Entry(one, size))
+    return tuple(got)
+
+
+class TestSound:
+    @settings(max_examples=60)
+    @given(wishes, st.floats(-1, 1), st.sampled_from([1e-2, 1e-6]))
+    def test_no_greedy_adversary_exceeds_it(self, wanted, log_epsilon, delta):
+        budget = Budget(epsilon=10**log_epsilon, delta=delta)
+        got = all_that_fits(budget, wanted)
+        # Fixed parameters are one of the strategies that the filter has to withstand.
+        truth = Certificate.of(Ledger(nodes=(got,))).epsilon(delta, 0.05)
+        assert truth.lower <= budget.epsilon
+
+    @settings(max_examples=40)
+    @given(st.lists(noises, min_size=1, max_size=8), st.floats(-1, 1))
+    def test_no_gaussian_adversary_exceeds_it(self, wanted, log_epsilon):
+        budget = Budget(epsilon=10**log_epsilon, delta=1e-5)
+        got = all_that_fits(budget, [(release(noise), 3) for noise in wanted])
+        square = mpmath.fsum(e.count / mpmath.mpf(e.release.noise) ** 2 for e in got)
+        delta = reference.delta(mpmath.sqrt(square), budget.epsilon) if got else 0
+        assert delta <= 1e-5
+
+    @pytest.mark.parametrize("epsilon", [0.25, 1.0])
+    def test_an_adversary_who_sees_outcomes_gains_nothing(self, epsilon):
+        """Two exact steps: the second as large as is left where that helps most."""
+        delta = 0.05
+        budget = Budget(epsilon=epsilon, delta=delta)
+        whole = float(gdp.mu(epsilon, delta))
+        first = release(1 / (0.6 * whole))
+        budget.spend(first)
+        room = 1 / math.sqrt(budget.left * whole**2)
+        budget.spend(release(room * (1 + 1e-9)))
+        assert budget.left < 1e-8
+        # Of any second choice by the first loss, the best is to spend all or nothing.
+        x, w = np.polynomial.hermite_e.hermegauss(200)
+        mu1, mu2 = 1 / first.noise, 1 / room
+        loss = mu1 * x + mu1**2 / 2  # under P
+        rest = [float(reference_delta(mu2, epsilon - one)) for one in loss]
+        stop = np.maximum(0.0, -np.expm1(epsilon - loss))
+        found = float(np.maximum(rest, stop) @ w) / math.sqrt(2 * math.pi)
+        assert found == pytest.approx(delta, rel=1e-3)  # no more, and no less
+
+    def test_stopping_by_the_outcome_gains_nothing(self):
+        """Simulated: go on in small steps until it pays, within a sampled budget."""
+        rng = np.random.default_rng(20)
+        epsilon, delta, rate, noise = 1.0, 0.02, 0.2, 2.0
+        step = release(noise, rate)
+        steps = Budget(epsilon=epsilon, delta=delta).room(step)
+        assert steps > 5
+        loss, runs = np.zeros(100_000), 100_000
+        for _ in range(steps):
+            on = loss < 1.2 * epsilon  # a stopping rule of the adversary's
+            seen = (rng.random(runs) < rate) + noise * rng.standard_normal(runs)
+            with np.errstate(over="ignore"):
+                ratio = (1 - rate) + rate * np.exp((seen - 0.5) / noise**2)
+            loss += np.where(on, np.log(ratio), 0.0)
+        gain = np.maximum(0.0, -np.expm1(epsilon - loss))
+        assert gain.mean() - 4 * gain.std() / math.sqrt(runs) <= delta
+
+    @pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
+    def test_other_releases_pay_for_a_gaussian_budget(self, mechanism):
+        budget = Budget(epsilon=2.0, delta=1e-3, typical=release(1.0))
+        other = release(3.0, 0.5 if mechanism == "gaussian" else 1.0, mechanism)
+        count = budget.room(other)
+        truth = Certificate.of(Ledger.of(other, count)).epsilon(1e-3, 0.01)
+        assert count >= 1
+        assert truth.lower <= 2.0
+
+    def test_a_pure_loss_as_gaussian(self):
+        """mu of e-DP: no test of randomised response is better than one of mu-GDP."""
+        for noise in (0.05, 0.5, 1.0, 3.0, 1e4):
+            budget = Budget(epsilon=1.0, delta=1e-5, typical=release(1.0))
+            assert budget._filter is not None
+            mu = math.sqrt(budget._filter.cost(release(noise, mechanism="laplace")))
+            with mpmath.workdps(40):
+                pure = 1 / mpmath.mpf(noise)
+                half = mpmath.sqrt(2) * mpmath.erfinv(mpmath.tanh(pure / 2))
+                assert 1 <= mpmath.mpf(mu) / (2 * half) <= 1 + 1e-8
+
+    def test_the_odometer_holds_at_all_times(self):
+        """Read at the worst moment of each run, it is exceeded by delta of them."""
+        rng = np.random.default_rng(0)
+        budget = Budget(epsilon=3.0, delta=0.1)
+        loss, worst = np.zeros(20_000), np.full(20_000, -np.inf)
+        for noise in (3.0, 2.0, 5.0, 4.0, 10.0, 3.0):
+            budget.spend(release(noise))
+            loss += rng.standard_normal(20_000) / noise + 0.5 / noise**2
+            worst = np.maximum(worst, loss - budget.odometer)
+        assert (worst > 0).mean() <= 0.1
+
+    def test_the_odometer_is_never_below_the_account(self):
+        budget = Budget(epsilon=5.0, delta=1e-5, typical=release(2.0, 0.05))
+        for one, count in ((release(4.0), 3), (release(2.0, 0.05), 50)):
+            budget.spend(one, count)
+        got = tuple(Entry(one, n) for one, n in budget._releases.items())
+        account = Certificate.of(Ledger(nodes=(got,))).epsilon(1e-5)
+        assert account.upper <= budget.odometer
+
+
+def reference_delta(mu, epsilon):
+    """delta of mu-GDP at any epsilon, also below 0."""
+    with mpmath.workdps(30):
+        m, e = mpmath.mpf(mu), mpmath.mpf(epsilon)
+        return mpmath.ncdf(m / 2 - e / m) - mpmath.exp(e) * mpmath.ncdf(-m / 2 - e / m)
+
+
+class TestTight:
+    def test_gaussian_releases_lose_nothing(self):
+        budget = Budget(epsilon=1.0, delta=1e-5)
+        one = release(100.0)
+        account = Certificate.of(Ledger.of(one, budget.room(one) + 1))
+        assert account.epsilon(1e-5).lower > 1.0
+
+    @pytest.mark.parametrize(
+        ("noise", "rate", "share"), [(2.0, 0.01, 0.7), (4.0, 0.04, 0.75)]
+    )
+    def test_sampled_releases_get_most_of_what_a_fixed_number_would(
+        self, noise, rate, share
+    ):
+        one = release(noise, rate)
+        fixed = 1
+        while Certificate.of(Ledger.of(one, 2 * fixed)).meets(2.0, 1e-5):
+            fixed *= 2
+        room = Budget(epsilon=2.0, delta=1e-5).room(one)
+        assert not Certificate.of(Ledger.of(one, math.ceil(room / share))).meets(
+            2.0, 1e-5
+        )
+        assert room >= share * fixed
+
+    def test_a_typical_release_makes_room(self):
+        step = release(4.0, 0.04)
+        poor = Budget(epsilon=1.0, delta=1e-5)
+        poor.spend(release(30.0))
+        good = Budget(epsilon=1.0, delta=1e-5, typical=step)
+        good.spend(release(30.0))
+        assert good.room(step) > 20 * max(1, poor.room(step))
+
+    def test_laplace_noise_at_delta_zero_adds_up(self):
+        budget = Budget(epsilon=1.0, delta=0.0)
+        one = release(8.0, mechanism="laplace")
+        budget.spend(one, 7)
+        assert budget.room(one) in (0, 1)  # the eighth is a matter of rounding
+        assert budget.odometer == pytest.approx(7 / 8)
+
+
+class TestLaws:
+    def test_a_refusal_charges_nothing(self):
+        budget = pa.Budget(epsilon=1.0, delta=1e-5)
+        budget.spend(release(20.0), 5)
+        before = budget.spent, budget.odometer
+        with pytest.raises(pa.BudgetExceeded, match="under add-or-remove-one"):
+            budget.spend(release(1.0))
+        assert (budget.spent, budget.odometer) == before
+        budget.spend(release(20.0), budget.room(release(20.0)))
+        with pytest.raises(BudgetExceeded, match="none still fit"):
+            budget.spend(release(20.0))
+
+    @given(st.lists(st.integers(1, 50), min_size=1, max_size=10))
+    def test_one_by_one_or_together(self, counts):
+        one, total = release(30.0), sum(counts)
+        parts, whole = (Budget(epsilon=3.0, delta=1e-5) for _ in range(2))
+        for count in counts:
+            parts.spend(one, count)
+        whole.spend(one, total)
+        assert parts.spent == whole.spent
+        assert 0 <= parts.left <= 1
+        assert parts.room(one) == whole.room(one)
+
+    def test_replacing_a_record_costs_more(self):
+        one = release(30.0)
+        add, replace = (
+            Budget(epsilon=1.0, delta=1e-5, relation=relation).room(one)
+            for relation in ("add-or-remove-one", "replace-one")
+        )
+        assert replace == pytest.approx(add / 4, abs=1)
+
+    @given(
+        st.floats(0, 1e3) | st.sampled_from([1e-300, 1e-9, 1e15]),
+        st.floats(0, 0.999) | st.sampled_from([1e-300, 1e-20, 1 - 2**-53]),
+        st.builds(
+            release,
+            st.floats(1e-200, 1e200) | st.sampled_from([0.0, 5e-324, 1e-6, 1e308]),
+            st.sampled_from([1.0, 0.1, 1e-9, 0.0]),
+            kinds,
+        ),
+    )
+    @settings(max_examples=60)
+    def test_never_nan(self, epsilon, delta, one):
+        budget = Budget(epsilon=epsilon, delta=delta)
+        with contextlib.suppress(BudgetExceeded):
+            budget.spend(one)
+        assert 0 <= budget.spent <= 1
+        assert budget.odometer >= 0
+        assert budget.room(one) >= 0
+        assert "nan" not in repr(budget)
+
+    def test_no_noise_never_fits(self):
+        budget = Budget(epsilon=100.0, delta=0.5)
+        assert budget.room(release(0.0)) == 0
+        with pytest.raises(BudgetExceeded):
+            budget.spend(release(0.0))
+
+    def test_arguments(self):
+        for wrong in (
+            {"epsilon": -1.0},
+            {"epsilon": math.nan},
+            {"epsilon": math.inf},
+            {"delta": 1.0},
+            {"delta": math.nan},
+            {"relation": "swap"},
+            {"typical": 3},
+        ):
+            with pytest.raises(ValueError, match=r"budget|relation|neighbouring"):
+                Budget(**{"epsilon": 1.0, "delta": 1e-5, **wrong})
+        budget = Budget(epsilon=1.0, delta=1e-5)
+        for count in (0, 1.5, math.nan):
+            with pytest.raises(ValueError, match="count"):
+                budget.spend(release(9.0), count)
+        with pytest.raises(ValueError, match=r"privaudit\.Release"):
+            budget.spend(1.0)
+        fixed = Release.of_sum(
+            norm_bound=1.0,
+            noise_multiplier=9.0,
+            sampling=SamplingWithoutReplacement(1, 9),
+        )
+        with pytest.raises(ValueError, match="no sensitivity under add-or-remove"):
+            budget.spend(fixed)

@@ -1,0 +1,130 @@
+"""`epsilon` and `noise` for random allocation and for shuffled batches."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+import privaudit as pa
+from privaudit.accounting import Certificate, gdp
+from privaudit.accounting.plans import Plan
+from privaudit.cli import BAD_USAGE, FINE, main
+from privaudit.ledger import Ledger
+
+
+def call(capsys, *arguments):
+    status = main([str(argument) for argument in arguments])
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+RUN = ("--delta", 1e-5, "--sampling-rate", 0.01)
+
+
+class TestRandomAllocation:
+    def test_epsilon(self, capsys):
+        status, out, err = call(
+            capsys,
+            *("epsilon", "--noise-multiplier", 1, *RUN, "--steps", 300, "--json"),
+            *("--sampling", "random-allocation"),
+        )
+        found = json.loads(out)
+        assert (status, err) == (FINE, "")
+        assert found["sampling"] == "random-allocation"
+        assert found["relation"] == "add-or-remove-one"
+        assert found["standing"] == "certified"
+        released = pa.Release.of_sum(
+            norm_bound=1.0, noise_multiplier=1.0, sampling=pa.RandomAllocation(100)
+        )
+        account = Certificate.of(Ledger.of(released, 300)).epsilon(1e-5)
+        assert found["upper"] == pytest.approx(account.upper, rel=2e-3)
+        one = pa.epsilon(
+            delta=1e-5,
+            noise_multiplier=1.0,
+            sampling_rate=0.01,
+            steps=300,
+            sampling="random-allocation",
+        )
+        assert one.upper == account.upper
+
+    def test_noise(self, capsys):
+        status, out, _ = call(
+            capsys,
+            *("noise", "--epsilon", 1, *RUN, "--steps", 200, "--json"),
+            *("--sampling", "random-allocation"),
+        )
+        assert status == FINE
+        found = json.loads(out)
+        assert 0.99 < found["epsilon"]["upper"] <= 1
+        poisson = pa.noise_multiplier(
+            epsilon=1, delta=1e-5, sampling_rate=0.01, steps=200
+        )
+        assert 0.9 * poisson < found["noise_multiplier"] < poisson
+
+    @pytest.mark.parametrize(
+        ("rate", "steps", "batches", "taken"),
+        [(0.01, 5, 100, 1), (1 / 3, 9, 3, 1), (0.03, 200, 100, 3), (0.5, 2, 2, 1)],
+    )
+    def test_a_rate_is_k_of_t(self, rate, steps, batches, taken):
+        plan = Plan.constant(1.0, rate, steps, "random-allocation")
+        (entry,) = plan.ledger().nodes[0]
+        assert entry.release.sampling == pa.RandomAllocation(batches, taken)
+        assert entry.count == steps
+
+    def test_a_rate_that_is_no_epochs(self, capsys):
+        status, _, err = call(
+            capsys,
+            *("epsilon", "--noise-multiplier", 1, "--delta", 1e-5, "--steps", 300),
+            *("--sampling", "random-allocation", "--sampling-rate", 0.3333),
+        )
+        assert status == BAD_USAGE
+        assert "3,333 of 10,000 batches" in err
+
+    def test_rates_that_change_are_refused(self):
+        with pytest.raises(ValueError, match="must not change from step to step"):
+            Plan(
+                noise_multiplier=np.ones(2),
+                sampling_rate=np.array([0.1, 0.2]),
+                scheme="random-allocation",
+            )
+
+
+class TestShuffled:
+    def test_one_release_a_pass(self, capsys):
+        status, out, err = call(
+            capsys,
+            *("epsilon", "--noise-multiplier", 4, *RUN, "--steps", 901, "--json"),
+            *("--sampling", "shuffled"),
+        )
+        found = json.loads(out)
+        assert status == FINE
+        assert "Draw batches by random allocation or by Poisson sampling" in err
+        assert found["relation"] == "replace-one"
+        # ten passes, the last one begun; a record is replaced by its opposite
+        exact = float(gdp.epsilon(math.sqrt(10) * 2 / 4, 1e-5))
+        assert found["upper"] == pytest.approx(exact, rel=1e-9)
+
+    def test_batches_that_do_not_fill_a_pass_are_counted_in_fewer(self):
+        plan = Plan.constant(1.0, 0.3, 7, "shuffled")  # three batches a pass
+        assert [e.disjoint for e in plan.ledger().nodes[0]] == [0, 1, 2]
+        assert [e.count for e in plan.ledger().nodes[0]] == [3, 3, 1]
+
+    def test_different_steps_pay_for_the_worst_of_each_pass(self):
+        plan = Plan(
+            noise_multiplier=np.array([2.0, 3.0, 5.0, 4.0]),
+            sampling_rate=np.full(4, 0.5),
+            scheme="shuffled",
+        )
+        found = Certificate.of(plan.ledger()).epsilon(1e-5)
+        exact = float(gdp.epsilon(math.hypot(2 / 2, 2 / 4), 1e-5))
+        assert found.upper == pytest.approx(exact, rel=1e-9)
+
+    def test_adding_a_record_shifts_all_batches(self, capsys):
+        status, _, err = call(
+            capsys,
+            *("epsilon", "--noise-multiplier", 4, *RUN, "--steps", 100),
+            *("--sampling", "shuffled", "--relation", "add-or-remove-one"),
+        )
+        assert status == BAD_USAGE
+        assert "account it under replace-one" in err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import mmap
 from collections.abc import Callable, Sequence, Sized
 from typing import Any
 
@@ -172,7 +173,8 @@ def _pair(inputs: Any, targets: Any, name: str) -> Dataset | Lazy:
     if isinstance(inputs, np.memmap):
         labels = np.asarray(targets)
         return Lazy(
-            lambda rows: (inputs[rows], labels[rows]), torch.arange(len(inputs))
+            lambda rows: (_mapped(inputs, rows), labels[rows]),
+            torch.arange(len(inputs)),
         )
     return Dataset(_tensor(inputs, name), _tensor(targets, name))
 
@@ -194,6 +196,15 @@ def _tensor(values: Any, name: str = "a record") -> Tensor:
     if found.is_floating_point():
         return found.float()
     return found if found.is_complex() or found.dtype == torch.bool else found.long()
+
+
+def _mapped(values: np.memmap, rows: np.ndarray) -> np.ndarray:
+    """A copy of ``rows``; what was read is not kept in this process's memory."""
+    found = values[rows]
+    # Of a private mapping, changes that were not written would be lost.
+    if values.mode != "c":
+        values._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
+    return found
 
 
 def _one_by_one(data: TorchDataset, rows: np.ndarray) -> tuple[Tensor, Tensor]:

@@ -15,13 +15,16 @@ from trainers.runs.outcome import Curves
 from trainers.runs.problem import Problem
 
 CURVE_RECORDS = 2000  # of the test data, for accuracy within a point during training
+# Measuring takes a tenth of the training's gradients, one of which is worth three
+# looks at a record, where that leaves so many points and so many records.
+_SHARE, _LOOKS, _LEAST_POINTS, _LEAST_RECORDS = 0.1, 3, 10, 100
 
 
-def _some(test: Dataset) -> Dataset:
-    if len(test) <= CURVE_RECORDS:
+def _some(test: Dataset, records: int) -> Dataset:
+    if len(test) <= records:
         return test
     order = torch.randperm(len(test), generator=torch.Generator().manual_seed(0))
-    return test.select(order[:CURVE_RECORDS])
+    return test.select(order[:records])
 
 
 def accuracy(gradients: Differentiator, models: Tensor, test: Dataset) -> Tensor:
@@ -112,8 +115,8 @@ class Measured(NamedTuple):
 class CurveRecorder:
     """Measures models after about ``points`` of the rounds, and the last.
 
-    The last on all test data, those before on `CURVE_RECORDS` of them, the same ones
-    each time, so that large test sets do not take longer than the training.
+    The last on all test data, those before on `CURVE_RECORDS` of them or fewer, the
+    same ones each time, and so often that they take a tenth of the time or so.
     """
 
     def __init__(
@@ -121,8 +124,15 @@ class CurveRecorder:
     ) -> None:
         self._problem = problem
         self._gradients = gradients
+        self._some = None
+        if problem.test is not None:
+            rounds, batch = problem.training.rounds, problem.training.lot_size
+            looks = _SHARE * _LOOKS * rounds * batch
+            most = min(len(problem.test), CURVE_RECORDS)
+            points = max(_LEAST_POINTS, min(points, int(looks / most)))
+            records = max(_LEAST_RECORDS, min(most, int(looks / points)))
+            self._some = _some(problem.test, records)
         self._every = max(1, problem.training.rounds // points)
-        self._some = None if problem.test is None else _some(problem.test)
         self.points: list[Measured] = []
         self._seen = 0
 

@@ -6,7 +6,7 @@ import hashlib
 import pathlib
 import stat
 from collections.abc import Collection
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -40,12 +40,16 @@ class File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The files of a finished run or sweep, by their names within its folder.
 
+    ``settings`` are those of its ``config.json``, or of its ``sweep.json``; None in
+    folders of 0.1.0, and where there is neither.
+
     A digest lets whoever guesses a file confirm the guess: a manifest is as private as
     the files that it lists.
     """
 
     format: Literal["privaudit-manifest"] = "privaudit-manifest"
     version: str = __version__
+    settings: dict[str, Any] | None = None
     files: dict[str, File]
 
 
@@ -114,6 +118,14 @@ def read(folder: RunFolder) -> Manifest | None:
     return None if found is None else parsed(folder, found)
 
 
+def settings_in(folder: RunFolder) -> dict[str, Any] | None:
+    """What ``folder`` says was asked for; None if it does not."""
+    for name in ("config.json", "sweep.json"):
+        if folder.has(name):
+            return folder.read(name, dict)
+    return None
+
+
 def evidence(folder: RunFolder) -> list[str]:
     """The files of ``folder`` that a manifest lists, by name."""
     return [
@@ -156,7 +168,7 @@ def _write(
         name: File(sha256=digests[name], private=name not in released)
         for name in sorted(digests)
     }
-    new = _json.encode(Manifest(files=files))
+    new = _json.encode(Manifest(settings=settings_in(folder), files=files))
     if regular(folder / MANIFEST) != new:
         folder.remove(SIGNATURE)  # of another manifest
         folder.write(MANIFEST, new)

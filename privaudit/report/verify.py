@@ -313,6 +313,15 @@ def _digests(
             found[name] = Difference(
                 folder / name, "its SHA-256", recorded, expected, "manifest.json has"
             )
+    if manifest.settings is not None and not found:
+        asked = _manifest.settings_in(folder) or {}
+        for key in {**asked, **manifest.settings}:
+            one, other = (str(of.get(key)) for of in (manifest.settings, asked))
+            if one != other:
+                found[MANIFEST] = Difference(
+                    folder / MANIFEST, f"the setting {key}", one, other, "config has"
+                )
+                break
     return found
 
 

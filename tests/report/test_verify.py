@@ -124,6 +124,17 @@ class TestSound:
             assert line.startswith(f"{training / 'ledger.json'}: ")
         assert "release.noise of node 0 is 20, config.json says 2" in line
 
+    def test_the_manifest_has_the_settings(self, training, capsys):
+        config = json.loads((training / "config.json").read_text())
+        manifest = json.loads((training / "manifest.json").read_text())
+        assert manifest["settings"] == config
+        edited(
+            training / "manifest.json",
+            lambda content: content["settings"].update(noise_multiplier=99.0),
+        )
+        line = noticed(capsys, training, "manifest.json")
+        assert "the setting noise_multiplier is 99.0, config has 2.0" in line
+
     def test_noise_times_ten_without_a_manifest(self, training, capsys):
         (training / "manifest.json").unlink()
         edited(training / "ledger.json", more_noise)

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 import privaudit
-from privaudit import settings
+from privaudit import settings, testing
 from privaudit.files import json as _json
 from privaudit.settings import (
     AttackSettings,
@@ -165,7 +165,8 @@ def parameters():
     """Each function but the public ones, and how many parameters it takes."""
     public = {
         f"{module.replace('.', '/')}.py:{name}"
-        for name, module in privaudit._PLACES.items()
+        for places in (privaudit._PLACES, testing._PLACES)
+        for name, module in places.items()
     }
     for file in [*ROOT.glob("privaudit/**/*.py"), *ROOT.glob("trainers/**/*.py")]:
         for node in ast.walk(ast.parse(file.read_text())):

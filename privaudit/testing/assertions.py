@@ -10,6 +10,7 @@ time is answered from memory: it is no new evidence, and no test of it can flake
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import sys
 from typing import Any
 
@@ -86,14 +87,7 @@ def assert_private(
     found, shown = _judged(
         "assert_private",
         test,
-        mechanism,
-        pair,
-        epsilon=epsilon,
-        delta=delta,
-        confidence=confidence,
-        runs=runs,
-        score=score,
-        seed=seed,
+        _Asked(mechanism, pair, epsilon, delta, confidence, runs, score, seed),
     )
     if found.refuted:
         first, evidence = test.evidence[_claim(mechanism, epsilon, delta)]
@@ -128,14 +122,7 @@ def assert_refuted(
     found, shown = _judged(
         "assert_refuted",
         record.current(),
-        mechanism,
-        pair,
-        epsilon=epsilon,
-        delta=delta,
-        confidence=confidence,
-        runs=runs,
-        score=score,
-        seed=seed,
+        _Asked(mechanism, pair, epsilon, delta, confidence, runs, score, seed),
     )
     if not found.refuted:
         ended = {
@@ -279,20 +266,27 @@ def assert_probes(
         raise AssertionError("\n".join([*lines, f"  pair: {_shown(pair)}"]))
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Asked:
+    """What an assertion is given; see `assert_private`."""
+
+    mechanism: Mechanism
+    pair: tuple[Any, Any]
+    epsilon: float
+    delta: float
+    confidence: float
+    runs: int
+    score: Scoring
+    seed: int
+
+
 def _judged(
-    assertion: str,
-    test: record.Asserted,
-    mechanism: Mechanism,
-    pair: tuple[Any, Any],
-    *,
-    epsilon: float,
-    delta: float,
-    confidence: float,
-    runs: int,
-    score: Scoring,
-    seed: int,
+    assertion: str, test: record.Asserted, asked: _Asked
 ) -> tuple[Verdict, str]:
     """The verdict on one pair, a known one from memory, and how it is told."""
+    mechanism, pair, score, seed = asked.mechanism, asked.pair, asked.score, asked.seed
+    epsilon, delta, confidence = asked.epsilon, asked.delta, asked.confidence
+    runs = asked.runs
     claim, data = _claim(mechanism, epsilon, delta), fingerprint(pair)
     searched = _searched()
     key = fingerprint((claim, data, score, confidence, runs, seed))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import pathlib
 import stat
@@ -119,10 +120,11 @@ def read(folder: RunFolder) -> Manifest | None:
 
 
 def settings_in(folder: RunFolder) -> dict[str, Any] | None:
-    """What ``folder`` says was asked for; None if it does not."""
+    """What ``folder`` says was asked for; None if it does not, or cannot be read."""
     for name in ("config.json", "sweep.json"):
         if folder.has(name):
-            return folder.read(name, dict)
+            with contextlib.suppress(FolderError):
+                return folder.read(name, dict)
     return None
 
 

@@ -190,7 +190,13 @@ def bound_of_file(file: pathlib.Path, settings: ScoreSettings) -> Bounded:
     )
     runs = scores.member_runs, scores.non_member_runs
     most = most_shown(
-        estimator, *runs, delta, settings.confidence, design=scores.design
+        estimator,
+        *runs,
+        delta,
+        settings.confidence,
+        design=scores.design,
+        seed=settings.seed,
+        worlds=scores.member,
     )
     verdict = None if claim is None else Finding(claim=claim, lower=found.lower)
     return Bounded(settings, scores, found, most, verdict)

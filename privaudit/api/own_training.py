@@ -141,7 +141,8 @@ def train(
     ----------
     model
         A module, whose parameters are where all nodes start; those that require no
-        gradient stay, and buffers are kept. Or what makes one when called, or a name in
+        gradient stay, and buffers are kept. They must not come from the private data:
+        the account begins here. Or what makes one when called, or a name in
         `trainers.models.MODELS`, such as "softmax".
     shares
         A list with one data set a node: pairs of arrays or tensors, or of pandas'
@@ -152,7 +153,9 @@ def train(
         A name in `trainers.algorithms.ALGORITHMS` or ``module:Class``; the network,
         such as "ring" or "complete"; and what else a training may be set to, by name.
     epsilon, delta
-        The budget; the noise is the least that certifies it.
+        The budget of one record, which one node holds; the noise is the least that
+        certifies it. An algorithm without noise, such as "dsgt", takes neither epsilon
+        nor noise_multiplier, and promises nothing.
     noise_multiplier
         The noise, in place of a budget.
     relation
@@ -208,8 +211,11 @@ def train(
     from trainers.runs.material import Material
     from trainers.runs.training import training_from
 
-    if (epsilon is None) == (noise_multiplier is None):
-        raise ValueError("give a budget, epsilon, or noise_multiplier: one of them")
+    if out is not None and RunFolder(out).has("result.json"):
+        raise ValueError(
+            f"{out} holds a finished run, perhaps of another model or other data: "
+            "choose a new folder"
+        )
     material = Material.own(
         model,
         shares,
@@ -235,6 +241,14 @@ def train(
         },
         where="privaudit.train",
     )
+    given = [value for value in (epsilon, noise_multiplier) if value is not None]
+    if training.family.private and len(given) != 1:
+        raise ValueError("give a budget, epsilon, or noise_multiplier: one of them")
+    if given and not training.family.private:
+        raise ValueError(
+            f"{algorithm} adds no noise and keeps no budget: leave epsilon and "
+            "noise_multiplier out, or use its private form"
+        )
     settings = TrainingSettings(
         epsilon=epsilon,
         delta=delta,

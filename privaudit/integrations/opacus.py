@@ -14,6 +14,11 @@ from typing import Any
 from privaudit.ledger import Entry, Ledger
 from privaudit.release import PoissonSampling, Release
 
+POISSON = (
+    "batches were Poisson sampled, as Opacus' DPDataLoader does and a history does not "
+    "tell"
+)
+
 
 def history_of(source: Any) -> Any:
     """The history of a ``PrivacyEngine`` or of one of its accountants; else None."""
@@ -32,9 +37,9 @@ def is_history(source: Any) -> bool:
 def ledger_of(history: Sequence[tuple[float, float, int]]) -> Ledger:
     """The ledger of a history: (noise multiplier, sampling rate, steps), in order.
 
-    Assumed, as Opacus' accountants do: batches were Poisson sampled at that rate. With
-    ``poisson_sampling=False`` they were shuffled, which no such account covers; the
-    history does not tell.
+    The ledger assumes, as Opacus' accountants do, that batches were Poisson sampled at
+    that rate: with ``poisson_sampling=False`` they were shuffled, which no such account
+    covers, and the history does not tell. So its account is conditional.
 
     Raises ``ValueError`` for numbers out of their range.
     """
@@ -52,4 +57,4 @@ def ledger_of(history: Sequence[tuple[float, float, int]]) -> Ledger:
             norm_bound=1.0, noise_multiplier=noise, sampling=PoissonSampling(rate)
         )
         entries.append(Entry(release, int(steps)))
-    return Ledger(nodes=(tuple(entries),))
+    return Ledger(nodes=(tuple(entries),), assumes=(POISSON,))

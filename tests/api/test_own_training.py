@@ -105,6 +105,13 @@ class TestSound:
         assert [p.shape for p in run.models[0].parameters()] == [(2, 5), (2,)]
 
 
+def test_without_noise_nothing_is_promised():
+    run = trained(algorithm="dsgt", epsilon=None, rounds=2)
+    assert run.result.status is None
+    assert run.certificate.epsilon(1e-5).upper == float("inf")
+    assert str(run).count("NOT PROTECTED") == 1
+
+
 class TestFolder:
     def test_it_is_verified_and_read_without_privaudit(self, tmp_path):
         run = trained(test=data())
@@ -137,6 +144,11 @@ class TestFolder:
         with pytest.raises(ValueError, match="not empty"):
             trained(rounds=1).save(tmp_path)
 
+    def test_a_finished_run_is_not_taken_for_another(self, tmp_path):
+        trained(rounds=1, out=tmp_path / "run")
+        with pytest.raises(ValueError, match="holds a finished run"):
+            pa.train(net(), data(), nodes=4, epsilon=4.0, out=tmp_path / "run")
+
     def test_ours_goes_with_the_run(self):
         run = trained(rounds=1)
         path = run._folder
@@ -166,6 +178,7 @@ def test_ranks_give_the_same(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
+        ({"algorithm": "dsgt"}, "adds no noise"),
         ({"epsilon": None}, "give a budget"),
         ({"noise_multiplier": 1.0}, "give a budget"),
         ({"nodes": None}, "give nodes="),

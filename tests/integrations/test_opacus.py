@@ -23,6 +23,12 @@ def test_engine_accountant_and_history_are_one():
     assert entries[1].release.sampling == PoissonSampling(0.02)
 
 
+def test_what_a_history_does_not_tell_is_assumed():
+    found = pa.epsilon(ledger=pa.ledger_from(HISTORY), delta=1e-5)
+    assert found.standing == "conditional"
+    assert "Poisson" in str(found)
+
+
 def test_its_account_is_that_of_the_same_events():
     step = [
         dpa.SelfComposedDpEvent(

@@ -32,10 +32,14 @@ class Lazy:
         From records' numbers to their inputs and targets.
     records
         The numbers, (samples,).
+    classes
+        How many there are, where targets are classes; others are refused as they are
+        read.
     """
 
     rows: Callable[[np.ndarray], tuple[Any, Any]]
     records: Tensor
+    classes: int | None = None
 
     def __len__(self) -> int:
         return len(self.records)
@@ -43,7 +47,10 @@ class Lazy:
     def read(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs and targets of the records at ``index``."""
         inputs, targets = self.rows(self.records[index].numpy())
-        return _tensor(inputs), _tensor(targets)
+        targets = _tensor(targets)
+        if self.classes is not None:
+            check_labels(targets, self.classes, "a node's data set")
+        return _tensor(inputs), targets
 
     def select(self, index: Tensor) -> Lazy:
         """Those at ``index``."""
@@ -128,6 +135,16 @@ def example(share: Records) -> tuple[Tensor, Tensor]:
     """The input and the target of a share's first record."""
     inputs, targets = share.read(torch.zeros(1, dtype=torch.long))
     return inputs[0], targets[0]
+
+
+def check_labels(targets: Tensor, classes: int, name: str) -> None:
+    """Raise ``ValueError`` for a class that is not in [0, ``classes``)."""
+    wrong = targets[(targets < 0) | (targets >= classes)]
+    if len(wrong):
+        raise ValueError(
+            f"{name} has the label {int(wrong[0])}, but the model tells {classes} "
+            f"classes apart: labels are 0 to {classes - 1}"
+        )
 
 
 def _records(data: Any, name: str) -> Dataset | Lazy:

@@ -180,16 +180,6 @@ def _check_classes(outputs: Tensor, targets: Tensor) -> None:
         )
 
 
-def check_labels(targets: Tensor, classes: int, name: str) -> None:
-    """Raise ``ValueError`` for a class that is not in [0, ``classes``)."""
-    wrong = targets[(targets < 0) | (targets >= classes)]
-    if len(wrong):
-        raise ValueError(
-            f"{name} has the label {int(wrong[0])}, but the model tells {classes} "
-            f"classes apart: labels are 0 to {classes - 1}"
-        )
-
-
 def _close(left: Tensor, right: Tensor) -> bool:
     if left.shape != right.shape:
         return False

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from privaudit.files.user_code import checked, function_named, is_place
 from privaudit.settings import FOLDER, is_own
 from trainers.data import Dataset, Partition, load_dataset
-from trainers.data.shares import Lazy, example, shares_of
+from trainers.data.shares import Lazy, check_labels, example, shares_of
 from trainers.gradients.per_sample import Loss, check_module
 from trainers.models import cross_entropy, make_model
-from trainers.models.own import check_labels, check_model, few, own_loss
+from trainers.models.own import check_model, few, own_loss
 from trainers.numerics.randomness import public_generator
 from trainers.runs.training import Training
 
@@ -142,10 +142,17 @@ class Material:
         outputs = check_model(module, inputs)
         tested = None if test is None else _in_memory(test)
         if loss is None and not targets.is_floating_point() and outputs.dim() > 1:
+            classes = outputs.shape[1]
             named = {f"node {n}": share for n, share in enumerate(found)}
             for name, share in {**named, "test": tested}.items():
                 if isinstance(share, Dataset):
-                    check_labels(share.targets, outputs.shape[1], name)
+                    check_labels(share.targets, classes, name)
+            found = [
+                dataclasses.replace(share, classes=classes)
+                if isinstance(share, Lazy)
+                else share
+                for share in found
+            ]
         each = own_loss(loss, outputs, targets)
         return cls(found, tested, module, each, starts_as_it_is=True)
 

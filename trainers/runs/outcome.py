@@ -69,8 +69,12 @@ def protection(
             "models stay at their nodes, have no noise and are in no account: the "
             "models are not protected."
         )
-    rounding = "How sums of gradients round before the noise is added is "
-    rounding += "not in the certificate." if compiled else "paid for in the clip norm."
+    paid = "not in the certificate" if compiled else "paid for in the clip norm"
+    rounding = (
+        f"How sums of gradients round before the noise is added is {paid}; how messages "
+        "and collaborative updates are computed in floating point is not in the "
+        "certificate."
+    )
     return True, (
         "The noise came from a secret key, which was removed when the run ended: who "
         "has not had it cannot take the noise off. " + rounding

@@ -7,6 +7,7 @@ import math
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from privaudit.auditing.bounds.contract import Estimator, Evidence, generator
 from privaudit.auditing.bounds.rank_walk import RankWalk
@@ -109,10 +110,12 @@ def most_shown(
     *,
     design: Design | None = None,
     seed: int = 0,
+    worlds: NDArray[np.bool_] | None = None,
 ) -> float:
     """The bound that a perfect attack would give with so many runs.
 
-    ``design`` is that of the runs, by default the first that the estimator accepts.
+    ``design`` is that of the runs, by default the first that the estimator accepts;
+    ``worlds``, (runs,), are theirs in order, by default in one that ``seed`` deals.
 
     A bound near it is limited by the number of runs, one far below it by the attack or
     by the mechanism; a low number is not safety if this is low too.
@@ -120,10 +123,12 @@ def most_shown(
     >>> round(most_shown(TwoBinomial(), 1000, 1000, 1e-5), 1)
     6.1
     """
-    member = np.zeros(members + non_members, dtype=np.bool_)
-    member[:members] = True
-    # The order matters to those that bet run by run.
-    member = generator(seed, "worlds").permutation(member)
+    if worlds is None:
+        member = np.zeros(members + non_members, dtype=np.bool_)
+        member[:members] = True
+        # The order matters to those that bet run by run.
+        worlds = generator(seed, "worlds").permutation(member)
+    member = worlds
     scores = Scores(member, member.astype(float), design or estimator.designs[0])
     bound = estimator(scores, delta, confidence, threat_model="all", seed=seed)
     return bound.epsilon

@@ -143,6 +143,7 @@ def gap_of(
             delta,
             audit.confidence,
             seed=audit.seed,
+            worlds=member,
         ),
     )
 

@@ -224,6 +224,8 @@ def judge(
             scores.non_member_runs,
             audit.claim.delta,
             audit.confidence,
+            seed=audit.seed,
+            worlds=scores.member,
         ),
         seconds=round(seconds, 3),
     )

@@ -9,6 +9,7 @@ from torch.utils.data import IterableDataset, TensorDataset
 from trainers.data import PrivateData
 from trainers.data.records import ReadAsAsked
 from trainers.data.shares import Lazy, private_data, shares_of
+from trainers.runs.material import Material
 
 
 class Squares(TorchDataset):
@@ -90,6 +91,15 @@ class TestLargerThanMemory:
             lazy.records(*where), held.records(*where), strict=True
         ):
             assert torch.equal(ours.double(), theirs.double())
+
+    def test_labels_are_checked_as_they_are_read(self, tmp_path):
+        mapped = np.memmap(tmp_path / "x", dtype="float32", mode="w+", shape=(20, 3))
+        labels = np.where(np.arange(20) < 10, 0, 7)
+        material = Material.own(torch.nn.Linear(3, 2), [(mapped, labels)])
+        (share,) = material.shares
+        assert share.read(torch.arange(5))[1].tolist() == [0] * 5
+        with pytest.raises(ValueError, match="the label 7, but the model tells 2"):
+            share.read(torch.tensor([3, 12]))
 
     def test_it_is_dealt_without_being_read(self):
         source = Squares(50)

@@ -71,9 +71,9 @@ def protection(
         )
     paid = "not in the certificate" if compiled else "paid for in the clip norm"
     rounding = (
-        f"How sums of gradients round before the noise is added is {paid}; how messages "
-        "and collaborative updates are computed in floating point is not in the "
-        "certificate."
+        f"How sums of gradients round before the noise is added is {paid}; how "
+        "messages and collaborative updates are computed in floating point is not in "
+        "the certificate."
     )
     return True, (
         "The noise came from a secret key, which was removed when the run ended: who "

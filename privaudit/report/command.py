@@ -13,6 +13,7 @@ from privaudit.auditing.experiments.presets import AUDITED
 from privaudit.files.user_code import is_place
 from privaudit.report.load import Finished, FinishedAudit
 from privaudit.settings import (
+    OWN,
     AuditRecord,
     AuditSettings,
     TrainingRecord,
@@ -74,6 +75,63 @@ def command(run: Finished) -> tuple[str, ...]:
             and _text(value) != _text(defaults.get(name))
         ),
         shlex.join(["--out", str(run.path)]),
+    )
+
+
+def again(run: Finished) -> str:
+    """What makes ``run`` again: its command, or a call where data have no name."""
+    if run.config.settings.data == OWN:
+        return _call(run)
+    return " \\\n    ".join(command(run))
+
+
+# Of a training's settings, what `privaudit.train` has as arguments; and what it finds.
+_ARGUMENTS = {
+    "graph": "graph",
+    "rounds": "rounds",
+    "lot_size": "batch_size",
+    "clip_norm": "clip_norm",
+    "step_size": "step_size",
+}
+_FOUND = ("algorithm", "data", "model", "train", "nodes")
+
+
+def _call(run: Finished) -> str:
+    """The call of `privaudit.train` that makes a run again, given model and data."""
+    config = run.config
+    assert isinstance(config, TrainingRecord)
+    claim = config.claim
+    given: dict[str, Any] = {}
+    if claim is not None:
+        given["epsilon"] = claim.epsilon
+    elif config.noise_multiplier:
+        given["noise_multiplier"] = config.noise_multiplier
+    given["delta"] = run.upper.delta
+    if run.upper.relation != "add-or-remove-one":
+        given["relation"] = run.upper.relation
+    defaults = _training_defaults(config.version, config.settings.algorithm)
+    options = {}
+    for name, value in _flat(config.training):
+        if name in _ARGUMENTS:
+            given[_ARGUMENTS[name]] = value
+        elif name not in _FOUND and value is not None:
+            if _text(value) != _text(defaults.get(name)):
+                options[name] = value
+    if options:
+        given["options"] = options
+    if config.seed is not None:
+        given["seed"] = config.seed
+    if config.public_seed:
+        given["public_seed"] = config.public_seed
+    if config.device != "cpu":
+        given["device"] = config.device
+    return "\n".join(
+        [
+            "privaudit.train(  # with the model, data and loss that were given",
+            f'    model, shares, "{config.settings.algorithm}",',
+            *(f"    {name}={value!r}," for name, value in given.items()),
+            ")",
+        ]
     )
 
 

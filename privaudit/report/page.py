@@ -15,6 +15,7 @@ from privaudit.report.numbers import claimed, down, up
 from privaudit.report.standing import WORDS
 from privaudit.report.verify import EvidenceError, verify
 from privaudit.results import LowerBound, UpperBound
+from privaudit.settings import is_own
 from privaudit.version import __version__
 
 _NO_BOUND = "too little noise, or none, for any bound"
@@ -101,8 +102,9 @@ def _content(run: Finished) -> dict[str, Any]:
         "ledger_columns": table.COLUMNS,
         "ledger": table.rows(run),
         "meaning": meaning.paragraphs(run),
-        "command": " \\\n    ".join(command.command(run)),
+        "command": command.again(run),
         "versions": command.versions(run),
+        "own_data": is_own(run.config.settings.data),
         "seconds": f"{run.result.seconds:,.1f} s",
     }
     if isinstance(run, FinishedAudit):

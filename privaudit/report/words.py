@@ -139,6 +139,8 @@ def verdict(run: Finished) -> str:
     if found is None:
         return "Nothing was claimed of this run, so that there is no verdict."
     if found.lower is None and found.status != "disproved":
+        if is_own(run.config.settings.data):
+            return f"{found.reason} privaudit.audit tries an attack of your own."
         return f"{found.reason} privaudit audit tries attacks."
     return found.reason
 

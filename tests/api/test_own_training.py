@@ -1,5 +1,6 @@
 """A user's own model on a user's own data: what comes out, and what is refused."""
 
+import html
 import subprocess
 import sys
 
@@ -194,3 +195,29 @@ def test_ranks_give_the_same(tmp_path):
 def test_what_is_wrong_is_said(changes, said):
     with pytest.raises(ValueError, match=said):
         trained(**changes)
+
+
+def test_its_page_says_how_it_is_made_again(tmp_path):
+    pytest.importorskip("matplotlib")
+    from privaudit.cli import main
+
+    run = trained(graph="ring", test=data(), seed=3, options={"weights": "metropolis"})
+    run.save(tmp_path / "run")
+    assert main(["report", str(tmp_path / "run")]) == 0
+    page = html.unescape((tmp_path / "run" / "report.html").read_text())
+    call = page[page.index("privaudit.train(") : page.index("</code></pre>")]
+    inputs = {"model": net(), "shares": None, "privaudit": _Calls()}
+    eval(call, inputs)
+    assert inputs["privaudit"].given == {
+        **{"epsilon": 4.0, "delta": 1e-5, "graph": "ring", "rounds": 6},
+        **{"batch_size": 10.0, "clip_norm": 1.0, "step_size": 0.1, "seed": 3},
+        "options": {"weights": "metropolis"},
+    }
+    assert "On the test data that were given." in page
+    assert "--set data=own" not in page
+
+
+class _Calls:
+    def train(self, model, shares, algorithm, **given):
+        assert algorithm == "dp-dsgt"
+        self.given = given

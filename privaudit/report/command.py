@@ -114,9 +114,8 @@ def _call(run: Finished) -> str:
     for name, value in _flat(config.training):
         if name in _ARGUMENTS:
             given[_ARGUMENTS[name]] = value
-        elif name not in _FOUND and value is not None:
-            if _text(value) != _text(defaults.get(name)):
-                options[name] = value
+        elif name not in _FOUND and _text(value) != _text(defaults.get(name)):
+            options[name] = value
     if options:
         given["options"] = options
     if config.seed is not None:

@@ -132,6 +132,25 @@ class TestFolder:
         ):
             assert torch.equal(ours, theirs)
 
+    def test_frozen_parameters_and_buffers_are_in_the_file(self, tmp_path):
+        module = net()
+        module[0].requires_grad_(False)
+        module.register_buffer("mean", torch.arange(3.0))
+        run = pa.train(module, data(), nodes=2, epsilon=4, rounds=2)
+        run.save(tmp_path / "run")
+        tensors = load_file(tmp_path / "run" / "model.safetensors")
+        plain = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 2))
+        plain.register_buffer("mean", torch.zeros(3))
+        plain.load_state_dict(
+            {
+                name.partition(".")[2]: value
+                for name, value in tensors.items()
+                if name.startswith(("every.", "node1."))
+            }
+        )
+        for name, value in run.models[1].state_dict().items():
+            assert torch.equal(plain.state_dict()[name], value)
+
     def test_what_may_leave_the_party(self, tmp_path):
         trained().save(tmp_path / "public", public=True)
         assert [p.name for p in (tmp_path / "public").iterdir()] == [

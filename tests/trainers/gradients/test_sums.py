@@ -140,6 +140,31 @@ class TestCancel:
         share = _tokens(way, inputs, torch.zeros(60, dtype=torch.long), private, at)
         assert 0 < share <= 1
 
+    def test_terms_that_cancel_are_clipped_by_their_sizes(self):
+        """A gradient of half the clip norm, made of terms of a million."""
+
+        class Sum(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inside = nn.Linear(64, 64, bias=False)
+
+            def forward(self, x):
+                return self.inside(x).sum(1)
+
+        way = BookKeeping(
+            Sum(),
+            lambda outputs, targets: (outputs * targets).sum(1),
+            torch.zeros(4, 64),
+            torch.zeros(64),
+        )
+        assert way.positions == 4
+        inputs, targets = torch.zeros(9, 4, 64), torch.zeros(9, 64)
+        targets[:, 0] = 1.0
+        inputs[0, :2, 1], inputs[0, 1, 2] = torch.tensor([1e6, -1e6]), 0.5
+        share = share_of(way, inputs, targets, 1.0, with_and_without(9))
+        # Sizes add up to 2e6: at least SLACK of them is in the norm.
+        assert 0 < share <= 0.5 / (SLACK * 2e6)
+
 
 def _tokens(way, inputs, targets, lots, at):
     private = Sums(

@@ -33,7 +33,8 @@ lint: $(VENV)/ready-dev
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports --no-logo
 
-types: $(VENV)/ready-dev
+# What is optional (pytest, hypothesis, pandas) has types of its own.
+types: $(VENV)/ready-dev $(VENV)/ready-test
 	$(BIN)/pyrefly check
 
 house: $(VENV)/ready-dev

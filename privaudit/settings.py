@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Generic, Literal, Self, TypeVar, get_args
 
 import msgspec
@@ -79,8 +79,8 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
         A name in `trainers.models.MODELS`, ``module:function`` or "own", with options
         as in ``vit:depth=2,features=32``; its hidden units, where it has such an option
         (None: its own number, 32 for small-cnn); scale of its initial parameters.
-    rounds, lot_size, clip_norm, step_size
-        Of the algorithm. ``lot_size`` is the expected number of records a lot, a node.
+    rounds, batch_size, clip_norm, step_size
+        Of the algorithm. ``batch_size`` is the expected size of a node's batch.
     final_step_size
         Step sizes fall (or rise) by equal factors from ``step_size`` in the first round
         to this in the last; None keeps them constant.
@@ -108,7 +108,7 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
     hidden: int | None = None
     gain: float = 1.0
     rounds: int = 200
-    lot_size: float = 64.0
+    batch_size: float = 64.0
     clip_norm: float = 1.0
     step_size: float = 0.5
     final_step_size: float | None = None
@@ -121,7 +121,7 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be >= 1, got {value}")
-        for name in ("lot_size", "clip_norm", "gain", "step_size", "final_step_size"):
+        for name in ("batch_size", "clip_norm", "gain", "step_size", "final_step_size"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"{name} must be > 0 and finite, got {value}")
@@ -136,6 +136,24 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
             )
         if list(self.digits) != sorted(set(self.digits)):
             raise ValueError(f"digits must be in order, got {list(self.digits)}")
+
+
+# Names that settings had in earlier versions: files that have them are still read.
+FORMER_NAMES = {"lot_size": "batch_size"}
+
+
+def renamed(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """``settings`` by the names that they have today.
+
+    Raises ``ValueError`` if one is given by both its names.
+    """
+    new: dict[str, Any] = {}
+    for name, value in settings.items():
+        today = FORMER_NAMES.get(name, name)
+        if today in new:
+            raise ValueError(f"{name} is a former name of {today}: give one of them")
+        new[today] = value
+    return new
 
 
 Task = TypeVar("Task")  # the settings of a training: as they were read, or checked
@@ -284,8 +302,8 @@ class AccountSettings(_Checked):
     Parameters
     ----------
     noise_multiplier
-        Standard deviation (Laplace: scale) of the noise on the SUM of a lot's clipped
-        gradients, divided by the clip norm. Not divided by the lot size. Default: the
+        Standard deviation (Laplace: scale) of the noise on the SUM of a batch's clipped
+        gradients, divided by the clip norm. Not divided by the batch size. Default: the
         least that meets the claim.
     account
         certified (tight, all numerical error bounded), pld (dp-accounting's), rdp, gdp
@@ -316,7 +334,7 @@ class AuditSettings(AttackSettings, AccountSettings, ClaimSettings):
         The claim, > 0; the noise is the least that certifies it.
     relation
         What neighbouring data sets differ in: add-or-remove-one, but replace-one for
-        lots of fixed size. The two worlds of an audit differ in that.
+        batches of fixed size. The two worlds of an audit differ in that.
     """
 
 
@@ -368,7 +386,7 @@ class TrainingSettings(AccountSettings):
         The claim, in (0, 1). A recipe's, or 1e-4.
     relation
         What neighbouring data sets differ in: add-or-remove-one, but replace-one for
-        lots of fixed size.
+        batches of fixed size.
     calibrate
         Noise by the certified account, or by the account of the algorithm's paper.
     data_dir
@@ -483,20 +501,21 @@ class ReleaseSettings(_Checked):
     Parameters
     ----------
     sampling_rate
-        Probability that a record is in a lot: the expected lot size over the records.
+        Probability that a record is in a batch: the expected batch size over the
+        records.
     steps
         How many releases.
     sampling
-        How lots are drawn: poisson (every record by its own coin), without-replacement
-        (fixed size), random-allocation (every record by itself in one of an epoch's t
-        lots, or in k of t: the rate is 1 / t, or k / t, and the steps are those of all
-        epochs), shuffled (passes over lots of fixed size: no amplification), or none.
-        Default: poisson, or none at rate 1.
+        How batches are drawn: poisson (every record by its own coin),
+        without-replacement (fixed size), random-allocation (every record by itself in
+        one of an epoch's t batches, or in k of t: the rate is 1 / t, or k / t, and the
+        steps are those of all epochs), shuffled (passes over batches of fixed size: no
+        amplification), or none. Default: poisson, or none at rate 1.
     mechanism
         The noise.
     relation
-        What neighbours differ in. Default: add-or-remove-one, or replace-one for lots
-        without replacement.
+        What neighbours differ in. Default: add-or-remove-one, or replace-one for
+        batches without replacement.
     growing_budget
         Noise that falls from step to step as 1 / mu_k, mu_k = mu0 RHO^(k/K).
     schedule
@@ -517,7 +536,7 @@ class ReleaseSettings(_Checked):
         if not 0 < self.sampling_rate <= 1:
             raise ValueError(
                 f"--sampling-rate must be in (0, 1], got {self.sampling_rate:g}; it is "
-                "the expected lot size over the number of records"
+                "the expected batch size over the number of records"
             )
         if self.steps < 0:
             raise ValueError(f"--steps must be >= 0, got {self.steps}")
@@ -795,7 +814,7 @@ def changes_of(texts: Iterable[str]) -> dict[str, Any]:
         if name in values:
             raise ValueError(f"--set {name} is given twice; leave one of them out")
         values[name] = value.split(",") if name == "digits" else value.strip()
-    return values
+    return renamed(values)
 
 
 def check_device_name(device: str) -> str:

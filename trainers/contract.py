@@ -58,7 +58,7 @@ SMALL: dict[str, Any] = {
     "train": 150,
     "model": "softmax",
     "rounds": 4,
-    "lot_size": 10.0,
+    "batch_size": 10.0,
     "clip_norm": 0.5,
     "step_size": 0.1,
 }

@@ -14,8 +14,8 @@ from privaudit.settings import FigureSettings, ReleaseSettings
 NoiseMultiplier = Annotated[
     float,
     Parameter(
-        help="Standard deviation (Laplace: scale) of the noise on the SUM of a lot's "
-        "clipped gradients, divided by the clip norm. Not divided by the lot size."
+        help="Standard deviation (Laplace: scale) of the noise on the SUM of a batch's "
+        "clipped gradients, divided by the clip norm. Not divided by the batch size."
     ),
 ]
 Run = Annotated[ReleaseSettings, Flat]

@@ -21,7 +21,7 @@ SIZES = (13, 8, 14)  # 6, 4 and 7 batches of two
 
 
 def one_pass(policy="coin", *, noise=2.0, step=lambda k: 0.3, lam=0.0, **more):
-    settings = {"lot_size": 2.0, "rounds": 100, **more}
+    settings = {"batch_size": 2.0, "rounds": 100, **more}
     return OnePass(
         clip_norm=1.0,
         noise_multiplier=noise,
@@ -100,7 +100,7 @@ def noise_is_as_written(kind=Participants, mechanism=None, runs=4000):
                 continue
             deviation = (gave - exact)[:, number].std().item()
             for batch in range(first.get((node, number), 0), turn + 1):
-                unit = mechanism.step_size(batch) / mechanism.lot_size
+                unit = mechanism.step_size(batch) / mechanism.batch_size
                 measured[node][number].append(deviation / unit)
             first[node, number] = turn + 1
     for node, entries in enumerate(private.ledger.nodes):
@@ -182,7 +182,7 @@ def a_record_enters_one_batch(kind=Participants, runs=20):
 
 def resampled(noise=2.0, **more):
     """The baseline's mechanism."""
-    settings = {"lot_size": 3.0, "rounds": 12, **more}
+    settings = {"batch_size": 3.0, "rounds": 12, **more}
     return Resampled(
         clip_norm=1.0,
         noise_multiplier=noise,

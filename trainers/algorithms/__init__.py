@@ -59,7 +59,7 @@ _SHARED_DIGITS: dict[str, Any] = {
     "graph": "d-out:2",
     "model": "tanh-mlp",
     "rounds": 200,
-    "lot_size": 50.0,
+    "batch_size": 50.0,
     # At epsilon 1, noise leaves room for tiny steps of what is shared only.
     "clip_norm": 1e-4,
     "step_size": 0.5,

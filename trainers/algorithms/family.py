@@ -64,11 +64,11 @@ class Family(Generic[OptionsType]):
     ) -> Mechanism:
         """How gradients are made private: all noise grows with the multiplier.
 
-        Poisson lots, one clip norm, one noise multiplier; neither if not private.
+        Poisson batches, one clip norm, one noise multiplier; neither if not private.
         """
         if not self.private:
-            return Mechanism(setting.lot_size)
-        return Mechanism(setting.lot_size, setting.clip_norm, noise_multiplier)
+            return Mechanism(setting.batch_size)
+        return Mechanism(setting.batch_size, setting.clip_norm, noise_multiplier)
 
     def releases(self, setting: Setting[OptionsType]) -> int:
         """How often each node asks the oracle in all rounds."""

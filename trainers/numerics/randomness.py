@@ -95,7 +95,7 @@ class Streams:
     def coins(
         self, nodes: Sequence[int], release: int, shape: tuple[int, int], rate: float
     ) -> Tensor:
-        """Coins of chance ``rate`` for a lot, (runs, nodes, records) bool."""
+        """Coins of chance ``rate`` for a batch, (runs, nodes, records) bool."""
         rows = self.rows("sampling", nodes, release, shape)
         return noise.coins(rows, rate, torch.device(self.device))
 

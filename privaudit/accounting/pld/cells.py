@@ -45,7 +45,7 @@ class Step:
     shift
         Sensitivity over the noise's standard deviation or scale.
     rate
-        Probability of being in the lot; 1 without sampling.
+        Probability of being in the batch; 1 without sampling.
     """
 
     noise: Noise

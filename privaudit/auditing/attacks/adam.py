@@ -81,7 +81,7 @@ class AdamWatcher(Watcher):
             own.targets.expand(len(at), *own.targets.shape),
             lambda norms: clip_weights(norms, clip),
         )
-        scale = scene.rate / scene.mechanism.lot_size
+        scale = scene.rate / scene.mechanism.batch_size
         return scale * total[:, self._places].double()
 
     def score(self, models: Tensor) -> Tensor:
@@ -93,7 +93,7 @@ class AdamWatcher(Watcher):
         steps = torch.stack(self._relative(rounds))  # h, (rounds, runs, places)
         known = torch.stack(self._known[:rounds])
         scales = [scene.scales(index) for index in range(rounds)]
-        divisor = scene.mechanism.lot_size
+        divisor = scene.mechanism.batch_size
         noise = torch.tensor([each[1] / divisor for each in scales])[:, None, None]
         h, c = steps / noise, known / noise
         squares, product = h.square().sum(0), (h * c).sum(0)

@@ -23,7 +23,7 @@ from trainers.runs.problem import Problem
 
 @dataclasses.dataclass(frozen=True)
 class Scene:
-    """What every adversary knows: all but coins, lots and noise.
+    """What every adversary knows: all but coins, batches and noise.
 
     Parameters
     ----------

@@ -30,7 +30,7 @@ def scene(noise=0.1, **more):
         "train": 10,
         "nodes": 1,
         **AUDITED,
-        "lot_size": 2,
+        "batch_size": 2,
         "rounds": 5,
         "gain": 3.0,
         **more,

@@ -41,7 +41,7 @@ def trained(case, nodes=3, graph="ring", runs=2, heard=None, models=False):
     record, kept = Record(heard, models=models), Releases()
     record.dims = DIMS
     door = oracle(
-        Mechanism(lot_size=3.0, clip_norm=0.5, noise_multiplier=2.0),
+        Mechanism(batch_size=3.0, clip_norm=0.5, noise_multiplier=2.0),
         shares=None if nodes == 3 else random_data((7,) * nodes),
         runs=runs,
         observers=(kept,),

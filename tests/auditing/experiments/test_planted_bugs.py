@@ -53,9 +53,11 @@ def watched(algorithm, runs, **options):
 class TestRefuted:
     @pytest.mark.parametrize(
         ("door", "status"),
-        [(planted.FiveLots, "refuted"), (Oracle, "consistent")],
+        [(planted.FiveBatches, "refuted"), (Oracle, "consistent")],
     )
-    def test_five_lots_for_one_in_400_runs(self, tmp_path, monkeypatch, door, status):
+    def test_five_batches_for_one_in_400_runs(
+        self, tmp_path, monkeypatch, door, status
+    ):
         plan = watched("dp-dsgd", 400)
         result = audited(tmp_path, monkeypatch, plan, door)
         assert result.upper().epsilon <= 1

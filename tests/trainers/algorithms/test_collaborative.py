@@ -134,7 +134,7 @@ class TestSensitivity:
                     continue
                 steps = [mechanism.step_size(k) for k in range(since[number], turn + 1)]
                 since[number] = turn + 1
-                allowed = 2 * max(steps) / mechanism.lot_size
+                allowed = 2 * max(steps) / mechanism.batch_size
                 assert moved <= allowed * (1 + 1e-9)
                 differs[number] = moved > 1e-12
 
@@ -149,7 +149,7 @@ class TestSensitivity:
         canary = Dataset(rows[1:], torch.tensor([0]))
         start = torch.zeros(1, 1, CLASSES, FEATURES, dtype=torch.float64)
         start[..., 0] = -1000.0
-        mechanism = one_pass(policy, noise=0.0, lot_size=8.0)
+        mechanism = one_pass(policy, noise=0.0, batch_size=8.0)
         mechanism = dataclasses.replace(mechanism, choices=Choices(policy, 1.0, 1.0))
         moved = [
             publications(
@@ -189,7 +189,7 @@ class TestLedger:
     @pytest.mark.parametrize("policy", POLICIES)
     @pytest.mark.parametrize("step", [lambda k: 0.3, lambda k: 0.4 * 0.8**k])
     def test_what_is_planned_is_what_happens(self, policy, step):
-        mechanism = one_pass(policy, step=step, lot_size=2.0)
+        mechanism = one_pass(policy, step=step, batch_size=2.0)
         private = door(mechanism, runs=2)
         planned = mechanism.ledger_of(private.sizes, CLASSES)
         run(private, begin(2))
@@ -239,7 +239,7 @@ class TestLedger:
         for turn, _, here, gave, exact in publications(private, begin(runs)):
             noise = (gave - exact)[here]
             # Of the batch of the turn itself, which has the smallest step.
-            measured = noise.std().item() * mechanism.lot_size
+            measured = noise.std().item() * mechanism.batch_size
             slack = 1 - 5 / (2 * noise.numel()) ** 0.5
             assert measured / mechanism.step_size(turn) >= written * slack
 
@@ -267,7 +267,7 @@ class TestGrid:
         shape = private.local_models.shape
         action = private.choose(turn)
         new = private.publish(turn, 0, action, private.local_models[:, 0])
-        deviation = 20.0 * bound * mechanism.step_size(turn) / mechanism.lot_size
+        deviation = 20.0 * bound * mechanism.step_size(turn) / mechanism.batch_size
         step = mechanism.grid(deviation, shape[3])
         assert action[:, 0].all()
         assert torch.equal(new / step, (new / step).round())

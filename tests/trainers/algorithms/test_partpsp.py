@@ -53,12 +53,12 @@ def door(
 ):
     """A door over a small problem; ``more`` goes to noise or mechanism."""
     runs, planted = more.pop("runs", 1), more.pop("planted", None)
-    lot, sampling = more.pop("lot", 3), more.pop("sampling", "without-replacement")
+    batch, sampling = more.pop("batch", 3), more.pop("sampling", "without-replacement")
     clip_by, canary = more.pop("clip_by", "batch"), more.pop("canary", None)
     module = more.pop("module", two_layers)()
     noise = MessageNoise(multiplier, rounds=20, sync_interval=interval, **more)
     mechanism = MessageMechanism(
-        float(lot),
+        float(batch),
         clip,
         sampling=sampling,
         clip_by=clip_by,
@@ -109,7 +109,7 @@ class TestReduction:
         on = Mixing([[1.0]])
         data = random_data((6,))
         private, other = (
-            door(0.0, on=on, shares=data, lot=6, clip=0.2) for _ in range(2)
+            door(0.0, on=on, shares=data, batch=6, clip=0.2) for _ in range(2)
         )
         algorithm = PartPsp(lambda k: STEP, shared="*")
         models = (
@@ -149,11 +149,11 @@ class TestReduction:
         private, other = door(0.0, clip=0.1), door(0.0, clip=0.1)
         on = Mixing(np.full((4, 4), 0.25))
         models = FAMILY.runner(PartPsp(lambda k: STEP), on).run(begin(), private, 1)
-        lot, theta = other.batch(), begin()
-        first = other.exact(theta, lot)
+        batch, theta = other.batch(), begin()
+        first = other.exact(theta, batch)
         first[:, :, :15] = 0
         theta = theta - STEP * first
-        change = -STEP * other.clipped(theta, lot, torch.arange(15))
+        change = -STEP * other.clipped(theta, batch, torch.arange(15))
         mean = (theta[:, :, :15] + change).mean(1, keepdim=True).expand(-1, 4, -1)
         torch.testing.assert_close(models[:, :, :15], mean)
         torch.testing.assert_close(models[:, :, 15:], theta[:, :, 15:])
@@ -189,20 +189,20 @@ class TestLaws:
         assert rest.ledger == private.ledger
 
     @pytest.mark.parametrize("sampling", ["poisson", "without-replacement"])
-    def test_every_lot_is_drawn_anew(self, sampling):
-        """What is amplified by sampling must not see one lot in all rounds."""
+    def test_every_batch_is_drawn_anew(self, sampling):
+        """What is amplified by sampling must not see one batch in all rounds."""
         private = door(runs=40, sampling=sampling)
-        lots = [private.batch() for _ in range(3)]
-        for one, other in itertools.pairwise(lots):
+        batches = [private.batch() for _ in range(3)]
+        for one, other in itertools.pairwise(batches):
             assert ((one != other).any(2).sum(0) > 20).all()
         rest = door(runs=40, sampling=sampling)
         again = [rest.batch() for _ in range(2)]
         rest.load_state_dict(private.state_dict())
-        assert torch.equal(again[1], lots[1])
+        assert torch.equal(again[1], batches[1])
         assert torch.equal(rest.batch(), private.batch())
 
     def test_runs_do_not_see_each_other(self):
-        quiet = {"multiplier": 0.0, "lot": 6, "sensitivity": "certified"}
+        quiet = {"multiplier": 0.0, "batch": 6, "sensitivity": "certified"}
         algorithm = PartPsp(lambda k: STEP)
         together = FAMILY.runner(algorithm, RING).run(
             begin(runs=3), door(**quiet, runs=3), 4
@@ -224,8 +224,8 @@ class TestLaws:
             torch.testing.assert_close(norms, torch.full_like(norms, 0.5))
 
     def test_by_sample_each_sample_is_clipped(self):
-        private = door(0.0, clip=0.3, clip_by="sample", lot=1)
-        other = door(0.0, clip=0.3, lot=1)
+        private = door(0.0, clip=0.3, clip_by="sample", batch=1)
+        other = door(0.0, clip=0.3, batch=1)
         shared = torch.arange(DIMS)
         one = private.clipped(begin(), private.batch(), shared)
         torch.testing.assert_close(one, other.clipped(begin(), other.batch(), shared))
@@ -251,7 +251,7 @@ class TestLedger:
         both = []
         for planted in (True, False):
             private = door(
-                0.0, canary=canary, planted=torch.tensor([planted]), lot=6, **more
+                0.0, canary=canary, planted=torch.tensor([planted]), batch=6, **more
             )
             seen = Seen()
             FAMILY.runner(PartPsp(lambda k: STEP, shared="*"), RING).run(
@@ -285,7 +285,7 @@ class TestLedger:
         module = functools.partial(nn.Linear, 4, 3, bias=False, dtype=torch.float64)
         runs = more.get("runs", 1)
         private = door(
-            multiplier, clip=SMALL, shares=shares, lot=6, module=module, **more
+            multiplier, clip=SMALL, shares=shares, batch=6, module=module, **more
         )
         seen = []
 
@@ -321,24 +321,26 @@ class TestLedger:
         (entry,) = private.ledger.nodes[0]
         stated = entry.release.sensitivity.replace_one
         assert moved[0] <= stated * (1 + 1e-9)
-        lot = 6 if how["clip_by"] == "sample" else 1
-        expected = 2 * local_steps * STEP * SMALL / lot
+        batch = 6 if how["clip_by"] == "sample" else 1
+        expected = 2 * local_steps * STEP * SMALL / batch
         assert moved[0] == pytest.approx(expected, rel=1e-4)
         if how != {"clip_by": "sample"}:  # of which the account does not know
             assert moved[0] == pytest.approx(stated, rel=1e-4)
 
-    def test_a_record_more_can_turn_the_gradient_of_a_lot(self):
-        """Clipped as a whole, a lot is moved as far by adding as by replacing."""
+    def test_a_record_more_can_turn_the_gradient_of_a_batch(self):
+        """Clipped as a whole, a batch is moved as far by adding as by replacing."""
         shares = random_data(SIZES)
         inputs = torch.zeros_like(shares[0].inputs)
         inputs[:, 0] = torch.tensor([100.0, -1, -1, -1, -1, -1])
         shares[0] = Dataset(inputs, torch.zeros_like(shares[0].targets))
         module = functools.partial(nn.Linear, 4, 3, bias=False, dtype=torch.float64)
-        private = door(clip=SMALL, shares=shares, lot=6, module=module)
+        private = door(clip=SMALL, shares=shares, batch=6, module=module)
         zeros = torch.zeros(1, len(SIZES), 12, dtype=torch.float64)
-        lots = torch.ones(2, 1, len(SIZES), 6, dtype=torch.bool)
-        lots[1, 0, 0, 0] = False
-        more, less = (private.clipped(zeros, lot, torch.arange(12)) for lot in lots)
+        batches = torch.ones(2, 1, len(SIZES), 6, dtype=torch.bool)
+        batches[1, 0, 0, 0] = False
+        more, less = (
+            private.clipped(zeros, batch, torch.arange(12)) for batch in batches
+        )
         moved = STEP * (more - less)[0, 0].abs().sum()
         release = private.channel.noise.release(STEP * SMALL, 1.0, 6)
         assert moved == pytest.approx(release.sensitivity.add_or_remove_one, rel=1e-6)
@@ -399,7 +401,7 @@ def training(name, **more):
         "graph": "d-out:2",
         "model": "tanh-mlp",
         "rounds": 4,
-        "lot_size": 10.0,
+        "batch_size": 10.0,
         "clip_norm": 0.1,
     }
     return Training(**{**values, **more})

@@ -76,7 +76,7 @@ def function(member, seed): return member * 1.0
 
 number = 3
 """
-SMALL = ["model=softmax", "rounds=3", "lot-size=32", "train=300"]
+SMALL = ["model=softmax", "rounds=3", "batch-size=32", "train=300"]
 SETTINGS = [part for setting in SMALL for part in ("--set", setting)]
 
 

@@ -129,7 +129,7 @@ def test_the_list_finds_what_a_cpu_does():
     assert {"aten::nonzero", "aten::_local_scalar_dense"} <= set(waits.seen)
 
 
-def test_noise_and_lots_look_a_few_times_a_release(monkeypatch):
+def test_noise_and_batches_look_a_few_times_a_release(monkeypatch):
     """Whether a draw is in doubt, and whether a sum fits: not once a number."""
     private = door(True, kind=Oracle)
     at = begin(private)
@@ -139,7 +139,7 @@ def test_noise_and_lots_look_a_few_times_a_release(monkeypatch):
     assert len(waits.seen) <= 12
 
 
-def test_fixed_lots_are_not_looked_at_either():
+def test_fixed_batches_are_not_looked_at_either():
     private = door(True, "without-replacement")
     at = begin(private)
     private.gradient(at)

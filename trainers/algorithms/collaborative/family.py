@@ -224,7 +224,7 @@ def _shared(setting: Setting, constants: Constants) -> dict[str, Any]:
             "model=one-vs-all"
         )
     return {
-        "lot_size": setting.lot_size,
+        "batch_size": setting.batch_size,
         "clip_norm": constants.lipschitz,
         "sampling": "without-replacement",
         "step_size": setting.step_sizes,
@@ -238,7 +238,7 @@ DEFAULTS: dict[str, Any] = {
     "data": "digits-pca",
     "partition": "even",
     "gain": 1e-3,
-    "lot_size": 175.0,
+    "batch_size": 175.0,
     "step_size": 0.5,
     "rounds": 2,
 }
@@ -248,7 +248,7 @@ AUDITED: dict[str, Any] = {
     "hidden": None,
     "partition": "classes",
     "gain": 1e-3,
-    "lot_size": 10.0,
+    "batch_size": 10.0,
     "rounds": 10,
     "step_size": 0.5,
 }

@@ -30,7 +30,7 @@ SMALL = {
     "nodes": 4,
     "train": 400,
     "rounds": 120,
-    "lot_size": 10,
+    "batch_size": 10,
     "model": "softmax",
     "clock": "real",
 }
@@ -221,7 +221,7 @@ def test_as_good_as_by_the_virtual_clock(tmp_path):
     values = {
         "train": 1400,
         "rounds": 400,
-        "lot_size": 32,
+        "batch_size": 32,
         "step_size": 0.3,
         "most_steps": 400,
     }

@@ -135,7 +135,7 @@ class Case:
     @property
     def gives_gradients(self) -> bool:
         """Whether its oracle gives out gradients."""
-        return gives(self.problem.training.family.door, GivesGradients)
+        return gives(self.problem.training.family.oracle, GivesGradients)
 
     @functools.cached_property
     def seen(self) -> Seen:

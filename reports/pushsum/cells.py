@@ -45,7 +45,7 @@ def run(
     """
     problem = Problem.of(training_from(training, where=__name__))
     family, rounds = problem.training.family, problem.training.rounds
-    door = family.door(
+    oracle = family.oracle(
         PrivateData.of(problem.shares),
         problem.gradients(),
         problem.training.mechanism(multiplier),
@@ -53,9 +53,9 @@ def run(
         runs=runs,
     )
     trace: list[tuple[np.ndarray, np.ndarray]] = []
-    door.channel.watch = lambda k, real, used: trace.append((real, used))
+    oracle.channel.watch = lambda k, real, used: trace.append((real, used))
     start = torch.cat([problem.start(seed + index) for index in range(runs)])
-    models = problem.network.run(start, door, rounds)
+    models = problem.network.run(start, oracle, rounds)
     real, used = (np.array(part) for part in zip(*trace, strict=True))
     return problem, models, real, used
 

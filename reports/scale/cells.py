@@ -55,7 +55,7 @@ def dense(batch: int, width: int) -> dict[str, float]:
     )
     dims = sum(each.numel() for each in module.parameters())
     data = Dataset(torch.zeros(600, 784), torch.zeros(600, dtype=torch.long))
-    door = Oracle(
+    oracle = Oracle(
         PrivateData.of([data]).to("meta"),
         differentiator(module, cross_entropy, torch.zeros(784)),
         Mechanism(float(batch), 1.0, 1.0),
@@ -65,7 +65,7 @@ def dense(batch: int, width: int) -> dict[str, float]:
     family = ALGORITHMS["dp-dsgd"]
     network = Network(family.make(lambda k: 0.1), mixing("complete", "uniform", 1))
     start = torch.zeros(1, 1, dims, device="meta")
-    work = counted(lambda: network.run(start, door, 1))
+    work = counted(lambda: network.run(start, oracle, 1))
     return {
         "dims": dims,
         "flops": work.flops,

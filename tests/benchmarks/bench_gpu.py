@@ -48,7 +48,7 @@ def setting(name: str, device: str, **how: Any) -> Callable[[int], Any]:
     """What runs so many rounds of a method."""
     module = make_model("small-cnn", SHAPE, 10)
     data = PrivateData.of([records(SHAPE, RECORDS, node) for node in range(AGENTS)])
-    door = Oracle(
+    oracle = Oracle(
         data.to(device),
         differentiator(module, cross_entropy, torch.zeros(SHAPE), **how),
         Mechanism(BATCH, 10.0, 1.0),
@@ -62,8 +62,8 @@ def setting(name: str, device: str, **how: Any) -> Callable[[int], Any]:
     start = start.repeat(1, AGENTS, 1).to(device)
 
     def run(rounds: int) -> None:
-        network.run(start, door, rounds)
-        door.settle()
+        network.run(start, oracle, rounds)
+        oracle.settle()
 
     return run
 

@@ -58,7 +58,7 @@ def network(algorithm: str, graph: str, nodes: str, silent: str) -> Row | None:
         ranks = Ranks(rank, size, int(nodes))
         held = ranks.held
         module = make_model("small-cnn", SHAPE, 10)
-        door = Oracle(
+        oracle = Oracle(
             PrivateData.of([records(SHAPE, RECORDS, node) for node in held]),
             differentiator(module, cross_entropy, torch.zeros(SHAPE)),
             Mechanism(BATCH, 1.0, 1.0),
@@ -76,7 +76,7 @@ def network(algorithm: str, graph: str, nodes: str, silent: str) -> Row | None:
         )
         start = initial_parameters(module, torch.Generator().manual_seed(0))
         clock = Clock()
-        net.run(start.repeat(1, len(held), 1), door, ROUNDS, after_round=clock)
+        net.run(start.repeat(1, len(held), 1), oracle, ROUNDS, after_round=clock)
         row = clock.summary()
         row["bytes"] = net.traffic.bytes / ROUNDS if isinstance(net, RankNetwork) else 0
         rows = [row] if size == 1 else gathered(row)

@@ -50,7 +50,7 @@ def ours(algorithm: str, compiled: bool = False) -> Row:
     data = PrivateData.of([records(shape, RECORDS, seed) for seed in range(NODES)])
     family = ALGORITHMS[algorithm]
     private = family.private
-    door = Oracle(
+    oracle = Oracle(
         data,
         differentiator(module, cross_entropy, torch.zeros(shape), compiled=compiled),
         Mechanism(BATCH, CLIP, NOISE) if private else Mechanism(BATCH),
@@ -61,7 +61,7 @@ def ours(algorithm: str, compiled: bool = False) -> Row:
     )
     start = initial_parameters(module, torch.Generator().manual_seed(0))
     clock = Clock()
-    network.run(start.repeat(1, NODES, 1), door, 40, after_round=clock)
+    network.run(start.repeat(1, NODES, 1), oracle, 40, after_round=clock)
     return clock.summary()
 
 
@@ -135,7 +135,7 @@ def resnets(algorithm: str, batch: str) -> Row:
     data = PrivateData.of([records(shape, 2 * int(batch), i) for i in range(nodes)])
     fast = differentiator(module, cross_entropy, torch.zeros(shape))
     family = ALGORITHMS[algorithm]
-    door = Oracle(
+    oracle = Oracle(
         data,
         fast,
         Mechanism(float(batch), CLIP, NOISE),
@@ -147,7 +147,7 @@ def resnets(algorithm: str, batch: str) -> Row:
     )
     start = initial_parameters(module, torch.Generator().manual_seed(0))
     clock = Clock()
-    network.run(start.repeat(1, nodes, 1), door, 2, after_round=clock)
+    network.run(start.repeat(1, nodes, 1), oracle, 2, after_round=clock)
     return clock.summary()
 
 

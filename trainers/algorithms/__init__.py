@@ -72,7 +72,7 @@ def _messages(name: str, options: type[PartPspOptions]) -> dict:
         "make": PartPsp,
         "needs": _DPPS,
         "options": options,
-        "door": MessageOracle,
+        "oracle": MessageOracle,
         "defaults": _SHARED_DIGITS,
     }
     return {

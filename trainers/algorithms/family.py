@@ -31,7 +31,7 @@ class Family(Generic[OptionsType]):
         What must be true of the mixing matrices for it to be valid.
     options
         What it takes beside the settings that all have.
-    door
+    oracle
         What it is given of the private data; made like `Oracle`.
     defaults
         Settings that training starts from unless the user sets others.
@@ -46,7 +46,7 @@ class Family(Generic[OptionsType]):
     over_ranks: bool = True
     needs: tuple[Property, ...] = ()
     options: type[OptionsType] = Options  # type: ignore[assignment]
-    door: Callable[..., Any] = Oracle
+    oracle: Callable[..., Any] = Oracle
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     audited: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 

@@ -95,7 +95,7 @@ def probe(
 
 def gives_gradients(training: Training) -> bool:
     """Whether what the algorithm's oracle gives out are noisy gradients."""
-    return gives(training.family.door, GivesGradients)
+    return gives(training.family.oracle, GivesGradients)
 
 
 def _skipped() -> list[Check]:

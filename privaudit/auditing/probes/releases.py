@@ -64,7 +64,7 @@ class Probed:
         """
         training, recording = self.problem.training, Recording()
         mechanism = training.mechanism(noise_multiplier)
-        private = training.family.door(
+        private = training.family.oracle(
             PrivateData.of(
                 self.problem.shares,
                 canary=canary,

@@ -180,12 +180,12 @@ class TestLedgers:
         private = oracle(MECHANISM, runs=2)
 
         def keep(done, state):
-            kept[done] = checkpoint.pack({"s": state, "door": private.state_dict()})
+            kept[done] = checkpoint.pack({"s": state, "oracle": private.state_dict()})
 
         models = here.run(begin, private, 30, keep=keep)
         again = oracle(MECHANISM, runs=2)
         middle = checkpoint.unpack(kept[17])
-        again.load_state_dict(middle["door"])
+        again.load_state_dict(middle["oracle"])
         state = checkpoint.like(here.begin(begin), middle["s"])
         assert torch.equal(here.run(begin, again, 30, resume=(17, state)), models)
         assert again.ledger == private.ledger

@@ -74,8 +74,8 @@ class TestSound:
         mechanism = Mechanism(batch_size=3.0, clip_norm=0.5, noise_multiplier=2.0)
         found = crafted(mechanism, 2, torch.tensor([True, False]))
         plain = oracle(mechanism, runs=2)
-        for door in (found, plain):
-            door.gradient(start(DIMS, runs=2))
+        for private in (found, plain):
+            private.gradient(start(DIMS, runs=2))
         assert found.ledger == plain.ledger
 
     def test_in_a_records_place_the_other_world_has_its_opposite(self):

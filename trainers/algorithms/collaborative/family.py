@@ -84,7 +84,7 @@ class CollaborativeOptions(Options, frozen=True, kw_only=True):
 
 
 def make(step_size: Schedule, *, outcome: Outcome = "global") -> Collaborative:
-    """The algorithm; its step sizes are the door's, for the noise depends on them."""
+    """The algorithm; its step sizes are the oracle's, for the noise depends on them."""
     return Collaborative(outcome)
 
 
@@ -257,7 +257,7 @@ AUDITED: dict[str, Any] = {
 _ONE_PASS: dict[str, Any] = {
     "make": make,
     "options": CollaborativeOptions,
-    "door": Participants,
+    "oracle": Participants,
     "defaults": DEFAULTS,
     "audited": AUDITED,
 }
@@ -268,7 +268,7 @@ FAMILIES: dict[str, Family] = {
         make=make,
         private=True,
         options=ResamplingOptions,
-        door=Resampling,
+        oracle=Resampling,
         defaults={**DEFAULTS, "rounds": 10},
         audited=AUDITED,
     ),

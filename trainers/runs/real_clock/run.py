@@ -162,7 +162,7 @@ def job(
         precision=run.precision,
     )
     mechanism = training.mechanism(run.noise_multiplier)
-    door = training.family.door(
+    oracle = training.family.oracle(
         PrivateData.of(
             [problem.shares[worker]],
             replaces=mechanism.sampling == "without-replacement",
@@ -173,7 +173,7 @@ def job(
         numbers=[worker],
     )
     start = problem.start(run.public_seed)[0, worker].clone()
-    return Job(door, start, training.step_sizes())
+    return Job(oracle, start, training.step_sizes())
 
 
 def ledger_of(

@@ -56,7 +56,7 @@ def epsilon(
     how: How = FigureSettings(),
     json: Json = False,
 ) -> None:
-    """The epsilon that a run gives: an upper bound, or both.
+    """Epsilon of noise, sampling and steps, or of a ledger: upper bound, or both sides.
 
     Parameters
     ----------

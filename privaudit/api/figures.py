@@ -1,4 +1,4 @@
-"""Figures of runs that are only accounted: noise for a budget, epsilon of a run."""
+"""Figures without a training: noise for a budget, epsilon of planned releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Short cuts from a paper's settings to a certified bracket."""
+"""Certified brackets from a paper's settings."""
 
 from __future__ import annotations
 

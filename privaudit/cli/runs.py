@@ -1,4 +1,4 @@
-"""`privaudit show`, `verify` and `report`: what a run's folder holds."""
+"""`privaudit show`, `verify` and `report`: the folders of runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a folder's figures are what its evidence gives: all made again, and compared.
+"""Recomputes a folder's figures from its evidence, and compares them.
 
 Of a run: the digests of its files against its manifest, the account from its ledger,
 the bound and the verdict from its scores, and its ledger against its settings. Only the

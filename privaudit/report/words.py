@@ -1,4 +1,4 @@
-"""What the page says, as text; the template only sets it."""
+"""The text of pages; templates only place it."""
 
 from __future__ import annotations
 

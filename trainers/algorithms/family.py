@@ -1,4 +1,4 @@
-"""What is known of an algorithm by its name: how it is made, run and accounted."""
+"""Families of algorithms: how each is made, run and accounted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an algorithm is made from: plain values, whatever they were read from."""
+"""What an algorithm is made from, as plain values."""
 
 from __future__ import annotations
 

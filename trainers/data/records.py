@@ -1,4 +1,4 @@
-"""Records, and who holds them."""
+"""Records of nodes, in memory or read when sampled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches of different sizes, side by side."""
+"""Batches of different sizes, packed into one array."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a block of runs takes its random numbers from: what is secret, and what is not.
+"""Random streams of a block of runs: secret ones and public ones.
 
 All that touches private data (noise, sampling, a node's choices) comes from `Streams`,
 that is, from a key (`trainers.numerics.keys`). Public numbers, as a starting point or

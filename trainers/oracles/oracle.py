@@ -1,4 +1,4 @@
-"""The oracle of noisy gradients: sample, clip, sum, add noise, divide, write it down.
+"""The oracle of noisy gradients: sample, clip, sum, add noise, divide, record.
 
 An algorithm that wants to know anything of the data asks `Oracle.gradient`. What it
 gets is already noisy, and the ledger already has it.

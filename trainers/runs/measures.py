@@ -1,4 +1,4 @@
-"""How good models are, and how far apart."""
+"""Accuracy, loss and consensus of models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is trained, and how: settings that a person can write down."""
+"""The checked settings of a training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a neighbour reads off DiNNO's messages when its steps are Adam's.
+"""Noisy gradients from DiNNO's messages, where its steps are Adam's.
 
 Whoever hears all that a node hears knows its dual and its penalty, c_k, and sees its
 step D_k = eta m_k / sqrt(v_k), bias corrected, of d_k = G_k + c_k. Scaling all d_k by

@@ -1,4 +1,4 @@
-"""What one noisy gradient says of the canary: likelihood ratios and matched filters."""
+"""Likelihood ratios and matched filters of the canary in one noisy gradient."""
 
 from __future__ import annotations
 

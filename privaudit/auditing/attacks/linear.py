@@ -1,4 +1,4 @@
-"""What is seen of a run, as a linear function of all noisy gradients in it.
+"""What is seen of a run as a linear map of all its noisy gradients.
 
 Gossip, gradient tracking, push-sum and steps down a gradient are linear in the start
 and in the gradients, and treat all coordinates alike; gradients enter nowhere else. So

@@ -1,4 +1,4 @@
-"""An attacker who reads the noisy gradients off what it sees round by round."""
+"""The adversary who infers noisy gradients from what it sees, round by round."""
 
 from __future__ import annotations
 

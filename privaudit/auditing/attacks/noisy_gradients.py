@@ -1,4 +1,4 @@
-"""All noisy gradients of the canary's node: the white box that accounts assume."""
+"""The white-box adversary of accounts: all noisy gradients of the canary's node."""
 
 from __future__ import annotations
 

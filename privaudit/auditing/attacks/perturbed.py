@@ -1,4 +1,4 @@
-"""What a neighbour reads off messages that carry the noise themselves.
+"""The neighbour's attack on messages that carry the noise themselves.
 
 PartPSP and its kin send s + noise, where s is what the node held after mixing, plus a
 step along a clipped gradient of its shared parameters. Whoever hears all that the node

@@ -1,4 +1,4 @@
-"""The settings that an audit starts from unless the user sets others."""
+"""Default settings of audits, by algorithm."""
 
 from __future__ import annotations
 

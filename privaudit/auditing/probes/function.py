@@ -1,4 +1,4 @@
-"""Probes of anybody's mechanism, as far as a function allows.
+"""Probes of a user's mechanism, given as a function.
 
 A *mechanism* is ``function(data, seed)``: from records, a float array (records,
 features), and a seed to all that it releases, a vector or an array of one length for

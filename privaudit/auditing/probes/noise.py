@@ -1,4 +1,4 @@
-"""What must be true of noise that was drawn, (releases, runs, nodes, dims)."""
+"""Checks of noise that was drawn, (releases, runs, nodes, dims)."""
 
 from __future__ import annotations
 

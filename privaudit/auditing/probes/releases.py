@@ -1,4 +1,4 @@
-"""Probes of an oracle: noisy sums of sampled gradients, held against their ledger."""
+"""Probes of an oracle: its noisy sums, compared with its ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Probes of random numbers: who could make a run's noise again, and what is used twice.
+"""Probes of random numbers: streams that can be made again or are used twice.
 
 Three attackers need no statistics. One knows the ledger and tries seeds, until a
 release less its sum is the noise of one. One looks for random words that a run uses

@@ -1,4 +1,4 @@
-"""A(DP)2SGD, its plain form AD-PSGD, and SYNC, the barrier that they are held against.
+"""A(DP)2SGD, its plain form AD-PSGD, and the synchronous baseline SYNC.
 
 Xu, Zhang and Wang, "A(DP)2SGD: asynchronous decentralized parallel stochastic gradient
 descent with differential privacy". Batches have a fixed size and are drawn without

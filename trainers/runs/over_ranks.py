@@ -253,7 +253,7 @@ class RankKeeper(Keeper):
             self.resume = {
                 "done": self.resume["done"],
                 "state": checkpoint.part(self.resume["state"], held),
-                "door": checkpoint.part(self.resume["door"], held),
+                "oracle": checkpoint.part(self.resume["oracle"], held),
             }
 
     def _recorder(self, problem: Problem, points: int) -> CurveRecorder:
@@ -275,6 +275,6 @@ class RankKeeper(Keeper):
                 {
                     "done": done,
                     "state": checkpoint.join([part["state"] for part in parts]),
-                    "door": checkpoint.join([part["door"] for part in parts]),
+                    "oracle": checkpoint.join([part["oracle"] for part in parts]),
                 }
             )

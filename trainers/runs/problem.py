@@ -203,7 +203,7 @@ class Problem:
         """
         mechanism = self.training.mechanism(noise_multiplier)
         partly = {} if self.ranks is None else {"numbers": self.ranks.held}
-        door = self.training.family.door(
+        oracle = self.training.family.oracle(
             private_data(
                 self.shares,
                 canary=canary,
@@ -223,28 +223,28 @@ class Problem:
         begin = begin.to(streams.device)
         middle = None
         if resume is not None:
-            door.load_state_dict(resume["door"])
+            oracle.load_state_dict(resume["oracle"])
             state = checkpoint.like(self.network.begin(begin), resume["state"])
             middle = (resume["done"], state)
 
         def measured(done: int, models: Tensor) -> None:
             assert after_round is not None
-            after_round(done, models, lambda: door.ledger)
+            after_round(done, models, lambda: oracle.ledger)
 
         def kept(done: int, state: Any) -> None:
             assert keep is not None
             keep(
                 done,
-                lambda: {"done": done, "state": state, "door": door.state_dict()},
+                lambda: {"done": done, "state": state, "oracle": oracle.state_dict()},
             )
 
         models = self.network.run(
             begin,
-            door,
+            oracle,
             self.training.rounds,
             observers=observers,
             after_round=None if after_round is None else measured,
             keep=None if keep is None else kept,
             resume=middle,
         )
-        return models, door.ledger
+        return models, oracle.ledger

@@ -9,7 +9,8 @@ from privaudit.auditing.attacks.perturbed import PerturbedWatcher
 from tests.auditing.attacks.scenes import problem, right, scene, scores
 from trainers.numerics.randomness import Streams
 
-ALL = {"lot_size": 20.0, "partition": "even"}  # all of a node's records in every lot
+# All of a node's records in every batch.
+ALL = {"batch_size": 20.0, "partition": "even"}
 
 
 def perturbed(algorithm="sgpdp", canary="clipbkd", noise=1.0, **settings):

@@ -32,7 +32,7 @@ TASK: dict[str, Any] = {
     "train": 60_000,
     "model": f"{tanh_cnn.__module__}:{tanh_cnn.__name__}",
     "gain": 2.0,
-    "rounds": 1000,
+    "rounds": 400,
 }
 # Step sizes by the best of a few short runs at epsilon 4; without noise nothing is
 # clipped, so that they are others.
@@ -98,6 +98,7 @@ def _with_opacus(
 
     Same data, start, batches, clip norm, step size and account.
     """
+    assert epsilon is not None
     rates = {
         mode: _opacus(problem, mode, 1.0, seed, 12)[1] for mode in ("hooks", "ghost")
     }

@@ -164,9 +164,10 @@ def ledger_from(source: Any) -> Ledger:
     Parameters
     ----------
     source
-        An event of dp-accounting's; an Opacus ``PrivacyEngine``, its accountant or the
-        accountant's history, whose batches must have been Poisson sampled; or the path
-        of a JSON file with a ledger or with an event, as named tuples' fields
+        An event of dp-accounting's, or a plan of jax-privacy's, which has one; an
+        Opacus ``PrivacyEngine``, its accountant or the accountant's history, whose
+        batches must have been Poisson sampled; or the path of a JSON file with a ledger
+        or with an event, as named tuples' fields
         (`privaudit.accounting.events`).
 
     Returns
@@ -192,13 +193,15 @@ def ledger_from(source: Any) -> Ledger:
     history = opacus.history_of(source)
     if history is not None or opacus.is_history(source):
         return opacus.ledger_of(source if history is None else history)
-    if type(source).__module__.startswith("dp_accounting"):
+    event = getattr(source, "dp_event", source)  # a plan of jax-privacy's has it
+    if type(event).__module__.startswith("dp_accounting"):
         from privaudit.accounting import events
 
-        return events.ledger_of(source)
+        return events.ledger_of(event)
     raise ValueError(
-        "a ledger comes from an event of dp-accounting's, from an Opacus engine, "
-        f"accountant or history, or from a file's path, got {type(source).__name__}"
+        "a ledger comes from an event of dp-accounting's, a plan of jax-privacy's, an "
+        "Opacus engine, accountant or history, or a file's path, got "
+        f"{type(source).__name__}"
     )
 
 

@@ -1,5 +1,6 @@
 """Ledgers from what Opacus keeps, without Opacus: its own shapes."""
 
+import importlib.util
 import types
 
 import dp_accounting as dpa
@@ -7,6 +8,8 @@ import pytest
 
 import privaudit as pa
 from privaudit.accounting import events
+from privaudit.cli import main
+from privaudit.integrations import opacus
 from privaudit.release import PoissonSampling
 
 HISTORY = [(1.1, 0.01, 100), (0.9, 0.02, 50)]
@@ -77,3 +80,73 @@ class TestFiles:
             pa.ledger_from(tmp_path / "none.json")
         with pytest.raises(ValueError, match="got float"):
             pa.ledger_from(3.0)
+
+
+class TestEventsOut:
+    def test_the_command_writes_what_it_accounts(self, tmp_path, capsys):
+        path = tmp_path / "event.json"
+        run = ["--noise-multiplier", "1.1", "--sampling-rate", "0.01", "--steps", "50"]
+        assert main(["epsilon", "--delta", "1e-5", *run, "--event", str(path)]) == 0
+        said = capsys.readouterr().out
+        # dp-accounting's own named tuples, read back by itself.
+        event = events.from_json(path.read_text())
+        step = dpa.PoissonSampledDpEvent(0.01, dpa.GaussianDpEvent(1.1))
+        assert event == dpa.ComposedDpEvent([dpa.SelfComposedDpEvent(step, 50)])
+        assert main(["epsilon", "--delta", "1e-5", "--ledger", str(path)]) == 0
+        assert capsys.readouterr().out == said
+
+    @pytest.mark.parametrize(
+        ("ledger", "said"),
+        [
+            (pa.ledger_from(HISTORY), "an event has no word for what this ledger"),
+            (
+                pa.Ledger(
+                    nodes=(
+                        pa.ledger_from(dpa.GaussianDpEvent(1.0)).nodes[0],
+                        pa.ledger_from(dpa.GaussianDpEvent(2.0)).nodes[0],
+                    )
+                ),
+                "nodes released different things",
+            ),
+        ],
+    )
+    def test_what_an_event_cannot_say(self, ledger, said, tmp_path, capsys):
+        path = tmp_path / "ledger.json"
+        path.write_text(ledger.to_json())
+        out = tmp_path / "event.json"
+        given = ["epsilon", "--delta", "1e-5", "--ledger", str(path)]
+        assert main([*given, "--event", str(out)]) == 2
+        assert said in capsys.readouterr().err
+        assert not out.exists()
+
+    def test_a_file_that_cannot_be_written(self, tmp_path, capsys):
+        given = ["epsilon", "--delta", "1e-5", "--noise-multiplier", "1"]
+        assert main([*given, "--event", str(tmp_path / "no" / "event.json")]) == 2
+        assert "cannot write" in capsys.readouterr().err
+
+
+class TestRunsThatAreOver:
+    def test_a_folder_from_a_history(self, tmp_path):
+        result = opacus.write_run(HISTORY, tmp_path / "run", epsilon=0.01)
+        assert result.certificate.standing == "conditional"
+        assert result.status == "disproved"
+        checked = pa.verify(tmp_path / "run")
+        assert checked.differences == ()
+        assert "the account from its ledger" in checked.checked
+        assert len(pa.ledger_from(tmp_path / "run" / "ledger.json").assumptions) == 2
+
+    def test_what_has_no_history(self, tmp_path):
+        with pytest.raises(
+            ValueError, match=r"give an Opacus PrivacyEngine, .* got int"
+        ):
+            opacus.write_run(3, tmp_path / "run")
+        assert not (tmp_path / "run").exists()
+
+
+def test_without_lightning_the_callback_says_what_to_install():
+    if importlib.util.find_spec("lightning"):
+        pytest.skip("Lightning is installed")
+    from privaudit.integrations.lightning import PrivacyCallback
+
+    with pytest.raises(ModuleNotFoundError, match="pip install lightning"):
+        PrivacyCallback(None)

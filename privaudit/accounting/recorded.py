@@ -116,6 +116,10 @@ class RecordedResult(
     says: dict[str, float] = {}
     seconds: float = 0.0
 
+    def _repr_html_(self) -> str:
+        shown = self.certificate if self.verdict is None else self.verdict
+        return shown._repr_html_()
+
     def upper(self) -> UpperBound:
         """The account of the worst node."""
         return max(self.nodes, key=lambda bound: bound.epsilon)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pathlib
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -13,11 +12,14 @@ from privaudit.accounting import calibration
 from privaudit.accounting.certificate import Certificate
 from privaudit.accounting.plans import Plan
 from privaudit.files import json as _json
+from privaudit.files.frames import columns_of, is_frame
 from privaudit.integrations import opacus
 from privaudit.ledger import Ledger
 from privaudit.results import Bracket, Relation
 
 Sampling = Literal["poisson", "without-replacement", "random-allocation", "shuffled"]
+
+_COLUMNS = ("noise_multiplier", "sampling_rate")  # as in a schedule's .csv
 
 
 def epsilon(
@@ -26,7 +28,7 @@ def epsilon(
     noise_multiplier: float | None = None,
     sampling_rate: float = 1.0,
     steps: int = 1,
-    schedule: Sequence[tuple[float, float]] | None = None,
+    schedule: Any = None,
     ledger: Ledger | None = None,
     sampling: Sampling = "poisson",
     relation: Relation | None = None,
@@ -47,7 +49,8 @@ def epsilon(
     steps
         How many noisy sums there are, one after another.
     schedule
-        (noise multiplier, sampling rate) of every step, where they differ.
+        (noise multiplier, sampling rate) of every step, where they differ: pairs, an
+        array, or a pandas frame with the columns noise_multiplier and sampling_rate.
     ledger
         What was released, where it is known; its worst node's figure is given.
     sampling
@@ -93,7 +96,11 @@ def epsilon(
     if ledger is not None:
         return Certificate.of(ledger, relation).epsilon(delta)
     if schedule is not None:
-        table = np.asarray(schedule, float)
+        table = (
+            columns_of(schedule, _COLUMNS, what="a schedule")
+            if is_frame(schedule)
+            else np.asarray(schedule, float)
+        )
         if table.ndim != 2 or table.shape[1] != 2:
             raise ValueError(
                 "a schedule has a noise multiplier and a sampling rate for every step, "

@@ -8,6 +8,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from privaudit.accounting.certificate import Certificate
 from privaudit.accounting.recorded import RecordedResult, RecordedRun, RunWriter
 from privaudit.integrations import opacus
@@ -104,7 +106,11 @@ class PrivacyCallback(_Callback):
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Take the folder."""
         if self._out is not None and trainer.is_global_zero:
-            self._writer = RunWriter(self._out, self._run)
+            run = self._run
+            if _by_opacus(self.ledger(pl_module)):
+                both = f"{run.recorded} with {opacus.version()}"
+                run = msgspec.structs.replace(run, recorded=both)
+            self._writer = RunWriter(self._out, run)
 
     def on_train_batch_end(
         self,
@@ -130,7 +136,9 @@ class PrivacyCallback(_Callback):
         if self._writer is not None:
             ledger = self.ledger(pl_module)
             self._writer.replace(ledger)
-            self.result = self._writer.finish(_says(ledger, self._delta))
+            # Opacus is asked of its own releases only.
+            says = opacus.epsilons(ledger, self._delta) if _by_opacus(ledger) else {}
+            self.result = self._writer.finish(says)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: Any) -> None:
         """Leave the folder unfinished, with all that was released."""
@@ -163,10 +171,8 @@ def _ledger(source: Any) -> Ledger | None:
     return None if history is None else opacus.ledger_of(history)
 
 
-def _says(ledger: Ledger, delta: float) -> dict[str, float]:
-    """What Opacus says of its own releases; of those of others it is not asked."""
-    theirs = opacus.FLOATS in ledger.assumptions
-    return opacus.epsilons(ledger, delta) if theirs else {}
+def _by_opacus(ledger: Ledger) -> bool:
+    return opacus.FLOATS in ledger.assumptions
 
 
 def _made_by() -> str:

@@ -290,14 +290,18 @@ class LedgerCallback:
             self._writer.close()
 
 
+def version() -> str:
+    """Opacus with its version, as a record names it."""
+    try:
+        return f"Opacus {importlib.metadata.version('opacus')}"
+    except importlib.metadata.PackageNotFoundError:
+        return "Opacus of unknown version"
+
+
 def _run(
     how: str, delta: float, *, epsilon: float | None, of: Relation | None
 ) -> RecordedRun:
-    try:
-        version = importlib.metadata.version("opacus")
-    except importlib.metadata.PackageNotFoundError:
-        version = "of unknown version"
-    return RecordedRun.of(f"Opacus {version}", how, delta, epsilon=epsilon, relation=of)
+    return RecordedRun.of(version(), how, delta, epsilon=epsilon, relation=of)
 
 
 def _rate(data_loader: Any) -> float:

@@ -130,7 +130,9 @@ def test_opacus(tmp_path):
     assert callback.ledger() == ours.ledger_of([(1.0, 0.1, 20)])
     assert float(fit.callback_metrics["epsilon"]) <= engine.get_epsilon(DELTA)
     assert callback.result.says["RDP"] == engine.get_epsilon(DELTA)
-    assert pa.verify(tmp_path / "run").differences == ()
+    checked = pa.verify(tmp_path / "run")
+    assert checked.differences == ()
+    assert "with Opacus 1." in checked.found.lines()[0]
 
 
 class TestRefused:

@@ -135,7 +135,8 @@ def worth(
 
     Raises ``ValueError`` if a release has no meaning under the relation.
     """
-    relation = run.relation or relation_of(ledger)
+    claimed = None if run.claim is None else run.claim.relation
+    relation = run.relation or claimed or relation_of(ledger)
     nodes = account_nodes(ledger, run.delta, relation)
     worst = max(nodes, key=lambda bound: bound.epsilon)
     verdict = None if run.claim is None else verdict_on(run.claim, ledger, worst)

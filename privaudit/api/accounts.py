@@ -171,11 +171,11 @@ def ledger_from(source: Any) -> Ledger:
     Parameters
     ----------
     source
-        An event of dp-accounting's, or a plan of jax-privacy's, which has one; an
-        Opacus ``PrivacyEngine``, its accountant or the accountant's history, whose
-        batches must have been Poisson sampled; or the path of a JSON file with a ledger
-        or with an event, as named tuples' fields
-        (`privaudit.accounting.events`).
+        What has a ledger, as a run or an oracle has; an event of dp-accounting's, or a
+        plan of jax-privacy's, which has one; an Opacus ``PrivacyEngine``, its
+        accountant or the accountant's history, whose batches must have been Poisson
+        sampled; or the path of a JSON file with a ledger or with an event, as named
+        tuples' fields (`privaudit.accounting.events`).
 
     Returns
     -------
@@ -193,8 +193,9 @@ def ledger_from(source: Any) -> Ledger:
     >>> 1.82 < pa.epsilon(ledger=ledger, delta=1e-5).upper < 1.84
     True
     """
-    if isinstance(source, Ledger):
-        return source
+    known = getattr(source, "ledger", source)
+    if isinstance(known, Ledger):
+        return known
     if isinstance(source, (str, os.PathLike)):
         return _ledger_in(pathlib.Path(source))
     history = opacus.history_of(source)

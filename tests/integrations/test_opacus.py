@@ -82,6 +82,81 @@ class TestFiles:
             pa.ledger_from(3.0)
 
 
+class DPOptimizer:
+    """What the callback reads of Opacus' own, without torch."""
+
+    noise_multiplier, max_grad_norm, accumulated_iterations = 1.5, 2.0, 1
+
+    def __init__(self):
+        self.seen = []
+        self.step_hook = self.seen.append  # Opacus' accountant
+
+    def attach_step_hook(self, hook):
+        self.step_hook = hook
+
+    def step(self, count=1):
+        for _ in range(count):
+            self.step_hook(self)
+
+
+class UniformWithReplacementSampler:
+    sample_rate = 0.02
+
+
+LOADER = types.SimpleNamespace(batch_sampler=UniformWithReplacementSampler())
+
+
+class TestCallback:
+    """As in test_real_opacus.py, of which this is what runs anywhere."""
+
+    def test_releases_are_those_of_the_optimizer(self, tmp_path):
+        optimizer = DPOptimizer()
+        with opacus.LedgerCallback(optimizer, LOADER, tmp_path / "run") as callback:
+            optimizer.step(10)
+            optimizer.noise_multiplier = 1.0
+            optimizer.step(5)
+            optimizer.accumulated_iterations = 4
+            optimizer.step(3)
+        found = [
+            (entry.release.noise, entry.release.norm_bound, entry.count)
+            for entry in callback.ledger.nodes[0]
+        ]
+        assert found == [(3.0, 2.0, 10), (2.0, 2.0, 5), (pytest.approx(1.0), 2.0, 12)]
+        assert found[2][0] <= 1.0
+        assert optimizer.seen == [optimizer] * 18
+        assert pa.verify(tmp_path / "run").differences == ()
+        assert pa.ledger_from(callback) == callback.ledger
+        optimizer.step()
+        assert len(optimizer.seen) == 19  # the accountant goes on alone
+
+    def test_noise_is_written_before_the_accountant_and_the_step(self, tmp_path):
+        optimizer = DPOptimizer()
+        counts = []
+
+        def count(_):
+            kept = pa.ledger_from(tmp_path / "run" / "ledger.json")
+            counts.append(sum(entry.count for entry in kept.nodes[0]))
+
+        optimizer.step_hook = count
+        with opacus.LedgerCallback(optimizer, LOADER, tmp_path / "run", every=1):
+            optimizer.step(3)
+        assert counts == [1, 2, 3]
+
+    def test_what_is_refused(self, tmp_path):
+        shuffled = types.SimpleNamespace(batch_sampler=object())
+        for optimizer, loader, said in (
+            (DPOptimizer(), shuffled, "not Poisson sampled"),
+            (DPOptimizer(), None, "not Poisson sampled"),
+            (object(), LOADER, "the noise of object is not known"),
+            (type("Adaptive", (DPOptimizer,), {})(), LOADER, "write_run reads"),
+        ):
+            with pytest.raises(ValueError, match=said):
+                opacus.LedgerCallback(optimizer, loader, tmp_path / "run")
+        with pytest.raises(ValueError, match="delta must be in"):
+            opacus.LedgerCallback(DPOptimizer(), LOADER, tmp_path / "run", delta=1.0)
+        assert not (tmp_path / "run").exists()
+
+
 class TestEventsOut:
     def test_the_command_writes_what_it_accounts(self, tmp_path, capsys):
         path = tmp_path / "event.json"

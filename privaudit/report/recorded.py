@@ -111,6 +111,9 @@ def content(run: FinishedRecord) -> dict[str, Any]:
         + shlex.join(["--ledger", str(run.path / "ledger.json")]),
         "versions": (f"privaudit {run.config.version}", tool),
         "own_data": True,
+        "seconds": f"{run.result.seconds:,.1f} s"
+        if run.result.seconds
+        else "a time that was not recorded",
     }
 
 

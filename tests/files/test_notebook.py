@@ -95,7 +95,7 @@ def test_a_certificate_without_a_figure_says_why():
 
 
 def test_cells_are_escaped():
-    assert Reader(box("a", ["b"], [(EVIL, "c")])).text == f"a{EVIL}cb"
+    assert Reader(box(EVIL, [EVIL], [(EVIL, "c")])).text == f"{EVIL}{EVIL}c{EVIL}"
 
 
 def test_a_run():

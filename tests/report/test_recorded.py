@@ -61,6 +61,7 @@ class TestCommands:
         page = (folder / "report.html").read_text()
         command = page.split("<pre><code>")[1].split("</code>")[0]
         assert "read from its history" in page
+        assert "a time that was not recorded" in page
         capsys.readouterr()
         assert main(command.split()[1:]) == 0
         said = capsys.readouterr().out.split("at most ")[1].split()[0]

@@ -61,7 +61,12 @@ def values(known: Results) -> dict[str, Any]:
     """Of the template."""
     modes = {cell["mode"] for cell in known.values() if "mode" in cell}
     times = [cell["cpu"] for cell in known.values()]
+    apart = [
+        abs(known[f"central epsilon={b}"]["accuracy"] - cell["accuracy"])
+        for b, cell in known.starting("Opacus epsilon=").items()
+    ]
     return {
+        "behind": f"{100 * max(apart):.1f}",
         "budgets": [f"epsilon {b}" if b != "none" else "no privacy" for b in BUDGETS],
         "accuracies": accuracies(known),
         "costs": costs(known),

@@ -4,15 +4,17 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+OTHERS := .venv-integrations
 # One thread a process: the tests and the audit run several processes or threads.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test test-slow lint types house benchmark clean
+.PHONY: help demo test test-slow integrations lint types house benchmark clean
 
 help:
 	@echo "make demo       audit one training three times, one of them with a planted bug"
 	@echo "make test       run the tests"
 	@echo "make test-slow  run the slow ones too"
+	@echo "make integrations  test with Opacus, Lightning and jax-privacy, installed apart"
 	@echo "make lint types check style and types"
 	@echo "make house      print the rooms of the code and what imports what"
 	@echo "make benchmark  measure against the peers that are installed"
@@ -27,6 +29,10 @@ test: $(VENV)/ready-test
 
 test-slow: $(VENV)/ready-test
 	$(BIN)/python -m pytest -n auto -q
+
+# Opacus and others, in an environment of their own.
+integrations: $(OTHERS)/ready
+	$(OTHERS)/bin/python -m pytest -q tests/integrations
 
 lint: $(VENV)/ready-dev
 	$(BIN)/ruff format --check .
@@ -57,7 +63,14 @@ $(VENV)/ready-%: $(VENV)/made pyproject.toml constraints.txt
 	  -c constraints.txt -e '.[all$(if $(filter all,$*),,$(comma)$*)]'
 	@touch $@
 
+$(OTHERS)/ready: pyproject.toml constraints.txt tests/integrations/requirements.txt
+	@echo "== Installing privaudit and the tools it works with into $(OTHERS) ..."
+	$(PYTHON) -m venv $(OTHERS)
+	$(OTHERS)/bin/python -m pip install -q --disable-pip-version-check \
+	  -c constraints.txt -e '.[all,test]' -r tests/integrations/requirements.txt
+	@touch $@
+
 comma := ,
 
 clean:
-	rm -rf $(VENV) .pytest_cache .hypothesis .ruff_cache
+	rm -rf $(VENV) $(OTHERS) .pytest_cache .hypothesis .ruff_cache

@@ -30,6 +30,11 @@ Tests of anybody's mechanism, for pytest and hypothesis:
 
     privaudit.testing   assert_private and others; neighbouring data sets
 
+From and to other tools, each imported when it is used:
+
+    privaudit.integrations.opacus      LedgerCallback, write_run: folders of Opacus runs
+    privaudit.integrations.lightning   PrivacyCallback: epsilon logged, and the folder
+
 Evidence:
 
     verify              a run's figures made again from its folder, and compared

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal, Self
 import msgspec
 
 from privaudit.files import json as _json
+from privaudit.files.notebook import box
 
 Relation = Literal["add-or-remove-one", "replace-one"]
 Unit = Literal["record", "node"]
@@ -187,6 +188,9 @@ class _Figure(
     def from_json(cls, text: str | bytes) -> Self:
         """The figure that ``to_json`` wrote; ``ValueError`` for anything else."""
         return _json.decode(text, cls)
+
+    def _repr_html_(self) -> str:
+        return box(symbols(self), [str(self)])
 
     def _about(self) -> str:
         return f"at delta {self.delta:.15g} under {self.relation} (unit: {self.unit})"
@@ -420,6 +424,9 @@ class Bracket(
         """This bracket as a JSON object; ``from_json`` reads it back."""
         return _json.encode(self, indent=indent).decode()
 
+    def _repr_html_(self) -> str:
+        return box(symbols(self), [str(self)])
+
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
         """The bracket that ``to_json`` wrote; ``ValueError`` for anything else."""
@@ -445,6 +452,35 @@ class Bracket(
                 f"({self.lower_by})"
             )
         return "; ".join(parts)
+
+
+def symbols(figure: _Figure | Bracket) -> str:
+    """A figure in symbols, rounded to its safe side; for a headline.
+
+    >>> symbols(Claim(epsilon=1, delta=1e-5, relation="replace-one", source="a paper"))
+    'ε = 1 at δ = 1e-05'
+    """
+    if isinstance(figure, Bracket):
+        name, other = "ε", "δ"
+        if figure.quantity == "delta":
+            name, other = other, name
+        if figure.lower == math.inf:
+            return f"{name} = ∞ at {other} = {figure.at:.15g}"
+        below = f"{round_down(figure.lower)} ≤ " if figure.lower > 0 else ""
+        above = f" ≤ {round_up(figure.upper)}" if figure.upper < math.inf else ""
+        text = f"{below}{name}{above}" if below or above else f"{name}: no bound"
+        return f"{text} at {other} = {figure.at:.15g}"
+    if isinstance(figure, LowerBound):
+        text = f"ε ≥ {round_down(figure.epsilon)}"
+    elif isinstance(figure, Claim):
+        text = f"ε = {stated(figure.epsilon)}"
+    elif isinstance(figure, UpperBound):
+        sign = "≈" if figure.standing == "asymptotic" else "≤"
+        known = figure.epsilon < math.inf
+        text = f"ε {sign} {round_up(figure.epsilon)}" if known else "ε: no bound"
+    else:
+        text = f"ε ≈ {figure.epsilon:.3g}"
+    return f"{text} at δ = {figure.delta:.15g}"
 
 
 def _refuse_order(left: object, right: object) -> Any:
@@ -559,6 +595,13 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             and self.upper.standing == "certified"
             and self.lower.delta >= self.upper.delta
             and self.lower > self.upper
+        )
+
+    def _repr_html_(self) -> str:
+        known = (self.claim, self.upper, self.lower)
+        return box(
+            self.status.capitalize(),
+            [self.reason, *(str(one) for one in known if one is not None)],
         )
 
     @property

@@ -50,15 +50,17 @@ from privaudit.accounting.provers import (
     likely_epsilon,
     prove,
 )
+from privaudit.files.notebook import box
 from privaudit.ledger import Entry, Ledger
 from privaudit.release import Release
-from privaudit.results import Bracket, Relation, check_relation
+from privaudit.results import Bracket, Relation, check_relation, symbols
 
 Floats = NDArray[np.float64]
 Entries = tuple[Entry, ...]
 
 MOST_COMBINATIONS = 256
 _NO_NOISE = "no noise"
+_SHOWN = (1e-5, 1e-8)  # deltas, in a notebook
 _MEETS_WIDTHS = (0.1, 0.02, 0.004, 0.001)
 
 
@@ -250,6 +252,25 @@ class Certificate:
             assumes=self.ledger.assumes,
         )
         return Certificate(part, self.relation)
+
+    def _repr_html_(self) -> str:
+        """Epsilon at some deltas, from above; see `epsilon` for both sides."""
+        rows = []
+        for delta in _SHOWN:
+            try:
+                found = self.epsilon(delta, 0.01, "upper")
+            except ValueError as error:
+                return box("A certificate without a figure", [str(error)])
+            rows.append((symbols(found), found.upper_by))
+        counts = [sum(e.count for e in entries) for entries in self.ledger.nodes]
+        nodes = "1 node" if len(counts) == 1 else f"{len(counts):,} nodes"
+        releases = f"{max(counts):,} release{'' if max(counts) == 1 else 's'}"
+        about = (
+            f"{nodes}, {releases}{'' if len(counts) == 1 else ' at most each'}; under "
+            f"{self.relation}, unit: {self.ledger.unit}"
+        )
+        assumed = [f"assuming that {what}" for what in self.ledger.assumptions]
+        return box(self.standing.capitalize(), [about, *assumed], rows)
 
     def epsilon(
         self, delta: float, width: float = 1e-3, sides: Side = "both"

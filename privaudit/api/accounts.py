@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pathlib
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -13,11 +12,14 @@ from privaudit.accounting import calibration
 from privaudit.accounting.certificate import Certificate
 from privaudit.accounting.plans import Plan
 from privaudit.files import json as _json
+from privaudit.files.frames import columns_of, is_frame
 from privaudit.integrations import opacus
 from privaudit.ledger import Ledger
 from privaudit.results import Bracket, Relation
 
 Sampling = Literal["poisson", "without-replacement", "random-allocation", "shuffled"]
+
+_COLUMNS = ("noise_multiplier", "sampling_rate")  # as in a schedule's .csv
 
 
 def epsilon(
@@ -26,7 +28,7 @@ def epsilon(
     noise_multiplier: float | None = None,
     sampling_rate: float = 1.0,
     steps: int = 1,
-    schedule: Sequence[tuple[float, float]] | None = None,
+    schedule: Any = None,
     ledger: Ledger | None = None,
     sampling: Sampling = "poisson",
     relation: Relation | None = None,
@@ -47,7 +49,8 @@ def epsilon(
     steps
         How many noisy sums there are, one after another.
     schedule
-        (noise multiplier, sampling rate) of every step, where they differ.
+        (noise multiplier, sampling rate) of every step, where they differ: pairs, an
+        array, or a pandas frame with the columns noise_multiplier and sampling_rate.
     ledger
         What was released, where it is known; its worst node's figure is given.
     sampling
@@ -93,7 +96,11 @@ def epsilon(
     if ledger is not None:
         return Certificate.of(ledger, relation).epsilon(delta)
     if schedule is not None:
-        table = np.asarray(schedule, float)
+        table = (
+            columns_of(schedule, _COLUMNS, what="a schedule")
+            if is_frame(schedule)
+            else np.asarray(schedule, float)
+        )
         if table.ndim != 2 or table.shape[1] != 2:
             raise ValueError(
                 "a schedule has a noise multiplier and a sampling rate for every step, "
@@ -164,10 +171,11 @@ def ledger_from(source: Any) -> Ledger:
     Parameters
     ----------
     source
-        An event of dp-accounting's; an Opacus ``PrivacyEngine``, its accountant or the
-        accountant's history, whose batches must have been Poisson sampled; or the path
-        of a JSON file with a ledger or with an event, as named tuples' fields
-        (`privaudit.accounting.events`).
+        What has a ledger, as a run or an oracle has; an event of dp-accounting's, or a
+        plan of jax-privacy's, which has one; an Opacus ``PrivacyEngine``, its
+        accountant or the accountant's history, whose batches must have been Poisson
+        sampled; or the path of a JSON file with a ledger or with an event, as named
+        tuples' fields (`privaudit.accounting.events`).
 
     Returns
     -------
@@ -185,20 +193,23 @@ def ledger_from(source: Any) -> Ledger:
     >>> 1.82 < pa.epsilon(ledger=ledger, delta=1e-5).upper < 1.84
     True
     """
-    if isinstance(source, Ledger):
-        return source
+    known = getattr(source, "ledger", source)
+    if isinstance(known, Ledger):
+        return known
     if isinstance(source, (str, os.PathLike)):
         return _ledger_in(pathlib.Path(source))
     history = opacus.history_of(source)
     if history is not None or opacus.is_history(source):
         return opacus.ledger_of(source if history is None else history)
-    if type(source).__module__.startswith("dp_accounting"):
+    event = getattr(source, "dp_event", source)  # a plan of jax-privacy's has it
+    if type(event).__module__.startswith("dp_accounting"):
         from privaudit.accounting import events
 
-        return events.ledger_of(source)
+        return events.ledger_of(event)
     raise ValueError(
-        "a ledger comes from an event of dp-accounting's, from an Opacus engine, "
-        f"accountant or history, or from a file's path, got {type(source).__name__}"
+        "a ledger comes from an event of dp-accounting's, a plan of jax-privacy's, an "
+        "Opacus engine, accountant or history, or a file's path, got "
+        f"{type(source).__name__}"
     )
 
 

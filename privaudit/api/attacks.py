@@ -50,9 +50,10 @@ def lower_bound(
     ----------
     scores
         (runs,): what the attack says of each run; higher or lower for members, either
-        is found.
+        is found. An array, a list or a pandas Series.
     member
-        (runs,) bool: whether the record was in the run's training data.
+        (runs,) bool: whether the record was in the run's training data; runs in the
+        same order.
     delta
         In [0, 1).
     confidence

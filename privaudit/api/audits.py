@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import html
 import math
 import os
 import pathlib
@@ -17,6 +16,7 @@ from privaudit.accounting import account_nodes, verdict_on
 from privaudit.api.place import Place, short_name
 from privaudit.api.watch import SILENT, Watch
 from privaudit.files.folder import FolderError, RunFolder
+from privaudit.files.notebook import box
 from privaudit.files.user_code import ForeignError, is_place
 from privaudit.ledger import Ledger
 from privaudit.results import (
@@ -290,8 +290,7 @@ class AuditedScores:
         return "\n".join([*known, most, str(self.verdict)])
 
     def _repr_html_(self) -> str:
-        lines = html.escape(str(self)).replace("\n", "<br>")
-        return f"<p>{lines}</p>"
+        return box(self.status.capitalize(), str(self).splitlines())
 
 
 def audit(

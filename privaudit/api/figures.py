@@ -13,6 +13,7 @@ from privaudit.accounting.account import bound_of
 from privaudit.accounting.closed_forms import clt_distance
 from privaudit.accounting.plans import Plan
 from privaudit.api.accounts import ledger_from
+from privaudit.files.folder import write_whole
 from privaudit.results import UpperBound, check_sides, round_down, round_up
 from privaudit.settings import FigureSettings, ReleaseSettings
 
@@ -174,6 +175,21 @@ def certificate_of(
             raise ValueError("--overlap speaks of the nodes of a --ledger; give one")
         released = Plan.of(run).ledger(noise_multiplier or 1.0)
     return Certificate.of(released, run.chosen_relation, overlap=overlap)
+
+
+def write_event(certificate: Certificate, path: pathlib.Path) -> None:
+    """Write what was released as dp-accounting's event, in JSON, into ``path``.
+
+    `privaudit.ledger_from` and ``--ledger`` read it. Raises ``ValueError`` if nodes
+    differ, an event has no word for the ledger, or the file cannot be written.
+    """
+    from privaudit.accounting import events
+
+    text = events.to_json(certificate.ledger.to_event())
+    try:
+        write_whole(path, text.encode())
+    except OSError as error:
+        raise ValueError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def figure_of(

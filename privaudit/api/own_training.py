@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import html
 import math
 import os
 import pathlib
@@ -20,8 +19,9 @@ from privaudit.api.trainings import run_in_folder
 from privaudit.api.watch import SILENT, Watch
 from privaudit.files import manifest
 from privaudit.files.folder import MANIFEST, MODEL, FolderError, RunFolder, write_whole
+from privaudit.files.notebook import box
 from privaudit.ledger import Ledger
-from privaudit.results import Claim, Relation
+from privaudit.results import Claim, Relation, symbols
 from privaudit.settings import OWN, TrainingSettings
 from trainers.runs.outcome import Curves, TrainingResult
 
@@ -103,8 +103,9 @@ class TrainedModels:
         )
 
     def _repr_html_(self) -> str:
-        lines = html.escape(str(self)).replace("\n", "<br>")
-        return f"<p>{lines}</p>"
+        upper = self.result.upper()
+        head = f"{len(self.models)} models, {symbols(upper)}"
+        return box(head, str(self).splitlines())
 
 
 def train(

@@ -20,6 +20,7 @@ from scipy import special
 from privaudit.files import csv as _csv
 from privaudit.files import npz as _npz
 from privaudit.files.folder import write_whole
+from privaudit.files.frames import check_aligned
 from privaudit.files.npz import real_numbers
 
 Design = Literal["coin-flip", "fixed"]
@@ -214,6 +215,7 @@ def checked_runs(
     member: ArrayLike, score: ArrayLike
 ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
     """Worlds and scores of any number of runs, read-only, checked as in ``Scores``."""
+    check_aligned(score, member, ("scores", "member"))
     worlds, scores = _worlds(member), _finite(score)
     if len(worlds) != len(scores):
         raise ValueError(

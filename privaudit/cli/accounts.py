@@ -53,6 +53,7 @@ def epsilon(
     run: Run = ReleaseSettings(),
     ledger: pathlib.Path | None = None,
     overlap: int = 1,
+    event: pathlib.Path | None = None,
     how: How = FigureSettings(),
     json: Json = False,
 ) -> None:
@@ -68,11 +69,16 @@ def epsilon(
     overlap
         At how many nodes of the ledger one record may be: the releases of the worst so
         many nodes are accounted together.
+    event
+        A file to write what was released into, as dp-accounting's event in JSON;
+        --ledger reads it again.
     """
-    from privaudit.api.figures import certificate_of, epsilon_of
+    from privaudit.api.figures import certificate_of, epsilon_of, write_event
 
     _warn(run)
     certificate = certificate_of(run, noise_multiplier, ledger, overlap)
+    if event is not None:
+        write_event(certificate, event)
     found = epsilon_of(certificate, delta, how, directions=json)
     emit(found.summary(), found.lines(), as_json=json)
 

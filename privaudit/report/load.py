@@ -15,6 +15,7 @@ from privaudit.files import json as _json
 from privaudit.files.folder import FolderError, RunFolder
 from privaudit.ledger import Ledger
 from privaudit.report.program import FinishedProgram, load_program
+from privaudit.report.recorded import FinishedRecord, is_record, load_record
 from privaudit.results import Status, UpperBound
 from privaudit.settings import AuditRecord, TaskSettings, TrainingRecord, renamed
 from trainers.runs.outcome import Curves, TrainingResult, protection
@@ -163,14 +164,23 @@ class FinishedAudit:
 
 
 Finished = FinishedAudit | FinishedTraining
+Paged = Finished | FinishedRecord  # what has a page
 
 
-def load_any(path: str | os.PathLike[str]) -> Finished | FinishedProgram:
-    """As `load`, or the audit of somebody's program."""
+def load_any(path: str | os.PathLike[str]) -> Paged | FinishedProgram:
+    """As `load_paged`, or the audit of somebody's program."""
     folder = RunFolder(path)
     if folder.has("config.json") and "program" in folder.read("config.json", dict):
         _finished(folder)
         return load_program(folder)
+    return load_paged(path)
+
+
+def load_paged(path: str | os.PathLike[str]) -> Paged:
+    """As `load`, or the training of another tool."""
+    folder = RunFolder(path)
+    if folder.has("config.json") and is_record(folder.read("config.json", dict)):
+        return load_record(folder)
     return load(path)
 
 

@@ -8,13 +8,13 @@ import numpy as np
 
 from privaudit.auditing.bounds import ESTIMATORS
 from privaudit.auditing.scores import Scores
-from privaudit.report.load import Finished, FinishedAudit
+from privaudit.report.load import FinishedAudit, Paged
 from privaudit.report.numbers import claimed, down, up
 from privaudit.report.region import allowed_tpr, most_right
 from privaudit.report.standing import WORDS
 
 
-def paragraphs(run: Finished) -> list[str]:
+def paragraphs(run: Paged) -> list[str]:
     """What the numbers mean, a paragraph each."""
     upper, claim = run.upper, run.config.claim
     lines: list[str] = []

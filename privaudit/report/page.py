@@ -9,8 +9,17 @@ import pathlib
 from typing import Any
 
 from privaudit.files.folder import RunFolder
-from privaudit.report import attack, command, figures, limits, meaning, table, words
-from privaudit.report.load import Finished, FinishedAudit, load
+from privaudit.report import (
+    attack,
+    command,
+    figures,
+    limits,
+    meaning,
+    recorded,
+    table,
+    words,
+)
+from privaudit.report.load import FinishedAudit, Paged, load_paged
 from privaudit.report.numbers import claimed, down, up
 from privaudit.report.standing import WORDS
 from privaudit.report.verify import EvidenceError, verify
@@ -40,7 +49,7 @@ def write(
     ModuleNotFoundError
         If matplotlib or jinja2, of the extra ``report``, is missing.
     """
-    run = load(path)
+    run = load_paged(path)
     checked = verify(path, signer=signer)
     if checked.differences:
         raise EvidenceError(checked.differences)
@@ -49,7 +58,7 @@ def write(
     return folder / "report.html"
 
 
-def render(run: Finished, checked: str = "not checked against its evidence") -> str:
+def render(run: Paged, checked: str = "not checked against its evidence") -> str:
     """The page of ``run``, with what was ``checked`` in words."""
     content = {**_content(run), "checked": checked}
     return fill("page.html.jinja", _figures(run), **content)
@@ -81,32 +90,39 @@ def fill(name: str, figures: dict[str, str], **content: Any) -> str:
     )
 
 
-def _content(run: Finished) -> dict[str, Any]:
+def _content(run: Paged) -> dict[str, Any]:
     upper, claim = run.upper, run.config.claim
     content: dict[str, Any] = {
         "kind": run.kind,
-        "title": words.title(run.config.settings),
-        "story": words.story(run),
         "status": run.status,
         "heading": None if run.status is None else run.status.capitalize(),
-        "verdict": words.verdict(run),
         "delta": f"{upper.delta:.15g}",
         "claimed": None if claim is None else claimed(claim.epsilon),
         "standing": upper.standing,
         "certified": _upper(upper),
         "worth": _worth(upper),
-        "noise": None if run.kind == "audit" else run.result.noise,
-        "protected": run.kind == "training" and run.result.protected,
+        "noise": None,
+        "protected": False,
         "audited": None,
         "assumptions": words.assumptions(run),
         "ledger_columns": table.COLUMNS,
         "ledger": table.rows(run),
         "meaning": meaning.paragraphs(run),
+        "seconds": f"{run.result.seconds:,.1f} s",
+    }
+    if isinstance(run, recorded.FinishedRecord):
+        return content | recorded.content(run)
+    content |= {
+        "title": words.title(run.config.settings),
+        "story": words.story(run),
+        "verdict": words.verdict(run),
+        "written": "as the program wrote it down while it ran",
         "command": command.again(run),
         "versions": command.versions(run),
         "own_data": is_own(run.config.settings.data),
-        "seconds": f"{run.result.seconds:,.1f} s",
     }
+    if run.kind == "training":
+        content |= {"noise": run.result.noise, "protected": run.result.protected}
     if isinstance(run, FinishedAudit):
         lower = run.result.lower()
         content |= {
@@ -132,7 +148,7 @@ def _upper(bound: UpperBound) -> str:
     return f"ε {'≈' if bound.standing == 'asymptotic' else '≤'} {up(bound.epsilon)}"
 
 
-def _figures(run: Finished) -> dict[str, str]:
+def _figures(run: Paged) -> dict[str, str]:
     claim = run.config.claim
     lowers: list[tuple[str, LowerBound]] = []
     drawn: dict[str, str] = {}
@@ -160,6 +176,8 @@ def _figures(run: Finished) -> dict[str, str]:
         drawn[name] = figures.epsilon_axis(
             claim, run.upper, lowers, width=width, name=name
         )
+    if isinstance(run, recorded.FinishedRecord):
+        return drawn
     nodes = len(run.ledger.nodes)
     curves = run.curves
     if curves.rounds:

@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 from privaudit.auditing.experiments.sweep_folder import PLAN, SweepFolder
 from privaudit.files.folder import FolderError
+from privaudit.files.frames import frame_of
+from privaudit.files.notebook import box
 from privaudit.report.load import FinishedAudit, load
 from privaudit.results import Status, round_down, round_up, stated, worst
 
@@ -103,6 +105,19 @@ class FoundSweep:
             "failed": sum(row.failed for row in self.rows),
             "verdict": self.status,
         }
+
+    def to_pandas(self) -> Any:
+        """A ``pandas.DataFrame`` by audit, with the figures of `summary`.
+
+        Those that are not finished have none. Raises ``ModuleNotFoundError`` without
+        pandas.
+        """
+        return frame_of([row.summary() for row in self.rows], index="name")
+
+    def _repr_html_(self) -> str:
+        head, *lines = self.lines()
+        cells = [_HEAD, *(row.cells() for row in self.rows)]
+        return box(head, lines[len(cells) :], cells)
 
     def lines(self) -> list[str]:
         """The table, and what it says in sum."""

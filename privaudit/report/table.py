@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from privaudit.ledger import Entry
 from privaudit.release import NoSampling, PoissonSampling, RandomAllocation, Sampling
-from privaudit.report.load import Finished
+from privaudit.report.load import Paged
 from privaudit.report.numbers import exact, up
 from privaudit.results import Relation, UpperBound, round_down, round_up
 
@@ -22,7 +22,7 @@ COLUMNS = (
 )
 
 
-def rows(run: Finished) -> list[tuple[str, ...]]:
+def rows(run: Paged) -> list[tuple[str, ...]]:
     """A line a node, in the order of ``COLUMNS``; equal neighbours in one."""
     lines = [
         _node_line(entries, bound)

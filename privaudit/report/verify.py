@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 
 from privaudit.accounting import account_nodes, verdict_on
+from privaudit.accounting.recorded import worth
 from privaudit.auditing.experiments.judgement import judge
 from privaudit.auditing.experiments.sweep_folder import SweepFolder
 from privaudit.auditing.programs import audit as programs
@@ -29,8 +30,15 @@ from privaudit.files.folder import MANIFEST, SIGNATURE, FolderError, RunFolder
 from privaudit.files.user_code import is_place
 from privaudit.ledger import RESUMED, Entry, Ledger
 from privaudit.release import NoSampling, PoissonSampling, SamplingWithoutReplacement
-from privaudit.report.load import Finished, FinishedAudit, FinishedTraining, load_any
+from privaudit.report.load import (
+    Finished,
+    FinishedAudit,
+    FinishedTraining,
+    Paged,
+    load_any,
+)
 from privaudit.report.program import FinishedProgram
+from privaudit.report.recorded import FinishedRecord
 from privaudit.report.sweep import FoundSweep, is_sweep, load_sweep
 from privaudit.version import __version__
 
@@ -93,7 +101,7 @@ class Verification:
     """
 
     path: pathlib.Path
-    found: Finished | FinishedProgram | FoundSweep | None
+    found: Paged | FinishedProgram | FoundSweep | None
     checked: tuple[str, ...]
     unchecked: tuple[str, ...]
     differences: tuple[Difference, ...]
@@ -330,7 +338,7 @@ def _short(digest: str) -> str:
 
 
 def _figures(
-    run: Finished | FinishedProgram,
+    run: Paged | FinishedProgram,
     checked: list[str],
     unchecked: list[str],
     settings: bool,
@@ -346,6 +354,12 @@ def _figures(
         again, by = _program_again(run), "scores.npz gives"
         checked += ["the worlds by its seed", "the bound from its scores"]
         unchecked.append("what the program does")
+    elif isinstance(run, FinishedRecord):
+        again, by = _record_again(run), "ledger.json gives"
+        checked.append("the account from its ledger")
+        unchecked.append(f"that the ledger is what {run.config.recorded} did")
+        if run.result.says:
+            unchecked.append(f"what {run.config.recorded} says itself")
     elif isinstance(run, FinishedAudit):
         again, by = _audit_again(run, unchecked), "ledger.json and scores.npz give"
         checked += ["the account from its ledger", "the bound from its scores"]
@@ -363,7 +377,7 @@ def _figures(
     if first is not None:
         where, one, other = first
         yield Difference(run.path / "result.json", where, one, other, by)
-    if settings and not isinstance(run, FinishedProgram):
+    if settings and not isinstance(run, FinishedProgram | FinishedRecord):
         yield from _ledger_by_settings(run, checked, unchecked)
 
 
@@ -397,6 +411,13 @@ def _training_again(run: FinishedTraining) -> Any:
         status=None if verdict is None else verdict.status,
         noise_multiplier=run.config.noise_multiplier,
     )
+
+
+def _record_again(run: FinishedRecord) -> Any:
+    try:
+        return worth(run.ledger, run.config, run.result.says, run.result.seconds)
+    except ValueError as error:
+        return _again(run, error)
 
 
 def _audit_again(run: FinishedAudit, unchecked: list[str]) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from privaudit.auditing.bounds.contract import Rate
-from privaudit.report.load import Finished, FinishedAudit
+from privaudit.report.load import Finished, FinishedAudit, Paged
 from privaudit.report.numbers import down, up
 from privaudit.report.standing import WORDS
 from privaudit.settings import OWN, TaskSettings, is_own
@@ -145,7 +145,7 @@ def verdict(run: Finished) -> str:
     return found.reason
 
 
-def assumptions(run: Finished) -> list[tuple[str, str]]:
+def assumptions(run: Paged) -> list[tuple[str, str]]:
     """Name and meaning of all that the figures stand on."""
     upper = run.upper
     claim = run.config.claim

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
+from privaudit.files.frames import frame_of
 from privaudit.results import Finding, Status, UpperBound
 
 
@@ -34,6 +37,16 @@ class Curves(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                     f"{name} has {len(getattr(self, name))} points, "
                     f"but rounds has {len(self.rounds)}"
                 )
+
+    def to_pandas(self) -> Any:
+        """A ``pandas.DataFrame`` by round, a column for each curve that there is.
+
+        Raises ``ModuleNotFoundError`` without pandas.
+        """
+        known = {name: getattr(self, name) for name in self.__struct_fields__}
+        known["round"] = known.pop("rounds")
+        columns = {name: curve for name, curve in known.items() if curve is not None}
+        return frame_of(columns, index="round")
 
 
 def protection(

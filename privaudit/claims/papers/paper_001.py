@@ -109,7 +109,7 @@ CLAIMS: tuple[PaperClaim, ...] = (
         "an algorithm with epsilon 1 could show about .8, and the attack here (the "
         "loss of one blank image under the final model) shows .13 to .23; another "
         "image and a better estimator show .17 to .68 (reports/audits). Not finding a "
-        "violation is no proof. Lot size, step size and models of that experiment "
+        "violation is no proof. Batch size, step size and models of that experiment "
         "are not published; what is certified here is noise that we calibrated.",
         printed=lambda: calibrated("poisson", 1.0, 1e-2, 100, 0.32)[1],
         methods=("clopper-pearson", "pld"),

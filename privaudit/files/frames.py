@@ -1,0 +1,75 @@
+"""pandas in and out; it is imported when a frame is asked for, and never before."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def frame_of(
+    columns: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]],
+    *,
+    index: str | None = None,
+) -> Any:
+    """A ``pandas.DataFrame`` of columns by name, or of rows with such fields.
+
+    Parameters
+    ----------
+    columns
+        What is within a field of a row becomes ``field_within``.
+    index
+        The column that numbers the rows.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        If pandas is not installed.
+    """
+    try:
+        pandas = importlib.import_module("pandas")
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(
+            "a frame needs pandas, which is not installed: pip install pandas"
+        ) from None
+    made = (
+        pandas.DataFrame(dict(columns))
+        if isinstance(columns, Mapping)
+        else pandas.json_normalize(list(columns), sep="_")
+    )
+    return made if index is None else made.set_index(index)
+
+
+def is_frame(value: Any) -> bool:
+    """Whether ``value`` is a table with named columns, as pandas' frames are."""
+    return hasattr(value, "columns") and hasattr(value, "to_numpy")
+
+
+def columns_of(frame: Any, names: Sequence[str], *, what: str) -> Any:
+    """The columns ``names`` of a frame as one array, in that order.
+
+    ``what`` the frame is, for errors. Raises ``ValueError`` if one is missing.
+    """
+    known = [str(name) for name in frame.columns]
+    for name in names:
+        if name not in known:
+            raise ValueError(
+                f"{what} has the columns {' and '.join(names)}, and this frame has no "
+                f"{name}; its columns: {', '.join(known) or 'none'}"
+            )
+    return frame[list(names)].to_numpy(dtype=float)
+
+
+def check_aligned(one: Any, other: Any, names: tuple[str, str]) -> None:
+    """``ValueError`` if two Series number their rows differently.
+
+    By position they would be put together wrongly, and nobody would see it.
+    """
+    first, second = (getattr(value, "index", None) for value in (one, other))
+    if first is None or not hasattr(first, "equals") or callable(second):
+        return  # lists have a method of this name
+    if second is not None and not first.equals(second):
+        raise ValueError(
+            f"{names[0]} and {names[1]} are Series whose rows are not in the same "
+            "order: align them first, or give .to_numpy() of both"
+        )

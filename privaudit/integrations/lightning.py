@@ -1,0 +1,184 @@
+"""Lightning: a callback that keeps the books of a training and logs its epsilon."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import os
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from privaudit.accounting.certificate import Certificate
+from privaudit.accounting.recorded import RecordedResult, RecordedRun, RunWriter
+from privaudit.integrations import opacus
+from privaudit.ledger import Ledger
+from privaudit.results import Relation, check_delta
+
+
+def _callback() -> Any:
+    """Lightning's class, under either of its names; a plain one without Lightning."""
+    for name in ("lightning.pytorch", "pytorch_lightning"):
+        try:
+            return importlib.import_module(name).Callback
+        except ModuleNotFoundError:
+            continue
+    return object
+
+
+_Callback: Any = _callback()
+
+
+class PrivacyCallback(_Callback):
+    """Logs the certified epsilon of what was released, and writes the run's folder.
+
+    It goes into ``Trainer(callbacks=[...])``. The noise is another's: that of
+    `privaudit.oracle`, or of Opacus.
+
+    Parameters
+    ----------
+    source
+        What `privaudit.oracle` gave, an Opacus ``PrivacyEngine``, or an
+        `privaudit.integrations.opacus.LedgerCallback`; or a function of the
+        LightningModule that gives one of these.
+    out
+        A folder, new or empty, for the ledger and, at the end, what it is worth:
+        ``privaudit show``, ``verify`` and ``report`` read it. None: nothing is written.
+    delta, epsilon, relation
+        Where the run is accounted; what it was promised to be worth, if anything; and
+        the neighbouring relation, the ledger's own if None.
+    log
+        The metric's name, logged at the end of each epoch; None: nothing is logged.
+    every
+        How many batches there are between two writes of ``ledger.json``. A run that is
+        killed may have released more than it says, if its models left the process.
+
+    Attributes
+    ----------
+    result
+        At the end, what the ledger is worth: ``certificate``, ``verdict``.
+
+    Raises
+    ------
+    ValueError
+        If a value is out of its range; at the start of training, if ``out`` cannot be
+        used; after a batch, if ``source`` has no ledger.
+    ModuleNotFoundError
+        If Lightning is not installed.
+
+    Examples
+    --------
+    With Opacus, whose engine made optimizer and data loader private before::
+
+        callback = PrivacyCallback(engine, "runs/mine", delta=1e-5)
+        Trainer(callbacks=[callback]).fit(module, loader)
+        print(callback.result.certificate)
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        out: str | os.PathLike[str] | None = None,
+        *,
+        delta: float = 1e-5,
+        epsilon: float | None = None,
+        relation: Relation | None = None,
+        log: str | None = "epsilon",
+        every: int = 1,
+    ) -> None:
+        if _Callback is object:
+            raise ModuleNotFoundError(
+                "PrivacyCallback is a callback of Lightning's, which is not installed: "
+                "pip install lightning"
+            )
+        super().__init__()
+        if every < 1:
+            raise ValueError(f"every must be >= 1, got {every}")
+        self._source, self._out, self._log, self._every = source, out, log, every
+        self._delta, self._relation = check_delta(delta), relation
+        self._run = RecordedRun.of(
+            _made_by(), _HOW, delta, epsilon=epsilon, relation=relation
+        )
+        self._writer: RunWriter | None = None
+        self.result: RecordedResult | None = None
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Take the folder."""
+        if self._out is not None and trainer.is_global_zero:
+            run = self._run
+            if _by_opacus(self.ledger(pl_module)):
+                both = f"{run.recorded} with {opacus.version()}"
+                run = msgspec.structs.replace(run, recorded=both)
+            self._writer = RunWriter(self._out, run)
+
+    def on_train_batch_end(
+        self,
+        trainer: Any,
+        pl_module: Any,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        """Write the ledger."""
+        if self._writer is not None and (batch_idx + 1) % self._every == 0:
+            self._writer.replace(self.ledger(pl_module))
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Log epsilon."""
+        if self._log is not None:
+            found = Certificate.of(self.ledger(pl_module), self._relation)
+            upper = found.epsilon(self._delta, sides="upper").upper
+            pl_module.log(self._log, upper, rank_zero_only=True)
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        """Account what was released, and finish the folder."""
+        if self._writer is not None:
+            ledger = self.ledger(pl_module)
+            self._writer.replace(ledger)
+            # Opacus is asked of its own releases only.
+            says = opacus.epsilons(ledger, self._delta) if _by_opacus(ledger) else {}
+            self.result = self._writer.finish(says)
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: Any) -> None:
+        """Leave the folder unfinished, with all that was released."""
+        if self._writer is not None:
+            self._writer.replace(self.ledger(pl_module))
+            self._writer.close()
+
+    def ledger(self, pl_module: Any = None) -> Ledger:
+        """What was released so far, as the source has it."""
+        source = self._source
+        if _ledger(source) is None and isinstance(source, Callable):
+            source = source(pl_module)
+        found = _ledger(source)
+        if found is None:
+            raise ValueError(
+                "a ledger comes from privaudit.oracle, an Opacus engine or a function "
+                f"of the module that gives one of them, got {type(source).__name__}"
+            )
+        return found
+
+
+_HOW = "written while it trained"
+
+
+def _ledger(source: Any) -> Ledger | None:
+    known = getattr(source, "ledger", None)
+    if isinstance(known, Ledger):
+        return known
+    history = opacus.history_of(source)
+    return None if history is None else opacus.ledger_of(history)
+
+
+def _by_opacus(ledger: Ledger) -> bool:
+    return opacus.FLOATS in ledger.assumptions
+
+
+def _made_by() -> str:
+    for name in ("lightning", "pytorch-lightning"):
+        try:
+            return f"Lightning {importlib.metadata.version(name)}"
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return "Lightning"

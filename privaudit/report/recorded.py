@@ -1,0 +1,147 @@
+"""The folder of a training by another tool, read back."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import shlex
+from typing import Any, Literal
+
+from privaudit.accounting.recorded import RecordedResult, RecordedRun
+from privaudit.files.folder import FolderError, RunFolder
+from privaudit.ledger import Ledger
+from privaudit.results import Status, UpperBound, round_up
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedRecord:
+    """A training that another tool made, of which there is a ledger."""
+
+    path: pathlib.Path
+    config: RecordedRun
+    ledger: Ledger
+    result: RecordedResult
+    kind: Literal["record"] = "record"
+
+    @property
+    def status(self) -> Status | None:
+        """The verdict in a word; None if nothing was claimed."""
+        return self.result.status
+
+    @property
+    def upper(self) -> UpperBound:
+        """The account of the worst node."""
+        return self.result.upper()
+
+    @property
+    def releases(self) -> int:
+        """How many noisy sums there are, of all nodes."""
+        return sum(entry.count for node in self.ledger.nodes for entry in node)
+
+    @property
+    def says(self) -> str:
+        """What the tool itself gives, in a sentence; "" if that is not known."""
+        if not self.result.says:
+            return ""
+        figures = ", ".join(
+            f"{round_up(value)} ({name})" for name, value in self.result.says.items()
+        )
+        return (
+            f"{self.config.recorded} itself says at delta {self.config.delta:.15g}: "
+            f"epsilon {figures}"
+        )
+
+    def summary(self) -> dict[str, Any]:
+        """All figures, for `privaudit show --json`."""
+        claim, upper = self.config.claim, self.upper
+        return {
+            "folder": str(self.path),
+            "kind": self.kind,
+            "recorded": self.config.recorded,
+            "how": self.config.how,
+            "claimed": None if claim is None else claim.epsilon,
+            "certified": upper.epsilon,
+            "certified_lower": self.result.certificate.lower,
+            "standing": upper.standing,
+            "assumes": list(upper.assumes),
+            "delta": upper.delta,
+            "relation": upper.relation,
+            "releases": self.releases,
+            "says": self.result.says,
+            "seconds": self.result.seconds,
+            "verdict": self.status,
+        }
+
+    def lines(self) -> list[str]:
+        """All figures, in sentences."""
+        lines = [
+            f"{self.path}: trained by {self.config.recorded}, {self.releases:,} "
+            f"releases; its ledger was {self.config.how}"
+        ]
+        verdict = self.result.verdict
+        if verdict is not None:
+            lines.append(str(verdict.claim))
+        lines.append(str(self.upper))
+        if self.says:
+            lines.append(self.says)
+        if verdict is not None:
+            lines.append(str(verdict))
+        return lines
+
+
+def content(run: FinishedRecord) -> dict[str, Any]:
+    """What the page of ``run`` says that other pages say otherwise."""
+    tool = run.config.recorded
+    story = [
+        f"{tool[0].upper()}{tool[1:]} trained, and what it released is accounted "
+        f"here. Its ledger was {run.config.how}: {run.releases:,} noisy sums."
+    ]
+    if run.says:
+        story.append(f"{run.says[0].upper()}{run.says[1:]}.")
+    verdict = run.result.verdict
+    relation = shlex.join(["--relation", run.upper.relation])
+    return {
+        "title": f"A training by {tool}",
+        "story": story,
+        "verdict": "Nothing was claimed of this run, so that there is no verdict."
+        if verdict is None
+        else verdict.reason,
+        "written": run.config.how,
+        "command": f"privaudit epsilon --delta {run.config.delta!r} {relation} "
+        + shlex.join(["--ledger", str(run.path / "ledger.json")]),
+        "versions": (f"privaudit {run.config.version}", tool),
+        "own_data": True,
+        "seconds": f"{run.result.seconds:,.1f} s"
+        if run.result.seconds
+        else "a time that was not recorded",
+    }
+
+
+def is_record(fields: dict[str, Any]) -> bool:
+    """Whether a ``config.json`` with these fields is of another tool's training."""
+    return "recorded" in fields
+
+
+def load_record(folder: RunFolder) -> FinishedRecord:
+    """The training in ``folder``, which is finished.
+
+    Raises `privaudit.files.folder.FolderError` if a file is damaged, or not of the
+    others.
+    """
+    config = folder.read("config.json", RecordedRun)
+    if not folder.has("result.json"):
+        raise FolderError(
+            f"the training by {config.recorded} in {folder.path} was not finished, and "
+            "cannot go on; what it may have released is in its ledger.json, which "
+            "`privaudit epsilon --ledger` accounts"
+        )
+    result = folder.read("result.json", RecordedResult)
+    ledger = folder.read("ledger.json", Ledger)
+    verdict = result.verdict
+    if (None if verdict is None else verdict.claim) != config.claim:
+        raise folder.broken("result.json", "its claim is not that of config.json")
+    if result.status != (None if verdict is None else verdict.status):
+        raise folder.broken("result.json", "its status is not that of its figures")
+    if len(result.nodes) != len(ledger.nodes):
+        raise folder.broken("result.json", "its nodes are not those of ledger.json")
+    return FinishedRecord(path=folder.path, config=config, ledger=ledger, result=result)

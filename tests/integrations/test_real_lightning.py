@@ -1,0 +1,147 @@
+"""The real Lightning, where it is installed: `make integrations`."""
+
+import pytest
+
+import privaudit as pa
+from privaudit.cli import main
+from privaudit.integrations import opacus as ours
+from privaudit.integrations.lightning import PrivacyCallback
+
+lightning = pytest.importorskip("lightning")
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's own
+
+DELTA = 1e-5
+INPUTS = torch.randn(200, 5, generator=torch.Generator().manual_seed(0))
+DATA = INPUTS, (INPUTS.sum(1) > 0).long()
+
+
+class ByOracle(lightning.LightningModule):
+    """A loop of one's own: averages noisy gradients of two nodes."""
+
+    def __init__(self, fails_at=None):
+        super().__init__()
+        self.automatic_optimization = False
+        self.net = torch.nn.Linear(5, 2)
+        self.oracle = pa.oracle(
+            self.net,
+            DATA,
+            nodes=2,
+            noise_multiplier=1.0,
+            clip_norm=1.0,
+            batch_size=10,
+            seed=0,
+        )
+        self.at = self.oracle.start
+        self.fails_at = fails_at
+
+    def training_step(self, batch, place):
+        noisy = self.oracle.gradient(self.at)
+        self.at = (self.at - 0.5 * noisy).mean(0).expand(2, -1)
+        if place == self.fails_at:
+            raise RuntimeError("out of memory")
+
+    def configure_optimizers(self):
+        return None
+
+
+def trainer(*callbacks, epochs=3):
+    return lightning.Trainer(
+        callbacks=list(callbacks),
+        max_epochs=epochs,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+
+
+class TestOracle:
+    def test_epsilon_is_logged_and_the_folder_is_evidence(self, tmp_path, capsys):
+        module = ByOracle()
+        out = tmp_path / "run"
+        callback = PrivacyCallback(module.oracle, out, delta=DELTA, epsilon=50.0)
+        fit = trainer(callback)
+        fit.fit(module, torch.utils.data.DataLoader(range(4), batch_size=1))
+        # What dp-accounting says of the same: 12 steps at a rate of a tenth.
+        theirs = pa.epsilon(
+            delta=DELTA, noise_multiplier=1.0, sampling_rate=0.1, steps=12
+        )
+        logged = float(fit.callback_metrics["epsilon"])
+        assert theirs.lower * 0.999 <= logged <= theirs.upper * 1.001
+        assert callback.result.certificate.standing == "certified"
+        assert callback.result.says == {}
+        assert callback.result.status == "consistent"
+        assert pa.ledger_from(out / "ledger.json") == module.oracle.ledger
+        for command in ("show", "verify", "report"):
+            assert main([command, str(out)]) == 0
+        assert "trained by Lightning 2." in capsys.readouterr().out
+
+    def test_a_training_that_fails_leaves_its_ledger(self, tmp_path, capsys):
+        module = ByOracle(fails_at=2)
+        callback = PrivacyCallback(lambda m: m.oracle, tmp_path / "run", every=100)
+        with pytest.raises(RuntimeError, match="out of memory"):
+            trainer(callback).fit(module, torch.utils.data.DataLoader(range(4)))
+        kept = pa.ledger_from(tmp_path / "run" / "ledger.json")
+        assert kept.nodes[0][0].count == 3
+        assert main(["show", str(tmp_path / "run")]) == 3
+
+    def test_nothing_is_written_or_logged_unless_asked(self, tmp_path):
+        module = ByOracle()
+        callback = PrivacyCallback(module.oracle, log=None)
+        fit = trainer(callback, epochs=1)
+        fit.fit(module, torch.utils.data.DataLoader(range(4)))
+        assert not fit.callback_metrics
+        assert callback.result is None
+        assert callback.ledger().nodes[0][0].count == 4
+
+
+class ByOpacus(lightning.LightningModule):
+    def __init__(self, net, optimizer):
+        super().__init__()
+        self.net, self.optimizer = net, optimizer
+
+    def training_step(self, batch, place):
+        inputs, targets = batch
+        return torch.nn.functional.cross_entropy(self.net(inputs), targets)
+
+    def configure_optimizers(self):
+        return self.optimizer
+
+
+def test_opacus(tmp_path):
+    opacus = pytest.importorskip("opacus")
+    net = torch.nn.Linear(5, 2)
+    engine = opacus.PrivacyEngine(accountant="rdp")
+    net, optimizer, loader = engine.make_private(
+        module=net,
+        optimizer=torch.optim.SGD(net.parameters(), lr=0.1),
+        data_loader=torch.utils.data.DataLoader(
+            torch.utils.data.TensorDataset(*DATA), batch_size=20
+        ),
+        noise_multiplier=1.0,
+        max_grad_norm=1.0,
+    )
+    callback = PrivacyCallback(engine, tmp_path / "run", delta=DELTA)
+    fit = trainer(callback, epochs=2)
+    fit.fit(ByOpacus(net, optimizer), loader)
+    assert engine.accountant.history == [(1.0, 0.1, 20)]
+    assert callback.ledger() == ours.ledger_of([(1.0, 0.1, 20)])
+    assert float(fit.callback_metrics["epsilon"]) <= engine.get_epsilon(DELTA)
+    assert callback.result.says["RDP"] == engine.get_epsilon(DELTA)
+    checked = pa.verify(tmp_path / "run")
+    assert checked.differences == ()
+    assert "with Opacus 1." in checked.found.lines()[0]
+
+
+class TestRefused:
+    def test_values(self, tmp_path):
+        with pytest.raises(ValueError, match="every must be >= 1"):
+            PrivacyCallback(None, every=0)
+        with pytest.raises(ValueError, match="delta must be in"):
+            PrivacyCallback(None, delta=0.0)
+
+    def test_a_source_without_a_ledger(self):
+        with pytest.raises(ValueError, match="got int"):
+            PrivacyCallback(3).ledger()

@@ -42,7 +42,7 @@ class TestOut:
     def test_a_sweep(self, tmp_path):
         file = tmp_path / "mine.toml"
         file.write_text(
-            '[all]\nruns = 20\nnodes = 2\nlot_size = 10\nmodel = "softmax"\n'
+            '[all]\nruns = 20\nnodes = 2\nbatch_size = 10\nmodel = "softmax"\n'
             "rounds = 1\ntrain = 40\n"
             'digits = [0, 1]\n[grid]\nalgorithm = ["dsgd"]\n'
             '[[audit]]\nalgorithm = "dp-sgd"\n'

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from privaudit.settings import changes_of
+from privaudit.settings import changes_of, renamed
 
 if TYPE_CHECKING:
     from trainers.runs.training import Training
@@ -49,4 +49,5 @@ def training_upon(
     own_model = MODELS.get(str(beneath.get("model")))
     if "model" in given or (own_model and "hidden" not in own_model.options):
         beneath.pop("hidden", None)  # of another model
-    return training_from({**beneath, **given, "algorithm": algorithm}, where=where)
+    values = {**beneath, **renamed(given), "algorithm": algorithm}
+    return training_from(values, where=where)

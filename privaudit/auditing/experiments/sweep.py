@@ -36,7 +36,7 @@ from privaudit.files import numbers as _numbers
 from privaudit.files import toml as _toml
 from privaudit.files.folder import RunFolder
 from privaudit.files.user_code import is_place
-from privaudit.settings import AccountSettings, AuditSettings
+from privaudit.settings import AccountSettings, AuditSettings, renamed
 from trainers.algorithms import option_names
 from trainers.runs.budget import noise_of
 from trainers.runs.problem import Problem
@@ -171,14 +171,12 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def _checked(
     settings: Mapping[str, Any], known: set[str], where: str
 ) -> dict[str, Any]:
-    """``settings`` with underscores. ``ValueError`` for one that is not ``known``."""
-    found = {}
-    for name, value in settings.items():
-        plain = name.replace("-", "_")
-        if plain not in known:
-            hint = near(plain, sorted(known))
+    """``settings`` by today's names. ``ValueError`` for one that is not ``known``."""
+    found = renamed({name.replace("-", "_"): x for name, x in settings.items()})
+    for name in found:
+        if name not in known:
+            hint = near(name, sorted(known))
             raise ValueError(f"{where}: there is no setting {name!r}; {hint}")
-        found[plain] = value
     return found
 
 

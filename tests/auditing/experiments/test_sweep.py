@@ -57,6 +57,13 @@ class TestLaws:
         assert not audits["ours"].calibrate  # it adds no noise
         assert audits["ours"].audit.noise_multiplier == 0
 
+    def test_settings_by_their_former_names(self):
+        text = '[all]\n{} = 20.0\n[[audit]]\nname = "one"\nalgorithm = "dp-dsgd"\n'
+        assert planned(text.format("lot-size")) == planned(text.format("batch_size"))
+        given = {"lot_size": 20.0}
+        found = training_upon("dp-dsgd", given, AUDITED, "a file of claims")
+        assert found.batch_size == 20
+
     def test_a_name_follows_from_the_audit_alone(self):
         more = GRID.replace('"dp-dsgt"]', '"dp-dsgt", "dp-sgd"]')
         before, after = planned(GRID).audits, planned(more).audits

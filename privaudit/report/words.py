@@ -37,7 +37,11 @@ CANARIES = {
     "allows, in a random direction",
 }
 _BUGS = {"half-noise": "its noise is half of what its ledger states"}
-_UNITS = {"record": "one record", "node": "all that one node holds"}
+_UNITS = {
+    "record": "one record",
+    "node": "all that one node holds",
+    "user": "all records of one user",
+}
 
 
 def title(settings: TaskSettings) -> str:

@@ -36,8 +36,15 @@ from torch import Tensor
 
 from trainers.numerics.chacha import MAX_BLOCKS, WORDS, Keystream, blocks, table
 
-Purpose = Literal["sampling", "noise", "message", "world"]
-PURPOSES: dict[Purpose, int] = {"sampling": 0, "noise": 1, "message": 2, "world": 3}
+# "own": what is drawn for one record, or one user, by itself.
+Purpose = Literal["sampling", "noise", "message", "world", "own"]
+PURPOSES: dict[Purpose, int] = {
+    "sampling": 0,
+    "noise": 1,
+    "message": 2,
+    "world": 3,
+    "own": 4,
+}
 MAX_NODES, MAX_RELEASES = 1 << 32, 1 << 64
 
 PIECE = 1 << 17  # words that are worked on at once on a CPU: few calls, near its cache

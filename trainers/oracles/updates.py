@@ -16,6 +16,7 @@ moves by at most C with a user, and nothing is left to pay for how sums round.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import math
@@ -24,6 +25,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from privaudit.release import PoissonSampling, Release
 from privaudit.results import Unit
@@ -32,9 +34,8 @@ from trainers.data.records import present_rows
 from trainers.gradients.bfloat16 import exact_products
 from trainers.gradients.clip_weights import clip_weights
 from trainers.gradients.differentiator import Differentiator
-from trainers.gradients.per_sample import PerSample
+from trainers.gradients.per_sample import check_module, trained
 from trainers.gradients.rounding import Rounding
-from trainers.numerics.device import follow
 from trainers.numerics.randomness import Streams
 from trainers.oracles.mechanism import Mechanism
 from trainers.oracles.oracle import Oracle
@@ -167,7 +168,11 @@ class UpdateOracle(Oracle):
         super().__init__(data, differentiator, mechanism, streams, **more)
         exact_products()
         self._local = mechanism
-        self._module = PerSample(differentiator.module, differentiator.loss)
+        check_module(differentiator.module)
+        # Copies: parameters are set while it runs, which other threads must not see.
+        self._module = copy.deepcopy(differentiator.module).to(data.device)
+        self._parameters = list(trained(self._module).values())
+        self._loss = differentiator.loss
 
     def _units_of(self, data: PrivateData) -> Users:
         """What is drawn and clipped as one: users."""
@@ -209,12 +214,18 @@ class UpdateOracle(Oracle):
     def _update(self, start: Tensor, node: int, user: int, run: int) -> Tensor:
         """Where a user's steps begin less where they end, (dims,) doubles."""
         records = self._units.records[node][user]
-        index = self._releases[node]
-        size, theta = self._local.step(index), start
+        size = self._local.step(self._releases[node])
+        vector_to_parameters(start.clone(), self._parameters)
         for batch in self._batches(records, node, user, run):
             inputs, targets = self.data.records(torch.tensor([node]), batch[None])
-            theta = theta - size * self._gradient(theta, inputs[0], targets[0])
-        return start.double() - theta.double()
+            loss = self._loss(self._module(inputs[0]), targets[0]).mean()
+            down = torch.autograd.grad(
+                loss, self._parameters, allow_unused=True, materialize_grads=True
+            )
+            with torch.no_grad():
+                torch._foreach_add_(self._parameters, down, alpha=-size)
+        end = parameters_to_vector(self._parameters).detach()
+        return start.double() - end.double()
 
     def _batches(
         self, records: Tensor, node: int, user: int, run: int
@@ -242,15 +253,3 @@ class UpdateOracle(Oracle):
     @functools.cached_property
     def _words(self) -> dict[int, Any]:
         return {}
-
-    def _gradient(self, theta: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Gradient of the mean loss of a batch, (dims,)."""
-        follow(self._module.module, theta.device)
-        theta = theta.detach().requires_grad_()
-        with torch.enable_grad():
-            outputs = torch.func.functional_call(
-                self._module.module, self._module.unflatten(theta), (inputs,)
-            )
-            loss = self._module.loss(outputs, targets).mean()
-            (found,) = torch.autograd.grad(loss, theta)
-        return found

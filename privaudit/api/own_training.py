@@ -21,12 +21,14 @@ from privaudit.api.watch import SILENT, Watch
 from privaudit.files import manifest
 from privaudit.files.folder import MANIFEST, MODEL, FolderError, RunFolder, write_whole
 from privaudit.ledger import Ledger
-from privaudit.results import Claim, Relation
+from privaudit.results import Claim, Relation, Unit
 from privaudit.settings import OWN, TrainingSettings
 from trainers.runs.outcome import Curves, TrainingResult
 
 if TYPE_CHECKING:
     from torch import nn
+
+    from trainers.runs.training import Training
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +112,7 @@ class TrainedModels:
 def train(
     model: nn.Module | Callable[[], nn.Module] | str,
     shares: Any,
-    algorithm: str = "dp-dsgt",
+    algorithm: str | None = None,
     *,
     graph: str = "complete",
     epsilon: float | None = None,
@@ -125,6 +127,9 @@ def train(
     test: Any = None,
     nodes: int | None = None,
     split: str = "even",
+    unit: Unit | None = None,
+    users: Any = None,
+    overlap: int = 1,
     options: Mapping[str, Any] | None = None,
     seed: int | None = None,
     public_seed: int = 0,
@@ -150,11 +155,12 @@ def train(
         "even", "classes:T", "dirichlet:ALPHA". What numpy maps from a file, and torch
         Datasets, are read as records are drawn.
     algorithm, graph, options
-        A name in `trainers.algorithms.ALGORITHMS` or ``module:Class``; the network,
-        such as "ring" or "complete"; and what else a training may be set to, by name.
+        A name in `trainers.algorithms.ALGORITHMS` or ``module:Class``, "dp-dsgt" by
+        default and "dp-fedavg" for users; the network, such as "ring" or "complete";
+        and what else a training may be set to, by name.
     epsilon, delta
-        The budget of one record, which one node holds; the noise is the least that
-        certifies it. An algorithm without noise, such as "dsgt", takes neither epsilon
+        The budget of one record, which one node holds, or of one user; the noise is
+        the least that certifies it. An algorithm without noise, such as "dsgt", takes neither epsilon
         nor noise_multiplier, and promises nothing.
     noise_multiplier
         The noise, in place of a budget.
@@ -166,11 +172,23 @@ def train(
         losses, or to one number a record. None: cross entropy.
     rounds, batch_size, clip_norm, step_size
         Of the algorithm; ``batch_size`` is the expected number of records in a node's
-        batch.
+        batch, or how many of a user's records are in that of a local step.
     test
         A data set to measure models on, as one of ``shares``.
     nodes, split
         See ``shares``.
+    unit
+        What the budget is of: "record", or "user", all records of one, for "dp-fedavg":
+        each user makes ``options={"local_steps": 5}`` steps on its own records, and
+        the whole update is clipped to ``clip_norm`` and noised. Each user takes part in
+        a round with chance ``options={"user_rate": 1.0}``. None: the algorithm's.
+    users
+        With unit "user", whose each record is: labels as records are given, an array
+        for each share, or one for the one data set, of which the split "even" then
+        deals users. None: each node is one user.
+    overlap
+        At how many nodes a user may have records, which costs as many times the
+        releases.
     seed
         Makes noise and sampling repeatable: a study, whose models are not protected.
         None: a secret key.
@@ -216,6 +234,9 @@ def train(
             f"{out} holds a finished run, perhaps of another model or other data: "
             "choose a new folder"
         )
+    if algorithm is None:
+        algorithm = "dp-fedavg" if unit == "user" else "dp-dsgt"
+    paid = {} if overlap == 1 else {"overlap": overlap}
     material = Material.own(
         model,
         shares,
@@ -224,6 +245,8 @@ def train(
         nodes=nodes,
         split=split,
         seed=public_seed,
+        users=users,
+        overlap=overlap,
     )
     training = training_from(
         {
@@ -237,10 +260,12 @@ def train(
             "lot_size": batch_size,
             "clip_norm": clip_norm,
             "step_size": step_size,
+            **paid,
             **(options or {}),
         },
         where="privaudit.train",
     )
+    _check_unit(training, unit, users)
     given = [value for value in (epsilon, noise_multiplier) if value is not None]
     if training.family.private and len(given) != 1:
         raise ValueError("give a budget, epsilon, or noise_multiplier: one of them")
@@ -299,6 +324,17 @@ def train(
     if own_folder:
         weakref.finalize(found, _remove, out)
     return found
+
+
+def _check_unit(training: Training, unit: Unit | None, users: Any) -> None:
+    """``ValueError`` if the algorithm protects something else."""
+    wanted = "user" if unit is None and users is not None else unit
+    if wanted is not None and wanted != training.unit:
+        what = "users=" if unit is None else f"unit={unit!r}"
+        raise ValueError(
+            f"{training.algorithm} protects a {training.unit}: leave {what} out, or "
+            "use dp-fedavg, which protects a user"
+        )
 
 
 def _remove(folder: str | os.PathLike[str]) -> None:

@@ -105,6 +105,8 @@ class Material:
         nodes: int | None = None,
         split: str = "even",
         seed: int = 0,
+        users: Any = None,
+        overlap: int = 1,
     ) -> Material:
         """A user's module, data and loss, checked.
 
@@ -113,7 +115,7 @@ class Material:
         model
             A module, whose parameters are the start, or what makes one; or a name in
             `trainers.models.MODELS`, for inputs and classes as the data have them.
-        shares, nodes, split, seed
+        shares, nodes, split, seed, users, overlap
             See `trainers.data.shares.shares_of`.
         loss
             See `trainers.models.own.own_loss`; cross entropy if None.
@@ -125,7 +127,14 @@ class Material:
         ValueError
             If they do not fit each other, or the model or the loss mixes records.
         """
-        found = shares_of(shares, nodes=nodes, split=split, seed=seed)
+        found = shares_of(
+            *(shares,),
+            nodes=nodes,
+            split=split,
+            seed=seed,
+            users=users,
+            overlap=overlap,
+        )
         if isinstance(model, str):
             module = _named(model, found)
         elif callable(model) and not isinstance(model, nn.Module):
@@ -187,18 +196,22 @@ class OwnData:
         As `trainers.data.shares.shares_of` takes them.
     test
         A data set to measure models on, or None.
+    users
+        Labels of records, as `trainers.data.shares.shares_of` takes them, or None.
     """
 
     shares: Any
     test: Any = None
+    users: Any = None
 
     @classmethod
     def load(cls, data: str) -> OwnData:
         """From ``module:function``, called with nothing, or ``folder:PATH``.
 
-        The function gives shares, or a dictionary with ``shares`` and ``test``. A
-        folder has ``node-0.npz``, ``node-1.npz``, ..., or .pt, each with arrays
-        ``inputs`` and ``targets``, and perhaps ``test.npz``. Raises ``ValueError``.
+        The function gives shares, or a dictionary with ``shares``, and perhaps
+        ``test`` and ``users``. A folder has ``node-0.npz``, ``node-1.npz``, ..., or
+        .pt, each with arrays ``inputs`` and ``targets``, and perhaps ``users``; and
+        perhaps ``test.npz``. Raises ``ValueError``.
         """
         if data.startswith(FOLDER):
             return cls._of_folder(pathlib.Path(data.removeprefix(FOLDER)))
@@ -213,7 +226,7 @@ class OwnData:
                 raise ValueError(
                     f"data {data} gives a dictionary without shares: {', '.join(found)}"
                 )
-            return cls(found["shares"], found.get("test"))
+            return cls(found["shares"], found.get("test"), found.get("users"))
         return cls(found)
 
     @classmethod
@@ -229,8 +242,14 @@ class OwnData:
                 "arrays inputs and targets"
             )
         tests = [path for path in map(folder.joinpath, _TESTS) if path.is_file()]
-        test = _pair_in(tests[0]) if tests else None
-        return cls([_pair_in(files[number]) for number in sorted(files)], test)
+        test = _arrays_in(tests[0])[:2] if tests else None
+        found = [_arrays_in(files[number]) for number in sorted(files)]
+        shares, users = [one[:2] for one in found], [one[2] for one in found]
+        if any(one is None for one in users):
+            if any(one is not None for one in users):
+                raise ValueError(f"{folder}: only some of the nodes have users")
+            users = None
+        return cls(shares, test, users)
 
     @property
     def nodes(self) -> int | None:
@@ -241,14 +260,14 @@ class OwnData:
 _TESTS = ("test.npz", "test.pt")
 
 
-def _pair_in(path: pathlib.Path) -> tuple[Any, Any]:
+def _arrays_in(path: pathlib.Path) -> tuple[Any, Any, Any]:
     try:
         if path.suffix == ".pt":
             found = torch.load(path, weights_only=True)
         else:
             with np.load(path, allow_pickle=False) as file:
                 found = dict(file.items())
-        return found["inputs"], found["targets"]
+        return found["inputs"], found["targets"], found.get("users")
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         raise ValueError(
             f"{path} must hold arrays inputs and targets: {error}"
@@ -275,4 +294,6 @@ def _own_by_name(training: Training, seed: int) -> Material:
         nodes=training.nodes if data.nodes is None else None,
         split=split,
         seed=seed,
+        users=data.users if training.unit == "user" else None,
+        overlap=getattr(training.algorithm_options(), "overlap", 1),
     )

@@ -85,6 +85,7 @@ def _content(run: Finished) -> dict[str, Any]:
     upper, claim = run.upper, run.config.claim
     content: dict[str, Any] = {
         "kind": run.kind,
+        "unit": upper.unit,
         "title": words.title(run.config.settings),
         "story": words.story(run),
         "status": run.status,

@@ -120,6 +120,8 @@ ALGORITHMS: dict[str, Family] = {
         options=FedavgOptions,
         door=UpdateOracle,
         defaults={"step_size": 0.1},
+        # A user's steps are made one user at a time.
+        audited={"model": "softmax", "rounds": 10, "local_steps": 2, "clip_norm": 1.0},
     ),
     # Global steps, not rounds of all. On digits at epsilon 1, a model of few parameters
     # and few steps reached .65 where the small CNN reached .19.

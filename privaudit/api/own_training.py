@@ -160,8 +160,8 @@ def train(
         and what else a training may be set to, by name.
     epsilon, delta
         The budget of one record, which one node holds, or of one user; the noise is
-        the least that certifies it. An algorithm without noise, such as "dsgt", takes neither epsilon
-        nor noise_multiplier, and promises nothing.
+        the least that certifies it. An algorithm without noise, such as "dsgt", takes
+        neither epsilon nor noise_multiplier, and promises nothing.
     noise_multiplier
         The noise, in place of a budget.
     relation
@@ -234,6 +234,8 @@ def train(
             f"{out} holds a finished run, perhaps of another model or other data: "
             "choose a new folder"
         )
+    if unit not in (None, "record", "user"):
+        raise ValueError(f"unit must be record or user, got {unit!r}")
     if algorithm is None:
         algorithm = "dp-fedavg" if unit == "user" else "dp-dsgt"
     paid = {} if overlap == 1 else {"overlap": overlap}
@@ -331,9 +333,9 @@ def _check_unit(training: Training, unit: Unit | None, users: Any) -> None:
     wanted = "user" if unit is None and users is not None else unit
     if wanted is not None and wanted != training.unit:
         what = "users=" if unit is None else f"unit={unit!r}"
+        other = ", or use dp-fedavg, which protects a user" if wanted == "user" else ""
         raise ValueError(
-            f"{training.algorithm} protects a {training.unit}: leave {what} out, or "
-            "use dp-fedavg, which protects a user"
+            f"{training.algorithm} protects a {training.unit}: leave {what} out{other}"
         )
 
 

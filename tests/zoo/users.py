@@ -92,7 +92,9 @@ BUGS: dict[str, Bug] = {
         runs=30,
         algorithm="dp-fedavg",
         settings=_LOUD,
-        attack=Attack(200, canary="loud", settings={**_SMALL, "step_size": 10.0}),
+        attack=Attack(
+            200, noise=8.0, canary="contrary", settings={**_SMALL, "step_size": 1.0}
+        ),
     ),
     "each layer clipped": Bug(
         ClipsLayerByLayer,

@@ -58,8 +58,7 @@ class FedavgOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             )
         if not 0 < self.global_step_size < math.inf:
             raise ValueError(
-                "global_step_size must be > 0 and finite, got "
-                f"{self.global_step_size}"
+                f"global_step_size must be > 0 and finite, got {self.global_step_size}"
             )
 
 

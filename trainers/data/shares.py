@@ -109,6 +109,7 @@ def shares_of(
     >>> [len(share) for share in shares_of((inputs, targets), nodes=4)]
     [3, 3, 2, 2]
     """
+    names: list[Any] = []
     if nodes is not None:
         if nodes < 1:
             raise ValueError(f"nodes must be >= 1, got {nodes}")

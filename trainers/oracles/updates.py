@@ -171,7 +171,7 @@ class UpdateOracle(Oracle):
         check_module(differentiator.module)
         # Copies: parameters are set while it runs, which other threads must not see.
         self._module = copy.deepcopy(differentiator.module).to(data.device)
-        self._parameters = list(trained(self._module).values())
+        self._parameters: list[Tensor] = list(trained(self._module).values())
         self._loss = differentiator.loss
 
     def _units_of(self, data: PrivateData) -> Users:
@@ -227,9 +227,7 @@ class UpdateOracle(Oracle):
         end = parameters_to_vector(self._parameters).detach()
         return start.double() - end.double()
 
-    def _batches(
-        self, records: Tensor, node: int, user: int, run: int
-    ) -> list[Tensor]:
+    def _batches(self, records: Tensor, node: int, user: int, run: int) -> list[Tensor]:
         """The records of each local step, by random numbers of the user's own."""
         steps, most = self._local.local_steps, self._local.local_batch
         if len(records) <= most:

@@ -124,6 +124,9 @@ def train(
     batch_size: float = 32,
     clip_norm: float = 1.0,
     step_size: float = 0.1,
+    schedule: str | None = None,
+    warm_up: int = 0,
+    optimiser: str | None = None,
     test: Any = None,
     nodes: int | None = None,
     split: str = "even",
@@ -173,6 +176,14 @@ def train(
     rounds, batch_size, clip_norm, step_size
         Of the algorithm; ``batch_size`` is the expected number of records in a node's
         batch, or how many of a user's records are in that of a local step.
+    schedule, warm_up
+        How step sizes change over the rounds: "cosine", down to 0;
+        "parts:100=0.1,150=0.01", from these rounds on by other step sizes; None:
+        constant. Before that, they rise from 0 over ``warm_up`` rounds.
+    optimiser
+        What makes a step of noisy gradients: "sgd", "momentum", "adam" or "adamw", with
+        options as in "momentum:decay=0.8". It costs no privacy. None: "sgd", but that
+        of the algorithm where it has its own.
     test
         A data set to measure models on, as one of ``shares``.
     nodes, split
@@ -224,6 +235,7 @@ def train(
     >>> len(run.models), 3.9 < run.certificate.epsilon(1e-5).upper <= 4
     (2, True)
     """
+    from trainers.data.shares import Users
     from trainers.network.ranks import launched
     from trainers.runs.final_models import modules
     from trainers.runs.material import Material
@@ -239,6 +251,8 @@ def train(
     if algorithm is None:
         algorithm = "dp-fedavg" if unit == "user" else "dp-dsgt"
     paid = {} if overlap == 1 else {"overlap": overlap}
+    changes = {"schedule": schedule, "warm_up": warm_up, "optimiser": optimiser}
+    changed = {name: value for name, value in changes.items() if value}
     material = Material.own(
         model,
         shares,
@@ -247,8 +261,7 @@ def train(
         nodes=nodes,
         split=split,
         seed=public_seed,
-        users=users,
-        overlap=overlap,
+        users=None if users is None else Users(users, overlap),
     )
     training = training_from(
         {
@@ -262,6 +275,7 @@ def train(
             "lot_size": batch_size,
             "clip_norm": clip_norm,
             "step_size": step_size,
+            **changed,
             **paid,
             **(options or {}),
         },

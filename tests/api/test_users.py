@@ -72,9 +72,9 @@ def test_a_user_at_two_nodes_is_paid_or_refused():
 
 
 def test_dealing_keeps_users_whole():
-    from trainers.data.shares import shares_of
+    from trainers.data.shares import Users, shares_of
 
-    found = shares_of(data(), nodes=5, users=USERS, seed=1)
+    found = shares_of(data(), nodes=5, users=Users(USERS), seed=1)
     held = [set(share.users.tolist()) for share in found]
     assert sorted(len(users) for users in held) == [2, 2, 2, 3, 3]
     assert len(set.union(*held)) == 12

@@ -60,14 +60,29 @@ class Lazy:
         return dataclasses.replace(self, records=self.records[index], users=users)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Users:
+    """Whose records are, where it is users that are protected.
+
+    Parameters
+    ----------
+    labels
+        As records are given: an array for each share, or one for the one data set.
+    overlap
+        At how many nodes one user may have records, as is paid for.
+    """
+
+    labels: Any
+    overlap: int = 1
+
+
 def shares_of(
     shares: Any,
     *,
     nodes: int | None = None,
     split: str = "even",
     seed: int = 0,
-    users: Any = None,
-    overlap: int = 1,
+    users: Users | None = None,
 ) -> list[Dataset | Lazy]:
     """One data set a node, checked.
 
@@ -86,10 +101,7 @@ def shares_of(
     seed
         Of the dealing. Public.
     users
-        Whose each record is: labels as records are given, an array for each share, or
-        one for the one data set, of which "even" then deals users.
-    overlap
-        At how many nodes one user may have records.
+        Whose each record is; of the one data set, "even" then deals users.
 
     Returns
     -------
@@ -100,7 +112,7 @@ def shares_of(
     ValueError
         If a share is empty or of another form or shape than the others, or holds a
         number that is not finite; if users are not told of every record, or one has
-        records at more nodes than ``overlap``.
+        records at more nodes than are paid for.
 
     Examples
     --------
@@ -115,7 +127,7 @@ def shares_of(
             raise ValueError(f"nodes must be >= 1, got {nodes}")
         whole = _records(shares, "the data set")
         if users is not None:
-            (whole,), names = _with_users([whole], [users])
+            (whole,), names = _with_users([whole], [users.labels])
         found = _dealt(whole, nodes, split, seed)
     else:
         if isinstance(shares, (str, bytes, Tensor, np.ndarray, TorchDataset)) or not (
@@ -135,10 +147,10 @@ def shares_of(
             for node, share in enumerate(shares)
         ]
         if users is not None:
-            found, names = _with_users(found, users)
+            found, names = _with_users(found, users.labels)
     _check_alike(found)
     if users is not None:
-        _check_overlap(found, names, overlap)
+        _check_overlap(found, names, users.overlap)
     return found
 
 

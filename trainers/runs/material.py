@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from privaudit.files.user_code import checked, function_named, is_place
 from privaudit.settings import FOLDER, is_own
 from trainers.data import Dataset, Partition, load_dataset
-from trainers.data.shares import Lazy, check_labels, example, shares_of
+from trainers.data.shares import Lazy, Users, check_labels, example, shares_of
 from trainers.gradients.per_sample import Loss, check_module
 from trainers.models import cross_entropy, make_model
 from trainers.models.own import check_model, few, own_loss
@@ -105,8 +105,7 @@ class Material:
         nodes: int | None = None,
         split: str = "even",
         seed: int = 0,
-        users: Any = None,
-        overlap: int = 1,
+        users: Users | None = None,
     ) -> Material:
         """A user's module, data and loss, checked.
 
@@ -115,7 +114,7 @@ class Material:
         model
             A module, whose parameters are the start, or what makes one; or a name in
             `trainers.models.MODELS`, for inputs and classes as the data have them.
-        shares, nodes, split, seed, users, overlap
+        shares, nodes, split, seed, users
             See `trainers.data.shares.shares_of`.
         loss
             See `trainers.models.own.own_loss`; cross entropy if None.
@@ -133,7 +132,6 @@ class Material:
             split=split,
             seed=seed,
             users=users,
-            overlap=overlap,
         )
         if isinstance(model, str):
             module = _named(model, found)
@@ -286,6 +284,9 @@ def _own_by_name(training: Training, seed: int) -> Material:
         with torch.random.fork_rng(devices=()), checked(f"model {model}"):
             torch.manual_seed(seed)  # where it starts, equal at all ranks
             model = function_named(model)()
+    users = None
+    if data.users is not None and training.unit == "user":
+        users = Users(data.users, getattr(training.algorithm_options(), "overlap", 1))
     return Material.own(
         model,
         data.shares,
@@ -294,6 +295,5 @@ def _own_by_name(training: Training, seed: int) -> Material:
         nodes=training.nodes if data.nodes is None else None,
         split=split,
         seed=seed,
-        users=data.users if training.unit == "user" else None,
-        overlap=getattr(training.algorithm_options(), "overlap", 1),
+        users=users,
     )

@@ -26,7 +26,7 @@ from privaudit.settings import OWN, TrainingSettings
 from trainers.runs.outcome import Curves, TrainingResult
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from trainers.runs.training import Training
 
@@ -133,6 +133,7 @@ def train(
     unit: Unit | None = None,
     users: Any = None,
     overlap: int = 1,
+    transform: Callable[[Tensor], Any] | None = None,
     options: Mapping[str, Any] | None = None,
     seed: int | None = None,
     public_seed: int = 0,
@@ -188,6 +189,11 @@ def train(
         A data set to measure models on, as one of ``shares``.
     nodes, split
         See ``shares``.
+    transform
+        What each record's input goes through each time that it is drawn, such as a
+        random flip: from one input, without the rest of the batch, to one of the same
+        shape. torch's, numpy's and Python's generators are seeded by a key of that
+        record's own. It costs no privacy; ``test`` does not go through it.
     unit
         What the budget is of: "record", or "user", all records of one, for "dp-fedavg":
         each user makes ``options={"local_steps": 5}`` steps on its own records, and
@@ -263,6 +269,8 @@ def train(
         seed=public_seed,
         users=None if users is None else Users(users, overlap),
     )
+    if transform is not None:
+        material = material.with_transform(transform)
     training = training_from(
         {
             "algorithm": algorithm,

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from privaudit.ledger import Ledger, Recorder
 from trainers.data import PrivateData
+from trainers.data.transforms import Transformed
 from trainers.gradients.clip_weights import clip_weights
 from trainers.gradients.clipping import clipped_sum, plan
 from trainers.gradients.differentiator import Differentiator
@@ -123,6 +124,8 @@ class Oracle:
         # and lots are as wide as they may get, which is some more work.
         self._unseen = data.device.type != "cpu"
         self._watch = Watch(at_once=not self._unseen)
+        if isinstance(data, Transformed):
+            data.draws_from(streams, self._numbers)
         self._width = self._sampler.most()
 
     def _units_of(self, data: PrivateData) -> Any:
@@ -222,6 +225,8 @@ class Oracle:
                 torch.isfinite(at), "parameters are not finite: lower the step size"
             )
             clip = _clip_left(clip, self._rounding(at).share, step, at.shape[2])
+        if isinstance(self.data, Transformed):
+            self.data.release = index
         lots = self._lots(nodes)
         crafted = self._crafted(lots, nodes, clip)
         total = self._clipped_sum(at, lots, nodes, clip, step)

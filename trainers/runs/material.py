@@ -17,6 +17,7 @@ from privaudit.files.user_code import checked, function_named, is_place
 from privaudit.settings import FOLDER, is_own
 from trainers.data import Dataset, Partition, load_dataset
 from trainers.data.shares import Lazy, Users, check_labels, example, shares_of
+from trainers.data.transforms import Transform, Transformed, check_transform
 from trainers.gradients.per_sample import Loss, check_module
 from trainers.models import cross_entropy, make_model
 from trainers.models.own import check_model, few, own_loss
@@ -44,6 +45,8 @@ class Material:
     starts_as_it_is
         Whether training starts at the module's own parameters; if not, they are drawn
         from the public seed.
+    transform
+        What each record's input goes through, by itself, each time it is used.
     """
 
     shares: Sequence[Dataset | Lazy]
@@ -51,6 +54,7 @@ class Material:
     module: nn.Module
     loss: Loss = cross_entropy
     starts_as_it_is: bool = False
+    transform: Transform | None = None
 
     @property
     def example(self) -> tuple[Tensor, Tensor]:
@@ -61,6 +65,18 @@ class Material:
     def quality(self) -> Quality:
         """What is measured of models: accuracy where targets are classes."""
         return "accuracy" if self.loss is cross_entropy else "loss"
+
+    def with_transform(self, transform: Callable[[Tensor], Any]) -> Material:
+        """The same, with a transform of records; ``ValueError`` if it is none."""
+        inputs, _ = few(self.shares[0].read, len(self.shares[0]))
+        check_transform(transform, inputs)
+        return dataclasses.replace(self, transform=transform)
+
+    def data(self, stacked: Any) -> Any:
+        """``stacked``, of `trainers.data.shares.private_data`, with the transform."""
+        if self.transform is None:
+            return stacked
+        return Transformed(stacked, self.transform)
 
     @classmethod
     def by_name(

@@ -216,12 +216,14 @@ class Problem:
         mechanism = self.training.mechanism(noise_multiplier)
         partly = {} if self.ranks is None else {"numbers": self.ranks.held}
         door = self.training.family.door(
-            private_data(
-                self.shares,
-                canary=canary,
-                replaces=mechanism.sampling == "without-replacement",
-                direction=direction,
-            ).to(streams.device),
+            self.material.data(
+                private_data(
+                    self.shares,
+                    canary=canary,
+                    replaces=mechanism.sampling == "without-replacement",
+                    direction=direction,
+                ).to(streams.device)
+            ),
             self.gradients(),
             mechanism,
             streams,

@@ -1,5 +1,7 @@
 """Optimisers and step sizes are torch's own, and no ledger knows of them."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -86,9 +88,7 @@ class TestIsTorchs:
     def test_a_warm_up_rises_by_equal_steps(self):
         found = sizes(warm_up=4, schedule="cosine", final_step_size=0.01)
         assert found[:5] == pytest.approx([0.01, 0.02, 0.03, 0.04, 0.05])
-        assert all(
-            one > other for one, other in zip(found[4:], found[5:], strict=False)
-        )
+        assert all(one > other for one, other in itertools.pairwise(found[4:]))
         assert found[-1] > 0.01
 
 

@@ -284,15 +284,20 @@ def _check_finite(data: Dataset, name: str) -> None:
 def _check_alike(found: Sequence[Dataset | Lazy]) -> None:
     first = example(found[0])
     for node, share in enumerate(found):
-        for part, ours, theirs in zip(
-            ("inputs", "targets"), example(share), first, strict=True
-        ):
-            if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
-                raise ValueError(
-                    f"nodes' {part} must be of one shape and kind: node 0 has "
-                    f"{tuple(theirs.shape)} of {theirs.dtype}, node {node} "
-                    f"{tuple(ours.shape)} of {ours.dtype}"
-                )
+        check_alike(share, first, f"node {node}")
+
+
+def check_alike(share: Records, first: tuple[Tensor, Tensor], name: str) -> None:
+    """Raise ``ValueError`` if a share's records are unlike node 0's ``first``."""
+    for part, ours, theirs in zip(
+        ("inputs", "targets"), example(share), first, strict=True
+    ):
+        if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+            raise ValueError(
+                f"all {part} must be of one shape and kind: node 0 has "
+                f"{tuple(theirs.shape)} of {theirs.dtype}, {name} "
+                f"{tuple(ours.shape)} of {ours.dtype}"
+            )
 
 
 def _with_users(

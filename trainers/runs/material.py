@@ -16,7 +16,14 @@ from torch import Tensor, nn
 from privaudit.files.user_code import checked, function_named, is_place
 from privaudit.settings import FOLDER, is_own
 from trainers.data import Dataset, Partition, load_dataset
-from trainers.data.shares import Lazy, Users, check_labels, example, shares_of
+from trainers.data.shares import (
+    Lazy,
+    Users,
+    check_alike,
+    check_labels,
+    example,
+    shares_of,
+)
 from trainers.data.transforms import Transform, Transformed, check_transform
 from trainers.gradients.per_sample import Loss, check_module
 from trainers.models import cross_entropy, make_model
@@ -164,6 +171,8 @@ class Material:
         inputs, targets = few(found[0].read, len(found[0]))
         outputs = check_model(module, inputs)
         tested = None if test is None else _in_memory(test)
+        if tested is not None:
+            check_alike(tested, example(found[0]), "test")
         if loss is None and not targets.is_floating_point() and outputs.dim() > 1:
             classes = outputs.shape[1]
             named = {f"node {n}": share for n, share in enumerate(found)}

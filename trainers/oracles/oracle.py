@@ -216,10 +216,7 @@ class Oracle:
             )
         clip, multiplier = self.mechanism.at(index)
         deviation = multiplier * clip
-        step = 0.0
-        if multiplier > 0:
-            # In one lot there is each record at most, and the canary.
-            step = grid_step(deviation, (max(self._units.sizes) + 1) * clip)
+        step = self._step(index)
         if clip < math.inf:
             self._watch.expect(
                 torch.isfinite(at), "parameters are not finite: lower the step size"
@@ -229,7 +226,7 @@ class Oracle:
             self.data.release = index
         lots = self._lots(nodes)
         crafted = self._crafted(lots, nodes, clip)
-        total = self._clipped_sum(at, lots, nodes, clip, step)
+        total = self._clipped_sum(at, lots, nodes, clip)
         if crafted is not None:
             row, share = crafted
             total[:, row] += share
@@ -254,6 +251,16 @@ class Oracle:
         """
         return self._watch.counted
 
+    def _step(self, index: int) -> float:
+        """That of the grid on which release ``index`` has its noise; 0 without noise.
+
+        In one lot there is each record at most, and the canary.
+        """
+        clip, multiplier = self.mechanism.at(index)
+        if not multiplier:
+            return 0.0
+        return grid_step(multiplier * clip, (max(self._units.sizes) + 1) * clip)
+
     def _rounding(self, at: Tensor) -> Rounding:
         """What is paid for the rounding of `_clipped_sum`."""
         return plan(
@@ -265,17 +272,9 @@ class Oracle:
         ).rounding
 
     def _clipped_sum(
-        self,
-        at: Tensor,
-        lots: Tensor,
-        nodes: Sequence[int],
-        clip: float,
-        step: float,
+        self, at: Tensor, lots: Tensor, nodes: Sequence[int], clip: float
     ) -> Tensor:
-        """Sum over the lots of clipped gradients, (runs, nodes, dims) doubles.
-
-        ``step`` is that of the grid to which it will be rounded, 0 for none.
-        """
+        """Sum over the lots of clipped gradients, (runs, nodes, dims) doubles."""
         return clipped_sum(
             self._differentiator,
             self.data,

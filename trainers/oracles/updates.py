@@ -183,14 +183,10 @@ class UpdateOracle(Oracle):
         return _FREE
 
     def _clipped_sum(
-        self,
-        at: Tensor,
-        lots: Tensor,
-        nodes: Sequence[int],
-        clip: float,
-        step: float,
+        self, at: Tensor, lots: Tensor, nodes: Sequence[int], clip: float
     ) -> Tensor:
         """Minus the sum of clipped updates, (runs, nodes, dims) doubles."""
+        step = self._step(self._releases[nodes[0]])
         total = torch.zeros_like(at, dtype=torch.float64)
         for run, row, user in lots.nonzero().tolist():
             node = nodes[row]

@@ -19,7 +19,7 @@ from privaudit.files import json as _json
 from privaudit.files.notebook import box
 
 Relation = Literal["add-or-remove-one", "replace-one"]
-Unit = Literal["record", "node"]
+Unit = Literal["record", "node", "user"]
 Sampling = Literal[
     "poisson", "without-replacement", "random-allocation", "none", "mixed"
 ]
@@ -206,7 +206,8 @@ class UpperBound(_Figure, frozen=True, kw_only=True, tag="upper-bound"):
     relation
         The neighbouring relation that it is for.
     unit
-        What a neighbour differs in: one record, or all that one node holds.
+        What a neighbour differs in: one record, all that one node holds, or all records
+        of one user.
     method, source
         The account that gave it, and the theorem or paper behind that account.
     standing
@@ -443,7 +444,7 @@ class Bracket(
             f"{self.upper_by})"
         ]
         if self.overlap > 1:
-            parts.append(f"a record may be at {self.overlap} nodes")
+            parts.append(f"a {self.unit} may be at {self.overlap} nodes")
         if self.assumptions:
             parts.append(f"assuming that {'; and that '.join(self.assumptions)}")
         if self.lower > 0:

@@ -161,6 +161,84 @@ class Quotient(_Schedule, frozen=True, tag="quotient"):
         return self.over.values(steps) / self.under.values(steps)
 
 
+class Cosine(_Schedule, frozen=True, tag="cosine"):
+    """From ``initial`` down to ``final``, not reached, by half a cosine.
+
+    Loshchilov and Hutter 2017 (equation 5, without restarts).
+    """
+
+    initial: float
+    final: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_positive("initial", self.initial)
+        if not 0 <= self.final < math.inf:
+            raise ValueError(f"final must be >= 0 and finite, got {self.final}")
+
+    def values(self, steps: int) -> NDArray[np.float64]:
+        half = (1 + np.cos(np.pi * _share(steps))) / 2
+        return self.final + (self.initial - self.final) * half
+
+
+class Parts(_Schedule, frozen=True, tag="parts"):
+    """``initial``, and from each step in ``starts`` on the value in ``then``."""
+
+    initial: float
+    starts: tuple[int, ...]
+    then: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        _check_positive("initial", self.initial)
+        if len(self.starts) != len(self.then):
+            raise ValueError("a schedule by parts has a value for each start")
+        if list(self.starts) != sorted({0, *self.starts} - {0}):
+            raise ValueError(
+                f"parts start after round 0, one after another, got {self.starts}"
+            )
+        for value in self.then:
+            _check_positive("the value of a part", value)
+
+    @classmethod
+    def parsed(cls, initial: float, text: str) -> Parts:
+        """From text such as ``100=0.1,150=0.01``; raises ``ValueError``."""
+        try:
+            pairs = [part.split("=") for part in text.split(",")]
+            starts = tuple(int(start) for start, _ in pairs)
+            then = tuple(float(value) for _, value in pairs)
+        except ValueError:
+            raise ValueError(
+                "parts are first rounds and their step sizes, as in "
+                f"parts:100=0.1,150=0.01, got parts:{text}"
+            ) from None
+        return cls(initial, starts, then)
+
+    def values(self, steps: int) -> NDArray[np.float64]:
+        found = np.full(_check_steps(steps), float(self.initial))
+        for start, value in zip(self.starts, self.then, strict=True):
+            found[start:] = value
+        return found
+
+
+class WarmUp(_Schedule, frozen=True, tag="warm-up"):
+    """Rises to ``then``'s first value by equal steps over ``rounds``, then as that."""
+
+    then: Constant | Geometric | Cosine | Parts
+    rounds: int
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1:
+            raise ValueError(f"a warm-up takes 1 round or more, got {self.rounds}")
+
+    def values(self, steps: int) -> NDArray[np.float64]:
+        if self.rounds >= _check_steps(steps):
+            raise ValueError(
+                f"a warm-up of {self.rounds} rounds leaves none of {steps}: use fewer"
+            )
+        rest = self.then.values(steps - self.rounds)
+        rise = np.arange(1, self.rounds + 1) / (self.rounds + 1)
+        return np.concatenate([rise * rest[0], rest])
+
+
 Schedule = Constant | Growing | Shrinking | Geometric | Listed | Quotient
 
 

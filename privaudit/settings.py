@@ -84,6 +84,16 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
     final_step_size
         Step sizes fall (or rise) by equal factors from ``step_size`` in the first round
         to this in the last; None keeps them constant.
+    schedule
+        Another way: "cosine", from ``step_size`` to ``final_step_size`` or 0;
+        "parts:100=0.1,150=0.01", from those rounds on by other step sizes; "constant",
+        "geometric". None: as ``final_step_size`` says.
+    warm_up
+        Rounds before it over which step sizes rise from 0 by equal steps.
+    optimiser
+        What makes a step of each noisy gradient: sgd, momentum, adam or adamw, with
+        options as in ``momentum:decay=0.8``. It is post-processing: no account changes.
+        None: sgd.
     options
         Of the algorithm alone, such as ``rho`` of DiNNO: by name, see its entry.
     loss
@@ -112,6 +122,9 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
     clip_norm: float = 1.0
     step_size: float = 0.5
     final_step_size: float | None = None
+    schedule: str | None = None
+    warm_up: int = 0
+    optimiser: str | None = None
     options: dict[str, Any] = {}
     graph_seed: int = 0
     loss: str | None = None
@@ -125,8 +138,9 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"{name} must be > 0 and finite, got {value}")
-        if self.graph_seed < 0:
-            raise ValueError(f"graph_seed must be >= 0, got {self.graph_seed}")
+        for name in ("graph_seed", "warm_up"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must be >= 0, got {getattr(self, name)}")
         if not 0 <= self.split <= 1:
             raise ValueError(f"split must be in [0, 1], got {self.split}")
         if len(set(self.digits)) < 2 or not set(self.digits) <= set(range(10)):

@@ -192,7 +192,7 @@ class Certificate:
         ------
         ValueError
             If an argument is out of its range, or ``overlap`` makes more than 256
-            combinations of different nodes, or the ledger's unit is not a record.
+            combinations of different nodes, or the ledger's unit is a node.
             When a figure is asked for: if a release has no meaning under the relation,
             or passes over disjoint records have more than 256 ways through them.
 
@@ -210,9 +210,9 @@ class Certificate:
                 f"overlap (at how many nodes a record may be) must be a whole number "
                 f">= 1, got {overlap}"
             )
-        if overlap > 1 and ledger.unit != "record":
+        if overlap > 1 and ledger.unit == "node":
             raise ValueError(
-                f"overlap={overlap} speaks of records that several nodes hold, and the "
+                f"overlap={overlap} speaks of what several nodes hold, and the "
                 f"unit of this ledger is a {ledger.unit}; leave it at 1"
             )
         return cls(ledger, relation, min(int(overlap), len(ledger.nodes)))
@@ -449,7 +449,7 @@ class Certificate:
         if sides not in get_args(Side):
             raise ValueError(f"sides are both, upper or lower, got {sides!r}")
         left = self._left(at) if quantity == "epsilon" and at < 1 else at
-        known_below = self.ledger.unit == "record" and not self._paid
+        known_below = self.ledger.unit in ("record", "user") and not self._paid
         if not known_below:
             sides = "upper"  # the other is not proved
         # Where delta does not even cover the chance of failure nothing is proved.

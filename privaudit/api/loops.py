@@ -93,6 +93,7 @@ def oracle(
     loss: Callable[..., Any] | None = None,
     nodes: int | None = None,
     split: str = "even",
+    transform: Callable[[Tensor], Any] | None = None,
     seed: int | None = None,
     device: str = "cpu",
 ) -> GradientOracle:
@@ -103,7 +104,7 @@ def oracle(
 
     Parameters
     ----------
-    model, shares, loss, nodes, split
+    model, shares, loss, nodes, split, transform
         As in `privaudit.train`.
     noise_multiplier
         Standard deviation of the noise on the sum of a batch's clipped gradients, over
@@ -160,8 +161,10 @@ def oracle(
             raise ValueError(f"{name} must be > 0 and finite, got {value}")
     check_device(device)
     material = Material.own(model, shares, loss=loss, nodes=nodes, split=split)
+    if transform is not None:
+        material = material.with_transform(transform)
     inner = Oracle(
-        private_data(material.shares).to(device),
+        material.data(private_data(material.shares).to(device)),
         differentiator(material.module, material.loss, *material.example),
         Mechanism(batch_size, clip_norm, noise_multiplier),
         Streams(Key.secret() if seed is None else Key.study(seed), device=device),

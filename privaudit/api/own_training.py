@@ -21,12 +21,14 @@ from privaudit.files import manifest
 from privaudit.files.folder import MANIFEST, MODEL, FolderError, RunFolder, write_whole
 from privaudit.files.notebook import box
 from privaudit.ledger import Ledger
-from privaudit.results import Claim, Relation, symbols
+from privaudit.results import Claim, Relation, Unit, symbols
 from privaudit.settings import OWN, TrainingSettings
 from trainers.runs.outcome import Curves, TrainingResult
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
+
+    from trainers.runs.training import Training
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +113,7 @@ class TrainedModels:
 def train(
     model: nn.Module | Callable[[], nn.Module] | str,
     shares: Any,
-    algorithm: str = "dp-dsgt",
+    algorithm: str | None = None,
     *,
     graph: str = "complete",
     epsilon: float | None = None,
@@ -123,9 +125,16 @@ def train(
     batch_size: float = 32,
     clip_norm: float = 1.0,
     step_size: float = 0.1,
+    schedule: str | None = None,
+    warm_up: int = 0,
+    optimiser: str | None = None,
     test: Any = None,
     nodes: int | None = None,
     split: str = "even",
+    unit: Unit | None = None,
+    users: Any = None,
+    overlap: int = 1,
+    transform: Callable[[Tensor], Any] | None = None,
     options: Mapping[str, Any] | None = None,
     seed: int | None = None,
     public_seed: int = 0,
@@ -151,12 +160,13 @@ def train(
         "even", "classes:T", "dirichlet:ALPHA". What numpy maps from a file, and torch
         Datasets, are read as records are drawn.
     algorithm, graph, options
-        A name in `trainers.algorithms.ALGORITHMS` or ``module:Class``; the network,
-        such as "ring" or "complete"; and what else a training may be set to, by name.
+        A name in `trainers.algorithms.ALGORITHMS` or ``module:Class``, "dp-dsgt" by
+        default and "dp-fedavg" for users; the network, such as "ring" or "complete";
+        and what else a training may be set to, by name.
     epsilon, delta
-        The budget of one record, which one node holds; the noise is the least that
-        certifies it. An algorithm without noise, such as "dsgt", takes neither epsilon
-        nor noise_multiplier, and promises nothing.
+        The budget of one record, which one node holds, or of one user; the noise is
+        the least that certifies it. An algorithm without noise, such as "dsgt", takes
+        neither epsilon nor noise_multiplier, and promises nothing.
     noise_multiplier
         The noise, in place of a budget.
     relation
@@ -167,11 +177,36 @@ def train(
         losses, or to one number a record. None: cross entropy.
     rounds, batch_size, clip_norm, step_size
         Of the algorithm; ``batch_size`` is the expected number of records in a node's
-        batch.
+        batch, or how many of a user's records are in that of a local step.
+    schedule, warm_up
+        How step sizes change over the rounds: "cosine", down to 0;
+        "parts:100=0.1,150=0.01", from these rounds on by other step sizes; None:
+        constant. Before that, they rise from 0 over ``warm_up`` rounds.
+    optimiser
+        What makes a step of noisy gradients: "sgd", "momentum", "adam" or "adamw", with
+        options as in "momentum:decay=0.8". It costs no privacy. None: "sgd", but that
+        of the algorithm where it has its own.
     test
         A data set to measure models on, as one of ``shares``.
     nodes, split
         See ``shares``.
+    transform
+        What each record's input goes through each time that it is drawn, such as a
+        random flip: from one input, without the rest of the batch, to one of the same
+        shape. torch's, numpy's and Python's generators are seeded by a key of that
+        record's own. It costs no privacy; ``test`` does not go through it.
+    unit
+        What the budget is of: "record", or "user", all records of one, for "dp-fedavg":
+        each user makes ``options={"local_steps": 5}`` steps on its own records, and
+        the whole update is clipped to ``clip_norm`` and noised. Each user takes part in
+        a round with chance ``options={"user_rate": 1.0}``. None: the algorithm's.
+    users
+        With unit "user", whose each record is: labels as records are given, an array
+        for each share, or one for the one data set, of which the split "even" then
+        deals users. None: each node is one user.
+    overlap
+        At how many nodes a user may have records, which costs as many times the
+        releases.
     seed
         Makes noise and sampling repeatable: a study, whose models are not protected.
         None: a secret key.
@@ -207,6 +242,7 @@ def train(
     >>> len(run.models), 3.9 < run.certificate.epsilon(1e-5).upper <= 4
     (2, True)
     """
+    from trainers.data.shares import Users
     from trainers.network.ranks import launched
     from trainers.runs.final_models import modules
     from trainers.runs.material import Material
@@ -217,6 +253,13 @@ def train(
             f"{out} holds a finished run, perhaps of another model or other data: "
             "choose a new folder"
         )
+    if unit not in (None, "record", "user"):
+        raise ValueError(f"unit must be record or user, got {unit!r}")
+    if algorithm is None:
+        algorithm = "dp-fedavg" if unit == "user" else "dp-dsgt"
+    paid = {} if overlap == 1 else {"overlap": overlap}
+    changes = {"schedule": schedule, "warm_up": warm_up, "optimiser": optimiser}
+    changed = {name: value for name, value in changes.items() if value}
     material = Material.own(
         model,
         shares,
@@ -225,7 +268,10 @@ def train(
         nodes=nodes,
         split=split,
         seed=public_seed,
+        users=None if users is None else Users(users, overlap),
     )
+    if transform is not None:
+        material = material.with_transform(transform)
     training = training_from(
         {
             "algorithm": algorithm,
@@ -238,10 +284,13 @@ def train(
             "batch_size": batch_size,
             "clip_norm": clip_norm,
             "step_size": step_size,
+            **changed,
+            **paid,
             **(options or {}),
         },
         where="privaudit.train",
     )
+    _check_unit(training, unit, users)
     given = [value for value in (epsilon, noise_multiplier) if value is not None]
     if training.family.private and len(given) != 1:
         raise ValueError("give a budget, epsilon, or noise_multiplier: one of them")
@@ -300,6 +349,17 @@ def train(
     if own_folder:
         weakref.finalize(found, _remove, out)
     return found
+
+
+def _check_unit(training: Training, unit: Unit | None, users: Any) -> None:
+    """``ValueError`` if the algorithm protects something else."""
+    wanted = "user" if unit is None and users is not None else unit
+    if wanted is not None and wanted != training.unit:
+        what = "users=" if unit is None else f"unit={unit!r}"
+        other = ", or use dp-fedavg, which protects a user" if wanted == "user" else ""
+        raise ValueError(
+            f"{training.algorithm} protects a {training.unit}: leave {what} out{other}"
+        )
 
 
 def _remove(folder: str | os.PathLike[str]) -> None:

@@ -12,15 +12,16 @@ from privaudit.report.load import FinishedAudit, Paged
 from privaudit.report.numbers import claimed, down, up
 from privaudit.report.region import allowed_tpr, most_right
 from privaudit.report.standing import WORDS
+from privaudit.results import Unit
 
 
 def paragraphs(run: Paged) -> list[str]:
     """What the numbers mean, a paragraph each."""
     upper, claim = run.upper, run.config.claim
     lines: list[str] = []
-    found = _attacker(upper.epsilon, upper.delta)
+    found = _attacker(upper.epsilon, upper.delta, upper.unit)
     if claim is not None:
-        promised = _attacker(claim.epsilon, claim.delta)
+        promised = _attacker(claim.epsilon, claim.delta, claim.unit)
         at = f"ε = {claimed(claim.epsilon)} and δ = {claim.delta:.15g}"
         lines.append(f"If the claim holds, {at}: {promised}.")
         if found == promised and upper.standing == "certified":
@@ -36,15 +37,17 @@ def paragraphs(run: Paged) -> list[str]:
     return lines
 
 
-def _attacker(epsilon: float, delta: float) -> str:
+def _attacker(epsilon: float, delta: float, unit: Unit) -> str:
     if epsilon == math.inf:
         return "an attacker may be right every time"
     caught = float(allowed_tpr(epsilon, delta, np.array([0.01]))[1][0])
     right = most_right(epsilon, delta)
+    whose = "record was" if unit == "record" else "records were"
+    one = "one record was" if unit == "record" else f"the records of one {unit} were"
     return (
-        "an attacker who wrongly accuses at most 1 % of those whose record was not "
-        f"used finds at most {up(100 * caught, 3)} % of those whose record was "
-        "(accusing blindly finds 1 %); and whoever must say whether one record was "
+        f"an attacker who wrongly accuses at most 1 % of those whose {whose} not "
+        f"used finds at most {up(100 * caught, 3)} % of those whose {whose} "
+        f"(accusing blindly finds 1 %); and whoever must say whether {one} "
         "used, where a fair coin decided it, is right at most "
         f"{up(100 * right, 3)} % of the time (guessing is right 50 %)"
     )

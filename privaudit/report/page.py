@@ -94,6 +94,7 @@ def _content(run: Paged) -> dict[str, Any]:
     upper, claim = run.upper, run.config.claim
     content: dict[str, Any] = {
         "kind": run.kind,
+        "unit": upper.unit,
         "status": run.status,
         "heading": None if run.status is None else run.status.capitalize(),
         "delta": f"{upper.delta:.15g}",

@@ -8,12 +8,13 @@ from privaudit.auditing.bounds.contract import Rate
 from privaudit.report.load import Finished, FinishedAudit, Paged
 from privaudit.report.numbers import down, up
 from privaudit.report.standing import WORDS
+from privaudit.results import Unit
 from privaudit.settings import OWN, TaskSettings, is_own
 from trainers.runs.outcome import TrainingResult
 
 _RELATIONS = {
-    "add-or-remove-one": "one data set has one record more than the other",
-    "replace-one": "the two data sets differ in the value of one record",
+    "add-or-remove-one": "one data set has one {unit} more than the other",
+    "replace-one": "the two data sets differ in the value of one {unit}",
 }
 _SAMPLING = {
     "poisson": "every record enters a batch by its own coin, independently (Poisson); "
@@ -37,7 +38,11 @@ CANARIES = {
     "allows, in a random direction",
 }
 _BUGS = {"half-noise": "its noise is half of what its ledger states"}
-_UNITS = {"record": "one record", "node": "all that one node holds"}
+_UNITS = {
+    "record": "one record",
+    "node": "all that one node holds",
+    "user": "all records of one user",
+}
 
 
 def title(settings: TaskSettings) -> str:
@@ -93,8 +98,9 @@ def _worlds(run: FinishedAudit) -> str:
             f"first record of node 0; in the other {result.non_member_runs:,} that "
             "record was there."
         )
+    more = f"one {result.upper().unit} more"
     return (
-        f"In {result.member_runs:,} of the runs one record more, {canary}, was among "
+        f"In {result.member_runs:,} of the runs {more}, {canary}, was among "
         f"the data of node 0; in the other {result.non_member_runs:,} it was not."
     )
 
@@ -150,9 +156,12 @@ def assumptions(run: Paged) -> list[tuple[str, str]]:
     upper = run.upper
     claim = run.config.claim
     lines = [
-        ("neighbouring data sets", f"{upper.relation}: {_RELATIONS[upper.relation]}"),
+        (
+            "neighbouring data sets",
+            f"{upper.relation}: {_RELATIONS[upper.relation].format(unit=upper.unit)}",
+        ),
         ("unit of privacy", _UNITS[upper.unit]),
-        ("sampling", _SAMPLING[upper.sampling]),
+        ("sampling", _of_unit(_SAMPLING[upper.sampling], upper.unit)),
     ]
     if isinstance(run, FinishedAudit):
         lower = run.result.lower()
@@ -187,6 +196,11 @@ def assumptions(run: Paged) -> list[tuple[str, str]]:
             )
         )
     return lines
+
+
+def _of_unit(text: str, unit: Unit) -> str:
+    """``text``, which speaks of records, for what is sampled."""
+    return text.replace("record", "user") if unit == "user" else text
 
 
 def operating_point(run: FinishedAudit) -> str:

@@ -209,6 +209,8 @@ def test_ranks_give_the_same(tmp_path):
         ({"loss": lambda o, t: o.sum() * o.mean()}, "records alone"),
         ({"algorithm": "adp2sgd", "options": {"clock": "real"}}, "clock=real"),
         ({"algorithm": "deep-q"}, "one-vs-all|model"),
+        ({"loss": "mse"}, "a function of outputs and targets, got str"),
+        ({"test": (torch.zeros(3, 7), torch.zeros(3).long())}, r"test \(7,\)"),
     ],
 )
 def test_what_is_wrong_is_said(changes, said):

@@ -24,6 +24,7 @@ from trainers.algorithms.dinno import Dinno, DinnoFamily, DinnoOptions
 from trainers.algorithms.dsgd import Dsgd
 from trainers.algorithms.dsgt import Dsgt
 from trainers.algorithms.family import Family
+from trainers.algorithms.fedavg import Fedavg, FedavgFamily, FedavgOptions
 from trainers.algorithms.partpsp.family import (
     NoisyMessages,
     PartPspOptions,
@@ -40,6 +41,7 @@ from trainers.network.mixing import Property
 from trainers.network.push_sum import NEEDS as _PUSH_SUM
 from trainers.oracles.messages.dpps import NEEDS as _DPPS
 from trainers.oracles.messages.oracle import MessageOracle
+from trainers.oracles.updates import UpdateOracle
 
 __all__ = ["ALGORITHMS", "Family", "Options", "family_named"]
 
@@ -109,6 +111,17 @@ ALGORITHMS: dict[str, Family] = {
         options=DinnoOptions,
         # On digits at epsilon 1, plain steps reached .65 where Adam's reached .33.
         defaults={"optimiser": "sgd", "rho": 0.1, "step_size": 0.5},
+    ),
+    **_both(
+        "fedavg",
+        Fedavg,
+        FedavgFamily,
+        needs=_GOSSIP,
+        options=FedavgOptions,
+        oracle=UpdateOracle,
+        defaults={"step_size": 0.1},
+        # A user's steps are made one user at a time.
+        audited={"model": "softmax", "rounds": 10, "local_steps": 2, "clip_norm": 1.0},
     ),
     # Global steps, not rounds of all. On digits at epsilon 1, a model of few parameters
     # and few steps reached .65 where the small CNN reached .19.

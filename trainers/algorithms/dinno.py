@@ -138,7 +138,9 @@ class Dinno:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DinnoFamily(Family[DinnoOptions]):
-    """DiNNO asks for a gradient in every inner step."""
+    """DiNNO asks for a gradient in every inner step, and has optimisers of its own."""
+
+    takes_optimisers = False
 
     def releases(self, setting: Setting[DinnoOptions]) -> int:
         """Rounds times inner steps."""

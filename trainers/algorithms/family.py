@@ -10,6 +10,7 @@ from privaudit.ledger import Ledger
 from trainers.algorithms.setting import Options, OptionsType, Setting
 from trainers.network.engine import Network, Runner
 from trainers.network.mixing import Mixing, Property
+from trainers.oracles.capabilities import GivesGradients, gives
 from trainers.oracles.oracle import Mechanism, Oracle
 
 
@@ -89,6 +90,11 @@ class Family(Generic[OptionsType]):
     def remarks(self, setting: Setting[OptionsType]) -> tuple[str, ...]:
         """What must be said beside its account, in sentences."""
         return ()
+
+    @property
+    def takes_optimisers(self) -> bool:
+        """Whether each round makes a step of gradients, which may be another's."""
+        return gives(self.oracle, GivesGradients)
 
     def stays_home(self, setting: Setting[OptionsType]) -> bool:
         """Whether the final models never leave their nodes: no attack may read them."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
 
-OptimiserName = Literal["adam", "adamw", "sgd"]
+OptimiserName = Literal["adam", "adamw", "sgd", "momentum"]
 
 
 class Optimiser(Protocol):
@@ -24,6 +25,10 @@ class Optimiser(Protocol):
         """Parameters and state after one step down ``gradient``, both like ``at``."""
         ...
 
+    def direction(self, state: Any, at: Tensor, gradient: Tensor) -> tuple[Tensor, Any]:
+        """What a step size is multiplied by and taken off ``at``, and the state."""
+        ...
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Descent:
@@ -37,6 +42,40 @@ class Descent:
     ) -> tuple[Tensor, None]:
         """One step."""
         return at - step_size * gradient, None
+
+    def direction(
+        self, state: None, at: Tensor, gradient: Tensor
+    ) -> tuple[Tensor, None]:
+        """The gradient."""
+        return gradient, None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Momentum:
+    """v <- decay v + gradient; at <- at - eta v (Polyak 1964), as torch's SGD."""
+
+    decay: float = 0.9
+
+    def __post_init__(self) -> None:
+        _check_decay("decay", self.decay)
+
+    def init(self, at: Tensor) -> Tensor:
+        """At rest."""
+        return torch.zeros_like(at)
+
+    def step(
+        self, state: Tensor, at: Tensor, gradient: Tensor, step_size: float
+    ) -> tuple[Tensor, Tensor]:
+        """One step."""
+        moved, _ = self.direction(state, at, gradient)
+        return at - step_size * moved, moved
+
+    def direction(
+        self, state: Tensor, at: Tensor, gradient: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The velocity, twice."""
+        moved = self.decay * state + gradient
+        return moved, moved
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,6 +101,14 @@ class Adam:
     epsilon: float = 1e-8
     weight_decay: float = 0.0
 
+    def __post_init__(self) -> None:
+        _check_decay("first_decay", self.first_decay)
+        _check_decay("second_decay", self.second_decay)
+        if not 0 < self.epsilon < math.inf:
+            raise ValueError(f"epsilon of adam must be > 0, got {self.epsilon}")
+        if not 0 <= self.weight_decay < math.inf:
+            raise ValueError(f"weight_decay must be >= 0, got {self.weight_decay}")
+
     def init(self, at: Tensor) -> Moments:
         """No steps yet."""
         return Moments(torch.zeros_like(at), torch.zeros_like(at), 0)
@@ -70,18 +117,40 @@ class Adam:
         self, state: Moments, at: Tensor, gradient: Tensor, step_size: float
     ) -> tuple[Tensor, Moments]:
         """One step."""
+        mean, spread, moments = self._moments(state, gradient)
+        kept = at * (1 - step_size * self.weight_decay) if self.weight_decay else at
+        return kept - step_size * mean / (spread + self.epsilon), moments
+
+    def direction(
+        self, state: Moments, at: Tensor, gradient: Tensor
+    ) -> tuple[Tensor, Moments]:
+        """The mean over the root mean square; with decay, and some of ``at``."""
+        mean, spread, moments = self._moments(state, gradient)
+        found = mean / (spread + self.epsilon)
+        if self.weight_decay:
+            found = found + self.weight_decay * at
+        return found, moments
+
+    def _moments(
+        self, state: Moments, gradient: Tensor
+    ) -> tuple[Tensor, Tensor, Moments]:
+        """The mean, the root mean square, and the state."""
         steps = state.steps + 1
         first = state.first.lerp(gradient, 1 - self.first_decay)
         second = state.second.lerp(gradient.square(), 1 - self.second_decay)
         mean = first / (1 - self.first_decay**steps)
         spread = (second / (1 - self.second_decay**steps)).sqrt_()
-        kept = at * (1 - step_size * self.weight_decay) if self.weight_decay else at
-        new = kept - step_size * mean / (spread + self.epsilon)
-        return new, Moments(first, second, steps)
+        return mean, spread, Moments(first, second, steps)
+
+
+def _check_decay(name: str, value: float) -> None:
+    if not 0 <= value < 1:
+        raise ValueError(f"{name} must be in [0, 1), got {value}")
 
 
 OPTIMISERS: dict[OptimiserName, Optimiser] = {
     "adam": Adam(),
     "adamw": Adam(weight_decay=0.01),
     "sgd": Descent(),
+    "momentum": Momentum(),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -31,10 +31,13 @@ class Dataset:
         (samples, ...), floats or integers such as tokens
     targets
         (samples, ...), integer classes or floats
+    users
+        (samples,): the number of each sample's user, where samples are of users.
     """
 
     inputs: Tensor
     targets: Tensor
+    users: Tensor | None = None
 
     def __post_init__(self) -> None:
         if len(self.inputs) != len(self.targets):
@@ -47,7 +50,8 @@ class Dataset:
 
     def select(self, index: Tensor) -> Dataset:
         """The samples at ``index``."""
-        return Dataset(self.inputs[index], self.targets[index])
+        users = None if self.users is None else self.users[index]
+        return Dataset(self.inputs[index], self.targets[index], users)
 
     def read(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs and targets of the samples at ``index``."""
@@ -75,6 +79,9 @@ class PrivateData:
         (dims,): the canary's gradient points there whatever the parameters, as long as
         clipping allows, and that of the record which it replaces the other way: the
         pair that is hardest to hide. None if it is an ordinary record.
+    users
+        Of each node, the numbers of its records' users, (records,); None where each
+        node's records are one user's.
     """
 
     inputs: Tensor
@@ -83,6 +90,7 @@ class PrivateData:
     canary_node: int | None = None
     replaced: int | None = None
     direction: Tensor | None = None
+    users: tuple[Tensor, ...] | None = None
 
     @classmethod
     def of(
@@ -115,8 +123,9 @@ class PrivateData:
         for node, share in enumerate(shares):
             inputs[node, : len(share)] = share.inputs
             targets[node, : len(share)] = share.targets
+        users = users_of(shares)
         if canary is None:
-            return cls(inputs, targets, sizes)
+            return cls(inputs, targets, sizes, users=users)
         if len(canary) != 1 or canary.inputs.shape[1:] != first.shape[1:]:
             raise ValueError(
                 "a canary is one sample of the records' shape "
@@ -125,7 +134,7 @@ class PrivateData:
         inputs[canary_node, sizes[canary_node]] = canary.inputs[0]
         targets[canary_node, sizes[canary_node]] = canary.targets[0]
         place = 0 if replaces else None
-        return cls(inputs, targets, sizes, canary_node, place, direction)
+        return cls(inputs, targets, sizes, canary_node, place, direction, users)
 
     @property
     def nodes(self) -> int:
@@ -147,23 +156,7 @@ class PrivateData:
 
         ``planted``, (runs,) bool, says in which runs the canary is there; None: none.
         """
-        rows = torch.arange(self.inputs.shape[1], device=self.inputs.device)
-        sizes = torch.tensor(self.sizes, device=self.inputs.device)
-        present = (rows < sizes[:, None]).repeat(runs, 1, 1)
-        if planted is not None:
-            if self.canary_node is None:
-                raise ValueError("there is no canary in these data to be planted")
-            if planted.shape != (runs,):
-                raise ValueError(
-                    f"planted must have one entry a run, ({runs},), "
-                    f"got {tuple(planted.shape)}"
-                )
-            place = self.sizes[self.canary_node]
-            planted = planted.to(present.device)
-            present[:, self.canary_node, place] = planted
-            if self.replaced is not None:
-                present[:, self.canary_node, self.replaced] = ~planted
-        return present
+        return present_rows(self, runs, planted)
 
     def records(self, node: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs and targets of records ``index`` (rows, samples) of nodes ``node``."""
@@ -199,6 +192,7 @@ class ReadAsAsked:
     def __init__(self, shares: Sequence[Records], device: str = "cpu") -> None:
         self.shares = tuple(shares)
         self.sizes = tuple(len(share) for share in shares)
+        self.users = users_of(shares)
         self.device = torch.device(device)
 
     @property
@@ -216,9 +210,7 @@ class ReadAsAsked:
         """As `PrivateData.present`."""
         if planted is not None:
             raise ValueError("records that are read as asked for have no canary")
-        rows = torch.arange(max(self.sizes) + 1, device=self.device)
-        sizes = torch.tensor(self.sizes, device=self.device)
-        return (rows < sizes[:, None]).repeat(runs, 1, 1)
+        return present_rows(self, runs, None)
 
     def records(self, node: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
         """As `PrivateData.records`; each record of a row is read once."""
@@ -234,3 +226,31 @@ class ReadAsAsked:
     def to(self, device: str) -> ReadAsAsked:
         """The same, with batches on another device."""
         return ReadAsAsked(self.shares, device)
+
+
+def users_of(shares: Sequence[Any]) -> tuple[Tensor, ...] | None:
+    """The users of each share's records; None where none are told apart."""
+    found = [getattr(share, "users", None) for share in shares]
+    known = tuple(one for one in found if one is not None)
+    return known if len(known) == len(found) else None
+
+
+def present_rows(data: Any, runs: int, planted: Tensor | None) -> Tensor:
+    """`PrivateData.present`, of whatever has sizes and perhaps a canary."""
+    rows = torch.arange(max(data.sizes) + 1, device=data.device)
+    sizes = torch.tensor(data.sizes, device=data.device)
+    present = (rows < sizes[:, None]).repeat(runs, 1, 1)
+    if planted is not None:
+        if data.canary_node is None:
+            raise ValueError("there is no canary in these data to be planted")
+        if planted.shape != (runs,):
+            raise ValueError(
+                f"planted must have one entry a run, ({runs},), "
+                f"got {tuple(planted.shape)}"
+            )
+        place = data.sizes[data.canary_node]
+        planted = planted.to(present.device)
+        present[:, data.canary_node, place] = planted
+        if data.replaced is not None:
+            present[:, data.canary_node, data.replaced] = ~planted
+    return present

@@ -15,6 +15,7 @@ from torch.utils.data import TensorDataset
 
 from trainers.data.records import Dataset, PrivateData, ReadAsAsked, Records
 from trainers.data.splits import Partition
+from trainers.numerics.randomness import public_generator
 
 _FORMS = (
     "a pair of arrays or tensors (inputs, targets), pandas' frames among them, or a "
@@ -40,6 +41,7 @@ class Lazy:
     rows: Callable[[np.ndarray], tuple[Any, Any]]
     records: Tensor
     classes: int | None = None
+    users: Tensor | None = None  # of each of ``records``
 
     def __len__(self) -> int:
         return len(self.records)
@@ -54,7 +56,24 @@ class Lazy:
 
     def select(self, index: Tensor) -> Lazy:
         """Those at ``index``."""
-        return dataclasses.replace(self, records=self.records[index])
+        users = None if self.users is None else self.users[index]
+        return dataclasses.replace(self, records=self.records[index], users=users)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Users:
+    """Whose records are, where it is users that are protected.
+
+    Parameters
+    ----------
+    labels
+        As records are given: an array for each share, or one for the one data set.
+    overlap
+        At how many nodes one user may have records, as is paid for.
+    """
+
+    labels: Any
+    overlap: int = 1
 
 
 def shares_of(
@@ -63,6 +82,7 @@ def shares_of(
     nodes: int | None = None,
     split: str = "even",
     seed: int = 0,
+    users: Users | None = None,
 ) -> list[Dataset | Lazy]:
     """One data set a node, checked.
 
@@ -80,6 +100,8 @@ def shares_of(
         of each class to one node; "dirichlet:ALPHA".
     seed
         Of the dealing. Public.
+    users
+        Whose each record is; of the one data set, "even" then deals users.
 
     Returns
     -------
@@ -89,7 +111,8 @@ def shares_of(
     ------
     ValueError
         If a share is empty or of another form or shape than the others, or holds a
-        number that is not finite.
+        number that is not finite; if users are not told of every record, or one has
+        records at more nodes than are paid for.
 
     Examples
     --------
@@ -98,10 +121,13 @@ def shares_of(
     >>> [len(share) for share in shares_of((inputs, targets), nodes=4)]
     [3, 3, 2, 2]
     """
+    names: list[Any] = []
     if nodes is not None:
         if nodes < 1:
             raise ValueError(f"nodes must be >= 1, got {nodes}")
         whole = _records(shares, "the data set")
+        if users is not None:
+            (whole,), names = _with_users([whole], [users.labels])
         found = _dealt(whole, nodes, split, seed)
     else:
         if isinstance(shares, (str, bytes, Tensor, np.ndarray, TorchDataset)) or not (
@@ -120,7 +146,11 @@ def shares_of(
             _records(share, f"the share of node {node}")
             for node, share in enumerate(shares)
         ]
+        if users is not None:
+            found, names = _with_users(found, users.labels)
     _check_alike(found)
+    if users is not None:
+        _check_overlap(found, names, users.overlap)
     return found
 
 
@@ -254,21 +284,84 @@ def _check_finite(data: Dataset, name: str) -> None:
 def _check_alike(found: Sequence[Dataset | Lazy]) -> None:
     first = example(found[0])
     for node, share in enumerate(found):
-        for part, ours, theirs in zip(
-            ("inputs", "targets"), example(share), first, strict=True
-        ):
-            if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
-                raise ValueError(
-                    f"nodes' {part} must be of one shape and kind: node 0 has "
-                    f"{tuple(theirs.shape)} of {theirs.dtype}, node {node} "
-                    f"{tuple(ours.shape)} of {ours.dtype}"
-                )
+        check_alike(share, first, f"node {node}")
+
+
+def check_alike(share: Records, first: tuple[Tensor, Tensor], name: str) -> None:
+    """Raise ``ValueError`` if a share's records are unlike node 0's ``first``."""
+    for part, ours, theirs in zip(
+        ("inputs", "targets"), example(share), first, strict=True
+    ):
+        if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+            raise ValueError(
+                f"all {part} must be of one shape and kind: node 0 has "
+                f"{tuple(theirs.shape)} of {theirs.dtype}, {name} "
+                f"{tuple(ours.shape)} of {ours.dtype}"
+            )
+
+
+def _with_users(
+    found: list[Dataset | Lazy], users: Any
+) -> tuple[list[Dataset | Lazy], list[Any]]:
+    """The shares with their users' numbers, and what the users are called."""
+    if isinstance(users, (str, bytes)) or not hasattr(users, "__len__"):
+        raise ValueError(
+            "users are labels, one for each record: an array for each share, or one "
+            f"array with nodes=, got {type(users).__name__}"
+        )
+    if len(users) != len(found):
+        raise ValueError(
+            f"users has {len(users)} entries for {len(found)} data sets: give an array "
+            "of labels for each"
+        )
+    columns = []
+    for node, (share, labels) in enumerate(zip(found, users, strict=True)):
+        column = np.asarray(labels)
+        if column.ndim != 1 or len(column) != len(share):
+            raise ValueError(
+                f"users of data set {node} have shape {column.shape}, but it has "
+                f"{len(share)} records: give one label for each"
+            )
+        if column.dtype.kind == "f" and not np.isfinite(column).all():
+            raise ValueError(f"users of data set {node} hold a number that is none")
+        columns.append(column)
+    try:
+        names, numbers = np.unique(np.concatenate(columns), return_inverse=True)
+    except TypeError:
+        raise ValueError("users' labels are of different kinds: use one") from None
+    parts = torch.from_numpy(numbers.reshape(-1)).split([len(c) for c in columns])
+    found = [
+        dataclasses.replace(share, users=part)
+        for share, part in zip(found, parts, strict=True)
+    ]
+    return found, list(names)
+
+
+def _check_overlap(
+    found: Sequence[Dataset | Lazy], names: Sequence[Any], overlap: int
+) -> None:
+    """``ValueError`` if a user has records at more nodes than is paid for."""
+    where: dict[int, list[int]] = {}
+    for node, share in enumerate(found):
+        assert share.users is not None
+        for user in share.users.unique().tolist():
+            where.setdefault(user, []).append(node)
+    user, nodes = max(where.items(), key=lambda held: len(held[1]))
+    if len(nodes) > overlap:
+        at = f"{', '.join(map(str, nodes[:-1]))} and {nodes[-1]}"
+        raise ValueError(
+            f"user {names[user]} has records at {len(nodes)} nodes ({at}), each of "
+            f"which releases updates of that user: keep a user at one node, or pay "
+            f"with overlap={len(nodes)}"
+        )
 
 
 def _dealt(
     data: Dataset | Lazy, nodes: int, split: str, seed: int
 ) -> list[Dataset | Lazy]:
     kind, _, value = split.partition(":")
+    if kind == "even" and data.users is not None:
+        return _users_dealt(data, nodes, seed)
     if kind != "even" and (
         not isinstance(data, Dataset)
         or data.targets.dim() != 1
@@ -284,3 +377,20 @@ def _dealt(
         raise ValueError(f"classes:T takes T in [0, 1], got {value}") from None
     way = Partition.parse(split if kind != "classes" else kind)
     return list(way(data, nodes, t=share, seed=seed))  # type: ignore[arg-type]
+
+
+def _users_dealt(data: Dataset | Lazy, nodes: int, seed: int) -> list[Dataset | Lazy]:
+    """Users, with all of their records, dealt evenly."""
+    assert data.users is not None
+    count = int(data.users.max()) + 1
+    if count < nodes:
+        raise ValueError(
+            f"{count} users cannot be dealt to {nodes} nodes: every node needs one"
+        )
+    order = torch.randperm(count, generator=public_generator(seed, "users"))
+    owner = torch.empty(count, dtype=torch.long)
+    owner[order] = torch.arange(count) % nodes
+    return [
+        data.select((owner[data.users] == node).nonzero()[:, 0])
+        for node in range(nodes)
+    ]

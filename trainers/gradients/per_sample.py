@@ -103,6 +103,11 @@ class PerSample:
         # other threads must not see.
         self.module = copy.deepcopy(module)
         self.loss = loss
+        self._together = True
+        # What vmap takes one by one is right; torch warns that it is slow.
+        quiet = getattr(torch._C._functorch, "_set_vmap_fallback_warning_enabled", None)
+        if quiet is not None:
+            quiet(False)
         self.shapes = {name: p.shape for name, p in trained(module).items()}
         self.dims = sum(shape.numel() for shape in self.shapes.values())
 
@@ -145,8 +150,20 @@ class PerSample:
         """
         follow(self.module, at.device)
         gradient = torch.func.grad(self._loss)
-        return torch.func.vmap(torch.func.vmap(gradient, (None, 0, 0)))(
-            at, inputs, targets
+        if self._together:
+            try:
+                return torch.func.vmap(torch.func.vmap(gradient, (None, 0, 0)))(
+                    at, inputs, targets
+                )
+            except RuntimeError as error:
+                if "atching rule" not in str(error):
+                    raise
+                self._together = False  # as an LSTM: one record after another
+        return torch.stack(
+            [
+                torch.stack([gradient(one, *pair) for pair in zip(*rows, strict=True)])
+                for one, *rows in zip(at, inputs, targets, strict=True)
+            ]
         )
 
     def rows(self, at: Tensor, inputs: Tensor, targets: Tensor) -> list[Tensor]:
@@ -186,5 +203,5 @@ class PerSample:
             )
 
         follow(self.module, at.device)
-        with torch.no_grad():
-            return torch.func.vmap(one)(at, inputs)
+        with torch.no_grad():  # not by vmap, which some layers cannot take
+            return torch.stack([one(*pair) for pair in zip(at, inputs, strict=True)])

@@ -41,6 +41,11 @@ def own_loss(loss: Callable[..., Any] | None, outputs: Tensor, targets: Tensor) 
     if loss is None:
         _check_classes(outputs, targets)
         loss = functional.cross_entropy
+    if not callable(loss):
+        raise ValueError(
+            f"loss is a function of outputs and targets, got {type(loss).__name__}; "
+            "such as torch.nn.functional.mse_loss"
+        )
     with checked("the loss fails on a batch of records"):
         together = loss(outputs, targets)
     if not isinstance(together, Tensor) or not together.is_floating_point():

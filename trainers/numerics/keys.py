@@ -36,8 +36,16 @@ from torch import Tensor
 
 from trainers.numerics.chacha import MAX_BLOCKS, WORDS, Keystream, blocks, table
 
-Purpose = Literal["sampling", "noise", "message", "world"]
-PURPOSES: dict[Purpose, int] = {"sampling": 0, "noise": 1, "message": 2, "world": 3}
+# "own" is drawn for one user by itself, "transform" for one record.
+Purpose = Literal["sampling", "noise", "message", "world", "own", "transform"]
+PURPOSES: dict[Purpose, int] = {
+    "sampling": 0,
+    "noise": 1,
+    "message": 2,
+    "world": 3,
+    "own": 4,
+    "transform": 5,
+}
 MAX_NODES, MAX_RELEASES = 1 << 32, 1 << 64
 
 PIECE = 1 << 17  # words that are worked on at once on a CPU: few calls, near its cache

@@ -9,6 +9,7 @@ from typing import Literal
 
 from privaudit.ledger import Entry, Ledger, Recorder
 from privaudit.release import PoissonSampling, Release, SamplingWithoutReplacement
+from privaudit.results import Unit
 
 SamplingName = Literal["poisson", "without-replacement"]
 
@@ -41,6 +42,20 @@ class Mechanism:
     clip_norm: float | Callable[[int], float] = math.inf
     noise_multiplier: float | Callable[[int], float] = 0.0
     sampling: SamplingName = "poisson"
+
+    @property
+    def unit(self) -> Unit:
+        """What is clipped and sampled as one, and what neighbours differ in."""
+        return "record"
+
+    @property
+    def counted(self) -> int:
+        """As how many releases one is written down."""
+        return 1
+
+    def divisor(self, records: int) -> float:
+        """What a sum over a node's ``records`` (public number) is divided by."""
+        return self.batch_size
 
     def at(self, index: int) -> tuple[float, float]:
         """Clip norm and noise multiplier of release ``index``, checked."""
@@ -96,13 +111,13 @@ class Mechanism:
     def ledger(self, sizes: Sequence[int], releases: int) -> Ledger:
         """What ``releases`` calls would write: for planning noise before a run."""
         nodes = {size: self._entries(size, releases) for size in set(sizes)}
-        return Ledger(nodes=tuple(nodes[size] for size in sizes))
+        return Ledger(nodes=tuple(nodes[size] for size in sizes), unit=self.unit)
 
     def _entries(self, records: int, releases: int) -> tuple[Entry, ...]:
         recorder = Recorder(1)
         if callable(self.clip_norm) or callable(self.noise_multiplier):
             for index in range(releases):
-                recorder.record(0, self.release(index, records))
+                recorder.record(0, self.release(index, records), self.counted)
         elif releases:
-            recorder.record(0, self.release(0, records), releases)
+            recorder.record(0, self.release(0, records), releases * self.counted)
         return recorder.ledger().nodes[0]

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from privaudit.ledger import Ledger, Recorder
 from trainers.data import PrivateData
+from trainers.data.transforms import Transformed
 from trainers.gradients.clip_weights import clip_weights
 from trainers.gradients.clipping import clipped_sum, plan
 from trainers.gradients.differentiator import Differentiator
@@ -109,17 +110,27 @@ class Oracle:
         self._differentiator = differentiator
         self._memory_limit = memory_limit
         self._streams = streams
+        self._units = self._units_of(data)
         self._sampler = Sampler(
-            data, mechanism, streams, runs=runs, planted=planted, numbers=numbers
+            *(self._units, mechanism, streams),
+            runs=runs,
+            planted=planted,
+            numbers=numbers,
         )
         self._numbers = self._sampler.numbers
-        self._recorder = Recorder(data.nodes)
+        self._recorder = Recorder(data.nodes, unit=mechanism.unit)
         self._releases = [0] * data.nodes
         # An accelerator is not waited for: what must hold is looked at now and then,
         # and batches are as wide as they may get, which is some more work.
         self._unseen = data.device.type != "cpu"
         self._watch = Watch(at_once=not self._unseen)
+        if isinstance(data, Transformed):
+            data.draws_from(streams, self._numbers)
         self._width = self._sampler.most()
+
+    def _units_of(self, data: PrivateData) -> Any:
+        """What is drawn and clipped as one: records."""
+        return data
 
     def settle(self) -> None:
         """Wait for all that was asked, and raise ``ValueError`` if something failed.
@@ -153,7 +164,8 @@ class Oracle:
         return {
             "releases": list(self._releases),
             "ledger": [
-                Ledger(nodes=(entries,)).to_json() for entries in self.ledger.nodes
+                Ledger(nodes=(entries,), unit=self.mechanism.unit).to_json()
+                for entries in self.ledger.nodes
             ],
         }
 
@@ -204,15 +216,14 @@ class Oracle:
             )
         clip, multiplier = self.mechanism.at(index)
         deviation = multiplier * clip
-        step = 0.0
-        if multiplier > 0:
-            # In one batch there is each record at most, and the canary.
-            step = grid_step(deviation, (max(self.data.sizes) + 1) * clip)
+        step = self._step(index)
         if clip < math.inf:
             self._watch.expect(
                 torch.isfinite(at), "parameters are not finite: lower the step size"
             )
             clip = _clip_left(clip, self._rounding(at).share, step, at.shape[2])
+        if isinstance(self.data, Transformed):
+            self.data.release = index
         batches = self._batches(nodes)
         crafted = self._crafted(batches, nodes, clip)
         total = self._clipped_sum(at, batches, nodes, clip)
@@ -222,12 +233,12 @@ class Oracle:
         if multiplier > 0:
             total = self._noisy(total, nodes, deviation, step)
         for node in nodes:
-            release = self.mechanism.release(index, self.data.sizes[node])
-            self._recorder.record(node, release)
+            release = self.mechanism.release(index, self._units.sizes[node])
+            self._recorder.record(node, release, self.mechanism.counted)
             others = self._streams.others("noise", self._numbers[node], index)
             self._recorder.again(node, release, others)
             self._releases[node] += 1
-        gradient = total.div_(self.mechanism.batch_size).to(at.dtype)
+        gradient = total.div_(self._divisor(nodes, total)).to(at.dtype)
         for observer in self.observers:
             observer.release(index, at, gradient, nodes)
         return gradient
@@ -239,6 +250,16 @@ class Oracle:
         It depends on the data: it stays with the party whose they are.
         """
         return self._watch.counted
+
+    def _step(self, index: int) -> float:
+        """That of the grid on which release ``index`` has its noise; 0 without noise.
+
+        In one batch there is each record at most, and the canary.
+        """
+        clip, multiplier = self.mechanism.at(index)
+        if not multiplier:
+            return 0.0
+        return grid_step(multiplier * clip, (max(self._units.sizes) + 1) * clip)
 
     def _rounding(self, at: Tensor) -> Rounding:
         """What is paid for the rounding of `_clipped_sum`."""
@@ -267,6 +288,13 @@ class Oracle:
             width=self._width if self._unseen else None,
         ).view_as(at)
 
+    def _divisor(self, nodes: Sequence[int], total: Tensor) -> float | Tensor:
+        """What the sums are divided by: of public numbers."""
+        found = [self.mechanism.divisor(self._units.sizes[node]) for node in nodes]
+        if len(set(found)) == 1:
+            return found[0]
+        return placed(tuple(found), total.device, total.dtype)[:, None]
+
     def _batches(self, nodes: Sequence[int]) -> Tensor:
         """A fresh sample of each node's records, (runs, nodes, records)."""
         return self._sampler.batches(nodes, self._releases[nodes[0]])
@@ -278,7 +306,7 @@ class Oracle:
 
         Returns which of ``nodes`` holds them and their share of its sums, (runs, dims).
         """
-        data = self.data
+        data = self._units
         node = data.canary_node
         if data.direction is None or node is None or node not in nodes:
             return None

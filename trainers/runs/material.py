@@ -16,7 +16,15 @@ from torch import Tensor, nn
 from privaudit.files.user_code import checked, function_named, is_place
 from privaudit.settings import FOLDER, is_own
 from trainers.data import Dataset, Partition, load_dataset
-from trainers.data.shares import Lazy, check_labels, example, shares_of
+from trainers.data.shares import (
+    Lazy,
+    Users,
+    check_alike,
+    check_labels,
+    example,
+    shares_of,
+)
+from trainers.data.transforms import Transform, Transformed, check_transform
 from trainers.gradients.per_sample import Loss, check_module
 from trainers.models import cross_entropy, make_model
 from trainers.models.own import check_model, few, own_loss
@@ -44,6 +52,8 @@ class Material:
     starts_as_it_is
         Whether training starts at the module's own parameters; if not, they are drawn
         from the public seed.
+    transform
+        What each record's input goes through, by itself, each time it is used.
     """
 
     shares: Sequence[Dataset | Lazy]
@@ -51,6 +61,7 @@ class Material:
     module: nn.Module
     loss: Loss = cross_entropy
     starts_as_it_is: bool = False
+    transform: Transform | None = None
 
     @property
     def example(self) -> tuple[Tensor, Tensor]:
@@ -61,6 +72,18 @@ class Material:
     def quality(self) -> Quality:
         """What is measured of models: accuracy where targets are classes."""
         return "accuracy" if self.loss is cross_entropy else "loss"
+
+    def with_transform(self, transform: Callable[[Tensor], Any]) -> Material:
+        """The same, with a transform of records; ``ValueError`` if it is none."""
+        inputs, _ = few(self.shares[0].read, len(self.shares[0]))
+        check_transform(transform, inputs)
+        return dataclasses.replace(self, transform=transform)
+
+    def data(self, stacked: Any) -> Any:
+        """``stacked``, of `trainers.data.shares.private_data`, with the transform."""
+        if self.transform is None:
+            return stacked
+        return Transformed(stacked, self.transform)
 
     @classmethod
     def by_name(
@@ -105,6 +128,7 @@ class Material:
         nodes: int | None = None,
         split: str = "even",
         seed: int = 0,
+        users: Users | None = None,
     ) -> Material:
         """A user's module, data and loss, checked.
 
@@ -113,7 +137,7 @@ class Material:
         model
             A module, whose parameters are the start, or what makes one; or a name in
             `trainers.models.MODELS`, for inputs and classes as the data have them.
-        shares, nodes, split, seed
+        shares, nodes, split, seed, users
             See `trainers.data.shares.shares_of`.
         loss
             See `trainers.models.own.own_loss`; cross entropy if None.
@@ -125,7 +149,13 @@ class Material:
         ValueError
             If they do not fit each other, or the model or the loss mixes records.
         """
-        found = shares_of(shares, nodes=nodes, split=split, seed=seed)
+        found = shares_of(
+            *(shares,),
+            nodes=nodes,
+            split=split,
+            seed=seed,
+            users=users,
+        )
         if isinstance(model, str):
             module = _named(model, found)
         elif callable(model) and not isinstance(model, nn.Module):
@@ -141,6 +171,8 @@ class Material:
         inputs, targets = few(found[0].read, len(found[0]))
         outputs = check_model(module, inputs)
         tested = None if test is None else _in_memory(test)
+        if tested is not None:
+            check_alike(tested, example(found[0]), "test")
         if loss is None and not targets.is_floating_point() and outputs.dim() > 1:
             classes = outputs.shape[1]
             named = {f"node {n}": share for n, share in enumerate(found)}
@@ -187,18 +219,22 @@ class OwnData:
         As `trainers.data.shares.shares_of` takes them.
     test
         A data set to measure models on, or None.
+    users
+        Labels of records, as `trainers.data.shares.shares_of` takes them, or None.
     """
 
     shares: Any
     test: Any = None
+    users: Any = None
 
     @classmethod
     def load(cls, data: str) -> OwnData:
         """From ``module:function``, called with nothing, or ``folder:PATH``.
 
-        The function gives shares, or a dictionary with ``shares`` and ``test``. A
-        folder has ``node-0.npz``, ``node-1.npz``, ..., or .pt, each with arrays
-        ``inputs`` and ``targets``, and perhaps ``test.npz``. Raises ``ValueError``.
+        The function gives shares, or a dictionary with ``shares``, and perhaps
+        ``test`` and ``users``. A folder has ``node-0.npz``, ``node-1.npz``, ..., or
+        .pt, each with arrays ``inputs`` and ``targets``, and perhaps ``users``; and
+        perhaps ``test.npz``. Raises ``ValueError``.
         """
         if data.startswith(FOLDER):
             return cls._of_folder(pathlib.Path(data.removeprefix(FOLDER)))
@@ -213,7 +249,7 @@ class OwnData:
                 raise ValueError(
                     f"data {data} gives a dictionary without shares: {', '.join(found)}"
                 )
-            return cls(found["shares"], found.get("test"))
+            return cls(found["shares"], found.get("test"), found.get("users"))
         return cls(found)
 
     @classmethod
@@ -229,8 +265,14 @@ class OwnData:
                 "arrays inputs and targets"
             )
         tests = [path for path in map(folder.joinpath, _TESTS) if path.is_file()]
-        test = _pair_in(tests[0]) if tests else None
-        return cls([_pair_in(files[number]) for number in sorted(files)], test)
+        test = _arrays_in(tests[0])[:2] if tests else None
+        found = [_arrays_in(files[number]) for number in sorted(files)]
+        shares, users = [one[:2] for one in found], [one[2] for one in found]
+        if any(one is None for one in users):
+            if any(one is not None for one in users):
+                raise ValueError(f"{folder}: only some of the nodes have users")
+            users = None
+        return cls(shares, test, users)
 
     @property
     def nodes(self) -> int | None:
@@ -241,14 +283,14 @@ class OwnData:
 _TESTS = ("test.npz", "test.pt")
 
 
-def _pair_in(path: pathlib.Path) -> tuple[Any, Any]:
+def _arrays_in(path: pathlib.Path) -> tuple[Any, Any, Any]:
     try:
         if path.suffix == ".pt":
             found = torch.load(path, weights_only=True)
         else:
             with np.load(path, allow_pickle=False) as file:
                 found = dict(file.items())
-        return found["inputs"], found["targets"]
+        return found["inputs"], found["targets"], found.get("users")
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         raise ValueError(
             f"{path} must hold arrays inputs and targets: {error}"
@@ -267,6 +309,9 @@ def _own_by_name(training: Training, seed: int) -> Material:
         with torch.random.fork_rng(devices=()), checked(f"model {model}"):
             torch.manual_seed(seed)  # where it starts, equal at all ranks
             model = function_named(model)()
+    users = None
+    if data.users is not None and training.unit == "user":
+        users = Users(data.users, getattr(training.algorithm_options(), "overlap", 1))
     return Material.own(
         model,
         data.shares,
@@ -275,4 +320,5 @@ def _own_by_name(training: Training, seed: int) -> Material:
         nodes=training.nodes if data.nodes is None else None,
         split=split,
         seed=seed,
+        users=users,
     )

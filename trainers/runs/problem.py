@@ -5,15 +5,17 @@ from __future__ import annotations
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import Tensor, nn
 
 from privaudit.ledger import Ledger
+from privaudit.results import Unit
 from privaudit.settings import Precision, check_precision
 from trainers.algorithms.setting import Setting
 from trainers.data import Dataset
+from trainers.data.records import users_of
 from trainers.data.shares import private_data
 from trainers.gradients.choose import differentiator
 from trainers.gradients.differentiator import Differentiator
@@ -27,6 +29,16 @@ from trainers.oracles.oracle import MEMORY_LIMIT, ReleaseObserver
 from trainers.runs import checkpoint
 from trainers.runs.material import Material
 from trainers.runs.training import Training
+
+
+def units(shares: Sequence[Any], unit: Unit) -> tuple[int, ...]:
+    """How many records each share has; or users, of whom it is one if none are told."""
+    if unit != "user":
+        return tuple(map(len, shares))
+    users = users_of(shares)
+    if users is None:
+        return (1,) * len(shares)
+    return tuple(len(of_node.unique()) for of_node in users)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,9 +95,9 @@ class Problem:
                 f"{len(shares)} nodes have data, but {training.algorithm} is to run on "
                 f"{nodes}"
             )
-        for node, share in enumerate(shares):
+        for node, size in enumerate(units(shares, training.unit)):
             try:
-                training.mechanism(0.0).sampling_rate(len(share))
+                training.mechanism(0.0).sampling_rate(size)
             except ValueError as error:
                 raise ValueError(f"node {node}: {error}") from None
         network = training.family.runner(training.make(), training.mixing())
@@ -132,8 +144,8 @@ class Problem:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """How many records each node has."""
-        return tuple(len(share) for share in self.shares)
+        """How many each node has of what is protected: records, or users."""
+        return units(self.shares, self.training.unit)
 
     def ledger(self, noise_multiplier: float) -> Ledger:
         """What a run would release, as often as its algorithm asks the oracle."""
@@ -204,12 +216,14 @@ class Problem:
         mechanism = self.training.mechanism(noise_multiplier)
         partly = {} if self.ranks is None else {"numbers": self.ranks.held}
         oracle = self.training.family.oracle(
-            private_data(
-                self.shares,
-                canary=canary,
-                replaces=mechanism.sampling == "without-replacement",
-                direction=direction,
-            ).to(streams.device),
+            self.material.data(
+                private_data(
+                    self.shares,
+                    canary=canary,
+                    replaces=mechanism.sampling == "without-replacement",
+                    direction=direction,
+                ).to(streams.device)
+            ),
             self.gradients(),
             mechanism,
             streams,

@@ -13,9 +13,10 @@ from privaudit.files import numbers as _numbers
 from privaudit.files.errors import explained
 from privaudit.files.user_code import is_place
 from privaudit.results import Relation, Unit
-from privaudit.schedules import Constant, Geometric
+from privaudit.schedules import Constant, Cosine, Geometric, Parts, WarmUp
 from privaudit.settings import OWN, TaskSettings, is_own, renamed
 from trainers.algorithms import Family, Options, family_named, option_names
+from trainers.algorithms.optimised import Optimised, optimiser_named
 from trainers.algorithms.setting import Setting
 from trainers.data import Partition, check_dataset
 from trainers.models import MODELS, check_options, make_model, model_named
@@ -39,6 +40,13 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         _ = self.family  # there is one
         super().__post_init__()
         self.algorithm_options()
+        self.step_sizes()
+        if optimiser_named(self.optimiser) and not self.family.takes_optimisers:
+            raise ValueError(
+                f"{self.algorithm} has no use for optimiser={self.optimiser}: it makes "
+                "no steps by gradients of its own in each round, or has an option for "
+                "it; leave it out"
+            )
         own = is_own(self.data)
         classes = 10 if own else check_dataset(self.data).classes
         if classes != 10 and len(self.digits) != 10:
@@ -123,12 +131,27 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def step_sizes(self) -> Schedule:
         """The step size of each round."""
-        last = self.final_step_size
-        steps = (
-            Constant(self.step_size)
-            if last is None
-            else Geometric(self.step_size, last)
-        )
+        first, last = self.step_size, self.final_step_size
+        kind, _, text = (self.schedule or "").partition(":")
+        if not kind:
+            kind = "constant" if last is None else "geometric"
+        steps: Constant | Geometric | Cosine | Parts
+        if kind == "constant" and last is None:
+            steps = Constant(first)
+        elif kind == "geometric" and last is not None:
+            steps = Geometric(first, last)
+        elif kind == "cosine" and not text:
+            steps = Cosine(first, last or 0.0)
+        elif kind == "parts" and last is None:
+            steps = Parts.parsed(first, text)
+        else:
+            raise ValueError(
+                f"schedule={self.schedule} is none: it is cosine, to final_step_size "
+                "or 0, geometric, to final_step_size, or without one constant or "
+                "parts:100=0.1,150=0.01"
+            )
+        if self.warm_up:
+            return per_round(WarmUp(steps, self.warm_up), self.rounds)
         return per_round(steps, self.rounds)
 
     def setting(
@@ -151,8 +174,10 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         )
 
     def make(self) -> Algorithm:
-        """The algorithm, with its schedules over ``rounds``."""
-        return self.family.algorithm(self.setting())
+        """The algorithm, with its schedules over ``rounds`` and its optimiser."""
+        algorithm = self.family.algorithm(self.setting())
+        optimiser = optimiser_named(self.optimiser)
+        return algorithm if optimiser is None else Optimised(algorithm, optimiser)
 
     def mixing(self) -> Mixing:
         """Who hears whom; a single node if the algorithm is central."""
@@ -195,7 +220,7 @@ def training_from(values: Mapping[str, Any], *, where: str) -> Training:
     chosen: dict[str, Any] = {}
     for name, given in values.items():
         value = _numbers.as_json(given)
-        if name in settings:
+        if name in settings and name not in options:
             fields[name] = value
         elif name in options or family is None:
             chosen[name] = value

@@ -5,8 +5,10 @@ Without torch: a verdict is made again from what a folder holds.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Protocol
 
+import msgspec
 import numpy as np
 
 from privaudit.accounting import Certificate, account_nodes, verdict_on
@@ -57,7 +59,7 @@ def judge(
     entries = ledger.nodes[CANARY_NODE]
 
     def bound(estimator: Estimator) -> Bound:
-        return estimator(
+        found = estimator(
             scores,
             audit.claim.delta,
             audit.confidence,
@@ -65,6 +67,8 @@ def judge(
             threat_model=threat_model,
             seed=audit.seed,
         )
+        lower = msgspec.structs.replace(found.lower, unit=audit.claim.unit)
+        return dataclasses.replace(found, lower=lower)
 
     def gap(estimator: Estimator, found: Bound) -> Gap | None:
         return gap_of(audit, estimator, found, ledger, nodes[CANARY_NODE], member)

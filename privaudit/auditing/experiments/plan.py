@@ -123,9 +123,9 @@ def planned(
             f"audits plant records in data that they know, and data={what.data} are "
             "your own: use privaudit.audit or audit-program with a function that trains"
         )
-    if what.unit != "record":
+    if what.unit == "node":
         raise ValueError(
-            f"audits test what one record gives away, not a {what.unit}: set "
+            f"audits test what one record or user gives away, not a {what.unit}: set "
             "unit=record"
         )
     method_named(settings.account)
@@ -140,6 +140,7 @@ def planned(
             settings.epsilon,
             settings.delta,
             what.relation(settings.relation),
+            what.unit,
             source=source,
         ),
         training=what,

@@ -87,7 +87,7 @@ def probe(
     problem = Problem.of(training)
     if not gives_gradients(training):
         return [*_skipped(), *_of_any(problem, noise_multiplier, seed)]
-    rate = training.batch_size / min(problem.sizes)
+    rate = training.mechanism(0.0).sampling_rate(min(problem.sizes))
     releases = min(training.rounds, max(4, math.ceil(2 / rate)), 32)
     oracle = Probed(problem, noise_multiplier, runs, releases, seed, search)
     return [*oracle.checks(), *_of_any(problem, noise_multiplier, seed)]

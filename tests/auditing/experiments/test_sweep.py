@@ -59,8 +59,8 @@ class TestLaws:
 
     def test_settings_by_their_former_names(self):
         text = '[all]\n{} = 20.0\n[[audit]]\nname = "one"\nalgorithm = "dp-dsgd"\n'
-        assert planned(text.format("lot-size")) == planned(text.format("batch_size"))
-        given = {"lot_size": 20.0}
+        assert planned(text.format("batch-size")) == planned(text.format("batch_size"))
+        given = {"batch_size": 20.0}
         found = training_upon("dp-dsgd", given, AUDITED, "a file of claims")
         assert found.batch_size == 20
 

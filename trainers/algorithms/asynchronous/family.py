@@ -164,6 +164,7 @@ class Workers(FixedBatches[WorkerOptions]):
     """A(DP)2SGD and AD-PSGD, by a virtual clock or a real one."""
 
     over_ranks: bool = False
+    takes_optimisers = False  # there are no rounds of all nodes
 
     def runner(self, algorithm: Untimed, mixing: Mixing) -> Asynchronous:
         """With the clock of ``mixing``."""

@@ -1,0 +1,144 @@
+"""A record's transform is of that record alone, whoever else is drawn."""
+
+# ruff: noqa: NPY002
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import privaudit as pa
+from trainers.data import Dataset, PrivateData
+from trainers.data.transforms import Transformed, check_transform
+from trainers.numerics.randomness import Streams
+
+
+def inputs(size=6):
+    return torch.randn(size, 4, generator=torch.Generator().manual_seed(0))
+
+
+def jittered(row):
+    return row + torch.randn(4) + float(np.random.rand()) + random.random()
+
+
+def data(rows, seed=5):
+    shares = [Dataset(rows, torch.zeros(len(rows), dtype=torch.long))]
+    found = Transformed(PrivateData.of(shares), jittered)
+    found.draws_from(Streams(seed), [3])
+    return found
+
+
+def read(found, index):
+    return found.records(torch.tensor([0]), torch.tensor([index]))[0][0]
+
+
+class TestSound:
+    def test_a_record_is_the_same_to_the_bit_in_every_batch(self):
+        together = read(data(inputs()), [0, 1, 2, 3, 2])
+        alone = read(data(inputs()), [2])
+        assert torch.equal(together[2], alone[0])
+        assert torch.equal(together[4], alone[0])
+        others = inputs()
+        others[[0, 1, 3]] *= 1e6
+        assert torch.equal(read(data(others), [3, 0, 2])[2], alone[0])
+
+    def test_it_is_drawn_anew_in_each_release_and_by_the_key(self):
+        found = data(inputs())
+        first = read(found, [2])
+        found.release = 1
+        assert not torch.equal(first, read(found, [2]))
+        assert not torch.equal(first, read(data(inputs(), seed=6), [2]))
+
+    def test_no_generator_of_the_users_moves(self):
+        torch.manual_seed(1)
+        np.random.seed(1)
+        random.seed(1)
+        expected = torch.rand(1), np.random.rand(), random.random()
+        torch.manual_seed(1)
+        np.random.seed(1)
+        random.seed(1)
+        read(data(inputs()), [0, 1])
+        check_transform(jittered, inputs())
+        assert expected == (torch.rand(1), np.random.rand(), random.random())
+
+    def test_records_stay_as_they_are(self):
+        rows = inputs()
+
+        def in_place(row):
+            return row.mul_(0)
+
+        found = Transformed(
+            PrivateData.of([Dataset(rows, torch.zeros(6, dtype=torch.long))]), in_place
+        )
+        found.draws_from(Streams(0), [0])
+        assert not read(found, [1]).any()
+        assert torch.equal(rows, inputs())
+
+
+class TestOfAUser:
+    def shares(self):
+        rows = inputs(60)
+        return rows, (rows.sum(1) > 0).long()
+
+    def trained(self, transform, **changes):
+        how = {"nodes": 2, "epsilon": 4, "rounds": 4, "batch_size": 8, "seed": 0}
+        net = nn.Linear(4, 2)
+        nn.init.zeros_(net.weight)
+        nn.init.zeros_(net.bias)
+        how |= {"transform": transform, **changes}
+        return pa.train(net, self.shares(), **how)
+
+    def test_it_is_used_and_costs_nothing(self):
+        plain, moved = self.trained(None), self.trained(jittered)
+        assert plain.ledger == moved.ledger
+        assert not torch.equal(plain.models[0].weight, moved.models[0].weight)
+        again = self.trained(jittered)
+        assert torch.equal(again.models[0].weight, moved.models[0].weight)
+        same = self.trained(lambda row: row)
+        assert torch.equal(plain.models[0].weight, same.models[0].weight)
+
+    def test_local_updates_use_it(self):
+        plain, moved = (
+            self.trained(transform, unit="user") for transform in (None, jittered)
+        )
+        assert not torch.equal(plain.models[0].weight, moved.models[0].weight)
+
+    def test_an_oracle_uses_it(self):
+        found = []
+        for transform in (None, lambda row: row * 0):
+            oracle = pa.oracle(
+                nn.Linear(4, 2),
+                self.shares(),
+                nodes=2,
+                noise_multiplier=1e-3,
+                clip_norm=1.0,
+                batch_size=8,
+                transform=transform,
+                seed=0,
+            )
+            found.append(oracle.gradient(oracle.start)[:, :8])
+        assert found[0].norm() > 10 * found[1].norm()
+
+    @pytest.mark.parametrize(
+        ("transform", "said"),
+        [
+            (3, "a function of one record's input, got int"),
+            (lambda row: row[:2], r"shape \(2,\) of one of \(4,\)"),
+            (lambda row: 1 / 0, "the transform fails on a record"),
+        ],
+    )
+    def test_what_is_wrong_is_said(self, transform, said):
+        with pytest.raises(ValueError, match=said):
+            self.trained(transform)
+
+    def test_what_keeps_something_is_refused(self):
+        calls = []
+
+        def counting(row):
+            calls.append(row)
+            return row * len(calls)
+
+        with pytest.raises(ValueError, match="more than the record"):
+            self.trained(counting)

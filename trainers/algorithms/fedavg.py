@@ -1,0 +1,131 @@
+"""Federated averaging by gossip: local steps, whose whole update is clipped and noised.
+
+What is protected is a user: all records of one, see `trainers.oracles.updates`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Literal
+
+from torch import Tensor
+
+from trainers.algorithms.family import Family
+from trainers.algorithms.setting import Options, Setting
+from trainers.network.engine import Gradients, Schedule
+from trainers.oracles.updates import UpdateMechanism
+
+
+class FedavgOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of `Fedavg`, whose ``step_size`` is that of local steps.
+
+    Parameters
+    ----------
+    local_steps
+        Steps of each user in a round. Batches have ``batch_size`` records of the user's,
+        or all if there are no more.
+    user_rate
+        The chance of a user to be drawn in a round, each by a coin of its own.
+    global_step_size
+        What noisy mean updates are multiplied by.
+    unit
+        What is protected: a user.
+    overlap
+        At how many nodes one user may have records.
+
+    Raises
+    ------
+    ValueError
+        If a value is out of its range.
+    """
+
+    local_steps: int = 5
+    user_rate: float = 1.0
+    global_step_size: float = 1.0
+    unit: Literal["user"] = "user"
+    overlap: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("local_steps", "overlap"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}")
+        if not 0 < self.user_rate <= 1:
+            raise ValueError(
+                "user_rate, the chance of a user to be drawn in a round, must be in "
+                f"(0, 1], got {self.user_rate}"
+            )
+        if not 0 < self.global_step_size < math.inf:
+            raise ValueError(
+                f"global_step_size must be > 0 and finite, got {self.global_step_size}"
+            )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class State:
+    """(runs, nodes, dims)"""
+
+    theta: Tensor
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Fedavg:
+    """theta_i <- sum_j w_ij (theta_j - eta G_j(theta_j)), G_j minus a mean update.
+
+    DP-FedAvg (McMahan et al. 2018, Algorithm 1) without a server, where the oracle
+    clips updates and adds noise; federated averaging (McMahan et al. 2017) where it
+    does not. Each node is a server to its users: it sends its parameters with their
+    noisy mean update. On a complete graph with uniform weights all nodes then meet at
+    the mean, as a server's clients do.
+    """
+
+    step_size: Schedule
+
+    def init(self, start: Tensor) -> State:
+        """All nodes at ``start``."""
+        return State(theta=start)
+
+    def local(self, state: State, private: Gradients, k: int) -> State:
+        """The users' updates at each node."""
+        gradient = private.gradient(at=state.theta)
+        return State(theta=state.theta - self.step_size(k) * gradient)
+
+    def messages(self, state: State, k: int) -> dict[str, Tensor]:
+        """The parameters, with the update."""
+        return {"theta": state.theta}
+
+    def round(
+        self, state: State, inbox: Mapping[str, Tensor], private: Gradients, k: int
+    ) -> State:
+        """Mix."""
+        return State(theta=inbox["theta"])
+
+    def models(self, state: State) -> Tensor:
+        """The parameters."""
+        return state.theta
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FedavgFamily(Family[FedavgOptions]):
+    """Step sizes are those of local steps."""
+
+    def algorithm(self, setting: Setting[FedavgOptions]) -> Fedavg:
+        """The algorithm, with one global step size."""
+        size = setting.options.global_step_size
+        return self.make(lambda k: size)
+
+    def mechanism(
+        self, setting: Setting[FedavgOptions], noise_multiplier: float
+    ) -> UpdateMechanism:
+        """Users by coins, local steps by the options; clipped and noised if private."""
+        options = setting.options
+        return UpdateMechanism(
+            options.user_rate,
+            setting.clip_norm if self.private else math.inf,
+            noise_multiplier if self.private else 0.0,
+            local_steps=options.local_steps,
+            local_step_size=setting.step_sizes,
+            local_batch=max(1.0, setting.batch_size),
+            overlap=options.overlap,
+        )

@@ -1,0 +1,249 @@
+"""The oracle of local updates: what each user's steps make, clipped and noised whole.
+
+A user's update is where some steps of gradient descent on that user's records end, less
+where they began. It is scaled as one vector, over all layers, to L2 norm <= clip_norm;
+the noisy sum of a node's users is what comes out (McMahan et al. 2018, DP-FedAvg), with
+its sign changed: a gradient, in what an algorithm does with it (Reddi et al. 2021).
+
+How far a user moves the sum, as the program computes it: updates are computed one user
+at a time, in calls that see that user's records and nothing else, so that an update u,
+a vector of doubles, is a function of the user and of what is public, to the last bit.
+Weights make |w u| <= C' (`trainers.gradients.clip_weights`); each w u is rounded to the
+grid of the noise by itself, which moves it by sqrt(d) g / 2 at most in L2; and integers
+below 2^51 are added in doubles without any rounding. So with C' = C - sqrt(d) g the sum
+moves by at most C with a user, and nothing is left to pay for how sums round.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+from privaudit.release import PoissonSampling, Release
+from privaudit.results import Unit
+from trainers.data import PrivateData
+from trainers.data.records import present_rows
+from trainers.gradients.bfloat16 import exact_products
+from trainers.gradients.clip_weights import clip_weights
+from trainers.gradients.differentiator import Differentiator
+from trainers.gradients.per_sample import check_module, trained
+from trainers.gradients.rounding import Rounding
+from trainers.numerics.randomness import Streams
+from trainers.oracles.mechanism import Mechanism
+from trainers.oracles.oracle import Oracle
+
+_FREE = Rounding(0.0, 0.0)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class UpdateMechanism(Mechanism):
+    """How users' updates are made private.
+
+    ``batch_size`` is what a sum is divided by, a user: the share of users that are drawn.
+    A node's sum is divided by it times the number of its users.
+
+    Parameters
+    ----------
+    local_steps
+        Of each user, in each release.
+    local_step_size
+        A number, or a function of the release's index.
+    local_batch
+        Records of a local step's batch, drawn from the user's own; all of them if the
+        user has no more.
+    overlap
+        At how many nodes one user may have records: each release counts as often, which
+        is what as many nodes release of a user.
+    """
+
+    local_steps: int = 1
+    local_step_size: float | Callable[[int], float] = 1.0
+    local_batch: float = math.inf
+    overlap: int = 1
+
+    @property
+    def unit(self) -> Unit:
+        """A user."""
+        return "user"
+
+    @property
+    def counted(self) -> int:
+        """Once for each node that a user may be at."""
+        return self.overlap
+
+    def divisor(self, records: int) -> float:
+        """The expected number of users drawn, of ``records`` (a node's users)."""
+        return self.batch_size * records
+
+    def sampling_rate(self, records: int) -> float:
+        """The chance of a user to be drawn, whatever the number of users."""
+        return self.batch_size
+
+    def release(self, index: int, records: int) -> Release:
+        """What one call is accounted as."""
+        clip, multiplier = self.at(index)
+        return Release.of_sum(
+            norm_bound=clip,
+            noise_multiplier=multiplier,
+            sampling=PoissonSampling(self.batch_size),
+        )
+
+    def step(self, index: int) -> float:
+        """The size of local steps in release ``index``."""
+        size = self.local_step_size
+        return size(index) if callable(size) else size
+
+
+class Users:
+    """The users of all nodes, and perhaps a canary: one more user, with one record.
+
+    Has what `trainers.oracles.sampler.Sampler` asks of data.
+    """
+
+    replaced = None  # users are drawn by coins: there is no place to come in
+
+    def __init__(self, data: PrivateData) -> None:
+        self.data = data
+        self.records = [self._of(node) for node in range(data.nodes)]
+        self.sizes = tuple(len(users) for users in self.records)
+        self.canary_node = data.canary_node
+        self.direction = data.direction
+        if data.canary_node is not None:
+            place = torch.tensor([data.sizes[data.canary_node]])
+            self.records[data.canary_node].append(place)
+
+    def _of(self, node: int) -> list[Tensor]:
+        """The records of each user of a node."""
+        if self.data.users is None:
+            return [torch.arange(self.data.sizes[node])]
+        ordered, places = self.data.users[node].sort(stable=True)
+        _, counts = ordered.unique_consecutive(return_counts=True)
+        return list(places.split(counts.tolist()))
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes there are."""
+        return self.data.nodes
+
+    @property
+    def device(self) -> torch.device:
+        """Where the records are."""
+        return self.data.device
+
+    def present(self, runs: int, planted: Tensor | None) -> Tensor:
+        """Which rows are users, run by run: bool, (runs, nodes, users + 1)."""
+        return present_rows(self, runs, planted)
+
+
+class UpdateOracle(Oracle):
+    """Noisy mean updates of the nodes' users, as gradients.
+
+    Made like `trainers.oracles.oracle.Oracle`. `gradient` gives, at each node, minus
+    the sum of the drawn users' clipped updates from there, with noise, over the
+    expected number of users. An update that is not finite counts nothing.
+
+    Raises ``ValueError`` where gradients are to be taken in bfloat16.
+    """
+
+    def __init__(
+        self,
+        data: PrivateData,
+        differentiator: Differentiator,
+        mechanism: UpdateMechanism,
+        streams: Streams,
+        **more: Any,
+    ) -> None:
+        if getattr(differentiator, "lower", False):
+            raise ValueError(
+                "local updates are made of float32 gradients: leave bf16 out"
+            )
+        super().__init__(data, differentiator, mechanism, streams, **more)
+        exact_products()
+        self._local = mechanism
+        check_module(differentiator.module)
+        # Copies: parameters are set while it runs, which other threads must not see.
+        self._module = copy.deepcopy(differentiator.module).to(data.device)
+        self._parameters: list[Tensor] = list(trained(self._module).values())
+        self._loss = differentiator.loss
+
+    def _units_of(self, data: PrivateData) -> Users:
+        """What is drawn and clipped as one: users."""
+        return Users(data)
+
+    def _rounding(self, at: Tensor) -> Rounding:
+        """Nothing is paid for the rounding of sums: there is none."""
+        return _FREE
+
+    def _clipped_sum(
+        self, at: Tensor, batches: Tensor, nodes: Sequence[int], clip: float
+    ) -> Tensor:
+        """Minus the sum of clipped updates, (runs, nodes, dims) doubles."""
+        step = self._step(self._releases[nodes[0]])
+        total = torch.zeros_like(at, dtype=torch.float64)
+        for run, row, user in batches.nonzero().tolist():
+            node = nodes[row]
+            # At a place of its own in memory, as every other user's.
+            own = self._update(at[run, row].clone(), node, user, run)
+            total[run, row] += self._clipped(own, clip, step)
+        return total
+
+    def _clipped(self, update: Tensor, clip: float, step: float) -> Tensor:
+        """``update``, (dims,) doubles, as a whole of norm <= ``clip``, on the grid."""
+        finite = update.isfinite().all()
+        if clip < math.inf:
+            self._watch.count(~finite)
+            update = update.where(finite, 0.0)
+            norm = torch.linalg.vector_norm(update)
+            update = update * clip_weights(norm, clip)
+        else:
+            self._watch.expect(finite, "a local update is not finite: lower step_size")
+        return (update / step).round_() * step if step else update
+
+    def _update(self, start: Tensor, node: int, user: int, run: int) -> Tensor:
+        """Where a user's steps begin less where they end, (dims,) doubles."""
+        records = self._units.records[node][user]
+        size = self._local.step(self._releases[node])
+        vector_to_parameters(start.clone(), self._parameters)
+        for batch in self._batches(records, node, user, run):
+            inputs, targets = self.data.records(torch.tensor([node]), batch[None])
+            loss = self._loss(self._module(inputs[0]), targets[0]).mean()
+            down = torch.autograd.grad(
+                loss, self._parameters, allow_unused=True, materialize_grads=True
+            )
+            with torch.no_grad():
+                torch._foreach_add_(self._parameters, down, alpha=-size)
+        end = parameters_to_vector(self._parameters).detach()
+        return start.double() - end.double()
+
+    def _batches(self, records: Tensor, node: int, user: int, run: int) -> list[Tensor]:
+        """The records of each local step, by random numbers of the user's own."""
+        steps, most = self._local.local_steps, self._local.local_batch
+        if len(records) <= most:
+            return [records] * steps
+        seed = int(self._own_words(node)[run, user])
+        generator = torch.Generator().manual_seed(seed)
+        orders = (
+            torch.randperm(len(records), generator=generator) for _ in range(steps)
+        )
+        return [records[order[: int(most)]] for order in orders]
+
+    def _own_words(self, node: int) -> Tensor:
+        """A word for each user of a node in the release at hand, (runs, users)."""
+        index = self._releases[node]
+        if self._words.get(node, (None,))[0] != index:
+            shape = (self.runs, self._units.sizes[node] + 1)
+            rows = self._streams.rows("own", [self._numbers[node]], index, shape)
+            self._words[node] = (index, rows.words(torch.device("cpu"))[:, 0])
+        return self._words[node][1]
+
+    @functools.cached_property
+    def _words(self) -> dict[int, Any]:
+        return {}

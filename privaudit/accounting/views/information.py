@@ -19,6 +19,8 @@ _ROUNDING = 8 * _EPS  # of one entry of a given array, relative
 _DEPENDENT = 2.0**-40  # what is left of a row that follows from others, relative
 _SMALL_PIVOT = 1e-6  # below, what rounding did to a direction is added
 _CHUNK = 64
+_ZERO, _CLEAR = 1e-12, 1e-6  # singular values of rows of length 1: no others between
+_EVEN = 1e5  # of columns' largest entries
 _EXACT_WORK = 3e7  # up to here, in long doubles
 _SLACK = 1e-11  # relative, added to what dominates
 _SWEEPS = 300
@@ -64,27 +66,66 @@ def information(signal: Floats, noise: Floats) -> Information:
     size_of = abs(rows[:, :width]).max(1, initial=0)
     size_of = np.where(size_of > 0, size_of, abs(rows).max(1))
     rows /= size_of[:, None]
-    basis = _Basis(width, rows.shape[1], min(len(rows), width), rows.dtype)
+    basis = _Basis(width, abs(rows).max(0, initial=0), min(len(rows), width))
     bare = np.zeros(size, bool)
     for first in range(0, len(rows), _CHUNK):
         chunk = rows[first : first + _CHUNK]
-        left, seen = basis.without(chunk, abs(chunk))
+        left, terms = basis.without(chunk, abs(chunk))
         began = basis.count
-        for row, bound in zip(left, seen, strict=True):
-            row, bound = basis.without(row[None], bound[None], began)
-            bare |= basis.take(row[0], bound[0])
+        for row, term in zip(left, terms, strict=True):
+            row, term = basis.without(row[None], term[None], began)
+            bare |= basis.take(row[0], term[0])
     told = basis.rows[:, width:].astype(np.float64)
     pivot = basis.least_pivot
     rounding = 1e3 * _EPS / pivot if pivot < _SMALL_PIVOT else 0.0
+    by_gap = _by_gap(rows.astype(np.float64), width)
+    if by_gap is not None and (rounding or by_gap[0] != basis.count):
+        return by_gap[1]  # what is left over was rounding
     return Information(told.T @ told, bare, min(rounding, 1.0))
 
 
-class _Basis:
-    """Orthonormal in their first ``width`` entries; the others go along."""
+def _by_gap(rows: Floats, width: int) -> tuple[int, Information] | None:
+    """Rank and information by singular values, where a wide gap tells which are 0.
 
-    def __init__(self, width: int, length: int, most: int, dtype: np.dtype) -> None:
+    None where there is no such gap, or entries are of very different size: there small
+    values may be no rounding.
+    """
+    if not rows.size:
+        return None
+    largest = abs(rows).max(0)
+    used = largest > 0
+    spread = [part[part > 0] for part in (largest[:width], largest[width:])]
+    if any(part.size and part.max() > _EVEN * part.min() for part in spread):
+        return None
+    rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    left, sizes, _ = np.linalg.svd(rows[:, :width], full_matrices=True)
+    sizes = np.concatenate([sizes, np.zeros(len(rows) - len(sizes))])
+    zero = sizes < _ZERO
+    if (~zero & (sizes < _CLEAR)).any():
+        return None
+    told = left.T @ rows[:, width:]
+    bare = abs(told[zero])
+    unsure = (bare >= _ZERO) & (bare < _CLEAR)
+    if unsure.any():
+        return None
+    scaled = told[~zero] / sizes[~zero, None]
+    seen = (bare >= _CLEAR).any(0) & used[width:]
+    return int((~zero).sum()), Information(scaled.T @ scaled, seen, 0.0)
+
+
+class _Basis:
+    """Orthonormal in their first ``width`` entries; the others go along.
+
+    Of every entry it keeps the size of the terms that made it: an entry is off by a
+    rounding of that. No more than of the largest entry in its column, though: errors
+    of orthogonal rows do not pile up, where sums of sizes do.
+    """
+
+    def __init__(self, width: int, largest: np.ndarray, most: int) -> None:
         self._width = width
-        self._rows = np.zeros((most, length), dtype)
+        self._largest = 2 * largest
+        self._rows = np.zeros((most, len(largest)), largest.dtype)
+        self._terms = np.zeros_like(self._rows)
         self.count = 0
         self.least_pivot = 1.0
 
@@ -93,33 +134,35 @@ class _Basis:
         return self._rows[: self.count]
 
     def without(
-        self, rows: np.ndarray, bound: np.ndarray, first: int = 0
+        self, rows: np.ndarray, terms: np.ndarray, first: int = 0
     ) -> tuple[np.ndarray, np.ndarray]:
         """``rows`` less what the basis has of them, and the sizes of all terms."""
         basis = self._rows[first : self.count]
         if not len(basis):
-            return rows, bound
+            return rows, terms
         for _ in range(2):
             along = rows[:, : self._width] @ basis[:, : self._width].T
-            bound = bound + abs(along) @ abs(basis)
+            terms = terms + abs(along) @ self._terms[first : self.count]
             rows = rows - along @ basis
-        return rows, bound
+        return rows, terms
 
-    def take(self, row: np.ndarray, bound: np.ndarray) -> np.ndarray:
+    def take(self, row: np.ndarray, terms: np.ndarray) -> np.ndarray:
         """Add what is left of a row. Which signals it holds without noise."""
         none = np.zeros(len(row) - self._width, bool)
-        told = abs(row) > _DEPENDENT * bound
+        terms = np.minimum(terms, self._largest)
+        told = abs(row) > _DEPENDENT * terms
         if not told[: self._width].any() or self.count == len(self._rows):
             return told[self._width :]
-        row = np.where(abs(row) > _ROUNDING * bound, row, 0)
+        row = np.where(abs(row) > _ROUNDING * terms, row, 0)
         norm = np.sqrt((row[: self._width] ** 2).sum())
         # Of entries that are there: the others are zero, not small.
-        size = np.sqrt((bound[: self._width][row[: self._width] != 0] ** 2).sum())
+        size = np.sqrt((terms[: self._width][row[: self._width] != 0] ** 2).sum())
         self.least_pivot = min(self.least_pivot, float(norm / size))
-        row = row / norm
-        again, _ = self.without(row[None], abs(row)[None])
-        norm = np.sqrt((again[0, : self._width] ** 2).sum())
-        self._rows[self.count] = again[0] / norm
+        again, _ = self.without(row[None] / norm, terms[None])
+        self._rows[self.count] = again[0] / np.sqrt(
+            (again[0, : self._width] ** 2).sum()
+        )
+        self._terms[self.count] = terms / norm
         self.count += 1
         return none
 

@@ -69,7 +69,9 @@ def of_nodes_seen(
     told["everything_seen"] = every
     for node, size in sizes.items():
         own = np.flatnonzero(protocol.owner[hidden] == node)
-        size = np.broadcast_to(np.where(size > 0, size, 1.0), own.shape)
+        size = np.broadcast_to(
+            np.where((size > 0) & np.isfinite(size), size, 1.0), own.shape
+        )
         yield (
             node,
             View(

@@ -1,0 +1,256 @@
+"""What an observer of a decentralised training learns of one node."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from privaudit.accounting.views import (
+    ASSUMES,
+    REACTS_NOT,
+    LinearProtocol,
+    Observer,
+    Pair,
+    figures,
+    of_nodes,
+)
+from privaudit.results import Relation, Unit, check_delta, round_up
+
+if TYPE_CHECKING:
+    from trainers.runs.training import Training
+
+_MOST_ROWS = 60  # of the table; JSON has all
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Views:
+    """What each observer learns of each node: upper bounds on epsilon.
+
+    Attributes
+    ----------
+    pairs
+        A node and an observer each, with the three figures.
+    algorithm, noise_multiplier, delta, relation, unit
+        What was accounted.
+    protocol
+        What is sent, as arrays: for figures of one's own.
+    """
+
+    pairs: tuple[Pair, ...]
+    algorithm: str
+    noise_multiplier: float
+    delta: float
+    relation: Relation
+    unit: Unit
+    protocol: LinearProtocol
+
+    def summary(self) -> dict[str, Any]:
+        """All figures, for JSON."""
+        return {
+            "algorithm": self.algorithm,
+            "noise_multiplier": self.noise_multiplier,
+            "delta": self.delta,
+            "relation": self.relation,
+            "unit": self.unit,
+            "views": [msgspec.to_builtins(pair) for pair in self.pairs],
+            "assumes": {
+                "nobody_reacts": [*ASSUMES, REACTS_NOT],
+                "certified": list(ASSUMES),
+                "everything_seen": [],
+            },
+        }
+
+    def lines(self) -> list[str]:
+        """A table, and what each column is worth."""
+        head = "of    by      distance  nobody reacts  certified  everything seen"
+        lines = [head]
+        for pair in self.pairs[:_MOST_ROWS]:
+            far = "-" if pair.distance is None else str(pair.distance)
+            three = (pair.nobody_reacts, pair.certified, pair.everything_seen)
+            one, two, last = map(round_up, three)
+            row = f"{pair.of:<5} {pair.by!s:<7} {far:<9} {one:<14} {two:<10} {last}"
+            lines.append(row)
+        if len(self.pairs) > _MOST_ROWS:
+            more = len(self.pairs) - _MOST_ROWS
+            lines.append(f"and {more} more, which --json has")
+        if not self.pairs:
+            lines.append("nobody is left to be protected: all nodes collude")
+        return [
+            *lines,
+            f"epsilon is at most that, at delta {self.delta:.15g} under "
+            f"{self.relation} (unit: {self.unit})",
+            f"nobody reacts: if {REACTS_NOT}; training breaks it",
+            "certified: valid for training as it is",
+            "everything seen: each release by itself, as the ledger has it",
+            f"the first two assume that {'; and that '.join(ASSUMES)}",
+        ]
+
+
+def views(
+    algorithm: str,
+    *,
+    noise_multiplier: float,
+    delta: float,
+    observer: str | int | Sequence[int] | Observer | None = None,
+    relation: Relation | None = None,
+    unit: Unit = "record",
+    final_models: bool = False,
+    seed: int = 0,
+    plot: str | os.PathLike[str] | None = None,
+    **settings: Any,
+) -> Views:
+    """What each node of a decentralised training learns of each other: three figures.
+
+    *nobody reacts* takes all gradients as fixed, *certified* is valid for training as
+    it is, *everything seen* is the account of all releases. Each is an upper bound on
+    epsilon, and at most the next.
+
+    Parameters
+    ----------
+    algorithm
+        A name, a recipe, or your own as ``module:Class``. Its messages must be linear
+        in noisy gradients: gossip, gradient tracking, push-sum.
+    noise_multiplier
+        Of the algorithm's mechanism, >= 0.
+    delta
+        In (0, 1).
+    observer
+        A node, several that collude (``[3, 5]`` or ``"3,5"``), a wire
+        (``"edge:1-2"``), or ``"everybody"``: whoever hears all messages. None: each
+        node by itself.
+    relation
+        What neighbouring data differ in; as in training by default.
+    unit
+        ``record``, or ``node``: all records of a node are replaced.
+    final_models
+        Whether all nodes' last models are published as well.
+    seed
+        Deals the data: how many records each node has.
+    plot
+        A file for a picture, such as views.svg.
+    settings
+        Of the training, by name, such as ``nodes=8, graph="ring", rounds=20``.
+
+    Returns
+    -------
+    All pairs, with ``summary()`` and ``lines()``.
+
+    Raises
+    ------
+    ValueError
+        If a setting is out of its range, or the algorithm is not linear or too large.
+
+    Examples
+    --------
+    >>> import privaudit as pa
+    >>> path = {"nodes": 4, "graph": "ring", "rounds": 3, "train": 200, "lot_size": 50}
+    >>> found = pa.views(
+    ...     "dp-dsgd", noise_multiplier=4.0, delta=1e-5, observer=2, **path
+    ... )
+    >>> far = next(pair for pair in found.pairs if pair.distance == 2)
+    >>> far.nobody_reacts < far.certified <= far.everything_seen
+    True
+    """
+    return views_of(
+        algorithm,
+        settings,
+        noise_multiplier=noise_multiplier,
+        how=How(observer, relation, unit, final_models, seed),
+        delta=delta,
+        plot=None if plot is None else pathlib.Path(plot),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class How:
+    """Of whom, by whom: as the arguments of `views`."""
+
+    observer: str | int | Sequence[int] | Observer | None = None
+    relation: Relation | None = None
+    unit: Unit = "record"
+    final_models: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.unit not in ("record", "node"):
+            raise ValueError(f"unit is record or node, got {self.unit!r}")
+        if self.unit == "node" and self.relation == "add-or-remove-one":
+            raise ValueError(
+                "a node's records are replaced: with --unit node the relation is "
+                "replace-one"
+            )
+
+    @property
+    def observers(self) -> list[Observer] | None:
+        """Who looks; None: each node by itself."""
+        given = self.observer
+        if given is None or given == "any-node":
+            return None
+        if isinstance(given, Observer):
+            return [given]
+        if isinstance(given, str):
+            return [Observer.parse(given)]
+        return [Observer.of(*([given] if isinstance(given, int) else given))]
+
+
+def views_of(
+    what: str,
+    changes: Mapping[str, Any],
+    *,
+    noise_multiplier: float,
+    delta: float,
+    how: How,
+    plot: pathlib.Path | None = None,
+) -> Views:
+    """As `views`, with settings as a mapping."""
+    from privaudit.auditing.protocols import protocol_of
+    from trainers.runs.problem import Problem
+
+    check_delta(delta)
+    observers = how.observers
+    if not 0 <= noise_multiplier < float("inf"):
+        raise ValueError(
+            f"noise_multiplier must be finite and >= 0, got {noise_multiplier:g}"
+        )
+    training = _training(what, changes)
+    for one in observers or ():
+        one.check(training.nodes)
+    if training.family.central:
+        raise ValueError(
+            f"{training.algorithm} runs at one place: nobody hears anything; choose "
+            "a decentralised algorithm"
+        )
+    problem = Problem.of(training, seed=how.seed)
+    ledger = problem.ledger(noise_multiplier)
+    protocol = protocol_of(problem, ledger, final_models=how.final_models)
+    relation = "replace-one" if how.unit == "node" else training.relation(how.relation)
+    if how.unit == "node":
+        ledger = of_nodes(ledger, problem.sizes)
+    pairs = figures(protocol, ledger, delta, observers, relation)
+    found = Views(
+        pairs,
+        training.algorithm,
+        noise_multiplier,
+        delta,
+        relation,
+        how.unit,
+        protocol,
+    )
+    if plot is not None:
+        from privaudit.report.views import draw_views
+
+        draw_views(found.pairs, protocol, plot)
+    return found
+
+
+def _training(what: str, changes: Mapping[str, Any]) -> Training:
+    from privaudit.api.trainings import recipe_of
+    from trainers.runs.training import training_from
+
+    values = {**recipe_of(what).settings(None), **changes}
+    return training_from(values, where="--set" if changes else what)

@@ -17,6 +17,11 @@ def complete(nodes: int) -> Topology:
     return Topology(np.ones((1, nodes, nodes), dtype=bool))
 
 
+def path(nodes: int) -> Topology:
+    """Each node and the next one hear each other; the ends have one neighbour."""
+    return Topology.of_edges(nodes, ((i, i + 1) for i in range(nodes - 1)))
+
+
 def ring(nodes: int) -> Topology:
     """Each node joined with the next, the last with the first."""
     return Topology.of_edges(nodes, [(i, (i + 1) % nodes) for i in range(nodes)])

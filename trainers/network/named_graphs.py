@@ -14,6 +14,7 @@ from trainers.network.topology import Topology
 
 _PLAIN: dict[str, Callable[[int], Topology]] = {
     "complete": graphs.complete,
+    "path": graphs.path,
     "ring": graphs.ring,
     "torus": graphs.torus,
     "star": graphs.star,

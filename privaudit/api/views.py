@@ -148,9 +148,9 @@ def views(
     Examples
     --------
     >>> import privaudit as pa
-    >>> path = {"nodes": 4, "graph": "ring", "rounds": 3, "train": 200, "lot_size": 50}
+    >>> ring = {"nodes": 4, "graph": "ring", "rounds": 6, "train": 200, "lot_size": 50}
     >>> found = pa.views(
-    ...     "dp-dsgd", noise_multiplier=4.0, delta=1e-5, observer=2, **path
+    ...     "dp-dsgd", noise_multiplier=4.0, delta=1e-5, observer=2, **ring
     ... )
     >>> far = next(pair for pair in found.pairs if pair.distance == 2)
     >>> far.nobody_reacts < far.certified <= far.everything_seen

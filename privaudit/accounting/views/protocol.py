@@ -154,6 +154,47 @@ class LinearProtocol:
             noise,
         )
 
+    @classmethod
+    def gossip(
+        cls,
+        matrices: ArrayLike,
+        rounds: int,
+        noise: ArrayLike = 1.0,
+        step: float = 1.0,
+    ) -> LinearProtocol:
+        """DP-DSGD: theta_i <- sum_j w_ij theta_j - step y_i, y_i taken at theta_i.
+
+        Each node sends theta in every round, and hears those that it gives weight to;
+        the last round's sums are not sent. Arguments as of `averaging`.
+
+        >>> path = np.array([[2, 1, 0], [1, 1, 1], [0, 1, 2]]) / 3
+        >>> LinearProtocol.gossip(path, 4).messages.shape
+        (12, 12)
+        """
+        cycle = np.array(matrices, float)
+        cycle = cycle[None] if cycle.ndim == 2 else cycle
+        if cycle.ndim != 3 or cycle.shape[1] != cycle.shape[2]:
+            raise ValueError(f"matrices must be square, got shape {cycle.shape}")
+        nodes = cycle.shape[1]
+        each = np.eye(nodes)
+        held, sent, heard = np.zeros((nodes, nodes * rounds)), [], []
+        for k in range(rounds):
+            matrix = cycle[k % len(cycle)]
+            sent.append(held)
+            heard.append(((matrix != 0) | np.eye(nodes, dtype=bool)).T)
+            held = matrix @ held
+            held[:, k * nodes : (k + 1) * nodes] -= step * each
+        points = np.concatenate(sent) if sent else np.zeros((0, 0))
+        return cls(
+            nodes,
+            np.tile(np.arange(nodes), rounds),
+            points,
+            np.tile(np.arange(nodes), rounds),
+            np.concatenate(heard) if heard else np.zeros((0, nodes)),
+            np.tile(np.broadcast_to(np.array(noise, float), (nodes,)), rounds),
+            points=points,
+        )
+
     def seen_by(self, observer: Observer) -> NDArray[np.bool_]:
         """(messages,) bool: which messages it hears, its own among them."""
         if observer.everybody:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from privaudit.accounting.views import (
     LinearProtocol,
     Observer,
     Pair,
+    diluted,
     figures,
     of_nodes,
 )
@@ -38,7 +40,8 @@ class Views:
     algorithm, noise_multiplier, delta, relation, unit
         What was accounted.
     protocol
-        What is sent, as arrays: for figures of one's own.
+        What is sent, as arrays: for figures of one's own. None where the figures have
+        a closed form.
     """
 
     pairs: tuple[Pair, ...]
@@ -47,7 +50,7 @@ class Views:
     delta: float
     relation: Relation
     unit: Unit
-    protocol: LinearProtocol
+    protocol: LinearProtocol | None
 
     def summary(self) -> dict[str, Any]:
         """All figures, for JSON."""
@@ -209,6 +212,7 @@ def views_of(
 ) -> Views:
     """As `views`, with settings as a mapping."""
     from privaudit.auditing.protocols import protocol_of
+    from trainers.algorithms.butterfly import ButterflyFamily
     from trainers.runs.problem import Problem
 
     check_delta(delta)
@@ -227,11 +231,19 @@ def views_of(
         )
     problem = Problem.of(training, seed=how.seed)
     ledger = problem.ledger(noise_multiplier)
-    protocol = protocol_of(problem, ledger, final_models=how.final_models)
+    direct = isinstance(training.family, ButterflyFamily)  # however many rounds
+    protocol = None
+    if plot is not None or not direct:
+        protocol = protocol_of(problem, ledger, final_models=how.final_models)
     relation = "replace-one" if how.unit == "node" else training.relation(how.relation)
     if how.unit == "node":
         ledger = of_nodes(ledger, problem.sizes)
-    pairs = figures(protocol, ledger, delta, observers, relation)
+    if isinstance(training.family, ButterflyFamily):
+        fresh = functools.partial(training.family.fresh_noises, problem.setting)
+        pairs = diluted(ledger, fresh, delta, observers, relation)
+    else:
+        assert protocol is not None
+        pairs = figures(protocol, ledger, delta, observers, relation)
     found = Views(
         pairs,
         training.algorithm,
@@ -241,7 +253,7 @@ def views_of(
         how.unit,
         protocol,
     )
-    if plot is not None:
+    if plot is not None and protocol is not None:
         from privaudit.report.views import draw_views
 
         draw_views(found.pairs, protocol, plot)

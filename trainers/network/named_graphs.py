@@ -19,6 +19,7 @@ _PLAIN: dict[str, Callable[[int], Topology]] = {
     "torus": graphs.torus,
     "star": graphs.star,
     "directed-ring": graphs.directed_ring,
+    "butterfly": graphs.butterfly,
     "exponential": graphs.exponential,
     "exp": graphs.exponential,
 }

@@ -16,6 +16,7 @@ Each is at most the next. Proofs, and what they assume: ``views.md``.
 from privaudit.accounting.views.figures import ASSUMES as ASSUMES
 from privaudit.accounting.views.figures import REACTS_NOT as REACTS_NOT
 from privaudit.accounting.views.figures import Pair as Pair
+from privaudit.accounting.views.figures import diluted as diluted
 from privaudit.accounting.views.figures import figures as figures
 from privaudit.accounting.views.figures import of_nodes as of_nodes
 from privaudit.accounting.views.information import dominating as dominating

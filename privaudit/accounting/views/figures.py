@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from privaudit.accounting.certificate import Certificate
 from privaudit.accounting.views.information import Floats
@@ -114,6 +115,48 @@ def figures(
             far = distance(ways[node], observer)
             pairs.append(Pair(node, observer.name, still, certified, every, far))
     return tuple(pairs)
+
+
+def diluted(
+    ledger: Ledger,
+    fresh: Callable[[int, Observer], NDArray[np.int_]],
+    delta: float,
+    observers: Sequence[Observer] | None = None,
+    relation: Relation | None = None,
+) -> tuple[Pair, ...]:
+    """As `figures`, of sums at points that all know, with so many fresh noises each.
+
+    Parameters
+    ----------
+    ledger
+        All nodes release alike.
+    fresh
+        (releases,): of a node, by an observer, how many releases are in the least sum
+        in which each release of the node is heard.
+    """
+    check_delta(delta)
+    chosen = Certificate.of(ledger, relation).relation
+    account = _Account(ledger, chosen, delta)
+    count = len(ledger.nodes)
+    if len(set(ledger.nodes)) > 1 and len(set(_noises(ledger))) > 1:
+        raise ValueError("sums dilute alike only where all nodes have equal noise")
+    pairs = []
+    for observer in observers or [Observer.of(v) for v in range(count)]:
+        observer.check(count)
+        for node in sorted(set(range(count)) - set(observer.nodes)):
+            own = _releases(ledger.nodes[node])
+            noise = np.array([one.noise for one, _ in own])
+            every = account(own, noise)
+            told = account(own, noise * np.sqrt(fresh(node, observer)))
+            told = min(told, every)
+            pairs.append(Pair(node, observer.name, told, told, every, 1))
+    return tuple(pairs)
+
+
+def _noises(ledger: Ledger) -> list[tuple[float, ...]]:
+    return [
+        tuple(one.noise for one, _ in _releases(entries)) for entries in ledger.nodes
+    ]
 
 
 _One = tuple[Release, object]  # a release, and the pass that it is of

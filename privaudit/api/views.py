@@ -211,7 +211,7 @@ def views_of(
     plot: pathlib.Path | None = None,
 ) -> Views:
     """As `views`, with settings as a mapping."""
-    from privaudit.auditing.protocols import protocol_of
+    from privaudit.auditing.attacks.protocols import protocol_of
     from trainers.algorithms.butterfly import ButterflyFamily
     from trainers.runs.problem import Problem
 

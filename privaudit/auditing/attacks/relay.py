@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from privaudit.accounting.views import LinearProtocol, Observer, Pair, figures
 from privaudit.auditing.attacks.canaries import CANARY_NODE
 from privaudit.auditing.attacks.linear import Record
-from privaudit.auditing.protocols import protocol_of
+from privaudit.auditing.attacks.protocols import protocol_of
 from privaudit.auditing.scores import Scores
 from trainers.data import Dataset
 from trainers.numerics.keys import Key

@@ -10,7 +10,7 @@ import privaudit as pa
 from privaudit.accounting import Certificate
 from privaudit.accounting.views import Observer, of_observer
 from privaudit.accounting.views.butterfly import exchanges, fresh_noises, places
-from privaudit.auditing.protocols import protocol_of
+from privaudit.auditing.attacks.protocols import protocol_of
 from privaudit.ledger import Entry, Ledger
 from trainers.algorithms.butterfly import Butterfly
 from trainers.network.engine import Network

@@ -5,7 +5,7 @@ import pytest
 
 import privaudit as pa
 from privaudit.accounting.views import LinearProtocol, Observer, of_observer
-from privaudit.auditing.protocols import protocol_of
+from privaudit.auditing.attacks.protocols import protocol_of
 from tests.accounting.views.networks import gossip
 from trainers.network import graphs
 from trainers.network.mixing import Mixing

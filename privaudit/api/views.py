@@ -22,6 +22,7 @@ from privaudit.accounting.views import (
     of_nodes,
 )
 from privaudit.results import Relation, Unit, check_delta, round_up
+from privaudit.settings import ViewSettings
 
 if TYPE_CHECKING:
     from trainers.runs.training import Training
@@ -163,42 +164,26 @@ def views(
         algorithm,
         settings,
         noise_multiplier=noise_multiplier,
-        how=How(observer, relation, unit, final_models, seed),
+        how=ViewSettings(
+            observer=_name(observer),
+            relation=relation,
+            unit=unit,
+            final_models=final_models,
+            seed=seed,
+        ),
         delta=delta,
         plot=None if plot is None else pathlib.Path(plot),
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class How:
-    """Of whom, by whom: as the arguments of `views`."""
-
-    observer: str | int | Sequence[int] | Observer | None = None
-    relation: Relation | None = None
-    unit: Unit = "record"
-    final_models: bool = False
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.unit not in ("record", "node"):
-            raise ValueError(f"unit is record or node, got {self.unit!r}")
-        if self.unit == "node" and self.relation == "add-or-remove-one":
-            raise ValueError(
-                "a node's records are replaced: with --unit node the relation is "
-                "replace-one"
-            )
-
-    @property
-    def observers(self) -> list[Observer] | None:
-        """Who looks; None: each node by itself."""
-        given = self.observer
-        if given is None or given == "any-node":
-            return None
-        if isinstance(given, Observer):
-            return [given]
-        if isinstance(given, str):
-            return [Observer.parse(given)]
-        return [Observer.of(*([given] if isinstance(given, int) else given))]
+def _name(observer: str | int | Sequence[int] | Observer | None) -> str | None:
+    """What `Observer.parse` reads."""
+    if observer is None or isinstance(observer, str):
+        return observer
+    if not isinstance(observer, Observer):
+        numbers = [observer] if isinstance(observer, int) else observer
+        observer = Observer.of(*numbers)
+    return str(observer.name)
 
 
 def views_of(
@@ -207,7 +192,7 @@ def views_of(
     *,
     noise_multiplier: float,
     delta: float,
-    how: How,
+    how: ViewSettings,
     plot: pathlib.Path | None = None,
 ) -> Views:
     """As `views`, with settings as a mapping."""
@@ -216,7 +201,8 @@ def views_of(
     from trainers.runs.problem import Problem
 
     check_delta(delta)
-    observers = how.observers
+    every = how.observer in (None, "any-node")
+    observers = None if every else [Observer.parse(str(how.observer))]
     if not 0 <= noise_multiplier < float("inf"):
         raise ValueError(
             f"noise_multiplier must be finite and >= 0, got {noise_multiplier:g}"

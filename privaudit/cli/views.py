@@ -8,9 +8,9 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from privaudit.cli.accounts import NoiseMultiplier
-from privaudit.cli.options import Changes, Json
+from privaudit.cli.options import Changes, Flat, Json
 from privaudit.cli.output import emit
-from privaudit.results import Relation, Unit
+from privaudit.settings import ViewSettings, changes_of
 
 
 def views(
@@ -26,11 +26,7 @@ def views(
     noise_multiplier: NoiseMultiplier,
     delta: float,
     changes: Changes = (),  # type: ignore[assignment]  # cyclopts' empty list
-    observer: str | None = None,
-    relation: Relation | None = None,
-    unit: Unit = "record",
-    final_models: bool = False,
-    seed: int = 0,
+    how: Annotated[ViewSettings, Flat] = ViewSettings(),  # frozen
     plot: pathlib.Path | None = None,
     json: Json = False,
 ) -> None:
@@ -43,29 +39,17 @@ def views(
     ----------
     delta
         In (0, 1).
-    observer
-        A node (3), several that collude (3,5), a wire (edge:1-2), or everybody: whoever
-        hears all messages. Default: each node by itself.
-    relation
-        What neighbouring data differ in: as in training by default.
-    unit
-        record, or node: all records of a node are replaced.
-    final_models
-        All nodes' last models are published as well.
-    seed
-        Deals the data: how many records each node has.
     plot
         A file for a picture: who learns how much of whom.
     """
-    from privaudit.api.views import How, views_of
-    from privaudit.settings import changes_of
+    from privaudit.api.views import views_of
 
     found = views_of(
         what,
         changes_of(changes),
         noise_multiplier=noise_multiplier,
         delta=delta,
-        how=How(observer, relation, unit, final_models, seed),
+        how=how,
         plot=plot,
     )
     emit(found.summary(), found.lines(), as_json=json)

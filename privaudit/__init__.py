@@ -6,6 +6,7 @@ Accounts, without torch:
     noise_multiplier    the least noise that meets a budget
     Certificate         what a ledger is worth, from both sides
     Budget              a budget for releases chosen as one goes; BudgetExceeded
+    views               what each node of a training learns of each other one
     ledger_from         a ledger from dp-accounting's events, Opacus or a file
     Ledger, Release     what was released; PoissonSampling, SamplingWithoutReplacement,
                         RandomAllocation, NoSampling
@@ -55,6 +56,7 @@ _PLACES = {
     "epsilon": "privaudit.api.accounts",
     "noise_multiplier": "privaudit.api.accounts",
     "ledger_from": "privaudit.api.accounts",
+    "views": "privaudit.api.views",
     "train": "privaudit.api.own_training",
     "oracle": "privaudit.api.loops",
     "replace_batch_norm": "trainers.models.own",

@@ -693,6 +693,43 @@ class SelfcheckSettings(_Checked):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class ViewSettings:
+    """Who looks at a decentralised training, and at what.
+
+    Parameters
+    ----------
+    observer
+        A node (3), several that collude (3,5), a wire (edge:1-2), or everybody: whoever
+        hears all messages. Default: each node by itself.
+    relation
+        What neighbouring data differ in; as in training by default.
+    unit
+        record, or node: all records of a node are replaced.
+    final_models
+        All nodes' last models are published as well.
+    seed
+        Deals the data: how many records each node has.
+    """
+
+    observer: str | None = None
+    relation: Relation | None = None
+    unit: Unit = "record"
+    final_models: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.unit not in ("record", "node"):
+            raise ValueError(f"unit is record or node, got {self.unit!r}")
+        if self.relation is not None:
+            check_relation(self.relation)
+        if self.unit == "node" and self.relation == "add-or-remove-one":
+            raise ValueError(
+                "a node's records are replaced: with unit node the relation is "
+                "replace-one"
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ProbeSettings(_Checked):
     """What is probed of an algorithm, or of a function, for bugs.
 

@@ -1,4 +1,4 @@
-"""The README's Python runs as it stands."""
+"""The README's Python, and that of docs/views.md, runs as it stands."""
 
 import pathlib
 import re
@@ -6,7 +6,12 @@ import re
 import pytest
 
 README = pathlib.Path(__file__).parents[1] / "README.md"
-BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+PAGES = (README, README.parent / "docs/views.md")
+BLOCKS = [
+    block
+    for page in PAGES
+    for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+]
 
 
 @pytest.mark.parametrize("block", BLOCKS)
@@ -16,4 +21,4 @@ def test_a_block_runs(block, capsys):
 
 
 def test_there_are_some():
-    assert len(BLOCKS) >= 2
+    assert len(BLOCKS) >= 3

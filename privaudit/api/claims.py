@@ -6,7 +6,7 @@ import pathlib
 
 from privaudit.api.audits import check_workers
 from privaudit.api.watch import SILENT, Watch
-from privaudit.claims import PAPERS, all_claims, claims_of
+from privaudit.claims import FORMS, PAPERS, all_claims, claims_of
 from privaudit.claims.claim import PaperFinding, judged
 from privaudit.claims.sources import OF_METHOD, OF_PAPER, bibtex
 
@@ -85,7 +85,8 @@ def cite(what: str) -> str:
             names = [run.result.upper().method, run.result.lower().method]
         methods = [one for name in names for one in OF_METHOD.get(name, ())]
     else:
-        found = [claim for claim in all_claims() if claim.key == what]
+        forms = (claim for form in FORMS for claim in claims_of(form))
+        found = [claim for claim in (*all_claims(), *forms) if claim.key == what]
         if not found:
             raise ValueError(
                 f"{what} is neither a run's folder nor a claim; `privaudit claims "

@@ -147,7 +147,7 @@ def run_training(
     """
     from trainers.runs.training import training_from
 
-    recipe = _recipe(what)
+    recipe = recipe_of(what)
     values = {**recipe.settings(settings.epsilon), **(changes or {})}
     if is_own(str(values.get("data", ""))):
         values = _of_own_data(values)
@@ -310,7 +310,7 @@ def _check_keys(
         )
 
 
-def _recipe(what: str) -> Recipe:
+def recipe_of(what: str) -> Recipe:
     from trainers.algorithms import ALGORITHMS
     from trainers.recipes import Recipe, named, names, read
     from trainers.runs.training import near

@@ -17,16 +17,23 @@ PAPERS: dict[str, str] = {
     "004": "A(DP)2SGD (Xu, Zhang and Wang)",
 }
 
+# Forms of account that several papers share; no paper is named.
+FORMS: dict[str, str] = {
+    "network": "the view of a node is a Gaussian mechanism, in training",
+}
+
 
 def claims_of(paper: str) -> tuple[PaperClaim, ...]:
-    """The claims of a paper, by its number.
+    """The claims of a paper, by its number, or of a form of account, by its name.
 
     Raises ``ValueError`` for a paper that there is none of.
     """
+    if paper in FORMS:
+        return importlib.import_module(f"privaudit.claims.{paper}").CLAIMS
     if paper not in PAPERS:
         raise ValueError(
-            f"there is no paper {paper!r}; choose one of {', '.join(PAPERS)}, or name "
-            "a file of your own claims that ends in .toml"
+            f"there is no paper {paper!r}; choose one of {', '.join(PAPERS)}, "
+            f"{', '.join(FORMS)}, or name a file of your own claims that ends in .toml"
         )
     return importlib.import_module(f"privaudit.claims.papers.paper_{paper}").CLAIMS
 

@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from privaudit.claims.claim import PaperClaim, PaperFinding
+from privaudit.claims.claim import PaperClaim, PaperFinding, RelayAttack
 from privaudit.results import Claim, LowerBound
 from privaudit.settings import AttackSettings
 
@@ -37,6 +37,8 @@ def _attack(
 ) -> LowerBound:
     attack = claim.attack
     assert attack is not None
+    if isinstance(attack, RelayAttack):
+        return _relayed(claim, attack, corrected=corrected)
     settings: dict[str, Any] = dict(
         setting.split("=", 1)  # type: ignore[misc]
         for setting in attack.settings
@@ -58,6 +60,31 @@ def _attack(
         folder / name,
         workers,
     )
+
+
+def _relayed(claim: PaperClaim, attack: RelayAttack, *, corrected: bool) -> LowerBound:
+    """Seconds of computing: nothing is kept."""
+    from privaudit.accounting.views import Observer
+    from privaudit.auditing.attacks.relay import Relay
+    from privaudit.auditing.bounds import ESTIMATORS
+
+    settings = dict(setting.split("=", 1) for setting in attack.settings)
+    relay = Relay.of(
+        {"algorithm": attack.algorithm, **settings},
+        Observer.of(attack.observer),
+        noise_multiplier=attack.corrected_noise
+        if corrected
+        else attack.noise_multiplier,
+        delta=claim.delta,
+    )
+    return ESTIMATORS["rank-walk"](
+        relay.scores(attack.runs, attack.seed),
+        claim.delta,
+        attack.confidence,
+        relation=claim.relation,
+        threat_model=claim.threat_model,
+        seed=attack.seed,
+    ).lower
 
 
 def training_of(algorithm: str, settings: Mapping[str, Any], where: str) -> Training:

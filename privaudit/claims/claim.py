@@ -154,6 +154,22 @@ class Attack:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RelayAttack(Attack):
+    """Thresholds that say aloud what an observer hears diluted: `attacks.relay`.
+
+    ``observer`` is the node that listens.
+    """
+
+    observer: int
+    planted: str = "one record of node 0; its others are of absolute loss, |x - c|"
+    seen: str = "one message that the observer hears"
+
+    def command(self, epsilon: float, delta: float, *, corrected: bool = False) -> str:
+        """The command line that repeats it."""
+        return "privaudit claims network"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PaperClaim:
     """One promise of a paper, at one setting.
 

@@ -22,6 +22,7 @@ _COMMANDS = {
         "train:train",
         "Train an algorithm, and account what it released.",
     ),
+    "views": ("views:views", "What each node learns of each other one."),
     "consensus": ("consensus:consensus", "Average vectors over a graph, privately."),
     "recipes": ("recipes:recipes", "The papers' settings: list them, or copy one."),
     "demo": ("demo:demo", "Audit a training three times, one with a planted bug."),

@@ -14,7 +14,10 @@ from privaudit.cli.verdicts import status_of
 
 Which = Annotated[
     str | None,
-    Parameter(help="A paper, 000 to 004, or a .toml file of your own claims."),
+    Parameter(
+        help="A paper, 000 to 004; network, a form of account; or a .toml "
+        "file of your own claims."
+    ),
 ]
 
 

@@ -19,6 +19,11 @@ from trainers.algorithms.asynchronous.family import (
     WorkerOptions,
     Workers,
 )
+from trainers.algorithms.butterfly import (
+    Butterfly,
+    ButterflyFamily,
+    ButterflyOptions,
+)
 from trainers.algorithms.collaborative.family import FAMILIES as _COLLABORATIVE
 from trainers.algorithms.dinno import Dinno, DinnoFamily, DinnoOptions
 from trainers.algorithms.dsgd import Dsgd
@@ -146,6 +151,22 @@ ALGORITHMS: dict[str, Family] = {
         needs=_GOSSIP,
         options=ClockOptions,
         defaults={"model": "softmax", "step_size": 1.0},
+    ),
+    **_both(
+        "butterfly",
+        Butterfly,
+        ButterflyFamily,
+        needs=_GOSSIP,
+        options=ButterflyOptions,
+        # As many exchanges a step as the number of nodes has bits: 200 steps.
+        defaults={
+            "graph": "butterfly",
+            "nodes": 8,
+            "rounds": 600,
+            "model": "softmax",
+            "step_size": 1.0,
+        },
+        audited={"nodes": 4, "graph": "butterfly", "split": 0.0},
     ),
     **_messages("partpsp", PartPspOptions),
     **_messages("sgpdp", SgpdpOptions),

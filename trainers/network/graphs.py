@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from privaudit.accounting.views.butterfly import exchanges, places
 from trainers.network.topology import Topology, check_nodes, strongly_connected
 
 _TRIES = 2000  # random graphs drawn before a search gives up
@@ -15,6 +16,11 @@ def complete(nodes: int) -> Topology:
     """Every pair joined."""
     check_nodes(nodes)
     return Topology(np.ones((1, nodes, nodes), dtype=bool))
+
+
+def path(nodes: int) -> Topology:
+    """Each node and the next one hear each other; the ends have one neighbour."""
+    return Topology.of_edges(nodes, ((i, i + 1) for i in range(nodes - 1)))
 
 
 def ring(nodes: int) -> Topology:
@@ -176,6 +182,20 @@ def exponential(nodes: int) -> Topology:
     period = max(1, (nodes - 1).bit_length())
     hops = [2**power for power in range(period)]
     return Topology(np.stack([_hop(nodes, hop) for hop in hops]))
+
+
+def butterfly(nodes: int) -> Topology:
+    """Recursive doubling: in an exchange, a node and its partner hear each other.
+
+    Round t k + r joins nodes whose places in step t differ in bit r alone, of k bits;
+    see `privaudit.accounting.views.butterfly`. With uniform weights all have the mean
+    after k rounds. Raises ``ValueError`` unless the nodes are a power of two.
+    """
+    graphs = []
+    for place in places(nodes):
+        apart = place[:, None] ^ place
+        graphs += [apart == 1 << bit for bit in range(exchanges(nodes))]
+    return Topology(np.stack(graphs))
 
 
 def d_out(nodes: int, degree: int) -> Topology:

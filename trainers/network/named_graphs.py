@@ -14,10 +14,12 @@ from trainers.network.topology import Topology
 
 _PLAIN: dict[str, Callable[[int], Topology]] = {
     "complete": graphs.complete,
+    "path": graphs.path,
     "ring": graphs.ring,
     "torus": graphs.torus,
     "star": graphs.star,
     "directed-ring": graphs.directed_ring,
+    "butterfly": graphs.butterfly,
     "exponential": graphs.exponential,
     "exp": graphs.exponential,
 }

@@ -28,6 +28,9 @@ from trainers.runs.problem import Problem
 _MOST_VALUES = 20_000_000  # of the map: 160 MB
 _LINEAR = 1e-9  # relative departure of a random run that is still rounding
 
+MODEL = "model"  # what no message is named: a model after so many rounds
+Told = tuple[int, str, int]  # round, name of the message, and whose
+
 
 class Record:
     """Keeps, in a fixed order, what is seen; of all coordinates, or along a direction.
@@ -54,6 +57,7 @@ class Record:
         self._direction = None if direction is None else direction.double()
         self.dims: int | None = None
         self.rows: list[Tensor] = []  # (runs, dims) or (runs,)
+        self.told: list[Told] = []  # of each row
 
     def messages(self, k: int, sent: Mapping[str, Tensor]) -> None:
         """See what the heard ones send in round ``k``."""
@@ -63,15 +67,16 @@ class Record:
             # Weights of push-sum and other numbers of the graph alone say nothing.
             if sent[name].shape[-1] == self.dims:
                 for node in self._heard[k % len(self._heard)]:
-                    self._keep(sent[name][:, node])
+                    self._keep(sent[name][:, node], (k, name, node))
 
     def after_round(self, done: int, models: Tensor) -> None:
         """See all models."""
         if self._models:
             for node in range(models.shape[1]):
-                self._keep(models[:, node])
+                self._keep(models[:, node], (done, MODEL, node))
 
-    def _keep(self, row: Tensor) -> None:
+    def _keep(self, row: Tensor, told: Told) -> None:
+        self.told.append(told)
         if self._direction is not None:
             row = row.double() @ self._direction
         self.rows.append(row.clone())
@@ -119,11 +124,17 @@ class LinearMap:
         (outputs, 1 + inputs): the first column is the start's.
     asked
         (inputs, 1 + inputs): where each gradient was asked for, likewise.
+    told
+        (outputs,): round, name and node of each output.
+    turns
+        Places in ``inputs``, in the order in which gradients were asked for.
     """
 
     inputs: tuple[tuple[int, int], ...]
     seen: np.ndarray
     asked: np.ndarray
+    told: tuple[Told, ...] = ()
+    turns: tuple[int, ...] = ()
 
     @classmethod
     def of(
@@ -164,6 +175,7 @@ class LinearMap:
                 "gradients, which this adversary does not know; choose another"
             ) from error
         inputs, outputs = tuple(sorted(dry.asked)), len(record.rows)
+        told = tuple(record.told)
         if not outputs:
             raise ValueError(
                 f"{problem.training.algorithm} sends nothing that a neighbour could "
@@ -193,7 +205,9 @@ class LinearMap:
                 "these settings, which this adversary needs; for dp-dinno set "
                 "optimiser=sgd"
             )
-        return cls(inputs, seen, asked)
+        place = {key: number for number, key in enumerate(inputs)}
+        turns = tuple(place[key] for key in dry.asked)
+        return cls(inputs, seen, asked, told, turns)
 
     @property
     def own(self) -> np.ndarray:

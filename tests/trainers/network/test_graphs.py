@@ -11,7 +11,7 @@ from trainers.network.mixing import Mixing
 from trainers.network.named_graphs import mixing, topology
 
 sizes = st.integers(1, 12)
-UNDIRECTED = ["complete", "ring", "star"]
+UNDIRECTED = ["complete", "path", "ring", "star"]
 DIRECTED = ["directed-ring", "exponential"]
 
 

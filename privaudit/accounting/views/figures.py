@@ -1,0 +1,251 @@
+"""The three accounts of a ledger, by observer."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from privaudit.accounting.certificate import Certificate
+from privaudit.accounting.views.information import Floats
+from privaudit.accounting.views.observer import Observer
+from privaudit.accounting.views.protocol import LinearProtocol, distance, hops
+from privaudit.accounting.views.view import of_nodes_seen
+from privaudit.ledger import Entry, Ledger
+from privaudit.release import NoSampling, RandomAllocation, Release, Sensitivity
+from privaudit.results import Relation, check_delta, round_down
+
+ASSUMES = (
+    "noise and messages are real numbers: what the last digits of rounded ones give "
+    "away is not in it",
+    "all follow the protocol, and nothing but its messages is heard",
+)
+REACTS_NOT = "no node's gradients depend on anything that the observer does not see"
+
+_DIGITS = 12  # of noise, rounded down: what differs by rounding is one account
+_WIDTH = 1e-3
+
+
+class Pair(msgspec.Struct, frozen=True):
+    """Upper bounds on epsilon: what ``by`` learns of node ``of``.
+
+    ``distance`` is how many hops a message of ``of`` takes to be heard; None if it
+    never is.
+    """
+
+    of: int
+    by: int | str
+    nobody_reacts: float
+    certified: float
+    everything_seen: float
+    distance: int | None
+
+
+def figures(
+    protocol: LinearProtocol,
+    ledger: Ledger,
+    delta: float,
+    observers: Sequence[Observer] | None = None,
+    relation: Relation | None = None,
+) -> tuple[Pair, ...]:
+    """The three accounts of every node by every observer.
+
+    Parameters
+    ----------
+    protocol
+        Its ``noise`` in the unit of the ledger's, node's input t being release t.
+    ledger
+        What every node releases; see `of_nodes` for whole nodes as the unit.
+    delta
+        In (0, 1).
+    observers
+        Each node by itself, if None.
+    relation
+        As in `Certificate.of`.
+
+    Raises
+    ------
+    ValueError
+        If ledger and protocol do not fit, or a release is none of Gaussian noise.
+
+    >>> ring = (np.eye(5) + np.roll(np.eye(5), 1, 0) + np.roll(np.eye(5), -1, 0)) / 3
+    >>> one = Release.of_sum(norm_bound=1, noise_multiplier=2, sampling=NoSampling())
+    >>> pairs = figures(
+    ...     LinearProtocol.averaging(ring, noise=2.0),
+    ...     Ledger(nodes=((Entry(one),),) * 5),
+    ...     delta=1e-5,
+    ...     observers=[Observer.of(2)],
+    ... )
+    >>> [round(pair.nobody_reacts, 3) for pair in pairs]
+    [0.0, 1.993, 1.993, 0.0]
+    """
+    check_delta(delta)
+    if len(ledger.nodes) != protocol.nodes:
+        raise ValueError(
+            f"the protocol has {protocol.nodes} nodes and the ledger "
+            f"{len(ledger.nodes)}; they must be those of one run"
+        )
+    releases = [_releases(entries) for entries in ledger.nodes]
+    for node, each in enumerate(releases):
+        inputs = int((protocol.owner == node).sum())
+        if len(each) != inputs:
+            raise ValueError(
+                f"node {node} has {len(each)} releases in the ledger and {inputs} "
+                "inputs in the protocol"
+            )
+    chosen = Certificate.of(ledger, relation).relation
+    sizes = {
+        node: np.array([one.sensitivity_under(chosen) for one, _ in each])
+        for node, each in enumerate(releases)
+    }
+    ways = hops(protocol)
+    account = _Account(ledger, chosen, delta)
+    pairs = []
+    for observer in observers or [Observer.of(v) for v in range(protocol.nodes)]:
+        observer.check(protocol.nodes)
+        wanted = {u: sizes[u] for u in sizes if u not in observer.nodes}
+        for node, view in of_nodes_seen(protocol, observer, wanted):
+            every = account(releases[node], view.everything_seen)
+            certified = min(account(releases[node], view.certified), every)
+            still = min(account(releases[node], view.nobody_reacts), certified)
+            far = distance(ways[node], observer)
+            pairs.append(Pair(node, observer.name, still, certified, every, far))
+    return tuple(pairs)
+
+
+def diluted(
+    ledger: Ledger,
+    fresh: Callable[[int, Observer], NDArray[np.int_]],
+    delta: float,
+    observers: Sequence[Observer] | None = None,
+    relation: Relation | None = None,
+) -> tuple[Pair, ...]:
+    """As `figures`, of sums at points that all know, with so many fresh noises each.
+
+    Parameters
+    ----------
+    ledger
+        All nodes release alike.
+    fresh
+        (releases,): of a node, by an observer, how many releases are in the least sum
+        in which each release of the node is heard.
+    """
+    check_delta(delta)
+    chosen = Certificate.of(ledger, relation).relation
+    account = _Account(ledger, chosen, delta)
+    count = len(ledger.nodes)
+    if len(set(ledger.nodes)) > 1 and len(set(_noises(ledger))) > 1:
+        raise ValueError("sums dilute alike only where all nodes have equal noise")
+    pairs = []
+    for observer in observers or [Observer.of(v) for v in range(count)]:
+        observer.check(count)
+        for node in sorted(set(range(count)) - set(observer.nodes)):
+            own = _releases(ledger.nodes[node])
+            noise = np.array([one.noise for one, _ in own])
+            every = account(own, noise)
+            told = account(own, noise * np.sqrt(fresh(node, observer)))
+            told = min(told, every)
+            pairs.append(Pair(node, observer.name, told, told, every, 1))
+    return tuple(pairs)
+
+
+def _noises(ledger: Ledger) -> list[tuple[float, ...]]:
+    return [
+        tuple(one.noise for one, _ in _releases(entries)) for entries in ledger.nodes
+    ]
+
+
+_One = tuple[Release, object]  # a release, and the pass that it is of
+
+
+def _releases(entries: Iterable[Entry]) -> list[_One]:
+    """One by one. ``ValueError`` for what has no account by observer."""
+    found: list[_One] = []
+    for entry in entries:
+        if entry.release.mechanism != "gaussian":
+            raise ValueError(
+                "what an observer learns is accounted for Gaussian noise only, and "
+                f"this release has {entry.release.mechanism} noise"
+            )
+        if isinstance(entry.release.sampling, RandomAllocation):
+            raise ValueError(
+                "what an observer learns is not accounted for random allocation; use "
+                "Poisson sampling"
+            )
+        found += [(entry.release, entry.disjoint)] * entry.count
+    return found
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Account:
+    """Epsilon of a node's releases with other noise; equal ones are worked out once."""
+
+    ledger: Ledger
+    relation: Relation
+    delta: float
+    _known: dict[tuple[Entry, ...], float] = dataclasses.field(default_factory=dict)
+
+    def __call__(self, releases: Sequence[_One], spread: Floats) -> float:
+        counts: dict[tuple[Release, object], int] = {}
+        for (one, disjoint), noise in zip(releases, spread.tolist(), strict=True):
+            if math.isinf(noise) or one.sensitivity_under(self.relation) == 0:
+                continue
+            if noise == 0:
+                return math.inf
+            less = float(round_down(noise, _DIGITS))
+            key = (msgspec.structs.replace(one, noise=less), disjoint)
+            counts[key] = counts.get(key, 0) + 1
+        entries = tuple(
+            Entry(one, count, disjoint)  # type: ignore[arg-type]
+            for (one, disjoint), count in counts.items()
+        )
+        if not entries:
+            return 0.0
+        if entries not in self._known:
+            ledger = Ledger(
+                nodes=(entries,),
+                unit=self.ledger.unit,
+                failure=self.ledger.failure,
+                assumes=self.ledger.assumes,
+            )
+            found = Certificate.of(ledger, self.relation)
+            self._known[entries] = found.epsilon(self.delta, _WIDTH, "upper").upper
+        return self._known[entries]
+
+
+def of_nodes(ledger: Ledger, sizes: Sequence[int]) -> Ledger:
+    """A ledger whose unit is a whole node: all ``sizes[i]`` records of node i change.
+
+    A sum moves by as many times what one record can move it; sampling hides nothing.
+
+    >>> one = Release.of_sum(norm_bound=1, noise_multiplier=9, sampling=NoSampling())
+    >>> whole = of_nodes(Ledger.of(one), [50]).nodes[0][0].release
+    >>> whole.sensitivity.replace_one
+    100.0
+    """
+    if len(sizes) != len(ledger.nodes):
+        raise ValueError(
+            f"there are sizes of {len(sizes)} nodes, and the ledger has "
+            f"{len(ledger.nodes)}"
+        )
+
+    def whole(release: Release, records: int) -> Release:
+        moved = release.sensitivity_under("replace-one")
+        return msgspec.structs.replace(
+            release,
+            norm_bound=release.norm_bound * records,
+            sensitivity=Sensitivity(replace_one=moved * records),
+            sampling=NoSampling(),
+        )
+
+    nodes = tuple(
+        tuple(Entry(whole(entry.release, size), entry.count) for entry in entries)
+        for entries, size in zip(ledger.nodes, sizes, strict=True)
+    )
+    return Ledger(
+        nodes=nodes, unit="node", failure=ledger.failure, assumes=ledger.assumes
+    )

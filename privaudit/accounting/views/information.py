@@ -1,0 +1,239 @@
+"""What linear releases with Gaussian noise tell, and independent releases above them.
+
+Rows R g + C xi of signals g, xi standard normal, tell as much as g + N(0, M^-1) would,
+M = R' (C C')^+ R (`information`). Independent releases g_t + N(0, 1 / D_t) tell at
+least that if and only if M <= diag(D) (`dominating`). Proofs: ``views.md``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+_EPS = 2.0**-52
+_ROUNDING = 8 * _EPS  # of one entry of a given array, relative
+_DEPENDENT = 2.0**-40  # what is left of a row that follows from others, relative
+_SMALL_PIVOT = 1e-6  # below, what rounding did to a direction is added
+_CHUNK = 64
+_ZERO, _CLEAR = 1e-12, 1e-6  # singular values of rows of length 1: no others between
+_EVEN = 1e5  # of columns' largest entries
+_EXACT_WORK = 3e7  # up to here, in long doubles
+_SLACK = 1e-11  # relative, added to what dominates
+_SWEEPS = 300
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Information:
+    """What rows tell of their signals.
+
+    Parameters
+    ----------
+    matrix
+        M, (signals, signals).
+    bare
+        (signals,) bool: some combination of rows holds them without any noise.
+    rounding
+        What rounding may have hidden, relative to the noise of the rows.
+    """
+
+    matrix: Floats
+    bare: NDArray[np.bool_]
+    rounding: float
+
+
+def information(signal: Floats, noise: Floats) -> Information:
+    """M of rows that hold ``signal`` (rows, signals) and ``noise`` (rows, noises).
+
+    The noises are standard normal. By orthogonalising the noise of the rows, one after
+    another, and their signals alike: row space is all that counts, so that rows of any
+    size are alike, however diluted. What is left of a row counts as nothing if it is
+    below 1e-12 of what was taken off, in every entry: it cannot be told from rounding.
+
+    >>> two = np.array([[1.0, 0.0], [1.0, 1.0]])  # g + a, and g + a + h + b
+    >>> np.round(information(two, two).matrix, 12) + 0.0
+    array([[1., 0.],
+           [0., 1.]])
+    """
+    width, size = noise.shape[1], signal.shape[1]
+    rows = np.concatenate([noise, signal], 1)
+    rows = rows[(rows != 0).any(1)]
+    small = len(rows) * rows.shape[1] * min(rows.shape) <= _EXACT_WORK
+    rows = rows.astype(np.longdouble if small else np.float64)
+    size_of = abs(rows[:, :width]).max(1, initial=0)
+    size_of = np.where(size_of > 0, size_of, abs(rows).max(1))
+    rows /= size_of[:, None]
+    basis = _Basis(width, abs(rows).max(0, initial=0), min(len(rows), width))
+    bare = np.zeros(size, bool)
+    for first in range(0, len(rows), _CHUNK):
+        chunk = rows[first : first + _CHUNK]
+        left, terms = basis.without(chunk, abs(chunk))
+        began = basis.count
+        for row, term in zip(left, terms, strict=True):
+            row, term = basis.without(row[None], term[None], began)
+            bare |= basis.take(row[0], term[0])
+    told = basis.rows[:, width:].astype(np.float64)
+    pivot = basis.least_pivot
+    rounding = 1e3 * _EPS / pivot if pivot < _SMALL_PIVOT else 0.0
+    by_gap = _by_gap(rows.astype(np.float64), width)
+    if by_gap is not None and (rounding or by_gap[0] != basis.count):
+        return by_gap[1]  # what is left over was rounding
+    return Information(told.T @ told, bare, min(rounding, 1.0))
+
+
+def _by_gap(rows: Floats, width: int) -> tuple[int, Information] | None:
+    """Rank and information by singular values, where a wide gap tells which are 0.
+
+    None where there is no such gap, or entries are of very different size: there small
+    values may be no rounding.
+    """
+    if not rows.size:
+        return None
+    largest = abs(rows).max(0)
+    used = largest > 0
+    spread = [part[part > 0] for part in (largest[:width], largest[width:])]
+    if any(part.size and part.max() > _EVEN * part.min() for part in spread):
+        return None
+    rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    left, sizes, _ = np.linalg.svd(rows[:, :width], full_matrices=True)
+    sizes = np.concatenate([sizes, np.zeros(len(rows) - len(sizes))])
+    zero = sizes < _ZERO
+    if (~zero & (sizes < _CLEAR)).any():
+        return None
+    told = left.T @ rows[:, width:]
+    bare = abs(told[zero])
+    unsure = (bare >= _ZERO) & (bare < _CLEAR)
+    if unsure.any():
+        return None
+    scaled = told[~zero] / sizes[~zero, None]
+    seen = (bare >= _CLEAR).any(0) & used[width:]
+    return int((~zero).sum()), Information(scaled.T @ scaled, seen, 0.0)
+
+
+class _Basis:
+    """Orthonormal in their first ``width`` entries; the others go along.
+
+    Of every entry it keeps the size of the terms that made it: an entry is off by a
+    rounding of that. No more than of the largest entry in its column, though: errors
+    of orthogonal rows do not pile up, where sums of sizes do.
+    """
+
+    def __init__(self, width: int, largest: np.ndarray, most: int) -> None:
+        self._width = width
+        self._largest = 2 * largest
+        self._rows = np.zeros((most, len(largest)), largest.dtype)
+        self._terms = np.zeros_like(self._rows)
+        self.count = 0
+        self.least_pivot = 1.0
+
+    @property
+    def rows(self) -> np.ndarray:
+        return self._rows[: self.count]
+
+    def without(
+        self, rows: np.ndarray, terms: np.ndarray, first: int = 0
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """``rows`` less what the basis has of them, and the sizes of all terms."""
+        basis = self._rows[first : self.count]
+        if not len(basis):
+            return rows, terms
+        for _ in range(2):
+            along = rows[:, : self._width] @ basis[:, : self._width].T
+            terms = terms + abs(along) @ self._terms[first : self.count]
+            rows = rows - along @ basis
+        return rows, terms
+
+    def take(self, row: np.ndarray, terms: np.ndarray) -> np.ndarray:
+        """Add what is left of a row. Which signals it holds without noise."""
+        none = np.zeros(len(row) - self._width, bool)
+        terms = np.minimum(terms, self._largest)
+        told = abs(row) > _DEPENDENT * terms
+        if not told[: self._width].any() or self.count == len(self._rows):
+            return told[self._width :]
+        row = np.where(abs(row) > _ROUNDING * terms, row, 0)
+        norm = np.sqrt((row[: self._width] ** 2).sum())
+        # Of entries that are there: the others are zero, not small.
+        size = np.sqrt((terms[: self._width][row[: self._width] != 0] ** 2).sum())
+        self.least_pivot = min(self.least_pivot, float(norm / size))
+        again, _ = self.without(row[None] / norm, terms[None])
+        self._rows[self.count] = again[0] / np.sqrt(
+            (again[0, : self._width] ** 2).sum()
+        )
+        self._terms[self.count] = terms / norm
+        self.count += 1
+        return none
+
+
+def dominating(matrix: Floats, unit: Floats | None = None) -> Floats:
+    """D, (signals,), with ``matrix`` <= diag(D), of about the least sum D_t unit_t^2.
+
+    By row sums of absolute values, which is the least where some signs of the signals
+    make all entries positive (the signals that give most away); else a semidefinite
+    program, solved from below and lifted until it holds.
+
+    Parameters
+    ----------
+    matrix
+        (signals, signals), positive semidefinite.
+    unit
+        (signals,): how large each signal can be; 1.
+
+    >>> dominating(np.array([[1.0, -0.5], [-0.5, 1.0]])).round(9).tolist()
+    [1.5, 1.5]
+    """
+    size = np.ones(len(matrix)) if unit is None else unit
+    scaled = matrix * size[:, None] * size
+    best = abs(scaled).sum(1)
+    if len(scaled) > 2 and not _balanced(scaled):
+        lifted = _program(scaled)
+        if lifted.sum() < best.sum():
+            best = lifted
+    return best / size**2 * (1 + _SLACK)
+
+
+def _balanced(matrix: Floats) -> bool:
+    """Whether signs of rows and columns alike make all entries >= 0."""
+    least = 1e-12 * abs(matrix).max(initial=0)
+    entries = np.where(abs(matrix) > least, np.sign(matrix), 0)
+    signs = np.zeros(len(matrix))
+    for start in range(len(matrix)):
+        if signs[start]:
+            continue
+        signs[start], todo = 1, [start]
+        while todo:
+            one = todo.pop()
+            fresh = (entries[one] != 0) & (signs == 0)
+            signs[fresh] = entries[one, fresh] * signs[one]
+            todo += np.flatnonzero(fresh).tolist()
+    return bool((entries * signs[:, None] * signs >= 0).all())
+
+
+def _program(matrix: Floats) -> Floats:
+    """min sum D with diag(D) >= ``matrix``, by the dual's low-rank ascent.
+
+    The dual: unit vectors v_t that maximise sum M_st <v_s, v_t>; then D_t = |sum_s M_st
+    v_s|. Whatever it ends at is lifted by the least eigenvalue of diag(D) - M.
+    """
+    count = len(matrix)
+    used = matrix.diagonal() > 0
+    rank = int(np.sqrt(2 * count)) + 2
+    vectors = np.random.default_rng(0).normal(size=(count, rank))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    last = -np.inf
+    for _ in range(_SWEEPS):
+        for t in range(count):
+            pulled = matrix[t] @ vectors
+            size = np.linalg.norm(pulled)
+            if size > 0:
+                vectors[t] = pulled / size
+        value = float((vectors * (matrix @ vectors)).sum())
+        if value - last <= 1e-13 * abs(value):
+            break
+        last = value
+    found = np.linalg.norm(matrix @ vectors, axis=1)
+    least = np.linalg.eigvalsh(np.diag(found) - matrix)[0]
+    lift = max(0.0, -least) + 1e-13 * found.max(initial=0)
+    return np.where(used, found + lift, 0.0)

@@ -1,0 +1,78 @@
+"""Who looks at a network."""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Observer:
+    """Who looks: nodes that collude, or who hears a wire, or all of them.
+
+    Parameters
+    ----------
+    nodes
+        Nodes that put together what they hear, and know of their own.
+    wire
+        Two nodes: all that goes between them is heard, and nothing else is known.
+    everybody
+        Whether all that is sent is heard.
+
+    >>> Observer.parse("3,5"), Observer.parse("edge:1-2").name, Observer.of(4).name
+    (Observer(nodes=(3, 5), wire=None, everybody=False), 'edge:1-2', 4)
+    """
+
+    nodes: tuple[int, ...] = ()
+    wire: tuple[int, int] | None = None
+    everybody: bool = False
+
+    def __post_init__(self) -> None:
+        if bool(self.nodes) + (self.wire is not None) + self.everybody != 1:
+            raise ValueError(
+                "an observer is one of nodes, a wire and everybody; give just one"
+            )
+        if len(set(self.nodes)) < len(self.nodes):
+            raise ValueError(f"an observer's nodes must differ, got {self.nodes}")
+        if self.wire is not None and self.wire[0] == self.wire[1]:
+            raise ValueError(f"a wire joins two nodes, got edge:{self.wire[0]} twice")
+
+    @classmethod
+    def of(cls, *nodes: int) -> Observer:
+        """These nodes."""
+        return cls(nodes=tuple(sorted(nodes)))
+
+    @classmethod
+    def parse(cls, text: str) -> Observer:
+        """From ``3``, ``3,5``, ``edge:1-2`` or ``everybody``; else ``ValueError``."""
+        wire = text.startswith("edge:")
+        try:
+            if text == "everybody":
+                return cls(everybody=True)
+            numbers = text.removeprefix("edge:").split("-" if wire else ",")
+            nodes = tuple(int(number) for number in numbers)
+        except ValueError:
+            nodes = ()
+        if not nodes or min(nodes) < 0 or (wire and len(nodes) != 2):
+            raise ValueError(
+                f"an observer is a node (3), several (3,5), edge:1-2 or everybody, got "
+                f"{text!r}"
+            )
+        return cls(wire=(nodes[0], nodes[1])) if wire else cls.of(*nodes)
+
+    @property
+    def name(self) -> int | str:
+        """A node's number, or text that `parse` reads."""
+        if self.everybody:
+            return "everybody"
+        if self.wire is not None:
+            return f"edge:{self.wire[0]}-{self.wire[1]}"
+        return self.nodes[0] if len(self.nodes) == 1 else ",".join(map(str, self.nodes))
+
+    def check(self, nodes: int) -> None:
+        """Raise ``ValueError`` if it names a node that is not among so many."""
+        for node in (*self.nodes, *(self.wire or ())):
+            if not 0 <= node < nodes:
+                raise ValueError(
+                    f"observer {self.name}: there is no node {node}; the nodes are 0 "
+                    f"to {nodes - 1}"
+                )

@@ -1,0 +1,115 @@
+"""What one observer is told of one node's sums, as independent releases above it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from privaudit.accounting.views.information import (
+    Floats,
+    Information,
+    dominating,
+    information,
+)
+from privaudit.accounting.views.observer import Observer
+from privaudit.accounting.views.protocol import LinearProtocol
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class View:
+    """Of one node's inputs, the noise of independent releases above what is seen.
+
+    Each figure is (inputs of the node,): standard deviations, in the unit of the
+    inputs, infinite where nothing is seen, and 0 where a sum is seen without noise.
+    """
+
+    nobody_reacts: Floats
+    certified: Floats
+    everything_seen: Floats
+
+
+def of_observer(
+    protocol: LinearProtocol,
+    observer: Observer,
+    of: int,
+    sizes: ArrayLike = 1.0,
+) -> View:
+    """What ``observer`` is told of node ``of``'s inputs.
+
+    ``sizes``, (inputs of the node,), are how far neighbouring data can move them: they
+    choose among noises that are all above what is seen.
+    """
+    return next(
+        iter(of_nodes_seen(protocol, observer, {of: np.asarray(sizes, float)}))
+    )[1]
+
+
+def of_nodes_seen(
+    protocol: LinearProtocol, observer: Observer, sizes: Mapping[int, Floats]
+) -> Iterator[tuple[int, View]]:
+    """The views of several nodes by one observer, which are one calculation."""
+    observer.check(protocol.nodes)
+    inside = list(observer.nodes)
+    hidden = ~np.isin(protocol.owner, inside)
+    secret = ~protocol.known[:, inside].any(1)
+    noise = protocol.noise[np.ix_(hidden, secret)]
+
+    seen = protocol.messages[protocol.seen_by(observer)]
+    every = _all_releases(noise)
+    told: dict[str, Information] = {}
+    for name, rows in (
+        ("nobody_reacts", seen),
+        ("certified", np.concatenate([seen, _points(protocol, seen)])),
+    ):
+        signal = rows[:, hidden]
+        told[name] = information(signal, signal @ noise)
+    told["everything_seen"] = every
+    for node, size in sizes.items():
+        own = np.flatnonzero(protocol.owner[hidden] == node)
+        size = np.broadcast_to(
+            np.where((size > 0) & np.isfinite(size), size, 1.0), own.shape
+        )
+        yield (
+            node,
+            View(
+                **{name: _spread(one, every, own, size) for name, one in told.items()}
+            ),
+        )
+
+
+def _all_releases(noise: Floats) -> Information:
+    """Of every input by itself, with ``noise`` (inputs, noises)."""
+    own = (noise != 0).sum(1)
+    if (
+        noise.shape[0] == noise.shape[1]
+        and not (noise - np.diag(noise.diagonal())).any()
+    ):
+        bare = own == 0
+        square = np.where(bare, 1.0, noise.diagonal() ** 2)
+        return Information(np.diag(np.where(bare, 0.0, 1 / square)), bare, 0.0)
+    return information(np.eye(len(noise)), noise)
+
+
+def _spread(
+    told: Information, every: Information, own: NDArray[np.int_], size: Floats
+) -> Floats:
+    """The noise of independent releases above ``told`` of the inputs ``own``."""
+    most = dominating(told.matrix[np.ix_(own, own)], size)
+    if told.rounding and most.any():
+        most = most + told.rounding * every.matrix.diagonal()[own]
+    with np.errstate(divide="ignore"):
+        return np.where(told.bare[own], 0.0, 1 / np.sqrt(most))
+
+
+def _points(protocol: LinearProtocol, seen: Floats) -> Floats:
+    """Where every sum is taken that a row holds, these points' own sums included."""
+    held = (seen != 0).any(0)
+    rows = []
+    for place in range(len(protocol.owner))[::-1]:
+        if held[place]:
+            rows.append(protocol.points[place])
+            held |= protocol.points[place] != 0
+    return np.array(rows).reshape(-1, len(held))

@@ -1,0 +1,254 @@
+"""What an observer of a decentralised training learns of one node."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from privaudit.accounting.views import (
+    ASSUMES,
+    REACTS_NOT,
+    LinearProtocol,
+    Observer,
+    Pair,
+    diluted,
+    figures,
+    of_nodes,
+)
+from privaudit.results import Relation, Unit, check_delta, round_up
+from privaudit.settings import ViewSettings
+
+if TYPE_CHECKING:
+    from trainers.runs.training import Training
+
+_MOST_ROWS = 60  # of the table; JSON has all
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Views:
+    """What each observer learns of each node: upper bounds on epsilon.
+
+    Attributes
+    ----------
+    pairs
+        A node and an observer each, with the three figures.
+    algorithm, noise_multiplier, delta, relation, unit
+        What was accounted.
+    protocol
+        What is sent, as arrays: for figures of one's own. None where the figures have
+        a closed form.
+    """
+
+    pairs: tuple[Pair, ...]
+    algorithm: str
+    noise_multiplier: float
+    delta: float
+    relation: Relation
+    unit: Unit
+    protocol: LinearProtocol | None
+
+    def summary(self) -> dict[str, Any]:
+        """All figures, for JSON."""
+        return {
+            "algorithm": self.algorithm,
+            "noise_multiplier": self.noise_multiplier,
+            "delta": self.delta,
+            "relation": self.relation,
+            "unit": self.unit,
+            "views": [msgspec.to_builtins(pair) for pair in self.pairs],
+            "assumes": {
+                "nobody_reacts": [*ASSUMES, REACTS_NOT],
+                "certified": list(ASSUMES),
+                "everything_seen": [],
+            },
+        }
+
+    def lines(self) -> list[str]:
+        """A table, and what each column is worth."""
+        head = "of    by      distance  nobody reacts  certified  everything seen"
+        lines = [head]
+        for pair in self.pairs[:_MOST_ROWS]:
+            far = "-" if pair.distance is None else str(pair.distance)
+            three = (pair.nobody_reacts, pair.certified, pair.everything_seen)
+            one, two, last = map(round_up, three)
+            row = f"{pair.of:<5} {pair.by!s:<7} {far:<9} {one:<14} {two:<10} {last}"
+            lines.append(row)
+        if len(self.pairs) > _MOST_ROWS:
+            more = len(self.pairs) - _MOST_ROWS
+            lines.append(f"and {more} more, which --json has")
+        if not self.pairs:
+            lines.append("nobody is left to be protected: all nodes collude")
+        return [
+            *lines,
+            f"epsilon is at most that, at delta {self.delta:.15g} under "
+            f"{self.relation} (unit: {self.unit})",
+            f"nobody reacts: if {REACTS_NOT}; training breaks it",
+            "certified: valid for training as it is",
+            "everything seen: each release by itself, as the ledger has it",
+            f"the first two assume that {'; and that '.join(ASSUMES)}",
+        ]
+
+
+def views(
+    algorithm: str,
+    *,
+    noise_multiplier: float,
+    delta: float,
+    observer: str | int | Sequence[int] | Observer | None = None,
+    relation: Relation | None = None,
+    unit: Unit = "record",
+    final_models: bool = False,
+    seed: int = 0,
+    plot: str | os.PathLike[str] | None = None,
+    **settings: Any,
+) -> Views:
+    """What each node of a decentralised training learns of each other: three figures.
+
+    *nobody reacts* takes all gradients as fixed, *certified* is valid for training as
+    it is, *everything seen* is the account of all releases. Each is an upper bound on
+    epsilon, and at most the next.
+
+    Parameters
+    ----------
+    algorithm
+        A name, a recipe, or your own as ``module:Class``. Its messages must be linear
+        in noisy gradients: gossip, gradient tracking, push-sum.
+    noise_multiplier
+        Of the algorithm's mechanism, >= 0.
+    delta
+        In (0, 1).
+    observer
+        A node, several that collude (``[3, 5]`` or ``"3,5"``), a wire
+        (``"edge:1-2"``), or ``"everybody"``: whoever hears all messages. None: each
+        node by itself.
+    relation
+        What neighbouring data differ in; as in training by default.
+    unit
+        ``record``, or ``node``: all records of a node are replaced.
+    final_models
+        Whether all nodes' last models are published as well.
+    seed
+        Deals the data: how many records each node has.
+    plot
+        A file for a picture, such as views.svg.
+    settings
+        Of the training, by name, such as ``nodes=8, graph="ring", rounds=20``.
+
+    Returns
+    -------
+    All pairs, with ``summary()`` and ``lines()``.
+
+    Raises
+    ------
+    ValueError
+        If a setting is out of its range, or the algorithm is not linear or too large.
+
+    Examples
+    --------
+    >>> import privaudit as pa
+    >>> ring = {"nodes": 4, "graph": "ring", "rounds": 6, "train": 200, "batch_size": 50}
+    >>> found = pa.views(
+    ...     "dp-dsgd", noise_multiplier=4.0, delta=1e-5, observer=2, **ring
+    ... )
+    >>> far = next(pair for pair in found.pairs if pair.distance == 2)
+    >>> far.nobody_reacts < far.certified <= far.everything_seen
+    True
+    """
+    return views_of(
+        algorithm,
+        settings,
+        noise_multiplier=noise_multiplier,
+        how=ViewSettings(
+            observer=_name(observer),
+            relation=relation,
+            unit=unit,
+            final_models=final_models,
+            seed=seed,
+        ),
+        delta=delta,
+        plot=None if plot is None else pathlib.Path(plot),
+    )
+
+
+def _name(observer: str | int | Sequence[int] | Observer | None) -> str | None:
+    """What `Observer.parse` reads."""
+    if observer is None or isinstance(observer, str):
+        return observer
+    if not isinstance(observer, Observer):
+        numbers = [observer] if isinstance(observer, int) else observer
+        observer = Observer.of(*numbers)
+    return str(observer.name)
+
+
+def views_of(
+    what: str,
+    changes: Mapping[str, Any],
+    *,
+    noise_multiplier: float,
+    delta: float,
+    how: ViewSettings,
+    plot: pathlib.Path | None = None,
+) -> Views:
+    """As `views`, with settings as a mapping."""
+    from privaudit.auditing.attacks.protocols import protocol_of
+    from trainers.algorithms.butterfly import ButterflyFamily
+    from trainers.runs.problem import Problem
+
+    check_delta(delta)
+    every = how.observer in (None, "any-node")
+    observers = None if every else [Observer.parse(str(how.observer))]
+    if not 0 <= noise_multiplier < float("inf"):
+        raise ValueError(
+            f"noise_multiplier must be finite and >= 0, got {noise_multiplier:g}"
+        )
+    training = _training(what, changes)
+    for one in observers or ():
+        one.check(training.nodes)
+    if training.family.central:
+        raise ValueError(
+            f"{training.algorithm} runs at one place: nobody hears anything; choose "
+            "a decentralised algorithm"
+        )
+    problem = Problem.of(training, seed=how.seed)
+    ledger = problem.ledger(noise_multiplier)
+    direct = isinstance(training.family, ButterflyFamily)  # however many rounds
+    protocol = None
+    if plot is not None or not direct:
+        protocol = protocol_of(problem, ledger, final_models=how.final_models)
+    relation = "replace-one" if how.unit == "node" else training.relation(how.relation)
+    if how.unit == "node":
+        ledger = of_nodes(ledger, problem.sizes)
+    if isinstance(training.family, ButterflyFamily):
+        fresh = functools.partial(training.family.fresh_noises, problem.setting)
+        pairs = diluted(ledger, fresh, delta, observers, relation)
+    else:
+        assert protocol is not None
+        pairs = figures(protocol, ledger, delta, observers, relation)
+    found = Views(
+        pairs,
+        training.algorithm,
+        noise_multiplier,
+        delta,
+        relation,
+        how.unit,
+        protocol,
+    )
+    if plot is not None and protocol is not None:
+        from privaudit.report.views import draw_views
+
+        draw_views(found.pairs, protocol, plot)
+    return found
+
+
+def _training(what: str, changes: Mapping[str, Any]) -> Training:
+    from privaudit.api.trainings import recipe_of
+    from trainers.runs.training import training_from
+
+    values = {**recipe_of(what).settings(None), **changes}
+    return training_from(values, where="--set" if changes else what)

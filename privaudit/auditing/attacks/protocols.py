@@ -1,0 +1,89 @@
+"""An algorithm as a linear protocol: what `privaudit.accounting.views` takes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from privaudit.accounting.views import LinearProtocol
+from privaudit.auditing.attacks.linear import MODEL, LinearMap
+from privaudit.ledger import Ledger
+from trainers.network.engine import Network
+from trainers.runs.problem import Problem
+
+_ROUNDING = 64 * 2.0**-52  # of an entry of a message, over its largest
+MOST_INPUTS = 2400  # of which half a minute of linear algebra is made
+
+
+def protocol_of(
+    problem: Problem, ledger: Ledger, *, final_models: bool = False
+) -> LinearProtocol:
+    """What every node sends, in the unit of ``ledger``, what a run would release.
+
+    By one run of the algorithm itself: see `LinearMap`. With ``final_models``, all
+    nodes hear every node's last model as well, as where models are published.
+
+    Raises
+    ------
+    ValueError
+        If the algorithm's messages are not linear in noisy gradients, nobody sends
+        anything, or it is too large.
+    """
+    name, rounds = problem.training.algorithm, problem.training.rounds
+    network = problem.network
+    if not isinstance(network, Network):
+        raise ValueError(
+            f"what an observer learns is accounted for algorithms in rounds over a "
+            f"graph, such as dp-dsgd, dp-dsgt and const-d2p, and {name} is none"
+        )
+    mixing = network.mixing
+    releases = sum(entry.count for entries in ledger.nodes for entry in entries)
+    if releases > MOST_INPUTS:
+        raise ValueError(
+            f"{releases:,} releases are too many for accounts by observer, which take "
+            f"{MOST_INPUTS:,}: set fewer rounds or nodes"
+        )
+    everyone = [list(range(mixing.nodes))]
+    found = LinearMap.of(problem, everyone, models=final_models)
+    kept = np.array(
+        [
+            row
+            for row, (k, name, _) in enumerate(found.told)
+            if name != MODEL or k == rounds
+        ]
+    )
+    hears = [
+        (mixing.at(k) > 0) | np.eye(mixing.nodes, dtype=bool)
+        for k in range(mixing.period)
+    ]
+    heard = [
+        np.ones(mixing.nodes, bool)
+        if found.told[row][1] == MODEL
+        else hears[found.told[row][0] % mixing.period][:, found.told[row][2]]
+        for row in kept
+    ]
+    turns = np.array(found.turns)
+    inputs = [found.inputs[place] for place in turns]
+    messages = found.seen[np.ix_(kept, 1 + turns)]
+    # Differences of what is equal; other sums that a message holds are as large as it.
+    messages[abs(messages) < _ROUNDING * abs(messages).max(1, keepdims=True)] = 0
+    noise = [
+        [entry.release.noise for entry in entries for _ in range(entry.count)]
+        for entries in ledger.nodes
+    ]
+    for node, own in enumerate(noise):
+        if len(own) != sum(owner == node for owner, _ in inputs):
+            raise ValueError(
+                f"{name} does not say beforehand how often each node takes a gradient: "
+                "it has no account by observer"
+            )
+    points = found.asked[np.ix_(turns, 1 + turns)]
+    points[abs(points) < _ROUNDING * abs(points).max(1, keepdims=True)] = 0
+    return LinearProtocol(
+        mixing.nodes,
+        [node for node, _ in inputs],
+        messages,
+        [found.told[row][2] for row in kept],
+        heard,
+        [noise[node][index] for node, index in inputs],
+        points=points,
+    )

@@ -1,0 +1,55 @@
+"""`privaudit views`: what an observer of a decentralised training learns of a node."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from privaudit.cli.accounts import NoiseMultiplier
+from privaudit.cli.options import Changes, Flat, Json
+from privaudit.cli.output import emit
+from privaudit.settings import ViewSettings, changes_of
+
+
+def views(
+    what: Annotated[
+        str,
+        Parameter(
+            help="An algorithm whose messages are linear in noisy gradients (dp-dsgd, "
+            "dp-dsgt, const-d2p, ...), your own as module:Class, or a recipe."
+        ),
+    ],
+    /,
+    *,
+    noise_multiplier: NoiseMultiplier,
+    delta: float,
+    changes: Changes = (),  # type: ignore[assignment]  # cyclopts' empty list
+    how: Annotated[ViewSettings, Flat] = ViewSettings(),  # frozen
+    plot: pathlib.Path | None = None,
+    json: Json = False,
+) -> None:
+    """What each node learns of each other one: three upper bounds on epsilon.
+
+    Nobody reacts: as if gradients were fixed, which training breaks. Certified: valid
+    for training as it is. Everything seen: the account of all releases.
+
+    Parameters
+    ----------
+    delta
+        In (0, 1).
+    plot
+        A file for a picture: who learns how much of whom.
+    """
+    from privaudit.api.views import views_of
+
+    found = views_of(
+        what,
+        changes_of(changes),
+        noise_multiplier=noise_multiplier,
+        delta=delta,
+        how=how,
+        plot=plot,
+    )
+    emit(found.summary(), found.lines(), as_json=json)

@@ -1,0 +1,111 @@
+"""Who learns how much of whom, as a picture: nodes by nodes, and on the graph."""
+
+from __future__ import annotations
+
+import io
+import math
+import pathlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from privaudit.accounting.views import LinearProtocol, Pair
+from privaudit.files.folder import write_whole
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_TITLES = {
+    "nobody_reacts": "nobody reacts (not for training)",
+    "certified": "certified",
+    "everything_seen": "everything seen",
+}
+
+
+def draw_views(
+    pairs: Sequence[Pair], protocol: LinearProtocol, path: pathlib.Path
+) -> None:
+    """Draw the three figures: a square a pair, and the graph around one node.
+
+    The nodes of the graph have the colour of what they learn of the first node that
+    there is a figure of; without figures by single nodes there are bars instead.
+
+    Raises ``ValueError`` if there is nothing to draw, or ``path`` is of a kind that
+    matplotlib does not write.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    if not pairs:
+        raise ValueError("nobody is left to be protected: there is nothing to draw")
+    values = [getattr(pair, name) for pair in pairs for name in _TITLES]
+    finite = [value for value in values if math.isfinite(value)]
+    top = max(finite, default=1.0) or 1.0
+    single = len({pair.by for pair in pairs}) > 1
+    figure, axes = pyplot.subplots(
+        2 if single else 1,
+        3,
+        figsize=(12, 7.5 if single else 4),
+        layout="constrained",
+        squeeze=False,
+    )
+    drawn = io.BytesIO()
+    try:
+        for column, (name, title) in enumerate(_TITLES.items()):
+            above = axes[0, column]
+            above.set_title(title)
+            if single:
+                image = _squares(above, pairs, protocol.nodes, name, top)
+                _graph(axes[1, column], pairs, protocol, name, top)
+                if column == 2:
+                    figure.colorbar(image, ax=axes, label="epsilon, at most")
+            else:
+                above.bar(
+                    [str(pair.of) for pair in pairs],
+                    [min(getattr(pair, name), 1.1 * top) for pair in pairs],
+                )
+                above.set(xlabel="node", ylabel="epsilon, at most", ylim=(0, 1.1 * top))
+        figure.savefig(drawn, format=path.suffix.removeprefix("."))
+    finally:
+        pyplot.close(figure)
+    write_whole(path, drawn.getvalue())
+
+
+def _squares(
+    axes: Axes, pairs: Sequence[Pair], nodes: int, name: str, top: float
+) -> Any:
+    grid = np.full((nodes, nodes), np.nan)
+    for pair in pairs:
+        grid[pair.of, int(pair.by)] = min(getattr(pair, name), top)
+    axes.set(xlabel="learned by node", ylabel="of node")
+    return axes.imshow(grid, vmin=0, vmax=top, cmap="magma_r")
+
+
+def _graph(
+    axes: Axes, pairs: Sequence[Pair], protocol: LinearProtocol, name: str, top: float
+) -> None:
+    from matplotlib import colormaps
+
+    of, nodes = pairs[0].of, protocol.nodes
+    turn = 2 * np.pi * np.arange(nodes) / nodes
+    x, y = np.sin(turn), np.cos(turn)
+    for sender, heard in zip(protocol.sender, protocol.heard, strict=True):
+        for other in np.flatnonzero(heard):
+            if other != sender:
+                axes.plot(x[[sender, other]], y[[sender, other]], color="#d9dce1", lw=1)
+    known = {int(pair.by): getattr(pair, name) for pair in pairs if pair.of == of}
+    colours = colormaps["magma_r"]
+    for node in range(nodes):
+        face = "white" if node == of else colours(min(known[node] / top, 1.0))
+        axes.scatter(
+            x[node], y[node], s=260, color=[face], edgecolor="#6b7078", zorder=3
+        )
+        axes.annotate(
+            str(node), (1.18 * x[node], 1.18 * y[node]), ha="center", va="center"
+        )
+    axes.set(title=f"what each learns of node {of}", aspect="equal")
+    axes.margins(0.2)
+    axes.axis("off")

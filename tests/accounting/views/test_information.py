@@ -1,0 +1,103 @@
+"""What rows tell, against singular values; what is above it, against eigenvalues."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privaudit.accounting.views import (
+    LinearProtocol,
+    Observer,
+    dominating,
+    information,
+    of_observer,
+)
+from tests.accounting.views.networks import gossip
+
+
+def by_singular_values(rows):
+    """The projection on the rows' space; they must be far from dependent, or not."""
+    rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    _, sizes, right = np.linalg.svd(rows, full_matrices=False)
+    rank = int((sizes > 1e-9).sum())
+    assert rank == len(sizes) or sizes[rank] < 1e-13
+    assert sizes[rank - 1] > 1e-3
+    return right[:rank].T @ right[:rank]
+
+
+class TestInformation:
+    @pytest.mark.parametrize("rounds", [5, 12, 30])
+    def test_long_gossip_with_rows_that_repeat(self, rounds):
+        ring = np.eye(8) + np.roll(np.eye(8), 1, 0) + np.roll(np.eye(8), -1, 0)
+        protocol = gossip(ring / 3, rounds, 1.0)
+        rows = protocol.messages[protocol.seen_by(Observer.of(0))]
+        rows = np.concatenate([rows, protocol.points])[:, protocol.owner != 0]
+        rows = rows[(rows != 0).any(1)]
+        order = np.random.default_rng(0).permutation(len(rows))
+        right = by_singular_values(rows)
+        for some in (rows, rows[order], rows[::-1] * 1e-5):
+            found = information(some, some)
+            np.testing.assert_allclose(found.matrix, right, atol=1e-10)
+            assert not found.bare.any()
+        assert information(rows, rows).rounding == 0
+
+    @settings(max_examples=60)
+    @given(st.integers(0, 10_000), st.integers(1, 6), st.integers(1, 8))
+    def test_any_rows_by_the_pseudo_inverse(self, seed, count, inputs):
+        rng = np.random.default_rng(seed)
+        signal = rng.normal(size=(count, inputs))
+        noise = signal @ rng.normal(size=(inputs, inputs + 1))
+        right = signal.T @ np.linalg.pinv(noise @ noise.T, rcond=1e-12) @ signal
+        found = information(signal, noise).matrix
+        np.testing.assert_allclose(found, right, rtol=1e-6, atol=1e-8)
+
+    def test_what_is_diluted_a_million_times_is_told_all_the_same(self):
+        rows = np.array([[1e-9, 0.0], [1e-9, 1.0]])
+        np.testing.assert_allclose(information(rows, rows).matrix, np.eye(2))
+
+    def test_a_far_node_is_not_taken_for_rounding(self):
+        # 40 hops: what is heard of the last is 3^-40 of a message, and all of it.
+        nodes = 41
+        path = np.eye(nodes) + np.eye(nodes, k=1) + np.eye(nodes, k=-1)
+        path[0, 0] = path[-1, -1] = 2
+        protocol = LinearProtocol.averaging(path / 3, rounds=nodes)
+        view = of_observer(protocol, Observer.of(0), nodes - 1)
+        assert view.nobody_reacts[0] == pytest.approx(1, rel=1e-6)
+
+    def test_no_rows_tell_nothing(self):
+        found = information(np.zeros((0, 3)), np.zeros((0, 2)))
+        assert not found.matrix.any()
+        assert not found.bare.any()
+
+    def test_signal_without_noise_is_bare(self):
+        found = information(np.array([[1.0, 1], [1, -1]]), np.array([[1.0], [1]]))
+        assert found.bare.tolist() == [False, True]
+
+
+class TestDominating:
+    @settings(max_examples=60)
+    @given(st.integers(0, 10_000), st.integers(1, 8))
+    def test_it_is_above_and_no_more_than_row_sums(self, seed, count):
+        rng = np.random.default_rng(seed)
+        root = rng.normal(size=(count, rng.integers(1, count + 1)))
+        matrix, unit = root @ root.T, rng.uniform(0.1, 3, count)
+        found = dominating(matrix, unit)
+        assert np.linalg.eigvalsh(np.diag(found) - matrix)[0] >= -1e-12
+        least = abs(matrix * unit[:, None] * unit).sum()
+        assert (found * unit**2).sum() <= least * (1 + 1e-9)
+
+    @settings(max_examples=30)
+    @given(st.integers(0, 10_000))
+    def test_signals_that_reach_it(self, seed):
+        # Where entries are positive, or signs make them so: all signals aligned.
+        rng = np.random.default_rng(seed)
+        signs = rng.choice([-1, 1], 5)
+        matrix = rng.uniform(0, 0.2, (5, 5))
+        matrix = (matrix + matrix.T + np.eye(5)) * signs[:, None] * signs
+        reached = signs @ matrix @ signs
+        assert dominating(matrix).sum() == pytest.approx(reached, rel=1e-9)
+
+    def test_signs_that_no_signals_align_cost_less_than_row_sums(self):
+        # Three signals, each pair opposed: 120 degrees apart is the worst, 4.5 of 6.
+        matrix = np.full((3, 3), -0.5) + 1.5 * np.eye(3)
+        assert dominating(matrix).sum() == pytest.approx(4.5, rel=1e-6)

@@ -1,0 +1,64 @@
+"""`privaudit views`."""
+
+import json
+
+import pytest
+
+from privaudit.cli import main
+
+RUN = ["views", "dp-dsgd", "--noise-multiplier", "1", "--delta", "1e-5"]
+for setting in ("nodes=4", "graph=ring", "rounds=3", "train=300", "model=softmax"):
+    RUN += ["--set", setting]
+
+
+def test_every_pair_as_json(capsys):
+    assert main([*RUN, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    pairs = found["views"]
+    assert {(one["of"], one["by"]) for one in pairs} == {
+        (u, v) for u in range(4) for v in range(4) if u != v
+    }
+    for one in pairs:
+        assert one["nobody_reacts"] <= one["certified"] <= one["everything_seen"]
+        assert one["distance"] == min(
+            (one["of"] - one["by"]) % 4, 4 - abs((one["of"] - one["by"]) % 4)
+        )
+    assert "gradients depend on" in found["assumes"]["nobody_reacts"][-1]
+
+
+@pytest.mark.parametrize(
+    ("observer", "by", "of"),
+    [
+        ("3", 3, [0, 1, 2]),
+        ("3,1", "1,3", [0, 2]),
+        ("edge:1-2", "edge:1-2", [0, 1, 2, 3]),
+        ("everybody", "everybody", [0, 1, 2, 3]),
+    ],
+)
+def test_one_observer(capsys, observer, by, of):
+    assert main([*RUN, "--observer", observer, "--json"]) == 0
+    pairs = json.loads(capsys.readouterr().out)["views"]
+    assert [one["of"] for one in pairs] == of
+    assert {one["by"] for one in pairs} == {by}
+
+
+def test_a_table_says_what_each_column_is_worth(capsys):
+    assert main([*RUN, "--observer", "2"]) == 0
+    out = capsys.readouterr().out
+    for words in ("nobody reacts", "certified", "everything seen", "training breaks"):
+        assert words in out
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--observer", "7"], "there is no node 7"),
+        (["--observer", "edge:2"], "an observer is a node"),
+        (["--plot", "there.xyz"], "not supported"),
+    ],
+)
+def test_bad_usage_is_one_sentence(capsys, more, words):
+    assert main([*RUN, *more]) == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert said.count("\n") == 1

@@ -1,0 +1,126 @@
+"""Descent along sums by recursive doubling, at a model that all nodes share.
+
+What a node learns of another is proved: docs/butterfly.md.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from privaudit.accounting.views import Observer
+from privaudit.accounting.views.butterfly import exchanges, fresh_noises
+from trainers.algorithms.family import Family
+from trainers.algorithms.setting import Options, Setting
+from trainers.network.engine import Gradients, Network, Schedule
+from trainers.network.mixing import Mixing
+
+
+class ButterflyOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Momentum of the common sum, in [0, 1): no node has one of its own."""
+
+    momentum: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"momentum must be in [0, 1), got {self.momentum}")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class State:
+    """All (runs, nodes, dims); the first two are the same at all nodes.
+
+    ``partial`` is the mean of the releases that a node has heard of in this step.
+    """
+
+    theta: Tensor
+    velocity: Tensor
+    partial: Tensor
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Butterfly:
+    """theta <- theta - eta v, v <- m v + mean of all nodes' gradients at theta.
+
+    A round is an exchange: each node swaps the mean that it has with a partner, and
+    takes the mean of both. After k = log2(nodes) rounds all have the mean of all, equal
+    to the bit, and step. The noisy gradient of a step is taken once, before its first
+    exchange, at the common model; nothing else is sent, and no node keeps anything of
+    its own from one step to the next. The step size is that of a step's last round.
+    """
+
+    step_size: Schedule
+    momentum: float = 0.0
+    exchanges: int = 1
+
+    def init(self, start: Tensor) -> State:
+        """All nodes at ``start``, which must be the same."""
+        zero = start.new_zeros(start.shape)
+        return State(theta=start, velocity=zero, partial=zero)
+
+    def local(self, state: State, private: Gradients, k: int) -> State:
+        """Before a step's first exchange, a gradient at the common model."""
+        if k % self.exchanges:
+            return state
+        return dataclasses.replace(state, partial=private.gradient(at=state.theta))
+
+    def messages(self, state: State, k: int) -> dict[str, Tensor]:
+        """The mean of a node's part of the network."""
+        return {"partial": state.partial}
+
+    def round(
+        self, state: State, inbox: Mapping[str, Tensor], private: Gradients, k: int
+    ) -> State:
+        """The mean of both parts; after the last exchange, a step along it."""
+        partial = inbox["partial"]
+        if (k + 1) % self.exchanges:
+            return dataclasses.replace(state, partial=partial)
+        velocity = self.momentum * state.velocity + partial
+        theta = state.theta - self.step_size(k) * velocity
+        return State(theta=theta, velocity=velocity, partial=partial)
+
+    def models(self, state: State) -> Tensor:
+        """The common model."""
+        return state.theta
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ButterflyFamily(Family[ButterflyOptions]):
+    """A power of two of nodes, and as many exchanges a step as that has bits."""
+
+    def algorithm(self, setting: Setting[ButterflyOptions]) -> Butterfly:
+        """With its exchanges a step."""
+        return Butterfly(
+            setting.step_sizes, setting.options.momentum, exchanges(setting.nodes)
+        )
+
+    def runner(self, algorithm: Butterfly, mixing: Mixing) -> Network:
+        """On the graph butterfly, with uniform weights; ``ValueError`` on others."""
+        steps = len(mixing.matrices) // algorithm.exchanges
+        right = mixing.period == steps * algorithm.exchanges
+        for step in range(steps if right else 0):
+            product = np.eye(mixing.nodes)
+            for exchange in range(algorithm.exchanges):
+                product = mixing.at(step * algorithm.exchanges + exchange) @ product
+            right &= bool((abs(product * mixing.nodes - 1) < 1e-12).all())
+        right &= all(max(mixing.degree(k)) <= 2 for k in range(mixing.period))
+        if not right:
+            raise ValueError(
+                "dp-butterfly is for graph=butterfly with uniform weights: on another "
+                "graph nodes would not have the mean after log2(nodes) exchanges"
+            )
+        return Network(algorithm, mixing, self.needs)
+
+    def releases(self, setting: Setting[ButterflyOptions]) -> int:
+        """One a step, that of the last step too if it was not finished."""
+        return -(-setting.rounds // exchanges(setting.nodes))
+
+    def fresh_noises(
+        self, setting: Setting[ButterflyOptions], of: int, observer: Observer
+    ) -> NDArray[np.int_]:
+        """(releases,): in how large a sum each release of ``of`` is first heard."""
+        return fresh_noises(setting.nodes, self.releases(setting), of, observer)

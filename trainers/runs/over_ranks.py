@@ -25,7 +25,7 @@ from trainers.runs import checkpoint
 from trainers.runs.material import Material
 from trainers.runs.measures import CurveRecorder, Measured, as_figures, measured
 from trainers.runs.outcome import TrainingResult
-from trainers.runs.problem import Problem
+from trainers.runs.problem import Observers, Problem
 from trainers.runs.run import (
     Keeper,
     Progress,
@@ -108,8 +108,7 @@ def train_on_ranks(
             run.noise_multiplier,
             Streams(key, device=run.device, journal=journal),
             start=start,
-            after_round=keeper.after_round,
-            keep=keeper.keep,
+            observers=Observers(after_round=keeper.after_round, keep=keeper.keep),
             resume=keeper.resume,
         )
         furthers = gathered(0 if journal is None else journal.further)

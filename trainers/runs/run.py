@@ -37,7 +37,7 @@ from trainers.runs import checkpoint
 from trainers.runs.final_models import may_be_released, packed
 from trainers.runs.measures import CurveRecorder, Measured, as_figures, measured
 from trainers.runs.outcome import TrainingResult, protection
-from trainers.runs.problem import Problem
+from trainers.runs.problem import Observers, Problem
 from trainers.runs.training import Training
 
 KEEP_EVERY = 5.0  # seconds between checkpoints, at least,
@@ -132,8 +132,7 @@ def train(
             run.noise_multiplier,
             Streams(key, device=run.device, journal=journal),
             start=problem.start(run.public_seed),
-            after_round=keeper.after_round,
-            keep=keeper.keep,
+            observers=Observers(after_round=keeper.after_round, keep=keeper.keep),
             resume=keeper.resume,
         )
         further = 0 if journal is None else journal.further

@@ -31,7 +31,6 @@ MOST = 8
 LONG = {
     "trainers/gradients/clipping.py:clipped_sum": 10,
     "trainers/oracles/oracle.py:__init__": 9,
-    "trainers/runs/real_clock/run.py:train": 9,
 }
 
 

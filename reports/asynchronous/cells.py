@@ -149,8 +149,7 @@ def real(training: dict, sigma: float, runs: int) -> dict[str, Any]:
         )
         with tempfile.TemporaryDirectory() as folder:
             journal = pathlib.Path(folder) / "steps.bin"
-            crew = real_run.crew_of(run, problem, journal)
-            outcome = crew.run()
+            outcome = real_run.worker_pool(run, problem, journal).run()
         models = torch.stack([outcome.models[k] for k in sorted(outcome.models)])[None]
         right = accuracy(gradients, models, problem.test)
         ledger = Ledger.joined(outcome.ledgers[k] for k in sorted(outcome.ledgers))

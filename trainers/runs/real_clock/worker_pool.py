@@ -34,7 +34,7 @@ _PRELOADED = [
 ]
 
 
-class Crew:
+class WorkerPool:
     """Runs a `Plan` over one process a worker.
 
     Parameters

@@ -6,8 +6,8 @@ import torch.distributed as dist
 
 from privaudit.ledger import Ledger
 from tests.trainers.checks import DIMS
-from tests.trainers.crews import Counted
 from tests.trainers.problems import oracle, random_data, start
+from tests.trainers.worker_pools import Counted
 from trainers.algorithms.asynchronous.clock import Clock, Speed
 from trainers.algorithms.asynchronous.virtual_time import Adp2sgd, Asynchronous
 from trainers.network.named_graphs import mixing

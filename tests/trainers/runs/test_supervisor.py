@@ -90,10 +90,17 @@ class TestLaws:
             assert heard(supervisor) == [(worker, Exit(-9))]
 
     def test_an_error_here_leaves_none_behind(self):
-        with pytest.raises(KeyboardInterrupt), Supervisor(echo) as supervisor:
-            supervisor.start("")
-            ((_, (pid, _)),) = heard(supervisor)
-            raise KeyboardInterrupt
+        found = []
+
+        def interrupted():
+            with Supervisor(echo) as supervisor:
+                supervisor.start("")
+                found.extend(heard(supervisor))
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+        ((_, (pid, _)),) = found
         assert gone(pid)
 
 

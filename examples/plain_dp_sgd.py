@@ -6,10 +6,10 @@ r"""A DP-SGD loop that knows nothing of privaudit, written to be audited.
     privaudit audit-program --epsilon .46 --delta 1e-2 --runs 60 \
         --command 'python examples/plain_dp_sgd.py --member {member} --seed {seed}'
 
-Logistic regression on 100 made-up records; Poisson lots at rate .2, 20 steps, clip norm
-1, noise multiplier 3.2: `privaudit epsilon --noise-multiplier 3.2 --sampling-rate .2
---steps 20 --delta 1e-2` says that this is (.4520, 1e-2)-DP. ``buggy_scores`` divides
-the noise by the lot size, as if it were part of each record's gradient and averaged
+Logistic regression on 100 made-up records; Poisson batches at rate .2, 20 steps, clip
+norm 1, noise multiplier 3.2: `privaudit epsilon --noise-multiplier 3.2 --sampling-rate
+.2 --steps 20 --delta 1e-2` says that this is (.4520, 1e-2)-DP. ``buggy_scores`` divides
+the noise by the batch size, as if it were part of each record's gradient and averaged
 with them.
 """
 
@@ -38,8 +38,8 @@ def train(member: bool, seed: int, noise: float) -> torch.Tensor:
         y = torch.cat([y, torch.zeros(1)])
     weights = torch.zeros(FEATURES)
     for _ in range(STEPS):
-        lot = torch.rand(len(x), generator=generator) < RATE
-        gradients = (torch.sigmoid(x[lot] @ weights) - y[lot])[:, None] * x[lot]
+        batch = torch.rand(len(x), generator=generator) < RATE
+        gradients = (torch.sigmoid(x[batch] @ weights) - y[batch])[:, None] * x[batch]
         norms = gradients.norm(dim=1, keepdim=True).clamp_min(CLIP)
         total = (gradients * CLIP / norms).sum(0)
         total += noise * CLIP * torch.randn(FEATURES, generator=generator)
@@ -61,7 +61,7 @@ def scores(worlds: np.ndarray, seed: int, noise: float = NOISE) -> list[float]:
 
 
 def buggy_scores(worlds: np.ndarray, seed: int) -> list[float]:
-    """The same with noise that was divided by the lot size once too often."""
+    """The same with noise that was divided by the batch size once too often."""
     return scores(worlds, seed, NOISE / (RATE * RECORDS))
 
 

@@ -265,7 +265,7 @@ class Recorder:
     def again(self, node: int, release: Release, others: int) -> None:
         """``release`` was made for ``others`` more sums, before the run was resumed.
 
-        Their lot was the same, so that sampling hides nothing more: each counts as a
+        Their batch was the same, so that sampling hides nothing more: each counts as a
         release of all records. Which releases were made again is taken as known.
         """
         if others:

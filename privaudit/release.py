@@ -28,7 +28,7 @@ def _doubles(struct: msgspec.Struct, *names: str) -> None:
 class PoissonSampling(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="poisson"
 ):
-    """Every record enters the lot by its own coin, with probability ``rate``."""
+    """Every record enters the batch by its own coin, with probability ``rate``."""
 
     rate: float
 
@@ -43,7 +43,7 @@ class PoissonSampling(
 class SamplingWithoutReplacement(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="without-replacement"
 ):
-    """A lot of exactly ``size`` of ``population`` records, all such lots alike."""
+    """A batch of exactly ``size`` of ``population`` records, all such batches alike."""
 
     size: int
     population: int
@@ -51,13 +51,13 @@ class SamplingWithoutReplacement(
     def __post_init__(self) -> None:
         if not 0 <= self.size <= self.population:
             raise ValueError(
-                f"a lot of {self.size} cannot be drawn without replacement from "
+                f"a batch of {self.size} cannot be drawn without replacement from "
                 f"{self.population} records; it must be between 0 and that number"
             )
 
     @property
     def rate(self) -> float:
-        """Share of the records in a lot."""
+        """Share of the records in a batch."""
         return self.size / self.population if self.population else 0.0
 
 
@@ -237,7 +237,7 @@ class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         return self.noise / sensitivity
 
     def opposed_norm(self) -> float:
-        """Norm C for which two opposite records are the worst pair of a Poisson lot.
+        """Norm C for which two opposite records are the worst pair of a Poisson batch.
 
         Under replace-one the two outputs are N(u) and N(v), each mixed with N(0): what
         tells them apart is how far u is from v, and how far both are from 0. N(C) and

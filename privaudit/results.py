@@ -1,4 +1,4 @@
-"""What every computation returns: a number that says which way it bounds.
+"""Results: bounds, brackets, estimates and verdicts, each with its direction.
 
 An upper bound on epsilon (an account), a lower bound (an audit), an estimate (neither)
 and a claim (somebody's statement) are four types. They are compared only as a verdict

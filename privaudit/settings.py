@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Generic, Literal, Self, TypeVar, get_args
 
 import msgspec
@@ -79,8 +79,8 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
         A name in `trainers.models.MODELS`, ``module:function`` or "own", with options
         as in ``vit:depth=2,features=32``; its hidden units, where it has such an option
         (None: its own number, 32 for small-cnn); scale of its initial parameters.
-    rounds, lot_size, clip_norm, step_size
-        Of the algorithm. ``lot_size`` is the expected number of records a lot, a node.
+    rounds, batch_size, clip_norm, step_size
+        Of the algorithm. ``batch_size`` is the expected size of a node's batch.
     final_step_size
         Step sizes fall (or rise) by equal factors from ``step_size`` in the first round
         to this in the last; None keeps them constant.
@@ -108,7 +108,7 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
     hidden: int | None = None
     gain: float = 1.0
     rounds: int = 200
-    lot_size: float = 64.0
+    batch_size: float = 64.0
     clip_norm: float = 1.0
     step_size: float = 0.5
     final_step_size: float | None = None
@@ -121,7 +121,7 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be >= 1, got {value}")
-        for name in ("lot_size", "clip_norm", "gain", "step_size", "final_step_size"):
+        for name in ("batch_size", "clip_norm", "gain", "step_size", "final_step_size"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"{name} must be > 0 and finite, got {value}")
@@ -136,6 +136,24 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
             )
         if list(self.digits) != sorted(set(self.digits)):
             raise ValueError(f"digits must be in order, got {list(self.digits)}")
+
+
+# Names that settings had in earlier versions: files that have them are still read.
+FORMER_NAMES = {"lot_size": "batch_size"}
+
+
+def renamed(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """``settings`` by the names that they have today.
+
+    Raises ``ValueError`` if one is given by both its names.
+    """
+    new: dict[str, Any] = {}
+    for name, value in settings.items():
+        today = FORMER_NAMES.get(name, name)
+        if today in new:
+            raise ValueError(f"{name} is a former name of {today}: give one of them")
+        new[today] = value
+    return new
 
 
 Task = TypeVar("Task")  # the settings of a training: as they were read, or checked
@@ -161,11 +179,11 @@ class Compute(_Checked):
     Parameters
     ----------
     device
-        cpu, or cuda: the same noise, and other roundings.
+        cpu, cuda or cuda:NUMBER. Noise is the same on each; sums round differently.
     compiled
-        Take gradients under torch.compile: a minute to begin with.
+        Take gradients under torch.compile, which takes about a minute to start.
     precision
-        bf16 takes gradients in bfloat16, and clips and sums them in float32.
+        bf16: gradients in bfloat16, clipped and summed in double precision.
     """
 
     device: str = "cpu"
@@ -185,9 +203,9 @@ class ClaimSettings(_Checked):
     Parameters
     ----------
     epsilon
-        The claim, > 0.
+        Epsilon of the claim, > 0.
     delta
-        The claim, in (0, 1).
+        Delta of the claim, in (0, 1).
     relation
         What neighbouring data sets differ in.
     """
@@ -208,11 +226,11 @@ class BoundSettings(_Checked):
     Parameters
     ----------
     runs
-        How many, both worlds together.
+        Number of runs, both worlds together.
     estimator
         How scores become a lower bound.
     confidence
-        Of the lower bound, in (0, 1).
+        Confidence level of the lower bound, in (0, 1).
     seed
         Seed of a study: makes data split, sampling and noise repeatable. A model
         trained with a seed is not protected.
@@ -256,8 +274,8 @@ class AttackSettings(BoundSettings, Compute):
         two-binomial, clopper-pearson, betting. Within a family: family (that of the
         run's own releases), top-half and betting-gaussian (Gaussian DP).
     block
-        Runs trained together: it changes roundings alone. Many are faster for a small
-        model.
+        Number of runs that are trained together. It changes only how numbers round;
+        larger blocks are faster for small models.
     """
 
     adversary: str | None = None
@@ -284,8 +302,8 @@ class AccountSettings(_Checked):
     Parameters
     ----------
     noise_multiplier
-        Standard deviation (Laplace: scale) of the noise on the SUM of a lot's clipped
-        gradients, divided by the clip norm. Not divided by the lot size. Default: the
+        Standard deviation (Laplace: scale) of the noise on the SUM of a batch's clipped
+        gradients, divided by the clip norm. Not divided by the batch size. Default: the
         least that meets the claim.
     account
         certified (tight, all numerical error bounded), pld (dp-accounting's), rdp, gdp
@@ -313,10 +331,11 @@ class AuditSettings(AttackSettings, AccountSettings, ClaimSettings):
     Parameters
     ----------
     epsilon
-        The claim, > 0; the noise is the least that certifies it.
+        Epsilon of the claim, > 0. Without --noise-multiplier, the noise is the least
+        that certifies it.
     relation
-        What neighbouring data sets differ in: add-or-remove-one, but replace-one for
-        lots of fixed size. The two worlds of an audit differ in that.
+        Neighbour relation of the claim; the two worlds of an audit differ by it.
+        Default: add-or-remove-one, or replace-one for batches of fixed size.
     """
 
 
@@ -327,19 +346,19 @@ class ProgramSettings(BoundSettings, ClaimSettings):
     Parameters
     ----------
     relation
-        What the two worlds differ in; add-or-remove-one by default.
+        Neighbour relation: what the two worlds differ by. Default: add-or-remove-one.
     estimator
         How scores become a lower bound. For any mechanism: best, rank-walk,
         two-binomial, clopper-pearson, betting. Within a family: top-half and
         betting-gaussian (Gaussian DP).
     seed
-        Seed of the worlds, and of the seeds that the program is given.
+        Seed that decides each run's world and the seeds that the program is given.
     batch
-        Runs that a function of yours is called for at once.
+        Number of runs that one call of your function makes.
     time_limit
         Seconds that one run of your command may take.
     retries
-        How often a run of your command that fails is tried again.
+        How often a failed run of your command is tried again.
     """
 
     batch: int = 50
@@ -363,32 +382,35 @@ class TrainingSettings(AccountSettings):
     Parameters
     ----------
     epsilon
-        The claim, > 0; the noise is the least that certifies it. A recipe's, or 1.
+        Epsilon of the claim, > 0. Without --noise-multiplier, the noise is the least
+        that certifies it. Default: the recipe's, or 1.
     delta
-        The claim, in (0, 1). A recipe's, or 1e-4.
+        Delta of the claim, in (0, 1). Default: the recipe's, or 1e-4.
     relation
-        What neighbouring data sets differ in: add-or-remove-one, but replace-one for
-        lots of fixed size.
+        Neighbour relation of the claim. Default: add-or-remove-one, or replace-one for
+        batches of fixed size.
     calibrate
-        Noise by the certified account, or by the account of the algorithm's paper.
+        Which account chooses the noise: the certified one, or that of the algorithm's
+        paper.
     data_dir
-        Where data sets are kept.
+        Folder where data sets are kept.
     seed
         Seed of a study: makes sampling and noise repeatable. A model trained with a
         seed is not protected. Default: the recipe's seed, or a secret key.
     public_seed
-        How data are dealt and where models start; everybody may know it.
+        Seed of what may be public: how data are dealt to nodes, and the initial model.
     key_file
-        Where the secret key is kept while the run can go on. Default: in its folder.
+        Where the secret key is kept until the run ends. Default: in its folder.
     device
-        cpu, or cuda: the same noise, and other roundings. The recipe's, or cpu.
+        cpu, cuda or cuda:NUMBER. Noise is the same on each; sums round differently.
+        Default: the recipe's, or cpu.
     compiled
-        Take gradients under torch.compile: a minute to begin with.
+        Take gradients under torch.compile, which takes about a minute to start.
     precision
-        bf16 takes gradients in bfloat16, and clips and sums them in float32. The
-        recipe's, or float32.
+        bf16: gradients in bfloat16, clipped and summed in double precision. Default:
+        the recipe's, or float32.
     save
-        models keeps every node's final model, model.safetensors; none does not.
+        models: keep every node's final model (model.safetensors); none: do not.
     """
 
     epsilon: float | None = None
@@ -483,20 +505,21 @@ class ReleaseSettings(_Checked):
     Parameters
     ----------
     sampling_rate
-        Probability that a record is in a lot: the expected lot size over the records.
+        Probability that a record is in a batch: the expected batch size over the
+        records.
     steps
-        How many releases.
+        Number of releases.
     sampling
-        How lots are drawn: poisson (every record by its own coin), without-replacement
-        (fixed size), random-allocation (every record by itself in one of an epoch's t
-        lots, or in k of t: the rate is 1 / t, or k / t, and the steps are those of all
-        epochs), shuffled (passes over lots of fixed size: no amplification), or none.
-        Default: poisson, or none at rate 1.
+        How batches are drawn: poisson (every record by its own coin),
+        without-replacement (fixed size), random-allocation (every record by itself in
+        one of an epoch's t batches, or in k of t: the rate is 1 / t, or k / t, and the
+        steps are those of all epochs), shuffled (passes over batches of fixed size: no
+        amplification), or none. Default: poisson, or none at rate 1.
     mechanism
-        The noise.
+        Distribution of the noise.
     relation
-        What neighbours differ in. Default: add-or-remove-one, or replace-one for lots
-        without replacement.
+        Neighbour relation. Default: add-or-remove-one, or replace-one for batches of
+        fixed size.
     growing_budget
         Noise that falls from step to step as 1 / mu_k, mu_k = mu0 RHO^(k/K).
     schedule
@@ -517,7 +540,7 @@ class ReleaseSettings(_Checked):
         if not 0 < self.sampling_rate <= 1:
             raise ValueError(
                 f"--sampling-rate must be in (0, 1], got {self.sampling_rate:g}; it is "
-                "the expected lot size over the number of records"
+                "the expected batch size over the number of records"
             )
         if self.steps < 0:
             raise ValueError(f"--steps must be >= 0, got {self.steps}")
@@ -548,7 +571,7 @@ class FigureSettings(_Checked):
         (no sampling), gdp-clt (a limit, no guarantee), analytic-gaussian or
         classical-gaussian (one release).
     compare
-        All accounts that apply, in a table.
+        Print a table of all accounts that apply.
     plot
         Draw the privacy profile of the answer into this file (.svg, .png, .pdf).
     """
@@ -581,7 +604,8 @@ class ScoreSettings(_Checked):
     delta
         The delta at which epsilon is bounded, in [0, 1).
     confidence
-        Chance that the bound is not above the true epsilon, in (0, 1).
+        Confidence level, in (0, 1): the bound is above the true epsilon with at most
+        the remaining probability.
     method
         For any mechanism: best, rank-walk, two-binomial, clopper-pearson, betting. For
         Gaussian DP only: top-half, betting-gaussian.
@@ -594,9 +618,9 @@ class ScoreSettings(_Checked):
         (the default) permutes the rows by the seed; time takes them as they stand, and
         assumes that this is the order of the runs.
     epsilon
-        A claim to be tested; exit status 1 if it is refuted.
+        Epsilon of a claim to test; exit status 1 if it is refuted.
     relation
-        What the two worlds differ in.
+        Neighbour relation: what the two worlds differ by.
     seed
         Seed of the method's own random choices: splits, ties, the order of bets. Choose
         it before you see the scores.
@@ -625,15 +649,15 @@ class SelfcheckSettings(_Checked):
     Parameters
     ----------
     repeats
-        Audits a cell of the table.
+        Number of simulated audits for each cell of the table.
     runs
-        Of both worlds together, an audit.
+        Number of runs of one audit, both worlds together.
     confidence
-        Of the bounds, in (0, 1).
+        Confidence level of the bounds, in (0, 1).
     estimator
-        Only these; may be repeated.
+        Check only this estimator; may be repeated.
     full
-        2 000 repeats, an hour or so.
+        2 000 repeats, which take about an hour.
     seed
         Seed of the simulated audits: equal seeds give equal tables.
     """
@@ -661,21 +685,21 @@ class ProbeSettings(_Checked):
     Parameters
     ----------
     noise_multiplier
-        Of our algorithm's noise.
+        Noise multiplier that the algorithm runs with.
     relation
-        What neighbours of your function's data differ in.
+        Neighbour relation of your function's data.
     sensitivity
-        The most that one record may move what your function releases, in L2 norm.
+        Promised L2 sensitivity of what your function releases.
     noise
-        Standard deviation of its noise, in each coordinate.
+        Promised standard deviation of your function's noise, in each coordinate.
     rate
-        How likely a record is used at all, in (0, 1].
+        Promised probability that a record is used, in (0, 1].
     records
-        How many the data have that your function is given.
+        Number of records in the data that your function is given.
     features
-        How many numbers each of those records has.
+        Number of features of each of those records.
     runs
-        At once, or calls of your function.
+        Number of runs of the algorithm, or calls of your function.
     seed
         Seed of the random numbers: equal seeds give equal results.
     search
@@ -795,7 +819,7 @@ def changes_of(texts: Iterable[str]) -> dict[str, Any]:
         if name in values:
             raise ValueError(f"--set {name} is given twice; leave one of them out")
         values[name] = value.split(",") if name == "digits" else value.strip()
-    return values
+    return renamed(values)
 
 
 def check_device_name(device: str) -> str:

@@ -200,7 +200,7 @@ class TestValuesCheckThemselves:
 
 class TestAgain:
     def test_a_further_release_is_of_all_records(self):
-        """Its lot is that of the first: sampling hides nothing more."""
+        """Its batch is that of the first: sampling hides nothing more."""
         from privaudit.ledger import RESUMED
 
         release = Release.of_sum(

@@ -94,10 +94,14 @@ class TestLaws:
         assert TrainingSettings(device="cpu").over(**recipe).compute.device == "cpu"
 
     def test_key_and_value(self):
-        assert changes_of(["lot-size= 3", "digits=0,1"]) == {
-            "lot_size": "3",
+        assert changes_of(["batch-size= 3", "digits=0,1"]) == {
+            "batch_size": "3",
             "digits": ["0", "1"],
         }
+        assert changes_of(["lot_size=3"]) == {"batch_size": "3"}, "its former name"
+        twice = ["batch_size=1", "lot_size=2"]
+        with pytest.raises(ValueError, match="former name of batch_size"):
+            changes_of(twice)
         for wrong in (["rounds"], ["=3"], ["rounds=1", "rounds=2"]):
             with pytest.raises(ValueError, match="--set"):
                 changes_of(wrong)

@@ -58,7 +58,7 @@ SMALL: dict[str, Any] = {
     "train": 150,
     "model": "softmax",
     "rounds": 4,
-    "lot_size": 10.0,
+    "batch_size": 10.0,
     "clip_norm": 0.5,
     "step_size": 0.1,
 }
@@ -135,7 +135,7 @@ class Case:
     @property
     def gives_gradients(self) -> bool:
         """Whether its oracle gives out gradients."""
-        return gives(self.problem.training.family.door, GivesGradients)
+        return gives(self.problem.training.family.oracle, GivesGradients)
 
     @functools.cached_property
     def seen(self) -> Seen:

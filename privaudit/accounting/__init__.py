@@ -1,4 +1,4 @@
-"""From a ledger to both sides of epsilon. Nothing here imports torch.
+"""Upper and lower bounds on epsilon from a ledger. Nothing here imports torch.
 
     certificate     what a ledger is worth: the best of all provers, above and below
     provers         one proof each; `pld` has the one by privacy loss distributions

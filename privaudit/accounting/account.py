@@ -1,4 +1,4 @@
-"""One call for every account: ledger, delta and relation in, an upper bound out."""
+"""All accounts by name: from ledger, delta and relation to an upper bound."""
 
 from __future__ import annotations
 

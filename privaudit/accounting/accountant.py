@@ -22,7 +22,7 @@ class CertifiedAccountant(PrivacyAccountant):
 
     A noise multiplier is noise over the bound on *one record's norm*, as the events'
     own documentation has it: under replace-one the sensitivity is twice that bound.
-    Lots are Poisson sampled under either relation, of fixed size under replace-one.
+    Batches are Poisson sampled under either relation, of fixed size under replace-one.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What meets a budget: the least noise, the most steps and the like, by any account.
+"""Calibration: the least noise, most steps or largest rate that meets a budget.
 
 Every search returns a point at which the account was seen to meet the budget: that is
 its invariant, not a correction at the end.

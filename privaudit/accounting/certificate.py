@@ -1,4 +1,4 @@
-"""What a ledger is worth: every node, both directions, from above and from below.
+"""The certificate of a ledger: brackets for every node and both directions.
 
 The one place that turns a ledger into figures. It takes the best of several provers
 (`privaudit.accounting.provers`) and settles what is around the releases:

@@ -1,4 +1,4 @@
-"""The accounts that are closed forms, from a node's entries to epsilon."""
+"""Accounts that are closed forms, from a node's entries to epsilon."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The account of the Dyn-D2P paper: many sampled releases as one Gaussian, in a limit.
+"""The account of the Dyn-D2P paper: a Gaussian limit of many sampled releases.
 
 Poisson sampled Gaussian releases are taken to be mu_tot-GDP with mu_tot =
 p sqrt(sum_k (exp(mu_k^2) - 1)). That holds as K grows with p sqrt(K) tending to a

@@ -1,4 +1,4 @@
-"""A privacy budget for releases that are chosen as one goes: filter and odometer.
+"""Privacy filters and odometers: budgets for releases chosen adaptively.
 
 Composing a ledger after the fact bounds nothing if its releases were chosen in view of
 earlier ones. A filter does: it counts costs that depend on parameters alone, and

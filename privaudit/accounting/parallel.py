@@ -1,4 +1,4 @@
-"""Releases on disjoint records: what one record enters, and nothing more.
+"""Parallel composition: of releases on disjoint records, those that one enters.
 
 **Claim.** Let a node publish, one after another and each as it likes given what was
 published before, the releases of one pass: a partition of its records into parts, drawn

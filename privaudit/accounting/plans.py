@@ -1,4 +1,4 @@
-"""Runs that have not happened: noise and sampling step by step, as a ledger."""
+"""Ledgers of planned runs: noise and sampling given step by step."""
 
 from __future__ import annotations
 

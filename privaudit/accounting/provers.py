@@ -1,4 +1,4 @@
-"""What is proved of releases in sequence, from above and from below, by whom.
+"""Provers: theorems that bound releases in sequence from above or below.
 
 A prover bounds epsilon at a delta, or delta at an epsilon, of one direction of one
 relation. Each has a name and a proof of its own (in its docstring), and rounds to its

@@ -1,4 +1,4 @@
-"""From a ledger and a claim to a verdict: what accounts say from both sides."""
+"""The verdict on a claim that accounts give, from above and below."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The public functions of `privaudit`: what is done across its layers."""
+"""The public functions of `privaudit`, which use all its layers."""

@@ -1,4 +1,4 @@
-"""Promises under test, a paper's or a user's own; and where methods come from."""
+"""Tests of privacy claims, a paper's or a user's own; and their sources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo: what the tool can do, in half a minute."""
+"""The demo: three audits of one training, on one page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the folders of finished runs hold, and whether their figures are right."""
+"""Reading and verifying the folders of finished runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures of runs that are only accounted: noise for a budget, epsilon of a run."""
+"""Figures without a training: noise for a budget, epsilon of planned releases."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from privaudit.results import UpperBound, check_sides, round_down, round_up
 from privaudit.settings import FigureSettings, ReleaseSettings
 
 _BESIDE = 2e-3  # width of what is printed beside an answer, relative
-_UNITS = "(times the clip norm: the noise on the sum of each lot)"
+_UNITS = "(times the clip norm: the noise on the sum of each batch)"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A user's own training loop: noisy gradients through one door that keeps the books."""
+"""A user's own training loop: noisy gradients from an oracle that keeps the ledger."""
 
 from __future__ import annotations
 

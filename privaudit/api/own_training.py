@@ -234,7 +234,7 @@ def train(
             "model": OWN,
             "train": sum(map(len, material.shares)),
             "rounds": rounds,
-            "lot_size": batch_size,
+            "batch_size": batch_size,
             "clip_norm": clip_norm,
             "step_size": step_size,
             **(options or {}),

@@ -1,4 +1,4 @@
-"""The folder that a run is kept in: as given, or one that is chosen."""
+"""The folder that a run is kept in, given or chosen."""
 
 from __future__ import annotations
 

@@ -289,7 +289,7 @@ def _check_keys(
         )
     if seed is not None and by_real_clock:
         raise ValueError(
-            "--seed is not for clock=real: workers' lots and noise come from secret "
+            "--seed is not for clock=real: workers' batches and noise come from secret "
             "keys, whatever the seed; --public-seed deals the data and draws the start"
         )
 

@@ -1,4 +1,4 @@
-"""What a public function tells while it works; by default nobody listens."""
+"""Progress that public functions report while they work."""
 
 from __future__ import annotations
 

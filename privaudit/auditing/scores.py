@@ -1,4 +1,4 @@
-"""The two samples that an audit rests on: one attack score a run, and its world.
+"""Attack scores of runs, and the world of each run.
 
 In each run the canary was planted (member) or not; the attack answers with one number.
 """

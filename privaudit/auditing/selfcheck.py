@@ -1,4 +1,4 @@
-"""Do the bounds keep their confidence? Exceed rates on mechanisms of known epsilon.
+"""Simulated audits of mechanisms of known epsilon: how often bounds exceed it.
 
 An estimator at confidence c may exceed the true epsilon in a share 1 - c of audits.
 ``python -m privaudit.auditing.selfcheck`` runs 2 000 audits a cell and exits with 1 if

@@ -1,4 +1,4 @@
-"""The promises of five papers, each held against an account and an attack.
+"""Privacy claims of five papers, each tested by an account and an attack.
 
 One file a paper. Nothing here imports torch until an attack is run.
 """

@@ -1,4 +1,4 @@
-"""Short cuts from a paper's settings to a certified bracket."""
+"""Certified brackets from a paper's settings."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def releases(
 
 
 def poisson(noise: float, steps: int, rate: float) -> Ledger:
-    """Poisson lots, noise over clip norm."""
+    """Poisson batches, noise over clip norm."""
     return releases(noise, steps, PoissonSampling(rate))
 
 
 def fixed(noise: float, steps: int, size: int, population: int) -> Ledger:
-    """Lots of fixed size."""
+    """Batches of fixed size."""
     return releases(noise, steps, SamplingWithoutReplacement(size, population))
 
 

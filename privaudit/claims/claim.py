@@ -1,4 +1,4 @@
-"""A promise as a value: what is claimed, where it stands, and how it is tested."""
+"""A privacy claim: what is claimed, its source, and how it is tested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The smallest model that an attack on the running algorithm needs."""
+"""The smallest model on which an attack of a claim runs."""
 
 from __future__ import annotations
 

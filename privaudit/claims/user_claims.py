@@ -1,4 +1,4 @@
-"""A user's own claims, from a TOML file, through the same test as the papers'.
+"""A user's own claims from a TOML file, tested as the papers' are.
 
     [[claim]]
     name = "our run"

@@ -12,9 +12,12 @@ from privaudit.version import __version__
 FINE, REFUTED, BAD_USAGE, COULD_NOT = 0, 1, 2, 3
 
 _COMMANDS = {
-    "noise": ("accounts:noise", "The least noise that meets a privacy budget."),
-    "epsilon": ("accounts:epsilon", "The epsilon that a run gives."),
-    "convert": ("accounts:convert", "Between mu-GDP and (epsilon, delta)."),
+    "noise": ("accounts:noise", "Least noise that meets a privacy budget."),
+    "epsilon": (
+        "accounts:epsilon",
+        "Epsilon of given noise and steps, or of a ledger.",
+    ),
+    "convert": ("accounts:convert", "Convert between mu-GDP and (epsilon, delta)."),
     "train": (
         "train:train",
         "Train an algorithm, and account what it released.",
@@ -22,19 +25,22 @@ _COMMANDS = {
     "consensus": ("consensus:consensus", "Average vectors over a graph, privately."),
     "recipes": ("recipes:recipes", "The papers' settings: list them, or copy one."),
     "demo": ("demo:demo", "Audit a training three times, one with a planted bug."),
-    "audit": ("audits:audit", "Attack an algorithm as it runs, many times over."),
-    "audit-program": ("audits:audit_program", "Audit a program of your own."),
-    "sweep": ("sweeps:sweep", "Many audits from one file, side by side."),
-    "claims": ("claims:claims", "Hold the papers' promises, or your own, to account."),
-    "cite": ("claims:cite", "BibTeX of the methods behind a run or a claim."),
-    "bound": ("bounds:bound", "The epsilon that attack scores show, at least."),
-    "probe": ("probes:probe", "Look for privacy bugs that need no statistics."),
-    "selfcheck": ("bounds:selfcheck", "Do the lower bounds keep their confidence?"),
-    "show": ("runs:show", "Say what a run's folder holds."),
-    "verify": (
-        "runs:verify",
-        "Make a run's figures again from its evidence, and compare.",
+    "audit": (
+        "audits:audit",
+        "Attack an algorithm many times: lower bound on epsilon.",
     ),
+    "audit-program": ("audits:audit_program", "Audit your own training program."),
+    "sweep": ("sweeps:sweep", "Run many audits from one file."),
+    "claims": ("claims:claims", "Test the privacy claims of papers, or your own."),
+    "cite": ("claims:cite", "Print BibTeX of the methods behind a run or a claim."),
+    "bound": ("bounds:bound", "Lower bound on epsilon from attack scores."),
+    "probe": ("probes:probe", "Look for privacy bugs by deterministic checks."),
+    "selfcheck": (
+        "bounds:selfcheck",
+        "Check that the lower bounds keep their confidence.",
+    ),
+    "show": ("runs:show", "Print the results in a run's folder."),
+    "verify": ("runs:verify", "Recompute a run's figures and compare them."),
     "report": ("runs:report", "Write a run's page, report.html, into its folder."),
 }
 # What a missing module means for a user.

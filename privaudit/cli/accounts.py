@@ -14,8 +14,8 @@ from privaudit.settings import FigureSettings, ReleaseSettings
 NoiseMultiplier = Annotated[
     float,
     Parameter(
-        help="Standard deviation (Laplace: scale) of the noise on the SUM of a lot's "
-        "clipped gradients, divided by the clip norm. Not divided by the lot size."
+        help="Standard deviation (Laplace: scale) of the noise on the SUM of a batch's "
+        "clipped gradients, divided by the clip norm. Not divided by the batch size."
     ),
 ]
 Run = Annotated[ReleaseSettings, Flat]
@@ -56,7 +56,7 @@ def epsilon(
     how: How = FigureSettings(),
     json: Json = False,
 ) -> None:
-    """The epsilon that a run gives: an upper bound, or both.
+    """Epsilon of noise, sampling and steps, or of a ledger: upper bound, or both sides.
 
     Parameters
     ----------

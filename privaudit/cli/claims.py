@@ -1,4 +1,4 @@
-"""`privaudit claims` and `cite`: promises under test, and where methods come from."""
+"""`privaudit claims` and `cite`: tests of privacy claims, and their sources."""
 
 from __future__ import annotations
 

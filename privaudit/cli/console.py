@@ -1,4 +1,4 @@
-"""What commands tell of their work while it goes on, on standard error."""
+"""Progress of commands, on standard error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`privaudit demo`: what the tool can do, in half a minute."""
+"""`privaudit demo`: three audits of one training, on one page."""
 
 from __future__ import annotations
 

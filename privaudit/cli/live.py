@@ -1,4 +1,4 @@
-"""What training looks like while it runs, on standard error."""
+"""Progress of a training, on standard error."""
 
 from __future__ import annotations
 

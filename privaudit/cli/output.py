@@ -1,4 +1,4 @@
-"""What commands print: sentences for people, or one JSON object, on standard output."""
+"""Results of commands, as sentences or one JSON object, on standard output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`privaudit show`, `verify` and `report`: what a run's folder holds."""
+"""`privaudit show`, `verify` and `report`: the folders of runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def show(
     signer: Signer = None,
     json: Json = False,
 ) -> int:
-    """Say what the folders of finished runs hold; all runs of a sweep in one table.
+    """Print the results in folders of finished runs; a sweep's runs as one table.
 
     Figures are made again from ledger and scores, and shown if they agree; else there
     is one line that names the file and both values. Status 1 if a claim is refuted or

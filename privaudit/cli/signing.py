@@ -1,4 +1,4 @@
-"""`--sign` and `--signer`: who vouches for a folder."""
+"""`--sign` and `--signer`: signatures of folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command's verdicts make of its exit status."""
+"""Exit statuses of verdicts."""
 
 from __future__ import annotations
 

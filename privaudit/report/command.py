@@ -86,13 +86,7 @@ def again(run: Finished) -> str:
 
 
 # Of a training's settings, what `privaudit.train` has as arguments; and what it finds.
-_ARGUMENTS = {
-    "graph": "graph",
-    "rounds": "rounds",
-    "lot_size": "batch_size",
-    "clip_norm": "clip_norm",
-    "step_size": "step_size",
-}
+_ARGUMENTS = ("graph", "rounds", "batch_size", "clip_norm", "step_size")
 _FOUND = ("algorithm", "data", "model", "train", "nodes")
 
 
@@ -113,7 +107,7 @@ def _call(run: Finished) -> str:
     options = {}
     for name, value in _flat(config.training):
         if name in _ARGUMENTS:
-            given[_ARGUMENTS[name]] = value
+            given[name] = value
         elif name not in _FOUND and _text(value) != _text(defaults.get(name)):
             options[name] = value
     if options:

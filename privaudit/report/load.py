@@ -16,7 +16,7 @@ from privaudit.files.folder import FolderError, RunFolder
 from privaudit.ledger import Ledger
 from privaudit.report.program import FinishedProgram, load_program
 from privaudit.results import Status, UpperBound
-from privaudit.settings import AuditRecord, TaskSettings, TrainingRecord
+from privaudit.settings import AuditRecord, TaskSettings, TrainingRecord, renamed
 from trainers.runs.outcome import Curves, TrainingResult, protection
 
 
@@ -221,6 +221,8 @@ def _config(folder: RunFolder) -> AuditConfig | TrainingConfig:
             f"{folder.path} is no run's folder: its config.json is somebody else's"
         )
     try:
+        if isinstance(fields["training"], dict):
+            fields["training"] = renamed(fields["training"])
         config = _json.decode(_json.encode(fields), kind)
         _ = config.settings
     except ValueError as error:

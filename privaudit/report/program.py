@@ -1,4 +1,4 @@
-"""The folder of an audit of somebody's program, read back."""
+"""The folder of an audit of a user program, read back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a page speaks of an upper bound, by what it stands on: all such words are here.
+"""Words for the standing of an upper bound: certified, conditional, estimate.
 
 A page must not say "certified" or "proved" of what holds under an assumption only.
 """

@@ -1,4 +1,4 @@
-"""The ledger in a line a node."""
+"""The ledger as a table, one row a node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a folder's figures are what its evidence gives: all made again, and compared.
+"""Recomputes a folder's figures from its evidence, and compares them.
 
 Of a run: the digests of its files against its manifest, the account from its ledger,
 the bound and the verdict from its scores, and its ledger against its settings. Only the
@@ -498,7 +498,7 @@ def _ledger_by_settings(
                 "config.json says",
             )
             return
-        sizes = _sizes(run.ledger, training.lot_size)
+        sizes = _sizes(run.ledger, training.batch_size)
         if sizes is None:
             unchecked.append(
                 "the ledger against the settings, as it does not say how many records "
@@ -548,18 +548,18 @@ def _has_all(own: Sequence[Entry], planned: Sequence[Entry]) -> bool:
     return wanted <= had
 
 
-def _sizes(ledger: Ledger, lot_size: float) -> tuple[int, ...] | None:
+def _sizes(ledger: Ledger, batch_size: float) -> tuple[int, ...] | None:
     """How many records each node has, by its sampling; None if that does not say."""
     sizes = []
     for entries in ledger.nodes:
         if not entries:  # nothing was released, whatever it holds
-            sizes.append(math.ceil(lot_size))
+            sizes.append(math.ceil(batch_size))
             continue
         # Further releases of a run that was resumed have none.
         known = (entry.release.sampling for entry in entries)
         sampling = next((one for one in known if not isinstance(one, NoSampling)), None)
         if isinstance(sampling, PoissonSampling) and sampling.rate > 0:
-            sizes.append(round(lot_size / sampling.rate))
+            sizes.append(round(batch_size / sampling.rate))
         elif isinstance(sampling, SamplingWithoutReplacement):
             sizes.append(sampling.population)
         else:

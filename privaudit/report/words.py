@@ -1,4 +1,4 @@
-"""What the page says, as text; the template only sets it."""
+"""The text of pages; templates only place it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _RELATIONS = {
     "replace-one": "the two data sets differ in the value of one record",
 }
 _SAMPLING = {
-    "poisson": "every record enters a lot by its own coin, independently (Poisson); "
-    "the size of a lot varies",
-    "without-replacement": "lots of a fixed size, drawn without replacement; the "
+    "poisson": "every record enters a batch by its own coin, independently (Poisson); "
+    "the size of a batch varies",
+    "without-replacement": "batches of a fixed size, drawn without replacement; the "
     "sensitivity holds between any two different records, since one that is not in the "
-    "lot leaves its place to another",
-    "random-allocation": "every record is by itself in one of an epoch's lots (or in "
-    "a few), drawn anew for every epoch; the size of a lot varies",
+    "batch leaves its place to another",
+    "random-allocation": "every record is by itself in one of an epoch's batches (or "
+    "in a few), drawn anew for every epoch; the size of a batch varies",
     "none": "every record is used in every round",
     "mixed": "several schemes; the ledger has each",
 }

@@ -1,4 +1,4 @@
-"""One verdict: is a mechanism (epsilon, delta)-DP on one pair of data sets?
+"""The test of one pair: is a mechanism (epsilon, delta)-DP on two data sets?
 
 Each run tosses a fair coin of its own for the data set, and bets as in
 `privaudit.auditing.bounds.betting` are settled on the coins, for several scores at a

@@ -1,4 +1,4 @@
-"""Scores learned on the first runs, to be bet on in the later ones.
+"""Scores learned on the first runs, bet on in the later ones.
 
 Each is a function of an output that is large where the second data set is the likelier.
 What is learned is fixed before the runs that it scores, so that a poor one costs power

@@ -1,4 +1,4 @@
-"""What a mechanism gives, read as columns of numbers and as events.
+"""Outputs of a mechanism as columns of numbers and as events.
 
 Numbers, arrays, sequences and dictionaries are taken apart into leaves. A leaf that is
 a number is a column of its own; any other one is a column of codes. The *event* of an

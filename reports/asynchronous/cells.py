@@ -37,7 +37,7 @@ COMMON = {
     "train": NODES * RECORDS,
     "partition": "even",
     "nodes": NODES,
-    "lot_size": BATCH,
+    "batch_size": BATCH,
     "clip_norm": 1.0,
 }
 SOFTMAX = {**COMMON, "model": "softmax", "step_size": 4.0, "final_step_size": 0.4}
@@ -226,7 +226,7 @@ def cells(quick: bool) -> Iterator[Cell]:
     """Accounts, cases I to III, and the real clock."""
     if not quick:
         return everything()
-    size = {"data": "digits", "nodes": 4, "train": 400, "lot_size": 20, "rounds": 8}
+    size = {"data": "digits", "nodes": 4, "train": 400, "batch_size": 20, "rounds": 8}
     return small(everything(), training=size, seeds=2, points=2, look=100, runs=1)
 
 
@@ -254,7 +254,7 @@ def everything() -> Iterator[Cell]:
                     **COMMON,
                     "model": "tanh-mlp",
                     "rounds": LARGE_ROUNDS // factor * each,
-                    "lot_size": BATCH * factor,
+                    "batch_size": BATCH * factor,
                     "step_size": step * factor,
                     "final_step_size": step * factor / 10,
                 }

@@ -27,26 +27,26 @@ DELTA = 1e-5
 RUNS = {1.0: 20_000, 4.0: 4_000, 10.0: 4_000}
 WORKERS = 2  # of one audit; they change no figure
 # 60 images of 0, 1, 2, dealt evenly to three nodes that all hear each other; half of a
-# node's are in a lot, so that the trade-off curve is near a Gaussian one, of which the
-# middle, which the family bound looks at, tells most.
+# node's are in a batch, so that the trade-off curve is near a Gaussian one, of which
+# the middle, which the family bound looks at, tells most.
 NETWORK: dict[str, Any] = {
     "nodes": 3,
     "digits": (0, 1, 2),
     "train": 60,
     "model": "softmax",
     "rounds": 16,
-    "lot_size": 10.0,
+    "batch_size": 10.0,
     "clip_norm": 1.0,
 }
 PUSHED = {"weights": "column-stochastic"}
-FULL = {"lot_size": 20.0}  # all records of a node: the curve is a Gaussian one
+FULL = {"batch_size": 20.0}  # all records of a node: the curve is a Gaussian one
 ALL_HEARD = {
     "dp-dsgd": {},
     "dp-dsgt": {},
     "dp-dinno": {"optimiser": "sgd", "rho": 0.1},
     "dp-dinno (Adam)": {"optimiser": "adam", "step_size": 0.01},
     "dyn-d2p": {"graph": "complete", **PUSHED},
-    # Two workers; a round is one global step. Lots of fixed size, replace-one.
+    # Two workers; a round is one global step. Batches of fixed size, replace-one.
     "adp2sgd": {"nodes": 2, "train": 40, "rounds": 32},
 }
 SOME_HEARD = {
@@ -65,10 +65,10 @@ APPENDIX_D: dict[str, Any] = {
     "clip_norm": 10.0,
     "model": "reports.audits.raw:softmax",
     "step_size": 0.001,
-    "lot_size": 8.0,
+    "batch_size": 8.0,
 }
 BLACK_BOX = {
-    "dp-sgd": {"lot_size": 24.0},
+    "dp-sgd": {"batch_size": 24.0},
     "dp-dsgd": {},
     "dp-dsgt": {},
     "dp-dinno": {"optimiser": "sgd", "rho": 0.1},

@@ -126,6 +126,6 @@ def cells(quick: bool) -> Iterator[Cell]:
         "runs": 60,
         "block": 30,
         "algorithm": "dp-dsgd",
-        "settings": ["nodes=2", "digits=0,1", "train=20", "rounds=5", "lot_size=4"],
+        "settings": ["nodes=2", "digits=0,1", "train=20", "rounds=5", "batch_size=4"],
     }
     return small(everything(), attack=few, kept=False)

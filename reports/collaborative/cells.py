@@ -34,7 +34,7 @@ RECORDS, BATCH, TURNS = 3000, 50, 60
 COMMON = {
     "model": "one-vs-all",
     "partition": "even",
-    "lot_size": BATCH,
+    "batch_size": BATCH,
     "rounds": TURNS,
     "gain": 1e-3,
 }
@@ -229,7 +229,7 @@ def attacks() -> Iterator[Cell]:
             "train": 4,
             "nodes": 1,
             "partition": "even",
-            "lot_size": 1,
+            "batch_size": 1,
             "rounds": 4,
             "step_size": 0.5,
             "gain": 3.0,
@@ -245,7 +245,13 @@ def cells(quick: bool) -> Iterator[Cell]:
     if not quick:
         yield from both
         return
-    size = {"data": "digits-pca", "train": 300, "nodes": 3, "lot_size": 10, "rounds": 5}
+    size = {
+        "data": "digits-pca",
+        "train": 300,
+        "nodes": 3,
+        "batch_size": 10,
+        "rounds": 5,
+    }
     some = [one for one in both if "deep-Q | joint" in one.name]
     yield from small(some, training=size, seeds=2, tested=100)
     yield from small(attacks(), runs=400)

@@ -28,7 +28,7 @@ COMMON = {
     "nodes": 10,
     "weights": "metropolis",
     "rounds": 300,
-    "lot_size": 128,
+    "batch_size": 128,
     "clip_norm": 1.0,
 }
 STEPS = (0.1, 0.3, 1.0, 3.0, 10.0)
@@ -82,7 +82,7 @@ def trained(
     seeds: int,
     found: dict[str, Any],
 ) -> dict[str, Any]:
-    """Runs of one cell as one block: each its own start, lots and noise."""
+    """Runs of one cell as one block: each its own start, batches and noise."""
     (searched,) = found.values()
     values = {**values, **searched["chosen"]}
     problem = Problem.of(training(method, epsilon is not None, values))
@@ -129,6 +129,6 @@ def cells(quick: bool) -> Iterator[Cell]:
     """Searches, and five seeds of each cell of the tables with what they chose."""
     if not quick:
         return everything()
-    size = {"data": "digits", "train": 600, "rounds": 5, "lot_size": 20}
+    size = {"data": "digits", "train": 600, "rounds": 5, "batch_size": 20}
     some = (cell for cell in everything() if "DSGD 1.0" in cell.name)
     return small(some, values=size, grid={"step_size": [1.0]}, seeds=2)

@@ -54,7 +54,7 @@ def training(method: str, **more: Any) -> dict[str, Any]:
         "graph": "exponential",
         "weights": "column-stochastic",
         "rounds": ROUNDS,
-        "lot_size": 1.0,
+        "batch_size": 1.0,
         "step_size": 0.05,
         "nodes": 20,
         "train": more.get("nodes", 20) * RECORDS,
@@ -99,7 +99,7 @@ def runs(
 ) -> list[float]:
     """Accuracy on test data of each seed's run, mean of nodes; one block of runs.
 
-    Starts, lots and noise differ from run to run; the deal of the data does not.
+    Starts, batches and noise differ from run to run; the deal of the data does not.
     """
     problem = problem_of(training)
     start = torch.cat([problem.start(seed) for seed in seeds])

@@ -26,7 +26,7 @@ MLP = {
     "model": "tanh-mlp",
     "data": "glyphs",
     "train": 10000,
-    "lot_size": 100,
+    "batch_size": 100,
     "clip_norm": 100.0,
     "step_size": 0.1,
     "sync_interval": 5,
@@ -41,11 +41,11 @@ def run(
 ) -> tuple[Problem, torch.Tensor, np.ndarray, np.ndarray]:
     """Problem, final models, real and used sensitivities (rounds, runs).
 
-    Runs differ in start, lots and noise; the data are dealt alike.
+    Runs differ in start, batches and noise; the data are dealt alike.
     """
     problem = Problem.of(training_from(training, where=__name__))
     family, rounds = problem.training.family, problem.training.rounds
-    door = family.door(
+    oracle = family.oracle(
         PrivateData.of(problem.shares),
         problem.gradients(),
         problem.training.mechanism(multiplier),
@@ -53,9 +53,9 @@ def run(
         runs=runs,
     )
     trace: list[tuple[np.ndarray, np.ndarray]] = []
-    door.channel.watch = lambda k, real, used: trace.append((real, used))
+    oracle.channel.watch = lambda k, real, used: trace.append((real, used))
     start = torch.cat([problem.start(seed + index) for index in range(runs)])
-    models = problem.network.run(start, door, rounds)
+    models = problem.network.run(start, oracle, rounds)
     real, used = (np.array(part) for part in zip(*trace, strict=True))
     return problem, models, real, used
 
@@ -178,7 +178,7 @@ def average(cell: str, graph: str, nodes: int, shared: int) -> Cell:
         "constant": 0.95,
         "decay": 0.55,
         "sync_interval": 4,
-        "lot_size": 50,
+        "batch_size": 50,
         "rounds": 16,
     }
     settings = {"training": training, "multiplier": GAMMA_N / 5}
@@ -205,7 +205,7 @@ def table(cell: str, method: str, graph: str, b: float | None, how: str) -> Cell
         "SGPDP": ("sgpdp", "*"),
         "PEDFL": ("pedfl", "*"),
     }[method]
-    training = {**MLP, "graph": graph, "shared": shared, "rounds": 60, "lot_size": 50}
+    training = {**MLP, "graph": graph, "shared": shared, "rounds": 60, "batch_size": 50}
     if name == "pedfl":
         training |= {"sync_interval": 0, "local_steps": 1}
     if b is None:
@@ -233,7 +233,7 @@ def budgets() -> Iterator[Cell]:
                     "nodes": MLP["nodes"],
                     "model": MLP["model"],
                     "graph": "d-out:2",
-                    "lot_size": 50,
+                    "batch_size": 50,
                     "rounds": 200,
                     "step_size": 0.5,
                     "clip_norm": clip,
@@ -266,5 +266,5 @@ def everything() -> Iterator[Cell]:
 
 def cells(quick: bool) -> Iterator[Cell]:
     """Figures 2 to 4, constants, epsilons, Tables 2 and 3, and certified accuracies."""
-    size = {"data": "digits", "train": 500, "rounds": 5, "lot_size": 10}
+    size = {"data": "digits", "train": 500, "rounds": 5, "batch_size": 10}
     return small(everything(), training=size) if quick else everything()

@@ -44,7 +44,7 @@ def measured(program: str, arguments: list[str]) -> dict[str, Any]:
         return json.loads(path.read_text())
 
 
-def dense(lot: int, width: int) -> dict[str, float]:
+def dense(batch: int, width: int) -> dict[str, float]:
     """A round of DP-DSGD of one node and dense layers, but for mixing."""
     module = torch.nn.Sequential(
         torch.nn.Linear(784, width),
@@ -55,17 +55,17 @@ def dense(lot: int, width: int) -> dict[str, float]:
     )
     dims = sum(each.numel() for each in module.parameters())
     data = Dataset(torch.zeros(600, 784), torch.zeros(600, dtype=torch.long))
-    door = Oracle(
+    oracle = Oracle(
         PrivateData.of([data]).to("meta"),
         differentiator(module, cross_entropy, torch.zeros(784)),
-        Mechanism(float(lot), 1.0, 1.0),
+        Mechanism(float(batch), 1.0, 1.0),
         Streams(0, device="meta"),
         memory_limit=64 << 30,
     )
     family = ALGORITHMS["dp-dsgd"]
     network = Network(family.make(lambda k: 0.1), mixing("complete", "uniform", 1))
     start = torch.zeros(1, 1, dims, device="meta")
-    work = counted(lambda: network.run(start, door, 1))
+    work = counted(lambda: network.run(start, oracle, 1))
     return {
         "dims": dims,
         "flops": work.flops,
@@ -98,8 +98,10 @@ def cells(quick: bool) -> Iterator[Cell]:
     if not quick:
         yield Cell("growth", measured, growth)
     yield Cell("setup", measured, setup)
-    for lot in (4,) if quick else (4, 64):
-        yield Cell(f"dense {lot}", dense, {"lot": lot, "width": 50 if quick else WIDTH})
+    for batch in (4,) if quick else (4, 64):
+        yield Cell(
+            f"dense {batch}", dense, {"batch": batch, "width": 50 if quick else WIDTH}
+        )
     for block in (10,) if quick else (1000, 10_000):
         settings = {"block": block, "rounds": 2 if quick else 100}
         yield Cell(f"audited {block}", audited, settings)

@@ -11,7 +11,7 @@ from reports.scale.plots import audits_plot, time_plot
 from reports.study import Results
 from tests.benchmarks.counting import H200, Work
 
-NODES, DIMS, LOT, HEARD = 1000, 100e6, 64, 10
+NODES, DIMS, BATCH, HEARD = 1000, 100e6, 64, 10
 RUNS, ROUNDS = 1_000_000, 100
 LARGE = 1e7  # parameters from which rows tell what large models cost
 CORES, ETHERNET, INFINIBAND = 64, 12.5e9, 50e9  # bytes a second of a link
@@ -28,7 +28,7 @@ def costs(known: Results) -> dict[str, Any]:
 
     def work(row: Row) -> dict[str, float]:
         each = row["nodes"] * row["dims"] / 1e6
-        return {"parameter": each, "sample": each * row["lot"]}
+        return {"parameter": each, "sample": each * row["batch"]}
 
     def small_work(row: Row) -> dict[str, float]:
         return {"node": row["nodes"], **work(row)}
@@ -111,7 +111,7 @@ def network(known: Results, found: dict[str, Any]) -> dict[str, Any]:
     parts = {
         "noise": found["noise"].times(each),
         "mixing": found["mixing"].times(each * (HEARD + 1)),
-        "gradients": found["rest"].costs["sample"].times(each * LOT),
+        "gradients": found["rest"].costs["sample"].times(each * BATCH),
         "else": found["rest"].costs["parameter"].times(each),
     }
     parts = {name: cost.widened(found["missed"]) for name, cost in parts.items()}
@@ -120,14 +120,14 @@ def network(known: Results, found: dict[str, Any]) -> dict[str, Any]:
         whole = whole.plus(cost)
     message = DIMS * 4
     memory = found["memory"].costs["number"].times(NODES * message / 1e12)
-    dense = known[f"dense {LOT}"]
+    dense = known[f"dense {BATCH}"]
     moved = dense["bytes"] + 3 * (HEARD + 1) * message
     work = Work(dense["flops"], moved, dense["launches"])
     floor, network_gpu = work.floor(H200), HEARD * message / INFINIBAND
     network_core = CORES * HEARD * message / ETHERNET
     graph = known["setup"]["network"][-1]
     return {
-        "lot": LOT,
+        "batch": BATCH,
         "heard": HEARD,
         "mb": f"{message / 1e6:.0f}",
         "parts": [

@@ -13,14 +13,14 @@ from reports.scale.fits import Row
 
 def time_plot(path: pathlib.Path, rows: list[Row], found: dict[str, Any]) -> None:
     """Milliseconds of a round of four nodes, in parts, against parameters."""
-    rows = [row for row in rows if row["lot"] == 64]
+    rows = [row for row in rows if row["batch"] == 64]
     with pages.chart(path, salt="scale", figsize=(6, 4)) as axes:
         dims = np.array([row["dims"] for row in rows])
         reach = np.geomspace(dims.max(), 1e8, 40)
         parts = {
             "noise": (lambda row: row["noise"], found["noise"], 4),
             "mixing": (lambda row: row["mixing"], found["mixing"], 16),
-            "lots, gradients and else": (
+            "batches, gradients and else": (
                 lambda row: row["ms"] - row["noise"] - row["mixing"],
                 found["rest"]
                 .costs["parameter"]
@@ -48,7 +48,7 @@ def time_plot(path: pathlib.Path, rows: list[Row], found: dict[str, Any]) -> Non
             dims.max() * 1.1, axes.get_ylim()[0] * 2, "beyond: no row", fontsize=8
         )
         axes.set_xlabel("parameters")
-        axes.set_ylabel("ms of one core, 4 nodes, lots of 64")
+        axes.set_ylabel("ms of one core, 4 nodes, batches of 64")
         axes.legend(frameon=False)
         axes.grid(alpha=0.3)
 

@@ -82,7 +82,7 @@ class TestSound:
         assert found.epsilon == math.inf
 
     @pytest.mark.parametrize("rate", [1e-13, 4e-13, 1 - 1e-14, 0.1234567890123456])
-    def test_a_lot_of_fixed_size_is_never_smaller_than_planned(self, rate):
+    def test_a_batch_of_fixed_size_is_never_smaller_than_planned(self, rate):
         plan = Plan.constant(1.0, rate, 1, "without-replacement")
         assert plan.ledger().nodes[0][0].release.sampling.rate >= rate
 

@@ -258,8 +258,8 @@ class TestSound:
         """Under replace-one: the account is of opposite ones, which are not attained.
 
         Of all pairs u, v with |u| <= 1 and |u - v| <= 0.2, in cells of the line, none
-        is above the upper side; the lower side is at most what the lots that hold the
-        record give (convexity), and not below the pair at -0.1 and 0.1.
+        is above the upper side; the lower side is at most what the batches that hold
+        the record give (convexity), and not below the pair at -0.1 and 0.1.
         """
         rate, epsilon = 0.3, 0.02
         small = Release(
@@ -386,7 +386,7 @@ class TestLaws:
 
     @pytest.mark.filterwarnings("error")
     def test_different_steps_of_little_noise_are_bounded(self):
-        """Their moments overflow; a record is hidden only while no lot holds it."""
+        """Their moments overflow; a record is hidden only while no batch holds it."""
         bracket = compose_steps(np.geomspace(0.02, 0.06, 20), 4e-4).delta(0.0)
         assert (
             bracket.lower <= -math.expm1(20 * math.log1p(-4e-4)) <= bracket.upper <= 1

@@ -80,7 +80,7 @@ class TestSound:
     @pytest.mark.parametrize("order", [1.5, 7.0])
     def test_without_replacement_is_above_any_pair_of_neighbours(self, noise, order):
         # Both directions of the sampled pair, and of the one with other records in the
-        # lot at -C: replacing moves N(-C) mixed with N(C) to N(-C).
+        # batch at -C: replacing moves N(-C) mixed with N(C) to N(-C).
         rate, shift = 0.1, 2 / noise
         found = divergence(
             release(noise, SamplingWithoutReplacement(10, 100)), "replace-one", order

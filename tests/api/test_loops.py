@@ -102,7 +102,7 @@ def test_frozen_parameters_stay():
     [
         ({"noise_multiplier": 0.0}, "noise_multiplier must be > 0"),
         ({"clip_norm": float("inf")}, "clip_norm must be > 0 and finite"),
-        ({"batch_size": 50.0}, "batch|lot"),
+        ({"batch_size": 50.0}, "batch|batch"),
         ({"nodes": None}, "give nodes="),
         ({"device": "abacus"}, "device"),
     ],

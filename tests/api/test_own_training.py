@@ -203,7 +203,7 @@ def test_ranks_give_the_same(tmp_path):
         ({"noise_multiplier": 1.0}, "give a budget"),
         ({"nodes": None}, "give nodes="),
         ({"algorithm": "dp-dsgg"}, "no algorithm 'dp-dsgg'"),
-        ({"batch_size": 100}, "batch|lot"),
+        ({"batch_size": 100}, "batch|batch"),
         ({"epsilon": -1.0}, "epsilon must be > 0"),
         ({"options": {"colour": 3}}, "no setting 'colour'"),
         ({"loss": lambda o, t: o.sum() * o.mean()}, "records alone"),

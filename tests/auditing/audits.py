@@ -12,7 +12,7 @@ SETTINGS = dict(
     hidden=16,
     gain=6.0,
     rounds=30,
-    lot_size=32.0,
+    batch_size=32.0,
     clip_norm=10.0,
     step_size=0.1,
 )

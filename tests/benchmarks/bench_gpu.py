@@ -2,9 +2,9 @@
 
 Run as ``python tests/benchmarks/bench_gpu.py``: with ``rounds`` or ``audit`` for a part
 of it; ``--count`` only counts, which needs no GPU. Bayrooti et al. 2023: ten agents,
-2 000 rounds, lots of 256, a CNN of 38 424 parameters; 1.24 hours on four RTX 2080. Its
-audit: 10 000 trainings of three agents, 100 rounds. Inputs are random numbers of the
-same shape.
+2 000 rounds, batches of 256, a CNN of 38 424 parameters; 1.24 hours on four RTX 2080.
+Its audit: 10 000 trainings of three agents, 100 rounds. Inputs are random numbers of
+the same shape.
 
 Of each: seconds; arithmetic and bytes a second as they were counted, and the share of
 the roofline that they reach; the share of the time in which a kernel runs; and of the
@@ -38,7 +38,7 @@ from trainers.oracles.oracle import Mechanism, Oracle
 from trainers.runs.problem import Problem
 from trainers.runs.training import Training
 
-SHAPE, AGENTS, ROUNDS, LOT, RECORDS = (1, 32, 32), 10, 2000, 256, 6000
+SHAPE, AGENTS, ROUNDS, BATCH, RECORDS = (1, 32, 32), 10, 2000, 256, 6000
 RUNS, BLOCK = 10_000, 1000
 METHODS = ("dp-dsgd", "dp-dsgt", "dp-dinno")
 MEMORY = 8 << 30  # bytes that one call of the oracle may keep alive
@@ -48,10 +48,10 @@ def setting(name: str, device: str, **how: Any) -> Callable[[int], Any]:
     """What runs so many rounds of a method."""
     module = make_model("small-cnn", SHAPE, 10)
     data = PrivateData.of([records(SHAPE, RECORDS, node) for node in range(AGENTS)])
-    door = Oracle(
+    oracle = Oracle(
         data.to(device),
         differentiator(module, cross_entropy, torch.zeros(SHAPE), **how),
-        Mechanism(LOT, 10.0, 1.0),
+        Mechanism(BATCH, 10.0, 1.0),
         Streams(0, device=device),
         memory_limit=MEMORY,
     )
@@ -62,8 +62,8 @@ def setting(name: str, device: str, **how: Any) -> Callable[[int], Any]:
     start = start.repeat(1, AGENTS, 1).to(device)
 
     def run(rounds: int) -> None:
-        network.run(start, door, rounds)
-        door.settle()
+        network.run(start, oracle, rounds)
+        oracle.settle()
 
     return run
 
@@ -105,7 +105,7 @@ def kernels(run: Callable[[int], Any], rounds: int) -> None:
 
 
 def rounds(count_only: bool) -> None:
-    """Ten agents, 2 000 rounds, lots of 256: seconds a method; 4 464 in the paper."""
+    """Ten agents, 2 000 rounds, batches of 256: seconds a method (paper: 4 464)."""
     for name in METHODS:
         run = setting(name, "meta")
         work = counted(lambda run=run: run(1))

@@ -1,11 +1,12 @@
-"""How time and memory grow: with nodes, edges, parameters, lots and runs of an audit.
+"""How time and memory grow: with nodes, edges, parameters, batches and runs of an
+audit.
 
 Run as ``python tests/benchmarks/bench_growth.py``: with ``nodes``, ``parameters`` or
 ``runs`` for a part of it. ``--json FILE`` keeps the rows, each of the ``--repeats``;
 ``reports/scale`` fits its costs to them. One thread; times are the processor's.
 
-Of a round: all of it; its mixing; its noise. The rest is lots and gradients. The peer
-of the last part is one run at a time, in the same process.
+Of a round: all of it; its mixing; its noise. The rest is batches and gradients. The
+peer of the last part is one run at a time, in the same process.
 """
 
 from __future__ import annotations
@@ -62,14 +63,14 @@ def processor_ms(step: Callable[[], object]) -> float:
     return 1e3 * statistics.median(times)
 
 
-def network(graph: str, nodes: str, model: str, lot: str, rounds: str) -> Row:
+def network(graph: str, nodes: str, model: str, batch: str, rounds: str) -> Row:
     """Rounds of DP-DSGD, and what of them are mixing and noise."""
     count = int(nodes)
     module = module_of(model)
     private = Oracle(
         PrivateData.of([records(SHAPE, RECORDS, node) for node in range(count)]),
         differentiator(module, cross_entropy, torch.zeros(SHAPE)),
-        Mechanism(float(lot), 1.0, 1.0),
+        Mechanism(float(batch), 1.0, 1.0),
         Streams(0),
     )
     on = mixing(graph, "metropolis", count)
@@ -86,7 +87,7 @@ def network(graph: str, nodes: str, model: str, lot: str, rounds: str) -> Row:
         "nodes": count,
         "edges": sum(map(len, on.heard(0))) - count,
         "dims": start.shape[2],
-        "lot": float(lot),
+        "batch": float(batch),
         "mixing": processor_ms(lambda: on(start, 0)),
         "noise": processor_ms(lambda: private._draw_noise(start, range(count))),
     }
@@ -102,7 +103,7 @@ def audit(block: str, nodes: str, hidden: str) -> Row:
         train=480,
         hidden=int(hidden),
         rounds=rounds,
-        lot_size=32.0,
+        batch_size=32.0,
         clip_norm=10.0,
         step_size=0.05,
     )
@@ -139,10 +140,10 @@ def nodes() -> Iterator[Call]:
 
 
 def parameters() -> Iterator[Call]:
-    """Dense layers, 10 thousand to 20 million parameters, at 4 nodes; lots of 4, 64."""
+    """Dense layers of 1e4 to 2e7 parameters, at 4 nodes; batches of 4, 64."""
     for width in (12, 64, 256, 1024, 2048, 4096):
-        for lot in (4, 64):
-            yield ("network", "complete", "4", f"mlp:{width}", str(lot), "6")
+        for batch in (4, 64):
+            yield ("network", "complete", "4", f"mlp:{width}", str(batch), "6")
 
 
 def runs() -> Iterator[Call]:
@@ -166,7 +167,7 @@ def show(row: Row, first: Row) -> str:
         )
     return (
         f"{row['nodes']:4.0f} nodes {row['edges']:5.0f} edges {row['dims']:11,.0f} "
-        f"parameters, lots of {row['lot']:3.0f} {row['ms']:10.1f} ms, mixing "
+        f"parameters, batches of {row['batch']:3.0f} {row['ms']:10.1f} ms, mixing "
         f"{row['mixing']:8.2f}, noise {row['noise']:8.1f} {row['peak']:7.0f} MiB "
         f"{row['ms'] / row['nodes'] / (first['ms'] / first['nodes']):7.2f} x a node"
     )

@@ -89,7 +89,7 @@ def releases(runs: int, nodes: int, dims: int) -> None:
     tell(f"releases, {runs} x {nodes} x {dims}", sums.numel(), ways)
 
 
-def lots(runs: int, nodes: int, records: int, size: int) -> None:
+def batches(runs: int, nodes: int, records: int, size: int) -> None:
     """Which records are drawn."""
     generators = [torch.Generator().manual_seed(node) for node in range(nodes)]
     rows = KEY.rows(
@@ -107,7 +107,7 @@ def lots(runs: int, nodes: int, records: int, size: int) -> None:
             found[:, node].scatter_(1, places, True)
         return found
 
-    title, rate = f"lots, {runs} x {nodes} x {records}", size / records
+    title, rate = f"batches, {runs} x {nodes} x {records}", size / records
     tell(
         title + ", coins",
         runs * nodes * records,
@@ -129,7 +129,7 @@ def main() -> None:
     for shape in ((1, 10, 650), (1, 10, 100_000), (50, 3, 650), (2000, 3, 650)):
         releases(*shape)
     for runs, records in ((50, 60), (2000, 60), (1, 20_000)):
-        lots(runs, 3, records, 10)
+        batches(runs, 3, records, 10)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ Run as ``python tests/benchmarks/bench_ranks.py``: with ``overhead``, ``strong``
 ``weak`` for a part of it; ``--repeats`` says how often each row is measured, in turns
 with those that it is compared with. Processes are torchrun's, of one thread each, on
 this machine, over gloo. The model is a small CNN (28 440 parameters, 28x28 images),
-lots are of 64.
+batches are of 64.
 
 Of each row: milliseconds of processor time a round, of all processes together, median
 and least; of the wall clock; how much more that is than one process takes, processor
@@ -35,7 +35,7 @@ from trainers.network.ranks import Ranks, gathered, joined, launched
 from trainers.numerics.randomness import Streams
 from trainers.oracles.oracle import Mechanism, Oracle
 
-SHAPE, LOT, RECORDS, ROUNDS = (1, 28, 28), 64, 600, 25
+SHAPE, BATCH, RECORDS, ROUNDS = (1, 28, 28), 64, 600, 25
 
 
 def crossing(on: Mixing, ranks: Ranks) -> float:
@@ -58,10 +58,10 @@ def network(algorithm: str, graph: str, nodes: str, silent: str) -> Row | None:
         ranks = Ranks(rank, size, int(nodes))
         held = ranks.held
         module = make_model("small-cnn", SHAPE, 10)
-        door = Oracle(
+        oracle = Oracle(
             PrivateData.of([records(SHAPE, RECORDS, node) for node in held]),
             differentiator(module, cross_entropy, torch.zeros(SHAPE)),
-            Mechanism(LOT, 1.0, 1.0),
+            Mechanism(BATCH, 1.0, 1.0),
             Streams(0),
             numbers=held,
         )
@@ -76,7 +76,7 @@ def network(algorithm: str, graph: str, nodes: str, silent: str) -> Row | None:
         )
         start = initial_parameters(module, torch.Generator().manual_seed(0))
         clock = Clock()
-        net.run(start.repeat(1, len(held), 1), door, ROUNDS, after_round=clock)
+        net.run(start.repeat(1, len(held), 1), oracle, ROUNDS, after_round=clock)
         row = clock.summary()
         row["bytes"] = net.traffic.bytes / ROUNDS if isinstance(net, RankNetwork) else 0
         rows = [row] if size == 1 else gathered(row)

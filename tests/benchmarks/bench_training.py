@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from measuring import Clock, Row, answer, measured, peak, records, show, timed
-from peers import CLIP, LOT, NODES, NOISE, RECORDS, SIZE, STEP, opacus, plain
+from peers import BATCH, CLIP, NODES, NOISE, RECORDS, SIZE, STEP, opacus, plain
 
 from trainers.algorithms import ALGORITHMS
 from trainers.data import PrivateData
@@ -30,7 +30,7 @@ from trainers.oracles.oracle import Mechanism, Oracle
 from trainers.runs.problem import Problem
 from trainers.runs.training import Training
 
-# Of each model of the registry: input's shape, samples of a lot, options.
+# Of each model of the registry: input's shape, samples of a batch, options.
 MODELS: dict[str, tuple[tuple[int, ...], int, dict[str, int]]] = {
     "softmax": ((1, 28, 28), 256, {}),
     "small-cnn": ((1, 28, 28), 256, {}),
@@ -50,10 +50,10 @@ def ours(algorithm: str, compiled: bool = False) -> Row:
     data = PrivateData.of([records(shape, RECORDS, seed) for seed in range(NODES)])
     family = ALGORITHMS[algorithm]
     private = family.private
-    door = Oracle(
+    oracle = Oracle(
         data,
         differentiator(module, cross_entropy, torch.zeros(shape), compiled=compiled),
-        Mechanism(LOT, CLIP, NOISE) if private else Mechanism(LOT),
+        Mechanism(BATCH, CLIP, NOISE) if private else Mechanism(BATCH),
         Streams(0),
     )
     network = Network(
@@ -61,12 +61,13 @@ def ours(algorithm: str, compiled: bool = False) -> Row:
     )
     start = initial_parameters(module, torch.Generator().manual_seed(0))
     clock = Clock()
-    network.run(start.repeat(1, NODES, 1), door, 40, after_round=clock)
+    network.run(start.repeat(1, NODES, 1), oracle, 40, after_round=clock)
     return clock.summary()
 
 
 def gradients(model: str, way: str) -> Row:
-    """Clipped sums of one model's lot at two nodes, in parts as the oracle takes them.
+    """Clipped sums of one model's batch at two nodes, in parts as the oracle takes
+    them.
 
     `torch.func` in parts of the size that its memory allows.
     """
@@ -106,7 +107,7 @@ def audit(way: str) -> Row:
         train=300,
         hidden=16,
         rounds=rounds,
-        lot_size=32.0,
+        batch_size=32.0,
         clip_norm=10.0,
         step_size=0.05,
     )
@@ -127,17 +128,17 @@ def audit(way: str) -> Row:
     return {"peak": peak(), "cpu": used * (500 / runs) * (100 / rounds)}
 
 
-def resnets(algorithm: str, lot: str) -> Row:
+def resnets(algorithm: str, batch: str) -> Row:
     """Rounds of ten ResNet-9 agents, CIFAR-shaped, as many samples at once as asked."""
     shape, nodes, physical = (3, 32, 32), 10, 50
     module = make_model("resnet9", shape, 100)
-    data = PrivateData.of([records(shape, 2 * int(lot), i) for i in range(nodes)])
+    data = PrivateData.of([records(shape, 2 * int(batch), i) for i in range(nodes)])
     fast = differentiator(module, cross_entropy, torch.zeros(shape))
     family = ALGORITHMS[algorithm]
-    door = Oracle(
+    oracle = Oracle(
         data,
         fast,
-        Mechanism(float(lot), CLIP, NOISE),
+        Mechanism(float(batch), CLIP, NOISE),
         Streams(0),
         memory_limit=4 * physical * (fast.values_per_sample + data.values_per_record),
     )
@@ -146,7 +147,7 @@ def resnets(algorithm: str, lot: str) -> Row:
     )
     start = initial_parameters(module, torch.Generator().manual_seed(0))
     clock = Clock()
-    network.run(start.repeat(1, nodes, 1), door, 2, after_round=clock)
+    network.run(start.repeat(1, nodes, 1), oracle, 2, after_round=clock)
     return clock.summary()
 
 
@@ -162,7 +163,7 @@ WAYS: dict[str, Callable[..., Row]] = {
 
 
 def rounds(compiled: bool) -> None:
-    """Ten agents, lots of 256, 28x28, the CNN of Bayrooti et al. 2023, one thread."""
+    """Ten agents, batches of 256, 28x28, the CNN of Bayrooti et al. (2023)."""
     ghost = None
     if importlib.util.find_spec("opacus"):
         ghost = measured("opacus", "ghost")
@@ -206,8 +207,8 @@ def audits(compiled: bool) -> None:
 
 def large(compiled: bool) -> None:
     """Ten ResNet-9 agents, 7.8 million parameters each, at most 50 samples at once."""
-    for algorithm, lot in (("dp-dsgd", "50"), ("dp-dsgt", "50"), ("dp-dsgd", "250")):
-        show(f"{algorithm}, lots of {lot}", measured("resnets", algorithm, lot))
+    for algorithm, batch in (("dp-dsgd", "50"), ("dp-dsgt", "50"), ("dp-dsgd", "250")):
+        show(f"{algorithm}, batches of {batch}", measured("resnets", algorithm, batch))
 
 
 PARTS = {"rounds": rounds, "models": models, "audit": audits, "large": large}

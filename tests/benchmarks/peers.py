@@ -16,18 +16,18 @@ from torch.nn import functional
 from trainers.data import Dataset
 from trainers.models import make_model
 
-NODES, LOT, RECORDS, SIZE = 10, 256, 6000, 28
+NODES, BATCH, RECORDS, SIZE = 10, 256, 6000, 28
 CLIP, NOISE, STEP = 10.0, 1.0, 0.01
 
 
 def central(model: nn.Module, data: Dataset) -> Callable[[], tuple[Tensor, Tensor]]:
-    """Draws Poisson lots of one node."""
+    """Draws Poisson batches of one node."""
 
-    def lot() -> tuple[Tensor, Tensor]:
-        chosen = (torch.rand(RECORDS) < LOT / RECORDS).nonzero()[:, 0]
+    def batch() -> tuple[Tensor, Tensor]:
+        chosen = (torch.rand(RECORDS) < BATCH / RECORDS).nonzero()[:, 0]
         return data.inputs[chosen], data.targets[chosen]
 
-    return lot
+    return batch
 
 
 def mix(models: list[nn.Module]) -> None:
@@ -43,12 +43,12 @@ def plain() -> Row:
     """Ten models, one after the other, no privacy."""
     shape = (1, SIZE, SIZE)
     models = [make_model("small-cnn", shape, 10, hidden=64) for _ in range(NODES)]
-    lots = [central(m, records(shape, RECORDS, i)) for i, m in enumerate(models)]
+    batches = [central(m, records(shape, RECORDS, i)) for i, m in enumerate(models)]
     optimisers = [torch.optim.SGD(m.parameters(), lr=STEP) for m in models]
 
     def round_() -> None:
-        for model, optimiser, lot in zip(models, optimisers, lots, strict=True):
-            inputs, targets = lot()
+        for model, optimiser, batch in zip(models, optimisers, batches, strict=True):
+            inputs, targets = batch()
             optimiser.zero_grad()
             functional.cross_entropy(model(inputs), targets).backward()
             optimiser.step()
@@ -88,15 +88,15 @@ def opacus(mode: str) -> Row:
             torch.optim.SGD(model.parameters(), lr=STEP),
             noise_multiplier=NOISE,
             max_grad_norm=CLIP,
-            expected_batch_size=LOT,
+            expected_batch_size=BATCH,
         )
         for model in wrapped
     ]
-    lots = [central(m, records(shape, RECORDS, i)) for i, m in enumerate(wrapped)]
+    batches = [central(m, records(shape, RECORDS, i)) for i, m in enumerate(wrapped)]
 
     def round_() -> None:
-        for model, optimiser, lot in zip(wrapped, optimisers, lots, strict=True):
-            inputs, targets = lot()
+        for model, optimiser, batch in zip(wrapped, optimisers, batches, strict=True):
+            inputs, targets = batch()
             optimiser.zero_grad()
             criterion = nn.CrossEntropyLoss()
             if ghost:

@@ -450,7 +450,7 @@ class TestOwnClaims:
             runs = 100
             block = 25
             settings = {model = "privaudit.claims.probe:pixels", nodes = 2, \
-digits = "0,1", train = 20, split = 0, rounds = 5, lot_size = 8, clip_norm = 1}
+digits = "0,1", train = 20, split = 0, rounds = 5, batch_size = 8, clip_norm = 1}
             """.replace("\\\n", "")
         )
         out = str(tmp_path / "runs")

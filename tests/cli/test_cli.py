@@ -291,7 +291,7 @@ class TestErrors:
             (("noise", *BUDGET, "--relation", "swap"), "replace-one"),
             (("epsilon", "--noise-multiplier", 0, "--delta", 0.1), "> 0"),
             (("train", "dp-adam"), "choose one of"),
-            (("train", "dp-sgd", "--set", "lotsize=3"), "did you mean lot_size"),
+            (("train", "dp-sgd", "--set", "batchsize=3"), "did you mean batch_size"),
             (("train", "dp-sgd", "--set", "rounds=many"), "rounds"),
             (("train", "dp-sgd", "--set", "rounds=0"), "rounds must be >= 1"),
             (("train", "dp-sgd", *QUICK, "--set", "rounds=3"), "given twice"),
@@ -299,10 +299,10 @@ class TestErrors:
             (("train", "dp-sgd", "--set", "weights=some"), "metropolis, max-degree"),
             (("train", "deep-q", "--set", "policy=some"), "coin, deep-q, always-"),
             (("claims", "--workers", 0, "--quick"), "--workers"),
-            (("train", "dp-sgd", "--set", "lot_size=5000"), "larger than"),
+            (("train", "dp-sgd", "--set", "batch_size=5000"), "larger than"),
             (("train", "dsgd", "--noise-multiplier", 1), "adds no noise"),
             (("train", "dp-sgd", "--set", "digits=7"), "two or more"),
-            (("audit", "dp-dsgd", "--set", "lot_size=101"), "larger than"),
+            (("audit", "dp-dsgd", "--set", "batch_size=101"), "larger than"),
             (("audit", "dp-dsgd", "--runs", 1, *QUICK), "runs must be"),
             (("audit", "dp-dsgd", "--confidence", 2, *QUICK), "confidence"),
             (("audit", "dp-dsgd", "--adversary", "fate", *QUICK), "choose one of"),
@@ -525,7 +525,7 @@ class TestMoreAccounts:
             assert (status, out, err.count("\n")) == (BAD_USAGE, "", 1)
             assert why in err
 
-    def test_the_gdp_account_refuses_fixed_size_lots(self, capsys):
+    def test_the_gdp_account_refuses_fixed_size_batches(self, capsys):
         status, out, err = call(
             capsys,
             *("epsilon", "--noise-multiplier", 1, "--delta", 1e-5, "--account", "gdp"),
@@ -580,7 +580,7 @@ class TestMoreAccounts:
         name = "noise multiplier first"
         assert float(told[name]) >= found[name.replace(" ", "_")]
 
-    def test_fixed_size_lots_are_replace_one(self, capsys):
+    def test_fixed_size_batches_are_replace_one(self, capsys):
         run = ("--noise-multiplier", 2, "--delta", 1e-5, "--sampling-rate", 0.05)
         fixed = ("--sampling", "without-replacement")
         status, out, _ = call(capsys, "epsilon", *run, *fixed, "--json")

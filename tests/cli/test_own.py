@@ -8,7 +8,7 @@ import pytest
 
 from privaudit.cli import BAD_USAGE, FINE, main
 
-SMALL = ("--set", "rounds=3", "--set", "lot_size=10", "--seed", "0", "--json")
+SMALL = ("--set", "rounds=3", "--set", "batch_size=10", "--seed", "0", "--json")
 MINE = """
 import torch
 from torch import nn

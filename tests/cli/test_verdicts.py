@@ -10,7 +10,9 @@ from privaudit.claims.accounts import single
 from privaudit.cli import BAD_USAGE, FINE, REFUTED, main
 from privaudit.cli.verdicts import status_of
 
-FEW = [f"--set={one}" for one in ("rounds=20", "lot_size=10", "train=40", "digits=0,1")]
+FEW = [
+    f"--set={one}" for one in ("rounds=20", "batch_size=10", "train=40", "digits=0,1")
+]
 FALSE = ["--epsilon", "1", "--noise-multiplier", ".5", *FEW]
 
 

@@ -65,6 +65,14 @@ class TestLaws:
             file.write_text(json.dumps(written | change))
             assert load(tmp_path).result == result
 
+    def test_settings_by_their_former_names(self, folder):
+        run = load(folder)
+        file = folder / "config.json"
+        text = file.read_text()
+        assert '"batch_size"' in text
+        file.write_text(text.replace('"batch_size"', '"lot_size"'))
+        assert load(folder).config == run.config
+
     def test_reading_changes_nothing(self, folder):
         before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
         load(folder)
@@ -207,7 +215,7 @@ class TestCommand:
 
         runs.write_training(tmp_path)
         run = TrainingRun(
-            training=Training(algorithm="dp-sgd", lot_size=50.5, step_size=1e-3),
+            training=Training(algorithm="dp-sgd", batch_size=50.5, step_size=1e-3),
             claim=load(tmp_path).config.claim,
             noise_multiplier=0.1 + 0.2,
             account="rdp",

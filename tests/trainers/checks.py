@@ -17,7 +17,7 @@ from trainers.oracles.oracle import Mechanism, Oracle
 from trainers.oracles.recording import Messages, Recording, Tape
 
 DIMS = 15  # of problems.softmax()
-MECHANISM = Mechanism(lot_size=3.0, clip_norm=0.5, noise_multiplier=2.0)
+MECHANISM = Mechanism(batch_size=3.0, clip_norm=0.5, noise_multiplier=2.0)
 
 
 def noise_of(recording, mechanism, *, runs, kind=Oracle, **more):
@@ -25,11 +25,11 @@ def noise_of(recording, mechanism, *, runs, kind=Oracle, **more):
 
     ``kind`` is asked again at the same points, under the same streams, without noise.
     """
-    quiet = Mechanism(mechanism.lot_size, mechanism.clip_norm)
+    quiet = Mechanism(mechanism.batch_size, mechanism.clip_norm)
     exact = oracle(quiet, kind=kind, runs=runs, **more)
     return torch.stack(
         [
-            (gradient - exact.gradient(at)) * mechanism.lot_size
+            (gradient - exact.gradient(at)) * mechanism.batch_size
             for at, gradient in recording.releases
         ]
     )
@@ -61,7 +61,7 @@ def _moved_by_a_canary(kind, mechanism, *, runs, canary, **more):
     sums = []
     for planted in (True, False):
         private = oracle(
-            Mechanism(mechanism.lot_size, mechanism.clip_norm),
+            Mechanism(mechanism.batch_size, mechanism.clip_norm),
             kind=kind,
             runs=runs,
             canary=canary,
@@ -69,7 +69,7 @@ def _moved_by_a_canary(kind, mechanism, *, runs, canary, **more):
             **more,
         )
         at = torch.zeros(runs, 3, DIMS, dtype=torch.float64)
-        sums.append(private.gradient(at)[:, 0] * mechanism.lot_size)
+        sums.append(private.gradient(at)[:, 0] * mechanism.batch_size)
     return sums[0] - sums[1], private
 
 
@@ -79,7 +79,7 @@ def _canary(scale):
 
 
 def one_record_moves_at_most_the_sensitivity(kind=Oracle):
-    """A canary, in every lot, moves the sum by no more than the ledger allows."""
+    """A canary, in every batch, moves the sum by no more than the ledger allows."""
     found = []
     crowd = [
         Dataset(share.inputs.abs(), torch.zeros_like(share.targets))
@@ -103,7 +103,7 @@ def one_record_moves_at_most_the_sensitivity(kind=Oracle):
     return found
 
 
-def lots_are_as_written(kind=Oracle, runs=1000):
+def batches_are_as_written(kind=Oracle, runs=1000):
     """A canary enters a release at the ledger's rate, and once at most."""
     moved, private = _moved_by_a_canary(
         kind, Mechanism(2.0, clip_norm=0.5), runs=runs, canary=_canary(100.0)
@@ -113,7 +113,9 @@ def lots_are_as_written(kind=Oracle, runs=1000):
     found = []
     share = (norms > 1e-9).double().mean().item()
     if abs(share - rate) > 5 * math.sqrt(rate * (1 - rate) / runs):
-        found.append(f"a record was in {share:.3f} of the lots; {rate:.3f} is written")
+        found.append(
+            f"a record was in {share:.3f} of the batches; {rate:.3f} is written"
+        )
     if (norms > release.norm_bound * (1 + 1e-9)).any():
         found.append("a record was in a release more than once")
     return found

@@ -21,7 +21,7 @@ SIZES = (13, 8, 14)  # 6, 4 and 7 batches of two
 
 
 def one_pass(policy="coin", *, noise=2.0, step=lambda k: 0.3, lam=0.0, **more):
-    settings = {"lot_size": 2.0, "rounds": 100, **more}
+    settings = {"batch_size": 2.0, "rounds": 100, **more}
     return OnePass(
         clip_norm=1.0,
         noise_multiplier=noise,
@@ -33,10 +33,10 @@ def one_pass(policy="coin", *, noise=2.0, step=lambda k: 0.3, lam=0.0, **more):
     )
 
 
-def door(
+def oracle(
     mechanism=None, *, kind=Participants, shares=None, runs=1, seed=0, canary=None, at=1
 ):
-    """A door; with a canary, ``at`` says whether it stands in its record's place."""
+    """An oracle; with a canary, ``at`` says whether it stands in its record's place."""
     planted = None if canary is None else torch.full((runs,), bool(at))
     return kind(
         PrivateData.of(
@@ -90,7 +90,7 @@ def publications(private, start, turns=None):
 def noise_is_as_written(kind=Participants, mechanism=None, runs=4000):
     """Each update's noise, in units of each batch that it releases, is written."""
     mechanism = mechanism or one_pass()
-    private = door(mechanism, kind=kind, runs=runs)
+    private = oracle(mechanism, kind=kind, runs=runs)
     found = []
     measured = [[[] for _ in range(CLASSES)] for _ in range(private.nodes)]
     first = {}
@@ -100,7 +100,7 @@ def noise_is_as_written(kind=Participants, mechanism=None, runs=4000):
                 continue
             deviation = (gave - exact)[:, number].std().item()
             for batch in range(first.get((node, number), 0), turn + 1):
-                unit = mechanism.step_size(batch) / mechanism.lot_size
+                unit = mechanism.step_size(batch) / mechanism.batch_size
                 measured[node][number].append(deviation / unit)
             first[node, number] = turn + 1
     for node, entries in enumerate(private.ledger.nodes):
@@ -129,7 +129,7 @@ def noise_is_as_written(kind=Participants, mechanism=None, runs=4000):
 
 def noise_is_fresh(kind=Participants, runs=2000):
     """No two classes, nodes or turns share their noise."""
-    private = door(one_pass("always-global"), kind=kind, runs=runs)
+    private = oracle(one_pass("always-global"), kind=kind, runs=runs)
     rows = {
         (turn, node, number): (gave - exact)[:, number].flatten()
         for turn, node, _, gave, exact in publications(private, begin(runs))
@@ -153,7 +153,7 @@ def a_record_enters_one_batch(kind=Participants, runs=20):
     row = torch.full((1, FEATURES), 5.0, dtype=torch.float64)
     canary = Dataset(row, torch.tensor([0]))
     worlds = [
-        door(one_pass("always-global"), kind=kind, runs=runs, canary=canary, at=at)
+        oracle(one_pass("always-global"), kind=kind, runs=runs, canary=canary, at=at)
         for at in (0, 1)
     ]
     start = begin(runs)
@@ -182,7 +182,7 @@ def a_record_enters_one_batch(kind=Participants, runs=20):
 
 def resampled(noise=2.0, **more):
     """The baseline's mechanism."""
-    settings = {"lot_size": 3.0, "rounds": 12, **more}
+    settings = {"batch_size": 3.0, "rounds": 12, **more}
     return Resampled(
         clip_norm=1.0,
         noise_multiplier=noise,

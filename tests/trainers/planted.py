@@ -14,8 +14,8 @@ from trainers.network.mixing import Mixing
 from trainers.oracles.oracle import Oracle
 
 
-class _OfWholeLots:
-    """A differentiator that clips the sum of a lot, as if that were one sample."""
+class _OfWholeBatches:
+    """A differentiator that clips the sum of a batch, as if that were one sample."""
 
     def __init__(self, right):
         self._right = right
@@ -32,10 +32,10 @@ class _OfWholeLots:
 
 
 class ClipsPerBatch(Oracle):
-    """The sum of a lot is clipped, not each sample's gradient: moved by up to 2 C."""
+    """The sum of a batch is clipped, not each sample's gradient: moved by up to 2 C."""
 
     def __init__(self, data, differentiator, *given, **more):
-        super().__init__(data, _OfWholeLots(differentiator), *given, **more)
+        super().__init__(data, _OfWholeBatches(differentiator), *given, **more)
 
 
 class FloatNoise(Oracle):
@@ -52,10 +52,10 @@ class FloatNoise(Oracle):
 
 
 class NoiseDividedTwice(FloatNoise):
-    """The noise is divided by the lot size once more."""
+    """The noise is divided by the batch size once more."""
 
     def _draw_noise(self, like, nodes):
-        return super()._draw_noise(like, nodes) / self.mechanism.lot_size
+        return super()._draw_noise(like, nodes) / self.mechanism.batch_size
 
 
 class NoiseMissingAtNode(FloatNoise):
@@ -76,8 +76,8 @@ class EqualNoiseTwice(FloatNoise):
         return self._kept.clone()
 
 
-class FiveLots(FloatNoise):
-    """Five lots are summed under one noise, and one of them is accounted.
+class FiveBatches(FloatNoise):
+    """Five batches are summed under one noise, and one of them is accounted.
 
     So did the published code of Bayrooti et al. 2023 for CIFAR-100.
     """
@@ -108,7 +108,7 @@ class RemembersNoise(FloatNoise):
         index = self._releases[0]
         gradient = super().gradient(at, nodes)
         clip, multiplier = self.mechanism.at(index)
-        scale = multiplier * clip / self.mechanism.lot_size
+        scale = multiplier * clip / self.mechanism.batch_size
         self.last = torch.as_tensor(self._drawn * scale).to(at.dtype)
         return gradient
 

@@ -43,7 +43,7 @@ def oracle(
     return kind(
         PrivateData.of(shares or random_data(), canary=canary, replaces=replaces),
         PerSample(module or softmax(), cross_entropy),
-        mechanism or Mechanism(lot_size=3.0, clip_norm=0.5, noise_multiplier=2.0),
+        mechanism or Mechanism(batch_size=3.0, clip_norm=0.5, noise_multiplier=2.0),
         Streams(seed, block),
         runs=runs,
         planted=planted,

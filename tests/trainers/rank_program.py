@@ -28,7 +28,7 @@ def training(name, rounds=100) -> Training:
         "nodes": 6,
         "train": 300,
         "rounds": rounds,
-        "lot_size": 16,
+        "batch_size": 16,
         "hidden": 8,
         "step_size": 0.1,
         **CASES[name],

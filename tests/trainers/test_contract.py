@@ -57,8 +57,8 @@ def test_with_options_it_is_kept_as_well(name, settings):
 def test_each_oracle_has_one_capability():
     kinds = (GivesGradients, GivesMessages, GivesModels)
     for name in ALGORITHMS:
-        door = family_named(name).door
-        assert sum(gives(door, kind) for kind in kinds) == 1
+        oracle = family_named(name).oracle
+        assert sum(gives(oracle, kind) for kind in kinds) == 1
 
 
 class Mine(Dsgd):

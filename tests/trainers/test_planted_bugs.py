@@ -30,8 +30,8 @@ def sensitivity(kind):
     return checks.one_record_moves_at_most_the_sensitivity(kind)
 
 
-def lots(kind):
-    return checks.lots_are_as_written(kind, runs=600)
+def batches(kind):
+    return checks.batches_are_as_written(kind, runs=600)
 
 
 def scale(kind):
@@ -50,21 +50,21 @@ class TestOracles:
             (scale, planted.NoiseDividedTwice, "was measured"),
             (scale, planted.NoiseMissingAtNode, "node 0, release 0"),
             (freshness, planted.EqualNoiseTwice, "the same noise was used twice"),
-            (lots, planted.FiveLots, "of the lots"),
+            (batches, planted.FiveBatches, "of the batches"),
         ],
     )
     def test_is_caught(self, probe, bug, words):
         assert any(words in found for found in probe(bug))
         assert probe(Oracle) == []
 
-    @pytest.mark.parametrize("probe", [sensitivity, lots, scale, freshness])
+    @pytest.mark.parametrize("probe", [sensitivity, batches, scale, freshness])
     def test_an_oracle_that_only_remembers_is_right(self, probe):
         assert probe(planted.RemembersNoise) == []
 
     @pytest.mark.parametrize(
         ("probe", "bug"),
         [
-            (lots, planted.NoiseDividedTwice),
+            (batches, planted.NoiseDividedTwice),
             (sensitivity, planted.EqualNoiseTwice),
             (scale, planted.EqualNoiseTwice),
             (freshness, planted.NoiseDividedTwice),
@@ -123,7 +123,7 @@ class TestAlgorithms:
             assert checks.only_releases_are_used(network, ROUNDS) == []
 
 
-def test_five_lots_are_written_down_as_one():
-    private, recording = checks.asked(planted.FiveLots, runs=2, releases=3)
+def test_five_batches_are_written_down_as_one():
+    private, recording = checks.asked(planted.FiveBatches, runs=2, releases=3)
     assert len(recording.releases) == 3
     assert private.ledger == MECHANISM.ledger((7, 5, 9), 3)

@@ -94,7 +94,7 @@ def dying(worker, who, last):
 
 
 class Refusing(Flat):
-    """A door that says no."""
+    """An oracle that says no."""
 
     def gradient(self, at):
         raise ValueError("a sample's gradient is not finite")

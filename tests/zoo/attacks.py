@@ -35,7 +35,7 @@ from trainers.runs.problem import Problem
 # family it raises as many false alarms as the confidence allows, two in 200 at 0.99.
 CONFIDENCE = {"best": 0.99, FAMILY: 0.999}
 DELTA = 1e-5
-# Digits 0, 1, 2, twenty a node, half of them in a lot; next to no step, so that every
+# Digits 0, 1, 2, twenty a node, half of them in a batch; next to no step, so that every
 # round is alike.
 COMMON: dict[str, Any] = {
     "nodes": 3,
@@ -43,7 +43,7 @@ COMMON: dict[str, Any] = {
     "train": 60,
     "model": "softmax",
     "rounds": 4,
-    "lot_size": 10.0,
+    "batch_size": 10.0,
     "clip_norm": 1.0,
     "step_size": 1e-3,
 }
@@ -69,7 +69,7 @@ class _Sum(Watcher):
     def along(self, gradient):
         """The canary's direction in sums, (runs, nodes)."""
         direction = self.scene.canary.direction.double()
-        return gradient @ direction * self.scene.mechanism.lot_size
+        return gradient @ direction * self.scene.mechanism.batch_size
 
     def score(self, models):
         return self.total
@@ -99,7 +99,7 @@ class _Grid(_Sum):
         where = self.scene.canary.direction != 0
         _, noise = self.scene.scales(index)
         drawn = gradient[:, CANARY_NODE][:, where]
-        drawn = drawn * self.scene.mechanism.lot_size / noise
+        drawn = drawn * self.scene.mechanism.batch_size / noise
         rounded = drawn.half().double()
         return ((drawn - rounded).abs() > 1e-5 * drawn.abs()).sum(1).double()
 
@@ -120,7 +120,7 @@ class _OwnGradient(_Sum):
 
 
 class _Norm(_Sum):
-    """How short releases are: noise that was divided by a larger lot."""
+    """How short releases are: noise that was divided by a larger batch."""
 
     def evidence(self, index, gradient):
         return -gradient[:, CANARY_NODE].norm(dim=1)

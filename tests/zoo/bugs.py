@@ -87,7 +87,7 @@ class CoinsOfUniforms(Sampler):
 
 
 class SamplingSharesNoise(FloatNoise):
-    """Noise is made of the uniform numbers that the coins of a lot were made of."""
+    """Noise is made of the uniform numbers that the coins of a batch were made of."""
 
     def __init__(self, *given, **more):
         super().__init__(*given, **more)
@@ -122,11 +122,11 @@ class HalfPrecision(FloatNoise):
 
 
 class Shuffles(Oracle):
-    """Batches of a shuffled pass, for lots of Poisson sampling."""
+    """Batches of a shuffled pass, for batches of Poisson sampling."""
 
     _place = 0
 
-    def _lots(self, nodes):
+    def _batches(self, nodes):
         present = self._sampler.present(nodes)
         drawn = torch.zeros_like(present)
         for row, node in enumerate(nodes):
@@ -142,7 +142,7 @@ class Shuffles(Oracle):
 
 
 class DoubleRate(Oracle):
-    """Lots are drawn at twice the rate that is written down."""
+    """Batches are drawn at twice the rate that is written down."""
 
     def __init__(self, *given, **more):
         super().__init__(*given, **more)
@@ -153,8 +153,8 @@ class DoubleRate(Oracle):
 class NoiseBeforeClipping(FloatNoise):
     """The sum with its noise is clipped, and no sample before that."""
 
-    def _clipped_sum(self, at, lots, nodes, clip):
-        total = super()._clipped_sum(at, lots, nodes, 1e6 * clip)
+    def _clipped_sum(self, at, batches, nodes, clip):
+        total = super()._clipped_sum(at, batches, nodes, 1e6 * clip)
         _, multiplier = self.mechanism.at(self._releases[nodes[0]])
         total = total + multiplier * clip * FloatNoise._draw_noise(self, at, nodes)
         norms = total.norm(dim=2, keepdim=True)
@@ -179,25 +179,25 @@ class ForgetsOne(Oracle):
 class SensitivityHalved(Oracle):
     """Gradients are clipped at twice the norm that noise and ledger go by."""
 
-    def _clipped_sum(self, at, lots, nodes, clip):
-        return super()._clipped_sum(at, lots, nodes, 2 * clip)
+    def _clipped_sum(self, at, batches, nodes, clip):
+        return super()._clipped_sum(at, batches, nodes, 2 * clip)
 
 
-class DividesByTheLotDrawn(Oracle):
-    """The sum is divided by the size of the lot that was drawn, not by the stated.
+class DividesByTheBatchDrawn(Oracle):
+    """The sum is divided by the size of the batch that was drawn, not by the stated.
 
     Opacus and others did, by default or for a time.
     """
 
-    def _lots(self, nodes):
-        self._drawn = super()._lots(nodes)
+    def _batches(self, nodes):
+        self._drawn = super()._batches(nodes)
         return self._drawn
 
     def gradient(self, at, nodes=None):
         observers, self.observers = self.observers, ()
         gradient = super().gradient(at, nodes)
         sizes = self._drawn.sum(2, keepdim=True).clamp_min(1)
-        gradient *= self.mechanism.lot_size / sizes
+        gradient *= self.mechanism.batch_size / sizes
         self.observers = observers
         nodes = range(self.nodes) if nodes is None else nodes
         for observer in observers:
@@ -227,9 +227,9 @@ _CONTRARY = {
     "train": 40,
     "split": 1.0,
     "gain": 1e-6,
-    "lot_size": 20.0,
+    "batch_size": 20.0,
 }
-_FEW = {"lot_size": 5.0}
+_FEW = {"batch_size": 5.0}
 
 _NO_KEY = "an audit's statistics know no keys; tests/zoo/test_recovery.py attacks it"
 
@@ -268,13 +268,13 @@ BUGS = {
         SamplingSharesNoise,
         "streams",
         "drawn twice",
-        unseen="no audit here reads from its noise who is in a lot",
+        unseen="no audit here reads from its noise who is in a batch",
     ),
     "noise that tells who was sampled": Bug(
         SamplingSharesNoise,
         "sampling",
-        "whether a record is in a lot goes with coordinate",
-        unseen="no audit here reads from its noise who is in a lot",
+        "whether a record is in a batch goes with coordinate",
+        unseen="no audit here reads from its noise who is in a batch",
     ),
     "noise that is a multiple of another's": Bug(
         NoiseOfTheNext,
@@ -318,7 +318,7 @@ BUGS = {
         "noise is coarse",
         attack=Attack(100, noise=4.0, adversary="grid", estimator="best"),
     ),
-    "shuffled batches for Poisson lots": Bug(
+    "shuffled batches for Poisson batches": Bug(
         Shuffles,
         "sampling",
         "not drawn independently",
@@ -340,13 +340,13 @@ BUGS = {
     "wrong q": Bug(
         DoubleRate,
         "sampling",
-        "of the lots",
+        "of the batches",
         attack=Attack(600, noise=0.7, settings=_FEW),
     ),
-    "five lots accounted as one": Bug(
-        planted.FiveLots,
+    "five batches accounted as one": Bug(
+        planted.FiveBatches,
         "sampling",
-        "of the lots",
+        "of the batches",
         attack=Attack(200, noise=0.7, settings=_FEW),
     ),
     "noise before clipping": Bug(
@@ -355,7 +355,7 @@ BUGS = {
         "was measured",
         attack=Attack(200, canary="loud"),
     ),
-    "noise divided by the lot twice": Bug(
+    "noise divided by the batch twice": Bug(
         planted.NoiseDividedTwice, "noise", "was measured", attack=Attack(100)
     ),
     "a node without noise": Bug(
@@ -371,7 +371,7 @@ BUGS = {
         ForgetsOne,
         "ledger",
         "releases happened, 7 are in the ledger",
-        attack=Attack(1500, noise=0.7, settings={"rounds": 3, "lot_size": 20.0}),
+        attack=Attack(1500, noise=0.7, settings={"rounds": 3, "batch_size": 20.0}),
     ),
     "inner steps accounted once": Bug(
         planted.CountsOnce,
@@ -390,8 +390,8 @@ BUGS = {
         "one record moved the sum",
         attack=Attack(300, canary="loud"),
     ),
-    "divided by the lot that was drawn": Bug(
-        DividesByTheLotDrawn,
+    "divided by the batch that was drawn": Bug(
+        DividesByTheBatchDrawn,
         "divisor",
         "differs between runs",
         attack=Attack(
@@ -399,7 +399,7 @@ BUGS = {
             noise=8.0,
             adversary="norm",
             canary="blank",
-            settings={"train": 3, "rounds": 2, "lot_size": 0.5},
+            settings={"train": 3, "rounds": 2, "batch_size": 0.5},
         ),
     ),
     "a tracker fed without noise": Bug(

@@ -15,7 +15,7 @@ class Bug:
 
     Parameters
     ----------
-    door
+    oracle
         In the oracle's place.
     check
         The probe's check that is for it.
@@ -26,12 +26,12 @@ class Bug:
     algorithm, settings
         Where it is planted.
     changes
-        Of the algorithm's family, beside the door.
+        Of the algorithm's family, beside the oracle.
     attack
         The audit that is for it; None if no audit sees it, and ``unseen`` says why.
     """
 
-    door: type[Oracle]
+    oracle: type[Oracle]
     check: str
     words: str
     runs: int = 60
@@ -45,15 +45,15 @@ class Bug:
     def family(self) -> Family:
         """The algorithm's, with the bug in it."""
         right = ALGORITHMS[self.algorithm]
-        return dataclasses.replace(right, door=self.door, **self.changes)
+        return dataclasses.replace(right, oracle=self.oracle, **self.changes)
 
 
-def probed(monkeypatch, bug, *, door=None, changes=None, seed=0):
+def probed(monkeypatch, bug, *, oracle=None, changes=None, seed=0):
     """The checks of the bug's algorithm: {name: findings}, by default with the bug."""
     right = ALGORITHMS[bug.algorithm]
     family = dataclasses.replace(
         right,
-        door=door or bug.door,
+        oracle=oracle or bug.oracle,
         **(bug.changes if changes is None else changes),
     )
     monkeypatch.setitem(ALGORITHMS, bug.algorithm, family)

@@ -1,8 +1,8 @@
 """Noise is found from one release, by blank pixels and a search, and taken off.
 
 What SECURITY.md tells of version 0.1.0, with fewer keys to try. The attacker knows the
-ledger, the lot size, the model and the program, and sees one release of each node. The
-weights of a pixel that is blank in every image get no gradient, so that what is
+ledger, the batch size, the model and the program, and sees one release of each node.
+The weights of a pixel that is blank in every image get no gradient, so that what is
 released there is noise alone.
 """
 
@@ -42,7 +42,7 @@ def released(problem, kind, key, noise_multiplier=MULTIPLIER):
         mechanism,
         Streams(key),
     )
-    return private.gradient(problem.start(0))[0].double() * mechanism.lot_size
+    return private.gradient(problem.start(0))[0].double() * mechanism.batch_size
 
 
 def found(release, deviation, candidates):

@@ -25,7 +25,7 @@ SIZES = {(b.algorithm, b.settings, b.runs): b for b in BUGS.values()}
 
 @pytest.mark.parametrize("bug", SIZES.values(), ids=lambda bug: bug.algorithm)
 def test_right_code_is_not_accused(monkeypatch, bug):
-    found = probed(monkeypatch, bug, door=Oracle, changes={})
+    found = probed(monkeypatch, bug, oracle=Oracle, changes={})
     assert not any(found.values())
 
 
@@ -35,7 +35,7 @@ def test_no_false_alarm_in_200_repeats(monkeypatch):
     alarms = [
         (seed, found)
         for seed in range(200)
-        if any((found := probed(monkeypatch, bug, door=Oracle, seed=seed)).values())
+        if any((found := probed(monkeypatch, bug, oracle=Oracle, seed=seed)).values())
     ]
     assert alarms == []
 

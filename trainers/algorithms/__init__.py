@@ -59,7 +59,7 @@ _SHARED_DIGITS: dict[str, Any] = {
     "graph": "d-out:2",
     "model": "tanh-mlp",
     "rounds": 200,
-    "lot_size": 50.0,
+    "batch_size": 50.0,
     # At epsilon 1, noise leaves room for tiny steps of what is shared only.
     "clip_norm": 1e-4,
     "step_size": 0.5,
@@ -72,7 +72,7 @@ def _messages(name: str, options: type[PartPspOptions]) -> dict:
         "make": PartPsp,
         "needs": _DPPS,
         "options": options,
-        "door": MessageOracle,
+        "oracle": MessageOracle,
         "defaults": _SHARED_DIGITS,
     }
     return {

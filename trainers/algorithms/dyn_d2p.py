@@ -173,7 +173,7 @@ class Pushed(Family[ConstD2p]):
         clips, noise = _values(options, setting.rounds)
         clip, z = setting.clip_norm, noise_multiplier
         return Mechanism(
-            setting.lot_size,
+            setting.batch_size,
             clip_norm=_function([clip * value for value in clips]),
             noise_multiplier=_function([z * value for value in noise]),
             sampling=options.sampling,

@@ -1,4 +1,4 @@
-"""What is known of an algorithm by its name: how it is made, run and accounted."""
+"""Families of algorithms: how each is made, run and accounted."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Family(Generic[OptionsType]):
         What must be true of the mixing matrices for it to be valid.
     options
         What it takes beside the settings that all have.
-    door
+    oracle
         What it is given of the private data; made like `Oracle`.
     defaults
         Settings that training starts from unless the user sets others.
@@ -46,7 +46,7 @@ class Family(Generic[OptionsType]):
     over_ranks: bool = True
     needs: tuple[Property, ...] = ()
     options: type[OptionsType] = Options  # type: ignore[assignment]
-    door: Callable[..., Any] = Oracle
+    oracle: Callable[..., Any] = Oracle
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     audited: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -64,11 +64,11 @@ class Family(Generic[OptionsType]):
     ) -> Mechanism:
         """How gradients are made private: all noise grows with the multiplier.
 
-        Poisson lots, one clip norm, one noise multiplier; neither if not private.
+        Poisson batches, one clip norm, one noise multiplier; neither if not private.
         """
         if not self.private:
-            return Mechanism(setting.lot_size)
-        return Mechanism(setting.lot_size, setting.clip_norm, noise_multiplier)
+            return Mechanism(setting.batch_size)
+        return Mechanism(setting.batch_size, setting.clip_norm, noise_multiplier)
 
     def releases(self, setting: Setting[OptionsType]) -> int:
         """How often each node asks the oracle in all rounds."""

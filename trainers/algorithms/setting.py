@@ -1,4 +1,4 @@
-"""What an algorithm is made from: plain values, whatever they were read from."""
+"""What an algorithm is made from, as plain values."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Setting(Generic[OptionsType]):
         Its name, for messages.
     options
         Of the algorithm alone.
-    rounds, lot_size, clip_norm, step_sizes
+    rounds, batch_size, clip_norm, step_sizes
         As in `trainers.runs.training.Training`.
     nodes
         How many nodes there are.
@@ -61,7 +61,7 @@ class Setting(Generic[OptionsType]):
     algorithm: str
     options: OptionsType
     rounds: int
-    lot_size: float
+    batch_size: float
     clip_norm: float
     step_sizes: Schedule
     nodes: int

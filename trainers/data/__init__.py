@@ -1,4 +1,4 @@
-"""Records, who holds them, and where they come from."""
+"""Records, how they are shared among nodes, and data sets."""
 
 from trainers.data.cache import DataUnavailableError, data_folder
 from trainers.data.catalogue import DATASETS, check_dataset, load_dataset

@@ -1,4 +1,4 @@
-"""Where data that were made or fetched are kept."""
+"""The folder of data sets that were made or downloaded."""
 
 from __future__ import annotations
 

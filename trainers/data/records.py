@@ -1,4 +1,4 @@
-"""Records, and who holds them."""
+"""Records of nodes, in memory or read when sampled."""
 
 from __future__ import annotations
 
@@ -181,7 +181,8 @@ class PrivateData:
 
 
 class ReadAsAsked:
-    """As `PrivateData`, of records too many for memory: a lot is read when it is drawn.
+    """As `PrivateData`, of records too many for memory: a batch is read when it is
+    drawn.
 
     Without a canary.
 
@@ -223,7 +224,7 @@ class ReadAsAsked:
         """As `PrivateData.records`; each record of a row is read once."""
         parts = []
         for who, wanted in zip(node.tolist(), index.cpu(), strict=True):
-            # What fills up an empty lot is the row's first record, which is there.
+            # What fills up an empty batch is the row's first record, which is there.
             once, places = wanted.unique(return_inverse=True)
             inputs, targets = self.shares[who].read(once)
             parts.append((inputs[places], targets[places]))
@@ -231,5 +232,5 @@ class ReadAsAsked:
         return inputs.to(self.device), targets.to(self.device)
 
     def to(self, device: str) -> ReadAsAsked:
-        """The same, with lots on another device."""
+        """The same, with batches on another device."""
         return ReadAsAsked(self.shares, device)

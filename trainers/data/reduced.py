@@ -1,4 +1,4 @@
-"""Principal components of images, fitted on records that nobody promises to protect."""
+"""Principal components of images, fitted on public records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A user's own records: from what is at hand to one data set a node."""
+"""A user's own data as one data set a node."""
 
 from __future__ import annotations
 

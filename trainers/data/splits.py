@@ -1,4 +1,4 @@
-"""Who holds which records."""
+"""Partitions of records among nodes."""
 
 from __future__ import annotations
 

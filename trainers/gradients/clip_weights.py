@@ -1,4 +1,4 @@
-"""How much of each sample's gradient is summed."""
+"""Weights that clip each sample's gradient."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clipped sums over lots of different sizes, taken in parts that fit the memory."""
+"""Clipped sums over batches of different sizes, taken in parts that fit the memory."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def plan(
     data: PrivateData,
     at: Tensor,
     *,
-    lot_size: float,
+    batch_size: float,
     memory_limit: int,
     clips: bool = True,
 ) -> Plan:
@@ -64,7 +64,7 @@ def plan(
         limit = min(limit, max(WORKING_SET, passes))
     samples = max(1, limit // (values * at.element_size()))
     most = max(data.sizes) + 1
-    columns = usual_width(min(lot_size, most), samples, most)
+    columns = usual_width(min(batch_size, most), samples, most)
     found = []
     for rows in slices(len(at), max(1, samples // columns)):
         shape = Shape(columns)
@@ -88,13 +88,13 @@ def slices(count: int, most: int) -> Iterator[slice]:
         yield slice(first, min(first + step, count))
 
 
-def usual_width(lot_size: float, samples: int, most: int) -> int:
-    """How many places parts of at most ``samples`` have, so that most lots fill one.
+def usual_width(batch_size: float, samples: int, most: int) -> int:
+    """How many places parts of at most ``samples`` have, so that most batches fill one.
 
     A multiple of 8 where that fits, and hardly more than ``most``. From public numbers
     alone.
     """
-    usual = min(lot_size + 3 * math.sqrt(lot_size), most)
+    usual = min(batch_size + 3 * math.sqrt(batch_size), most)
     if usual > samples:
         # Several parts, of which the last is half empty on average: not too wide.
         half = samples / 2
@@ -111,16 +111,16 @@ def clipped_sum(
     differentiator: Differentiator,
     data: PrivateData,
     at: Tensor,
-    lots: Tensor,
+    batches: Tensor,
     nodes: Tensor,
     clip: float,
     *,
-    lot_size: float,
+    batch_size: float,
     memory_limit: int,
     watch: Watch | None = None,
     width: int | None = None,
 ) -> Tensor:
-    """Sum over each lot of gradients scaled to norm <= ``clip``.
+    """Sum over each batch of gradients scaled to norm <= ``clip``.
 
     What a record adds is a function of that record alone, and so is whether anything
     is: by how much the sum moves with a record is shown in ``sums.md``.
@@ -129,19 +129,20 @@ def clipped_sum(
     ----------
     at
         (replicas, dims), replicas being all nodes of a run, run after run
-    lots
+    batches
         (replicas, records) bool
     nodes
         Whose records a run's replicas look at, integers.
-    lot_size
-        Expected number of records in a lot.
+    batch_size
+        Expected number of records in a batch.
     memory_limit
         Bytes that may be kept alive, about.
     watch
         Told of gradients that are not finite. They count nothing; if ``clip`` is
         infinite they are an error, at once by default.
     width
-        No lot is larger, which is left to ``watch``; by default lots are looked at.
+        No batch is larger, which is left to ``watch``; by default batches are looked
+        at.
 
     Returns
     -------
@@ -153,7 +154,7 @@ def clipped_sum(
         differentiator,
         data,
         at,
-        lot_size=lot_size,
+        batch_size=batch_size,
         memory_limit=memory_limit,
         clips=clip < math.inf,
     )
@@ -161,10 +162,10 @@ def clipped_sum(
         differentiator.aligned = shape.aligned
         columns = shape.columns
         if width is None or watch is None:
-            packed = Packed.of(lots[rows], columns)
+            packed = Packed.of(batches[rows], columns)
         else:
             across = -(-width // columns) * columns
-            packed = Packed.unseen(lots[rows], across, watch)
+            packed = Packed.unseen(batches[rows], across, watch)
         # A copy, so that it begins at a whole line of memory, as when it was tried.
         theta = _extended(at[rows], shape.spare_rows, 0).clone()
         whose = _extended(node[rows], shape.spare_rows, 0)

@@ -1,4 +1,4 @@
-"""What takes gradients of a module: the protocol."""
+"""The protocol of what takes gradients of a module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What rounding can move a clipped sum by, and what is paid for it: `sums.md`.
+"""Bounds on the rounding error of a clipped sum; proofs in `sums.md`.
 
 All figures are made from public numbers, and rounded to powers of two, so that parties
 that know different nodes' sizes go by the same ones, but for large differences.

@@ -1,4 +1,4 @@
-"""The one shape in which a differentiator sees records, and the trial of it.
+"""The fixed shape in which records are differentiated, and its test.
 
 A record's gradient must be a function of that record, to the last bit: see `sums.md`.
 Kernels choose their ways by shape, so that every call has the same one, made from

@@ -1,4 +1,4 @@
-"""A module's book-keeping on two random samples: is it right, and what does it keep?"""
+"""Tests a module's book-keeping on two random samples, and its memory."""
 
 from __future__ import annotations
 

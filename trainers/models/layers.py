@@ -1,4 +1,4 @@
-"""Layers that torch has only in fused forms, built from those that are clipped fast.
+"""Layers that torch has only in fused forms, rebuilt for fast clipping.
 
 `trainers.gradients.bookkeeping` sees their linear layers one by one, so that modules
 built from them need no per-sample gradients.

@@ -1,4 +1,4 @@
-"""A user's own model and loss: made fit for clipping record by record, or refused."""
+"""A user's own model and loss: checked, and wrapped for per-record clipping."""
 
 from __future__ import annotations
 

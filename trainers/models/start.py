@@ -1,4 +1,4 @@
-"""Where training starts, and what it minimises."""
+"""Initial parameters, and losses."""
 
 from __future__ import annotations
 

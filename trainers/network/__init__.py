@@ -1,1 +1,1 @@
-"""Who hears whom: graphs, mixing, push-sum, rounds, and nodes over processes."""
+"""Graphs, mixing, push-sum, rounds, and nodes over processes."""

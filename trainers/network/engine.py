@@ -79,7 +79,7 @@ class Algorithm(Protocol):
         ...
 
     def round(self, state: Any, inbox: Inbox, private: Any, k: int) -> Any:
-        """The state after round ``k``, from the mixed messages and the door."""
+        """The state after round ``k``, from the mixed messages and the oracle."""
         ...
 
     def models(self, state: Any) -> Tensor:
@@ -187,7 +187,7 @@ class Network:
         start
             (runs, nodes, dims)
         private
-            The door to this block's private data, such as an oracle.
+            The oracle of this block.
         rounds
             How many.
         observers

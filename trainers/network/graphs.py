@@ -1,4 +1,4 @@
-"""Who hears whom, round by round."""
+"""Graphs of nodes, round by round."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weighted averages over neighbours, round by round, and what is true of them."""
+"""Mixing matrices, round by round, and their properties."""
 
 from __future__ import annotations
 

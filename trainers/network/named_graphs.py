@@ -1,4 +1,4 @@
-"""Graphs and their weights by name, as a person writes them down."""
+"""Graphs and weights by name."""
 
 from __future__ import annotations
 

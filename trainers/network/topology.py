@@ -1,4 +1,4 @@
-"""A cycle of graphs, and whether everybody is reached on them."""
+"""Cycles of graphs, and whether they connect all nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must hold of numbers on a device, without waiting for them in every round."""
+"""Checks of numbers on a device, read by the host only now and then."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where numbers live: what a device may be called, and small tables kept on it."""
+"""Names of devices, and small tables kept on them."""
 
 from __future__ import annotations
 

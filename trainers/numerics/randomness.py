@@ -1,4 +1,4 @@
-"""Where a block of runs takes its random numbers from: what is secret, and what is not.
+"""Random streams of a block of runs: secret ones and public ones.
 
 All that touches private data (noise, sampling, a node's choices) comes from `Streams`,
 that is, from a key (`trainers.numerics.keys`). Public numbers, as a starting point or
@@ -95,7 +95,7 @@ class Streams:
     def coins(
         self, nodes: Sequence[int], release: int, shape: tuple[int, int], rate: float
     ) -> Tensor:
-        """Coins of chance ``rate`` for a lot, (runs, nodes, records) bool."""
+        """Coins of chance ``rate`` for a batch, (runs, nodes, records) bool."""
         rows = self.rows("sampling", nodes, release, shape)
         return noise.coins(rows, rate, torch.device(self.device))
 

@@ -1,4 +1,4 @@
-"""What a run with a secret key has released, on disk, before it leaves the process.
+"""The journal of releases of a run with a secret key, on disk before they leave.
 
 A run that was stopped makes the releases since its checkpoint again. Equal sums repeat
 their noise and tell nothing new; others, of changed data, threads or libraries, are

@@ -1,4 +1,4 @@
-"""The only way to private data: noisy gradients, noisy messages, and their ledgers.
+"""Oracles, the only way to private data: noisy gradients or messages, and ledgers.
 
 capabilities    what an oracle may be asked for, as protocols
 oracle          noisy gradients: sample, clip, sum, add noise, divide, write down

@@ -1,4 +1,4 @@
-"""What an oracle can be asked for. Who asks, asks for a capability, never for a class.
+"""Capabilities that an oracle may have; callers ask for these, not for classes.
 
 An oracle stands between an algorithm and the nodes' records: it writes down whatever it
 gives out. `AnyOracle` is what all have; beside it, an oracle gives noisy gradients

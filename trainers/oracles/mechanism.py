@@ -23,8 +23,8 @@ class Mechanism:
 
     Parameters
     ----------
-    lot_size
-        Size of a lot, the same at every node; also the divisor of the sum. Under
+    batch_size
+        Size of a batch, the same at every node; also the divisor of the sum. Under
         Poisson sampling it is the expected size.
     clip_norm
         L2 bound on each sample's gradient; infinity for none. A number, or a function
@@ -33,11 +33,11 @@ class Mechanism:
         Standard deviation of the noise over ``clip_norm``; 0 for none. A number or a
         function, as ``clip_norm``.
     sampling
-        How a lot is drawn: "poisson", each record by its own coin, or
-        "without-replacement", a uniform subset of ``lot_size`` records, a whole number.
+        How a batch is drawn: "poisson", each record by its own coin, or
+        "without-replacement", a uniform subset of ``batch_size`` (whole) records.
     """
 
-    lot_size: float
+    batch_size: float
     clip_norm: float | Callable[[int], float] = math.inf
     noise_multiplier: float | Callable[[int], float] = 0.0
     sampling: SamplingName = "poisson"
@@ -66,20 +66,20 @@ class Mechanism:
         return clip, multiplier
 
     def sampling_rate(self, records: int) -> float:
-        """The share of a node's ``records`` (public number) in a lot, on average."""
-        if not self.lot_size > 0:
-            raise ValueError(f"lot_size must be > 0, got {self.lot_size}")
-        if self.sampling == "without-replacement" and self.lot_size % 1:
+        """The share of a node's ``records`` (public number) in a batch, on average."""
+        if not self.batch_size > 0:
+            raise ValueError(f"batch_size must be > 0, got {self.batch_size}")
+        if self.sampling == "without-replacement" and self.batch_size % 1:
             raise ValueError(
                 "a batch of fixed size has a whole number of records, got "
-                f"lot_size = {self.lot_size:g}; round it, or use Poisson sampling"
+                f"batch_size = {self.batch_size:g}; round it, or use Poisson sampling"
             )
-        if self.lot_size > records:
+        if self.batch_size > records:
             raise ValueError(
-                f"a batch of {self.lot_size:g} is larger than a node's data "
+                f"a batch of {self.batch_size:g} is larger than a node's data "
                 f"({records} records); use at most {records}"
             )
-        return self.lot_size / records
+        return self.batch_size / records
 
     def release(self, index: int, records: int) -> Release:
         """What one call at a node of ``records`` records is accounted as."""
@@ -90,7 +90,7 @@ class Mechanism:
             noise_multiplier=multiplier,
             sampling=PoissonSampling(rate)
             if self.sampling == "poisson"
-            else SamplingWithoutReplacement(int(self.lot_size), records),
+            else SamplingWithoutReplacement(int(self.batch_size), records),
         )
 
     def ledger(self, sizes: Sequence[int], releases: int) -> Ledger:

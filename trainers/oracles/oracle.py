@@ -1,4 +1,4 @@
-"""The oracle of noisy gradients: sample, clip, sum, add noise, divide, write it down.
+"""The oracle of noisy gradients: sample, clip, sum, add noise, divide, record.
 
 An algorithm that wants to know anything of the data asks `Oracle.gradient`. What it
 gets is already noisy, and the ledger already has it.
@@ -72,7 +72,7 @@ class Oracle:
     differentiator
         How gradients are taken: `trainers.gradients.choose.differentiator`.
     mechanism
-        Lot size, clipping and noise.
+        Batch size, clipping and noise.
     streams
         Where this block's randomness comes from.
     runs
@@ -80,7 +80,7 @@ class Oracle:
     planted
         (runs,) bool: in which runs the data's canary is a record of its node.
     memory_limit
-        Bytes that one call may keep alive, about; larger lots are taken in parts.
+        Bytes that one call may keep alive, about; larger batches are taken in parts.
     observers
         Shown every release.
     numbers
@@ -116,7 +116,7 @@ class Oracle:
         self._recorder = Recorder(data.nodes)
         self._releases = [0] * data.nodes
         # An accelerator is not waited for: what must hold is looked at now and then,
-        # and lots are as wide as they may get, which is some more work.
+        # and batches are as wide as they may get, which is some more work.
         self._unseen = data.device.type != "cpu"
         self._watch = Watch(at_once=not self._unseen)
         self._width = self._sampler.most()
@@ -167,12 +167,12 @@ class Oracle:
     def gradient(self, at: Tensor, nodes: Sequence[int] | None = None) -> Tensor:
         """A noisy mean gradient of nodes' losses, each at its own parameters.
 
-        At node i: a lot of its records, drawn as the mechanism says; the sum of their
+        At node i: a batch of its records, drawn as the mechanism says; the sum of their
         gradients, each scaled to L2 norm <= clip_norm; plus N(0, (noise_multiplier *
-        clip_norm)^2) in each coordinate; divided by lot_size, whatever the size of the
-        lot (Abadi et al. 2016, Algorithm 1). An empty lot releases its noise like any
-        other. A gradient that is not finite counts nothing, see `not_finite`: no run
-        ends by what its data are.
+        clip_norm)^2) in each coordinate; divided by batch_size, whatever the size of
+        the batch (Abadi et al. 2016, Algorithm 1). An empty batch releases its noise
+        like any other. A gradient that is not finite counts nothing, see `not_finite`:
+        no run ends by what its data are.
 
         Parameters
         ----------
@@ -206,16 +206,16 @@ class Oracle:
         deviation = multiplier * clip
         step = 0.0
         if multiplier > 0:
-            # In one lot there is each record at most, and the canary.
+            # In one batch there is each record at most, and the canary.
             step = grid_step(deviation, (max(self.data.sizes) + 1) * clip)
         if clip < math.inf:
             self._watch.expect(
                 torch.isfinite(at), "parameters are not finite: lower the step size"
             )
             clip = _clip_left(clip, self._rounding(at).share, step, at.shape[2])
-        lots = self._lots(nodes)
-        crafted = self._crafted(lots, nodes, clip)
-        total = self._clipped_sum(at, lots, nodes, clip)
+        batches = self._batches(nodes)
+        crafted = self._crafted(batches, nodes, clip)
+        total = self._clipped_sum(at, batches, nodes, clip)
         if crafted is not None:
             row, share = crafted
             total[:, row] += share
@@ -227,7 +227,7 @@ class Oracle:
             others = self._streams.others("noise", self._numbers[node], index)
             self._recorder.again(node, release, others)
             self._releases[node] += 1
-        gradient = total.div_(self.mechanism.lot_size).to(at.dtype)
+        gradient = total.div_(self.mechanism.batch_size).to(at.dtype)
         for observer in self.observers:
             observer.release(index, at, gradient, nodes)
         return gradient
@@ -246,35 +246,35 @@ class Oracle:
             self._differentiator,
             self.data,
             at.flatten(0, 1),
-            lot_size=self.mechanism.lot_size,
+            batch_size=self.mechanism.batch_size,
             memory_limit=self._memory_limit,
         ).rounding
 
     def _clipped_sum(
-        self, at: Tensor, lots: Tensor, nodes: Sequence[int], clip: float
+        self, at: Tensor, batches: Tensor, nodes: Sequence[int], clip: float
     ) -> Tensor:
-        """Sum over the lots of clipped gradients, (runs, nodes, dims) doubles."""
+        """Sum over the batches of clipped gradients, (runs, nodes, dims) doubles."""
         return clipped_sum(
             self._differentiator,
             self.data,
             at.flatten(0, 1),
-            lots.flatten(0, 1),
+            batches.flatten(0, 1),
             placed(tuple(nodes), at.device),
             clip,
-            lot_size=self.mechanism.lot_size,
+            batch_size=self.mechanism.batch_size,
             memory_limit=self._memory_limit,
             watch=self._watch,
             width=self._width if self._unseen else None,
         ).view_as(at)
 
-    def _lots(self, nodes: Sequence[int]) -> Tensor:
+    def _batches(self, nodes: Sequence[int]) -> Tensor:
         """A fresh sample of each node's records, (runs, nodes, records)."""
         return self._sampler.batches(nodes, self._releases[nodes[0]])
 
     def _crafted(
-        self, lots: Tensor, nodes: Sequence[int], clip: float
+        self, batches: Tensor, nodes: Sequence[int], clip: float
     ) -> tuple[int, Tensor] | None:
-        """Take the records of a crafted gradient out of ``lots``.
+        """Take the records of a crafted gradient out of ``batches``.
 
         Returns which of ``nodes`` holds them and their share of its sums, (runs, dims).
         """
@@ -287,11 +287,11 @@ class Oracle:
         if clip < math.inf:
             norm = torch.linalg.vector_norm(vector)
             vector = vector * (clip / (norm * (1 + 2.0**-24)))
-        times = lots[:, row, place].double()
-        lots[:, row, place] = False
+        times = batches[:, row, place].double()
+        batches[:, row, place] = False
         if data.replaced is not None:
-            times -= lots[:, row, data.replaced].double()
-            lots[:, row, data.replaced] = False
+            times -= batches[:, row, data.replaced].double()
+            batches[:, row, data.replaced] = False
         return row, times[:, None] * vector
 
     def _noisy(

@@ -1,4 +1,4 @@
-"""What is kept of a run to be looked at, and what stands in its oracle's place."""
+"""Oracles that record a run, or stand in for another."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Sampler:
     def most(self) -> int:
         """How large a batch gets, but with a chance that is nothing."""
         if self.mechanism.sampling == "without-replacement":
-            return int(self.mechanism.lot_size)
+            return int(self.mechanism.batch_size)
         return max(
             most(rate, size + 1)
             for rate, size in zip(self.rates, self.data.sizes, strict=True)
@@ -67,7 +67,7 @@ class Sampler:
             if fixed:
                 # A canary comes in a record's place: it must, for there to be a subset
                 # of equal chances in both worlds. It takes that record's coin.
-                size = int(self.mechanism.lot_size)
+                size = int(self.mechanism.batch_size)
                 drawn[:, row, :records] = self.subset(node, index, records, size)
                 if self.data.replaced is not None and node == self.data.canary_node:
                     drawn[:, row, records] = drawn[:, row, self.data.replaced]

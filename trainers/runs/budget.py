@@ -1,4 +1,4 @@
-"""From a claim to the noise of a run."""
+"""The noise of a run that meets a claim."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The middle of a run as bytes, and back: equal bits go on from there.
+"""Checkpoints: the state of a run as bytes, and back.
 
 What is packed is data alone, and reading it runs no code: torch's ``weights_only``.
 """

@@ -1,4 +1,4 @@
-"""Private averaging of vectors over a graph, and what it gives away."""
+"""Private averaging of vectors over a graph, and its account."""
 
 from __future__ import annotations
 

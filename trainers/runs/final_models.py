@@ -1,4 +1,4 @@
-"""What training made, as a file that torch and safetensors read without privaudit."""
+"""Final models as a safetensors file that needs no privaudit to be read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is trained, on which data, by which loss: by name, or a user's own."""
+"""Model, data and loss of a training: by name, or a user's own."""
 
 from __future__ import annotations
 

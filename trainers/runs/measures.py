@@ -1,4 +1,4 @@
-"""How good models are, and how far apart."""
+"""Accuracy, loss and consensus of models."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class CurveRecorder:
         self._gradients = gradients
         self._some = None
         if problem.test is not None:
-            rounds, batch = problem.training.rounds, problem.training.lot_size
+            rounds, batch = problem.training.rounds, problem.training.batch_size
             looks = _SHARE * _LOOKS * rounds * batch
             most = min(len(problem.test), CURVE_RECORDS)
             points = max(_LEAST_POINTS, min(points, int(looks / most)))

@@ -1,4 +1,4 @@
-"""What training gave. Reading it back needs no torch."""
+"""The result of a training. Reading it needs no torch."""
 
 from __future__ import annotations
 

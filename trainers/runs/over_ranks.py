@@ -184,7 +184,8 @@ class RankKeeper(Keeper):
         self._seen = whole["done"]
         self.recorder.resume(self._seen)
         parts = {
-            name: checkpoint.part(whole[name], ranks.held) for name in ("state", "door")
+            name: checkpoint.part(whole[name], ranks.held)
+            for name in ("state", "oracle")
         }
         self.resume = {"done": whole["done"], **parts}
 
@@ -204,6 +205,6 @@ class RankKeeper(Keeper):
                 {
                     "done": done,
                     "state": checkpoint.join([part["state"] for part in parts]),
-                    "door": checkpoint.join([part["door"] for part in parts]),
+                    "oracle": checkpoint.join([part["oracle"] for part in parts]),
                 }
             )

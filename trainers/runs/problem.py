@@ -235,7 +235,7 @@ class Problem:
         """
         mechanism = self.training.mechanism(noise_multiplier)
         partly = {} if self.ranks is None else {"numbers": self.ranks.held}
-        door = self.training.family.door(
+        oracle = self.training.family.oracle(
             private_data(
                 self.shares,
                 canary=None if planted is None else planted.record,
@@ -255,28 +255,32 @@ class Problem:
         begin = begin.to(streams.device)
         middle = None
         if resume is not None:
-            door.load_state_dict(resume["door"])
+            oracle.load_state_dict(resume["oracle"])
             state = checkpoint.like(self.network.begin(begin), resume["state"])
             middle = (resume["done"], state)
 
         def measured(done: int, models: Tensor) -> None:
             if observers.after_round is not None:
-                observers.after_round(done, models, lambda: door.ledger)
+                observers.after_round(done, models, lambda: oracle.ledger)
 
         def kept(done: int, state: Any) -> None:
             if observers.keep is not None:
                 observers.keep(
                     done,
-                    lambda: {"done": done, "state": state, "door": door.state_dict()},
+                    lambda: {
+                        "done": done,
+                        "state": state,
+                        "oracle": oracle.state_dict(),
+                    },
                 )
 
         models = self.network.run(
             begin,
-            door,
+            oracle,
             self.training.rounds,
             observers=observers.messages,
             after_round=measured if observers.after_round else None,
             keep=kept if observers.keep else None,
             resume=middle,
         )
-        return models, door.ledger
+        return models, oracle.ledger

@@ -1,4 +1,4 @@
-"""Settings chosen on a held-out part of the training data."""
+"""Search for settings on a held-out part of the training data."""
 
 from __future__ import annotations
 

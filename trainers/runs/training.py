@@ -1,4 +1,4 @@
-"""What is trained, and how: settings that a person can write down."""
+"""The checked settings of a training."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from privaudit.files.errors import explained
 from privaudit.files.user_code import is_place
 from privaudit.results import Relation, Unit
 from privaudit.schedules import Constant, Geometric
-from privaudit.settings import OWN, TaskSettings, is_own
+from privaudit.settings import OWN, TaskSettings, is_own, renamed
 from trainers.algorithms import Family, Options, family_named, option_names
 from trainers.algorithms.setting import Setting
 from trainers.data import Partition, check_dataset
@@ -113,7 +113,7 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def relation(self, given: Relation | None = None) -> Relation:
         """What neighbours differ in: ``given``, or what the sampling has a meaning for.
 
-        That is replace-one where another node is asked, and for lots of fixed size.
+        That is replace-one where another node is asked, and for batches of fixed size.
         """
         if given is not None:
             return given
@@ -139,7 +139,7 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             algorithm=self.algorithm,
             options=self.algorithm_options(),
             rounds=self.rounds,
-            lot_size=self.lot_size,
+            batch_size=self.batch_size,
             clip_norm=self.clip_norm,
             step_sizes=self.step_sizes(),
             nodes=self.nodes,
@@ -180,6 +180,10 @@ def training_from(values: Mapping[str, Any], *, where: str) -> Training:
     Numbers may come as text, such as .3. ``where`` they come from is named in errors.
     Raises ``ValueError`` for a name that is neither, with the nearest that is.
     """
+    try:
+        values = renamed(values)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
     settings = [name for name in Training.__struct_fields__ if name != "options"]
     algorithm = values.get("algorithm")
     try:

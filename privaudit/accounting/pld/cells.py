@@ -1,4 +1,4 @@
-"""How much probability two neighbouring outputs put between grid points of the loss.
+"""Probability masses of two neighbouring outputs in cells of the privacy loss.
 
 A step is, up to domination, a pair of mixtures on the line whose privacy loss grows
 with the output: a Gaussian or a Laplace variable, moved by ``shift`` with probability
@@ -45,7 +45,7 @@ class Step:
     shift
         Sensitivity over the noise's standard deviation or scale.
     rate
-        Probability of being in the lot; 1 without sampling.
+        Probability of being in the batch; 1 without sampling.
     """
 
     noise: Noise

@@ -1,4 +1,4 @@
-"""The unsampled Gaussian, which composes to itself: a bracket of its rounding only."""
+"""Compositions of unsampled Gaussians: a bracket in closed form."""
 
 from __future__ import annotations
 

@@ -219,7 +219,7 @@ class Composition:
     ) -> dict[Direction, float]:
         """A lower bound from what two data sets attain.
 
-        Of fixed-size lots, two whose other records are alike.
+        Of fixed-size batches, two whose other records are alike.
         """
         families = tuple(
             dataclasses.replace(family, scheme="poisson")

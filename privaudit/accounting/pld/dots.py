@@ -1,4 +1,4 @@
-"""From the masses of loss cells to measures on the grid, one above and one below.
+"""From masses of loss cells to measures on the grid: an upper and a lower one.
 
 Write H(a) = E_Q[(dP/dQ - a)+]. A pair of measures on the grid of losses is a convex,
 piecewise linear H with knots at a_i = exp(i h). Joining the dots (a_i, H(a_i)) gives

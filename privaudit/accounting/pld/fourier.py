@@ -1,4 +1,4 @@
-"""Composition of grid measures by one Fourier transform, with all that it gets wrong.
+"""Composition of grid measures by one Fourier transform, with its error bounds.
 
 The measures are tilted, p(l) exp(tilt l) / M, before they are transformed, so that the
 part of the distribution that delta depends on is its bulk: rounding errors are then

@@ -1,4 +1,4 @@
-"""Many different steps, grouped onto few measures, from above and from below.
+"""Grouping of many different steps onto few measures, above and below.
 
 Above: a step between two nodes is dominated by their mixture, with weights linear in
 tau (the total variation) and in the rate. Below: it dominates the node under it, moved

@@ -1,4 +1,4 @@
-"""Masses of intervals under a normal law, and losses with and without sampling.
+"""Normal masses of intervals, and privacy losses with and without sampling.
 
 Masses are worked out in logarithms and from the middle of narrow intervals, never as a
 small difference of large numbers, so that their *relative* error is a few units in the

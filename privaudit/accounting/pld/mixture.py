@@ -1,4 +1,4 @@
-"""Steps that are mixtures of the same few measures, and the sum of their logarithms."""
+"""Steps that are mixtures of a few measures, and sums of their logarithms."""
 
 from __future__ import annotations
 

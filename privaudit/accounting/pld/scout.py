@@ -1,4 +1,4 @@
-"""Where to look: tilt, grid spacing and window, guessed from moments by quadrature.
+"""Choice of tilt, grid spacing and window, from moments by quadrature.
 
 Nothing here enters a bound. A poor guess makes a bracket wide or slow, never wrong.
 """

@@ -1,4 +1,4 @@
-"""Lower bounds on the profile of a step from that of a nearby one.
+"""Lower bounds on a step's profile from the profile of a nearby step.
 
 For a Poisson sampled Gaussian H(a) is convex in tau = 2 Phi(shift / 2) - 1 and convex
 in the rate, so it lies above its tangents in both; their slopes are closed forms. The

@@ -1,4 +1,4 @@
-"""What a bracket is of, an epsilon or a delta, and the searches for its sides."""
+"""What a bracket bounds, epsilon or delta, and the searches for its sides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who updates the global model when: the choices of collaborative training, alone."""
+"""The adversary who sees only which node updates the global model, and when."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a neighbour reads off DiNNO's messages when its steps are Adam's.
+"""Noisy gradients from DiNNO's messages, where its steps are Adam's.
 
 Whoever hears all that a node hears knows its dual and its penalty, c_k, and sees its
 step D_k = eta m_k / sqrt(v_k), bias corrected, of d_k = G_k + c_k. Scaling all d_k by
@@ -81,7 +81,7 @@ class AdamWatcher(Watcher):
             own.targets.expand(len(at), *own.targets.shape),
             lambda norms: clip_weights(norms, clip),
         )
-        scale = scene.rate / scene.mechanism.lot_size
+        scale = scene.rate / scene.mechanism.batch_size
         return scale * total[:, self._places].double()
 
     def score(self, models: Tensor) -> Tensor:
@@ -93,7 +93,7 @@ class AdamWatcher(Watcher):
         steps = torch.stack(self._relative(rounds))  # h, (rounds, runs, places)
         known = torch.stack(self._known[:rounds])
         scales = [scene.scales(index) for index in range(rounds)]
-        divisor = scene.mechanism.lot_size
+        divisor = scene.mechanism.batch_size
         noise = torch.tensor([each[1] / divisor for each in scales])[:, None, None]
         h, c = steps / noise, known / noise
         squares, product = h.square().sum(0), (h * c).sum(0)

@@ -1,4 +1,4 @@
-"""What is planted: the record whose membership an audit tries to tell."""
+"""Canaries: the records whose membership an audit infers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contract of all adversaries, and what all of them know.
+"""The contract of adversaries, and what every adversary knows.
 
 An adversary is made once an audit, from what is public; `Adversary.watch` gives one
 watcher a block of runs, which is shown what its adversary sees and keeps one running
@@ -23,7 +23,7 @@ from trainers.runs.problem import Problem
 
 @dataclasses.dataclass(frozen=True)
 class Scene:
-    """What every adversary knows: all but coins, lots and noise.
+    """What every adversary knows: all but coins, batches and noise.
 
     Parameters
     ----------

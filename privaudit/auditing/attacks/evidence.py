@@ -1,4 +1,4 @@
-"""What one noisy gradient says of the canary: likelihood ratios and matched filters."""
+"""Likelihood ratios and matched filters of the canary in one noisy gradient."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ def expected_projection(
 class MatchedFilter:
     """What a noisy gradient of its node says of an ordinary canary.
 
-    A release is the sum of the lot's gradients, plus the canary's, plus noise. The
+    A release is the sum of the batch's gradients, plus the canary's, plus noise. The
     attacker knows the node's other records, so it takes off what they give on average,
-    and weighs directions by how much the choice of the lot and the noise blur them:
+    and weighs directions by how much the choice of the batch and the noise blur them:
     t = g' S^-1 (x - E x), with S = q (1 - q) G'G + s^2 I over the other records'
     clipped gradients G. Were that blur normal, log(1 - q + q exp(t - g' S^-1 g / 2))
     would be the likelihood ratio. The noise s is estimated from the part of x that no
@@ -86,7 +86,7 @@ class MatchedFilter:
         own, rate = scene.problem.shares[CANARY_NODE], scene.rate
         canary = self._clipped(at, scene.canary.record, clip)[:, 0]  # (runs, dims)
         others = self._clipped(at, own, clip)  # (runs, records, dims)
-        released = gradient.double() * scene.mechanism.lot_size
+        released = gradient.double() * scene.mechanism.batch_size
         surprise = released - rate * others.sum(1)
 
         gram = others @ others.mT

@@ -1,4 +1,4 @@
-"""The loss of the canary under the final model: what a black box shows."""
+"""The black-box adversary: the canary's loss under the final model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is seen of a run, as a linear function of all noisy gradients in it.
+"""What is seen of a run as a linear map of all its noisy gradients.
 
 Gossip, gradient tracking, push-sum and steps down a gradient are linear in the start
 and in the gradients, and treat all coordinates alike; gradients enter nowhere else. So
@@ -82,7 +82,7 @@ class Record:
 
 
 class _Script:
-    """A door that answers with given gradients and keeps where it was asked."""
+    """An oracle that answers with given gradients and keeps where it was asked."""
 
     def __init__(self, nodes: int, answers: Mapping[tuple[int, int], Tensor]) -> None:
         self.nodes = nodes
@@ -142,16 +142,16 @@ class LinearMap:
             )
 
         def run(start: Tensor, answers: Mapping) -> tuple[_Script, Record]:
-            door, record = _Script(nodes, answers), Record(heard, models=models)
+            oracle, record = _Script(nodes, answers), Record(heard, models=models)
             record.dims = len(start)
             problem.network.run(
                 start.repeat(1, nodes, 1),
-                door,
+                oracle,
                 problem.training.rounds,
                 observers=(record,),
                 after_round=record.after_round,
             )
-            return door, record
+            return oracle, record
 
         def zeros(size: int) -> Tensor:
             return torch.zeros(size, dtype=torch.float64)
@@ -177,9 +177,9 @@ class LinearMap:
             )
         basis = torch.eye(width, dtype=torch.float64)
         answers = {key: basis[1 + place] for place, key in enumerate(inputs)}
-        door, record = run(basis[0], answers)
+        oracle, record = run(basis[0], answers)
         seen = torch.stack([row[0] for row in record.rows]).numpy()
-        asked = torch.stack([door.asked[key] for key in inputs]).numpy()
+        asked = torch.stack([oracle.asked[key] for key in inputs]).numpy()
 
         generator = torch.Generator().manual_seed(0)
         given = torch.randn(width, 3, generator=generator, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""The loss of the canary under the model of every round: a black box that is kept."""
+"""The adversary who sees the canary's loss under the model of every round."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An attacker who reads the noisy gradients off what it sees round by round."""
+"""The adversary who infers noisy gradients from what it sees, round by round."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LinearAdversary(Adversary):
         super().__init__(scene)
         self.heard = self.hears(scene)
         self.map = LinearMap.of(scene.problem, self.heard, models=self.models)
-        divisor = scene.mechanism.lot_size
+        divisor = scene.mechanism.batch_size
         scale = [scene.scales(index)[1] / divisor for _, index in self.map.inputs]
         self.reader = Reader.of(self.map, np.array(scale))
 
@@ -141,5 +141,5 @@ class _Watcher(Watcher):
         for place, (node, index) in enumerate(reader.map.inputs):
             at = torch.from_numpy(points[:, place]).to(dtype)
             total = expected_projection(scene, self._gradients, node, index, at)
-            mean[:, place] = total.numpy() / scene.mechanism.lot_size
+            mean[:, place] = total.numpy() / scene.mechanism.batch_size
         return mean

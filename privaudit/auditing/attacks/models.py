@@ -1,4 +1,4 @@
-"""The models of all nodes after every round, as if each were published."""
+"""The adversary who sees the models of all nodes after every round."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One neighbour's inbox: what an honest-but-curious neighbour receives."""
+"""The honest-but-curious neighbour, who sees the messages sent to one node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All noisy gradients of the canary's node: the white box that accounts assume."""
+"""The white-box adversary of accounts: all noisy gradients of the canary's node."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class _Watcher(Watcher):
         direction = scene.canary.direction
         assert direction is not None
         clip, noise = scene.scales(index)
-        along = gradient.double() @ direction.double() * scene.mechanism.lot_size
+        along = gradient.double() @ direction.double() * scene.mechanism.batch_size
         along -= expected_projection(scene, self._gradients, CANARY_NODE, index, at)
         self._total += log_ratio(
             along / noise, clip / noise, scene.rate, replaces=scene.replaces

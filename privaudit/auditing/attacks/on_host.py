@@ -1,4 +1,4 @@
-"""What a watcher is shown of runs on another device comes to the host first."""
+"""Copies to the host what an observer sees on another device."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""What a neighbour reads off messages that carry the noise themselves.
+"""The neighbour's attack on messages that carry the noise themselves.
 
 PartPSP and its kin send s + noise, where s is what the node held after mixing, plus a
 step along a clipped gradient of its shared parameters. Whoever hears all that the node
 hears knows what it held, so that a message is Laplace noise around one of three points:
 the step without the record that is asked for, with it, or with the one that stands in
 its place. Their likelihood ratio is summed over the rounds. The gradients are those of
-all records that the attacker knows, at the shared parameters that it heard; lots are
+all records that the attacker knows, at the shared parameters that it heard; batches are
 taken at their mean, and local parameters, which nobody hears, at steps of its own.
 """
 
@@ -147,8 +147,8 @@ class PerturbedWatcher(Watcher):
         return points, theta
 
     def _means(self, theta: Tensor) -> list[Tensor]:
-        """Mean gradients of a lot: of others alone, and with each target in it."""
-        size = self._how.lot_size
+        """Mean gradients of a batch: of others alone, and with each target in it."""
+        size = self._how.batch_size
         others = self._sum(theta, self._others) / len(self._others)
         fixed = self._how.sampling == "without-replacement"
         rest = (size - 1) / size if fixed else 1.0
@@ -161,7 +161,7 @@ class PerturbedWatcher(Watcher):
         ]
 
     def _sum(self, theta: Tensor, of: Dataset) -> Tensor:
-        """Summed gradients, (runs, dims), each clipped if that is how lots are."""
+        """Summed gradients, (runs, dims), each clipped if that is how batches are."""
         inputs = of.inputs.expand(len(theta), *of.inputs.shape)
         targets = of.targets.expand(len(theta), *of.targets.shape)
         if self._how.clip_by == "batch":

@@ -1,4 +1,4 @@
-"""What is staked on the next runs, planned on those that are over.
+"""Stakes of bets on the next runs, planned on the runs before.
 
 The wagers are those of ``betting.py``; any plan that looks at the past only is valid.
 """

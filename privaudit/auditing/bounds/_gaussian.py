@@ -1,4 +1,4 @@
-"""Epsilon of mu-Gaussian DP, rounded down: all that the bounds need of it.
+"""Epsilon of mu-Gaussian DP, rounded down, for the bounds.
 
 Dong, Roth and Su, "Gaussian Differential Privacy", arXiv:1905.02383, Corollary 2.13.
 """

@@ -1,4 +1,4 @@
-"""The default estimator, and what so many runs could have shown at most."""
+"""The default estimator, and the largest bound that so many runs can give."""
 
 from __future__ import annotations
 

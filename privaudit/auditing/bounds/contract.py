@@ -1,4 +1,4 @@
-"""The one contract of all estimators: from scores to a lower bound, with its reasons.
+"""The contract of estimators: from scores to a lower bound and its assumptions.
 
 An estimator is a frozen value with a name, the mechanisms that it is valid for and the
 designs that it needs. Calling it returns a ``Bound``: the ``LowerBound`` that enters a

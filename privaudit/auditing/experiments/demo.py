@@ -34,7 +34,7 @@ _TRAINING: dict[str, Any] = {
     "split": 0.0,
     "model": "softmax",
     "rounds": 16,
-    "lot_size": 25.0,
+    "batch_size": 25.0,
     "clip_norm": 1.0,
     "step_size": 1.0,
 }

@@ -1,4 +1,4 @@
-"""What an audit found. Reading it back needs no torch."""
+"""The result of an audit. Reading it needs no torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is audited, and how: settings that a person can write down."""
+"""The checked settings of an audit."""
 
 from __future__ import annotations
 

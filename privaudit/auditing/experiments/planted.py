@@ -1,4 +1,4 @@
-"""Privacy bugs to plant in an audited training, to see that an audit finds them.
+"""Privacy bugs to plant in an audited training, so that audits can be tested.
 
 No ledger knows of its bug, and neither does the attacker.
 """

@@ -1,4 +1,4 @@
-"""The settings that an audit starts from unless the user sets others."""
+"""Default settings of audits, by algorithm."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from trainers.runs.training import Training
 
 # Appendix D of Bayrooti et al. 2023 with digits for MNIST: 300 images of 0, 1, 2, a
-# node a digit, clip 10, 100 rounds. Lot, step size and start are not given there.
+# node a digit, clip 10, 100 rounds. Batch, step size and start are not given there.
 AUDITED: dict[str, Any] = {
     "nodes": 3,
     "digits": (0, 1, 2),
@@ -20,7 +20,7 @@ AUDITED: dict[str, Any] = {
     "hidden": 16,
     "gain": 6.0,
     "rounds": 100,
-    "lot_size": 32.0,
+    "batch_size": 32.0,
     "clip_norm": 10.0,
     "step_size": 0.1,
 }

@@ -1,4 +1,4 @@
-"""Which blocks of an audit are done and what they gave, between kills."""
+"""Finished blocks of an audit, kept on disk so that it can resume."""
 
 from __future__ import annotations
 

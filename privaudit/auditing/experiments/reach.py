@@ -1,4 +1,4 @@
-"""What the best attack there is would show: draws of the ledger's own worst pair.
+"""The bound of an ideal attack: scores drawn from the ledger's dominating pair.
 
 Each release of a sampled Gaussian is a normal number that the canary moves by
 sensitivity over noise where its coin falls; the sum of the releases' log likelihood

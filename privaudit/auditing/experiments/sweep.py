@@ -1,4 +1,4 @@
-"""Many audits from one TOML file: a product of lists, and single ones beside it.
+"""Plans of sweeps: many audits from one TOML file.
 
     [all]                       # what every audit has in common
     runs = 500

@@ -1,4 +1,4 @@
-"""A sweep's audits, several at once, each in a process that may fail alone.
+"""Runs the audits of a sweep, each in a process of its own.
 
 A worker is given one audit after the other through a pipe, and says through it how far
 it is. One that dies takes its audit with it, and another is started; workers end when

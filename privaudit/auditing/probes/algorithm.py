@@ -25,7 +25,7 @@ from trainers.oracles.recording import Messages, Recording, Tape
 from trainers.runs.problem import Observers, Problem
 from trainers.runs.training import Training
 
-# Small, and a record's chance to be in a lot is about a third.
+# Small, and a record's chance to be in a batch is about a third.
 PROBED: dict[str, Any] = {
     "nodes": 3,
     "digits": (0, 1, 2),
@@ -33,7 +33,7 @@ PROBED: dict[str, Any] = {
     "split": 1.0,
     "model": "softmax",
     "rounds": 8,
-    "lot_size": 32.0,
+    "batch_size": 32.0,
     "clip_norm": 1.0,
     "step_size": 0.1,
 }
@@ -87,7 +87,7 @@ def probe(
     problem = Problem.of(training)
     if not gives_gradients(training):
         return [*_skipped(), *_of_any(problem, noise_multiplier, seed)]
-    rate = training.lot_size / min(problem.sizes)
+    rate = training.batch_size / min(problem.sizes)
     releases = min(training.rounds, max(4, math.ceil(2 / rate)), 32)
     oracle = Probed(problem, noise_multiplier, runs, releases, seed, search)
     return [*oracle.checks(), *_of_any(problem, noise_multiplier, seed)]
@@ -95,13 +95,13 @@ def probe(
 
 def gives_gradients(training: Training) -> bool:
     """Whether what the algorithm's oracle gives out are noisy gradients."""
-    return gives(training.family.door, GivesGradients)
+    return gives(training.family.oracle, GivesGradients)
 
 
 def _skipped() -> list[Check]:
     names = {
         "sensitivity": "one record moves no release further than the ledger says",
-        "sampling": "a record is in lots at the ledger's rate, each by a fresh draw",
+        "sampling": "a record is in a batch at the ledger's rate, by a fresh draw",
         "unknown noise": "noise is not what known seeds of known generators give",
         "noise": "its standard deviation is the ledger's, no less and no more",
         "fresh noise": "no two releases, nodes or runs share noise",

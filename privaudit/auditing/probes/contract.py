@@ -1,4 +1,4 @@
-"""What a probe says."""
+"""What a probe reports."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Probes of anybody's mechanism, as far as a function allows.
+"""Probes of a user's mechanism, given as a function.
 
 A *mechanism* is ``function(data, seed)``: from records, a float array (records,
 features), and a seed to all that it releases, a vector or an array of one length for
-all data and seeds. Equal seeds must give equal noise and equal lots, drawn so that what
-one record does moves no other's coin.
+all data and seeds. Equal seeds must give equal noise and equal batches, drawn so that
+what one record does moves no other's coin.
 """
 
 from __future__ import annotations
@@ -211,8 +211,8 @@ def _of_noise(plain: Vector, promise: Promise) -> list[Check]:
 def _size(scale: torch.Tensor, runs: int, promise: Promise) -> list[str]:
     """Where ``scale``, (dims,), of ``runs`` is not the promised noise.
 
-    Between seeds lots differ too, which can only add to the noise: with a rate below 1,
-    more than promised says nothing.
+    Between seeds batches differ too, which can only add to the noise: with a rate below
+    1, more than promised says nothing.
     """
     if promise.noise is None:
         return []

@@ -1,4 +1,4 @@
-"""What must be true of noise that was drawn, (releases, runs, nodes, dims)."""
+"""Checks of noise that was drawn, (releases, runs, nodes, dims)."""
 
 from __future__ import annotations
 
@@ -103,9 +103,9 @@ def fine(draws: Tensor) -> list[str]:
 
 
 def evenly_scaled(noise: Tensor) -> list[str]:
-    """Noise, in the unit of the sum, is as large in every run, whatever its lot was.
+    """Noise, in the unit of the sum, is as large in every run, whatever its batch was.
 
-    A divisor that depends on the data, such as the size of the lot drawn, makes it
+    A divisor that depends on the data, such as the size of the batch drawn, makes it
     larger in some runs than in others.
     """
     dims = noise.shape[3]
@@ -130,7 +130,7 @@ def sampled(taken: Tensor, rate: float) -> list[str]:
 
     ``taken`` is (releases, runs) bool. Over shuffled batches a record comes once an
     epoch: the number of its releases then varies too little, and no account of
-    independent lots holds.
+    independent batches holds.
     """
     releases, runs = taken.shape
     share = taken.double().mean().item()
@@ -138,7 +138,7 @@ def sampled(taken: Tensor, rate: float) -> list[str]:
     found = []
     if abs(share - rate) > DEVIATIONS * deviation + 1e-12:
         found.append(
-            f"a record was in {share:.3f} of the lots; {rate:.3f} is in the ledger"
+            f"a record was in {share:.3f} of the batches; {rate:.3f} is in the ledger"
         )
     spread = releases * share * (1 - share)
     if releases > 1 and runs > 1 and spread > 0:
@@ -148,8 +148,8 @@ def sampled(taken: Tensor, rate: float) -> list[str]:
         allowed = DEVIATIONS * math.sqrt((2 + excess) / runs)
         if abs(measured - 1) > allowed:
             found.append(
-                "lots are not drawn independently: the number of lots with a given "
-                f"record has {measured:.2f} times the variance that coins give, as "
-                "shuffled batches would"
+                "batches are not drawn independently: the number of batches with a "
+                f"given record has {measured:.2f} times the variance that coins give, "
+                "as shuffled batches would"
             )
     return found

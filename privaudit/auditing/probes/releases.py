@@ -1,4 +1,4 @@
-"""Probes of an oracle: noisy sums of sampled gradients, held against their ledger."""
+"""Probes of an oracle: its noisy sums, compared with its ledger."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Probed:
         """
         training, recording = self.problem.training, Recording()
         mechanism = training.mechanism(noise_multiplier)
-        private = training.family.door(
+        private = training.family.oracle(
             PrivateData.of(
                 self.problem.shares,
                 canary=canary,
@@ -82,7 +82,7 @@ class Probed:
         )
         at = self.problem.start(self.seed, self.runs)
         sums = [
-            private.gradient(at).clone() * mechanism.lot_size
+            private.gradient(at).clone() * mechanism.batch_size
             for _ in range(self.releases)
         ]
         return torch.stack(sums), private, recording
@@ -153,13 +153,13 @@ class Probed:
             torch.tensor(written, dtype=torch.float64).T,
             strict=False,
         )
-        lot = self.problem.training.mechanism(self.noise_multiplier).lot_size
-        return drawn.off_the_grid(pairs, lot)
+        batch = self.problem.training.mechanism(self.noise_multiplier).batch_size
+        return drawn.off_the_grid(pairs, batch)
 
     def _of_one_record(self, noise: Tensor) -> list[Check]:
         """One record more, or another in its place, under the same noise."""
         too_far: list[str] = []
-        lots: list[str] = []
+        batches: list[str] = []
         # What opposes the node's other records moves their sum the furthest; what the
         # model finds unlikely is sure to move it, and comes last.
         against = mislabelled(self.problem, self.seed).record
@@ -182,8 +182,8 @@ class Probed:
                     )
             if record is records[-1]:
                 taken = moved > max(rounding, 1e-9)
-                lots = law.sampled(taken, written[0].sampling.rate)
-                lots += drawn.told_by_noise(noise[:, :, CANARY_NODE], taken)
+                batches = law.sampled(taken, written[0].sampling.rate)
+                batches += drawn.told_by_noise(noise[:, :, CANARY_NODE], taken)
         return [
             Check(
                 name="sensitivity",
@@ -192,8 +192,8 @@ class Probed:
             ),
             Check(
                 name="sampling",
-                what="a record is in lots at the ledger's rate, each by a fresh draw",
-                findings=tuple(lots),
+                what="a record is in a batch at the ledger's rate, by a fresh draw",
+                findings=tuple(batches),
             ),
         ]
 

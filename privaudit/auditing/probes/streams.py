@@ -1,4 +1,4 @@
-"""Probes of random numbers: who could make a run's noise again, and what is used twice.
+"""Probes of random numbers: streams that can be made again or are used twice.
 
 Three attackers need no statistics. One knows the ledger and tries seeds, until a
 release less its sum is the noise of one. One looks for random words that a run uses
@@ -246,10 +246,10 @@ def proportional(noise: Tensor) -> list[str]:
 
 
 def told_by_noise(noise: Tensor, taken: Tensor) -> list[str]:
-    """The coin of a record is independent of every coordinate of its lot's noise.
+    """The coin of a record is independent of every coordinate of its batch's noise.
 
     ``noise`` is (releases, runs, dims), of the record's node, ``taken`` (releases,
-    runs) bool: whether the record was in the lot.
+    runs) bool: whether the record was in the batch.
     """
     coins = taken.flatten().double()
     draws = noise.flatten(0, 1).double()
@@ -261,8 +261,8 @@ def told_by_noise(noise: Tensor, taken: Tensor) -> list[str]:
     allowed = np.sqrt(36 + 2 * np.log(draws.shape[1])) / np.sqrt(len(coins))
     if abs(together[worst]) > allowed:
         return [
-            f"whether a record is in a lot goes with coordinate {worst} of its noise "
+            f"whether a record is in a batch goes with coordinate {worst} of its noise "
             f"(correlation {together[worst]:.2f}): whoever sees the release knows the "
-            "lot; draw sampling and noise for purposes of their own"
+            "batch; draw sampling and noise for purposes of their own"
         ]
     return []

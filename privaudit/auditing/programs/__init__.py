@@ -1,1 +1,1 @@
-"""Audits of anybody's training: functions and commands."""
+"""Audits of user programs: functions and commands."""

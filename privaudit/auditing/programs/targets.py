@@ -1,4 +1,4 @@
-"""Programs that are not ours, called or started: worlds and seeds in, scores out."""
+"""User programs as targets: worlds and seeds in, scores out."""
 
 from __future__ import annotations
 

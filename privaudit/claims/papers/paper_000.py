@@ -168,7 +168,7 @@ def _program(steps: int) -> tuple[str, ...]:
         "split=0",
         "model=privaudit.claims.probe:pixels",
         f"rounds={steps}",
-        "lot_size=0.004",
+        "batch_size=0.004",
         "clip_norm=1",
         "step_size=0.001",
     )

@@ -34,7 +34,7 @@ def _relations(noise: float, rate: float, steps: int, name: str) -> list[PaperCl
             formula=_FORMULA,
             claimed=claimed,
             delta=_DELTA,
-            plain="The account is the standard one for lots drawn by independent "
+            plain="The account is the standard one for batches drawn by independent "
             "coins, and the algorithms do draw them so. Mixing with neighbours comes "
             "after the noise and costs nothing. The claim holds, with room to spare: "
             "a tighter account gives less. What is claimed is what the paper's kind "
@@ -68,26 +68,26 @@ def _relations(noise: float, rate: float, steps: int, name: str) -> list[PaperCl
 
 
 # CIFAR-100 as published: ten agents with 5,000 images each, 25,000 rounds, a nominal
-# epsilon of 10; five Poisson lots of 50 share one noise, accounted as one of them.
-_SHARE, _ROUNDS, _LOTS = 50 / 5000, 25_000, 5
+# epsilon of 10; five Poisson batches of 50 share one noise, accounted as one of them.
+_SHARE, _ROUNDS, _BATCHES = 50 / 5000, 25_000, 5
 
 
 def _nominal_noise() -> float:
     return calibrated("poisson", 10.0, _DELTA, _ROUNDS, _SHARE)[0]
 
 
-def _five_lots() -> Certified:
-    """Five lots, one noise: between a record's being in at least one of them, and all.
+def _five_batches() -> Certified:
+    """Five batches, one noise: between a record's being in at least one, and in all.
 
     A record is in at least one with probability 1 - (1-q)^5, and then moves the sum by
     its clip norm or more. Moving less, or more rarely, leaks less, hence the lower
-    figure. Five Poisson lots with a noise of their own each, of a fifth of the
+    figure. Five Poisson batches with a noise of their own each, of a fifth of the
     variance, add up to the same sum: publishing the five leaks more, hence the upper.
     """
     noise = _nominal_noise()
-    once = 1 - (1 - _SHARE) ** _LOTS
+    once = 1 - (1 - _SHARE) ** _BATCHES
     below = bracket(poisson(noise, _ROUNDS, once), _DELTA)
-    above = bracket(poisson(noise / _LOTS**0.5, _ROUNDS * _LOTS, _SHARE), _DELTA)
+    above = bracket(poisson(noise / _BATCHES**0.5, _ROUNDS * _BATCHES, _SHARE), _DELTA)
     return Certified(above.upper, below.lower, above.how)
 
 
@@ -116,25 +116,26 @@ CLAIMS: tuple[PaperClaim, ...] = (
     ),
     PaperClaim(
         paper="001",
-        name="code-five-lots-as-one",
+        name="code-five-batches-as-one",
         says="the published CIFAR-100 settings are (10, 1e-5)-DP",
         where="the published code, as settings; Table 4",
         formula=_FORMULA + ", q = 50/5000",
         claimed=10.0,
         delta=_DELTA,
-        plain="For memory's sake a lot of 250 images is taken in five parts of 50. In "
-        "the published code each part is a fresh Poisson lot, the five share one draw "
-        "of noise, and one of them is accounted. So a record is used five times as "
-        "often as is counted. The paper's text describes one lot; this is about the "
-        "program, and accounting the five mends it. The lower figure counts a record "
-        "once if it is in any of the five, with probability 1 - (1 - .01)^5 = .049; "
-        "the upper one gives each lot a fifth of the noise's variance and counts all "
+        plain="For memory's sake a batch of 250 images is taken in five parts of "
+        "50. In the published code each part is a fresh Poisson batch, the "
+        "five share one draw of noise, and one of them is accounted. So a "
+        "record is used five times as often as is counted. The paper's text "
+        "describes one batch; this is about the program, and accounting the "
+        "five mends it. The lower figure counts a record once if it is in "
+        "any of the five, with probability 1 - (1 - .01)^5 = .049; the upper "
+        "one gives each batch a fifth of the noise's variance and counts all "
         "five. Both are far above 10.",
-        printed=_five_lots,
-        corrected=lambda: calibrated("poisson", 10.0, _DELTA, _ROUNDS, _SHARE * _LOTS)[
-            1
-        ],
-        correction="one Poisson lot of 250, accounted as such",
+        printed=_five_batches,
+        corrected=lambda: calibrated(
+            "poisson", 10.0, _DELTA, _ROUNDS, _SHARE * _BATCHES
+        )[1],
+        correction="one Poisson batch of 250, accounted as such",
         methods=("rdp", "sampled-gaussian", "pld"),
     ),
     PaperClaim(

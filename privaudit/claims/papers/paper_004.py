@@ -116,7 +116,7 @@ def _on_the_sum(setting: tuple[int, int, int, int], *, attacked: bool) -> PaperC
                 "split=0",
                 "model=privaudit.claims.probe:pixels",
                 f"rounds={steps}",
-                f"lot_size={batch}",
+                f"batch_size={batch}",
                 "clip_norm=1",
             ),
             noise_multiplier=round(noise, 6),

@@ -16,7 +16,7 @@ SMALL = dict(
     train=60,
     model="softmax",
     rounds=4,
-    lot_size=5.0,
+    batch_size=5.0,
     clip_norm=1.0,
     step_size=0.1,
 )

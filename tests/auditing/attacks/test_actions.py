@@ -30,7 +30,7 @@ def scene(noise=0.1, **more):
         "train": 10,
         "nodes": 1,
         **AUDITED,
-        "lot_size": 2,
+        "batch_size": 2,
         "rounds": 5,
         "gain": 3.0,
         **more,
@@ -66,9 +66,9 @@ def scores(adversary, runs=100, seed=5):
 
 def test_it_tells_what_choices_tell(monkeypatch):
     """Where a member's node always chooses one way, it knows every member."""
-    from trainers.algorithms.collaborative import oracle as door
+    from trainers.algorithms.collaborative import oracle as oracle
 
-    class Telling(door.Participants):
+    class Telling(oracle.Participants):
         def choose(self, turn):
             member = (self._order[0] == self.sizes[0]).any(1)
             chosen = super().choose(turn)
@@ -76,7 +76,7 @@ def test_it_tells_what_choices_tell(monkeypatch):
 
     monkeypatch.setattr(actions, "SHADOWS", 100)
     shown = scene()
-    family = dataclasses.replace(shown.problem.training.family, door=Telling)
+    family = dataclasses.replace(shown.problem.training.family, oracle=Telling)
     monkeypatch.setitem(ALGORITHMS, "deep-q", family)
     found, member = scores(actions.Actions(shown))
     assert found[member].mean() > found[~member].mean() + 1

@@ -36,15 +36,15 @@ class TestSound:
 
     def test_central_training_has_no_neighbours(self):
         with pytest.raises(ValueError, match="nobody hears"):
-            ADVERSARIES["neighbour"](scene(problem("dp-sgd", lot_size=5.0)))
+            ADVERSARIES["neighbour"](scene(problem("dp-sgd", batch_size=5.0)))
 
 
 class TestTight:
     @EACH
     @pytest.mark.parametrize("canary", CANARIES)
     def test_no_noise_is_caught(self, name, canary):
-        # Without noise and with every record in every lot, worlds are apart.
-        of = scene(problem(lot_size=20.0, rounds=3), canary, noise=0.0)
+        # Without noise and with every record in every batch, worlds are apart.
+        of = scene(problem(batch_size=20.0, rounds=3), canary, noise=0.0)
         member, found = scores(name, of, 30)
         assert right(member, found) == 1
 

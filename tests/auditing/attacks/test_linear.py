@@ -40,15 +40,15 @@ def trained(case, nodes=3, graph="ring", runs=2, heard=None, models=False):
     linear = LinearMap.of(problem, heard, models=models)
     record, kept = Record(heard, models=models), Releases()
     record.dims = DIMS
-    door = oracle(
-        Mechanism(lot_size=3.0, clip_norm=0.5, noise_multiplier=2.0),
+    private = oracle(
+        Mechanism(batch_size=3.0, clip_norm=0.5, noise_multiplier=2.0),
         shares=None if nodes == 3 else random_data((7,) * nodes),
         runs=runs,
         observers=(kept,),
     )
     begin = start(DIMS, runs=1, nodes=1).repeat(runs, nodes, 1)
     network.run(
-        begin, door, ROUNDS, observers=(record,), after_round=record.after_round
+        begin, private, ROUNDS, observers=(record,), after_round=record.after_round
     )
     return linear, record.stacked().numpy(), begin[0, 0].numpy(), kept.seen
 

@@ -10,7 +10,8 @@ from tests.auditing.attacks.scenes import problem, right, scene, scores
 from trainers.numerics.randomness import Streams
 from trainers.runs.problem import Observers
 
-ALL = {"lot_size": 20.0, "partition": "even"}  # all of a node's records in every lot
+# All of a node's records in every batch.
+ALL = {"batch_size": 20.0, "partition": "even"}
 
 
 def perturbed(algorithm="sgpdp", canary="clipbkd", noise=1.0, **settings):

@@ -33,9 +33,9 @@ def arrays(path):
         return {name: file[name] for name in ("member", "score", "accuracy", "block")}
 
 
-def through(monkeypatch, door):
-    """The algorithm that `audit` runs, given ``door`` in the oracle's place."""
-    family = dataclasses.replace(ALGORITHMS["dp-dsgd"], door=door)
+def through(monkeypatch, oracle):
+    """The algorithm that `audit` runs, given ``oracle`` in the oracle's place."""
+    family = dataclasses.replace(ALGORITHMS["dp-dsgd"], oracle=oracle)
     monkeypatch.setitem(ALGORITHMS, "dp-dsgd", family)
 
 

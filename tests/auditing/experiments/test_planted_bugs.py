@@ -24,10 +24,10 @@ class OnceInThirty(planted.CountsOnce):
     inner = INNER
 
 
-def audited(path, monkeypatch, plan, door, **changes):
-    """The result of ``plan``, its algorithm given ``door`` in the oracle's place."""
+def audited(path, monkeypatch, plan, oracle, **changes):
+    """The result of ``plan``, its algorithm given ``oracle`` in the oracle's place."""
     name = plan.training.algorithm
-    family = dataclasses.replace(ALGORITHMS[name], door=door, **changes)
+    family = dataclasses.replace(ALGORITHMS[name], oracle=oracle, **changes)
     monkeypatch.setitem(ALGORITHMS, name, family)
     with RunFolder.opened(path) as folder:
         return run(plan, folder)
@@ -52,38 +52,40 @@ def watched(algorithm, runs, **options):
 @pytest.mark.slow
 class TestRefuted:
     @pytest.mark.parametrize(
-        ("door", "status"),
-        [(planted.FiveLots, "refuted"), (Oracle, "consistent")],
+        ("oracle", "status"),
+        [(planted.FiveBatches, "refuted"), (Oracle, "consistent")],
     )
-    def test_five_lots_for_one_in_400_runs(self, tmp_path, monkeypatch, door, status):
+    def test_five_batches_for_one_in_400_runs(
+        self, tmp_path, monkeypatch, oracle, status
+    ):
         plan = watched("dp-dsgd", 400)
-        result = audited(tmp_path, monkeypatch, plan, door)
+        result = audited(tmp_path, monkeypatch, plan, oracle)
         assert result.upper().epsilon <= 1
         assert result.status == status
 
     @pytest.mark.parametrize(
-        ("inner", "door", "status"),
+        ("inner", "oracle", "status"),
         [(INNER, OnceInThirty, "refuted"), (1, Oracle, "consistent")],
     )
     def test_inner_steps_counted_once_in_200_runs(
-        self, tmp_path, monkeypatch, inner, door, status
+        self, tmp_path, monkeypatch, inner, oracle, status
     ):
         plan = watched("dp-dinno", 200, inner_steps=inner, optimiser="sgd")
-        result = audited(tmp_path, monkeypatch, plan, door)
+        result = audited(tmp_path, monkeypatch, plan, oracle)
         assert result.upper().epsilon <= 1
         assert result.status == status
 
     @pytest.mark.parametrize(
-        ("make", "door", "status"),
+        ("make", "oracle", "status"),
         [
             (planted.TracksTheExact, planted.RemembersNoise, "refuted"),
             (ALGORITHMS["dp-dsgt"].make, Oracle, "consistent"),
         ],
     )
     def test_a_tracker_without_noise_in_300_runs(
-        self, tmp_path, monkeypatch, make, door, status
+        self, tmp_path, monkeypatch, make, oracle, status
     ):
         plan = audit("dp-dsgt", rounds=100, noise_multiplier=6.1, runs=300)
-        result = audited(tmp_path, monkeypatch, plan, door, make=make)
+        result = audited(tmp_path, monkeypatch, plan, oracle, make=make)
         assert result.upper().epsilon <= 1
         assert result.status == status

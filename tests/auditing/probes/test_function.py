@@ -15,12 +15,12 @@ FULL = Promise(relation="replace-one", sensitivity=2 * CLIP, noise=SIGMA)
 def mechanism(data, seed, *, clip=CLIP, sigma=SIGMA, rate=RATE, half=False, mean=False):
     """A clipped, sampled, noisy sum; coins and noise are drawn apart."""
     coins, noise = np.random.default_rng([seed, 0]), np.random.default_rng([seed, 1])
-    lot = coins.random(len(data)) < rate
+    batch = coins.random(len(data)) < rate
     norms = np.maximum(np.linalg.norm(data, axis=1, keepdims=True) / clip, 1)
     drawn = noise.normal(size=data.shape[1]) * sigma
     if half:
         drawn = drawn.astype(np.float16)
-    total = (data / norms)[lot].sum(0) + drawn
+    total = (data / norms)[batch].sum(0) + drawn
     return total / len(data) if mean else total
 
 

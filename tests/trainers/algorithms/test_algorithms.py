@@ -15,7 +15,7 @@ from trainers.network.mixing import Mixing
 from trainers.oracles.oracle import Mechanism
 
 ROUNDS = 4
-FULL = Mechanism(lot_size=6.0)  # every record, no clipping, no noise
+FULL = Mechanism(batch_size=6.0)  # every record, no clipping, no noise
 GRAPHS = ["complete", "ring", "star", "torus", "erdos-renyi:0.5", "fiedler:0.39"]
 
 every = pytest.mark.parametrize("case", CASES, ids=str)

@@ -160,7 +160,7 @@ class TestLedgers:
                 "nodes": 3,
                 "train": 90,
                 "rounds": 40,
-                "lot_size": 5,
+                "batch_size": 5,
                 "hidden": 4,
                 "speed": "one-slow:4",
             },
@@ -180,12 +180,12 @@ class TestLedgers:
         private = oracle(MECHANISM, runs=2)
 
         def keep(done, state):
-            kept[done] = checkpoint.pack({"s": state, "door": private.state_dict()})
+            kept[done] = checkpoint.pack({"s": state, "oracle": private.state_dict()})
 
         models = here.run(begin, private, 30, keep=keep)
         again = oracle(MECHANISM, runs=2)
         middle = checkpoint.unpack(kept[17])
-        again.load_state_dict(middle["door"])
+        again.load_state_dict(middle["oracle"])
         state = checkpoint.like(here.begin(begin), middle["s"])
         assert torch.equal(here.run(begin, again, 30, resume=(17, state)), models)
         assert again.ledger == private.ledger
@@ -197,7 +197,7 @@ def problem_at(**values):
         "nodes": 4,
         "train": 400,
         "rounds": 200,
-        "lot_size": 10,
+        "batch_size": 10,
         "hidden": 4,
         **values,
     }
@@ -210,7 +210,7 @@ class TestPlantedBugs:
 
         class OnTheSum(FloatNoise):
             def _draw_noise(self, like, nodes):
-                return super()._draw_noise(like, nodes) / self.mechanism.lot_size
+                return super()._draw_noise(like, nodes) / self.mechanism.batch_size
 
         for kind, clean in ((checks.Oracle, True), (OnTheSum, False)):
             private, recording = checks.asked(kind, MECHANISM, runs=100, releases=2)
@@ -263,7 +263,7 @@ class TestTheorems:
                 "algorithm": "adp2sgd",
                 "nodes": 16,
                 "rounds": 10_000,
-                "lot_size": 64,
+                "batch_size": 64,
                 "clip_norm": 1.0,
                 "noise_on": noise_on,
             }

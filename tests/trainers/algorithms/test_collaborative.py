@@ -18,8 +18,8 @@ from tests.trainers.collaborative import (
     FEATURES,
     SIZES,
     begin,
-    door,
     one_pass,
+    oracle,
     publications,
 )
 from tests.trainers.problems import random_data
@@ -83,7 +83,7 @@ class TestLoss:
 
 @st.composite
 def neighbours(draw):
-    """A pass, its two worlds' doors, and where they start."""
+    """A pass, its two worlds' oracles, and where they start."""
     lam = draw(st.sampled_from([0.0, 1e-4, 0.5]))
     most = Constants(lam).largest_step
     shares = draw(st.lists(st.floats(0.05, 1.0), min_size=5, max_size=5))
@@ -105,7 +105,7 @@ def neighbours(draw):
     )
     data = random_data((14, 6), FEATURES, CLASSES, seed=seed)
     worlds = [
-        door(mechanism, shares=data, seed=seed, canary=canary, at=at) for at in (0, 1)
+        oracle(mechanism, shares=data, seed=seed, canary=canary, at=at) for at in (0, 1)
     ]
     return worlds, begin(
         nodes=2, scale=draw(st.sampled_from([0.0, 1.0, 30.0])), seed=seed
@@ -134,7 +134,7 @@ class TestSensitivity:
                     continue
                 steps = [mechanism.step_size(k) for k in range(since[number], turn + 1)]
                 since[number] = turn + 1
-                allowed = 2 * max(steps) / mechanism.lot_size
+                allowed = 2 * max(steps) / mechanism.batch_size
                 assert moved <= allowed * (1 + 1e-9)
                 differs[number] = moved > 1e-12
 
@@ -149,11 +149,11 @@ class TestSensitivity:
         canary = Dataset(rows[1:], torch.tensor([0]))
         start = torch.zeros(1, 1, CLASSES, FEATURES, dtype=torch.float64)
         start[..., 0] = -1000.0
-        mechanism = one_pass(policy, noise=0.0, lot_size=8.0)
+        mechanism = one_pass(policy, noise=0.0, batch_size=8.0)
         mechanism = dataclasses.replace(mechanism, choices=Choices(policy, 1.0, 1.0))
         moved = [
             publications(
-                door(mechanism, shares=data, canary=canary, at=at), start.flatten(2)
+                oracle(mechanism, shares=data, canary=canary, at=at), start.flatten(2)
             )[0][3]
             for at in (0, 1)
         ]
@@ -163,10 +163,10 @@ class TestSensitivity:
 
     @pytest.mark.parametrize(("lam", "most"), [(0.0, 0.5), (1.0, 0.25)])
     def test_steps_beyond_the_lemma_are_refused(self, lam, most):
-        door(one_pass(step=lambda k: most, lam=lam))
+        oracle(one_pass(step=lambda k: most, lam=lam))
         with pytest.raises(ValueError, match="Lemma 4"):
-            door(one_pass(step=lambda k: most * 1.01, lam=lam))
-        door(one_pass(step=lambda k: 3.0, lam=lam, noise=0.0))  # nothing is promised
+            oracle(one_pass(step=lambda k: most * 1.01, lam=lam))
+        oracle(one_pass(step=lambda k: 3.0, lam=lam, noise=0.0))  # nothing is promised
 
     def test_beyond_the_lemma_it_is_false(self):
         """At 2 eta above 2 / smoothness, local steps drive two worlds apart."""
@@ -189,8 +189,8 @@ class TestLedger:
     @pytest.mark.parametrize("policy", POLICIES)
     @pytest.mark.parametrize("step", [lambda k: 0.3, lambda k: 0.4 * 0.8**k])
     def test_what_is_planned_is_what_happens(self, policy, step):
-        mechanism = one_pass(policy, step=step, lot_size=2.0)
-        private = door(mechanism, runs=2)
+        mechanism = one_pass(policy, step=step, batch_size=2.0)
+        private = oracle(mechanism, runs=2)
         planned = mechanism.ledger_of(private.sizes, CLASSES)
         run(private, begin(2))
 
@@ -204,7 +204,7 @@ class TestLedger:
         assert (planned.nodes == ((), (), ())) == (policy == "never")
 
     def test_all_classes_are_accounted_together(self):
-        private = door(one_pass("always-global", noise=20.0))
+        private = oracle(one_pass("always-global", noise=20.0))
         run(private, begin())
         bound = account(private.ledger, 1e-5, "replace-one", "gdp")
         # A record moves a class's model by 2, and rounding by 2^-20 of the noise more.
@@ -216,7 +216,7 @@ class TestLedger:
             account(private.ledger, 1e-5, "add-or-remove-one")
 
     def test_private_choices_are_never_certified(self):
-        private = door(one_pass("deep-q", noise=20.0))
+        private = oracle(one_pass("deep-q", noise=20.0))
         run(private, begin())
         bound = account(private.ledger, 1e-5, "replace-one")
         assert bound.standing == "conditional"
@@ -230,7 +230,7 @@ class TestLedger:
     def test_noise_of_deep_q_is_never_below_what_is_written(self):
         runs = 20
         mechanism = one_pass("deep-q", step=lambda k: 0.4 * 0.7**k)
-        private = door(mechanism, runs=runs)
+        private = oracle(mechanism, runs=runs)
         (written,) = {
             e.release.noise
             for entries in mechanism.ledger_of(private.sizes, CLASSES).nodes
@@ -239,7 +239,7 @@ class TestLedger:
         for turn, _, here, gave, exact in publications(private, begin(runs)):
             noise = (gave - exact)[here]
             # Of the batch of the turn itself, which has the smallest step.
-            measured = noise.std().item() * mechanism.lot_size
+            measured = noise.std().item() * mechanism.batch_size
             slack = 1 - 5 / (2 * noise.numel()) ** 0.5
             assert measured / mechanism.step_size(turn) >= written * slack
 
@@ -261,19 +261,19 @@ class TestGrid:
         bound = mechanism.constants.lipschitz
         moved = 2 * bound + release.noise * 2.0**-20
         assert release.sensitivity.replace_one >= moved * (1 - 1e-15)
-        private, turn = door(mechanism), 0
+        private, turn = oracle(mechanism), 0
         shared = begin()
         private.begin(shared)
         shape = private.local_models.shape
         action = private.choose(turn)
         new = private.publish(turn, 0, action, private.local_models[:, 0])
-        deviation = 20.0 * bound * mechanism.step_size(turn) / mechanism.lot_size
+        deviation = 20.0 * bound * mechanism.step_size(turn) / mechanism.batch_size
         step = mechanism.grid(deviation, shape[3])
         assert action[:, 0].all()
         assert torch.equal(new / step, (new / step).round())
 
     def test_noise_that_is_lost_is_a_condition(self):
-        private = door(one_pass("always-global", noise=1e-90))
+        private = oracle(one_pass("always-global", noise=1e-90))
         run(private, begin())
         assert TOO_SMALL in private.ledger.assumptions
 
@@ -320,9 +320,9 @@ class TestPlantedBugs:
 class TestPolicies:
     def test_never_is_local_descent(self):
         mechanism = one_pass("never", lam=0.1)
-        private = door(mechanism, runs=2)
+        private = oracle(mechanism, runs=2)
         found = run(private, begin(2), "local").unflatten(2, (CLASSES, FEATURES))
-        again = door(mechanism, runs=2)
+        again = oracle(mechanism, runs=2)
         again.begin(begin(2))
         for node, turns in enumerate((6, 4, 7)):
             weights = begin(2)[:, node].unflatten(1, (CLASSES, FEATURES))
@@ -331,13 +331,13 @@ class TestPolicies:
                 down = gradient(weights, rows[:, 0], own[:, 0], mechanism.constants)
                 weights = weights - 0.6 * down
             torch.testing.assert_close(found[:, node], weights)
-        assert torch.equal(run(door(mechanism, runs=2), begin(2)), begin(2))
+        assert torch.equal(run(oracle(mechanism, runs=2), begin(2)), begin(2))
 
     def test_alone_and_always_global_is_descent(self):
         mechanism = one_pass("always-global", noise=0.0)
         shares = random_data((9,), FEATURES, CLASSES)
-        found = run(door(mechanism, shares=shares), begin(nodes=1))
-        again = door(mechanism, shares=shares)
+        found = run(oracle(mechanism, shares=shares), begin(nodes=1))
+        again = oracle(mechanism, shares=shares)
         again.begin(begin(nodes=1))
         weights = begin(nodes=1)[:, 0].unflatten(1, (CLASSES, FEATURES))
         for turn in range(4):
@@ -349,11 +349,11 @@ class TestPolicies:
     def test_a_coin_of_one_is_always_global(self):
         always = one_pass("always-global")
         coin = dataclasses.replace(always, choices=Choices("coin", 1.0, 1.0))
-        assert torch.equal(run(door(always), begin()), run(door(coin), begin()))
+        assert torch.equal(run(oracle(always), begin()), run(oracle(coin), begin()))
 
     def test_noise_is_all_that_differs_without_it(self):
-        quiet = run(door(one_pass("coin", noise=0.0)), begin())
-        noisy = run(door(one_pass("coin", noise=1e-9)), begin())
+        quiet = run(oracle(one_pass("coin", noise=0.0)), begin())
+        noisy = run(oracle(one_pass("coin", noise=1e-9)), begin())
         torch.testing.assert_close(quiet, noisy, rtol=0, atol=1e-7)
 
     def test_the_coin_looks_at_nothing(self):
@@ -361,7 +361,7 @@ class TestPolicies:
         for seed in range(2):
             shares = random_data(SIZES, FEATURES, CLASSES, seed=seed)
             watch = Watching()
-            run(door(shares=shares, seed=seed, runs=3), begin(3), observers=[watch])
+            run(oracle(shares=shares, seed=seed, runs=3), begin(3), observers=[watch])
             seen.append(watch.actions)
         assert torch.equal(*seen)
         assert (seen[0] == seen[0][:, :1]).all()  # equal in all runs
@@ -378,7 +378,7 @@ class TestPolicies:
 
     def test_nodes_stop_when_their_records_are_used_up(self):
         watch = Watching()
-        run(door(one_pass("always-global")), begin(), observers=[watch])
+        run(oracle(one_pass("always-global")), begin(), observers=[watch])
         assert watch.actions[:, 0, :, 0].sum(0).tolist() == [6, 4, 7]
 
     @pytest.mark.parametrize("policy", POLICIES)
@@ -388,14 +388,14 @@ class TestPolicies:
         mechanism, kept = one_pass(policy), {}
 
         def keep(done, state):
-            content = {"state": state, "door": first.state_dict()}
+            content = {"state": state, "oracle": first.state_dict()}
             kept[done] = checkpoint.pack(content)
 
-        first = door(mechanism, runs=2)
+        first = oracle(mechanism, runs=2)
         whole = run(first, begin(2), keep=keep)
         content = checkpoint.unpack(kept[2])
-        second = door(mechanism, runs=2)
-        second.load_state_dict(content["door"])
+        second = oracle(mechanism, runs=2)
+        second.load_state_dict(content["oracle"])
         state = checkpoint.like(
             Collaboration(Collaborative("global"), None).begin(begin(2)),
             content["state"],

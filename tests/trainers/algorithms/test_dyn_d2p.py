@@ -47,7 +47,7 @@ def options_of(name):
 
 
 def training(name, rounds=ROUNDS, **more):
-    values = {"clip_norm": 0.5, "lot_size": 3.0, "nodes": 3, "train": 90}
+    values = {"clip_norm": 0.5, "batch_size": 3.0, "nodes": 3, "train": 90}
     options = {} if name == "general-d2p" else options_of(name)
     values |= ALGORITHMS[name].defaults | options | more
     return training_from(
@@ -146,7 +146,7 @@ class WrongStep(Oracle):
     def gradient(self, at, nodes=None):
         right = self.mechanism
         self.mechanism = Mechanism(
-            right.lot_size,
+            right.batch_size,
             right.clip_norm,
             lambda k: right.at(max(0, k - 1))[1],
         )
@@ -187,9 +187,10 @@ class TestNoise:
         assert len(found) == 3 * (ROUNDS - 1)
 
     def test_gradients_are_clipped_to_the_step_s_norm(self):
-        # Lots of all records with nothing else: sums of clipped gradients of 6 records.
+        # Batches of all records with nothing else: sums of clipped gradients of 6
+        # records.
         recording = Recording()
-        mechanism = training("dyn-d2p", lot_size=6.0).mechanism(0.0)
+        mechanism = training("dyn-d2p", batch_size=6.0).mechanism(0.0)
         data = random_data((6, 6, 6))
         for share in data:
             share.inputs.mul_(100)  # all gradients are far above every clip norm
@@ -210,7 +211,7 @@ class TestSampling:
         assert release.sampling == PoissonSampling(0.1)
         assert release.sensitivity_under("add-or-remove-one") == release.norm_bound
         fixed = Problem.of(
-            training("dyn-d2p", sampling="without-replacement", lot_size=1.0)
+            training("dyn-d2p", sampling="without-replacement", batch_size=1.0)
         )
         release = fixed.ledger(1.0).nodes[0][2].release
         assert release.sampling == SamplingWithoutReplacement(1, 30)
@@ -219,9 +220,9 @@ class TestSampling:
             release.sensitivity_under("add-or-remove-one")
 
     def test_one_record_is_drawn_in_each_round(self):
-        one = training("const-d2p", sampling="without-replacement", lot_size=1.0)
+        one = training("const-d2p", sampling="without-replacement", batch_size=1.0)
         private = oracle(one.mechanism(0.0), runs=400)
-        drawn = private._lots((0, 1, 2))
+        drawn = private._batches((0, 1, 2))
         assert bool((drawn.sum(2) == 1).all())
 
 
@@ -231,7 +232,7 @@ class TestPaperNoise:
     @given(st.floats(0.2, 4), st.sampled_from([1e-6, 1e-4, 1e-2]), st.integers(1, 3000))
     def test_it_solves_the_paper_s_equations(self, name, epsilon, delta, rounds):
         """mu_0 by scipy, from eqs. 4 and 6 as they stand."""
-        problem = Problem.of(training(name, rounds, lot_size=2.0))
+        problem = Problem.of(training(name, rounds, batch_size=2.0))
         z = problem.training.family.paper_noise(problem.setting, epsilon, delta)
 
         def excess(mu):  # eq. 4
@@ -263,8 +264,8 @@ class TestPaperNoise:
             problem.training.family.paper_noise(problem.setting, 3.0, 1e-2)
 
     def test_it_claims_more_than_is_certified(self):
-        """The paper's regime, J = 2500 and one record a lot: no bound, by far."""
-        mechanism = training("dyn-d2p", 2500, lot_size=1.0, rho_mu=2.0).mechanism
+        """The paper's regime, J = 2500 and one record a batch: no bound, by far."""
+        mechanism = training("dyn-d2p", 2500, batch_size=1.0, rho_mu=2.0).mechanism
         options = training("dyn-d2p", 2500, rho_mu=2.0).algorithm_options()
         z = options.paper_noise(float(gdp.mu(1.0, 1e-4)), 1 / 2500, 2500)
         bound = account(mechanism(z).ledger((2500,), 2500), 1e-4)
@@ -283,7 +284,7 @@ class TestCalibration:
         said = {}
         for how, status in (("paper", 1), ("certified", 0)):
             call = ["train", "dyn-d2p", "--calibrate", how, "--json", "--out"]
-            small = ["--set", "rounds=3", "--set", "hidden=4", "--set", "lot_size=1"]
+            small = ["--set", "rounds=3", "--set", "hidden=4", "--set", "batch_size=1"]
             assert main([*call, str(tmp_path / how), *small]) == status
             said[how] = json.loads(capsys.readouterr().out)
         assert said["paper"]["claim_source"] == "the paper's own account of dyn-d2p"

@@ -48,17 +48,17 @@ def two_layers():
 DIMS = 27  # 15 + 12
 
 
-def door(
+def oracle(
     multiplier=0.1, *, clip=1.0, interval=None, shares=None, on=RING, seed=0, **more
 ):
-    """A door over a small problem; ``more`` goes to noise or mechanism."""
+    """An oracle over a small problem; ``more`` goes to noise or mechanism."""
     runs, planted = more.pop("runs", 1), more.pop("planted", None)
-    lot, sampling = more.pop("lot", 3), more.pop("sampling", "without-replacement")
+    batch, sampling = more.pop("batch", 3), more.pop("sampling", "without-replacement")
     clip_by, canary = more.pop("clip_by", "batch"), more.pop("canary", None)
     module = more.pop("module", two_layers)()
     noise = MessageNoise(multiplier, rounds=20, sync_interval=interval, **more)
     mechanism = MessageMechanism(
-        float(lot),
+        float(batch),
         clip,
         sampling=sampling,
         clip_by=clip_by,
@@ -99,7 +99,7 @@ class TestReduction:
     def test_without_noise_and_clipping_all_shared_is_sgp(self, graph):
         on = mixing(graph, "uniform", 4)
         private, other = (
-            door(0.0, clip=math.inf, on=on, sensitivity="real") for _ in range(2)
+            oracle(0.0, clip=math.inf, on=on, sensitivity="real") for _ in range(2)
         )
         algorithm = PartPsp(lambda k: STEP, shared="*")
         models = FAMILY.runner(algorithm, on).run(begin(), private, 7)
@@ -109,7 +109,7 @@ class TestReduction:
         on = Mixing([[1.0]])
         data = random_data((6,))
         private, other = (
-            door(0.0, on=on, shares=data, lot=6, clip=0.2) for _ in range(2)
+            oracle(0.0, on=on, shares=data, batch=6, clip=0.2) for _ in range(2)
         )
         algorithm = PartPsp(lambda k: STEP, shared="*")
         models = (
@@ -128,14 +128,16 @@ class TestReduction:
     def test_no_noise_rate_is_no_noise_whatever_the_sensitivity(self):
         algorithm = PartPsp(lambda k: STEP)
         one, *others = (
-            FAMILY.runner(algorithm, RING).run(begin(), door(0.0, sensitivity=name), 5)
+            FAMILY.runner(algorithm, RING).run(
+                begin(), oracle(0.0, sensitivity=name), 5
+            )
             for name in ("data-independent", "real", "paper", "certified")
         )
         assert all(torch.equal(one, other) for other in others)
 
     def test_local_parameters_are_local_descent(self):
         # With the shared ones at rest, each node descends alone on what is its own.
-        private, other = door(0.0), door(0.0)
+        private, other = oracle(0.0), oracle(0.0)
         algorithm = PartPsp(lambda k: 0.0, local_step_size=STEP)
         models = FAMILY.runner(algorithm, RING).run(begin(), private, 5)
         theta = begin()
@@ -146,14 +148,14 @@ class TestReduction:
         torch.testing.assert_close(models, theta)
 
     def test_the_shared_gradient_is_taken_after_the_local_step(self):
-        private, other = door(0.0, clip=0.1), door(0.0, clip=0.1)
+        private, other = oracle(0.0, clip=0.1), oracle(0.0, clip=0.1)
         on = Mixing(np.full((4, 4), 0.25))
         models = FAMILY.runner(PartPsp(lambda k: STEP), on).run(begin(), private, 1)
-        lot, theta = other.batch(), begin()
-        first = other.exact(theta, lot)
+        batch, theta = other.batch(), begin()
+        first = other.exact(theta, batch)
         first[:, :, :15] = 0
         theta = theta - STEP * first
-        change = -STEP * other.clipped(theta, lot, torch.arange(15))
+        change = -STEP * other.clipped(theta, batch, torch.arange(15))
         mean = (theta[:, :, :15] + change).mean(1, keepdim=True).expand(-1, 4, -1)
         torch.testing.assert_close(models[:, :, :15], mean)
         torch.testing.assert_close(models[:, :, 15:], theta[:, :, 15:])
@@ -161,7 +163,7 @@ class TestReduction:
 
 class TestLaws:
     def test_synchronised_nodes_agree_on_what_is_shared(self):
-        private = door(0.1, interval=3)
+        private = oracle(0.1, interval=3)
         seen = []
         FAMILY.runner(PartPsp(lambda k: STEP, sync_interval=3), RING).run(
             begin(), private, 6, after_round=lambda done, models: seen.append(models)
@@ -174,13 +176,13 @@ class TestLaws:
         algorithm = PartPsp(lambda k: STEP, sync_interval=4)
         runner = FAMILY.runner(algorithm, RING)
         kept = {}
-        private = door(0.1, interval=4, sensitivity="certified")
+        private = oracle(0.1, interval=4, sensitivity="certified")
 
         def keep(done, state):
             kept[done] = checkpoint.pack({"s": state, "d": private.state_dict()})
 
         whole = runner.run(begin(), private, 9, keep=keep)
-        rest = door(0.1, interval=4, sensitivity="certified")
+        rest = oracle(0.1, interval=4, sensitivity="certified")
         content = checkpoint.unpack(kept[6])
         rest.load_state_dict(content["d"])
         state = checkpoint.like(runner.begin(begin()), content["s"])
@@ -189,25 +191,25 @@ class TestLaws:
         assert rest.ledger == private.ledger
 
     @pytest.mark.parametrize("sampling", ["poisson", "without-replacement"])
-    def test_every_lot_is_drawn_anew(self, sampling):
-        """What is amplified by sampling must not see one lot in all rounds."""
-        private = door(runs=40, sampling=sampling)
-        lots = [private.batch() for _ in range(3)]
-        for one, other in itertools.pairwise(lots):
+    def test_every_batch_is_drawn_anew(self, sampling):
+        """What is amplified by sampling must not see one batch in all rounds."""
+        private = oracle(runs=40, sampling=sampling)
+        batches = [private.batch() for _ in range(3)]
+        for one, other in itertools.pairwise(batches):
             assert ((one != other).any(2).sum(0) > 20).all()
-        rest = door(runs=40, sampling=sampling)
+        rest = oracle(runs=40, sampling=sampling)
         again = [rest.batch() for _ in range(2)]
         rest.load_state_dict(private.state_dict())
-        assert torch.equal(again[1], lots[1])
+        assert torch.equal(again[1], batches[1])
         assert torch.equal(rest.batch(), private.batch())
 
     def test_runs_do_not_see_each_other(self):
-        quiet = {"multiplier": 0.0, "lot": 6, "sensitivity": "certified"}
+        quiet = {"multiplier": 0.0, "batch": 6, "sensitivity": "certified"}
         algorithm = PartPsp(lambda k: STEP)
         together = FAMILY.runner(algorithm, RING).run(
-            begin(runs=3), door(**quiet, runs=3), 4
+            begin(runs=3), oracle(**quiet, runs=3), 4
         )
-        alone = FAMILY.runner(algorithm, RING).run(begin(), door(**quiet), 4)
+        alone = FAMILY.runner(algorithm, RING).run(begin(), oracle(**quiet), 4)
         torch.testing.assert_close(together, alone.expand(3, -1, -1))
 
     @pytest.mark.parametrize("clip_by", ["batch", "sample"])
@@ -215,7 +217,7 @@ class TestLaws:
         huge = [
             Dataset(1000 * share.inputs, share.targets) for share in random_data(SIZES)
         ]
-        private = door(0.0, clip=0.5, clip_by=clip_by, shares=huge)
+        private = oracle(0.0, clip=0.5, clip_by=clip_by, shares=huge)
         shared = torch.arange(DIMS)
         gradient = private.clipped(3 * begin(), private.batch(), shared)
         norms = gradient.abs().sum(2)
@@ -224,14 +226,14 @@ class TestLaws:
             torch.testing.assert_close(norms, torch.full_like(norms, 0.5))
 
     def test_by_sample_each_sample_is_clipped(self):
-        private = door(0.0, clip=0.3, clip_by="sample", lot=1)
-        other = door(0.0, clip=0.3, lot=1)
+        private = oracle(0.0, clip=0.3, clip_by="sample", batch=1)
+        other = oracle(0.0, clip=0.3, batch=1)
         shared = torch.arange(DIMS)
         one = private.clipped(begin(), private.batch(), shared)
         torch.testing.assert_close(one, other.clipped(begin(), other.batch(), shared))
 
     def test_several_local_steps_are_bounded_together(self):
-        private = door(0.0, clip=0.5)
+        private = oracle(0.0, clip=0.5)
         algorithm = PartPsp(lambda k: STEP, shared="*", local_steps=3)
         FAMILY.runner(algorithm, RING).run(begin(), private, 3)  # the channel checks
         assert algorithm.bound(0, 0.5) == pytest.approx(3 * STEP * 0.5)
@@ -250,8 +252,8 @@ class TestLedger:
 
         both = []
         for planted in (True, False):
-            private = door(
-                0.0, canary=canary, planted=torch.tensor([planted]), lot=6, **more
+            private = oracle(
+                0.0, canary=canary, planted=torch.tensor([planted]), batch=6, **more
             )
             seen = Seen()
             FAMILY.runner(PartPsp(lambda k: STEP, shared="*"), RING).run(
@@ -263,10 +265,10 @@ class TestLedger:
     def test_one_record_moves_a_message_by_at_most_the_sensitivity(self):
         moved = self.moved(clip=0.5)
         assert moved[1:].max() == 0
-        release = door(clip=0.5).channel.noise.release(STEP * 0.5, 1.0, 6)
+        release = oracle(clip=0.5).channel.noise.release(STEP * 0.5, 1.0, 6)
         assert 0 < moved[0] <= release.sensitivity.replace_one
         moved = self.moved(clip=0.5, clip_by="sample")
-        noise = dataclasses.replace(door().channel.noise, samples=6)
+        noise = dataclasses.replace(oracle().channel.noise, samples=6)
         release = noise.release(STEP * 0.5, 1.0, 6)
         assert release.sensitivity.replace_one == pytest.approx(2 * STEP * 0.5 / 6)
         assert 0 < moved[0] <= release.sensitivity.replace_one * (1 + 1e-9)
@@ -276,7 +278,7 @@ class TestLedger:
 
         Record 0 of node 0 is ``sign`` along an axis, the others there are 0 and add
         nothing; the clip is so small that several steps see one gradient. Returns the
-        messages of all runs, and the door.
+        messages of all runs, and the oracle.
         """
         shares = random_data(SIZES)
         inputs = torch.zeros_like(shares[0].inputs)
@@ -284,8 +286,8 @@ class TestLedger:
         shares[0] = Dataset(inputs, shares[0].targets)
         module = functools.partial(nn.Linear, 4, 3, bias=False, dtype=torch.float64)
         runs = more.get("runs", 1)
-        private = door(
-            multiplier, clip=SMALL, shares=shares, lot=6, module=module, **more
+        private = oracle(
+            multiplier, clip=SMALL, shares=shares, batch=6, module=module, **more
         )
         seen = []
 
@@ -311,7 +313,7 @@ class TestLedger:
     def test_a_crafted_record_moves_a_message_by_its_sensitivity(
         self, sensitivity, local_steps, how
     ):
-        """Two neighbouring data sets, through the door, with the same noise."""
+        """Two neighbouring data sets, through the oracle, with the same noise."""
         more = {"sensitivity": sensitivity, "local_steps": local_steps, **how}
         (one, private), (other, _) = (
             self.first_messages(sign, **more) for sign in (1.0, -1.0)
@@ -321,24 +323,26 @@ class TestLedger:
         (entry,) = private.ledger.nodes[0]
         stated = entry.release.sensitivity.replace_one
         assert moved[0] <= stated * (1 + 1e-9)
-        lot = 6 if how["clip_by"] == "sample" else 1
-        expected = 2 * local_steps * STEP * SMALL / lot
+        batch = 6 if how["clip_by"] == "sample" else 1
+        expected = 2 * local_steps * STEP * SMALL / batch
         assert moved[0] == pytest.approx(expected, rel=1e-4)
         if how != {"clip_by": "sample"}:  # of which the account does not know
             assert moved[0] == pytest.approx(stated, rel=1e-4)
 
-    def test_a_record_more_can_turn_the_gradient_of_a_lot(self):
-        """Clipped as a whole, a lot is moved as far by adding as by replacing."""
+    def test_a_record_more_can_turn_the_gradient_of_a_batch(self):
+        """Clipped as a whole, a batch is moved as far by adding as by replacing."""
         shares = random_data(SIZES)
         inputs = torch.zeros_like(shares[0].inputs)
         inputs[:, 0] = torch.tensor([100.0, -1, -1, -1, -1, -1])
         shares[0] = Dataset(inputs, torch.zeros_like(shares[0].targets))
         module = functools.partial(nn.Linear, 4, 3, bias=False, dtype=torch.float64)
-        private = door(clip=SMALL, shares=shares, lot=6, module=module)
+        private = oracle(clip=SMALL, shares=shares, batch=6, module=module)
         zeros = torch.zeros(1, len(SIZES), 12, dtype=torch.float64)
-        lots = torch.ones(2, 1, len(SIZES), 6, dtype=torch.bool)
-        lots[1, 0, 0, 0] = False
-        more, less = (private.clipped(zeros, lot, torch.arange(12)) for lot in lots)
+        batches = torch.ones(2, 1, len(SIZES), 6, dtype=torch.bool)
+        batches[1, 0, 0, 0] = False
+        more, less = (
+            private.clipped(zeros, batch, torch.arange(12)) for batch in batches
+        )
         moved = STEP * (more - less)[0, 0].abs().sum()
         release = private.channel.noise.release(STEP * SMALL, 1.0, 6)
         assert moved == pytest.approx(release.sensitivity.add_or_remove_one, rel=1e-6)
@@ -399,7 +403,7 @@ def training(name, **more):
         "graph": "d-out:2",
         "model": "tanh-mlp",
         "rounds": 4,
-        "lot_size": 10.0,
+        "batch_size": 10.0,
         "clip_norm": 0.1,
     }
     return Training(**{**values, **more})
@@ -489,7 +493,7 @@ class TestSeam:
         assert all(word in one for word, one in zip(words, said, strict=True))
 
     def test_no_gradient_is_released(self):
-        private = door()
+        private = oracle()
         assert gives(private, GivesMessages)
         assert not gives(private, GivesGradients)
         problem = Problem.of(training("partpsp"))

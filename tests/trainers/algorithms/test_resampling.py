@@ -10,7 +10,7 @@ from tests.trainers.collaborative import (
     FEATURES,
     SIZES,
     begin,
-    door,
+    oracle,
     resampled,
 )
 from trainers.algorithms.collaborative.resampling import Resampling
@@ -45,7 +45,7 @@ def test_no_node_exceeds_its_passes():
 
 
 def test_what_is_planned_is_what_happens():
-    private = door(resampled(), kind=Resampling, runs=2)
+    private = oracle(resampled(), kind=Resampling, runs=2)
     run(private, begin(2))
     assert private.ledger == resampled().ledger_of(SIZES, CLASSES)
     bound = account(private.ledger, 1e-3, "replace-one", "rdp")
@@ -56,7 +56,7 @@ def test_what_is_planned_is_what_happens():
 
 def test_noise_is_as_written():
     runs = 3000
-    noisy = updates(door(resampled(1e4), kind=Resampling, runs=runs), begin(runs))
+    noisy = updates(oracle(resampled(1e4), kind=Resampling, runs=runs), begin(runs))
     flat = [turn for turn in resampled().schedule(SIZES)]
     rounds = [k for k, nodes in enumerate(flat) for _ in nodes]
     for k, one, other in zip(rounds, noisy, noisy[1:], strict=False):
@@ -72,7 +72,7 @@ def test_a_record_is_in_as_many_batches_as_its_share():
     runs = 600
     both = [
         updates(
-            door(resampled(0.0), kind=Resampling, runs=runs, canary=canary, at=at),
+            oracle(resampled(0.0), kind=Resampling, runs=runs, canary=canary, at=at),
             begin(runs),
         )
         for at in (0, 1)
@@ -91,13 +91,13 @@ def test_stopped_and_resumed_to_equal_bits():
     kept = {}
 
     def keep(done, state):
-        kept[done] = checkpoint.pack({"state": state, "door": first.state_dict()})
+        kept[done] = checkpoint.pack({"state": state, "oracle": first.state_dict()})
 
-    first = door(resampled(), kind=Resampling, runs=2)
+    first = oracle(resampled(), kind=Resampling, runs=2)
     whole = run(first, begin(2), keep=keep)
     content = checkpoint.unpack(kept[5])
-    second = door(resampled(), kind=Resampling, runs=2)
-    second.load_state_dict(content["door"])
+    second = oracle(resampled(), kind=Resampling, runs=2)
+    second.load_state_dict(content["oracle"])
     example = Collaboration(Collaborative("global"), None).begin(begin(2))
     state = checkpoint.like(example, content["state"])
     assert torch.equal(run(second, begin(2), resume=(5, state)), whole)

@@ -76,7 +76,7 @@ def function(member, seed): return member * 1.0
 
 number = 3
 """
-SMALL = ["model=softmax", "rounds=3", "lot-size=32", "train=300"]
+SMALL = ["model=softmax", "rounds=3", "batch-size=32", "train=300"]
 SETTINGS = [part for setting in SMALL for part in ("--set", setting)]
 
 
@@ -99,7 +99,7 @@ class TestFamily:
         assert slow.family.private
         assert slow.family.needs == ("doubly stochastic", "connected")
         assert slow.family.defaults == {"step_size": 0.25, "nodes": 5}
-        assert slow.family.door is Oracle
+        assert slow.family.oracle is Oracle
         assert slow.make().factor == 0.125
         assert slow.options == {"factor": 0.125}  # as they were given, and no more
         assert not training("Plain").family.private

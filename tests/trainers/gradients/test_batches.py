@@ -1,4 +1,4 @@
-"""batches and deferred_checks: lots packed to the left, seen or not."""
+"""batches and deferred_checks: batches packed to the left, seen or not."""
 
 import math
 
@@ -21,32 +21,32 @@ class TestPacked:
     @given(st.integers(1, 5), st.integers(1, 20), st.integers(0, 10**6))
     def test_holds_what_was_drawn_in_order_and_nothing_else(self, rows, records, seed):
         generator = torch.Generator().manual_seed(seed)
-        lots = torch.rand(rows, records, generator=generator) < 0.4
-        packed = Packed.of(lots)
+        batches = torch.rand(rows, records, generator=generator) < 0.4
+        packed = Packed.of(batches)
         assert packed.record.shape == packed.taken.shape
-        assert packed.record.shape[1] == lots.sum(1).max()
+        assert packed.record.shape[1] == batches.sum(1).max()
         for row in range(rows):
             held = packed.record[row][packed.taken[row]]
-            assert torch.equal(held, lots[row].nonzero()[:, 0])
+            assert torch.equal(held, batches[row].nonzero()[:, 0])
 
     @given(
         st.integers(1, 5), st.integers(1, 20), st.integers(0, 10**6), st.integers(0, 9)
     )
-    def test_unseen_lots_are_the_same_lots(self, rows, records, seed, more):
-        lots = drawn(rows, records, seed)
-        seen = Packed.of(lots)
+    def test_unseen_batches_are_the_same_batches(self, rows, records, seed, more):
+        batches = drawn(rows, records, seed)
+        seen = Packed.of(batches)
         width = seen.record.shape[1] + more
         watch = Watch(at_once=False)
-        unseen = Packed.unseen(lots, width, watch)
+        unseen = Packed.unseen(batches, width, watch)
         watch.settle()
         assert unseen.record.shape == unseen.taken.shape == (rows, width)
         wide = torch.cat([seen.record, unseen.record[:, :1].repeat(1, more)], 1)
         assert torch.equal(unseen.record, wide)
-        empty = ~lots.any(1)
-        assert (lots.gather(1, unseen.record) | empty[:, None]).all()
-        assert unseen.taken.sum() == lots.sum()
+        empty = ~batches.any(1)
+        assert (batches.gather(1, unseen.record) | empty[:, None]).all()
+        assert unseen.taken.sum() == batches.sum()
 
-    def test_a_lot_that_is_too_large_is_not_cut_in_silence(self):
+    def test_a_batch_that_is_too_large_is_not_cut_in_silence(self):
         watch = Watch(at_once=False)
         Packed.unseen(torch.ones(2, 5, dtype=torch.bool), 4, watch)
         with pytest.raises(ValueError, match="more than 4 records"):
@@ -56,7 +56,7 @@ class TestPacked:
 
 class TestMost:
     @given(st.floats(1e-6, 1), st.integers(1, 100_000))
-    def test_larger_lots_have_no_chance(self, rate, records):
+    def test_larger_batches_have_no_chance(self, rate, records):
         width = most(rate, records)
         assert width <= records
         assert stats.binom.sf(width, records, rate) <= 1e-15

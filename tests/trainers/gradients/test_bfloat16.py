@@ -185,8 +185,8 @@ class TestTraps:
         data = PrivateData.of(random_data((4, 5)))
         module = nn.Linear(4, 3).double()
         way = BookKeeping(module, cross_entropy, data.inputs[0, 0])
-        lots = torch.ones(2, 6, dtype=torch.bool)
-        lots[:, 4:] = False
+        batches = torch.ones(2, 6, dtype=torch.bool)
+        batches[:, 4:] = False
         try:
             torch.set_float32_matmul_precision("medium")
             torch.backends.cudnn.allow_tf32 = True
@@ -194,10 +194,10 @@ class TestTraps:
                 way,
                 data,
                 torch.zeros(2, way.dims, dtype=torch.float64),
-                lots,
+                batches,
                 torch.arange(2),
                 1.0,
-                lot_size=4,
+                batch_size=4,
                 memory_limit=1 << 30,
             )
             assert torch.get_float32_matmul_precision() == "highest"
@@ -212,7 +212,7 @@ class TestUse:
             "algorithm": "dp-dsgd",
             "nodes": 3,
             "rounds": 60,
-            "lot_size": 48,
+            "batch_size": 48,
             "step_size": 2.0,
         }
         training = training_from(values, where="the test")

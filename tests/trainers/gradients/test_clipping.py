@@ -1,4 +1,4 @@
-"""trainers.gradients.clipping: sums over lots, taken in parts."""
+"""trainers.gradients.clipping: sums over batches, taken in parts."""
 
 import math
 
@@ -20,7 +20,7 @@ from trainers.gradients.per_sample import PerSample
 from trainers.models import cross_entropy
 from trainers.numerics.deferred_checks import Watch
 
-CALL = {"lot_size": 4, "memory_limit": 1 << 30}
+CALL = {"batch_size": 4, "memory_limit": 1 << 30}
 
 
 class TestPlan:
@@ -36,17 +36,17 @@ class TestPlan:
         assert len(lengths) <= 2
 
     @given(st.floats(1, 1e4), st.integers(1, 1000))
-    def test_usual_lots_are_a_few_parts(self, lot, samples):
-        width = usual_width(lot, samples, 10**6)
+    def test_usual_batches_are_a_few_parts(self, batch, samples):
+        width = usual_width(batch, samples, 10**6)
         assert 1 <= width <= samples
-        if samples >= 2 * lot + 50:
-            assert lot <= width < lot + 3 * lot**0.5 + 8
-        assert width >= samples / 4 or width >= 32 or width >= lot
+        if samples >= 2 * batch + 50:
+            assert batch <= width < batch + 3 * batch**0.5 + 8
+        assert width >= samples / 4 or width >= 32 or width >= batch
 
     @given(st.integers(1, 10**4), st.integers(0, 100))
-    def test_a_lot_of_all_records_is_no_wider_than_it_is(self, lot, more):
-        width = usual_width(lot, 10**6, lot + more)
-        assert lot <= width < lot + more + 8
+    def test_a_batch_of_all_records_is_no_wider_than_it_is(self, batch, more):
+        width = usual_width(batch, 10**6, batch + more)
+        assert batch <= width < batch + more + 8
 
 
 class TestClippedSum:
@@ -55,13 +55,13 @@ class TestClippedSum:
         exact = PerSample(softmax(), cross_entropy)
         generator = torch.Generator().manual_seed(1)
         at = torch.randn(6, 15, generator=generator, dtype=torch.float64)
-        lots = torch.rand(6, data.inputs.shape[1], generator=generator) < 0.5
+        batches = torch.rand(6, data.inputs.shape[1], generator=generator) < 0.5
         sizes = torch.tensor(data.sizes).repeat(2)[:, None]
-        lots &= torch.arange(lots.shape[1]) < sizes
-        got = clipped_sum(exact, data, at, lots, torch.arange(3), 0.3, **CALL)
+        batches &= torch.arange(batches.shape[1]) < sizes
+        got = clipped_sum(exact, data, at, batches, torch.arange(3), 0.3, **CALL)
         for row in range(6):
             wanted = torch.zeros(15, dtype=torch.float64)
-            for record in lots[row].nonzero()[:, 0]:
+            for record in batches[row].nonzero()[:, 0]:
                 sample = data.inputs[row % 3, record], data.targets[row % 3, record]
                 gradient = exact.gradient(at[row], *sample)
                 wanted += clip_weights(gradient.norm(), 0.3) * gradient
@@ -71,28 +71,28 @@ class TestClippedSum:
         data = PrivateData.of(random_data((60, 50)))
         exact = PerSample(softmax(), cross_entropy)
         at = torch.ones(2, 15, dtype=torch.float64)
-        lots = torch.arange(61).expand(2, -1) < torch.tensor([[60], [50]])
+        batches = torch.arange(61).expand(2, -1) < torch.tensor([[60], [50]])
         one, other = (
             clipped_sum(
                 exact,
                 data,
                 at,
-                lots,
+                batches,
                 torch.arange(2),
                 0.3,
-                lot_size=50,
+                batch_size=50,
                 memory_limit=limit,
             )
             for limit in (WORKING_SET, 1 << 40)
         )
         assert torch.equal(one, other)
 
-    def test_empty_lots_sum_to_nothing(self):
+    def test_empty_batches_sum_to_nothing(self):
         data = PrivateData.of(random_data())
         exact = PerSample(softmax(), cross_entropy)
         at = torch.ones(3, 15, dtype=torch.float64)
-        lots = torch.zeros(3, data.inputs.shape[1], dtype=torch.bool)
-        got = clipped_sum(exact, data, at, lots, torch.arange(3), 1.0, **CALL)
+        batches = torch.zeros(3, data.inputs.shape[1], dtype=torch.bool)
+        got = clipped_sum(exact, data, at, batches, torch.arange(3), 1.0, **CALL)
         assert not got.any()
 
     @pytest.mark.parametrize("width", [None, 5])
@@ -101,14 +101,14 @@ class TestClippedSum:
         shares = random_data((5, 5, 5))
         exact = PerSample(softmax(), cross_entropy)
         at = torch.ones(3, 15, dtype=torch.float64)
-        lots = torch.zeros(3, 6, dtype=torch.bool)
-        lots[1, 2:4], lots[2, :5] = True, True
+        batches = torch.zeros(3, 6, dtype=torch.bool)
+        batches[1, 2:4], batches[2, :5] = True, True
 
         def found():
             watch = Watch(at_once=False)
             nodes, more = torch.arange(3), {"watch": watch, "width": width, **CALL}
             data = PrivateData.of(shares)
-            total = clipped_sum(exact, data, at, lots, nodes, 0.3, **more)
+            total = clipped_sum(exact, data, at, batches, nodes, 0.3, **more)
             watch.settle()
             return total
 

@@ -93,7 +93,7 @@ class TestSound:
 
 
 class TestOracle:
-    def test_lots_of_all_sizes_take_few_shapes(self):
+    def test_batches_of_all_sizes_take_few_shapes(self):
         shares = random_data((40, 50), dtype=torch.float32)
         module = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
         eager = BookKeeping(module, cross_entropy, torch.zeros(4))

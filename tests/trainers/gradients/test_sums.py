@@ -26,10 +26,10 @@ CLASS = torch.zeros(1, dtype=torch.long)
 
 
 class Sums(Oracle):
-    """An oracle whose lots are given, and that shows the integers before the noise."""
+    """An oracle of given batches, which shows the integers before the noise."""
 
-    def _lots(self, nodes):
-        return self.lots.view(1, 1, -1).clone()
+    def _batches(self, nodes):
+        return self.batches.view(1, 1, -1).clone()
 
     def _noisy(self, total, nodes, deviation, step):
         self.shown = noise.to_grid(total, step)[0, 0].tolist()
@@ -49,8 +49,8 @@ class Mean(nn.Module):
         return self.outside(y.mean((2, 3)) if y.dim() == 4 else y.mean(1))
 
 
-def share_of(way, inputs, targets, clip, lots, at=None):
-    """How far the record in one of two ``lots`` moves the integers, over ``clip``."""
+def share_of(way, inputs, targets, clip, batches, at=None):
+    """How far the record in one of two ``batches`` moves the sum, over ``clip``."""
     private = Sums(
         PrivateData.of([Dataset(inputs, targets)]),
         way,
@@ -59,9 +59,9 @@ def share_of(way, inputs, targets, clip, lots, at=None):
     )
     at = parameter_vector(way.module) if at is None else at
     shown = []
-    for lot in lots:
+    for batch in batches:
         # No canary: the last row is nobody's.
-        private.lots = torch.cat([lot, torch.zeros(1, dtype=torch.bool)])
+        private.batches = torch.cat([batch, torch.zeros(1, dtype=torch.bool)])
         private.gradient(at.to(inputs.dtype).view(1, 1, -1))
         shown.append(private.shown)
     square = sum((one - other) ** 2 for one, other in zip(*shown, strict=True))
@@ -166,7 +166,7 @@ class TestCancel:
         assert 0 < share <= 0.5 / (SLACK * 2e6)
 
 
-def _tokens(way, inputs, targets, lots, at):
+def _tokens(way, inputs, targets, batches, at):
     private = Sums(
         PrivateData.of([Dataset(inputs, targets)]),
         way,
@@ -174,8 +174,8 @@ def _tokens(way, inputs, targets, lots, at):
         Streams(0),
     )
     shown = []
-    for lot in lots:
-        private.lots = torch.cat([lot, torch.zeros(1, dtype=torch.bool)])
+    for batch in batches:
+        private.batches = torch.cat([batch, torch.zeros(1, dtype=torch.bool)])
         private.gradient(at.view(1, 1, -1))
         shown.append(private.shown)
     square = sum((one - other) ** 2 for one, other in zip(*shown, strict=True))
@@ -246,16 +246,16 @@ class TestAllLayers:
         if dtype == torch.float32:
             precision = data.draw(st.sampled_from(["float32", "bf16"]))
         way = differentiator(module, cross_entropy, inputs[0], precision=precision)
-        lot = torch.rand(records, generator=generator) < data.draw(st.floats(0, 1))
+        batch = torch.rand(records, generator=generator) < data.draw(st.floats(0, 1))
         place = data.draw(st.integers(0, records - 1))
-        lot[place] = True
-        other = lot & (torch.arange(records) != place)
+        batch[place] = True
+        other = batch & (torch.arange(records) != place)
         clip = data.draw(st.sampled_from([1e-12, 1e-3, 1.0, 1e6]))
         at = random_sample((way.dims,), 1, generator, dtype)[0]
         if tokens:
-            share = _tokens(way, inputs, targets, (lot, other), at)
+            share = _tokens(way, inputs, targets, (batch, other), at)
         else:
-            share = share_of(way, inputs, targets, clip, (lot, other), at)
+            share = share_of(way, inputs, targets, clip, (batch, other), at)
         assert share <= 1
 
     @pytest.mark.parametrize("samples", [(1, 8), (3, 20)])

@@ -68,7 +68,7 @@ def test_a_rank_that_ends_ends_the_others(tmp_path):
 SETTINGS = [
     *("train", "dp-dsgt", "--noise-multiplier", "3", "--json"),
     *("--set", "nodes=4", "--set", "rounds=60", "--set", "train=200"),
-    *("--set", "lot_size=16", "--set", "hidden=8", "--set", "graph=ring"),
+    *("--set", "batch_size=16", "--set", "hidden=8", "--set", "graph=ring"),
     *("--seed", "0", "--epsilon", "100"),
 ]
 

@@ -24,9 +24,11 @@ from trainers.runs import checkpoint
 from trainers.runs.problem import Observers, Problem
 from trainers.runs.training import training_from
 
-SMALL = {"nodes": 4, "train": 200, "rounds": 3, "lot_size": 8}
+SMALL = {"nodes": 4, "train": 200, "rounds": 3, "batch_size": 8}
 # These scale noise by sensitivities that the host calculates, round by round.
-ON_THE_HOST = {name for name, family in ALGORITHMS.items() if family.door is not Oracle}
+ON_THE_HOST = {
+    name for name, family in ALGORITHMS.items() if family.oracle is not Oracle
+}
 
 
 @pytest.fixture
@@ -49,7 +51,9 @@ def copies(monkeypatch):
 def training(name, **more):
     family = ALGORITHMS[name]
     own = {k: v for k, v in family.defaults.items() if k in ("weights", "graph")}
-    logistic = family.door is not Oracle and "psp" not in family.door.__name__.lower()
+    logistic = (
+        family.oracle is not Oracle and "psp" not in family.oracle.__name__.lower()
+    )
     model = {"hidden": 4}
     if "model" in family.defaults and logistic:
         model = {"model": family.defaults["model"]}

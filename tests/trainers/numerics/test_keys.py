@@ -246,7 +246,7 @@ class TestKeys:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"purpose": "lots"}, "purpose must be one of"),
+        ({"purpose": "batches"}, "purpose must be one of"),
         ({"nodes": (2**32,)}, r"node's number must be in \[0, 4294967296\)"),
         ({"nodes": (-1,)}, "node's number"),
         ({"nodes": (1.0,)}, "node's number"),

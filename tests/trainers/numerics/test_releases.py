@@ -119,7 +119,7 @@ class TestLedgers:
     def test_collaborative_updates(self, path):
         def release(streams, size):
             mechanism = collaborative.one_pass("always-global", noise=2.0)
-            private = collaborative.door(mechanism)
+            private = collaborative.oracle(mechanism)
             private._streams = streams
             private.begin(collaborative.begin())
             action = private.choose(0)

@@ -78,7 +78,7 @@ class Drawn(FloatNoise):
         self._sampler.__class__ = DrawnBatches
 
 
-def door(unseen, sampling="poisson", runs=2, kind=Drawn):
+def oracle(unseen, sampling="poisson", runs=2, kind=Drawn):
     module = nn.Sequential(nn.Linear(4, 5), nn.GroupNorm(1, 5), nn.Linear(5, 3))
     shares = random_data((40, 50, 45))
     private = kind(
@@ -101,11 +101,11 @@ def begin(private, runs=2):
 
 
 @pytest.mark.parametrize(
-    "case", [case for case in CASES if case.family.door is Oracle], ids=str
+    "case", [case for case in CASES if case.family.oracle is Oracle], ids=str
 )
 class TestRounds:
     def test_look_at_no_number(self, case):
-        private, network = door(True), case.network()
+        private, network = oracle(True), case.network()
         start = begin(private)
         network.run(start, private, 1)
         with Waits() as waits:
@@ -114,7 +114,7 @@ class TestRounds:
         private.settle()
 
     def test_are_the_rounds_that_look(self, case):
-        seen, unseen = door(False), door(True)
+        seen, unseen = oracle(False), oracle(True)
         one, other = (
             case.network().run(begin(private), private, 3) for private in (seen, unseen)
         )
@@ -123,15 +123,15 @@ class TestRounds:
 
 
 def test_the_list_finds_what_a_cpu_does():
-    private = door(False)
+    private = oracle(False)
     with Waits() as waits:
         private.gradient(begin(private))
     assert {"aten::nonzero", "aten::_local_scalar_dense"} <= set(waits.seen)
 
 
-def test_noise_and_lots_look_a_few_times_a_release(monkeypatch):
+def test_noise_and_batches_look_a_few_times_a_release(monkeypatch):
     """Whether a draw is in doubt, and whether a sum fits: not once a number."""
-    private = door(True, kind=Oracle)
+    private = oracle(True, kind=Oracle)
     at = begin(private)
     private.gradient(at)  # tries a shape, once
     with Waits() as waits:
@@ -139,8 +139,8 @@ def test_noise_and_lots_look_a_few_times_a_release(monkeypatch):
     assert len(waits.seen) <= 12
 
 
-def test_fixed_lots_are_not_looked_at_either():
-    private = door(True, "without-replacement")
+def test_fixed_batches_are_not_looked_at_either():
+    private = oracle(True, "without-replacement")
     at = begin(private)
     private.gradient(at)
     with Waits() as waits:
@@ -149,7 +149,7 @@ def test_fixed_lots_are_not_looked_at_either():
 
 
 def test_what_failed_is_told_before_anything_is_used():
-    private = door(True)
+    private = oracle(True)
     at = begin(private)
     at[1, 2] = float("nan")
     private.gradient(at)

@@ -1,4 +1,4 @@
-"""Lots larger than a chunk: the numbers, the noise, the ledger and the memory."""
+"""Batches larger than a chunk: the numbers, the noise, the ledger and the memory."""
 
 import pytest
 import torch
@@ -73,7 +73,7 @@ class TestMemory:
         whole = 800 * fast.values_per_sample * 4
         assert whole > 3 * limit
         private.gradient(at)
-        # Beside what samples keep: parameters, sums and noise, and the gathered lot.
+        # Beside what samples keep: parameters, sums and noise, and the gathered batch.
         rest = 12 * 2 * fast.dims * 4 + 2 * 400 * 8 * 4
         assert peak(lambda: private.gradient(at)) < 1.3 * limit + rest
 
@@ -104,7 +104,7 @@ class TestMemory:
 
 
 class TestOneLot:
-    """A virtual lot taken in parts is one lot: one noise draw, one release."""
+    """A virtual batch taken in parts is one batch: one noise draw, one release."""
 
     def oracles(self, limits, multiplier=2.0):
         shares = random_data((40, 50), dtype=torch.float64)
@@ -151,7 +151,7 @@ class TestOneLot:
                 torch.testing.assert_close(ours, plain, rtol=1e-12, atol=1e-12)
         assert not torch.equal(whole[0], whole[1])
 
-    def test_the_noise_has_the_size_of_one_lot(self):
+    def test_the_noise_has_the_size_of_one_batch(self):
         # Five parts with a noise draw each would show sqrt(5) times as much.
         (noisy,), (exact,) = (self.oracles((1_000,), z) for z in (4.0, 0.0))
         at = torch.zeros(1, 2, noisy._differentiator.dims, dtype=torch.float64)

@@ -41,7 +41,7 @@ class TestSound:
         self, seed, clip, scale
     ):
         # Same streams, no noise, every record drawn: with and without a canary.
-        mechanism = Mechanism(lot_size=5.0, clip_norm=clip)
+        mechanism = Mechanism(batch_size=5.0, clip_norm=clip)
         shares = random_data((5, 5, 5), seed=seed)
         at = scale * start(DIMS, seed=seed)
         with_it, without = (
@@ -69,11 +69,11 @@ class TestSound:
                 assert scaled.item() == pytest.approx(norms.item(), rel=1e-6)
 
     def test_the_noise_is_what_the_ledger_says(self):
-        mechanism = Mechanism(lot_size=2.0, clip_norm=0.5, noise_multiplier=3.0)
+        mechanism = Mechanism(batch_size=2.0, clip_norm=0.5, noise_multiplier=3.0)
         noisy = oracle(mechanism, runs=400, seed=1)
-        exact = oracle(Mechanism(lot_size=2.0, clip_norm=0.5), runs=400, seed=1)
+        exact = oracle(Mechanism(batch_size=2.0, clip_norm=0.5), runs=400, seed=1)
         at = start(DIMS, runs=400)
-        noise = (noisy.gradient(at) - exact.gradient(at)) * mechanism.lot_size
+        noise = (noisy.gradient(at) - exact.gradient(at)) * mechanism.batch_size
         for node in range(3):
             release = noisy.ledger.nodes[node][0].release
             assert release.noise == 1.5
@@ -90,44 +90,44 @@ class TestSound:
         seen = torch.stack([noisy.gradient(at) for _ in range(50)])
         assert len({tuple(row.flatten().tolist()) for row in seen}) == 50
 
-    def test_an_empty_lot_still_releases_noise(self):
-        mechanism = Mechanism(lot_size=1e-9, clip_norm=1.0, noise_multiplier=1.0)
+    def test_an_empty_batch_still_releases_noise(self):
+        mechanism = Mechanism(batch_size=1e-9, clip_norm=1.0, noise_multiplier=1.0)
         private = oracle(mechanism)
         gradient = private.gradient(start(DIMS)) * 1e-9
         assert 0.5 < gradient.std() < 2
         assert private.ledger.nodes[0][0].count == 1
 
     def test_every_record_is_drawn_at_its_rate(self):
-        private = oracle(Mechanism(lot_size=2.0), runs=4000)
-        lots = private._lots(range(3))
+        private = oracle(Mechanism(batch_size=2.0), runs=4000)
+        batches = private._batches(range(3))
         for node, size in enumerate((7, 5, 9)):
-            rate = lots[:, node, :size].double().mean(0)
+            rate = batches[:, node, :size].double().mean(0)
             spread = math.sqrt(2 / size * (1 - 2 / size) / 4000)
             assert (rate - 2 / size).abs().max() < 5 * spread
             sampling = PoissonSampling(2 / size)
             assert private.mechanism.release(0, size).sampling == sampling
-        assert not lots[:, 0, 7:].any()  # the canary's row, not planted
-        # Poisson: the size of a lot varies as a sum of coins does, and is never cut.
-        sizes = lots[:, 2].sum(1).double()
+        assert not batches[:, 0, 7:].any()  # the canary's row, not planted
+        # Poisson: the size of a batch varies as a sum of coins does, and is never cut.
+        sizes = batches[:, 2].sum(1).double()
         assert sizes.var() == pytest.approx(9 * 2 / 9 * 7 / 9, rel=0.15)
         assert sizes.max() >= 6
 
     def test_a_canary_is_drawn_like_any_record_where_it_is_planted(self):
         planted = torch.arange(4000) % 2 == 0
         private = oracle(
-            Mechanism(lot_size=2.0), runs=4000, canary=blank(), planted=planted
+            Mechanism(batch_size=2.0), runs=4000, canary=blank(), planted=planted
         )
-        drawn = private._lots(range(3))[:, 0, 7]
+        drawn = private._batches(range(3))[:, 0, 7]
         assert not drawn[~planted].any()
         assert drawn[planted].double().mean() == pytest.approx(2 / 7, abs=0.05)
 
-    def test_the_divisor_does_not_depend_on_the_lot(self):
-        full = oracle(Mechanism(lot_size=5.0), shares=random_data((5, 5, 5)))
+    def test_the_divisor_does_not_depend_on_the_batch(self):
+        full = oracle(Mechanism(batch_size=5.0), shares=random_data((5, 5, 5)))
         at = start(DIMS)
         wanted = mean_gradients(at, random_data((5, 5, 5))) / 5
         torch.testing.assert_close(full.gradient(at), wanted)
         canary = oracle(
-            Mechanism(lot_size=5.0),
+            Mechanism(batch_size=5.0),
             shares=random_data((5, 5, 5)),
             canary=random_data((1,), seed=9)[0],
             planted=torch.tensor([True]),
@@ -144,7 +144,7 @@ class TestSound:
     @pytest.mark.parametrize("bad", [math.inf, math.nan])
     def test_gradients_that_are_not_finite_count_nothing(self, bad):
         """No run ends by what the data are, and nothing else changes."""
-        mechanism = Mechanism(lot_size=5.0, clip_norm=1.0)
+        mechanism = Mechanism(batch_size=5.0, clip_norm=1.0)
         at, without = start(DIMS), random_data((5, 5, 5))
         without[1].inputs[2] = 0.0  # in its place, one of which the gradient is known
         shares = random_data((5, 5, 5))
@@ -158,18 +158,18 @@ class TestSound:
         moved = 5.0 * (wanted - got)[:, 1]
         assert not moved[:, :12].any()  # of an input of zeros, only the offsets
         assert 0 < moved.norm() <= 1
-        noisy = Mechanism(lot_size=5.0, clip_norm=1.0, noise_multiplier=1.0)
+        noisy = Mechanism(batch_size=5.0, clip_norm=1.0, noise_multiplier=1.0)
         assert torch.isfinite(oracle(noisy, shares=shares).gradient(at)).all()
 
     def test_without_clipping_they_are_an_error(self):
         shares = random_data((5, 5, 5))
         shares[1].inputs[2, 0] = math.nan
-        private = oracle(Mechanism(lot_size=5.0), shares=shares)
+        private = oracle(Mechanism(batch_size=5.0), shares=shares)
         with pytest.raises(ValueError, match="not finite"):
             private.gradient(start(DIMS))
 
     def test_no_clipping_is_written_down_as_no_bound(self):
-        private = oracle(Mechanism(lot_size=2.0))
+        private = oracle(Mechanism(batch_size=2.0))
         private.gradient(start(DIMS))
         release = private.ledger.nodes[0][0].release
         assert release.norm_bound == math.inf
@@ -186,7 +186,7 @@ class TestLedger:
 
     def test_schedules_are_followed_release_by_release(self):
         mechanism = Mechanism(
-            lot_size=2.0,
+            batch_size=2.0,
             clip_norm=lambda k: 1.0 / (k + 1),
             noise_multiplier=lambda k: 2.0 + (k > 1),
         )
@@ -238,8 +238,8 @@ class TestLaws:
 @pytest.mark.parametrize(
     ("mechanism", "message"),
     [
-        (Mechanism(lot_size=6.0), "larger than a node's data"),
-        (Mechanism(lot_size=0.0), "lot_size"),
+        (Mechanism(batch_size=6.0), "larger than a node's data"),
+        (Mechanism(batch_size=0.0), "batch_size"),
         (Mechanism(2.0, clip_norm=0.0), "clip_norm"),
         # Of gradients this small, single precision has no norm but 0.
         (Mechanism(2.0, clip_norm=1e-24), "clip_norm"),
@@ -266,17 +266,17 @@ def test_shapes_are_checked():
         oracle(memory_limit=5)
 
 
-class TestFixedLots:
+class TestFixedBatches:
     """Sampling without replacement: a uniform subset, in both worlds."""
 
     MECHANISM = Mechanism(3.0, 0.5, 2.0, sampling="without-replacement")
 
-    def test_lots_are_uniform_subsets(self):
+    def test_batches_are_uniform_subsets(self):
         private = oracle(self.MECHANISM, runs=4000)
-        lots = private._lots(range(3))
-        assert (lots.sum(2) == 3).all()
+        batches = private._batches(range(3))
+        assert (batches.sum(2) == 3).all()
         for node, size in enumerate((7, 5, 9)):
-            rate = lots[:, node, :size].double().mean(0)
+            rate = batches[:, node, :size].double().mean(0)
             spread = math.sqrt(3 / size * (1 - 3 / size) / 4000)
             assert (rate - 3 / size).abs().max() < 5 * spread
             sampling = SamplingWithoutReplacement(3, size)
@@ -287,19 +287,19 @@ class TestFixedLots:
         private = oracle(
             self.MECHANISM, runs=400, canary=blank(), planted=planted, replaces=True
         )
-        lots = private._lots(range(3))
-        assert (lots.sum(2) == 3).all()
-        assert not lots[planted, 0, 0].any()
-        assert not lots[~planted, 0, 7].any()
-        # The same lots in both worlds, but for who is in the first record's place.
+        batches = private._batches(range(3))
+        assert (batches.sum(2) == 3).all()
+        assert not batches[planted, 0, 0].any()
+        assert not batches[~planted, 0, 7].any()
+        # The same batches in both worlds, but for who is in the first record's place.
         other = oracle(
             self.MECHANISM, runs=400, canary=blank(), planted=~planted, replaces=True
         )
-        swapped = other._lots(range(3))
-        assert torch.equal(lots[:, 0, 7], swapped[:, 0, 0] & planted)
-        assert torch.equal(lots[:, 0, 1:7], swapped[:, 0, 1:7])
+        swapped = other._batches(range(3))
+        assert torch.equal(batches[:, 0, 7], swapped[:, 0, 0] & planted)
+        assert torch.equal(batches[:, 0, 1:7], swapped[:, 0, 1:7])
 
-    def test_a_lot_is_a_whole_number(self):
+    def test_a_batch_is_a_whole_number(self):
         with pytest.raises(ValueError, match="whole number of records, got"):
             oracle(Mechanism(2.5, sampling="without-replacement"))
 

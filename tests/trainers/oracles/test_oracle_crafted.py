@@ -37,7 +37,7 @@ def crafted(mechanism, runs, planted, *, direction=DIRECTION, replaces=False):
 class TestSound:
     @pytest.mark.parametrize("scale", [1.0, 1e-3, 1e3])
     def test_its_norm_is_the_clip_and_it_comes_at_the_sampling_rate(self, scale):
-        runs, mechanism = 4000, Mechanism(lot_size=3.0, clip_norm=0.5)
+        runs, mechanism = 4000, Mechanism(batch_size=3.0, clip_norm=0.5)
         at = start(DIMS, runs=1).expand(runs, -1, -1)
         with_it = crafted(
             mechanism, runs, torch.ones(runs) > 0, direction=scale * DIRECTION
@@ -58,7 +58,7 @@ class TestSound:
         )
 
     def test_its_coins_are_those_of_an_ordinary_canary(self):
-        runs, mechanism = 500, Mechanism(lot_size=3.0, clip_norm=0.5)
+        runs, mechanism = 500, Mechanism(batch_size=3.0, clip_norm=0.5)
         planted = torch.arange(runs) % 3 > 0
         at = start(DIMS, runs=1).expand(runs, -1, -1)
         plain = oracle(mechanism, runs=runs, canary=RECORD, planted=planted)
@@ -71,17 +71,17 @@ class TestSound:
         assert not drawn[~planted].any()
 
     def test_the_ledger_knows_nothing_of_it(self):
-        mechanism = Mechanism(lot_size=3.0, clip_norm=0.5, noise_multiplier=2.0)
+        mechanism = Mechanism(batch_size=3.0, clip_norm=0.5, noise_multiplier=2.0)
         found = crafted(mechanism, 2, torch.tensor([True, False]))
         plain = oracle(mechanism, runs=2)
-        for door in (found, plain):
-            door.gradient(start(DIMS, runs=2))
+        for private in (found, plain):
+            private.gradient(start(DIMS, runs=2))
         assert found.ledger == plain.ledger
 
     def test_in_a_records_place_the_other_world_has_its_opposite(self):
         runs = 400
         mechanism = Mechanism(
-            lot_size=3.0, clip_norm=0.5, sampling="without-replacement"
+            batch_size=3.0, clip_norm=0.5, sampling="without-replacement"
         )
         at = start(DIMS, runs=1).expand(runs, -1, -1)
         with_it = crafted(mechanism, runs, torch.ones(runs) > 0, replaces=True)

@@ -61,13 +61,13 @@ def test_a_run_goes_on_with_equal_bits(case, stop):
     private = oracle(runs=2)
 
     def keep(done, state):
-        whole = {"state": state, "door": private.state_dict()}
+        whole = {"state": state, "oracle": private.state_dict()}
         kept[done] = checkpoint.pack(whole)
 
     models = network.run(begin, private, ROUNDS, keep=keep)
     again = oracle(runs=2)
     middle = checkpoint.unpack(kept[stop])
-    again.load_state_dict(middle["door"])
+    again.load_state_dict(middle["oracle"])
     state = checkpoint.like(network.begin(begin), middle["state"])
     assert torch.equal(network.run(begin, again, ROUNDS, resume=(stop, state)), models)
     assert again.ledger == private.ledger

@@ -21,7 +21,7 @@ TRAINING = Training(
     train=60,
     model="softmax",
     rounds=40,
-    lot_size=5.0,
+    batch_size=5.0,
     step_size=0.1,
 )
 
@@ -49,7 +49,7 @@ class TestCurves:
 
         recorder = CurveRecorder(problem, gradients)
         gradients.outputs = outputs
-        rounds, batch = problem.training.rounds, problem.training.lot_size
+        rounds, batch = problem.training.rounds, problem.training.batch_size
         for done in range(1, rounds):
             recorder(done, models)
         assert 9 <= len(recorder.points) <= 10

@@ -31,7 +31,9 @@ KEPT = ("curves.json", "rounds.csv", "ledger.json")
 def plan(algorithm="dp-dsgt", *, rounds=40, seed=0, **settings):
     return TrainingRun(
         training=Training(
-            **dict(algorithm=algorithm, nodes=3, train=120, rounds=rounds, lot_size=8),
+            **dict(
+                algorithm=algorithm, nodes=3, train=120, rounds=rounds, batch_size=8
+            ),
             **settings,
         ),
         claim=Claim(

@@ -9,7 +9,7 @@ from trainers.runs.search import best, search
 from trainers.runs.training import Training
 
 SHORT = Training(
-    algorithm="dp-dsgd", nodes=2, train=200, rounds=20, lot_size=20.0, model="softmax"
+    algorithm="dp-dsgd", nodes=2, train=200, rounds=20, batch_size=20.0, model="softmax"
 )
 
 

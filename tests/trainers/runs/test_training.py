@@ -13,7 +13,7 @@ from trainers.runs.measures import accuracy
 from trainers.runs.problem import Problem
 from trainers.runs.training import Training, training_from
 
-SHORT = dict(algorithm="dp-dsgd", nodes=2, train=100, rounds=2, lot_size=10.0)
+SHORT = dict(algorithm="dp-dsgd", nodes=2, train=100, rounds=2, batch_size=10.0)
 
 
 @pytest.fixture

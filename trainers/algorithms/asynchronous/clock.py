@@ -1,4 +1,4 @@
-"""Virtual time: who finishes a step when, by a public seed and never by data."""
+"""Virtual time: when each worker finishes a step, by a public seed."""
 
 from __future__ import annotations
 

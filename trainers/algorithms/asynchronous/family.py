@@ -1,7 +1,7 @@
-"""A(DP)2SGD, its plain form AD-PSGD, and SYNC, the barrier that they are held against.
+"""A(DP)2SGD, its plain form AD-PSGD, and the synchronous baseline SYNC.
 
 Xu, Zhang and Wang, "A(DP)2SGD: asynchronous decentralized parallel stochastic gradient
-descent with differential privacy". Lots have a fixed size and are drawn without
+descent with differential privacy". Batches have a fixed size and are drawn without
 replacement, so that the relation is replace-one; every gradient is clipped, as a
 network's are not bounded.
 """
@@ -148,8 +148,8 @@ class Untimed:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FixedLots(Family[OptionsType]):
-    """Lots of a fixed size, drawn without replacement."""
+class FixedBatches(Family[OptionsType]):
+    """Batches of a fixed size, drawn without replacement."""
 
     def mechanism(
         self, setting: Setting[OptionsType], noise_multiplier: float
@@ -160,7 +160,7 @@ class FixedLots(Family[OptionsType]):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Workers(FixedLots[WorkerOptions]):
+class Workers(FixedBatches[WorkerOptions]):
     """A(DP)2SGD and AD-PSGD, by a virtual clock or a real one."""
 
     over_ranks: bool = False
@@ -226,12 +226,12 @@ class PrivateWorkers(Workers):
             steps=setting.rounds,
             workers=len(setting.sizes),
             records=min(setting.sizes),
-            batch=setting.lot_size,
+            batch=setting.batch_size,
             epsilon=epsilon,
             delta=delta,
             lipschitz=setting.clip_norm,
         ).least_sigma()
-        scale = setting.lot_size if options.noise_on == "mean" else 1.0
+        scale = setting.batch_size if options.noise_on == "mean" else 1.0
         return sigma * scale / setting.clip_norm
 
 
@@ -287,7 +287,7 @@ class Sync:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AllReduce(FixedLots[ClockOptions]):
+class AllReduce(FixedBatches[ClockOptions]):
     """SYNC: whatever the graph, everybody hears everybody."""
 
     def runner(self, algorithm: Sync, mixing: Mixing) -> Network:

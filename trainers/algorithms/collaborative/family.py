@@ -84,7 +84,7 @@ class CollaborativeOptions(Options, frozen=True, kw_only=True):
 
 
 def make(step_size: Schedule, *, outcome: Outcome = "global") -> Collaborative:
-    """The algorithm; its step sizes are the door's, for the noise depends on them."""
+    """The algorithm; its step sizes are the oracle's, for the noise depends on them."""
     return Collaborative(outcome)
 
 
@@ -224,7 +224,7 @@ def _shared(setting: Setting, constants: Constants) -> dict[str, Any]:
             "model=one-vs-all"
         )
     return {
-        "lot_size": setting.lot_size,
+        "batch_size": setting.batch_size,
         "clip_norm": constants.lipschitz,
         "sampling": "without-replacement",
         "step_size": setting.step_sizes,
@@ -238,7 +238,7 @@ DEFAULTS: dict[str, Any] = {
     "data": "digits-pca",
     "partition": "even",
     "gain": 1e-3,
-    "lot_size": 175.0,
+    "batch_size": 175.0,
     "step_size": 0.5,
     "rounds": 2,
 }
@@ -248,7 +248,7 @@ AUDITED: dict[str, Any] = {
     "hidden": None,
     "partition": "classes",
     "gain": 1e-3,
-    "lot_size": 10.0,
+    "batch_size": 10.0,
     "rounds": 10,
     "step_size": 0.5,
 }
@@ -257,7 +257,7 @@ AUDITED: dict[str, Any] = {
 _ONE_PASS: dict[str, Any] = {
     "make": make,
     "options": CollaborativeOptions,
-    "door": Participants,
+    "oracle": Participants,
     "defaults": DEFAULTS,
     "audited": AUDITED,
 }
@@ -268,7 +268,7 @@ FAMILIES: dict[str, Family] = {
         make=make,
         private=True,
         options=ResamplingOptions,
-        door=Resampling,
+        oracle=Resampling,
         defaults={**DEFAULTS, "rounds": 10},
         audited=AUDITED,
     ),

@@ -57,7 +57,7 @@ class OnePass(Mechanism):
 
     Parameters
     ----------
-    lot_size
+    batch_size
         Records in a batch, b; a node's last ones that fill none are left out.
     noise_multiplier
         Noise over the norm bound of one record in one class's model, z above.
@@ -78,7 +78,7 @@ class OnePass(Mechanism):
     def turns(self, records: int) -> int:
         """How many turns a node of so many ``records`` has."""
         self.sampling_rate(records)
-        return min(self.rounds, records // int(self.lot_size))
+        return min(self.rounds, records // int(self.batch_size))
 
     def steps(self, turns: int) -> np.ndarray:
         """The step sizes of the turns.

@@ -162,7 +162,7 @@ class Participants:
 
     def _batch(self, turn: int, nodes: Sequence[int]) -> tuple[Tensor, Tensor]:
         """Rows (runs, nodes, batch, features), signs (..., classes) of a turn."""
-        size = int(self.mechanism.lot_size)
+        size = int(self.mechanism.batch_size)
         rows, own = [], []
         for node in nodes:
             turn_here = min(turn, self._turns[node] - 1)
@@ -245,7 +245,9 @@ class Participants:
         peak = self._peak[:, node].clamp_min(step)
         scale = multiplier * self.mechanism.constants.lipschitz * peak
         new = (shared + self._local[:, node]) / 2 - step * down
-        new = self._noisy(node, new, (scale / self.mechanism.lot_size).where(here, 0.0))
+        new = self._noisy(
+            node, new, (scale / self.mechanism.batch_size).where(here, 0.0)
+        )
         new = torch.where(here[..., None], new, shared)
         self._local[:, node] = torch.where(here[..., None], new, self._local[:, node])
         self._peak[:, node] = torch.where(here, 0.0, self._peak[:, node])

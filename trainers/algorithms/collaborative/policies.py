@@ -1,4 +1,4 @@
-"""Who updates the global model when: choices that look at no data.
+"""Policies that choose who updates the global model without looking at data.
 
 Each is a table, known to all before the first turn. What deep-Q networks choose from
 private losses is in `trainers.algorithms.collaborative.deep_q`.

@@ -44,7 +44,7 @@ class Resampled(OnePass):
 
     def schedule(self, sizes: Sequence[int]) -> list[list[int]]:
         """Who updates, one after another, in each round; public."""
-        left = [self.passes * (size // int(self.lot_size)) for size in sizes]
+        left = [self.passes * (size // int(self.batch_size)) for size in sizes]
         rng = np.random.default_rng([self.choices.coin_seed, len(sizes)])
         found: list[list[int]] = []
         for _ in range(self.rounds):
@@ -62,7 +62,7 @@ class Resampled(OnePass):
         return Release.of_sum(
             norm_bound=bound,
             noise_multiplier=multiplier * self.constants.lipschitz / bound,
-            sampling=SamplingWithoutReplacement(int(self.lot_size), records),
+            sampling=SamplingWithoutReplacement(int(self.batch_size), records),
         )
 
     def ledger_of(self, sizes: Sequence[int], classes: int) -> Ledger:
@@ -103,7 +103,7 @@ class Resampling(Participants):
     def _batch(self, turn: int, nodes: Sequence[int]) -> tuple[Tensor, Tensor]:
         """A fresh uniform sample of one node's records in every run."""
         (node,) = nodes
-        size = int(self.mechanism.lot_size)
+        size = int(self.mechanism.batch_size)
         shape, index = (self.runs, self.sizes[node]), self._drawn[node]
         self._drawn[node] += 1
         drawn = self._streams.subsets([node], index, shape, size)[:, 0]

@@ -39,9 +39,9 @@ class PartPspOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=T
     local_steps
         Steps of a node between two messages.
     clip_by
-        In L1 norm, the gradient of the lot (batch) or each sample's.
+        In L1 norm, the gradient of the batch (batch) or each sample's.
     sampling
-        How lots are drawn.
+        How batches are drawn.
     constant, decay
         C' and lambda of equation 22.
     failure
@@ -143,10 +143,10 @@ class PlainMessages(Family[PartPspOptions]):
     def mechanism(
         self, setting: Setting[PartPspOptions], noise_multiplier: float
     ) -> MessageMechanism:
-        """Lots by the options."""
+        """Batches by the options."""
         options = setting.options
         return MessageMechanism(
-            setting.lot_size,
+            setting.batch_size,
             sampling=options.sampling,
             messages=MessageNoise(0.0, "real", setting.rounds),
             mixing=with_synchronisation(setting.mixing, options.interval),
@@ -181,20 +181,20 @@ class NoisyMessages(PlainMessages):
     def mechanism(
         self, setting: Setting[PartPspOptions], noise_multiplier: float
     ) -> MessageMechanism:
-        """Lots, clipping and noise by the options."""
+        """Batches, clipping and noise by the options."""
         options = setting.options
         # Nothing of a record stays in a node but in its local parameters.
         alone = options.shared == "*" and options.local_steps == 1
         by_sample = options.clip_by == "sample" and alone
         return MessageMechanism(
-            setting.lot_size,
+            setting.batch_size,
             setting.clip_norm,
             sampling=options.sampling,
             clip_by=options.clip_by,
             messages=options.noise(
                 noise_multiplier,
                 setting.rounds,
-                samples=int(setting.lot_size) if by_sample else None,
+                samples=int(setting.batch_size) if by_sample else None,
             ),
             mixing=with_synchronisation(setting.mixing, options.interval),
         )

@@ -26,7 +26,7 @@ class PartPsp:
     """Local steps on local parameters; perturbed push-sum on the shared ones.
 
     Zhou, Xue and Chen, "Differentially private perturbed push-sum protocol and its
-    application in non-convex optimization", Algorithm 2, with one lot a step::
+    application in non-convex optimization", Algorithm 2, with one batch a step::
 
         l_i <- l_i - gamma_l grad_l F(y_i, l_i);   g_i = clip(grad_s F(y_i, l_i), C)
         eps_i = -gamma_s g_i;   DPPS

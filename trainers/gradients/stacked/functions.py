@@ -1,4 +1,4 @@
-"""Functions between the layers, where torch's own cost more on the CPU than layers do.
+"""Functions between layers, faster on the CPU than torch's own.
 
 Both give what torch gives, to a rounding, and its gradients; on other devices they are
 torch's.

@@ -1,4 +1,4 @@
-"""What every layer over stacked parameters does."""
+"""The base of layers over stacked parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one way out for messages: scale Laplace noise, add it, send, write it down.
+"""The channel of noisy messages: scales noise, adds it, sends, and keeps the ledger.
 
 What the oracle is to gradients, the channel is to messages. A protocol hands over what
 its nodes are about to send; what comes back is noisy, and the ledger already has it.

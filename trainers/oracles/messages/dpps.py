@@ -123,7 +123,7 @@ class Averaging:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Vectors:
-    """The door of an averaging: a channel, and no other data than the start."""
+    """The oracle of an averaging: a channel, and no other data than the start."""
 
     channel: Channel
 

@@ -77,8 +77,8 @@ class MessageNoise:
     window
         Of `privaudit.accounting.papers.push_sum_sensitivity.Spread`.
     samples
-        Clipping is by sample, lots are of this fixed size, and nothing but messages
-        carries a record from round to round; None: clipping is by lot.
+        Clipping is by sample, batches are of this fixed size, and nothing but messages
+        carries a record from round to round; None: clipping is by batch.
 
     Raises
     ------

@@ -40,9 +40,9 @@ ClipBy = Literal["batch", "sample"]
 class MessageMechanism(Mechanism):
     """Batches and clipping of gradients in L1 norm, and the noise of messages.
 
-    ``clip_norm`` bounds the L1 norm of the mean gradient of a lot: scaled as a whole,
-    or each sample's (``clip_by``), which needs lots of fixed size. ``mixing`` has the
-    weights of all rounds, synchronisation included.
+    ``clip_norm`` bounds the L1 norm of the mean gradient of a batch: scaled as a whole,
+    or each sample's (``clip_by``), which needs batches of fixed size. ``mixing`` has
+    the weights of all rounds, synchronisation included.
     """
 
     clip_by: ClipBy = "batch"
@@ -54,7 +54,7 @@ class MessageMechanism(Mechanism):
     def __post_init__(self) -> None:
         if self.clip_by == "sample" and self.sampling != "without-replacement":
             raise ValueError(
-                "clipping by sample bounds the mean of a lot of fixed size only; set "
+                "clipping by sample bounds the mean of a batch of fixed size only; set "
                 "sampling=without-replacement"
             )
 
@@ -186,10 +186,10 @@ class MessageOracle:
             batch.flatten(0, 1),
             torch.arange(self.nodes, device=at.device),
             math.inf,
-            lot_size=self.mechanism.lot_size,
+            batch_size=self.mechanism.batch_size,
             memory_limit=self._memory_limit,
         )
-        return total.view_as(at).div_(self.mechanism.lot_size).to(at.dtype)
+        return total.view_as(at).div_(self.mechanism.batch_size).to(at.dtype)
 
     def clipped(self, at: Tensor, batch: Tensor, shared: Tensor) -> Tensor:
         """Its ``shared`` entries, (runs, nodes, shared), of L1 norm <= clip_norm."""
@@ -212,7 +212,7 @@ class MessageOracle:
 
     def _clipped_by_sample(self, at: Tensor, batch: Tensor, shared: Tensor) -> Tensor:
         assert self._by_sample is not None
-        size = int(self.mechanism.lot_size)
+        size = int(self.mechanism.batch_size)
         rows = self.runs * self.nodes
         chosen = batch.nonzero(as_tuple=True)[2].view(rows, size)
         node = torch.arange(self.nodes, device=at.device).repeat(self.runs)

@@ -1,4 +1,4 @@
-"""By what nodes that perturb their messages scale the noise, round by round.
+"""Sensitivities by which noise of messages is scaled, round by round.
 
 The sensitivity of a round is max_ij ||s_i - s_j||_1 over what the nodes are about to
 send: no node knows it. A `Tracker` says what each node believes it to be, and the

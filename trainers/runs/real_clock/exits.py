@@ -48,7 +48,7 @@ class Outcome:
     models
         Of the workers that lived, (dims,) each.
     ledgers
-        Of the same, as their doors wrote them.
+        Of the same, as their oracles wrote them.
     counts
         Steps that each worker began, dead ones too.
     staleness

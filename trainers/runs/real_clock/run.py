@@ -37,8 +37,8 @@ def is_by_real_clock(problem: Problem) -> bool:
 class RealClock(OneProcess):
     """A process of its own for every worker.
 
-    The start is of the run's seed; lots and noise are not: as no two runs make the same
-    models, equal noise in two of them would be no noise in their difference.
+    The start is of the run's seed; batches and noise are not: as no two runs make the
+    same models, equal noise in two of them would be no noise in their difference.
 
     Workers that die do not stop the others. They pay for all steps that they began, and
     are left out of the accuracies. A run that was stopped as a whole cannot go on; what
@@ -146,12 +146,12 @@ def job(
 ) -> Job:
     """What ``worker`` works on, of its own records alone.
 
-    Lots and noise come from ``key``, by default a secret one of its process.
+    Batches and noise come from ``key``, by default a secret one of its process.
     """
     training = run.training
     problem = run.problem(data_dir=data_dir)
     mechanism = training.mechanism(run.noise_multiplier)
-    door = training.family.door(
+    oracle = training.family.oracle(
         PrivateData.of(
             [problem.shares[worker]],
             replaces=mechanism.sampling == "without-replacement",
@@ -162,7 +162,7 @@ def job(
         numbers=[worker],
     )
     start = problem.start(run.public_seed)[0, worker].clone()
-    return Job(door, start, training.step_sizes())
+    return Job(oracle, start, training.step_sizes())
 
 
 def ledger_of(

@@ -42,7 +42,7 @@ class Job:
     Parameters
     ----------
     private
-        The door to its data.
+        The oracle of its data.
     start
         (dims,): where it begins.
     step_size

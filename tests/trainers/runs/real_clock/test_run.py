@@ -30,7 +30,7 @@ SMALL = {
     "nodes": 4,
     "train": 400,
     "rounds": 120,
-    "lot_size": 10,
+    "batch_size": 10,
     "model": "softmax",
     "clock": "real",
 }
@@ -90,13 +90,13 @@ class TestLedgers:
         curves = RunFolder(tmp_path).read("curves.json", Curves)
         assert curves.rounds[-1] == 80
 
-    def test_doors_write_what_the_counter_has(self, tmp_path):
+    def test_oracles_write_what_the_counter_has(self, tmp_path):
         run = run_of()
         problem = Problem.of(run.training)
         outcome = real_run.worker_pool(run, problem, tmp_path / "steps.bin").run()
         by_count = real_run.ledger_of(problem, 4.0, list(outcome.counts), {})
-        by_door = Ledger.joined(outcome.ledgers[k] for k in range(4))
-        assert by_door == by_count
+        by_oracle = Ledger.joined(outcome.ledgers[k] for k in range(4))
+        assert by_oracle == by_count
 
     def test_a_dead_workers_ledger_is_kept(self, tmp_path):
         deaths = []
@@ -222,7 +222,7 @@ def test_as_good_as_by_the_virtual_clock(tmp_path):
     values = {
         "train": 1400,
         "rounds": 400,
-        "lot_size": 32,
+        "batch_size": 32,
         "step_size": 0.3,
         "most_steps": 400,
     }

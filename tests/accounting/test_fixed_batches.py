@@ -1,6 +1,6 @@
-"""Fixed-size lots under replace-one: never outside truths that are not our own code.
+"""Fixed-size batches under replace-one: never outside truths that are not our own code.
 
-Three truths: what small data sets give, by enumeration of all their lots; the
+Three truths: what small data sets give, by enumeration of all their batches; the
 dominating pair of Zhu, Dong and Wang (2022), composed by quadrature and by a slow twin;
 and the two data sets that attain its upper half, in closed form.
 """
@@ -29,19 +29,19 @@ WIDTH = 0.01
 REPLACE = "replace-one"
 
 
-def release(noise, scale, lot, records):
-    """A noisy sum over a lot of records of norm at most 1."""
+def release(noise, scale, batch, records):
+    """A noisy sum over a batch of records of norm at most 1."""
     return Release.of_sum(
         norm_bound=1.0,
         noise_multiplier=scale,
-        sampling=SamplingWithoutReplacement(lot, records),
+        sampling=SamplingWithoutReplacement(batch, records),
         mechanism=noise,
     )
 
 
 @functools.cache
-def certified(noise, scale, lot, records, epsilon, count=1):
-    entry = Entry(release(noise, scale, lot, records), count)
+def certified(noise, scale, batch, records, epsilon, count=1):
+    entry = Entry(release(noise, scale, batch, records), count)
     return compose_entries([entry], REPLACE).delta(epsilon, WIDTH)
 
 
@@ -49,21 +49,21 @@ def certified(noise, scale, lot, records, epsilon, count=1):
 # of cell masses are at most the true ones, however coarse the cells.
 
 
-def cell_masses(data, lot, noise, scale, cells):
-    """Probability of each cell, of the noisy sum of a random lot of ``data``.
+def cell_masses(data, batch, noise, scale, cells):
+    """Probability of each cell, of the noisy sum of a random batch of ``data``.
 
     ``data`` is (records, coordinates); cells divide each coordinate in ``cells``.
     """
-    lots = list(itertools.combinations(range(len(data)), lot))
-    far = lot + (9 if noise == "gaussian" else 25) * scale
+    batches = list(itertools.combinations(range(len(data)), batch))
+    far = batch + (9 if noise == "gaussian" else 25) * scale
     edges = np.concatenate([[-np.inf], np.linspace(-far, far, cells - 1), [np.inf]])
     total = np.zeros(())
-    for chosen in lots:
+    for chosen in batches:
         mass = np.ones(())
         for centre in data[list(chosen)].sum(0):
             y = (edges - centre) / scale
             mass = np.multiply.outer(mass, np.diff(distribution(noise, y)))
-        total = total + mass / len(lots)
+        total = total + mass / len(batches)
     return total.ravel()
 
 
@@ -222,7 +222,7 @@ def far(noise, shift, rate):
 
 
 FFT = 1e-9
-# Scale of the noise, lot, records, and an epsilon for one release.
+# Scale of the noise, batch, records, and an epsilon for one release.
 STEPS = [(0.8, 2, 5, 0.3), (1.0, 1, 10, 0.1), (3.0, 1, 100, 2e-3), (2.0, 9, 10, 0.3)]
 
 
@@ -267,18 +267,18 @@ class TestSteps:
 
 
 class TestEnumerated:
-    """All lots of small data sets."""
+    """All batches of small data sets."""
 
     @pytest.mark.parametrize("noise", NOISES)
     @pytest.mark.parametrize(
-        ("scale", "lot", "records"),
+        ("scale", "batch", "records"),
         [(0.7, 1, 3), (1.5, 2, 4), (1.0, 4, 5), (0.9, 2, 6)],
     )
-    def test_one_release(self, noise, scale, lot, records):
+    def test_one_release(self, noise, scale, batch, records):
         for epsilon in (0.0, 0.6):
-            found = certified(noise, scale, lot, records, epsilon)
+            found = certified(noise, scale, batch, records, epsilon)
             attained = [
-                delta_of(*both_masses(*pair, lot, noise, scale, 4000), epsilon)
+                delta_of(*both_masses(*pair, batch, noise, scale, 4000), epsilon)
                 for pair in neighbours(records)
             ]
             assert max(attained) <= found.upper + 1e-13
@@ -288,10 +288,10 @@ class TestEnumerated:
 
     @pytest.mark.parametrize(("noise", "order"), [("gaussian", 2), ("laplace", 1)])
     def test_vectors(self, noise, order):
-        for scale, lot, records in ((0.8, 2, 4), (1.2, 3, 6)):
-            found = certified(noise, scale, lot, records, 0.4).upper
+        for scale, batch, records in ((0.8, 2, 4), (1.2, 3, 6)):
+            found = certified(noise, scale, batch, records, 0.4).upper
             attained = [
-                delta_of(*both_masses(*pair, lot, noise, scale, 200), 0.4)
+                delta_of(*both_masses(*pair, batch, noise, scale, 200), 0.4)
                 for pair in vector_neighbours(records, order)
             ]
             assert max(attained) <= found + 1e-13
@@ -301,9 +301,9 @@ class TestEnumerated:
     @pytest.mark.parametrize(("count", "cells"), [(2, 400), (3, 80)])
     def test_several_releases(self, noise, count, cells):
         """The same neighbours, asked another question in each release."""
-        for scale, lot, records in ((1.0, 1, 3), (1.5, 2, 4)):
-            found = certified(noise, scale, lot, records, 0.5, count)
-            how = lot, noise, scale, cells
+        for scale, batch, records in ((1.0, 1, 3), (1.5, 2, 4)):
+            found = certified(noise, scale, batch, records, 0.5, count)
+            how = batch, noise, scale, cells
             single = [both_masses(*pair, *how) for pair in neighbours(records)]
             several = itertools.combinations_with_replacement(single[:-2], count)
             attained = []
@@ -320,11 +320,11 @@ class TestEnumerated:
     @pytest.mark.parametrize("noise", NOISES)
     @pytest.mark.parametrize("order", [1.5, 2.0, 8.0])
     def test_renyi(self, noise, order):
-        for scale, lot, records in ((0.9, 1, 3), (1.5, 2, 5)):
-            found = divergence(release(noise, scale, lot, records), REPLACE, order)
+        for scale, batch, records in ((0.9, 1, 3), (1.5, 2, 5)):
+            found = divergence(release(noise, scale, batch, records), REPLACE, order)
             attained = []
             for pair in neighbours(records):
-                p, q = both_masses(*pair, lot, noise, scale, 4000)
+                p, q = both_masses(*pair, batch, noise, scale, 4000)
                 some = (p > 1e-200) & (q > 1e-200)
                 for a, b in ((p[some], q[some]), (q[some], p[some])):
                     moment = (a**order * b ** (1 - order)).sum()
@@ -336,15 +336,15 @@ class TestDominatingPair:
     """The composed pair, by quadrature and by rounding losses both ways."""
 
     @pytest.mark.parametrize("noise", NOISES)
-    @pytest.mark.parametrize(("scale", "lot", "records", "epsilon"), STEPS)
-    def test_two_and_three_releases(self, noise, scale, lot, records, epsilon):
-        shift, rate = 2 / scale, lot / records
+    @pytest.mark.parametrize(("scale", "batch", "records", "epsilon"), STEPS)
+    def test_two_and_three_releases(self, noise, scale, batch, records, epsilon):
+        shift, rate = 2 / scale, batch / records
         pair, reach = dominating(noise, shift, rate), far(noise, shift, rate)
         for count in (2, 3):
             sides = enclosed([pair] * count, reach)
             low, high = (side.delta(epsilon) for side in sides)
             assert high <= 1.01 * low
-            found = certified(noise, scale, lot, records, epsilon, count)
+            found = certified(noise, scale, batch, records, epsilon, count)
             assert low - FFT <= found.upper <= (1 + 2 * WIDTH) * high
 
     @pytest.mark.parametrize("noise", NOISES)
@@ -377,21 +377,23 @@ class TestDominatingPair:
         assert low.delta(0.8) <= found <= 1.4 * high.delta(0.8)
 
     @pytest.mark.parametrize("order", [1.5, 3.0, 12.0])
-    @pytest.mark.parametrize(("scale", "lot", "records"), [s[:3] for s in STEPS])
-    def test_renyi_of_gaussian_noise(self, scale, lot, records, order):
-        shift, rate = 2 / scale, lot / records
+    @pytest.mark.parametrize(("scale", "batch", "records"), [s[:3] for s in STEPS])
+    def test_renyi_of_gaussian_noise(self, scale, batch, records, order):
+        shift, rate = 2 / scale, batch / records
         # A moment is made where the loss is order times as large.
         reach = math.log1p(rate * math.expm1(shift * (7 + shift * (order - 0.5))))
         low, high = enclosed([dominating("gaussian", shift, rate)], reach, 200_000)
-        found = divergence(release("gaussian", scale, lot, records), REPLACE, order)
+        found = divergence(release("gaussian", scale, batch, records), REPLACE, order)
         assert low.renyi(order) <= found <= 1.01 * high.renyi(order)
 
     @pytest.mark.parametrize("order", [2, 3, 7])
-    @pytest.mark.parametrize(("scale", "lot", "records"), [s[:3] for s in STEPS])
-    def test_renyi_of_laplace_noise_is_the_theorem_s(self, scale, lot, records, order):
+    @pytest.mark.parametrize(("scale", "batch", "records"), [s[:3] for s in STEPS])
+    def test_renyi_of_laplace_noise_is_the_theorem_s(
+        self, scale, batch, records, order
+    ):
         """Theorem 9 of Wang, Balle and Kasiviswanathan, as it is printed."""
         with mpmath.workdps(40):
-            pure, rate = 2 / mpmath.mpf(scale), mpmath.mpf(lot) / records
+            pure, rate = 2 / mpmath.mpf(scale), mpmath.mpf(batch) / records
 
             def whole(j):  # Mironov (2017), proposition 6
                 up = j / (2 * j - 1) * mpmath.exp((j - 1) * pure)
@@ -405,7 +407,7 @@ class TestDominatingPair:
                 factor = mpmath.exp((j - 1) * whole(mpmath.mpf(j))) * min(2, odds**j)
                 total += rate**j * mpmath.binomial(order, j) * factor
             true = float(mpmath.log1p(total) / (order - 1))
-        found = divergence(release("laplace", scale, lot, records), REPLACE, order)
+        found = divergence(release("laplace", scale, batch, records), REPLACE, order)
         assert true * (1 - 1e-12) <= found <= true * (1 + 1e-8)
 
 
@@ -449,11 +451,11 @@ class TestAttained:
     """All other records alike: the two data sets of which the lower side is."""
 
     @pytest.mark.parametrize("noise", NOISES)
-    @pytest.mark.parametrize(("scale", "lot", "records", "epsilon"), STEPS)
+    @pytest.mark.parametrize(("scale", "batch", "records", "epsilon"), STEPS)
     def test_between_what_is_attained_and_what_dominates(
-        self, noise, scale, lot, records, epsilon
+        self, noise, scale, batch, records, epsilon
     ):
-        shift, rate = 2 / scale, lot / records
+        shift, rate = 2 / scale, batch / records
         one_way, reach = removed(noise, shift, rate), far(noise, shift, rate)
         for count in (1, 3):
             sides = [
@@ -461,7 +463,7 @@ class TestAttained:
                 for pair in (one_way, mirrored(one_way))
             ]
             low, high = np.max(sides, axis=0)
-            found = certified(noise, scale, lot, records, epsilon, count)
+            found = certified(noise, scale, batch, records, epsilon, count)
             assert (1 - 2 * WIDTH) * low <= found.lower <= high + FFT
             assert low <= found.upper + FFT
             if count == 1:

@@ -11,6 +11,7 @@ import pytest
 
 import privaudit
 from privaudit import settings, testing
+from privaudit.figure_settings import ReleaseSettings
 from privaudit.files import json as _json
 from privaudit.settings import (
     AttackSettings,
@@ -18,7 +19,6 @@ from privaudit.settings import (
     AuditSettings,
     Compute,
     ProgramSettings,
-    ReleaseSettings,
     TaskSettings,
     TrainingRecord,
     TrainingSettings,

@@ -122,8 +122,7 @@ def worker_pool(
     patience: float = PATIENCE,
 ) -> WorkerPool:
     """The workers of ``run``, not yet started."""
-    network = problem.network
-    assert isinstance(network, OverProcesses)
+    network = _processes(problem)
     steps = run.training.rounds
     plan = Plan(
         clock=network.algorithm.clock,
@@ -192,8 +191,7 @@ def remarks(run: TrainingRun, problem: Problem, outcome: Outcome) -> tuple[str, 
             if partner not in dead
         ]
     steps = sum(outcome.counts)
-    assert isinstance(problem.network, OverProcesses)
-    most = problem.network.most
+    most = _processes(problem).most
     spent = all(outcome.counts[worker] == most for worker in outcome.models)
     if spent and steps < run.training.rounds:
         found.append(
@@ -207,6 +205,16 @@ def remarks(run: TrainingRun, problem: Problem, outcome: Outcome) -> tuple[str, 
         f"average and {int(stale.max())} at most"
     )
     return tuple(found)
+
+
+def _processes(problem: Problem) -> OverProcesses:
+    """What its options say of them."""
+    if not isinstance(problem.network, OverProcesses):
+        raise ValueError(
+            f"{problem.training.algorithm} does not run by the real clock; adp2sgd and "
+            "adpsgd do, with clock=real"
+        )
+    return problem.network
 
 
 def _stopped(folder: RunFolder, made: int) -> FolderError:

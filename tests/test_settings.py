@@ -11,6 +11,7 @@ import pytest
 
 import privaudit
 from privaudit import settings, testing
+from privaudit.figure_settings import ReleaseSettings
 from privaudit.files import json as _json
 from privaudit.settings import (
     AttackSettings,
@@ -18,7 +19,6 @@ from privaudit.settings import (
     AuditSettings,
     Compute,
     ProgramSettings,
-    ReleaseSettings,
     TaskSettings,
     TrainingRecord,
     TrainingSettings,
@@ -31,8 +31,6 @@ MOST = 8
 LONG = {
     "trainers/gradients/clipping.py:clipped_sum": 10,
     "trainers/oracles/oracle.py:__init__": 9,
-    "trainers/runs/problem.py:train": 13,
-    "trainers/runs/real_clock/run.py:train": 9,
 }
 
 

@@ -48,7 +48,7 @@ from trainers.numerics.randomness import Streams
 from trainers.oracles.capabilities import GivesGradients, gives
 from trainers.oracles.recording import Messages, Recording, Tape
 from trainers.runs import checkpoint
-from trainers.runs.problem import Problem
+from trainers.runs.problem import Observers, Planted, Problem
 from trainers.runs.training import training_from
 
 SMALL: dict[str, Any] = {
@@ -157,8 +157,9 @@ class Case:
             noise,
             Streams(0, first),
             runs=runs,
-            observers=(messages,),
-            release_observers=(recording,) if self.gives_gradients else (),
+            observers=Observers(
+                (messages,), (recording,) if self.gives_gradients else ()
+            ),
             **more,
         )
         return Seen(models, ledger, messages, recording)
@@ -263,7 +264,9 @@ def goes_on_after_a_stop(case: Case) -> str:
         _NOISE,
         Streams(0),
         runs=_RUNS,
-        keep=lambda done, middle: kept.update({done: checkpoint.pack(middle())}),
+        observers=Observers(
+            keep=lambda done, middle: kept.update({done: checkpoint.pack(middle())})
+        ),
     )
     for done, content in kept.items():
         models, ledger = problem.train(
@@ -366,8 +369,8 @@ def worlds_differ_by_the_canary_alone(case: Case) -> str:
     problem = case.problem
     record = Dataset(problem.test.inputs[:1] * 3.0, problem.test.targets[:1])
     worlds = [
-        case.trained(problem, canary=record, planted=torch.full((_RUNS,), planted))
-        for planted in (False, True)
+        case.trained(problem, planted=Planted(record, torch.full((_RUNS,), joins)))
+        for joins in (False, True)
     ]
     without, within = worlds
     if not torch.equal(without.models, case.seen.models):

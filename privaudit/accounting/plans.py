@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from privaudit.figure_settings import Mechanism, ReleaseSettings, Scheme
 from privaudit.files import csv as _csv
 from privaudit.files import toml as _toml
 from privaudit.ledger import Ledger, Recorder
@@ -26,7 +27,6 @@ from privaudit.release import (
     Sensitivity,
 )
 from privaudit.schedules import Growing, Schedule
-from privaudit.settings import Mechanism, ReleaseSettings, Scheme
 
 _MOST_LISTED = 10_000_000
 _MOST_RECORDS = 10**12

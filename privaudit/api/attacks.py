@@ -22,6 +22,7 @@ from privaudit.auditing.bounds import (
     most_shown,
 )
 from privaudit.auditing.scores import DESIGNS, Design, Scores
+from privaudit.figure_settings import ScoreSettings, SelfcheckSettings
 from privaudit.results import (
     Finding,
     LowerBound,
@@ -30,7 +31,7 @@ from privaudit.results import (
     round_down,
     round_up,
 )
-from privaudit.settings import ScoreSettings, SelfcheckSettings, claim_of
+from privaudit.settings import claim_of
 
 
 def lower_bound(

@@ -13,9 +13,9 @@ from privaudit.accounting.account import bound_of
 from privaudit.accounting.closed_forms import clt_distance
 from privaudit.accounting.plans import Plan
 from privaudit.api.accounts import ledger_from
+from privaudit.figure_settings import FigureSettings, ReleaseSettings
 from privaudit.files.folder import write_whole
 from privaudit.results import UpperBound, check_sides, round_down, round_up
-from privaudit.settings import FigureSettings, ReleaseSettings
 
 _BESIDE = 2e-3  # width of what is printed beside an answer, relative
 _UNITS = "(times the clip norm: the noise on the sum of each batch)"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 import os
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
     from trainers.recipes import Recipe
     from trainers.runs.material import Material
     from trainers.runs.outcome import TrainingResult
-    from trainers.runs.problem import Problem
-    from trainers.runs.run import TrainingRun
+    from trainers.runs.run import OneProcess, TrainingRun
     from trainers.runs.training import Training
 
 
@@ -189,11 +187,10 @@ def run_in_folder(
     whose epsilon is infinite says at which delta the run is accounted, and is kept
     nowhere.
     """
-    from trainers.network.ranks import launched
     from trainers.runs.budget import noise_of
     from trainers.runs.problem import Problem
-    from trainers.runs.real_clock import run as real_run
-    from trainers.runs.run import TrainingRun
+    from trainers.runs.real_clock.run import is_by_real_clock
+    from trainers.runs.run import Assignment, TrainingRun, train
 
     compute = settings.compute
     problem = Problem.of(
@@ -204,8 +201,8 @@ def run_in_folder(
         precision=compute.precision,
         material=material,
     )
-    by_real_clock = real_run.is_by_real_clock(problem)
-    _check_keys(settings, launched(), by_real_clock)
+    by_real_clock = is_by_real_clock(problem)
+    runner = _runner(settings, by_real_clock, watch)
     if by_real_clock and material is not None:
         raise ValueError(
             "clock=real starts processes that load their data by name, and your own "
@@ -230,7 +227,16 @@ def run_in_folder(
         lambda there: not by_real_clock and there.awaits(run),
         watch,
     )
-    result = _trained(run, claim, settings, problem, material, opened, watch)
+    with watch.training(training.algorithm, run.claim) as show:
+        given = Assignment(
+            run=run,
+            problem=problem,
+            delta=claim.delta,
+            relation=claim.relation,
+            progress=show,
+            save_models=settings.save == "models",
+        )
+        result = train(given, opened, runner)
     if result is None:  # rank 0 speaks for all
         return None
     remarks = (*training.family.remarks(training.setting()), *result.remarks)
@@ -249,43 +255,21 @@ def _of_own_data(values: dict[str, Any]) -> dict[str, Any]:
     return {"train": sum(map(len, found)), **values, "nodes": len(found)}
 
 
-def _trained(
-    run: TrainingRun,
-    claim: Claim,
-    settings: TrainingSettings,
-    problem: Problem,
-    material: Material | None,
-    opened: contextlib.AbstractContextManager[RunFolder],
-    watch: Watch,
-) -> TrainingResult | None:
-    """By ranks, by a real clock, or here."""
+def _runner(
+    settings: TrainingSettings, by_real_clock: bool, watch: Watch
+) -> OneProcess:
+    """Where the nodes live. ``ValueError`` for a key or a seed without effect."""
     from trainers.network.ranks import launched
-    from trainers.runs.over_ranks import train_on_ranks
-    from trainers.runs.real_clock import run as real_run
-    from trainers.runs.run import train
+    from trainers.runs.over_ranks import OverRanks
+    from trainers.runs.real_clock.run import RealClock
+    from trainers.runs.run import OneProcess
 
-    about: dict[str, Any] = {
-        "delta": claim.delta,
-        "relation": claim.relation,
-        "save_models": settings.save == "models",
-    }
-    data_dir = settings.data_dir
-    with watch.training(run.training.algorithm, run.claim) as show:
-        about["progress"] = show
-        if launched():
-            about["material"] = material
-            return train_on_ranks(run, opened, data_dir=data_dir, **about)
-        with opened as folder:
-            about["problem"] = problem
-            if real_run.is_by_real_clock(problem):
-                return real_run.train(
-                    run,
-                    folder,
-                    data_dir=data_dir,
-                    died=lambda death: watch.note(str(death)),
-                    **about,
-                )
-            return train(run, folder, key_file=settings.key_file, **about)
+    _check_keys(settings, launched(), by_real_clock)
+    if launched():
+        return OverRanks()
+    if by_real_clock:
+        return RealClock(settings.data_dir, lambda death: watch.note(str(death)))
+    return OneProcess(settings.key_file)
 
 
 def _check_keys(

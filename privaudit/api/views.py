@@ -21,8 +21,8 @@ from privaudit.accounting.views import (
     figures,
     of_nodes,
 )
+from privaudit.figure_settings import ViewSettings
 from privaudit.results import Relation, Unit, check_delta, round_up
-from privaudit.settings import ViewSettings
 
 if TYPE_CHECKING:
     from trainers.runs.training import Training
@@ -152,7 +152,8 @@ def views(
     Examples
     --------
     >>> import privaudit as pa
-    >>> ring = {"nodes": 4, "graph": "ring", "rounds": 6, "train": 200, "batch_size": 50}
+    >>> ring = {"nodes": 4, "graph": "ring", "rounds": 6}
+    >>> ring |= {"train": 200, "batch_size": 50}
     >>> found = pa.views(
     ...     "dp-dsgd", noise_multiplier=4.0, delta=1e-5, observer=2, **ring
     ... )

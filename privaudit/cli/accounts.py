@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from privaudit.cli.options import Flat, Json
 from privaudit.cli.output import emit, note
-from privaudit.settings import FigureSettings, ReleaseSettings
+from privaudit.figure_settings import FigureSettings, ReleaseSettings
 
 NoiseMultiplier = Annotated[
     float,

@@ -10,7 +10,7 @@ from privaudit.cli.console import Console
 from privaudit.cli.options import Flat, Json
 from privaudit.cli.output import emit
 from privaudit.cli.verdicts import status_of
-from privaudit.settings import ScoreSettings, SelfcheckSettings
+from privaudit.figure_settings import ScoreSettings, SelfcheckSettings
 
 
 def bound(

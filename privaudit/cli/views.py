@@ -10,7 +10,8 @@ from cyclopts import Parameter
 from privaudit.cli.accounts import NoiseMultiplier
 from privaudit.cli.options import Changes, Flat, Json
 from privaudit.cli.output import emit
-from privaudit.settings import ViewSettings, changes_of
+from privaudit.figure_settings import ViewSettings
+from privaudit.settings import changes_of
 
 
 def views(

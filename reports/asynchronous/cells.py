@@ -20,7 +20,7 @@ from trainers.algorithms.asynchronous.family import staleness
 from trainers.algorithms.asynchronous.virtual_time import Asynchronous
 from trainers.numerics.randomness import Streams
 from trainers.runs.measures import accuracy, consensus_distance
-from trainers.runs.problem import Problem
+from trainers.runs.problem import Observers, Problem
 from trainers.runs.real_clock import run as real_run
 from trainers.runs.run import TrainingRun
 from trainers.runs.training import training_from
@@ -77,7 +77,7 @@ def trained(
         Streams(0),
         runs=seeds,
         start=starts,
-        after_round=after if points else None,
+        observers=Observers(after_round=after if points else None),
     )
     right = accuracy(gradients, models, problem.test)
     mean = accuracy(gradients, models.mean(1, keepdim=True), problem.test)
@@ -149,8 +149,7 @@ def real(training: dict, sigma: float, runs: int) -> dict[str, Any]:
         )
         with tempfile.TemporaryDirectory() as folder:
             journal = pathlib.Path(folder) / "steps.bin"
-            crew = real_run.crew_of(run, problem, journal)
-            outcome = crew.run()
+            outcome = real_run.worker_pool(run, problem, journal).run()
         models = torch.stack([outcome.models[k] for k in sorted(outcome.models)])[None]
         right = accuracy(gradients, models, problem.test)
         ledger = Ledger.joined(outcome.ledgers[k] for k in sorted(outcome.ledgers))

@@ -23,7 +23,7 @@ from reports.study import Cell, small
 from trainers.algorithms.family import HasPaperNoise
 from trainers.numerics.randomness import Streams
 from trainers.runs.measures import accuracy
-from trainers.runs.problem import Problem
+from trainers.runs.problem import Observers, Planted, Problem
 from trainers.runs.training import training_from
 
 DATA = ("glyphs-pca", "forest")
@@ -139,10 +139,9 @@ def choices(
             z,
             streams,
             runs=block,
-            canary=canary,
-            planted=planted,
             start=problem.start(0, block),
-            observers=(log,),
+            planted=Planted(canary, planted),
+            observers=Observers((log,)),
         )
         seen.append(log.features())
         worlds.append(planted)

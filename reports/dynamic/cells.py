@@ -18,7 +18,7 @@ from trainers.gradients.per_sample import PerSample
 from trainers.models import cross_entropy
 from trainers.numerics.randomness import Streams
 from trainers.runs.measures import accuracy
-from trainers.runs.problem import Problem
+from trainers.runs.problem import Observers, Problem
 from trainers.runs.training import training_from
 
 DELTA = 1e-4
@@ -191,7 +191,7 @@ def norms(
             )
             seen[str(done)] = round(float(gradients.norm(dim=2).median()), 3)
 
-    problem.train(multiplier, Streams(1000), after_round=after)
+    problem.train(multiplier, Streams(1000), observers=Observers(after_round=after))
     return seen
 
 

@@ -57,9 +57,7 @@ def scores(worlds: NDArray[np.bool_], seed: int) -> NDArray[np.float64]:
         NOISE_MULTIPLIER,
         Streams(seed),
         runs=len(worlds),
-        canary=scene.canary.record,
-        direction=scene.canary.direction,
-        planted=torch.from_numpy(np.array(worlds)),
         start=scene.start.repeat(len(worlds), len(scene.problem.shares), 1),
+        planted=scene.canary.planted(torch.from_numpy(np.array(worlds))),
     )
     return watcher.score(models).numpy().astype(np.float64)

@@ -402,6 +402,16 @@ def test_help_imports_nothing_heavy():
     )
 
 
+def test_help_reads_no_source(capsys, monkeypatch):
+    """It takes its time; and what is looked for otherwise is as it was afterwards."""
+    from docstring_parser import parser
+
+    look = parser.add_attribute_docstrings
+    monkeypatch.setattr("inspect.getsource", lambda thing: pytest.fail(str(thing)))
+    assert "Probability that a record" in call(capsys, "noise", "--help")[1]
+    assert parser.add_attribute_docstrings is look
+
+
 class TestMoreAccounts:
     """Schedules, comparisons, conversions."""
 

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from trainers.network.over_ranks import RankNetwork
 from trainers.network.ranks import gathered, joined, leave
 from trainers.numerics.randomness import Streams
-from trainers.runs.problem import Problem
+from trainers.runs.problem import Observers, Problem
 from trainers.runs.training import Training, training_from
 
 CASES = {
@@ -88,7 +88,7 @@ def fail(out: pathlib.Path) -> None:
     try:
         with joined(timeout=20) as where:
             problem = Problem.of(training("dp-dsgd", 100_000), ranks=where)
-            problem.train(1.0, Streams(3), after_round=dies)
+            problem.train(1.0, Streams(3), observers=Observers(after_round=dies))
     except RankLostError as error:
         (out / f"lost-{os.environ['RANK']}.txt").write_text(str(error))
         os._exit(3)

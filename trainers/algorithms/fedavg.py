@@ -24,8 +24,8 @@ class FedavgOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     Parameters
     ----------
     local_steps
-        Steps of each user in a round. Batches have ``batch_size`` records of the user's,
-        or all if there are no more.
+        Steps of each user in a round, on batches of ``batch_size`` of its records, or
+        of all if there are no more.
     user_rate
         The chance of a user to be drawn in a round, each by a coin of its own.
     global_step_size

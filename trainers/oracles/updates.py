@@ -47,7 +47,7 @@ _FREE = Rounding(0.0, 0.0)
 class UpdateMechanism(Mechanism):
     """How users' updates are made private.
 
-    ``batch_size`` is what a sum is divided by, a user: the share of users that are drawn.
+    ``batch_size`` is the share of users that are drawn, by which a sum is divided.
     A node's sum is divided by it times the number of its users.
 
     Parameters
@@ -212,7 +212,7 @@ class UpdateOracle(Oracle):
         records = self._units.records[node][user]
         size = self._local.step(self._releases[node])
         vector_to_parameters(start.clone(), self._parameters)
-        for batch in self._batches(records, node, user, run):
+        for batch in self._local_batches(records, node, user, run):
             inputs, targets = self.data.records(torch.tensor([node]), batch[None])
             loss = self._loss(self._module(inputs[0]), targets[0]).mean()
             down = torch.autograd.grad(
@@ -223,7 +223,9 @@ class UpdateOracle(Oracle):
         end = parameters_to_vector(self._parameters).detach()
         return start.double() - end.double()
 
-    def _batches(self, records: Tensor, node: int, user: int, run: int) -> list[Tensor]:
+    def _local_batches(
+        self, records: Tensor, node: int, user: int, run: int
+    ) -> list[Tensor]:
         """The records of each local step, by random numbers of the user's own."""
         steps, most = self._local.local_steps, self._local.local_batch
         if len(records) <= most:

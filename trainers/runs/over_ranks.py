@@ -3,188 +3,130 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import pathlib
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from privaudit.accounting import account_nodes
 from privaudit.files.folder import KEY, KEY_ID, FolderError, RunFolder
 from privaudit.files.manifest import digest
 from privaudit.ledger import Ledger
-from privaudit.results import Relation
-from trainers.network.over_ranks import RankNetwork
 from trainers.network.ranks import gathered, joined, summed, told
 from trainers.numerics.keys import Key
-from trainers.numerics.randomness import Streams
 from trainers.numerics.releases import ReleaseJournal
 from trainers.runs import checkpoint
-from trainers.runs.material import Material
-from trainers.runs.measures import CurveRecorder, Measured, as_figures, measured
+from trainers.runs.measures import CurveRecorder, Measured, as_figures
 from trainers.runs.outcome import TrainingResult
 from trainers.runs.problem import Problem
 from trainers.runs.run import (
+    Assignment,
     Keeper,
-    Progress,
+    OneProcess,
+    Part,
     TrainingRun,
-    forget_key,
-    journal_of,
-    key_of,
-    resumed,
+    beside,
 )
 
+T = TypeVar("T")
 
-def train_on_ranks(
-    run: TrainingRun,
-    opened: contextlib.AbstractContextManager[RunFolder],
-    *,
-    delta: float,
-    relation: Relation = "add-or-remove-one",
-    data_dir: pathlib.Path | None = None,
-    material: Material | None = None,
-    progress: Callable[[Progress], None] = lambda now: None,
-    save_models: bool = True,
-) -> TrainingResult | None:
-    """As `run.train`, each rank holding some of the nodes; None but at rank 0.
+
+class OverRanks(OneProcess):
+    """Each rank holds some of the nodes; rank 0 keeps the folder.
 
     A checkpoint is of the whole network: with a seed, the same command goes on from it
     on any number of ranks, and without torchrun. Without one each rank has a secret key
-    of its own, so that as many must go on. All ranks must call, with equal arguments;
-    rank 0 alone enters ``opened``.
+    of its own, so that as many must go on. All ranks must call, with equal arguments.
 
-    Raises
-    ------
-    privaudit.files.folder.FolderError
-        At every rank, if the folder is another run's or cannot be written.
-    trainers.network.ranks.RankLostError
-        If another rank ends, or does not answer in time.
-    ValueError
-        If the settings do not fit.
+    `trainers.network.ranks.RankLostError` if another rank ends, or does not answer in
+    time; at every rank `FolderError`, if one has a reason.
     """
-    with joined(run.device) as (rank, size), contextlib.ExitStack() as stack:
-        problem = Problem.of(
-            run.training,
-            seed=run.public_seed,
-            data_dir=data_dir,
-            ranks=(rank, size),
-            compiled=run.compiled,
-            precision=run.precision,
-            material=material,
-        )
-        assert isinstance(problem.network, RankNetwork)
 
-        def account(ledger: Ledger) -> tuple:
-            under = run.claim.relation if run.claim else relation
-            return account_nodes(ledger, delta, under, run.account)
+    @property
+    def is_first(self) -> bool:  # type: ignore[override]  # known once they are joined
+        """Whether this is rank 0."""
+        return dist.get_rank() == 0
 
-        folder, known, why = None, None, ""
-        if rank == 0:
-            try:
-                folder = stack.enter_context(opened)
-                if folder.settle(run) and folder.has("result.json"):
-                    known = folder.read("result.json", TrainingResult)
-            except FolderError as error:
-                why = str(error)
-        where = "" if folder is None else str(folder.path)
-        state, why, where = told(("known" if known else "begin", why, where))
-        if why:
-            raise FolderError(why)
-        out = pathlib.Path(where)
-        if state == "known":
-            forget_key(RunFolder(out), _key_file(out, rank))
-            return known
-        start = problem.start(run.public_seed)
-        if len(set(told(gathered(_digest(start))))) > 1:
+    @contextlib.contextmanager
+    def joined(self, given: Assignment) -> Iterator[Assignment]:
+        """All ranks, and the nodes of this one."""
+        whole, run = given.problem, given.run
+        with joined(run.device) as ranks:
+            here = run.problem(ranks=ranks, material=whole.material)
+            yield dataclasses.replace(given, problem=here)
+
+    def at_first(self, work: Callable[[], T]) -> T:
+        """What ``work`` gives at rank 0, at every rank; so are its errors."""
+        return told(_together(lambda: work() if self.is_first else None))
+
+    def key_file(self, folder: RunFolder) -> pathlib.Path:
+        """Each rank's own."""
+        return folder / f"{KEY}-{dist.get_rank()}"
+
+    def key(
+        self, run: TrainingRun, folder: RunFolder, stack: contextlib.ExitStack
+    ) -> tuple[Key, ReleaseJournal | None]:
+        """The study's key, or a secret one for the nodes of this rank alone.
+
+        Raises `FolderError`, at every rank, if the run was begun by other ranks, whose
+        keys are other nodes', or if a rank's key is not the one that it began with.
+        """
+
+        def own() -> tuple[Key, ReleaseJournal | None]:
+            folder.path.mkdir(parents=True, exist_ok=True)  # where ranks share no disk
+            beyond = folder / f"{KEY}-{dist.get_world_size()}"
+            alone = folder.has("checkpoint.pt") and folder.has(KEY)
+            if run.seed is None and (alone or beyond.exists()):
+                raise FolderError(
+                    f"{folder.path} holds a run that was begun by another number of "
+                    "ranks, each with a secret key: go on with as many, or choose "
+                    "another folder"
+                )
+            return OneProcess.key(self, run, folder, stack)
+
+        key, journal = _together(own)
+        if run.seed is None:  # rank 0 keeps them all, before anything is released
+            ids = gathered(key.run)
+            self.at_first(lambda: _keep_ids(folder, ids or ()))
+        return key, journal
+
+    def keeper(self, given: Assignment, folder: RunFolder) -> Keeper:
+        """See `RankKeeper`."""
+        return RankKeeper(given, folder, self.at_first)
+
+    def result(self, given: Assignment, folder: RunFolder) -> TrainingResult | None:
+        """As `OneProcess.result`, from models that are the same at all ranks."""
+        start = given.problem.start(given.run.public_seed)[0, 0]  # all nodes share it
+        if len(set(told(gathered(digest(start.numpy().tobytes()))))) > 1:
             raise ValueError(
                 "the ranks' models start at different parameters: make them the same "
                 "at all ranks, as with torch.manual_seed"
             )
-        keeper = RankKeeper(run, folder, problem, account, progress)
-        key, journal = _key_of(run, out, rank, size, stack)
-        models, ledger = problem.train(
-            run.noise_multiplier,
-            Streams(key, device=run.device, journal=journal),
-            start=start,
-            after_round=keeper.after_round,
-            keep=keeper.keep,
-            resume=keeper.resume,
-        )
-        furthers = gathered(0 if journal is None else journal.further)
-        found = gathered(measured(problem, keeper.gradients, models))
-        ledgers = gathered(ledger.to_json())
-        parts = gathered(models[0].cpu() if save_models else None)
+        return super().result(given, folder)
+
+    def gathered(self, part: Part) -> list[Part] | None:
+        """The parts of all ranks, at rank 0."""
+        return gathered(part)
+
+    def end(self, folder: RunFolder) -> None:
+        """Forget this rank's key, once rank 0 has the result on its disk."""
         dist.barrier()
-        if found is None or ledgers is None or parts is None or furthers is None:
-            result = None
-        else:
-            whole = Ledger.joined(map(Ledger.from_json, ledgers))
-            final = dict(enumerate(torch.cat(parts))) if save_models else None
-            told_of = resumed(sum(furthers))
-            result = keeper.finish(beside(found), whole, final, told_of)
-        dist.barrier()
-        forget_key(RunFolder(out), _key_file(out, rank))
-        return result
+        super().end(folder)
 
 
-def _digest(start: Tensor) -> str:
-    """Of one node's parameters, which all nodes share."""
-    return digest(start[0, 0].numpy().tobytes())
-
-
-def _key_file(out: pathlib.Path, rank: int) -> pathlib.Path:
-    return out / f"{KEY}-{rank}"
-
-
-def _key_of(
-    run: TrainingRun,
-    out: pathlib.Path,
-    rank: int,
-    size: int,
-    stack: contextlib.ExitStack,
-) -> tuple[Key, ReleaseJournal | None]:
-    """The study's key, or a secret one for the nodes of this rank alone.
-
-    With the journal of its releases, open as long as ``stack`` is.
-
-    Raises `FolderError`, at every rank, if the run was begun by other ranks, whose keys
-    are other nodes', or if a rank's key is not the one that it began with.
-    """
-    why, key, journal, file = "", None, None, _key_file(out, rank)
+def _together(work: Callable[[], T]) -> T:
+    """What ``work`` gives here; a `FolderError` of one rank is raised at all."""
+    done, why = [], ""
     try:
-        out.mkdir(parents=True, exist_ok=True)  # where ranks share no disk
-        begun = RunFolder(out).has("checkpoint.pt")
-        others = (begun and (out / KEY).exists()) or _key_file(out, size).exists()
-        if run.seed is None and others:
-            raise FolderError(
-                f"{out} holds a run that was begun by another number of ranks, each "
-                "with a secret key: go on with as many, or choose another folder"
-            )
-        key = key_of(run, RunFolder(out), file)
-        journal = stack.enter_context(journal_of(key, file))
+        done = [work()]
     except FolderError as error:
         why = str(error)
-    _agree(why)
-    assert key is not None
-    if run.seed is None:
-        why = ""
-        ids = gathered(key.run)
-        if ids is not None:  # rank 0 keeps them all, before anything is released
-            try:
-                _keep_ids(RunFolder(out), ids)
-            except FolderError as error:
-                why = str(error)
-        _agree(why)
-    return key, journal
-
-
-def _agree(why: str) -> None:
-    """Raise `FolderError` at every rank if one has a reason ``why``."""
-    whys = [each for each in told(gathered(why)) or () if each]
+    whys = [each for each in told(gathered(why)) if each]
     if whys:
         raise FolderError(whys[0])
+    return done[0]
 
 
 def _keep_ids(folder: RunFolder, ids: Sequence[bytes]) -> None:
@@ -197,7 +139,7 @@ def _keep_ids(folder: RunFolder, ids: Sequence[bytes]) -> None:
         if known[rank * len(own) : (rank + 1) * len(own)] != own:
             raise FolderError(
                 f"{folder.path} holds a run that was stopped, but not the key of rank "
-                f"{rank} ({_key_file(folder.path, rank).name}): it cannot go on; "
+                f"{rank} ({KEY}-{rank}): it cannot go on; "
                 "choose another folder with --out"
             )
 
@@ -215,49 +157,37 @@ class RankRecorder(CurveRecorder):
         distance = (summed(apart) / nodes).sqrt()
         if found is None:
             return None
-        figures = as_figures(self._problem.material.quality, beside(found))
+        figures = as_figures(self._problem.material.quality, beside(found, 1))
         return Measured(round=done, consensus=float(distance.mean()), **figures)  # type: ignore[arg-type]
 
 
-def beside(parts: Sequence[Tensor | None]) -> Tensor | None:
-    """The ranks' (runs, nodes) as one; None if nothing was measured."""
-    there = [part for part in parts if part is not None]
-    return torch.cat(there, 1) if there else None
-
-
 class RankKeeper(Keeper):
-    """A `Keeper` to which all ranks tell theirs; only rank 0 has a folder."""
+    """A `Keeper` to which all ranks tell theirs; only rank 0 writes."""
 
     def __init__(
         self,
-        run: TrainingRun,
-        folder: RunFolder | None,
-        problem: Problem,
-        account: Callable[[Ledger], tuple],
-        progress: Callable[[Progress], None],
+        given: Assignment,
+        folder: RunFolder,
+        at_first: Callable[[Callable[[], Any]], Any],
     ) -> None:
-        self._at_root = folder is not None
-        why = ""
-        try:
-            super().__init__(run, folder, problem, account, progress)
-        except FolderError as error:
-            why = str(error)
-        self.resume, why = told((self.resume, why))
-        if why:
-            raise FolderError(why)
-        assert problem.ranks is not None
-        if self.resume is not None:
-            held = problem.ranks.held
-            self._seen = self.resume["done"]
-            self.recorder.resume(self._seen)
-            self.resume = {
-                "done": self.resume["done"],
-                "state": checkpoint.part(self.resume["state"], held),
-                "oracle": checkpoint.part(self.resume["oracle"], held),
-            }
+        self._at_first = at_first
+        super().__init__(given, folder)
 
     def _recorder(self, problem: Problem, points: int) -> CurveRecorder:
         return RankRecorder(problem, self.gradients, points)
+
+    def _restore(self) -> None:
+        self._at_first(super()._restore)
+        whole, ranks = told(self.resume), self._given.problem.ranks
+        if whole is None or ranks is None:
+            return
+        self._seen = whole["done"]
+        self.recorder.resume(self._seen)
+        parts = {
+            name: checkpoint.part(whole[name], ranks.held)
+            for name in ("state", "oracle")
+        }
+        self.resume = {"done": whole["done"], **parts}
 
     def _spend(self, done: int, ledger: Ledger) -> float | None:
         parts = gathered(ledger.to_json())

@@ -31,6 +31,52 @@ from trainers.runs.material import Material
 from trainers.runs.training import Training
 
 
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Planted:
+    """A sample that joins node 0 in some runs of a block.
+
+    Under sampling without replacement it comes in the place of a record.
+
+    Parameters
+    ----------
+    record
+        One sample.
+    runs
+        (runs,) bool: which it joins.
+    direction
+        (dims,): where its gradient points, if it is a crafted one.
+    """
+
+    record: Dataset
+    runs: Tensor
+    direction: Tensor | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Observers:
+    """Who is shown what while a block trains.
+
+    Parameters
+    ----------
+    messages, releases
+        Shown all messages, and all releases.
+    after_round
+        Called with the number of rounds done, the models, and how to get the ledger
+        so far.
+    keep
+        Called with the number of rounds done and what gives all that is needed to
+        go on from there, for `trainers.runs.checkpoint.pack`.
+    """
+
+    messages: tuple[Observer, ...] = ()
+    releases: tuple[ReleaseObserver, ...] = ()
+    after_round: Callable[[int, Tensor, Callable[[], Ledger]], None] | None = None
+    keep: Callable[[int, Callable[[], Any]], None] | None = None
+
+
+NOBODY = Observers()
+
+
 def units(shares: Sequence[Any], unit: Unit) -> tuple[int, ...]:
     """How many records each share has; or users, of whom it is one if none are told."""
     if unit != "user":
@@ -166,14 +212,9 @@ class Problem:
         streams: Streams,
         *,
         runs: int = 1,
-        canary: Dataset | None = None,
-        direction: Tensor | None = None,
-        planted: Tensor | None = None,
         start: Tensor | None = None,
-        observers: tuple[Observer, ...] = (),
-        release_observers: tuple[ReleaseObserver, ...] = (),
-        after_round: Callable[[int, Tensor, Callable[[], Ledger]], None] | None = None,
-        keep: Callable[[int, Callable[[], Any]], None] | None = None,
+        planted: Planted | None = None,
+        observers: Observers = NOBODY,
         resume: Any = None,
         memory_limit: int = MEMORY_LIMIT,
     ) -> tuple[Tensor, Ledger]:
@@ -188,23 +229,14 @@ class Problem:
             all that is shown and given out stays there.
         runs
             How many runs there are in the block.
-        canary, planted
-            One sample that joins node 0 in the runs that are ``planted``, (runs,) bool;
-            under sampling without replacement it comes in the place of a record.
-        direction
-            (dims,): where that sample's gradient points, if it is a crafted one.
         start
             Initial parameters, (runs, nodes, dims); those of the seed by default.
-        observers, release_observers
-            Shown all messages, and all releases.
-        after_round
-            Called with the number of rounds done, the models, and how to get the ledger
-            so far.
-        keep
-            Called with the number of rounds done and what gives all that is needed to
-            go on from there, for `trainers.runs.checkpoint.pack`.
+        planted
+            A sample that joins some of the runs.
+        observers
+            Who is shown what.
         resume
-            What that gave, unpacked.
+            What `Observers.keep` was given, unpacked.
         memory_limit
             Bytes that one call of the oracle may keep alive, about.
 
@@ -219,18 +251,18 @@ class Problem:
             self.material.data(
                 private_data(
                     self.shares,
-                    canary=canary,
+                    canary=None if planted is None else planted.record,
                     replaces=mechanism.sampling == "without-replacement",
-                    direction=direction,
+                    direction=None if planted is None else planted.direction,
                 ).to(streams.device)
             ),
             self.gradients(),
             mechanism,
             streams,
             runs=runs,
-            planted=planted,
+            planted=None if planted is None else planted.runs,
             memory_limit=memory_limit,
-            observers=release_observers,
+            observers=observers.releases,
             **partly,
         )
         begin = self.start(streams.seed, runs) if start is None else start
@@ -242,23 +274,27 @@ class Problem:
             middle = (resume["done"], state)
 
         def measured(done: int, models: Tensor) -> None:
-            assert after_round is not None
-            after_round(done, models, lambda: oracle.ledger)
+            if observers.after_round is not None:
+                observers.after_round(done, models, lambda: oracle.ledger)
 
         def kept(done: int, state: Any) -> None:
-            assert keep is not None
-            keep(
-                done,
-                lambda: {"done": done, "state": state, "oracle": oracle.state_dict()},
-            )
+            if observers.keep is not None:
+                observers.keep(
+                    done,
+                    lambda: {
+                        "done": done,
+                        "state": state,
+                        "oracle": oracle.state_dict(),
+                    },
+                )
 
         models = self.network.run(
             begin,
             oracle,
             self.training.rounds,
-            observers=observers,
-            after_round=None if after_round is None else measured,
-            keep=None if keep is None else kept,
+            observers=observers.messages,
+            after_round=measured if observers.after_round else None,
+            keep=kept if observers.keep else None,
             resume=middle,
         )
         return models, oracle.ledger

@@ -8,25 +8,18 @@ import dataclasses
 import io
 import pathlib
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 import torch
 
 from privaudit.accounting import account_nodes, verdict_on
 from privaudit.files import json as _json
-from privaudit.files.folder import (
-    KEY,
-    KEY_ID,
-    MODEL,
-    RELEASES,
-    FolderError,
-    RunFolder,
-)
+from privaudit.files.folder import KEY, MODEL, RunFolder
 from privaudit.files.manifest import write_result
 from privaudit.ledger import Ledger
-from privaudit.results import Relation
+from privaudit.results import Relation, UpperBound
 from privaudit.settings import TrainingRecord
 from privaudit.version import __version__
 from trainers.numerics.device import check_device
@@ -37,8 +30,11 @@ from trainers.runs import checkpoint
 from trainers.runs.final_models import may_be_released, packed
 from trainers.runs.measures import CurveRecorder, Measured, as_figures, measured
 from trainers.runs.outcome import TrainingResult, protection
-from trainers.runs.problem import Problem
+from trainers.runs.problem import Observers, Problem
+from trainers.runs.run_keys import forget_key, journal_of, key_of
 from trainers.runs.training import Training
+
+T = TypeVar("T")
 
 KEEP_EVERY = 5.0  # seconds between checkpoints, at least,
 KEEP_SHARE = 0.05  # and so many that they take this share of the time, at most
@@ -61,6 +57,16 @@ class TrainingRun(TrainingRecord[Training]):
         super().__post_init__()
         check_device(self.device)
 
+    def problem(self, **more: Any) -> Problem:
+        """What it describes; ``more`` is of `Problem.of`."""
+        return Problem.of(
+            self.training,
+            seed=self.public_seed,
+            compiled=self.compiled,
+            precision=self.precision,
+            **more,
+        )
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Progress:
@@ -72,211 +78,57 @@ class Progress:
     epsilon: float | None = None
 
 
-def train(
-    run: TrainingRun,
-    folder: RunFolder,
-    *,
-    delta: float,
-    relation: Relation = "add-or-remove-one",
-    problem: Problem | None = None,
-    progress: Callable[[Progress], None] = lambda now: None,
-    key_file: pathlib.Path | None = None,
-    save_models: bool = True,
-) -> TrainingResult:
-    """Train once, account at ``delta``, and keep all in ``folder``.
-
-    A folder that holds the result of the same run gives it back; one that holds a
-    checkpoint of it goes on from there, to the same bits.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Assignment:
+    """A run, on data that there are: what a runner is given.
 
     Parameters
     ----------
-    run, folder
-        What to do, and where.
-    delta, relation
-        Of the account; those of the claim, where there is one.
+    run
+        What to train.
     problem
-        `Problem.of` (run.training), if it is at hand.
+        The whole of it, as `TrainingRun.problem` makes it.
+    delta, relation
+        Of the account. The relation is the claim's, where there is one; None: what the
+        sampling has a meaning for.
     progress
         Called after every round.
-    key_file
-        Where the secret key is kept while the run can go on; in the folder by default.
     save_models
         Whether the final models are kept, in ``model.safetensors``.
-
-    Raises
-    ------
-    privaudit.files.folder.FolderError
-        If the folder is another run's or cannot be written.
-    ValueError
-        If the settings do not fit the data, or training diverges.
     """
-    problem = problem or Problem.of(
-        run.training,
-        seed=run.public_seed,
-        compiled=run.compiled,
-        precision=run.precision,
-    )
-    key_file = key_file or folder / KEY
-    if folder.settle(run) and folder.has("result.json"):
-        forget_key(folder, key_file)
-        return folder.read("result.json", TrainingResult)
-    key = key_of(run, folder, key_file)
-    under = run.claim.relation if run.claim else relation
 
-    def account(ledger: Ledger) -> tuple:
-        return account_nodes(ledger, delta, under, run.account)
+    run: TrainingRun
+    problem: Problem
+    delta: float
+    relation: Relation | None = None
+    progress: Callable[[Progress], None] = lambda now: None
+    save_models: bool = True
 
-    keeper = Keeper(run, folder, problem, account, progress)
-    with journal_of(key, key_file) as journal:
-        models, ledger = problem.train(
-            run.noise_multiplier,
-            Streams(key, device=run.device, journal=journal),
-            start=problem.start(run.public_seed),
-            after_round=keeper.after_round,
-            keep=keeper.keep,
-            resume=keeper.resume,
-        )
-        further = 0 if journal is None else journal.further
-    values = measured(problem, keeper.gradients, models)
-    final = dict(enumerate(models[0])) if save_models else None
-    result = keeper.finish(values, ledger, final, resumed(further))
-    forget_key(folder, key_file)
-    return result
-
-
-def resumed(further: int) -> tuple[str, ...]:
-    """What is said of a run that made ``further`` releases again, with other sums."""
-    if not further:
-        return ()
-    return (
-        f"{further:,} releases were made again with other sums, as the run went on "
-        "with other data, threads or libraries than before it was stopped: each counts "
-        "as a further release, and the account is conditional",
-    )
-
-
-@contextlib.contextmanager
-def journal_of(key: Key, file: pathlib.Path) -> Iterator[ReleaseJournal | None]:
-    """The journal of releases beside the secret key in ``file``; none of a study.
-
-    Raises `FolderError` if it is missing, damaged, of another key or in use.
-    """
-    if key.seed is not None:
-        yield None
-        return
-    path = releases_file(file)
-    try:
-        journal = ReleaseJournal(path, key)
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise FolderError(
-            f"the journal of releases {path} cannot be used ({why}), so that nobody "
-            "knows what the run released before it was stopped: it cannot go on; "
-            "choose another folder with --out"
-        ) from None
-    try:
-        yield journal
-    finally:
-        journal.close()
-
-
-def releases_file(key_file: pathlib.Path) -> pathlib.Path:
-    """Where the journal is: beside the key."""
-    return key_file.with_name(key_file.name + RELEASES)
-
-
-def key_of(run: TrainingRun, folder: RunFolder, file: pathlib.Path) -> Key:
-    """The study's key, or the secret one in ``file``, made if the run begins.
-
-    Raises `FolderError` if a run would go on without the key that it began with, as
-    what it released since its checkpoint would have noise twice, or with the key of
-    another run.
-    """
-    if run.seed is not None:
-        return Key.study(run.seed)
-    try:
-        if file.exists():
-            key = Key.load(file)
-            if not _is_of(key, folder, file):
-                raise FolderError(
-                    f"{file} holds the key of another run than {folder.path}, and no "
-                    "key is used twice; choose another file with --key-file"
-                )
-            return key
-        if folder.has("checkpoint.pt") or folder.has(KEY_ID):
-            raise FolderError(
-                f"{folder.path} holds a run that was stopped, but not its key "
-                f"({file.name}): it cannot go on; choose another folder with --out"
-            )
-        key = Key.secret()
-        ReleaseJournal.create(releases_file(file), key)
-        if not _is_inside(folder, file):
-            folder.write(KEY_ID, key.run)
-        key.save(file)
-        if file == folder / KEY:  # a key that gets lost is missed from here on
-            folder.write(KEY_ID, key.run)
-        return key
-    except OSError as error:
-        raise FolderError(
-            f"cannot keep the key in {file}: {error.strerror or error}"
-        ) from None
-    except ValueError as error:
-        raise FolderError(f"{file} is damaged or not ours ({error})") from None
-
-
-def forget_key(folder: RunFolder, file: pathlib.Path) -> None:
-    """Remove the secret key of a run that ended, and its journal of releases.
-
-    Another file stays as it is.
-    """
-    with contextlib.suppress(OSError, ValueError):
-        if _is_of(Key.load(file), folder, file):
-            releases_file(file).unlink(missing_ok=True)
-            file.unlink()
-    folder.remove(KEY_ID)
-
-
-def _is_of(key: Key, folder: RunFolder, file: pathlib.Path) -> bool:
-    """Whether ``key``, which is in ``file``, is that of the run in ``folder``."""
-    known = folder / KEY_ID
-    return _is_inside(folder, file) or (
-        known.is_file() and known.read_bytes() == key.run
-    )
-
-
-def _is_inside(folder: RunFolder, file: pathlib.Path) -> bool:
-    return file.parent.resolve() == folder.path.resolve()
+    def account(self, ledger: Ledger) -> tuple[UpperBound, ...]:
+        """Of each node."""
+        run = self.run
+        given = run.claim.relation if run.claim else self.relation
+        under = run.training.relation(given)
+        return account_nodes(ledger, self.delta, under, run.account)
 
 
 class Keeper:
     """Measures, accounts and keeps a run as it goes."""
 
-    def __init__(
-        self,
-        run: TrainingRun,
-        folder: RunFolder | None,
-        problem: Problem,
-        account: Callable[[Ledger], tuple],
-        progress: Callable[[Progress], None],
-    ) -> None:
-        self.gradients = problem.gradients()
-        self.recorder = self._recorder(problem, _POINTS)
+    def __init__(self, given: Assignment, folder: RunFolder) -> None:
+        self.gradients = given.problem.gradients()
+        self.recorder = self._recorder(given.problem, _POINTS)
         self.resume: dict[str, Any] | None = None
-        self._run = run
+        self._given = given
         self._folder = folder
-        self._module = problem.module
-        self._quality = problem.material.quality
-        self._account = account
-        self._progress = progress
-        self._rounds = run.training.rounds
+        self._rounds = given.run.training.rounds
         self._every = max(1, self._rounds // _ACCOUNTS)
         self._seen = 0  # rounds done, at the last look
         self._epsilons: dict[int, float] = {}  # by round
         self._before = 0.0  # seconds of earlier processes
         self._began = self._kept = time.monotonic()
         self._cost = 0.0  # of the last checkpoint, in seconds
-        if folder is not None and folder.has("checkpoint.pt"):
-            self._restore(folder)
+        self._restore()
 
     @property
     def seconds(self) -> float:
@@ -291,14 +143,16 @@ class Keeper:
         due = self._is_accounted(done)
         epsilon = self._spend(done, ledger()) if due else None
         self._seen = done
-        self._progress(Progress(done, self._rounds, measured, epsilon))
+        self._given.progress(Progress(done, self._rounds, measured, epsilon))
 
     def _is_accounted(self, done: int) -> bool:
         passed = done // self._every > self._seen // self._every
         return passed or done == self._rounds
 
     def _spend(self, done: int, ledger: Ledger) -> float | None:
-        self._epsilons[done] = max(bound.epsilon for bound in self._account(ledger))
+        self._epsilons[done] = max(
+            bound.epsilon for bound in self._given.account(ledger)
+        )
         return self._epsilons[done]
 
     def keep(self, done: int, middle: Callable[[], Any]) -> None:
@@ -312,7 +166,6 @@ class Keeper:
         self._cost = self._kept - began
 
     def _write(self, middle: Any) -> None:
-        assert self._folder is not None
         self._folder.write("rounds.csv", self.table())
         content = {
             "middle": middle,
@@ -334,8 +187,8 @@ class Keeper:
         ``values``, (runs, nodes), is the final quality; ``models`` are those of the
         nodes by number, each (dims,), or None where they are not kept.
         """
-        assert self._folder is not None
-        run, nodes = self._run, self._account(ledger)
+        run, problem = self._given.run, self._given.problem
+        nodes = self._given.account(ledger)
         worst = max(nodes, key=lambda bound: bound.epsilon)
         verdict = verdict_on(run.claim, ledger, worst) if run.claim else None
         protected, noise = protection(
@@ -350,7 +203,7 @@ class Keeper:
             verdict=verdict,
             status=None if verdict is None else verdict.status,
             noise_multiplier=run.noise_multiplier,
-            **as_figures(self._quality, values),  # type: ignore[arg-type]
+            **as_figures(problem.material.quality, values),  # type: ignore[arg-type]
             seconds=round(self.seconds, 3),
             remarks=remarks,
             protected=protected,
@@ -364,7 +217,7 @@ class Keeper:
         self._folder.write("rounds.csv", self.table())
         released = []
         if models is not None:
-            content = packed(run.training, self._module, models, nodes)
+            content = packed(run.training, problem.module, models, nodes)
             self._folder.write(MODEL, content)
             if may_be_released(run.training, result):
                 released.append(MODEL)
@@ -375,8 +228,11 @@ class Keeper:
     def _recorder(self, problem: Problem, points: int) -> CurveRecorder:
         return CurveRecorder(problem, self.gradients, points)
 
-    def _restore(self, folder: RunFolder) -> None:
-        path = folder / "checkpoint.pt"
+    def _restore(self) -> None:
+        """Go on from the checkpoint, if there is one."""
+        path = self._folder / "checkpoint.pt"
+        if not path.exists():
+            return
         try:
             content = checkpoint.unpack(path.read_bytes())
             self.resume = content["middle"]
@@ -386,7 +242,7 @@ class Keeper:
             self._seen = self.resume["done"]
             self.recorder.resume(self._seen)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise folder.broken("checkpoint.pt", error) from None
+            raise self._folder.broken("checkpoint.pt", error) from None
 
     def spent(self) -> list[float]:
         """At every point, the epsilon of the next round that was accounted: no less."""
@@ -409,3 +265,162 @@ class Keeper:
         for point, epsilon in zip(self.recorder.points, spent, strict=True):
             writer.writerow([*point.known.values(), epsilon])
         return text.getvalue().encode()
+
+
+def train(
+    given: Assignment,
+    opened: contextlib.AbstractContextManager[RunFolder],
+    runner: OneProcess | None = None,
+) -> TrainingResult | None:
+    """Train once, account, and keep all in a folder; None but at rank 0.
+
+    A folder that holds the result of the same run gives it back; one that holds a
+    checkpoint of it goes on from there, to the same bits.
+
+    Parameters
+    ----------
+    given
+        What to do.
+    opened
+        Where; see `privaudit.files.folder.RunFolder.opened`.
+    runner
+        In which processes: `OneProcess` by default,
+        `trainers.runs.over_ranks.OverRanks` or
+        `trainers.runs.real_clock.run.RealClock`.
+
+    Raises
+    ------
+    privaudit.files.folder.FolderError
+        If the folder is another run's or cannot be written.
+    ValueError
+        If the settings do not fit the data, or training diverges.
+    """
+    runner, run = runner or OneProcess(), given.run
+    with runner.joined(given) as given, contextlib.ExitStack() as stack:
+        path = runner.at_first(lambda: stack.enter_context(opened).path)
+        folder = RunFolder(path)
+        ended = runner.at_first(
+            lambda: folder.settle(run) and folder.has("result.json")
+        )
+        if not ended:
+            result = runner.result(given, folder)
+        else:
+            result = (
+                folder.read("result.json", TrainingResult) if runner.is_first else None
+            )
+        runner.end(folder)
+        return result
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Part:
+    """What came of the nodes of one process.
+
+    ``models``, (nodes, dims), are None where they are not kept; ``values``, (runs,
+    nodes), are the final quality; ``further`` counts releases that were made again
+    with other sums.
+    """
+
+    models: torch.Tensor | None
+    values: torch.Tensor | None
+    ledger: str
+    further: int
+
+
+class OneProcess:
+    """Runs all nodes here. Others say what they do in another way.
+
+    ``key_file`` is where the secret key is kept while the run can go on; in the folder
+    by default.
+    """
+
+    is_first = True  # who keeps the folder
+
+    def __init__(self, key_file: pathlib.Path | None = None) -> None:
+        self._key_file = key_file
+
+    def joined(
+        self, given: Assignment
+    ) -> contextlib.AbstractContextManager[Assignment]:
+        """All processes that have a part in it, connected; and what is given of it."""
+        return contextlib.nullcontext(given)
+
+    def at_first(self, work: Callable[[], T]) -> T:
+        """What ``work``, done by who keeps the folder, gives or raises; told to all."""
+        return work()
+
+    def key_file(self, folder: RunFolder) -> pathlib.Path:
+        """Where the key of the nodes here is."""
+        return self._key_file or folder / KEY
+
+    def key(
+        self, run: TrainingRun, folder: RunFolder, stack: contextlib.ExitStack
+    ) -> tuple[Key, ReleaseJournal | None]:
+        """The study's key, or a secret one, for the nodes here.
+
+        With the journal of its releases, open as long as ``stack`` is.
+        """
+        file = self.key_file(folder)
+        key = key_of(run.seed, folder, file)
+        return key, stack.enter_context(journal_of(key, file))
+
+    def keeper(self, given: Assignment, folder: RunFolder) -> Keeper:
+        """What measures, accounts and keeps the run."""
+        return Keeper(given, folder)
+
+    def gathered(self, part: Part) -> list[Part] | None:
+        """The parts of all processes; None but at who keeps the folder."""
+        return [part]
+
+    def result(self, given: Assignment, folder: RunFolder) -> TrainingResult | None:
+        """Train, or go on, to the end; what came out is in the folder."""
+        run, problem = given.run, given.problem
+        keeper = self.keeper(given, folder)
+        with contextlib.ExitStack() as stack:
+            key, journal = self.key(run, folder, stack)
+            models, ledger = problem.train(
+                run.noise_multiplier,
+                Streams(key, device=run.device, journal=journal),
+                start=problem.start(run.public_seed),
+                observers=Observers(after_round=keeper.after_round, keep=keeper.keep),
+                resume=keeper.resume,
+            )
+            further = 0 if journal is None else journal.further
+        parts = self.gathered(
+            Part(
+                models[0].cpu() if given.save_models else None,
+                measured(problem, keeper.gradients, models),
+                ledger.to_json(),
+                further,
+            )
+        )
+        if parts is None:
+            return None
+        final = beside([part.models for part in parts], 0)
+        return keeper.finish(
+            beside([part.values for part in parts], 1),
+            Ledger.joined(Ledger.from_json(part.ledger) for part in parts),
+            None if final is None else dict(enumerate(final)),
+            resumed(sum(part.further for part in parts)),
+        )
+
+    def end(self, folder: RunFolder) -> None:
+        """Forget the key of a run that has its result."""
+        forget_key(folder, self.key_file(folder))
+
+
+def beside(parts: Sequence[torch.Tensor | None], dim: int) -> torch.Tensor | None:
+    """The processes' nodes as one, along ``dim``; None if there is nothing."""
+    there = [part for part in parts if part is not None]
+    return torch.cat(there, dim) if there else None
+
+
+def resumed(further: int) -> tuple[str, ...]:
+    """What is said of a run that made ``further`` releases again, with other sums."""
+    if not further:
+        return ()
+    return (
+        f"{further:,} releases were made again with other sums, as the run went on "
+        "with other data, threads or libraries than before it was stopped: each counts "
+        "as a further release, and the account is conditional",
+    )

@@ -16,6 +16,7 @@ from privaudit.auditing.attacks.contract import (
 from trainers.network.engine import Observer
 from trainers.numerics.keys import Key
 from trainers.numerics.randomness import Streams
+from trainers.runs.problem import Observers, Planted
 
 SHADOWS, _BLOCK = 600, 50  # runs that the attacker makes for itself, and at a time
 _STUDY = "shadows of the actions"  # a key of their own: no audit has it
@@ -67,10 +68,9 @@ class Actions(Adversary):
                 scene.noise_multiplier,
                 streams,
                 runs=_BLOCK,
-                canary=scene.canary.record,
-                planted=planted,
                 start=scene.start.repeat(_BLOCK, len(scene.problem.shares), 1),
-                observers=(log,),
+                planted=Planted(scene.canary.record, planted),
+                observers=Observers((log,)),
             )
             seen.append(log.features())
             worlds.append(planted)

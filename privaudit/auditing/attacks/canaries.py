@@ -13,7 +13,7 @@ from trainers.data import Dataset
 from trainers.gradients.per_sample import PerSample
 from trainers.models import cross_entropy
 from trainers.numerics.randomness import public_generator
-from trainers.runs.problem import Problem
+from trainers.runs.problem import Planted, Problem
 
 _MOST_VALUES = 1 << 26  # of all records' gradients, that a direction is chosen from
 
@@ -33,6 +33,10 @@ class Canary:
 
     record: Dataset
     direction: Tensor | None = None
+
+    def planted(self, runs: Tensor) -> Planted:
+        """Itself in those ``runs``, (runs,) bool."""
+        return Planted(self.record, runs, self.direction)
 
 
 def blank(problem: Problem, seed: int) -> Canary:

@@ -29,7 +29,7 @@ from trainers.data import Dataset
 from trainers.numerics.keys import Key
 from trainers.numerics.randomness import Streams
 from trainers.runs.material import Material
-from trainers.runs.problem import Problem
+from trainers.runs.problem import Observers, Planted, Problem
 from trainers.runs.training import training_from
 
 _WIDE = 4.0  # standard deviations on each side that thresholds cover
@@ -143,9 +143,8 @@ class Relay:
                 self.noise_multiplier,
                 Streams(Key.study(f"relay {seed}"), block),
                 runs=len(planted),
-                canary=canary,
-                planted=planted,
-                observers=(heard,),
+                planted=Planted(canary, planted),
+                observers=Observers(messages=(heard,)),
             )
             found.append(heard.rows[self.message][:, 0].double())
         score = self.sign * torch.cat(found).numpy()

@@ -25,7 +25,7 @@ from trainers.numerics.randomness import Streams
 from trainers.oracles.oracle import MEMORY_LIMIT
 from trainers.runs.measures import CurveRecorder, accuracy
 from trainers.runs.outcome import Curves
-from trainers.runs.problem import Problem
+from trainers.runs.problem import Observers, Problem
 
 _SHOWN = 10  # runs that the training curves are the mean of
 
@@ -85,13 +85,9 @@ def train_block(
         audit.noise_multiplier,
         streams,
         runs=audit.block,
-        canary=scene.canary.record,
-        direction=scene.canary.direction,
-        planted=planted,
         start=scene.start.repeat(audit.block, len(problem.shares), 1),
-        observers=shown.observers,
-        release_observers=shown.release_observers,
-        after_round=after_round,
+        planted=scene.canary.planted(planted),
+        observers=Observers(shown.observers, shown.release_observers, after_round),
         memory_limit=memory_limit,
     )
     block = Block(

@@ -10,16 +10,11 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
-import multiprocessing
 import os
 import pathlib
 import signal
-import threading
 from collections.abc import Callable, Iterable
-from multiprocessing import connection
-from multiprocessing.process import BaseProcess
-
-import torch
+from multiprocessing.connection import Connection
 
 from privaudit.auditing.experiments.experiment import run
 from privaudit.auditing.experiments.outcome import AuditResult
@@ -30,6 +25,7 @@ from privaudit.files import json as _json
 from privaudit.files.folder import MANIFEST, FolderError, RunFolder
 from privaudit.files.manifest import seal
 from trainers.oracles.oracle import MEMORY_LIMIT
+from trainers.runs.supervisor import Exit, Supervisor
 
 _PATIENCE = 10.0  # seconds for a killed sweep's workers to leave their folders
 
@@ -60,28 +56,6 @@ class Progress:
     def ended(self) -> bool:
         """Whether there is nothing more to come."""
         return self.result is not None or self.failure is not None
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Worker:
-    process: BaseProcess
-    pipe: connection.Connection
-
-    @classmethod
-    def start(cls, threads: int, memory_limit: int) -> _Worker:
-        context = multiprocessing.get_context("spawn")  # torch does not survive a fork
-        ours, theirs = context.Pipe()
-        process = context.Process(
-            target=_work, args=(theirs, threads, memory_limit), daemon=True
-        )
-        process.start()
-        theirs.close()  # so that its end is seen
-        return cls(process, ours)
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.join()
-        self.pipe.close()
 
 
 def run_sweep(
@@ -132,42 +106,33 @@ def run_sweep(
         tell(state)
     if waiting:
         folder.remove(MANIFEST)  # of what was finished before
-    busy: dict[connection.Connection, tuple[_Worker, Planned]] = {}
-    idle: list[_Worker] = []
-    try:
+    busy: dict[int, Planned] = {}
+    idle: list[int] = []
+    with Supervisor(_work) as supervisor:
         while waiting or busy:
             while waiting and len(busy) < processes:
-                worker = idle.pop() if idle else _Worker.start(threads, memory_limit)
                 task = waiting.popleft()
-                busy[worker.pipe] = worker, task
-                worker.pipe.send((folder / task.name, task))
+                worker = idle.pop() if idle else supervisor.start(threads, memory_limit)
+                busy[worker] = task
+                supervisor.send(worker, (folder / task.name, task))
                 tell(states[task.name])
-            for pipe in connection.wait(list(busy)):
-                assert isinstance(pipe, connection.Connection)
-                worker, task = busy[pipe]
-                state = states[task.name]
-                try:
-                    news = pipe.recv()
-                except (EOFError, OSError):
-                    worker.end()
-                    del busy[pipe]
-                    state.failure = _death(worker.process.exitcode)
+            for worker, news in supervisor.listen():
+                if worker in idle:  # and has died
+                    idle.remove(worker)
+                    continue
+                state = states[busy[worker].name]
+                if isinstance(news, tuple):
+                    state.done, state.total = news
+                elif isinstance(news, AuditResult):
+                    state.result = news
                 else:
-                    if isinstance(news, tuple):
-                        state.done, state.total = news
-                    elif isinstance(news, AuditResult):
-                        state.result = news
-                    else:
-                        state.failure = str(news)
-                    if state.ended:
-                        del busy[pipe]
-                        idle.append(worker)
+                    state.failure = _death(news) if isinstance(news, Exit) else news
                 if state.ended:
+                    del busy[worker]
+                    if not isinstance(news, Exit):
+                        idle.append(worker)
                     _note(folder, failures, state)
                 tell(state)
-    finally:
-        for worker in [*idle, *(worker for worker, _ in busy.values())]:
-            worker.end()
     seal(folder, folder.manifests())
     return list(states.values())
 
@@ -208,30 +173,18 @@ def _note(folder: SweepFolder, failures: dict[str, str], state: Progress) -> Non
         folder.write(FAILURES, _json.encode(failures))
 
 
-def _death(status: int | None) -> str:
-    if status == -signal.SIGKILL:
+def _death(how: Exit) -> str:
+    if how.status == -signal.SIGKILL:
         return "its process was killed: was there too little memory? Try fewer workers"
-    return f"its process died with status {status}"
+    return f"its process died with status {how.status}"
 
 
-def _work(pipe: connection.Connection, threads: int, memory_limit: int) -> None:
-    """What a worker does, until its pipe ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process ends us
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    torch.set_num_threads(1)
-    while True:
-        try:
+def _work(pipe: Connection, threads: int, memory_limit: int) -> None:
+    """What a worker's process does, until its pipe ends."""
+    with contextlib.suppress(EOFError):
+        while True:
             path, planned = pipe.recv()
-        except EOFError:
-            return
-        pipe.send(_outcome(planned, path, threads, memory_limit, pipe.send))
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    connection.wait([parent.sentinel])
-    os._exit(1)  # files are whole at any moment
+            pipe.send(_outcome(planned, path, threads, memory_limit, pipe.send))
 
 
 def _outcome(

@@ -22,7 +22,7 @@ from privaudit.ledger import Entry, Ledger
 from trainers.numerics.randomness import Streams
 from trainers.oracles.capabilities import GivesGradients, gives
 from trainers.oracles.recording import Messages, Recording, Tape
-from trainers.runs.problem import Problem
+from trainers.runs.problem import Observers, Problem
 from trainers.runs.training import Training
 
 # Small, and a record's chance to be in a batch is about a third.
@@ -120,11 +120,12 @@ def _of_any(problem: Problem, noise_multiplier: float, seed: int) -> list[Check]
     models, ledger = problem.train(
         noise_multiplier,
         Streams(seed),
-        observers=(first,),
-        release_observers=seen,
+        observers=Observers((first,), seen),
     )
     second = Messages()
-    again, _ = problem.train(noise_multiplier, Streams(seed), observers=(second,))
+    again, _ = problem.train(
+        noise_multiplier, Streams(seed), observers=Observers((second,))
+    )
     watched = Watched(hidden(seed))
     _, under_key = problem.train(noise_multiplier, watched, runs=2)
     twice = used_twice(watched.asked)

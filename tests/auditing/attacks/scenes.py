@@ -7,7 +7,7 @@ import numpy as np
 from privaudit.auditing.attacks import ADVERSARIES, Scene
 from privaudit.auditing.attacks.canaries import CANARIES
 from trainers.numerics.randomness import Streams
-from trainers.runs.problem import Problem
+from trainers.runs.problem import Observers, Problem
 from trainers.runs.training import Training
 
 SMALL = dict(
@@ -47,13 +47,13 @@ def scores(name, of: Scene, runs=400, *, planted=None, block=0, noise=None):
         of.noise_multiplier if noise is None else noise,
         streams,
         runs=runs,
-        canary=of.canary.record,
-        direction=of.canary.direction,
-        planted=planted,
         start=of.start.repeat(runs, len(of.problem.shares), 1),
-        observers=watcher.observers,
-        release_observers=watcher.release_observers,
-        after_round=lambda done, models, _: watcher.after_round(done, models),
+        planted=of.canary.planted(planted),
+        observers=Observers(
+            watcher.observers,
+            watcher.release_observers,
+            lambda done, models, _: watcher.after_round(done, models),
+        ),
     )
     found = watcher.score(models)
     assert found.shape == (runs,)

@@ -17,7 +17,7 @@ from trainers.algorithms import ALGORITHMS
 from trainers.algorithms.collaborative.family import AUDITED
 from trainers.data import Dataset
 from trainers.numerics.randomness import Streams
-from trainers.runs.problem import Problem
+from trainers.runs.problem import Observers, Planted, Problem
 from trainers.runs.training import training_from
 
 
@@ -57,10 +57,9 @@ def scores(adversary, runs=100, seed=5):
         shown.noise_multiplier,
         Streams(seed),
         runs=runs,
-        canary=shown.canary.record,
-        planted=planted,
         start=shown.start.repeat(runs, 1, 1),
-        observers=watcher.observers,
+        planted=shown.canary.planted(planted),
+        observers=Observers(watcher.observers),
     )
     return watcher.score(models), planted
 
@@ -151,7 +150,9 @@ def test_a_crafted_gradient_cannot_be_planted():
         shown.problem.train(
             1.0,
             Streams(0),
-            canary=shown.canary.record,
-            direction=torch.ones(dims) / dims**0.5,
-            planted=torch.ones(1, dtype=torch.bool),
+            planted=Planted(
+                shown.canary.record,
+                torch.ones(1, dtype=torch.bool),
+                direction=torch.ones(dims) / dims**0.5,
+            ),
         )

@@ -8,6 +8,7 @@ from privaudit.auditing.attacks import ADVERSARIES
 from privaudit.auditing.attacks.perturbed import PerturbedWatcher
 from tests.auditing.attacks.scenes import problem, right, scene, scores
 from trainers.numerics.randomness import Streams
+from trainers.runs.problem import Observers
 
 # All of a node's records in every batch.
 ALL = {"batch_size": 20.0, "partition": "even"}
@@ -45,10 +46,9 @@ def watched(of, runs=6):
         of.noise_multiplier,
         Streams(0, 0),
         runs=runs,
-        canary=of.canary.record,
-        planted=planted,
         start=of.start.repeat(runs, len(of.problem.shares), 1),
-        observers=watcher.observers,
+        planted=of.canary.planted(planted),
+        observers=Observers(watcher.observers),
     )
     return planted, watcher
 

@@ -29,7 +29,7 @@ from trainers.oracles.messages.oracle import (
     shared_places,
 )
 from trainers.runs import checkpoint
-from trainers.runs.problem import Problem
+from trainers.runs.problem import Observers, Problem
 from trainers.runs.training import Training
 
 NAMES = ("partpsp", "sgpdp", "pedfl")
@@ -498,4 +498,4 @@ class TestSeam:
         assert not gives(private, GivesGradients)
         problem = Problem.of(training("partpsp"))
         with pytest.raises(ValueError, match="final-loss"):
-            problem.train(0.1, Streams(0), release_observers=(object(),))
+            problem.train(0.1, Streams(0), observers=Observers(releases=(object(),)))

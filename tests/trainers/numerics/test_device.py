@@ -21,7 +21,7 @@ from trainers.numerics.device import check_device, follow
 from trainers.numerics.randomness import Streams
 from trainers.oracles.oracle import Oracle
 from trainers.runs import checkpoint
-from trainers.runs.problem import Problem
+from trainers.runs.problem import Observers, Problem
 from trainers.runs.training import training_from
 
 SMALL = {"nodes": 4, "train": 200, "rounds": 3, "batch_size": 8}
@@ -71,7 +71,9 @@ def test_rounds_look_at_no_number(name, copies):
         1.0,
         Streams(0, device="meta"),
         runs=2,
-        after_round=lambda done, models, ledger: kinds.append(models.device.type),
+        observers=Observers(
+            after_round=lambda done, models, ledger: kinds.append(models.device.type)
+        ),
     )
     assert models.device.type == "meta"
     assert set(kinds) == {"meta"}
@@ -106,7 +108,9 @@ def test_rounds_after_the_first_send_no_number(name, copies):
             1.0,
             Streams(0, device="meta"),
             runs=2,
-            after_round=lambda done, *_: sends.seen.clear() if done == 1 else None,
+            observers=Observers(
+                after_round=lambda done, *_: sends.seen.clear() if done == 1 else None
+            ),
         )
     assert sends.seen == []
 

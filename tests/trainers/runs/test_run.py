@@ -22,7 +22,7 @@ from privaudit.release import NoSampling
 from privaudit.results import Claim
 from trainers.runs import run as runs
 from trainers.runs.problem import Problem
-from trainers.runs.run import TrainingRun, train
+from trainers.runs.run import Assignment, OneProcess, TrainingRun, train
 from trainers.runs.training import Training
 
 KEPT = ("curves.json", "rounds.csv", "ledger.json")
@@ -44,9 +44,10 @@ def plan(algorithm="dp-dsgt", *, rounds=40, seed=0, **settings):
     )
 
 
-def done(path, what, **more):
-    with RunFolder.opened(path) as folder:
-        return train(what, folder, delta=1e-3, **more)
+def done(path, what, key_file=None, **more):
+    more.setdefault("problem", what.problem())
+    given = Assignment(run=what, delta=1e-3, **more)
+    return train(given, RunFolder.opened(path), OneProcess(key_file))
 
 
 @pytest.fixture

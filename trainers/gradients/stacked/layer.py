@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 from collections.abc import Iterator
 from typing import ClassVar
@@ -22,7 +23,7 @@ class UnknownLayerError(Exception):
     """The module has parameters outside the layers that book-keeping knows."""
 
 
-class StackedLayer(nn.Module):
+class StackedLayer(nn.Module, abc.ABC):
     """A layer whose parameters differ from replica to replica.
 
     It stands where the original stood and sees all samples of all replicas as one flat
@@ -55,20 +56,20 @@ class StackedLayer(nn.Module):
             self.given.append(given)
         return given
 
+    @abc.abstractmethod
     def compute(self, flat: Tensor, replicas: int) -> tuple[Tensor, Tensor]:
         """What is kept for later, and the layer's output."""
-        raise NotImplementedError  # each layer has its own
 
+    @abc.abstractmethod
     def digest(self, taken: list[Tensor], returned: list[Tensor]) -> Digest:
         """What the samples' gradients are, from what was kept and what came back."""
-        raise NotImplementedError  # each layer has its own
 
+    @abc.abstractmethod
     def sums(self, made_from: tuple[Tensor, ...], weights: Tensor) -> dict[str, Tensor]:
         """Weighted sums of the gradients of each parameter, (replicas, ...), doubles.
 
         ``made_from`` is that of `Digest`, ``weights`` (replicas, samples) doubles.
         """
-        raise NotImplementedError  # each layer has its own
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -114,11 +115,11 @@ class StackedExplicit(StackedLayer):
     Once: its norm and the weighted sum are made from it.
     """
 
+    @abc.abstractmethod
     def gradients(
         self, taken: list[Tensor], returned: list[Tensor]
     ) -> dict[str, Tensor]:
         """Each sample's gradient by parameter, (replicas * samples, ...)."""
-        raise NotImplementedError  # each layer has its own
 
     def digest(self, taken: list[Tensor], returned: list[Tensor]) -> Digest:
         parts = self.gradients(taken, returned)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import abc
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -16,17 +18,17 @@ class StackedNormalisation(StackedExplicit):
     over places, is a sample's gradient.
     """
 
+    @abc.abstractmethod
     def normalise(self, flat: Tensor) -> Tensor:
         """The input without scale and offset."""
-        raise NotImplementedError  # each layer has its own
 
+    @abc.abstractmethod
     def spread(self, parameter: Tensor, dims: int) -> Tensor:
         """(replicas, ...) as it stands beside (replicas, samples, ...)."""
-        raise NotImplementedError  # each layer has its own
 
+    @abc.abstractmethod
     def gather(self, product: Tensor) -> Tensor:
         """Sum over the places that share a parameter, (flat, ...)."""
-        raise NotImplementedError  # each layer has its own
 
     def compute(self, flat: Tensor, replicas: int) -> tuple[Tensor, Tensor]:
         normal = self.normalise(flat)

@@ -25,7 +25,7 @@ class Report:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Farewell:
+class Shutdown:
     """What a worker hands in at its end.
 
     ``staleness`` of each of its steps; ``lost`` are partners that did not answer.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import pathlib
 from collections.abc import Callable, Mapping
@@ -9,10 +10,8 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from privaudit.accounting import account_nodes
 from privaudit.files.folder import FolderError, RunFolder
 from privaudit.ledger import Ledger, Recorder
-from privaudit.results import Relation, UpperBound
 from trainers.algorithms.asynchronous.virtual_time import OverProcesses
 from trainers.data import PrivateData
 from trainers.numerics.keys import Key
@@ -22,8 +21,8 @@ from trainers.runs.outcome import TrainingResult
 from trainers.runs.problem import Problem
 from trainers.runs.real_clock.exits import Death, Outcome
 from trainers.runs.real_clock.worker import Job, Plan
-from trainers.runs.real_clock.worker_pool import PATIENCE, Crew
-from trainers.runs.run import Keeper, Progress, TrainingRun
+from trainers.runs.real_clock.worker_pool import PATIENCE, WorkerPool
+from trainers.runs.run import Assignment, Keeper, OneProcess, TrainingRun
 
 _POINTS = 25  # at which models are measured, about
 _ACCOUNTS = 5  # at which the spent epsilon is computed: all workers' differ
@@ -31,23 +30,12 @@ _JOURNAL = "steps.bin"
 
 
 def is_by_real_clock(problem: Problem) -> bool:
-    """Whether `train` here is what trains it."""
+    """Whether `RealClock` is what trains it."""
     return isinstance(problem.network, OverProcesses)
 
 
-def train(
-    run: TrainingRun,
-    folder: RunFolder,
-    *,
-    delta: float,
-    relation: Relation = "replace-one",
-    problem: Problem | None = None,
-    data_dir: pathlib.Path | None = None,
-    progress: Callable[[Progress], None] = lambda now: None,
-    died: Callable[[Death], None] = lambda death: None,
-    save_models: bool = True,
-) -> TrainingResult:
-    """As `trainers.runs.run.train`, with a process of its own for every worker.
+class RealClock(OneProcess):
+    """A process of its own for every worker.
 
     The start is of the run's seed; batches and noise are not: as no two runs make the
     same models, equal noise in two of them would be no noise in their difference.
@@ -58,8 +46,6 @@ def train(
 
     Parameters
     ----------
-    run, folder, delta, relation, problem, progress, save_models
-        As there.
     data_dir
         Where each process finds the data.
     died
@@ -68,67 +54,75 @@ def train(
     Raises
     ------
     privaudit.files.folder.FolderError
-        If the folder is another run's, cannot be written, or holds one that was
-        stopped; and if this one is, by Ctrl-C.
+        If the folder holds a run that was stopped; and if this one is, by Ctrl-C.
     OSError
         If all workers died.
-    ValueError
-        If the settings do not fit, or training diverges.
     """
-    if run.device != "cpu":
-        raise ValueError(f"the real clock runs on cpu only, got device {run.device}")
-    problem = problem or Problem.of(
-        run.training, seed=run.public_seed, data_dir=data_dir
-    )
-    if folder.settle(run) and folder.has("result.json"):
-        return folder.read("result.json", TrainingResult)
-    under = run.claim.relation if run.claim else relation
-    crew = crew_of(run, problem, folder / _JOURNAL, data_dir)
-    made = sum(crew.counts())
-    if made:
-        ledger = ledger_of(problem, run.noise_multiplier, crew.counts(), {})
-        folder.write("ledger.json", ledger.to_json().encode())
-        raise _stopped(folder, made)
 
-    def account(ledger: Ledger) -> tuple[UpperBound, ...]:
-        return account_nodes(ledger, delta, under, run.account)
+    def __init__(
+        self,
+        data_dir: pathlib.Path | None = None,
+        died: Callable[[Death], None] = lambda death: None,
+    ) -> None:
+        super().__init__()
+        self._data_dir = data_dir
+        self._died = died
 
-    account(problem.ledger(run.noise_multiplier))  # raises before anything is released
-    keeper = _Keeper(run, folder, problem, account, progress)
+    def joined(
+        self, given: Assignment
+    ) -> contextlib.AbstractContextManager[Assignment]:
+        """As given: processes are started by `result`."""
+        device = given.run.device
+        if device != "cpu":
+            raise ValueError(f"the real clock runs on cpu only, got device {device}")
+        return super().joined(given)
 
-    def so_far(outcome: Outcome | None = None) -> Ledger:
-        known = {} if outcome is None else outcome.ledgers
-        return ledger_of(problem, run.noise_multiplier, crew.counts(), known)
+    def result(self, given: Assignment, folder: RunFolder) -> TrainingResult:
+        """Start all workers, and listen until the last has ended."""
+        run, problem = given.run, given.problem
+        pool = worker_pool(run, problem, folder / _JOURNAL, self._data_dir)
 
-    def report(done: int, models: Mapping[int, Tensor]) -> None:
-        keeper.after_round(done, _stacked(models), so_far)
+        def so_far(outcome: Outcome | None = None) -> Ledger:
+            known = {} if outcome is None else outcome.ledgers
+            return ledger_of(problem, run.noise_multiplier, pool.counts(), known)
 
-    try:
-        outcome = crew.run(report, died)
-        if not outcome.models:
-            raise OSError("all workers died: " + "; ".join(map(str, outcome.deaths)))
-    except KeyboardInterrupt:
-        raise _stopped(folder, sum(crew.counts())) from None
-    finally:
-        folder.write("ledger.json", so_far().to_json().encode())
-    models = _stacked(outcome.models)
-    keeper.end(sum(outcome.counts), models, lambda: so_far(outcome))
-    values = measured(problem, keeper.gradients, models)
-    final = outcome.models if save_models else None
-    told = remarks(run, problem, outcome)
-    return keeper.finish(values, so_far(outcome), final, told)
+        made = sum(pool.counts())
+        if made:
+            folder.write("ledger.json", so_far().to_json().encode())
+            raise _stopped(folder, made)
+        # Raises before anything is released.
+        given.account(problem.ledger(run.noise_multiplier))
+        keeper = _Keeper(given, folder)
+
+        def report(done: int, models: Mapping[int, Tensor]) -> None:
+            keeper.after_round(done, _stacked(models), so_far)
+
+        try:
+            outcome = pool.run(report, self._died)
+            if not outcome.models:
+                deaths = "; ".join(map(str, outcome.deaths))
+                raise OSError(f"all workers died: {deaths}")
+        except KeyboardInterrupt:
+            raise _stopped(folder, sum(pool.counts())) from None
+        finally:
+            folder.write("ledger.json", so_far().to_json().encode())
+        models = _stacked(outcome.models)
+        keeper.end(sum(outcome.counts), models, lambda: so_far(outcome))
+        values = measured(problem, keeper.gradients, models)
+        final = outcome.models if given.save_models else None
+        told = remarks(run, problem, outcome)
+        return keeper.finish(values, so_far(outcome), final, told)
 
 
-def crew_of(
+def worker_pool(
     run: TrainingRun,
     problem: Problem,
     journal: pathlib.Path,
     data_dir: pathlib.Path | None = None,
     patience: float = PATIENCE,
-) -> Crew:
+) -> WorkerPool:
     """The workers of ``run``, not yet started."""
-    network = problem.network
-    assert isinstance(network, OverProcesses)
+    network = _processes(problem)
     steps = run.training.rounds
     plan = Plan(
         clock=network.algorithm.clock,
@@ -139,7 +133,7 @@ def crew_of(
         patience=patience,
         journal=journal,
     )
-    return Crew(plan, functools.partial(job, run=run, data_dir=data_dir))
+    return WorkerPool(plan, functools.partial(job, run=run, data_dir=data_dir))
 
 
 def job(
@@ -154,13 +148,7 @@ def job(
     Batches and noise come from ``key``, by default a secret one of its process.
     """
     training = run.training
-    problem = Problem.of(
-        training,
-        seed=run.public_seed,
-        data_dir=data_dir,
-        compiled=run.compiled,
-        precision=run.precision,
-    )
+    problem = run.problem(data_dir=data_dir)
     mechanism = training.mechanism(run.noise_multiplier)
     oracle = training.family.oracle(
         PrivateData.of(
@@ -203,8 +191,7 @@ def remarks(run: TrainingRun, problem: Problem, outcome: Outcome) -> tuple[str, 
             if partner not in dead
         ]
     steps = sum(outcome.counts)
-    assert isinstance(problem.network, OverProcesses)
-    most = problem.network.most
+    most = _processes(problem).most
     spent = all(outcome.counts[worker] == most for worker in outcome.models)
     if spent and steps < run.training.rounds:
         found.append(
@@ -218,6 +205,16 @@ def remarks(run: TrainingRun, problem: Problem, outcome: Outcome) -> tuple[str, 
         f"average and {int(stale.max())} at most"
     )
     return tuple(found)
+
+
+def _processes(problem: Problem) -> OverProcesses:
+    """What its options say of them."""
+    if not isinstance(problem.network, OverProcesses):
+        raise ValueError(
+            f"{problem.training.algorithm} does not run by the real clock; adp2sgd and "
+            "adpsgd do, with clock=real"
+        )
+    return problem.network
 
 
 def _stopped(folder: RunFolder, made: int) -> FolderError:

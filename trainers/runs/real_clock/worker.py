@@ -19,7 +19,7 @@ from trainers.network.engine import Schedule
 from trainers.runs.real_clock.counters import Counters
 from trainers.runs.real_clock.exchange import Line, LineLostError, Model
 from trainers.runs.real_clock.journal import Journal
-from trainers.runs.real_clock.messages import Farewell, Report, Stopped
+from trainers.runs.real_clock.messages import Report, Shutdown, Stopped
 
 
 class Private(Protocol):
@@ -138,7 +138,7 @@ class Worker:
         except LineLostError:
             self._lost.append(partner)
 
-    def run(self) -> Farewell:
+    def run(self) -> Shutdown:
         """All steps until the counter, or this worker's own limit, is reached.
 
         Then the partners that still ask are answered, and the model is handed in.
@@ -162,7 +162,7 @@ class Worker:
             self._end()
         for thread in answering:
             thread.join()
-        return Farewell(
+        return Shutdown(
             model=self._model.copy().numpy(),
             ledger=self._job.private.ledger.to_json(),
             staleness=tuple(self._staleness),

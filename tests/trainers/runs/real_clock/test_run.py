@@ -22,7 +22,7 @@ from trainers.runs.outcome import Curves
 from trainers.runs.problem import Problem
 from trainers.runs.real_clock import run as real_run
 from trainers.runs.real_clock.journal import Journal, counted
-from trainers.runs.run import TrainingRun
+from trainers.runs.run import Assignment, TrainingRun, train
 from trainers.runs.training import training_from
 
 SMALL = {
@@ -55,9 +55,10 @@ def run_of(noise_multiplier=4.0, epsilon=None, account="rdp", **values):
     )
 
 
-def trained(run, path, **more):
-    with RunFolder.opened(path) as folder:
-        return real_run.train(run, folder, delta=1e-4, **more)
+def trained(run, path, died=lambda death: None, **more):
+    given = Assignment(run=run, problem=run.problem(), delta=1e-4, **more)
+    runner = real_run.RealClock(died=died)
+    return train(given, RunFolder.opened(path), runner)
 
 
 class TestLedgers:
@@ -92,7 +93,7 @@ class TestLedgers:
     def test_oracles_write_what_the_counter_has(self, tmp_path):
         run = run_of()
         problem = Problem.of(run.training)
-        outcome = real_run.crew_of(run, problem, tmp_path / "steps.bin").run()
+        outcome = real_run.worker_pool(run, problem, tmp_path / "steps.bin").run()
         by_count = real_run.ledger_of(problem, 4.0, list(outcome.counts), {})
         by_oracle = Ledger.joined(outcome.ledgers[k] for k in range(4))
         assert by_oracle == by_count
@@ -153,11 +154,11 @@ class TestNoise:
         run = run_of()
         found = []
         for turn in range(2):
-            crew = real_run.crew_of(
+            pool = real_run.worker_pool(
                 run, Problem.of(run.training), tmp_path / f"steps-{turn}.bin"
             )
             for _ in range(2):  # as in two processes
-                made = crew.job(0)
+                made = pool.job(0)
                 sums = torch.zeros_like(made.start)[None, None]
                 found.append(made.private._noisy(sums, [0], 1.0, 2.0**-27))
         for one, other in itertools.combinations(found, 2):

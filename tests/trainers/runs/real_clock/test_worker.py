@@ -6,8 +6,8 @@ import torch.distributed as dist
 
 from privaudit.ledger import Ledger
 from tests.trainers.checks import DIMS
-from tests.trainers.crews import Counted
 from tests.trainers.problems import oracle, random_data, start
+from tests.trainers.worker_pools import Counted
 from trainers.algorithms.asynchronous.clock import Clock, Speed
 from trainers.algorithms.asynchronous.virtual_time import Adp2sgd, Asynchronous
 from trainers.network.named_graphs import mixing
@@ -32,7 +32,7 @@ def test_one_worker_is_the_virtual_one(tmp_path):
     told = []
     private = oracle(MECHANISM, shares=shares)
     begin = start(DIMS, nodes=1)
-    farewell = worker(
+    shutdown = worker(
         tmp_path / "steps.bin", private, begin[0, 0], tell=told.append
     ).run()
     virtual = Asynchronous(
@@ -40,9 +40,9 @@ def test_one_worker_is_the_virtual_one(tmp_path):
     )
     again = oracle(MECHANISM, shares=shares)
     models = virtual.run(begin, again, 20)
-    assert torch.equal(torch.from_numpy(farewell.model), models[0, 0])
-    assert Ledger.from_json(farewell.ledger) == again.ledger
-    assert farewell.staleness == (0,) * 20
+    assert torch.equal(torch.from_numpy(shutdown.model), models[0, 0])
+    assert Ledger.from_json(shutdown.ledger) == again.ledger
+    assert shutdown.staleness == (0,) * 20
     assert [message.done for message in told if isinstance(message, Report)] == [8, 16]
     assert told[-1] == Stopped()
     assert counted(tmp_path / "steps.bin", 1) == [20]
@@ -51,9 +51,9 @@ def test_one_worker_is_the_virtual_one(tmp_path):
 def test_its_own_limit(tmp_path):
     private = oracle(MECHANISM, shares=random_data((7,)))
     begin = start(DIMS, nodes=1)[0, 0]
-    farewell = worker(tmp_path / "steps.bin", private, begin, most=6).run()
-    assert len(farewell.staleness) == 6
-    assert Ledger.from_json(farewell.ledger).nodes[0][0].count == 6
+    shutdown = worker(tmp_path / "steps.bin", private, begin, most=6).run()
+    assert len(shutdown.staleness) == 6
+    assert Ledger.from_json(shutdown.ledger).nodes[0][0].count == 6
 
 
 class CountsLate(Worker):

@@ -1,4 +1,4 @@
-"""What the workers of test_crew.py do; made in their own processes."""
+"""What the workers of test_worker_pool.py do; made in their own processes."""
 
 import functools
 import os
@@ -10,7 +10,7 @@ from privaudit.ledger import Ledger
 from trainers.algorithms.asynchronous.clock import Clock, Speed, bipartite_ring
 from trainers.runs.real_clock.journal import counted
 from trainers.runs.real_clock.worker import Job, Plan
-from trainers.runs.real_clock.worker_pool import Crew
+from trainers.runs.real_clock.worker_pool import WorkerPool
 
 DIMS = 6
 
@@ -36,8 +36,8 @@ def flat(worker, seconds=0.0):
     return Job(Flat(seconds), start, lambda k: 1.0)
 
 
-def crew(path, job=flat, workers=4, speed="constant", link_time=0.0, **more):
-    """A crew on a ring, and its journal in ``path``."""
+def pool(path, job=flat, workers=4, speed="constant", link_time=0.0, **more):
+    """A worker pool on a ring, and its journal in ``path``."""
     clock = Clock(bipartite_ring(workers), Speed(speed, workers), link_time)
     settings = {
         "steps": 200,
@@ -47,7 +47,7 @@ def crew(path, job=flat, workers=4, speed="constant", link_time=0.0, **more):
         "patience": 20.0,
         **more,
     }
-    return Crew(Plan(clock, journal=path / "steps.bin", **settings), job)
+    return WorkerPool(Plan(clock, journal=path / "steps.bin", **settings), job)
 
 
 slowly = functools.partial(flat, seconds=0.005)

@@ -1,0 +1,231 @@
+"""Settings of figures that need no training, checked when made.
+
+Of accounts, and of lower bounds by scores that are at hand. They are apart from
+`privaudit.settings` so that a command which only computes starts without those.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from typing import Literal
+
+from privaudit.results import Relation, Unit, check_relation
+
+Scheme = Literal[
+    "poisson", "without-replacement", "random-allocation", "shuffled", "none"
+]
+Mechanism = Literal["gaussian", "laplace"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReleaseSettings:
+    """What is released by a run that is only accounted.
+
+    Parameters
+    ----------
+    sampling_rate
+        Probability that a record is in a batch: the expected batch size over the
+        records.
+    steps
+        Number of releases.
+    sampling
+        How batches are drawn: poisson (every record by its own coin),
+        without-replacement (fixed size), random-allocation (every record by itself in
+        one of an epoch's t batches, or in k of t: the rate is 1 / t, or k / t, and the
+        steps are those of all epochs), shuffled (passes over batches of fixed size: no
+        amplification), or none. Default: poisson, or none at rate 1.
+    mechanism
+        Distribution of the noise.
+    relation
+        Neighbour relation. Default: add-or-remove-one, or replace-one for batches of
+        fixed size.
+    growing_budget
+        Noise that falls from step to step as 1 / mu_k, mu_k = mu0 RHO^(k/K).
+    schedule
+        Noise and rate of every step: a CSV with the columns noise_multiplier and
+        sampling_rate, one row a step, or a TOML file.
+    """
+
+    sampling_rate: float = 1.0
+    steps: int = 1
+    sampling: Scheme | None = None
+    mechanism: Mechanism = "gaussian"
+    relation: Relation | None = None
+    growing_budget: float | None = None
+    schedule: pathlib.Path | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.sampling_rate <= 1:
+            raise ValueError(
+                f"--sampling-rate must be in (0, 1], got {self.sampling_rate:g}; it is "
+                "the expected batch size over the number of records"
+            )
+        if self.steps < 0:
+            raise ValueError(f"--steps must be >= 0, got {self.steps}")
+        given = (self.growing_budget, self.steps, self.sampling_rate)
+        if self.schedule is not None and given != (None, 1, 1.0):
+            raise ValueError(
+                "--schedule says noise, rate and number of steps; leave "
+                "--growing-budget, --steps and --sampling-rate out"
+            )
+
+    @property
+    def chosen_relation(self) -> Relation:
+        """The relation asked for, or the one that the sampling has."""
+        if self.relation is not None:
+            return self.relation
+        fixed = self.sampling in ("without-replacement", "shuffled")
+        return "replace-one" if fixed else "add-or-remove-one"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FigureSettings:
+    """Which account gives a figure, and what is shown beside it.
+
+    Parameters
+    ----------
+    account
+        certified (tight, all numerical error bounded), pld (dp-accounting's), rdp, gdp
+        (no sampling), gdp-clt (a limit, no guarantee), analytic-gaussian or
+        classical-gaussian (one release).
+    compare
+        Print a table of all accounts that apply.
+    plot
+        Draw the privacy profile of the answer into this file (.svg, .png, .pdf).
+    """
+
+    account: str = "certified"
+    compare: bool = False
+    plot: pathlib.Path | None = None
+
+    def __post_init__(self) -> None:
+        # Before anything is computed: matplotlib would write to another name, or late.
+        if self.plot is None:
+            return
+        if self.compare:
+            raise ValueError(
+                "--plot draws what one account gives: leave it or --compare out"
+            )
+        if self.plot.suffix not in (".svg", ".png", ".pdf"):
+            raise ValueError(f"--plot must end in .svg, .png or .pdf, got {self.plot}")
+        if not self.plot.parent.is_dir():
+            raise ValueError(f"--plot: there is no folder {self.plot.parent}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScoreSettings:
+    """How attack scores that are at hand become a lower bound.
+
+    Parameters
+    ----------
+    delta
+        The delta at which epsilon is bounded, in [0, 1).
+    confidence
+        Confidence level, in (0, 1): the bound is above the true epsilon with at most
+        the remaining probability.
+    method
+        For any mechanism: best, rank-walk, two-binomial, clopper-pearson, betting. For
+        Gaussian DP only: top-half, betting-gaussian.
+    design
+        How each run got its world: coin-flip if every run tossed a fair coin, else
+        fixed. Needed for a .csv; a .npz may say it. Counts of the two worlds that fair
+        coins hardly give are refused as coin-flip.
+    order
+        For betting and betting-gaussian, which go through the runs one by one: shuffled
+        (the default) permutes the rows by the seed; time takes them as they stand, and
+        assumes that this is the order of the runs.
+    epsilon
+        Epsilon of a claim to test; exit status 1 if it is refuted.
+    relation
+        Neighbour relation: what the two worlds differ by.
+    seed
+        Seed of the method's own random choices: splits, ties, the order of bets. Choose
+        it before you see the scores.
+    """
+
+    delta: float
+    confidence: float = 0.95
+    method: str = "best"
+    design: str | None = None
+    order: str | None = None
+    epsilon: float | None = None
+    relation: Relation = "add-or-remove-one"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_relation(self.relation)
+        if self.seed < 0:
+            raise ValueError(f"--seed must be >= 0, got {self.seed}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SelfcheckSettings:
+    """How the estimators of lower bounds are checked.
+
+    Parameters
+    ----------
+    repeats
+        Number of simulated audits for each cell of the table.
+    runs
+        Number of runs of one audit, both worlds together.
+    confidence
+        Confidence level of the bounds, in (0, 1).
+    estimator
+        Check only this estimator; may be repeated.
+    full
+        2 000 repeats, which take about an hour.
+    seed
+        Seed of the simulated audits: equal seeds give equal tables.
+    """
+
+    repeats: int = 100
+    runs: int = 1000
+    confidence: float = 0.95
+    estimator: list[str] | None = None
+    full: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, value in (("repeats", self.repeats), ("runs", self.runs - 1)):
+            if value < 1:
+                raise ValueError(f"--{name} is too small")
+        if not 0 < self.confidence < 1:
+            raise ValueError(f"--confidence must be in (0, 1), got {self.confidence}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ViewSettings:
+    """Who looks at a decentralised training, and at what.
+
+    Parameters
+    ----------
+    observer
+        A node (3), several that collude (3,5), a wire (edge:1-2), or everybody: whoever
+        hears all messages. Default: each node by itself.
+    relation
+        What neighbouring data differ in; as in training by default.
+    unit
+        record, or node: all records of a node are replaced.
+    final_models
+        All nodes' last models are published as well.
+    seed
+        Deals the data: how many records each node has.
+    """
+
+    observer: str | None = None
+    relation: Relation | None = None
+    unit: Unit = "record"
+    final_models: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.unit not in ("record", "node"):
+            raise ValueError(f"unit is record or node, got {self.unit!r}")
+        if self.relation is not None:
+            check_relation(self.relation)
+        if self.unit == "node" and self.relation == "add-or-remove-one":
+            raise ValueError(
+                "a node's records are replaced: with unit node the relation is "
+                "replace-one"
+            )

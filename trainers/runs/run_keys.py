@@ -1,0 +1,104 @@
+"""The secret key of a run: kept while it can go on, with a journal of its releases."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+from collections.abc import Iterator
+
+from privaudit.files.folder import KEY, KEY_ID, RELEASES, FolderError, RunFolder
+from trainers.numerics.keys import Key
+from trainers.numerics.releases import ReleaseJournal
+
+
+@contextlib.contextmanager
+def journal_of(key: Key, file: pathlib.Path) -> Iterator[ReleaseJournal | None]:
+    """The journal of releases beside the secret key in ``file``; none of a study.
+
+    Raises `FolderError` if it is missing, damaged, of another key or in use.
+    """
+    if key.seed is not None:
+        yield None
+        return
+    path = releases_file(file)
+    try:
+        journal = ReleaseJournal(path, key)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise FolderError(
+            f"the journal of releases {path} cannot be used ({why}), so that nobody "
+            "knows what the run released before it was stopped: it cannot go on; "
+            "choose another folder with --out"
+        ) from None
+    try:
+        yield journal
+    finally:
+        journal.close()
+
+
+def releases_file(key_file: pathlib.Path) -> pathlib.Path:
+    """Where the journal is: beside the key."""
+    return key_file.with_name(key_file.name + RELEASES)
+
+
+def key_of(seed: int | None, folder: RunFolder, file: pathlib.Path) -> Key:
+    """The study's key, or the secret one in ``file``, made if the run begins.
+
+    Raises `FolderError` if a run would go on without the key that it began with, as
+    what it released since its checkpoint would have noise twice, or with the key of
+    another run.
+    """
+    if seed is not None:
+        return Key.study(seed)
+    try:
+        if file.exists():
+            key = Key.load(file)
+            if not _is_of(key, folder, file):
+                raise FolderError(
+                    f"{file} holds the key of another run than {folder.path}, and no "
+                    "key is used twice; choose another file with --key-file"
+                )
+            return key
+        if folder.has("checkpoint.pt") or folder.has(KEY_ID):
+            raise FolderError(
+                f"{folder.path} holds a run that was stopped, but not its key "
+                f"({file.name}): it cannot go on; choose another folder with --out"
+            )
+        key = Key.secret()
+        ReleaseJournal.create(releases_file(file), key)
+        if not _is_inside(folder, file):
+            folder.write(KEY_ID, key.run)
+        key.save(file)
+        if file == folder / KEY:  # a key that gets lost is missed from here on
+            folder.write(KEY_ID, key.run)
+        return key
+    except OSError as error:
+        raise FolderError(
+            f"cannot keep the key in {file}: {error.strerror or error}"
+        ) from None
+    except ValueError as error:
+        raise FolderError(f"{file} is damaged or not ours ({error})") from None
+
+
+def forget_key(folder: RunFolder, file: pathlib.Path) -> None:
+    """Remove the secret key of a run that ended, and its journal of releases.
+
+    Another file stays as it is.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        if _is_of(Key.load(file), folder, file):
+            releases_file(file).unlink(missing_ok=True)
+            file.unlink()
+    folder.remove(KEY_ID)
+
+
+def _is_of(key: Key, folder: RunFolder, file: pathlib.Path) -> bool:
+    """Whether ``key``, which is in ``file``, is that of the run in ``folder``."""
+    known = folder / KEY_ID
+    return _is_inside(folder, file) or (
+        known.is_file() and known.read_bytes() == key.run
+    )
+
+
+def _is_inside(folder: RunFolder, file: pathlib.Path) -> bool:
+    return file.parent.resolve() == folder.path.resolve()

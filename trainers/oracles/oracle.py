@@ -23,9 +23,8 @@ from torch import Tensor
 from privaudit.ledger import Ledger, Recorder
 from trainers.data import PrivateData
 from trainers.gradients.clip_weights import clip_weights
-from trainers.gradients.clipping import clipped_sum, plan
+from trainers.gradients.clipping import Plan, plan
 from trainers.gradients.differentiator import Differentiator
-from trainers.gradients.rounding import Rounding
 from trainers.numerics.deferred_checks import Watch
 from trainers.numerics.device import placed
 from trainers.numerics.randomness import Streams, grid_step, rounding_up
@@ -108,6 +107,7 @@ class Oracle:
         self.observers = tuple(observers)
         self._differentiator = differentiator
         self._memory_limit = memory_limit
+        self._plans: dict[tuple[Any, ...], Plan] = {}
         self._streams = streams
         self._sampler = Sampler(
             data, mechanism, streams, runs=runs, planted=planted, numbers=numbers
@@ -210,9 +210,11 @@ class Oracle:
             step = grid_step(deviation, (max(self.data.sizes) + 1) * clip)
         if clip < math.inf:
             self._watch.expect(
-                torch.isfinite(at), "parameters are not finite: lower the step size"
+                # One pass; what is no number is neither the least nor the largest.
+                torch.isfinite(torch.stack(at.aminmax())),
+                "parameters are not finite: lower the step size",
             )
-            clip = _clip_left(clip, self._rounding(at).share, step, at.shape[2])
+            clip = _clip_left(clip, self._plan(at).rounding.share, step, at.shape[2])
         batches = self._batches(nodes)
         crafted = self._crafted(batches, nodes, clip)
         total = self._clipped_sum(at, batches, nodes, clip)
@@ -240,32 +242,34 @@ class Oracle:
         """
         return self._watch.counted
 
-    def _rounding(self, at: Tensor) -> Rounding:
-        """What is paid for the rounding of `_clipped_sum`."""
-        return plan(
-            self._differentiator,
-            self.data,
-            at.flatten(0, 1),
-            batch_size=self.mechanism.batch_size,
-            memory_limit=self._memory_limit,
-        ).rounding
+    def _plan(self, at: Tensor) -> Plan:
+        """How `_clipped_sum` goes about ``at``: made once for each shape."""
+        clips = self.mechanism.clip_norm != math.inf
+        key = (at.shape, at.dtype, self._memory_limit, torch.get_num_threads())
+        if key not in self._plans:
+            self._plans[key] = plan(
+                self._differentiator,
+                self.data,
+                at.flatten(0, 1),
+                batch_size=self.mechanism.batch_size,
+                memory_limit=self._memory_limit,
+                clips=clips,
+            )
+        return self._plans[key]
 
     def _clipped_sum(
         self, at: Tensor, batches: Tensor, nodes: Sequence[int], clip: float
     ) -> Tensor:
         """Sum over the batches of clipped gradients, (runs, nodes, dims) doubles."""
-        return clipped_sum(
-            self._differentiator,
-            self.data,
+        total = self._plan(at).clipped_sum(
             at.flatten(0, 1),
             batches.flatten(0, 1),
             placed(tuple(nodes), at.device),
             clip,
-            batch_size=self.mechanism.batch_size,
-            memory_limit=self._memory_limit,
             watch=self._watch,
             width=self._width if self._unseen else None,
-        ).view_as(at)
+        )
+        return total.view_as(at)
 
     def _batches(self, nodes: Sequence[int]) -> Tensor:
         """A fresh sample of each node's records, (runs, nodes, records)."""

@@ -19,6 +19,7 @@ from trainers.gradients.rounding import Rounding
 from trainers.gradients.shapes import Shape, shape_for
 from trainers.gradients.stacked.layer import together
 from trainers.numerics.deferred_checks import Watch
+from trainers.numerics.memory import keep_freed
 
 # Bytes of one part on a CPU: what stays in its cache is several times as fast, and
 # larger blocks come from the system anew each time.
@@ -142,6 +143,7 @@ def plan(
     values = differentiator.values_per_sample + data.values_per_record
     limit = memory_limit
     if at.device.type == "cpu":
+        keep_freed()
         passes = _PASSES * at.shape[1] * at.element_size()
         limit = min(limit, max(WORKING_SET, passes))
     samples = max(1, limit // (values * at.element_size()))

@@ -29,8 +29,6 @@ ROOT = pathlib.Path(privaudit.__file__).parents[1]
 MOST = 8
 # To be cut with what is around them; none may come on top, none may grow.
 LONG = {
-    "trainers/gradients/clipping.py:clipped_sum": 10,
-    "trainers/oracles/oracle.py:__init__": 9,
     "trainers/runs/problem.py:train": 13,
     "trainers/runs/real_clock/run.py:train": 9,
 }

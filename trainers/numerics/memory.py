@@ -1,4 +1,4 @@
-"""Memory that is freed stays with the process: new memory costs more than arithmetic."""
+"""What is freed stays with the process: new memory costs more than arithmetic."""
 
 from __future__ import annotations
 

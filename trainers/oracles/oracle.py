@@ -82,9 +82,6 @@ class Oracle:
         Bytes that one call may keep alive, about; larger batches are taken in parts.
     observers
         Shown every release.
-    numbers
-        The nodes' numbers in the whole network, where not all of them are here: what
-        their randomness comes from.
     """
 
     def __init__(
@@ -98,7 +95,6 @@ class Oracle:
         planted: Tensor | None = None,
         memory_limit: int = MEMORY_LIMIT,
         observers: Sequence[ReleaseObserver] = (),
-        numbers: Sequence[int] | None = None,
     ) -> None:
         check_memory(memory_limit)
         self.data = data
@@ -109,9 +105,7 @@ class Oracle:
         self._memory_limit = memory_limit
         self._plans: dict[tuple[Any, ...], Plan] = {}
         self._streams = streams
-        self._sampler = Sampler(
-            data, mechanism, streams, runs=runs, planted=planted, numbers=numbers
-        )
+        self._sampler = Sampler(data, mechanism, streams, runs=runs, planted=planted)
         self._numbers = self._sampler.numbers
         self._recorder = Recorder(data.nodes)
         self._releases = [0] * data.nodes

@@ -202,7 +202,8 @@ class Problem:
             If training diverges, or ``resume`` is not of such a run.
         """
         mechanism = self.training.mechanism(noise_multiplier)
-        partly = {} if self.ranks is None else {"numbers": self.ranks.held}
+        if self.ranks is not None:
+            streams = streams.of(self.ranks.held)
         oracle = self.training.family.oracle(
             private_data(
                 self.shares,
@@ -217,7 +218,6 @@ class Problem:
             planted=planted,
             memory_limit=memory_limit,
             observers=release_observers,
-            **partly,
         )
         begin = self.start(streams.seed, runs) if start is None else start
         begin = begin.to(streams.device)

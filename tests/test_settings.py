@@ -27,11 +27,6 @@ from privaudit.settings import (
 
 ROOT = pathlib.Path(privaudit.__file__).parents[1]
 MOST = 8
-# To be cut with what is around them; none may come on top, none may grow.
-LONG = {
-    "trainers/gradients/clipping.py:clipped_sum": 10,
-    "trainers/oracles/oracle.py:__init__": 9,
-}
 
 
 class TestSound:
@@ -157,10 +152,9 @@ class TestTight:
         subprocess.run([sys.executable, "-c", program], check=True)
 
     def test_no_function_takes_more_than_eight_parameters(self):
-        found = {name: count for name, count in sorted(parameters()) if count > MOST}
-        for name, count in found.items():
-            assert count <= LONG.get(name, MOST), f"{name} takes {count} parameters"
-        assert set(found) == set(LONG), "one is cut: take it from the list"
+        found = dict(parameters())
+        assert len(found) > 1000
+        assert {name: count for name, count in found.items() if count > MOST} == {}
 
 
 def parameters():

@@ -55,7 +55,7 @@ def draws(count: int = 1 << 20) -> None:
             part.normal_(generator=generator)
 
     ways: dict[str, Callable[[], object]] = {"torch.randn in doubles": doubles}
-    for power in (10, 20, 26, 30):
+    for power in (10, 20, 27, 28, 30):
         ways[f"exact, 2^{power} steps"] = lambda s=2.0**power: add_noise_(sums, rows, s)
     ways["exact Laplace, 2^20 steps"] = lambda: add_noise_(sums, rows, 2.0**20, LAPLACE)
     tell("draws", count, ways)

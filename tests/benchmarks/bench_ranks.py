@@ -62,8 +62,7 @@ def network(algorithm: str, graph: str, nodes: str, silent: str) -> Row | None:
             PrivateData.of([records(SHAPE, RECORDS, node) for node in held]),
             differentiator(module, cross_entropy, torch.zeros(SHAPE)),
             Mechanism(BATCH, 1.0, 1.0),
-            Streams(0),
-            numbers=held,
+            Streams(0).of(held),
         )
         family = ALGORITHMS[algorithm]
         one = family.make(lambda k: 0.01)

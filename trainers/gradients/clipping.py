@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -16,30 +17,113 @@ from trainers.gradients.clip_weights import ClipTo
 from trainers.gradients.differentiator import Differentiator
 from trainers.gradients.rounding import Rounding
 from trainers.gradients.shapes import Shape, shape_for
+from trainers.gradients.stacked.layer import together
 from trainers.numerics.deferred_checks import Watch
+from trainers.numerics.memory import keep_freed
 
 # Bytes of one part on a CPU: what stays in its cache is several times as fast, and
 # larger blocks come from the system anew each time.
-WORKING_SET = 24 << 20
+WORKING_SET = 32 << 20
 # A part costs some passes over the models, however few samples it has.
 _PASSES = 4
 _LEAST = 32  # samples of a part, where that many fit
+_LINE = 64  # bytes
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Plan:
-    """In which parts a sum is made: from public numbers alone.
+    """In which parts sums are made: from public numbers alone.
 
     Parameters
     ----------
+    differentiator, data
+        Whose gradients are summed, of whose records.
     rows
         Replicas that go through together, and in which shape.
     rounding
         What is paid for the rounding of sums.
     """
 
+    differentiator: Differentiator
+    data: PrivateData
     rows: tuple[tuple[slice, Shape], ...]
     rounding: Rounding
+
+    def clipped_sum(
+        self,
+        at: Tensor,
+        batches: Tensor,
+        nodes: Tensor,
+        clip: float,
+        *,
+        watch: Watch | None = None,
+        width: int | None = None,
+    ) -> Tensor:
+        """Sum over each batch of gradients scaled to norm <= ``clip``.
+
+        What a record adds is a function of that record alone, and so is whether
+        anything is: by how much the sum moves with a record is shown in ``sums.md``.
+
+        Parameters
+        ----------
+        at
+            (replicas, dims), replicas being all nodes of a run, run after run, as many
+            as were planned for.
+        batches
+            (replicas, records) bool
+        nodes
+            Whose records a run's replicas look at, integers.
+        watch
+            Told of gradients that are not finite. They count nothing; if ``clip`` is
+            infinite they are an error, at once by default.
+        width
+            No batch is larger, which is left to ``watch``; by default batches are
+            looked at.
+
+        Returns
+        -------
+        (replicas, dims), doubles
+        """
+        exact_products()
+        node = nodes.repeat(len(at) // len(nodes))
+        parts = []
+        for rows, shape in self.rows:
+            if width is None or watch is None:
+                packed = Packed.of(batches[rows], shape.columns)
+            else:
+                across = -(-width // shape.columns) * shape.columns
+                packed = Packed.unseen(batches[rows], across, watch)
+            weigh = functools.partial(ClipTo, clip, watch=watch)
+            parts.append(self._part(at[rows], node[rows], packed, shape, weigh))
+        return together(parts)
+
+    def _part(
+        self,
+        at: Tensor,
+        node: Tensor,
+        packed: Packed,
+        shape: Shape,
+        weigh: Callable[[Tensor], ClipTo],
+    ) -> Tensor:
+        """The sums of replicas that go through together."""
+        self.differentiator.aligned = shape.aligned
+        replicas, columns = len(at), shape.columns
+        theta = _aligned(_extended(at, shape.spare_rows, 0))
+        whose = _extended(node, shape.spare_rows, 0)
+        total = None
+        for left in range(0, packed.record.shape[1], columns):
+            record, taken = (
+                _extended(part[:, left : left + columns], *_spare(shape))
+                for part in (packed.record, packed.taken)
+            )
+            if shape.spare_rows or shape.spare_columns:
+                taken[replicas:], taken[:, columns:] = False, False
+            inputs, targets = self.data.records(whose, record)
+            found = self.differentiator.weighted_sum(
+                theta, inputs, targets, weigh(taken), self.rounding.slack
+            )[:replicas]
+            total = found if total is None else total.add_(found)
+        return torch.zeros_like(at, dtype=torch.float64) if total is None else total
 
 
 def plan(
@@ -51,15 +135,15 @@ def plan(
     memory_limit: int,
     clips: bool = True,
 ) -> Plan:
-    """How `clipped_sum` goes about ``at``, (replicas, dims).
+    """How `Plan.clipped_sum` goes about ``at``, (replicas, dims).
 
     A shape is tried, see `trainers.gradients.shapes`, where a sum ``clips``.
     """
-    exact_products()
     # For each sample: its inputs, and what the differentiator keeps of it.
     values = differentiator.values_per_sample + data.values_per_record
     limit = memory_limit
     if at.device.type == "cpu":
+        keep_freed()
         passes = _PASSES * at.shape[1] * at.element_size()
         limit = min(limit, max(WORKING_SET, passes))
     samples = max(1, limit // (values * at.element_size()))
@@ -78,7 +162,7 @@ def plan(
         most,
         coarse=differentiator.coarse,
     )
-    return Plan(tuple(found), rounding)
+    return Plan(differentiator, data, tuple(found), rounding)
 
 
 def slices(count: int, most: int) -> Iterator[slice]:
@@ -107,89 +191,6 @@ def usual_width(batch_size: float, samples: int, most: int) -> int:
     return min(samples, 8 * to_eight(width / 8))
 
 
-def clipped_sum(
-    differentiator: Differentiator,
-    data: PrivateData,
-    at: Tensor,
-    batches: Tensor,
-    nodes: Tensor,
-    clip: float,
-    *,
-    batch_size: float,
-    memory_limit: int,
-    watch: Watch | None = None,
-    width: int | None = None,
-) -> Tensor:
-    """Sum over each batch of gradients scaled to norm <= ``clip``.
-
-    What a record adds is a function of that record alone, and so is whether anything
-    is: by how much the sum moves with a record is shown in ``sums.md``.
-
-    Parameters
-    ----------
-    at
-        (replicas, dims), replicas being all nodes of a run, run after run
-    batches
-        (replicas, records) bool
-    nodes
-        Whose records a run's replicas look at, integers.
-    batch_size
-        Expected number of records in a batch.
-    memory_limit
-        Bytes that may be kept alive, about.
-    watch
-        Told of gradients that are not finite. They count nothing; if ``clip`` is
-        infinite they are an error, at once by default.
-    width
-        No batch is larger, which is left to ``watch``; by default batches are looked
-        at.
-
-    Returns
-    -------
-    (replicas, dims), doubles
-    """
-    node = nodes.repeat(len(at) // len(nodes))
-    total = torch.empty_like(at, dtype=torch.float64)
-    planned = plan(
-        differentiator,
-        data,
-        at,
-        batch_size=batch_size,
-        memory_limit=memory_limit,
-        clips=clip < math.inf,
-    )
-    for rows, shape in planned.rows:
-        differentiator.aligned = shape.aligned
-        columns = shape.columns
-        if width is None or watch is None:
-            packed = Packed.of(batches[rows], columns)
-        else:
-            across = -(-width // columns) * columns
-            packed = Packed.unseen(batches[rows], across, watch)
-        # A copy, so that it begins at a whole line of memory, as when it was tried.
-        theta = _extended(at[rows], shape.spare_rows, 0).clone()
-        whose = _extended(node[rows], shape.spare_rows, 0)
-        replicas = packed.record.shape[0]
-        if packed.record.shape[1] == 0:
-            total[rows] = 0
-        for left in range(0, packed.record.shape[1], columns):
-            record, taken = (
-                _extended(part[:, left : left + columns], *_spare(shape))
-                for part in (packed.record, packed.taken)
-            )
-            taken[replicas:], taken[:, columns:] = False, False
-            inputs, targets = data.records(whose, record)
-            weigh = ClipTo(clip, taken, watch)
-            found = differentiator.weighted_sum(
-                theta, inputs, targets, weigh, planned.rounding.slack
-            )[:replicas]
-            if left:
-                total[rows] += found
-            else:
-                total[rows] = found
-    return total
-
-
 def _spare(shape: Shape) -> tuple[int, int]:
     return shape.spare_rows, shape.spare_columns
 
@@ -201,3 +202,10 @@ def _extended(tensor: Tensor, rows: int, columns: int) -> Tensor:
     if columns:
         tensor = torch.cat([tensor, tensor[:, :1].expand(-1, columns)], 1)
     return tensor
+
+
+def _aligned(theta: Tensor) -> Tensor:
+    """Beginning at a whole line of memory, as when the shape was tried."""
+    if theta.is_contiguous() and theta.data_ptr() % _LINE == 0:
+        return theta
+    return theta.clone(memory_format=torch.contiguous_format)

@@ -16,7 +16,7 @@ from torch import Tensor
 WORDS = 8  # of a block
 MAX_BLOCKS = 1 << 32  # of a key and nonce
 
-_ZEROS = bytes(1 << 17)
+_ZEROS = memoryview(bytes(1 << 17))
 
 
 class Keystream:

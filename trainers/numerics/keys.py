@@ -225,7 +225,7 @@ class Rows:
         """(runs, nodes, width)."""
         return len(self.runs), len(self.nodes), self.width
 
-    @property
+    @functools.cached_property
     def padded(self) -> int:
         """Words that a row takes: whole blocks."""
         return WORDS * -(-self.width // WORDS)
@@ -279,7 +279,7 @@ class Rows:
             return
         columns, rows, length = self._layout
         with scratch(self.largest(device), (torch.int64,), device) as (memory,):
-            key, stream = bytes(32), Keystream(bytes(32))
+            key, stream = b"", None
             for column, row, start in itertools.product(
                 range(0, nodes, columns), range(0, runs, rows), range(0, width, length)
             ):
@@ -293,13 +293,13 @@ class Rows:
                 streams = itertools.product(held, taken[::at_once])
                 for part, (own, first) in zip(parts, streams, strict=True):
                     subkey, nonce, block = self._stream(first, own)
-                    if subkey != key:
+                    if stream is None or subkey != key:
                         key, stream = subkey, Keystream(subkey)
                     stream.seek(nonce, block + start // WORDS)
                     stream.fill(part)
                 yield Piece(self, words, held, taken, places)
 
-    @property
+    @functools.cached_property
     def _layout(self) -> tuple[int, int, int]:
         """How many nodes, runs and positions a CPU's piece has at most."""
         runs, nodes, _ = self.shape

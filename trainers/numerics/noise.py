@@ -281,7 +281,8 @@ def _first_pass(
     words: Tensor, scale: float, law: Law, memory: list[Tensor]
 ) -> tuple[Tensor, Tensor]:
     """round(scale x) as doubles, and where that is not sure; both in ``memory``."""
-    x, near, beyond, unsure = (one[: len(words)] for one in memory)
+    count = len(words)
+    x, near, beyond, unsure = (one[:count] for one in memory)
     law.quantile(x.copy_(words).mul_(2.0**-63))
     torch.gt(torch.abs(x, out=near), law.limit, out=beyond)
     torch.round(x.mul_(scale * law.unit), out=near)
@@ -305,10 +306,34 @@ def _second_pass(piece: Piece, index: Tensor, scale: float, law: Law) -> np.ndar
     margin = ERROR * far + _SLOPE * 2.0**-64 / tail
     unsure = np.abs(near - whole) + scale * margin >= 0.5 - scale * _SLOPE * 2.0**-51
     for one in np.flatnonzero(unsure).tolist():
-        place = piece.of.places(index[one] + piece.first)
-        more = functools.partial(piece.of.more, *map(int, place))
-        whole[one] = _exactly(int(high[one]), float(far[one]), scale, law, more)
+        found = None
+        if scale * margin[one] < 0.25:
+            found = _of_two(int(high[one]), float(near[one]), scale, law)
+        if found is None:
+            place = piece.of.places(index[one] + piece.first)
+            more = functools.partial(piece.of.more, *map(int, place))
+            found = _exactly(int(high[one]), float(far[one]), scale, law, more)
+        whole[one] = found
     return np.copysign(whole, words)
+
+
+def _of_two(high: int, near: float, scale: float, law: Law) -> int | None:
+    """As `_exactly`, of the two integers beside ``near``; None if 64 bits are too few.
+
+    For scale x that is within 1/4 of ``near``, and that within 1/4 and a little of half
+    an integer: the tail there is all that is asked.
+    """
+    import mpmath
+
+    below = math.floor(near)
+    with mpmath.workprec(192):
+        bound = law.tail(mpmath, mpmath.mpf(below + 0.5) / scale)
+        error = mpmath.ldexp(bound, -128)
+        if bound + error < mpmath.ldexp(high, -64):
+            return below
+        if bound - error > mpmath.ldexp(high + 1, -64):
+            return below + 1
+    return None
 
 
 def _exactly(

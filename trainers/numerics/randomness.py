@@ -7,6 +7,7 @@ the deal of a study's data, come from `public_generator`.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import math
 from collections.abc import Sequence
@@ -51,7 +52,15 @@ class Streams:
         Where numbers are made: the same ones on every device.
     journal
         Told of every release under a secret key that may be made again.
+
+    Attributes
+    ----------
+    numbers
+        The nodes' numbers in the whole network; None where all of them are here, or who
+        draws says them.
     """
+
+    numbers: tuple[int, ...] | None = None
 
     def __init__(
         self,
@@ -68,6 +77,12 @@ class Streams:
         self.first = first
         self.device = device
         self.journal = journal
+
+    def of(self, numbers: Sequence[int]) -> Streams:
+        """The same for those nodes of a larger network that are here."""
+        found = copy.copy(self)
+        found.numbers = tuple(numbers)
+        return found
 
     @property
     def seed(self) -> int:

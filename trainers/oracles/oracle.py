@@ -24,7 +24,7 @@ from privaudit.ledger import Ledger, Recorder
 from trainers.data import PrivateData
 from trainers.data.transforms import Transformed
 from trainers.gradients.clip_weights import clip_weights
-from trainers.gradients.clipping import clipped_sum, plan
+from trainers.gradients.clipping import Plan, plan
 from trainers.gradients.differentiator import Differentiator
 from trainers.gradients.rounding import Rounding
 from trainers.numerics.deferred_checks import Watch
@@ -84,9 +84,6 @@ class Oracle:
         Bytes that one call may keep alive, about; larger batches are taken in parts.
     observers
         Shown every release.
-    numbers
-        The nodes' numbers in the whole network, where not all of them are here: what
-        their randomness comes from.
     """
 
     def __init__(
@@ -100,7 +97,6 @@ class Oracle:
         planted: Tensor | None = None,
         memory_limit: int = MEMORY_LIMIT,
         observers: Sequence[ReleaseObserver] = (),
-        numbers: Sequence[int] | None = None,
     ) -> None:
         check_memory(memory_limit)
         self.data = data
@@ -109,13 +105,11 @@ class Oracle:
         self.observers = tuple(observers)
         self._differentiator = differentiator
         self._memory_limit = memory_limit
+        self._plans: dict[tuple[Any, ...], Plan] = {}
         self._streams = streams
         self._units = self._units_of(data)
         self._sampler = Sampler(
-            *(self._units, mechanism, streams),
-            runs=runs,
-            planted=planted,
-            numbers=numbers,
+            self._units, mechanism, streams, runs=runs, planted=planted
         )
         self._numbers = self._sampler.numbers
         self._recorder = Recorder(data.nodes, unit=mechanism.unit)
@@ -219,7 +213,9 @@ class Oracle:
         step = self._step(index)
         if clip < math.inf:
             self._watch.expect(
-                torch.isfinite(at), "parameters are not finite: lower the step size"
+                # One pass; what is no number is neither the least nor the largest.
+                torch.isfinite(torch.stack(at.aminmax())),
+                "parameters are not finite: lower the step size",
             )
             clip = _clip_left(clip, self._rounding(at).share, step, at.shape[2])
         if isinstance(self.data, Transformed):
@@ -263,30 +259,36 @@ class Oracle:
 
     def _rounding(self, at: Tensor) -> Rounding:
         """What is paid for the rounding of `_clipped_sum`."""
-        return plan(
-            self._differentiator,
-            self.data,
-            at.flatten(0, 1),
-            batch_size=self.mechanism.batch_size,
-            memory_limit=self._memory_limit,
-        ).rounding
+        return self._plan(at).rounding
+
+    def _plan(self, at: Tensor) -> Plan:
+        """How `_clipped_sum` goes about ``at``: made once for each shape."""
+        clips = self.mechanism.clip_norm != math.inf
+        key = (at.shape, at.dtype, self._memory_limit, torch.get_num_threads())
+        if key not in self._plans:
+            self._plans[key] = plan(
+                self._differentiator,
+                self.data,
+                at.flatten(0, 1),
+                batch_size=self.mechanism.batch_size,
+                memory_limit=self._memory_limit,
+                clips=clips,
+            )
+        return self._plans[key]
 
     def _clipped_sum(
         self, at: Tensor, batches: Tensor, nodes: Sequence[int], clip: float
     ) -> Tensor:
         """Sum over the batches of clipped gradients, (runs, nodes, dims) doubles."""
-        return clipped_sum(
-            self._differentiator,
-            self.data,
+        total = self._plan(at).clipped_sum(
             at.flatten(0, 1),
             batches.flatten(0, 1),
             placed(tuple(nodes), at.device),
             clip,
-            batch_size=self.mechanism.batch_size,
-            memory_limit=self._memory_limit,
             watch=self._watch,
             width=self._width if self._unseen else None,
-        ).view_as(at)
+        )
+        return total.view_as(at)
 
     def _divisor(self, nodes: Sequence[int], total: Tensor) -> float | Tensor:
         """What the sums are divided by: of public numbers."""

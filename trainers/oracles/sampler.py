@@ -25,9 +25,6 @@ class Sampler:
         How many runs there are in the block.
     planted
         (runs,) bool: in which runs the data's canary is a record of its node.
-    numbers
-        The nodes' numbers in the whole network, by which streams are told apart; by
-        default all nodes are here.
     """
 
     def __init__(
@@ -38,13 +35,13 @@ class Sampler:
         *,
         runs: int = 1,
         planted: Tensor | None = None,
-        numbers: Sequence[int] | None = None,
     ) -> None:
         self.data = data
         self.mechanism = mechanism
         self.streams = streams
         self.runs = runs
-        self.numbers = tuple(range(data.nodes) if numbers is None else numbers)
+        here = tuple(range(data.nodes))
+        self.numbers = here if streams.numbers is None else streams.numbers
         self.rates = [mechanism.sampling_rate(size) for size in data.sizes]
         self._present = data.present(runs, planted)  # (runs, nodes, records)
 

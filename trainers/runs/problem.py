@@ -246,7 +246,8 @@ class Problem:
             If training diverges, or ``resume`` is not of such a run.
         """
         mechanism = self.training.mechanism(noise_multiplier)
-        partly = {} if self.ranks is None else {"numbers": self.ranks.held}
+        if self.ranks is not None:
+            streams = streams.of(self.ranks.held)
         oracle = self.training.family.oracle(
             self.material.data(
                 private_data(
@@ -263,7 +264,6 @@ class Problem:
             planted=None if planted is None else planted.runs,
             memory_limit=memory_limit,
             observers=observers.releases,
-            **partly,
         )
         begin = self.start(streams.seed, runs) if start is None else start
         begin = begin.to(streams.device)

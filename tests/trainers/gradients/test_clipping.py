@@ -12,7 +12,7 @@ from trainers.data import PrivateData
 from trainers.gradients.clip_weights import clip_weights
 from trainers.gradients.clipping import (
     WORKING_SET,
-    clipped_sum,
+    plan,
     slices,
     usual_width,
 )
@@ -58,7 +58,8 @@ class TestClippedSum:
         batches = torch.rand(6, data.inputs.shape[1], generator=generator) < 0.5
         sizes = torch.tensor(data.sizes).repeat(2)[:, None]
         batches &= torch.arange(batches.shape[1]) < sizes
-        got = clipped_sum(exact, data, at, batches, torch.arange(3), 0.3, **CALL)
+        planned = plan(exact, data, at, **CALL)
+        got = planned.clipped_sum(at, batches, torch.arange(3), 0.3)
         for row in range(6):
             wanted = torch.zeros(15, dtype=torch.float64)
             for record in batches[row].nonzero()[:, 0]:
@@ -73,15 +74,8 @@ class TestClippedSum:
         at = torch.ones(2, 15, dtype=torch.float64)
         batches = torch.arange(61).expand(2, -1) < torch.tensor([[60], [50]])
         one, other = (
-            clipped_sum(
-                exact,
-                data,
-                at,
-                batches,
-                torch.arange(2),
-                0.3,
-                batch_size=50,
-                memory_limit=limit,
+            plan(exact, data, at, batch_size=50, memory_limit=limit).clipped_sum(
+                at, batches, torch.arange(2), 0.3
             )
             for limit in (WORKING_SET, 1 << 40)
         )
@@ -92,7 +86,8 @@ class TestClippedSum:
         exact = PerSample(softmax(), cross_entropy)
         at = torch.ones(3, 15, dtype=torch.float64)
         batches = torch.zeros(3, data.inputs.shape[1], dtype=torch.bool)
-        got = clipped_sum(exact, data, at, batches, torch.arange(3), 1.0, **CALL)
+        planned = plan(exact, data, at, **CALL)
+        got = planned.clipped_sum(at, batches, torch.arange(3), 1.0)
         assert not got.any()
 
     @pytest.mark.parametrize("width", [None, 5])
@@ -106,9 +101,9 @@ class TestClippedSum:
 
         def found():
             watch = Watch(at_once=False)
-            nodes, more = torch.arange(3), {"watch": watch, "width": width, **CALL}
-            data = PrivateData.of(shares)
-            total = clipped_sum(exact, data, at, batches, nodes, 0.3, **more)
+            nodes, more = torch.arange(3), {"watch": watch, "width": width}
+            planned = plan(exact, PrivateData.of(shares), at, **CALL)
+            total = planned.clipped_sum(at, batches, nodes, 0.3, **more)
             watch.settle()
             return total
 

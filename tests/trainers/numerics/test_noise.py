@@ -252,6 +252,19 @@ class TestSound:
             ones = int(((k >> bit) & 1).sum())
             assert abs(ones - 5e5) < 4 * 500
 
+    @pytest.mark.parametrize("law", [GAUSSIAN, LAPLACE])
+    @given(st.integers(16, 1 << 28), st.floats(2.0**20, 2.0**30), st.integers(-2, 2))
+    def test_at_half_an_integer_the_tail_decides(self, law, below, scale, beside):
+        """The tail at a half-integer, to 64 bits and some units beside it."""
+        with mpmath.workprec(400):
+            tail = law.tail(mpmath, (mpmath.mpf(below) + 0.5) / mpmath.mpf(scale))
+            high = int(mpmath.floor(tail * 2**64)) + beside
+        if high < 1 << 20:  # too far out for the second pass to leave two
+            return
+        found = noise._of_two(high, below + 0.5, scale, law)
+        # The interval of ``high`` is half-open, and holds the tail only if beside = 0.
+        assert found == {-1: below + 1, 0: None, 1: below}[max(-1, min(1, beside))]
+
 
 class TestLaws:
     @LAWS

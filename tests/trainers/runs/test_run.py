@@ -1,6 +1,7 @@
 """Contract of trainers.runs.run: a run in a folder, whole whenever it is killed."""
 
 import base64
+import collections
 import csv
 import dataclasses
 import json
@@ -14,12 +15,15 @@ import sys
 import time
 
 import pytest
+import torch
 
 from privaudit.accounting import account_nodes
 from privaudit.files.folder import FolderError, RunFolder
 from privaudit.ledger import RESUMED, Ledger
 from privaudit.release import NoSampling
 from privaudit.results import Claim
+from trainers.gradients.choose import differentiator
+from trainers.numerics import noise
 from trainers.runs import run as runs
 from trainers.runs.problem import Problem
 from trainers.runs.run import Assignment, OneProcess, TrainingRun, train
@@ -255,6 +259,30 @@ def changed(what, node=1):
     return dataclasses.replace(problem, shares=shares)
 
 
+class ByThreads(torch.nn.Module):
+    """In place of a kernel that rounds otherwise on more threads."""
+
+    def forward(self, inputs):
+        return inputs * (1 + 2.0**-20 * (torch.get_num_threads() - 1))
+
+
+@pytest.fixture
+def kept(monkeypatch):
+    """Of each (node, release), the sums on the grid and their noise, each time."""
+    found, add = collections.defaultdict(list), noise.add_noise_
+
+    def watched(sums, rows, *law):
+        before = sums.clone()
+        after = add(sums, rows, *law)
+        for column, node in enumerate(rows.nodes):
+            own = before[:, column], after[:, column] - before[:, column]
+            found[node, rows.release].append(own)
+        return after
+
+    monkeypatch.setattr(noise, "add_noise_", watched)
+    return found
+
+
 class TestJournal:
     """No two sums under one noise, and other sums are further releases."""
 
@@ -309,6 +337,36 @@ class TestJournal:
         assert result.upper().epsilon > whole.upper().epsilon
         assert result.upper().standing != "certified"
         assert not list(tmp_path.glob("key*"))
+
+    @pytest.mark.parametrize("threads", [1, 2])
+    def test_on_other_threads_no_noise_is_used_twice(self, tmp_path, threads, kept):
+        """Equal sums repeat their noise; others have their own, and are counted."""
+        what = plan(seed=None)
+        problem = Problem.of(what.training, seed=what.public_seed)
+        module = torch.nn.Sequential(ByThreads(), problem.module)
+        way = differentiator(module, problem.material.loss, *problem.material.example)
+        problem = dataclasses.replace(problem, gradients=lambda: way)
+        before = torch.get_num_threads()
+        try:
+            torch.set_num_threads(1)
+            self.stopped(tmp_path, 12, problem=problem)
+            assert {len(pairs) for pairs in kept.values()} == {1}
+            torch.set_num_threads(threads)
+            done(tmp_path, what, problem=problem)
+        finally:
+            torch.set_num_threads(before)
+        again = {at: pairs for at, pairs in kept.items() if len(pairs) > 1}
+        assert len(again) >= 3 * 11  # the twelfth may not have been made by all
+        others = collections.Counter()
+        for (node, _), ((one, first), (two, second)) in again.items():
+            same = torch.equal(one, two)
+            others[node] += not same
+            assert torch.equal(first, second) == same
+            assert same or (first != second).double().mean() > 0.99
+        assert sum(others.values()) == (0 if threads == 1 else len(again))
+        ledger = Ledger.from_json((tmp_path / "ledger.json").read_text())
+        for node, entries in enumerate(ledger.nodes):
+            assert sum(entry.count for entry in entries) == 40 + others[node]
 
     def test_every_change_counts(self, tmp_path):
         """A third sum is one more, and the first again is none."""

@@ -13,6 +13,7 @@ from trainers.gradients.stacked.layer import (
     Digest,
     StackedLayer,
     blocks,
+    by_gram,
     explicit_sum,
     fits,
     joined,
@@ -116,17 +117,24 @@ class StackedConvolution(StackedLayer):
 
     def _patches(self, flat: Tensor) -> Tensor:
         """What each output place sees, (flat, inputs, places)."""
+        seen = self._seen(flat)
+        return seen.permute(0, 1, 4, 5, 2, 3).flatten(4).flatten(1, 3)
+
+    def _seen(self, flat: Tensor) -> Tensor:
+        """As `_patches`, (flat, channels, high, wide, kernel's high, wide), a view.
+
+        One strided copy is made of it: torch's own unfold on the CPU goes sample by
+        sample, which costs half of a step on small images.
+        """
         vertical, horizontal = self.padding
         if vertical or horizontal:
             flat = functional.pad(flat, (horizontal, horizontal, vertical, vertical))
-        # One strided copy: torch's own unfold on the CPU goes sample by sample, which
-        # costs half of a step on small images.
         for axis, (kernel, stride, dilation) in enumerate(
             zip(self.kernel, self.stride, self.dilation, strict=True), start=2
         ):
             reach = dilation * (kernel - 1) + 1
             flat = flat.unfold(axis, reach, stride)[..., ::dilation]
-        return flat.permute(0, 1, 4, 5, 2, 3).flatten(4).flatten(1, 3)
+        return flat
 
     def _places(self, flat: Tensor) -> list[int]:
         sizes = zip(
@@ -156,13 +164,16 @@ class StackedConvolution(StackedLayer):
         if fits(fan * channels, kept):
             rows = [
                 torch.bmm(left, inside.mT)
-                for left, inside in self._by_blocks(back, taken)
+                for left, inside in self._by_blocks(back, taken, back.dtype)
             ]
             weight = together(rows).view(samples, channels, fan)
             return written_out(weight, *offset)
+        # Gram matrices are of doubles: there are fewer inputs than there are patches.
+        gram = by_gram(places, channels // self.groups, fan)
+        kind = torch.float64 if gram else back.dtype
         found = [
             squared_products(left.mT, inside.mT)
-            for left, inside in self._by_blocks(back, taken)
+            for left, inside in self._by_blocks(back, taken, kind)
         ]
         square = together([each.square for each in found]).view(samples, -1).sum(1)
         for rows in offset:
@@ -179,16 +190,16 @@ class StackedConvolution(StackedLayer):
         )
 
     def _by_blocks(
-        self, back: Tensor, taken: list[Tensor]
+        self, back: Tensor, taken: list[Tensor], kind: torch.dtype
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Output gradients and patches by blocks of samples, groups side by side.
 
-        Both (samples * groups, ..., places).
+        Both (samples * groups, ..., places), patches of ``kind``.
         """
         groups, samples = self.groups, len(taken[0])
         fan = self.parameters_now["weight"][0, 0].numel()
         for here in blocks(samples, fan * groups * back.shape[2], back):
-            inside = joined([self._patches(use[here]) for use in taken], 2)
+            inside = joined([self._patches(use[here].to(kind)) for use in taken], 2)
             inside = inside.view(len(inside) * groups, fan, -1)
             yield back[here.start * groups : here.stop * groups], inside
 
@@ -228,12 +239,12 @@ class StackedConvolution(StackedLayer):
         for replica, use in enumerate(inside.unflatten(0, (replicas, samples))):
             for first in range(0, samples, step):
                 here = slice(first, min(first + step, samples))
-                patches = self._patches(use[here].double())
-                patches = patches.view(len(patches), groups, fan, places)
-                left = share[replica, here].view(len(patches), groups, -1, places)
+                # Copied once, into the order in which the product takes it.
+                seen = self._seen(use[here].double()).permute(1, 4, 5, 0, 2, 3)
+                left = share[replica, here].unflatten(1, (groups, -1))
                 totals[replica].baddbmm_(
                     left.permute(1, 2, 0, 3).flatten(2),
-                    patches.permute(1, 0, 3, 2).flatten(1, 2),
+                    seen.flatten(3).flatten(0, 2).view(groups, fan, -1).mT,
                     beta=1 if first else 0,
                 )
         return totals

@@ -218,6 +218,13 @@ def fits(values: int, kept: int) -> bool:
     return values <= 3 * kept
 
 
+def by_gram(positions: int, outputs: int, inputs: int) -> bool:
+    """Whether Gram matrices make a squared norm with less work than the product."""
+    # Products of doubles take twice the time, of which the first is none if short.
+    gram = (outputs + inputs) * positions * (2 if positions <= SHORT else 1)
+    return outputs * inputs > gram
+
+
 def squared_products(left: Tensor, right: Tensor) -> Digest:
     """Squared Frobenius norm of left' right for each sample.
 
@@ -229,9 +236,7 @@ def squared_products(left: Tensor, right: Tensor) -> Digest:
     samples, positions, outputs = left.shape
     inputs = right.shape[2]
     few = positions <= SHORT
-    # Products of doubles take twice the time.
-    gram = (outputs + inputs) * positions * (2 if few else 1)
-    explicit = outputs * inputs <= gram
+    explicit = not by_gram(positions, outputs, inputs)
     values = outputs * inputs if explicit else 2 * positions * positions
     squares, terms = [], []
     for here in blocks(samples, values, left):

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from privaudit.ledger import Ledger
 from trainers.data import PrivateData
-from trainers.gradients.clipping import clipped_sum
+from trainers.gradients.clipping import plan
 from trainers.gradients.differentiator import Differentiator
 from trainers.gradients.per_sample import PerSample, parameter_places
 from trainers.network.mixing import Mixing
@@ -179,16 +179,17 @@ class MessageOracle:
 
     def exact(self, at: Tensor, batch: Tensor) -> Tensor:
         """Mean gradient of a batch, (runs, nodes, dims): not to leave a node."""
-        total = clipped_sum(
+        flat = at.flatten(0, 1)
+        planned = plan(
             self._differentiator,
             self.data,
-            at.flatten(0, 1),
-            batch.flatten(0, 1),
-            torch.arange(self.nodes, device=at.device),
-            math.inf,
+            flat,
             batch_size=self.mechanism.batch_size,
             memory_limit=self._memory_limit,
+            clips=False,
         )
+        nodes = torch.arange(self.nodes, device=at.device)
+        total = planned.clipped_sum(flat, batch.flatten(0, 1), nodes, math.inf)
         return total.view_as(at).div_(self.mechanism.batch_size).to(at.dtype)
 
     def clipped(self, at: Tensor, batch: Tensor, shared: Tensor) -> Tensor:

@@ -157,8 +157,7 @@ def job(
         ),
         problem.gradients(),
         mechanism,
-        Streams(key or Key.secret()),
-        numbers=[worker],
+        Streams(key or Key.secret()).of([worker]),
     )
     start = problem.start(run.public_seed)[0, worker].clone()
     return Job(oracle, start, training.step_sizes())

@@ -41,6 +41,7 @@ Mechanism = Literal["gaussian", "laplace"]
 
 BLOCK = 50  # runs that are trained together, by default
 MOST_RUNS = 10_000_000
+MOST_CANARIES = 1_000_000  # in one run
 MOST_NOISE = 1e30  # float32 can add it
 COMMAND_LINE = "the command line"  # as the source of a claim
 
@@ -250,7 +251,9 @@ class AttackSettings(BoundSettings, Compute):
         leaves its node) or noisy-gradients.
     canary
         What is planted: blank, mislabelled, out-of-distribution, clipbkd, gradient (a
-        crafted one, where others are smallest) or random-gradient.
+        crafted one, where others are smallest) or random-gradient. In one run: gradient
+        (the default where the model has a parameter for each), mislabelled or
+        out-of-distribution.
     estimator
         How scores become a lower bound. For any mechanism: best, rank-walk,
         two-binomial, clopper-pearson, betting. Within a family: family (that of the
@@ -258,17 +261,34 @@ class AttackSettings(BoundSettings, Compute):
     block
         Runs trained together: it changes roundings alone. Many are faster for a small
         model.
+    one_run
+        Train once, with many canaries, each in by its own fair coin (Steinke, Nasr and
+        Jagielski 2023), in the place of many runs.
+    canaries
+        How many there are in one run; 2000 by default.
     """
 
     adversary: str | None = None
     canary: str = "blank"
     estimator: str = "best"
     block: int = BLOCK
+    one_run: bool = False
+    canaries: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 1 <= self.block <= 10_000:
             raise ValueError(f"block must be between 1 and 10,000, got {self.block}")
+        if self.canaries is not None and not self.one_run:
+            raise ValueError(
+                "canaries are many in one run alone: add --one-run, or leave "
+                "--canaries out"
+            )
+        if self.canaries is not None and not 10 <= self.canaries <= MOST_CANARIES:
+            raise ValueError(
+                f"canaries must be between 10 and {MOST_CANARIES:,}, got "
+                f"{self.canaries}"
+            )
 
     @classmethod
     def part_of(cls, other: AttackSettings, **changes: Any) -> dict[str, Any]:
@@ -584,11 +604,13 @@ class ScoreSettings(_Checked):
         Chance that the bound is not above the true epsilon, in (0, 1).
     method
         For any mechanism: best, rank-walk, two-binomial, clopper-pearson, betting. For
-        Gaussian DP only: top-half, betting-gaussian.
+        Gaussian DP only: top-half, betting-gaussian. For the canaries of one run: best,
+        one-run, one-run-gaussian.
     design
         How each run got its world: coin-flip if every run tossed a fair coin, else
-        fixed. Needed for a .csv; a .npz may say it. Counts of the two worlds that fair
-        coins hardly give are refused as coin-flip.
+        fixed; one-run if these are the canaries of a single run, each in it by its own
+        fair coin. Needed for a .csv; a .npz may say it. Counts of the two worlds that
+        fair coins hardly give are refused as coin-flip.
     order
         For betting and betting-gaussian, which go through the runs one by one: shuffled
         (the default) permutes the rows by the seed; time takes them as they stand, and

@@ -85,6 +85,8 @@ class Audited:
         """All figures, in sentences."""
         figures = (self.verdict.claim, self.verdict.upper, self.verdict.lower)
         known = [str(figure) for figure in figures if figure is not None]
+        if self.lower.in_one_run:
+            known += self.result.limits()
         return [*known, str(self.verdict), *self.remarks]
 
 
@@ -241,12 +243,16 @@ class AuditedScores:
         How many runs there were of each world.
     most_shown
         The most that so many runs could have shown.
+    beside
+        Another bound from the same scores: that within the family of the ledger's
+        releases, or for any mechanism if the verdict's is the former.
     """
 
     verdict: Finding
     member_runs: int
     non_member_runs: int
     most_shown: float
+    beside: LowerBound | None = None
 
     @property
     def status(self) -> Status:
@@ -276,6 +282,8 @@ class AuditedScores:
             "relation": claim.relation,
             "runs": {"member": self.member_runs, "non_member": self.non_member_runs},
             "method": lower.method,
+            "valid_for": lower.valid_for,
+            "beside": _in_short(self.beside),
             "most_shown": self.most_shown,
             "verdict": self.status,
         }
@@ -283,8 +291,10 @@ class AuditedScores:
     def __str__(self) -> str:
         figures = (self.verdict.claim, self.upper, self.lower)
         known = [str(figure) for figure in figures if figure is not None]
+        if self.beside is not None:
+            known.append(f"beside it, {self.beside}")
         most = (
-            "the most that so many runs could have shown: "
+            f"the most that so many {self.lower.counted} could have shown: "
             f"{round_down(self.most_shown)}"
         )
         return "\n".join([*known, most, str(self.verdict)])
@@ -292,6 +302,15 @@ class AuditedScores:
     def _repr_html_(self) -> str:
         lines = html.escape(str(self)).replace("\n", "<br>")
         return f"<p>{lines}</p>"
+
+
+def _in_short(bound: LowerBound | None) -> dict[str, Any] | None:
+    """A bound beside a verdict's, for JSON."""
+    return bound and {
+        "epsilon_lower": bound.epsilon,
+        "method": bound.method,
+        "valid_for": bound.valid_for,
+    }
 
 
 def audit(

@@ -56,6 +56,8 @@ def command(run: Finished) -> tuple[str, ...]:
         # Without a seed there was a secret key: another run has another.
         if field.name not in known or field.name in _FIRST or value is None:
             continue
+        if field.name == "runs" and "canaries" in known and config.one_run:
+            continue  # they are the canaries
         if field.name in _ALWAYS or value != field.default:
             options[field.name.replace("_", "-")] = value
     defaults = {**_training_defaults(config.version, settings.algorithm)}

@@ -36,6 +36,12 @@ CANARIES = {
     "random-gradient": "a record whose gradient is crafted: as long as the clip "
     "allows, in a random direction",
 }
+MANY = {
+    "gradient": "records whose gradients are crafted: as long as the clip allows, each "
+    "along a parameter of its own, first where those of others are smallest",
+    "mislabelled": "held-out images with wrong labels",
+    "out-of-distribution": "images of noise",
+}
 _BUGS = {"half-noise": "its noise is half of what its ledger states"}
 _UNITS = {"record": "one record", "node": "all that one node holds"}
 
@@ -57,7 +63,7 @@ def story(run: Finished) -> list[str]:
     nodes = len(run.ledger.nodes)
     times = (
         f"{run.config.runs:,} times from the same start"
-        if isinstance(run, FinishedAudit)
+        if isinstance(run, FinishedAudit) and not run.config.one_run
         else "once"
     )
     lines = [
@@ -71,8 +77,13 @@ def story(run: Finished) -> list[str]:
             lines.append(f"A bug was planted in it: {_BUGS.get(bug, bug)}.")
         result = run.result
         lines.append(
-            _worlds(run) + f" An attacker saw {result.lower().threat_model}, and had "
-            "to tell which run was which."
+            _worlds(run)
+            + f" An attacker saw {result.lower().threat_model}, and had "
+            + (
+                "to tell which canaries were there."
+                if run.config.one_run
+                else "to tell which run was which."
+            )
         )
         lines.append(
             f"The models get {100 * result.accuracy:.1f} % of the test images right."
@@ -86,6 +97,13 @@ def story(run: Finished) -> list[str]:
 def _worlds(run: FinishedAudit) -> str:
     result = run.result
     name = run.config.canary
+    if run.config.one_run:
+        return (
+            f"{run.config.runs:,} canaries ({MANY.get(name, name)}) tossed a fair coin "
+            f"each: {result.member_runs:,} were records more among the data of node 0, "
+            f"the other {result.non_member_runs:,} were not. They may depend on each "
+            "other in any way that the guarantee leaves."
+        )
     canary = f"the canary ({CANARIES.get(name, name)})"
     if result.lower().relation == "replace-one":
         return (
@@ -183,7 +201,7 @@ def assumptions(run: Finished) -> list[tuple[str, str]]:
                 f"holds with {100 * lower.confidence:g} % confidence over the audit's "
                 f"coins, for {lower.valid_for}; estimator: {lower.method} "
                 f"({lower.source}), on {lower.member_runs:,} + "
-                f"{lower.non_member_runs:,} runs",
+                f"{lower.non_member_runs:,} {lower.counted}",
             )
         )
     return lines

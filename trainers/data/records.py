@@ -56,25 +56,31 @@ class Dataset:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PrivateData:
-    """The records of all nodes, stacked, and perhaps one canary.
+    """The records of all nodes, stacked, and perhaps canaries.
 
     Parameters
     ----------
     inputs
-        (nodes, records + 1, ...): rows beyond a node's own are padding, never used; the
-        row after its last is the canary's place.
+        (nodes, records + canaries, ...): rows beyond a node's own are padding, never
+        used; those after its last are the canaries' places, one at least.
     targets
-        (nodes, records + 1)
+        (nodes, records + canaries)
     sizes
         How many records each node has, without a canary. Public.
     canary_node
-        Which node's extra row holds a canary; None if there is none.
+        Which node's extra rows hold canaries; None if there are none.
     replaced
         The row of that node in whose place the canary comes; None if it is one more.
     direction
         (dims,): the canary's gradient points there whatever the parameters, as long as
         clipping allows, and that of the record which it replaces the other way: the
         pair that is hardest to hide. None if it is an ordinary record.
+    coordinates
+        (canaries,): the gradient of each canary is along a parameter of its own,
+        whatever the parameters, as long as clipping allows. None if they are ordinary
+        records, or there is a ``direction``.
+    canaries
+        How many rows there are for canaries.
     """
 
     inputs: Tensor
@@ -83,6 +89,8 @@ class PrivateData:
     canary_node: int | None = None
     replaced: int | None = None
     direction: Tensor | None = None
+    coordinates: Tensor | None = None
+    canaries: int = 1
 
     @classmethod
     def of(
@@ -93,14 +101,15 @@ class PrivateData:
         canary_node: int = 0,
         replaces: bool = False,
         direction: Tensor | None = None,
+        coordinates: Tensor | None = None,
     ) -> PrivateData:
-        """Stack one dataset a node, and plant ``canary`` (one sample) at a node.
+        """Stack one dataset a node, and plant the samples of ``canary`` at a node.
 
-        It is one record more there, or comes in the place of the node's first if it
-        ``replaces`` one. ``direction`` as above.
+        They are records more there; or there is one, which comes in the place of the
+        node's first if it ``replaces`` one. ``direction`` and ``coordinates`` as above.
 
-        Raises ``ValueError`` if a node has no record, or the canary is not one sample
-        of the same shape.
+        Raises ``ValueError`` if a node has no record, or the canaries are not samples
+        of the same shape, or several and one is to replace a record.
         """
         sizes = tuple(len(share) for share in shares)
         for node, size in enumerate(sizes):
@@ -109,7 +118,10 @@ class PrivateData:
                     f"node {node} has no records: use fewer nodes or another split"
                 )
         first = shares[0].inputs
-        inputs = first.new_zeros(len(shares), max(sizes) + 1, *first.shape[1:])
+        many = 1 if canary is None else len(canary)
+        inputs = first.new_zeros(
+            len(shares), max(sizes) + max(1, many), *first.shape[1:]
+        )
         kind = shares[0].targets
         targets = kind.new_zeros(*inputs.shape[:2], *kind.shape[1:])
         for node, share in enumerate(shares):
@@ -117,15 +129,23 @@ class PrivateData:
             targets[node, : len(share)] = share.targets
         if canary is None:
             return cls(inputs, targets, sizes)
-        if len(canary) != 1 or canary.inputs.shape[1:] != first.shape[1:]:
+        if not many or canary.inputs.shape[1:] != first.shape[1:]:
             raise ValueError(
                 "a canary is one sample of the records' shape "
                 f"{tuple(first.shape[1:])}, got {tuple(canary.inputs.shape)}"
             )
-        inputs[canary_node, sizes[canary_node]] = canary.inputs[0]
-        targets[canary_node, sizes[canary_node]] = canary.targets[0]
+        if many > 1 and replaces:
+            raise ValueError(
+                "one canary can come in a record's place, several are records more: "
+                "use sampling=poisson"
+            )
+        size = sizes[canary_node]
+        inputs[canary_node, size : size + many] = canary.inputs
+        targets[canary_node, size : size + many] = canary.targets
         place = 0 if replaces else None
-        return cls(inputs, targets, sizes, canary_node, place, direction)
+        return cls(
+            inputs, targets, sizes, canary_node, place, direction, coordinates, many
+        )
 
     @property
     def nodes(self) -> int:
@@ -143,9 +163,10 @@ class PrivateData:
         return self.inputs[0, 0].numel()
 
     def present(self, runs: int, planted: Tensor | None) -> Tensor:
-        """Which rows are records, run by run: bool, (runs, nodes, records + 1).
+        """Which rows are records, run by run: bool, (runs, nodes, records + canaries).
 
-        ``planted``, (runs,) bool, says in which runs the canary is there; None: none.
+        ``planted``, (runs,) bool or (runs, canaries), says in which runs each canary is
+        there; None: none.
         """
         rows = torch.arange(self.inputs.shape[1], device=self.inputs.device)
         sizes = torch.tensor(self.sizes, device=self.inputs.device)
@@ -153,16 +174,17 @@ class PrivateData:
         if planted is not None:
             if self.canary_node is None:
                 raise ValueError("there is no canary in these data to be planted")
-            if planted.shape != (runs,):
+            expected = (runs,) if self.canaries == 1 else (runs, self.canaries)
+            if planted.shape not in (expected, (runs, self.canaries)):
                 raise ValueError(
-                    f"planted must have one entry a run, ({runs},), "
+                    f"planted must have one entry a run, {expected}, "
                     f"got {tuple(planted.shape)}"
                 )
             place = self.sizes[self.canary_node]
-            planted = planted.to(present.device)
-            present[:, self.canary_node, place] = planted
+            planted = planted.to(present.device).view(runs, self.canaries)
+            present[:, self.canary_node, place : place + self.canaries] = planted
             if self.replaced is not None:
-                present[:, self.canary_node, self.replaced] = ~planted
+                present[:, self.canary_node, self.replaced] = ~planted[:, 0]
         return present
 
     def records(self, node: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
@@ -177,6 +199,9 @@ class PrivateData:
             inputs=self.inputs.to(device),
             targets=self.targets.to(device),
             direction=None if direction is None else direction.to(device),
+            coordinates=None
+            if self.coordinates is None
+            else self.coordinates.to(device),
         )
 
 
@@ -193,7 +218,8 @@ class ReadAsAsked:
         Where what was read goes.
     """
 
-    canary_node = replaced = direction = None
+    canary_node = replaced = direction = coordinates = None
+    canaries = 1
 
     def __init__(self, shares: Sequence[Records], device: str = "cpu") -> None:
         self.shares = tuple(shares)

@@ -78,7 +78,8 @@ class Oracle:
     runs
         How many runs there are in the block.
     planted
-        (runs,) bool: in which runs the data's canary is a record of its node.
+        (runs,) bool, or (runs, canaries): in which runs each of the data's canaries is
+        a record of its node.
     memory_limit
         Bytes that one call may keep alive, about; larger lots are taken in parts.
     observers
@@ -206,15 +207,17 @@ class Oracle:
         deviation = multiplier * clip
         step = 0.0
         if multiplier > 0:
-            # In one lot there is each record at most, and the canary.
-            step = grid_step(deviation, (max(self.data.sizes) + 1) * clip)
+            # In one lot there is each record at most, and the canaries; those along a
+            # coordinate each meet in none.
+            planted = 1 if self.data.coordinates is not None else self.data.canaries
+            step = grid_step(deviation, (max(self.data.sizes) + planted) * clip)
         if clip < math.inf:
             self._watch.expect(
                 torch.isfinite(at), "parameters are not finite: lower the step size"
             )
             clip = _clip_left(clip, self._rounding(at).share, step, at.shape[2])
         lots = self._lots(nodes)
-        crafted = self._crafted(lots, nodes, clip)
+        crafted = self._crafted(lots, nodes, clip, at.shape[2])
         total = self._clipped_sum(at, lots, nodes, clip)
         if crafted is not None:
             row, share = crafted
@@ -272,17 +275,26 @@ class Oracle:
         return self._sampler.batches(nodes, self._releases[nodes[0]])
 
     def _crafted(
-        self, lots: Tensor, nodes: Sequence[int], clip: float
+        self, lots: Tensor, nodes: Sequence[int], clip: float, dims: int
     ) -> tuple[int, Tensor] | None:
-        """Take the records of a crafted gradient out of ``lots``.
+        """Take the records of crafted gradients out of ``lots``.
 
         Returns which of ``nodes`` holds them and their share of its sums, (runs, dims).
         """
         data = self.data
         node = data.canary_node
-        if data.direction is None or node is None or node not in nodes:
+        if node is None or node not in nodes:
             return None
         row, place = list(nodes).index(node), data.sizes[node]
+        if data.coordinates is not None:
+            rows = slice(place, place + data.canaries)
+            times = lots[:, row, rows].double()
+            lots[:, row, rows] = False
+            share = times.new_zeros(len(times), dims)
+            share[:, data.coordinates] = times * (clip if clip < math.inf else 1.0)
+            return row, share
+        if data.direction is None:
+            return None
         vector = data.direction.double()
         if clip < math.inf:
             norm = torch.linalg.vector_norm(vector)

@@ -156,6 +156,7 @@ class Problem:
         runs: int = 1,
         canary: Dataset | None = None,
         direction: Tensor | None = None,
+        coordinates: Tensor | None = None,
         planted: Tensor | None = None,
         start: Tensor | None = None,
         observers: tuple[Observer, ...] = (),
@@ -178,9 +179,12 @@ class Problem:
             How many runs there are in the block.
         canary, planted
             One sample that joins node 0 in the runs that are ``planted``, (runs,) bool;
-            under sampling without replacement it comes in the place of a record.
+            under sampling without replacement it comes in the place of a record. Or
+            several, and ``planted`` is (runs, canaries).
         direction
             (dims,): where that sample's gradient points, if it is a crafted one.
+        coordinates
+            (canaries,): along which parameter each one's gradient is, if crafted.
         start
             Initial parameters, (runs, nodes, dims); those of the seed by default.
         observers, release_observers
@@ -209,6 +213,7 @@ class Problem:
                 canary=canary,
                 replaces=mechanism.sampling == "without-replacement",
                 direction=direction,
+                coordinates=coordinates,
             ).to(streams.device),
             self.gradients(),
             mechanism,

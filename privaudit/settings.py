@@ -360,11 +360,24 @@ class ProgramSettings(BoundSettings, ClaimSettings):
         Seconds that one run of your command may take.
     retries
         How often a run of your command that fails is tried again.
+    serve
+        The command stays alive: it reads a line "member seed", such as "1 17", from
+        standard input for each run, and answers with a line that is the score.
+    ledger
+        What one run releases, as a file: a ledger, or an event of dp-accounting's as
+        JSON. Its account comes beside the audit.
+    noise_multiplier, sampling_rate, steps
+        The same in numbers, for noisy sums of clipped gradients over Poisson batches.
     """
 
     batch: int = 50
     time_limit: float | None = None
     retries: int = 1
+    serve: bool = False
+    ledger: pathlib.Path | None = None
+    noise_multiplier: float | None = None
+    sampling_rate: float | None = None
+    steps: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -374,6 +387,29 @@ class ProgramSettings(BoundSettings, ClaimSettings):
             raise ValueError(f"time_limit must be > 0 seconds, got {self.time_limit:g}")
         if self.retries < 0:
             raise ValueError(f"retries must be >= 0, got {self.retries}")
+        numbers = (self.noise_multiplier, self.sampling_rate, self.steps)
+        if numbers == (None, None, None):
+            return
+        if self.ledger is not None:
+            raise ValueError(
+                "a ledger says noise, sampling rate and steps: leave it out, or "
+                "noise_multiplier, sampling_rate and steps"
+            )
+        if self.noise_multiplier is None:
+            raise ValueError(
+                "sampling_rate and steps need a noise_multiplier (--noise-multiplier)"
+            )
+        if not 0 < self.noise_multiplier <= MOST_NOISE:
+            raise ValueError(
+                f"noise_multiplier must be > 0 and at most {MOST_NOISE:g}, got "
+                f"{self.noise_multiplier:g}"
+            )
+        if self.sampling_rate is not None and not 0 < self.sampling_rate <= 1:
+            raise ValueError(
+                f"sampling_rate must be in (0, 1], got {self.sampling_rate:g}"
+            )
+        if self.steps is not None and self.steps < 1:
+            raise ValueError(f"steps must be >= 1, got {self.steps}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

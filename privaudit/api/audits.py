@@ -8,17 +8,18 @@ import math
 import os
 import pathlib
 import shlex
+import tempfile
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import ArrayLike
 
-from privaudit.accounting import account_nodes, verdict_on
 from privaudit.api.place import Place, short_name
 from privaudit.api.watch import SILENT, Watch
 from privaudit.files.folder import FolderError, RunFolder
 from privaudit.files.user_code import ForeignError, is_place
 from privaudit.ledger import Ledger
+from privaudit.release import PoissonSampling, Release
 from privaudit.results import (
     Finding,
     LowerBound,
@@ -105,7 +106,7 @@ class AuditedProgram:
 
     @property
     def verdict(self) -> Finding:
-        """Claim and audit together."""
+        """Claim, account and audit together."""
         return self.result.verdict
 
     @property
@@ -113,38 +114,22 @@ class AuditedProgram:
         """What the program's scores showed."""
         return self.result.lower()
 
+    @property
+    def upper(self) -> UpperBound | None:
+        """The account of the ledger; None if none was given."""
+        return self.result.upper()
+
     def summary(self) -> dict[str, Any]:
         """All figures, for JSON."""
-        lower, claim = self.lower, self.verdict.claim
         return {
             "program": self.program,
-            "claimed": claim.epsilon,
-            "certified": None,
-            "epsilon_lower": lower.epsilon,
-            "confidence": lower.confidence,
-            "delta": claim.delta,
-            "relation": claim.relation,
-            "runs": {
-                "member": self.result.member_runs,
-                "non_member": self.result.non_member_runs,
-            },
-            "method": lower.method,
-            "valid_for": lower.valid_for,
-            "most_shown": self.result.most_shown,
-            "seconds": self.result.seconds,
-            "verdict": self.status,
+            **self.result.summary(),
             "out": str(self.path),
         }
 
     def lines(self) -> list[str]:
         """All figures, in sentences."""
-        return [
-            str(self.verdict.claim),
-            str(self.lower),
-            "the most that so many runs could have shown: "
-            f"{round_down(self.result.most_shown)}",
-            str(self.verdict),
-        ]
+        return self.result.lines()
 
 
 def audit_algorithm(
@@ -306,7 +291,9 @@ class AuditedScores:
 
 def _in_short(bound: LowerBound | None) -> dict[str, Any] | None:
     """A bound beside a verdict's, for JSON."""
-    return bound and {
+    if bound is None:
+        return None
+    return {
         "epsilon_lower": bound.epsilon,
         "method": bound.method,
         "valid_for": bound.valid_for,
@@ -325,6 +312,7 @@ def audit(
     confidence: float = 0.95,
     method: str = "best",
     batch: int = 50,
+    workers: int = 1,
     watch: Watch = SILENT,
 ) -> AuditedScores:
     """Test a claim about a user's own training: it trains and scores, we judge.
@@ -344,13 +332,17 @@ def audit(
     seed
         Of the worlds, and of the seeds that are passed on.
     ledger
-        What a run releases, if it is known: its account comes beside the audit.
+        What a run releases, if it is known: its account comes beside the audit, and a
+        bound within the family of its releases.
     confidence
         Chance that the lower bound is not above the true epsilon.
     method
-        As in `privaudit.lower_bound`.
+        As in `privaudit.lower_bound`; with a ledger also "family".
     batch
         Runs that ``scores_of`` is called for at once.
+    workers
+        Processes that it is called from; more than this one needs a function at the top
+        of a module.
     watch
         Is told how far it is.
 
@@ -373,9 +365,9 @@ def audit(
     >>> pa.audit(scores_of, epsilon=0.1, delta=1e-5, runs=2000).status
     'refuted'
     """
-    from privaudit.auditing.programs.audit import ProgramAudit, judge
-    from privaudit.auditing.programs.targets import checked
+    from privaudit.auditing.programs.audit import ProgramAudit, digest_of_ledger, run
 
+    check_workers(workers)
     if not callable(scores_of):
         raise ValueError(
             "scores_of is a function of worlds and a seed, got "
@@ -383,36 +375,45 @@ def audit(
             "audit_algorithm, programs by audit_program"
         )
     plan = ProgramAudit(
-        program="own:scores_of",
+        program=f"own:{_name_of(scores_of)}",
         claim=claim_of(epsilon, delta, relation, source="privaudit.audit"),
         estimator=method,
         confidence=confidence,
         runs=runs,
         batch=min(batch, runs),
         seed=seed,
+        ledger=None if ledger is None else digest_of_ledger(ledger),
     )
-    score = checked(scores_of, getattr(scores_of, "__name__", "scores_of"))
-    done = {}
-    with watch.runs() as progress:
-        for number in range(plan.batches):
-            try:
-                done[number] = score(plan.worlds(number), plan.batch_seed(number))
-            except ForeignError as error:
-                raise ValueError(str(error)) from error
-            progress(min(len(done) * plan.batch, runs), runs)
-    result = judge(plan, done, 0.0)
-    verdict = result.verdict
-    if ledger is not None:
-        nodes = account_nodes(ledger, delta, relation)
-        worst = max(nodes, key=lambda bound: bound.epsilon)
-        verdict = verdict_on(plan.claim, ledger, worst, result.lower())
+    with tempfile.TemporaryDirectory() as nowhere, watch.runs() as progress:
+        try:
+            with RunFolder.opened(nowhere) as folder:
+                result = run(
+                    plan,
+                    folder,
+                    function=scores_of,
+                    ledger=ledger,
+                    workers=workers,
+                    progress=progress,
+                )
+        except ForeignError as error:
+            raise ValueError(str(error)) from error
     return AuditedScores(
-        verdict, result.member_runs, result.non_member_runs, result.most_shown
+        result.verdict,
+        result.member_runs,
+        result.non_member_runs,
+        result.most_shown,
+        result.beside,
     )
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    """What errors call a function: its name if that is one, else its type's."""
+    name = getattr(function, "__name__", type(function).__name__)
+    return name if name.isidentifier() else "scores_of"
 
 
 def audit_program(
-    program: str,
+    program: str | Callable[[Any, int], ArrayLike],
     settings: ProgramSettings = _OF_A_PROGRAM,
     *,
     out: Path | None = None,
@@ -423,20 +424,23 @@ def audit_program(
 
     Each run tosses a fair coin for its world. A function is called with a bool array,
     True where the canary is to be planted, and a seed; it returns one score a run. A
-    command is started once a run, and the last line that it prints is the score.
+    command is started once a run, and the last line that it prints is the score; or,
+    with ``settings.serve``, it stays alive, reads a line "member seed" a run, and
+    answers each with a line that is the score.
 
     Parameters
     ----------
     program
-        ``module:function``, or a command with ``{member}`` and ``{seed}`` where they
-        go.
+        A function, ``module:function``, or a command with ``{member}`` and ``{seed}``
+        where they go; they do not go anywhere in one that is served by.
     settings
-        The claim, and how it is tested.
+        The claim, how it is tested, and what a run releases, if it is known.
     out
         The run's folder; the same call goes on where it was stopped. Without one, a
         new one in ``runs``.
     workers
-        Commands at once; as many as processors by default.
+        Commands at once, as many as processors by default; or processes that a function
+        is called from, one by default.
     watch
         Is told how far it is.
 
@@ -465,9 +469,18 @@ def audit_program(
     >>> found.status
     'refuted'
     """
-    from privaudit.auditing.programs.audit import ProgramAudit, run
+    from privaudit.auditing.programs.audit import ProgramAudit, digest_of_ledger, run
 
     check_workers(workers)
+    function = None if isinstance(program, str) else program
+    if not isinstance(program, str):
+        if not callable(program):
+            raise ValueError(
+                "a program is a function, module:function or a command, got "
+                f"{type(program).__name__}"
+            )
+        program = f"own:{_name_of(program)}"
+    ledger = _ledger_asked(settings)
     plan = ProgramAudit(
         program=program,
         claim=claim_of(
@@ -478,6 +491,8 @@ def audit_program(
         runs=settings.runs,
         batch=settings.batch if is_place(program) else 1,
         seed=settings.seed,
+        serve=settings.serve,
+        ledger=None if ledger is None else digest_of_ledger(ledger),
     )
     name = plan.program if plan.is_function else shlex.split(plan.program)[0]
     short = "".join(c if c.isalnum() else "-" for c in name).strip("-")
@@ -488,6 +503,8 @@ def audit_program(
             result = run(
                 plan,
                 folder,
+                function=function,
+                ledger=ledger,
                 time_limit=settings.time_limit or math.inf,
                 retries=settings.retries,
                 workers=workers,
@@ -499,6 +516,22 @@ def audit_program(
                 "goes on from there"
             ) from None
     return AuditedProgram(place.path, program, result)
+
+
+def _ledger_asked(settings: ProgramSettings) -> Ledger | None:
+    """What a run of the user's program releases, as the settings say."""
+    from privaudit.api.accounts import ledger_from
+
+    if settings.ledger is not None:
+        return ledger_from(settings.ledger)
+    if settings.noise_multiplier is None:
+        return None
+    release = Release.of_sum(
+        norm_bound=1.0,
+        noise_multiplier=settings.noise_multiplier,
+        sampling=PoissonSampling(settings.sampling_rate or 1.0),
+    )
+    return Ledger.of(release, settings.steps or 1)
 
 
 def sweep(

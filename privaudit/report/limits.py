@@ -15,6 +15,7 @@ from privaudit.auditing.scores import CANARY_NODE, Scores
 from privaudit.ledger import Entry
 from privaudit.report.load import FinishedAudit
 from privaudit.report.numbers import down, up
+from privaudit.report.program import FinishedProgram
 from privaudit.report.standing import WORDS
 from privaudit.report.svg import COLOURS, drawing, from_zero, inline, percent
 from privaudit.results import LowerBound, Standing
@@ -22,13 +23,17 @@ from privaudit.results import LowerBound, Standing
 Array = NDArray[np.float64]
 
 
-def sentences(run: FinishedAudit) -> list[str]:
+def sentences(run: FinishedAudit | FinishedProgram) -> list[str]:
     """The bound beside the verdict's, and where the rest of epsilon went."""
     result = run.result
     lines = []
     if result.beside is not None:
         lines.append(_beside(result.beside))
-    standing = result.nodes[CANARY_NODE].standing
+    standing = (
+        run.upper.standing
+        if isinstance(run, FinishedProgram)
+        else run.result.nodes[CANARY_NODE].standing
+    )
     if result.gap is not None:
         parts = _parts(result.gap, standing, result.lower().method)
         lines.append(f"Of the gap: {parts}")

@@ -10,11 +10,12 @@ from privaudit.auditing.bounds import ESTIMATORS
 from privaudit.auditing.scores import Scores
 from privaudit.report.load import Finished, FinishedAudit
 from privaudit.report.numbers import claimed, down, up
+from privaudit.report.program import FinishedProgram
 from privaudit.report.region import allowed_tpr, most_right
 from privaudit.report.standing import WORDS
 
 
-def paragraphs(run: Finished) -> list[str]:
+def paragraphs(run: Finished | FinishedProgram) -> list[str]:
     """What the numbers mean, a paragraph each."""
     upper, claim = run.upper, run.config.claim
     lines: list[str] = []
@@ -31,7 +32,7 @@ def paragraphs(run: Finished) -> list[str]:
     elif found:
         at = f"ε at most {up(upper.epsilon)} at δ = {upper.delta:.15g}"
         lines.append(f"{WORDS[upper.standing].by}, {at}: {found}.")
-    if isinstance(run, FinishedAudit):
+    if isinstance(run, FinishedAudit | FinishedProgram):
         lines += _of_the_audit(run)
     return lines
 
@@ -50,7 +51,7 @@ def _attacker(epsilon: float, delta: float) -> str:
     )
 
 
-def _of_the_audit(run: FinishedAudit) -> list[str]:
+def _of_the_audit(run: FinishedAudit | FinishedProgram) -> list[str]:
     lower = run.result.lower()
     promised = run.config.claim.epsilon
     chance = f"one audit in {1 / (1 - lower.confidence):.3g}"
@@ -61,7 +62,7 @@ def _of_the_audit(run: FinishedAudit) -> list[str]:
         f"in at most {chance}. A low figure is no proof of safety: a better attack, "
         f"or more {'canaries' if lower.in_one_run else 'runs'}, may show more."
     ]
-    best = perfect(run)
+    best = perfect(run) if isinstance(run, FinishedAudit) else run.result.most_shown
     if best is None:
         return lines
     end = (

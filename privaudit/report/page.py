@@ -9,9 +9,19 @@ import pathlib
 from typing import Any
 
 from privaudit.files.folder import RunFolder
-from privaudit.report import attack, command, figures, limits, meaning, table, words
-from privaudit.report.load import Finished, FinishedAudit, load
+from privaudit.report import (
+    attack,
+    command,
+    figures,
+    limits,
+    meaning,
+    program_page,
+    table,
+    words,
+)
+from privaudit.report.load import Finished, FinishedAudit, load_any
 from privaudit.report.numbers import claimed, down, up
+from privaudit.report.program import FinishedProgram
 from privaudit.report.standing import WORDS
 from privaudit.report.verify import EvidenceError, verify
 from privaudit.results import LowerBound, UpperBound
@@ -40,7 +50,9 @@ def write(
     ModuleNotFoundError
         If matplotlib or jinja2, of the extra ``report``, is missing.
     """
-    run = load(path)
+    run = load_any(path)
+    if isinstance(run, FinishedProgram):
+        program_page.content(run)  # raises without a ledger
     checked = verify(path, signer=signer)
     if checked.differences:
         raise EvidenceError(checked.differences)
@@ -49,10 +61,16 @@ def write(
     return folder / "report.html"
 
 
-def render(run: Finished, checked: str = "not checked against its evidence") -> str:
+def render(
+    run: Finished | FinishedProgram, checked: str = "not checked against its evidence"
+) -> str:
     """The page of ``run``, with what was ``checked`` in words."""
-    content = {**_content(run), "checked": checked}
-    return fill("page.html.jinja", _figures(run), **content)
+    if isinstance(run, FinishedProgram):
+        content, drawn = program_page.content(run), program_page.drawings(run)
+        content |= {"certified": _upper(run.upper), "worth": _worth(run.upper)}
+    else:
+        content, drawn = _content(run), _figures(run)
+    return fill("page.html.jinja", drawn, **content, checked=checked)
 
 
 def fill(name: str, figures: dict[str, str], **content: Any) -> str:
@@ -104,6 +122,7 @@ def _content(run: Finished) -> dict[str, Any]:
         "meaning": meaning.paragraphs(run),
         "command": command.again(run),
         "versions": command.versions(run),
+        "given_ledger": False,
         "own_data": is_own(run.config.settings.data),
         "seconds": f"{run.result.seconds:,.1f} s",
     }

@@ -7,6 +7,7 @@ import math
 from privaudit.auditing.bounds.contract import Rate
 from privaudit.report.load import Finished, FinishedAudit
 from privaudit.report.numbers import down, up
+from privaudit.report.program import FinishedProgram
 from privaudit.report.standing import WORDS
 from privaudit.settings import OWN, TaskSettings, is_own
 from trainers.runs.outcome import TrainingResult
@@ -163,7 +164,7 @@ def verdict(run: Finished) -> str:
     return found.reason
 
 
-def assumptions(run: Finished) -> list[tuple[str, str]]:
+def assumptions(run: Finished | FinishedProgram) -> list[tuple[str, str]]:
     """Name and meaning of all that the figures stand on."""
     upper = run.upper
     claim = run.config.claim
@@ -172,7 +173,7 @@ def assumptions(run: Finished) -> list[tuple[str, str]]:
         ("unit of privacy", _UNITS[upper.unit]),
         ("sampling", _SAMPLING[upper.sampling]),
     ]
-    if isinstance(run, FinishedAudit):
+    if isinstance(run, FinishedAudit | FinishedProgram):
         lower = run.result.lower()
         lines.append(("the attacker sees", lower.threat_model))
     if claim is not None:
@@ -193,7 +194,7 @@ def assumptions(run: Finished) -> list[tuple[str, str]]:
         )
     )
     lines += [("assumed", what) for what in upper.assumes]
-    if isinstance(run, FinishedAudit):
+    if isinstance(run, FinishedAudit | FinishedProgram):
         lower = run.result.lower()
         lines.append(
             (
@@ -207,7 +208,7 @@ def assumptions(run: Finished) -> list[tuple[str, str]]:
     return lines
 
 
-def operating_point(run: FinishedAudit) -> str:
+def operating_point(run: FinishedAudit | FinishedProgram) -> str:
     """What the estimator tested, in sentences."""
     evidence = run.result.evidence
     note = f" Note: {evidence.note}." if evidence.note else ""

@@ -15,7 +15,10 @@ class TestCanaries:
     def test_labels_are_wrong_and_coins_fair(self):
         planted = pa.canaries(5000, like=LIKE, seed=1)
         own = {tuple(x): y for x, y in zip(*LIKE, strict=True)}
-        first = [(tuple(x), y) for x, y in zip(planted.inputs, planted.targets)][:60]
+        first = [
+            (tuple(x), y)
+            for x, y in zip(planted.inputs[:60], planted.targets[:60], strict=True)
+        ]
         assert all(own[x] != y for x, y in first)
         assert stats.binomtest(int(planted.member.sum()), 5000).pvalue > 1e-4
         x, y = planted.included

@@ -156,7 +156,6 @@ class Problem:
         runs: int = 1,
         canary: Dataset | None = None,
         direction: Tensor | None = None,
-        coordinates: Tensor | None = None,
         planted: Tensor | None = None,
         start: Tensor | None = None,
         observers: tuple[Observer, ...] = (),
@@ -182,9 +181,8 @@ class Problem:
             under sampling without replacement it comes in the place of a record. Or
             several, and ``planted`` is (runs, canaries).
         direction
-            (dims,): where that sample's gradient points, if it is a crafted one.
-        coordinates
-            (canaries,): along which parameter each one's gradient is, if crafted.
+            (dims,): where that sample's gradient points, if it is a crafted one. Of
+            several, (canaries,) whole numbers: along which parameter each one's is.
         start
             Initial parameters, (runs, nodes, dims); those of the seed by default.
         observers, release_observers
@@ -212,8 +210,7 @@ class Problem:
                 self.shares,
                 canary=canary,
                 replaces=mechanism.sampling == "without-replacement",
-                direction=direction,
-                coordinates=coordinates,
+                **_crafted(direction),
             ).to(streams.device),
             self.gradients(),
             mechanism,
@@ -253,3 +250,9 @@ class Problem:
             resume=middle,
         )
         return models, door.ledger
+
+
+def _crafted(direction: Tensor | None) -> dict[str, Tensor | None]:
+    """Crafted gradients, as `trainers.data.PrivateData.of` takes them."""
+    many = direction is not None and not direction.is_floating_point()
+    return {"coordinates" if many else "direction": direction}

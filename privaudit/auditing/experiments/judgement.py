@@ -20,23 +20,28 @@ from privaudit.ledger import Entry, Ledger
 from privaudit.results import Claim, Relation, UpperBound
 
 
-class Terms(Protocol):
-    """Those settings of an `Audit` that its verdict depends on."""
+class Asked(Protocol):
+    """Those settings of an audit, of whatever, that its bounds depend on."""
 
     @property
     def claim(self) -> Claim: ...
     @property
-    def noise_multiplier(self) -> float: ...
-    @property
     def estimator(self) -> str: ...
-    @property
-    def account(self) -> str: ...
     @property
     def confidence(self) -> float: ...
     @property
     def seed(self) -> int: ...
     @property
     def one_run(self) -> bool: ...
+
+
+class Terms(Asked, Protocol):
+    """Those settings of an `Audit` that its verdict depends on."""
+
+    @property
+    def noise_multiplier(self) -> float: ...
+    @property
+    def account(self) -> str: ...
 
 
 def judge(
@@ -110,7 +115,7 @@ def judge(
     )
 
 
-def design_of(audit: Terms) -> Design:
+def design_of(audit: Asked) -> Design:
     """How the worlds of an audit's scores are dealt, and of what they are."""
     return "one-run" if audit.one_run else "coin-flip"
 
@@ -126,7 +131,7 @@ def estimator_named(
 
 
 def gap_of(
-    audit: Terms,
+    audit: Asked,
     estimator: Estimator,
     found: Bound,
     ledger: Ledger,

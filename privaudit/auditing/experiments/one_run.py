@@ -143,7 +143,7 @@ def run(
         audit.noise_multiplier,
         Streams(audit.seed, 0, audit.device),
         canary=canaries.records,
-        coordinates=canaries.coordinates,
+        direction=canaries.coordinates,
         planted=planted[None],
         start=start,
         release_observers=watcher.release_observers,

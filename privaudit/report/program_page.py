@@ -106,8 +106,8 @@ def _story(run: FinishedProgram) -> list[str]:
         "the runs the record under attack was among its data, by a fair coin each; in "
         f"the other {result.non_member_runs:,} it was not. The program scored each run "
         "by itself.",
-        "What one run releases is what the user's ledger says; nothing here proves that "
-        "the program does that.",
+        "What one run releases is what the user's ledger says; nothing here proves "
+        "that the program does that.",
     ]
 
 

@@ -93,8 +93,10 @@ class TestServer:
             check_command(text)
 
     def test_no_such_program(self):
+        server = Server("nowhere-to-be-found")
         with pytest.raises(ForeignError, match="cannot run nowhere-to-be-found"):
-            Server("nowhere-to-be-found").ask(True, 1)
+            server.ask(True, 1)
+        server.close()
 
 
 class TestCommandLine:

@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from privaudit.integrations import torch_loop
 from privaudit.ledger import Ledger
+from privaudit.settings import ProgramSettings
 
 _LONG = 10.0  # clip norms, that the canary's gradient is long before it is clipped
 
@@ -83,49 +86,57 @@ class _Planted:
         self._noise = optimizer.add_noise
         optimizer.clip_and_accumulate = self.clip_and_accumulate
         optimizer.add_noise = self.add_noise
-        self._there = 0.0
+        self._others = np.zeros(0)
 
     def clip_and_accumulate(self) -> None:
-        """Clip and sum, with the canary among the gradients if its coin falls."""
+        """Clip and sum, with the canaries among the gradients whose coins fall."""
         params = list(self._optimizer.params)
         bound = float(self._optimizer.max_grad_norm)
         first = all(p.summed_grad is None for p in params)
-        if first:  # of several parts of one batch, the first has it
-            self._there = 0.0
-            if self._canary.drawn(bound, self._rate):
-                self._there = _LONG / (_LONG + 1e-6 / bound)
-                for p, part in self._parts(params):
-                    row = (_LONG * bound * part).to(p.dtype)[None]
-                    known = p.grad_sample
-                    if isinstance(known, list):
-                        p.grad_sample = [*known[:-1], torch.cat([known[-1], row])]
-                    else:
-                        p.grad_sample = torch.cat([known, row])
+        others = self._clipped(params, bound)
+        self._others = others if first else self._others + others
+        if first:  # of several parts of one batch, the first has the canaries
+            drawn = self._canary.drawn(bound, self._rate)
+            for p, rows in self._parts(params) if drawn.any() else ():
+                planted = (_LONG * bound * rows[drawn]).to(p.dtype)
+                known = p.grad_sample
+                if isinstance(known, list):
+                    p.grad_sample = [*known[:-1], torch.cat([known[-1], planted])]
+                else:
+                    p.grad_sample = torch.cat([known, planted])
         self._clip()
 
     def add_noise(self) -> None:
         """Add noise, and see what comes out."""
         params = list(self._optimizer.params)
         bound = float(self._optimizer.max_grad_norm)
-        before = self._along(params, "summed_grad") / bound - self._there
         self._noise()
-        after = self._along(params, "grad") / bound
-        self._canary.seen(before, after, float(self._optimizer.noise_multiplier))
+        values = [p.grad.detach().double().flatten() for p in params]
+        whole = torch.cat(values)
+        seen = (whole @ self._canary.directions(whole)).cpu().numpy()
+        left = seen / bound - self._others
+        self._canary.weigh(left, float(self._optimizer.noise_multiplier))
+
+    def _clipped(self, params: list[Any], bound: float) -> NDArray[np.float64]:
+        """What other records give as they ought to be clipped, in clip norms."""
+        rows = []
+        for p in params:
+            known = p.grad_sample
+            whole = torch.cat(known) if isinstance(known, list) else known
+            rows.append(whole.detach().double().flatten(1))
+        gradients = torch.cat(rows, 1)
+        factor = (bound / (gradients.norm(dim=1) + 1e-6)).clamp(max=1.0)
+        along = factor @ gradients @ self._canary.directions(gradients[:1].sum(0))
+        return along.cpu().numpy() / bound
 
     def _parts(self, params: list[Any]) -> list[tuple[Any, Any]]:
-        """Each parameter, and its part of the direction in its shape."""
+        """Each parameter, and its part of the directions, (canaries, *its shape)."""
         sizes = [p.numel() for p in params]
-        whole = self._canary.direction(params[0].new_zeros(sum(sizes)))
-        parts = whole.split(sizes)
-        return [(p, part.view_as(p)) for p, part in zip(params, parts, strict=True)]
-
-    def _along(self, params: list[Any], name: str) -> float:
-        return float(
-            sum(
-                (getattr(p, name).double() * part.double()).sum()
-                for p, part in self._parts(params)
-            )
-        )
+        whole = self._canary.directions(params[0].new_zeros(sum(sizes)))
+        return [
+            (p, part.T.reshape(-1, *p.shape))
+            for p, part in zip(params, whole.split(sizes), strict=True)
+        ]
 
 
 def audit(
@@ -133,11 +144,12 @@ def audit(
     *,
     epsilon: float,
     delta: float = 1e-5,
-    runs: int = 2000,
+    runs: int = torch_loop.RUNS,
     seed: int = 0,
     ledger: Ledger | None = None,
     confidence: float = 0.95,
     method: str = "family",
+    canaries: int | None = None,
 ) -> torch_loop.AuditedTraining:
     """Test a claim about a training with Opacus by a canary in gradient space.
 
@@ -161,18 +173,18 @@ def audit(
         Called with a seed and an `OpacusCanary`.
     ledger
         What is accounted, such as ``pa.ledger_from(engine)``.
+    epsilon, delta, runs, seed, confidence, method, canaries
+        As of `torch_loop.audit`.
     """
-    return torch_loop.audit_with(
-        OpacusCanary,
-        train,
-        ledger,
+    how = ProgramSettings(
         epsilon=epsilon,
         delta=delta,
         runs=runs,
         seed=seed,
         confidence=confidence,
-        method=method,
+        estimator=method,
     )
+    return torch_loop.audit_with(OpacusCanary, train, ledger, canaries, how)
 
 
 def loss_scores(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import html
 import math
 import os
 import pathlib
@@ -16,6 +15,7 @@ from numpy.typing import ArrayLike
 
 from privaudit.api.place import Place, short_name
 from privaudit.api.watch import SILENT, Watch
+from privaudit.auditing.programs.scored import AuditedScores
 from privaudit.files.folder import FolderError, RunFolder
 from privaudit.files.user_code import ForeignError, is_place
 from privaudit.ledger import Ledger
@@ -26,7 +26,6 @@ from privaudit.results import (
     Relation,
     Status,
     UpperBound,
-    round_down,
 )
 from privaudit.settings import AuditSettings, ProgramSettings, claim_of
 
@@ -214,90 +213,6 @@ def audit_algorithm(
         return None
     family, setting = plan.training.family, plan.training.setting()
     return Audited(place.path, result, tuple(family.remarks(setting)))
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class AuditedScores:
-    """What scores of a user's own training show, beside its account if there is one.
-
-    Parameters
-    ----------
-    verdict
-        Claim, account and audit together.
-    member_runs, non_member_runs
-        How many runs there were of each world.
-    most_shown
-        The most that so many runs could have shown.
-    beside
-        Another bound from the same scores: that within the family of the ledger's
-        releases, or for any mechanism if the verdict's is the former.
-    """
-
-    verdict: Finding
-    member_runs: int
-    non_member_runs: int
-    most_shown: float
-    beside: LowerBound | None = None
-
-    @property
-    def status(self) -> Status:
-        """The verdict in a word: refuted, disproved, unproven or consistent."""
-        return self.verdict.status
-
-    @property
-    def lower(self) -> LowerBound:
-        """What the scores showed."""
-        assert self.verdict.lower is not None
-        return self.verdict.lower
-
-    @property
-    def upper(self) -> UpperBound | None:
-        """The account of the ledger; None if none was given."""
-        return self.verdict.upper
-
-    def summary(self) -> dict[str, Any]:
-        """All figures, for JSON."""
-        lower, upper, claim = self.lower, self.upper, self.verdict.claim
-        return {
-            "claimed": claim.epsilon,
-            "certified": None if upper is None else upper.epsilon,
-            "epsilon_lower": lower.epsilon,
-            "confidence": lower.confidence,
-            "delta": claim.delta,
-            "relation": claim.relation,
-            "runs": {"member": self.member_runs, "non_member": self.non_member_runs},
-            "method": lower.method,
-            "valid_for": lower.valid_for,
-            "beside": _in_short(self.beside),
-            "most_shown": self.most_shown,
-            "verdict": self.status,
-        }
-
-    def __str__(self) -> str:
-        figures = (self.verdict.claim, self.upper, self.lower)
-        known = [str(figure) for figure in figures if figure is not None]
-        if self.beside is not None:
-            known.append(f"beside it, {self.beside}")
-        most = (
-            f"the most that so many {self.lower.counted} could have shown: "
-            f"{round_down(self.most_shown)}"
-        )
-        return "\n".join([*known, most, str(self.verdict)])
-
-    def _repr_html_(self) -> str:
-        lines = html.escape(str(self)).replace("\n", "<br>")
-        return f"<p>{lines}</p>"
-
-
-def _in_short(bound: LowerBound | None) -> dict[str, Any] | None:
-    """A bound beside a verdict's, for JSON."""
-    if bound is None:
-        return None
-    return {
-        "epsilon_lower": bound.epsilon,
-        "method": bound.method,
-        "valid_for": bound.valid_for,
-    }
 
 
 def audit(

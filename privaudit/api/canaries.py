@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from privaudit.accounting import account_nodes, verdict_on
-from privaudit.api.audits import AuditedScores
 from privaudit.auditing.bounds import Estimator, OneRun, most_shown
 from privaudit.auditing.experiments.one_run_bounds import one_run_estimator
+from privaudit.auditing.programs.scored import AuditedScores
 from privaudit.auditing.scores import Scores
 from privaudit.ledger import Ledger
 from privaudit.results import Finding, LowerBound, Relation

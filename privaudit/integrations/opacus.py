@@ -3,10 +3,14 @@
 Opacus (1.x) keeps, in ``PrivacyEngine.accountant.history``, a noise multiplier, a
 sampling rate and a number of steps for each stretch of equal steps: noisy sums of
 clipped gradients over Poisson batches.
+
+``audit`` tests a training with Opacus by canaries in gradient space; see
+`privaudit.auditing.programs.opacus_loop`.
 """
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -58,3 +62,15 @@ def ledger_of(history: Sequence[tuple[float, float, int]]) -> Ledger:
         )
         entries.append(Entry(release, int(steps)))
     return Ledger(nodes=(tuple(entries),), assumes=(POISSON,))
+
+
+_AUDITS = ("audit", "loss_scores", "OpacusCanary")
+
+
+def __getattr__(name: str) -> Any:
+    """Audits of trainings with Opacus, which need torch: see `opacus_loop`."""
+    if name not in _AUDITS:
+        raise AttributeError(f"privaudit.integrations.opacus has no {name}")
+    return getattr(
+        importlib.import_module("privaudit.auditing.programs.opacus_loop"), name
+    )

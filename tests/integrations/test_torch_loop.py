@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 import privaudit as pa
-from privaudit.integrations import opacus_audit, torch_loop
+from privaudit.integrations import opacus as opacus_audit
+from privaudit.integrations import torch_loop
 
 NOISE, STEPS = 2.0, 4
 

@@ -14,6 +14,7 @@ from privaudit.auditing.attacks.canaries import CANARIES
 from privaudit.auditing.attacks.many import KINDS, MANY
 from privaudit.auditing.bounds import ESTIMATORS
 from privaudit.auditing.bounds.ledger_family import FAMILY
+from privaudit.auditing.experiments import one_run_plan
 from privaudit.auditing.experiments.planted import PLANTED
 from privaudit.auditing.experiments.presets import AUDITED, training_upon
 from privaudit.results import Relation
@@ -118,11 +119,9 @@ def planned(
     ValueError
         If a setting is out of its range or does not go with the others.
     """
-    from privaudit.auditing.experiments import one_run
-
-    canaries = (settings.canaries or one_run.CANARIES) if settings.one_run else 0
+    canaries = (settings.canaries or one_run_plan.CANARIES) if settings.one_run else 0
     if canaries:
-        what = one_run.training_of(algorithm, training, canaries)
+        what = one_run_plan.training_of(algorithm, training, canaries)
     else:
         what = training_upon(algorithm, training, AUDITED, where)
     if is_own(what.data):
@@ -139,7 +138,7 @@ def planned(
     check_noise(what, settings.noise_multiplier)
     seen = settings.adversary
     if canaries:
-        attack = one_run.attack_of(settings, what, canaries)
+        attack = one_run_plan.attack_of(settings, what, canaries)
     else:
         at_home = seen is None and what.family.stays_home(what.setting())
         attack = {"adversary": seen or ("neighbour" if at_home else "final-loss")}

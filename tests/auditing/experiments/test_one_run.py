@@ -8,8 +8,8 @@ import torch
 
 import privaudit as pa
 from privaudit.auditing.attacks.many import canaries_of
-from privaudit.auditing.experiments.one_run import training_of
 from privaudit.auditing.experiments.one_run_bounds import one_run_estimator
+from privaudit.auditing.experiments.one_run_plan import training_of
 from privaudit.auditing.experiments.plan import planned
 from privaudit.cli import main
 from trainers.data import Dataset, PrivateData

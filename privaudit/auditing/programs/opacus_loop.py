@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from privaudit.integrations import torch_loop
+from privaudit.auditing.programs import torch_loop
 from privaudit.ledger import Ledger
 from privaudit.settings import ProgramSettings
 
@@ -161,7 +161,7 @@ def audit(
             canary.on(optimizer, loader)
             ...                                  # the loop, as it is
 
-        found = opacus_audit.audit(train, epsilon=2.0, delta=1e-5)
+        found = opacus.audit(train, epsilon=2.0, delta=1e-5)
         found.status, found.findings
 
     How the optimizer clips, sums and adds noise is under test, and whether the loader

@@ -141,7 +141,7 @@ def _of_one_record(
     if promise.relation != "replace-one":
         null = np.zeros(data.shape[1]) if promise.null is None else promise.null
         with_null = _released(mechanism, np.concatenate([data, null[None]]), seeds)
-        if _shifted(with_null - plain, plain):
+        if _shifted(with_null - plain, plain, promise.sensitivity):
             return _in_one_place(mechanism, promise, data, with_null, plain, seed)
     moved = []
     for scale in _SCALES:
@@ -178,16 +178,22 @@ def _of_one_record(
     ]
 
 
-def _shifted(difference: Vector, plain: Vector) -> bool:
-    """Whether one record more changes what is drawn: noise in the difference as well.
+def _shifted(difference: Vector, plain: Vector, sensitivity: float | None) -> bool:
+    """Whether a null record more changes what is drawn, noise or lots.
 
-    Both are (runs, dims). Other noise makes it 1.4 times as wide as one release.
+    Both are (runs, dims). Other noise makes the difference 1.4 times as wide as one
+    release; other lots move it too far, and otherwise in most runs.
     """
     wide = plain.std(0)
     noisy = wide > 0
     if not noisy.any():
         return False
-    return bool(np.median(difference.std(0)[noisy] / wide[noisy]) > 0.7)
+    if np.median(difference.std(0)[noisy] / wide[noisy]) > 0.7:
+        return True
+    rounding = 1e-6 * float(np.abs(plain).max())
+    distinct = len(np.unique((difference / max(rounding, 1e-300)).round(), axis=0))
+    far = np.linalg.norm(difference, axis=1).max() > (sensitivity or math.inf)
+    return bool(far and distinct > len(plain) / 2)
 
 
 def _in_one_place(

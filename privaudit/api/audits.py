@@ -197,6 +197,11 @@ def audit_algorithm(
     from trainers.runs.problem import Problem
 
     check_workers(workers)
+    if settings.one_run and launched():
+        raise ValueError(
+            "one run with many canaries is made by one process: start it without "
+            "torchrun"
+        )
     plan = planned(algorithm, settings, training or {}, where="--set")
     # All else is checked by now: calibration takes seconds.
     noise = noise_of(Problem.of(plan.training), plan.claim, settings, note=watch.note)

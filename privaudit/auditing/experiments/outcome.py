@@ -140,6 +140,11 @@ class AuditResult(
                 "member": self.member_runs,
                 "non_member": self.non_member_runs,
             },
+            "canaries": (
+                self.member_runs + self.non_member_runs
+                if self.lower().in_one_run
+                else None
+            ),
             "method": self.lower().method,
             "valid_for": self.lower().valid_for,
             "threat_model": self.lower().threat_model,

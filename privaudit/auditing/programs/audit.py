@@ -277,6 +277,8 @@ def run(
     score: Score
     if audit.is_function and many > 1:
         called = audit.program if function is None else function
+        if function is None:
+            function_of(audit.program)  # raises before there are processes
         score = scores.enter_context(Processes(called, audit.program, many))
     elif audit.is_function:
         score = (

@@ -64,7 +64,8 @@ class Server:
         try:
             process = self._started()
             if self._read or self._ready(0):
-                self._more(process)
+                if not self._more(process) and not self._read:
+                    raise self._died(process, asked)
                 raise ForeignError(
                     f"{self._name} wrote {reprlib.repr(_text(self._read))} without "
                     "being asked: it must write one line for each that it reads, and "

@@ -148,7 +148,6 @@ def audit(
     seed: int = 0,
     ledger: Ledger | None = None,
     confidence: float = 0.95,
-    method: str = "family",
     canaries: int | None = None,
 ) -> torch_loop.AuditedTraining:
     """Test a claim about a training with Opacus by a canary in gradient space.
@@ -173,7 +172,7 @@ def audit(
         Called with a seed and an `OpacusCanary`.
     ledger
         What is accounted, such as ``pa.ledger_from(engine)``.
-    epsilon, delta, runs, seed, confidence, method, canaries
+    epsilon, delta, runs, seed, confidence, canaries
         As of `torch_loop.audit`.
     """
     how = ProgramSettings(
@@ -182,7 +181,6 @@ def audit(
         runs=runs,
         seed=seed,
         confidence=confidence,
-        estimator=method,
     )
     return torch_loop.audit_with(OpacusCanary, train, ledger, canaries, how)
 

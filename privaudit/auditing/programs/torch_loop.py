@@ -235,7 +235,6 @@ def audit(
     seed: int = 0,
     ledger: Ledger | None = None,
     confidence: float = 0.95,
-    method: str = "family",
     canaries: int | None = None,
 ) -> AuditedTraining:
     """Test a claim about a user's loop by a canary in gradient space.
@@ -256,10 +255,8 @@ def audit(
         What is accounted; by default what the canary was told of noise and rates. Where
         the two differ that is a finding.
     confidence
-        Of the lower bound.
-    method
-        "family": within the releases of the ledger, with more or less noise. "best":
-        for any mechanism. The other one stands beside it.
+        Of each lower bound: that of the verdict is within the releases of the ledger,
+        with more or less noise, and ``audited.beside`` is for any mechanism.
     canaries
         How many are planted at once, in directions at right angles, each by a coin of
         its own: as many scores from so many fewer trainings. Within the family they are
@@ -289,7 +286,6 @@ def audit(
         runs=runs,
         seed=seed,
         confidence=confidence,
-        estimator=method,
     )
     return audit_with(GradientCanary, train, ledger, canaries, how)
 
@@ -308,8 +304,6 @@ def audit_with(
         )
     if canaries is not None and canaries < 1:
         raise ValueError(f"canaries must be >= 1, got {canaries}")
-    if how.estimator not in ("family", "best"):
-        raise ValueError(f"method is family or best, got {how.estimator!r}")
     first = kind(np.zeros(canaries or 1, bool), 0)
     first.checks.append(_PENDING)  # asks for the checks that one run is enough for
     train(how.seed, first)
@@ -390,9 +384,7 @@ def _judged(
         return estimator, of, lower
 
     noisy = bool(entries) and all(entry.release.is_private for entry in entries)
-    names = ["family", "best"] if how.estimator == "family" else ["best", "family"]
-    if not noisy:
-        names = ["best"]
+    names = ["family", "best"] if noisy else ["best"]
     estimator, of, lower = bound(names[0])
     beside = bound(names[1])[2] if len(names) > 1 else None
     most = most_shown(

@@ -5,15 +5,20 @@ r"""A DP-SGD loop that knows nothing of privaudit, written to be audited.
         --delta 1e-2 --runs 1000
     privaudit audit-program --epsilon .46 --delta 1e-2 --runs 60 \
         --command 'python examples/plain_dp_sgd.py --member {member} --seed {seed}'
+    privaudit audit-program --epsilon .46 --delta 1e-2 --serve \
+        --command 'python examples/plain_dp_sgd.py --serve' \
+        --noise-multiplier 3.2 --sampling-rate .2 --steps 20
 
 Logistic regression on 100 made-up records; Poisson batches at rate .2, 20 steps, clip
 norm 1, noise multiplier 3.2: `privaudit epsilon --noise-multiplier 3.2 --sampling-rate
 .2 --steps 20 --delta 1e-2` says that this is (.4520, 1e-2)-DP. ``buggy_scores`` divides
 the noise by the batch size, as if it were part of each record's gradient and averaged
-with them.
+with them. With ``--serve`` it imports torch once, and answers a line "member seed" with
+a score until its input ends.
 """
 
 import argparse
+import sys
 
 import numpy as np
 import torch
@@ -67,7 +72,13 @@ def buggy_scores(worlds: np.ndarray, seed: int) -> list[float]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("--member", type=int, required=True)
-    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--member", type=int)
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--serve", action="store_true")
     given = parser.parse_args()
-    print(score(train(bool(given.member), given.seed, NOISE)))
+    if given.serve:
+        for line in sys.stdin:
+            member, seed = map(int, line.split())
+            print(score(train(bool(member), seed, NOISE)), flush=True)
+    else:
+        print(score(train(bool(given.member), given.seed, NOISE)))

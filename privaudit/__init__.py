@@ -21,6 +21,7 @@ Audits, from below:
 
     audit               a claim about one's own training, by a function that scores it
     audit_algorithm     an algorithm's claim under attack; how, say AuditSettings
+    canaries            records to plant in one run of one's own; their scores back in
     audit_program       anybody's training, as a function or a command; ProgramSettings
     sweep               many audits from one file
     probe               checks of one's own release that need no statistics
@@ -62,6 +63,7 @@ _PLACES = {
     "replace_batch_norm": "trainers.models.own",
     "lower_bound": "privaudit.api.attacks",
     "audit": "privaudit.api.audits",
+    "canaries": "privaudit.api.canaries",
     "audit_algorithm": "privaudit.api.audits",
     "probe": "privaudit.api.probes",
     "audit_program": "privaudit.api.audits",

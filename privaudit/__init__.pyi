@@ -9,6 +9,7 @@ from privaudit.api.audits import audit as audit
 from privaudit.api.audits import audit_algorithm as audit_algorithm
 from privaudit.api.audits import audit_program as audit_program
 from privaudit.api.audits import sweep as sweep
+from privaudit.api.canaries import canaries as canaries
 from privaudit.api.demo import demo as demo
 from privaudit.api.evidence import verify as verify
 from privaudit.api.loops import oracle as oracle

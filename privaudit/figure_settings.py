@@ -126,11 +126,13 @@ class ScoreSettings:
         the remaining probability.
     method
         For any mechanism: best, rank-walk, two-binomial, clopper-pearson, betting. For
-        Gaussian DP only: top-half, betting-gaussian.
+        Gaussian DP only: top-half, betting-gaussian. For the canaries of one run: best,
+        one-run, one-run-gaussian.
     design
         How each run got its world: coin-flip if every run tossed a fair coin, else
-        fixed. Needed for a .csv; a .npz may say it. Counts of the two worlds that fair
-        coins hardly give are refused as coin-flip.
+        fixed; one-run if these are the canaries of a single run, each in it by its own
+        fair coin. Needed for a .csv; a .npz may say it. Counts of the two worlds that
+        fair coins hardly give are refused as coin-flip.
     order
         For betting and betting-gaussian, which go through the runs one by one: shuffled
         (the default) permutes the rows by the seed; time takes them as they stand, and

@@ -318,8 +318,18 @@ class LowerBound(_Figure, frozen=True, kw_only=True, tag="lower-bound"):
         if not 0 < self.confidence < 1:
             raise ValueError(f"confidence must be in (0, 1), got {self.confidence}")
 
+    @property
+    def in_one_run(self) -> bool:
+        """Whether what it counts as runs are the canaries of a single one."""
+        return self.method.startswith("one-run")
+
+    @property
+    def counted(self) -> str:
+        """What its scores are of, in words."""
+        return "canaries of one run" if self.in_one_run else "runs"
+
     def __str__(self) -> str:
-        runs = f"{self.member_runs:,} + {self.non_member_runs:,} runs"
+        runs = f"{self.member_runs:,} + {self.non_member_runs:,} {self.counted}"
         family = "" if self.valid_for == "any mechanism" else f", {self.valid_for} only"
         return (
             f"audited with {100 * self.confidence:g} % confidence: epsilon is at least "

@@ -37,6 +37,7 @@ Sensitivity = Literal["real", "paper", "published", "certified", "data-independe
 
 BLOCK = 50  # runs that are trained together, by default
 MOST_RUNS = 10_000_000
+MOST_CANARIES = 1_000_000  # in one run
 MOST_NOISE = 1e30  # float32 can add it
 COMMAND_LINE = "the command line"  # as the source of a claim
 
@@ -278,7 +279,9 @@ class AttackSettings(BoundSettings, Compute):
         leaves its node) or noisy-gradients.
     canary
         What is planted: blank, mislabelled, out-of-distribution, clipbkd, gradient (a
-        crafted one, where others are smallest) or random-gradient.
+        crafted one, where others are smallest) or random-gradient. In one run: gradient
+        (the default where the model has a parameter for each), mislabelled or
+        out-of-distribution.
     estimator
         How scores become a lower bound. For any mechanism: best, rank-walk,
         two-binomial, clopper-pearson, betting. Within a family: family (that of the
@@ -286,17 +289,34 @@ class AttackSettings(BoundSettings, Compute):
     block
         Number of runs that are trained together. It changes only how numbers round;
         larger blocks are faster for small models.
+    one_run
+        Train once, with many canaries, each in by its own fair coin (Steinke, Nasr and
+        Jagielski 2023), instead of many runs.
+    canaries
+        Number of canaries in one run; 2000 by default.
     """
 
     adversary: str | None = None
     canary: str = "blank"
     estimator: str = "best"
     block: int = BLOCK
+    one_run: bool = False
+    canaries: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 1 <= self.block <= 10_000:
             raise ValueError(f"block must be between 1 and 10,000, got {self.block}")
+        if self.canaries is not None and not self.one_run:
+            raise ValueError(
+                "canaries are many in one run alone: add --one-run, or leave "
+                "--canaries out"
+            )
+        if self.canaries is not None and not 10 <= self.canaries <= MOST_CANARIES:
+            raise ValueError(
+                f"canaries must be between 10 and {MOST_CANARIES:,}, got "
+                f"{self.canaries}"
+            )
 
     @classmethod
     def part_of(cls, other: AttackSettings, **changes: Any) -> dict[str, Any]:
@@ -369,11 +389,24 @@ class ProgramSettings(BoundSettings, ClaimSettings):
         Seconds that one run of your command may take.
     retries
         How often a failed run of your command is tried again.
+    serve
+        The command stays alive: it reads a line "member seed", such as "1 17", from
+        standard input for each run, and answers with a line that is the score.
+    ledger
+        What one run releases, as a file: a ledger, or an event of dp-accounting's as
+        JSON. Its account is shown beside the audit.
+    noise_multiplier, sampling_rate, steps
+        The same in numbers, for noisy sums of clipped gradients over Poisson batches.
     """
 
     batch: int = 50
     time_limit: float | None = None
     retries: int = 1
+    serve: bool = False
+    ledger: pathlib.Path | None = None
+    noise_multiplier: float | None = None
+    sampling_rate: float | None = None
+    steps: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -383,6 +416,29 @@ class ProgramSettings(BoundSettings, ClaimSettings):
             raise ValueError(f"time_limit must be > 0 seconds, got {self.time_limit:g}")
         if self.retries < 0:
             raise ValueError(f"retries must be >= 0, got {self.retries}")
+        numbers = (self.noise_multiplier, self.sampling_rate, self.steps)
+        if numbers == (None, None, None):
+            return
+        if self.ledger is not None:
+            raise ValueError(
+                "a ledger says noise, sampling rate and steps: leave it out, or "
+                "noise_multiplier, sampling_rate and steps"
+            )
+        if self.noise_multiplier is None:
+            raise ValueError(
+                "sampling_rate and steps need a noise_multiplier (--noise-multiplier)"
+            )
+        if not 0 < self.noise_multiplier <= MOST_NOISE:
+            raise ValueError(
+                f"noise_multiplier must be > 0 and at most {MOST_NOISE:g}, got "
+                f"{self.noise_multiplier:g}"
+            )
+        if self.sampling_rate is not None and not 0 < self.sampling_rate <= 1:
+            raise ValueError(
+                f"sampling_rate must be in (0, 1], got {self.sampling_rate:g}"
+            )
+        if self.steps is not None and self.steps < 1:
+            raise ValueError(f"steps must be >= 1, got {self.steps}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

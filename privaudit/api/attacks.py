@@ -61,10 +61,12 @@ def lower_bound(
         Chance that the bound is not above the true epsilon, in (0, 1).
     design
         "coin-flip": every run tossed a fair coin for its world. "fixed": the numbers of
-        both worlds were set beforehand.
+        both worlds were set beforehand. "one-run": these are the canaries of a single
+        run, each in it by its own fair coin, see `privaudit.canaries`.
     method
         A name of `privaudit bound --method`: best, rank-walk, two-binomial,
-        clopper-pearson or betting hold for any mechanism.
+        clopper-pearson or betting hold for any mechanism. In one run: best (which is
+        one-run there), one-run, or one-run-gaussian, for Gaussian DP alone.
     relation
         What the two worlds differ in.
     seed
@@ -86,7 +88,7 @@ def lower_bound(
     True
     """
     how = ScoreSettings(delta=delta, method=method)
-    found = _estimator(how)(
+    found = _estimator(how, design)(
         Scores(member, scores, design),
         delta,
         confidence,
@@ -122,7 +124,7 @@ class Bounded:
     def summary(self) -> dict[str, Any]:
         """All figures, for JSON."""
         settings, evidence = self.settings, self.found.evidence
-        estimator = _estimator(settings)
+        estimator = _estimator(settings, self.scores.design)
         return {
             "epsilon_lower": self.found.epsilon,
             "delta": settings.delta,
@@ -163,7 +165,8 @@ class Bounded:
                     f"its limits [{round_down(rate.low)}, {round_up(rate.high)}]"
                 )
         most = round_down(self.most)
-        lines.append(f"the most that so many runs could have shown: {most}")
+        counted = self.found.lower.counted
+        lines.append(f"the most that so many {counted} could have shown: {most}")
         return lines if verdict is None else [*lines, str(verdict)]
 
 
@@ -174,14 +177,16 @@ def bound_of_file(file: pathlib.Path, settings: ScoreSettings) -> Bounded:
     """
     if settings.design is not None and settings.design not in DESIGNS:
         raise ValueError(f"--design is {' or '.join(DESIGNS)}, got {settings.design!r}")
-    estimator, delta = _estimator(settings), settings.delta
-    claim = None
+    delta, claim = settings.delta, None
+    if settings.method not in {**ESTIMATORS, **ONE_RUN}:
+        raise _no_method(settings.method)
     if settings.epsilon is not None:
         claim = claim_of(settings.epsilon, delta, settings.relation)
     try:
         scores = Scores.load(file, cast("Design | None", settings.design))
     except OSError as error:
         raise ValueError(f"cannot read {file}: {error.strerror}") from None
+    estimator = _estimator(settings, scores.design)
     found = estimator(
         scores,
         delta,
@@ -204,13 +209,14 @@ def bound_of_file(file: pathlib.Path, settings: ScoreSettings) -> Bounded:
     return Bounded(settings, scores, found, most, verdict)
 
 
-def _estimator(settings: ScoreSettings) -> Estimator:
+def _estimator(settings: ScoreSettings, design: str = "coin-flip") -> Estimator:
     method, order = settings.method, settings.order
-    if method not in ESTIMATORS:
-        raise ValueError(
-            f"there is no method {method!r}; choose one of {', '.join(ESTIMATORS)}"
-        )
-    estimator = ESTIMATORS[method]
+    known = {**ESTIMATORS, **ONE_RUN}
+    if design == "one-run" and method == "best":
+        method = "one-run"
+    if method not in known:
+        raise _no_method(method)
+    estimator = known[method]
     if order is None:
         return estimator
     if order not in ORDERS:
@@ -221,6 +227,11 @@ def _estimator(settings: ScoreSettings) -> Estimator:
             "betting-gaussian"
         )
     return dataclasses.replace(estimator, order=cast("Order", order))
+
+
+def _no_method(method: str) -> ValueError:
+    names = ", ".join([*ESTIMATORS, *ONE_RUN])
+    return ValueError(f"there is no method {method!r}; choose one of {names}")
 
 
 def _rate(rate: Rate | None) -> dict[str, float] | None:

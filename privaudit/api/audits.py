@@ -7,25 +7,25 @@ import math
 import os
 import pathlib
 import shlex
+import tempfile
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import ArrayLike
 
-from privaudit.accounting import account_nodes, verdict_on
 from privaudit.api.place import Place, short_name
 from privaudit.api.watch import SILENT, Watch
+from privaudit.auditing.programs.scored import AuditedScores
 from privaudit.files.folder import FolderError, RunFolder
-from privaudit.files.notebook import box
 from privaudit.files.user_code import ForeignError, is_place
 from privaudit.ledger import Ledger
+from privaudit.release import PoissonSampling, Release
 from privaudit.results import (
     Finding,
     LowerBound,
     Relation,
     Status,
     UpperBound,
-    round_down,
 )
 from privaudit.settings import AuditSettings, ProgramSettings, claim_of
 
@@ -85,6 +85,8 @@ class Audited:
         """All figures, in sentences."""
         figures = (self.verdict.claim, self.verdict.upper, self.verdict.lower)
         known = [str(figure) for figure in figures if figure is not None]
+        if self.lower.in_one_run:
+            known += self.result.limits()
         return [*known, str(self.verdict), *self.remarks]
 
 
@@ -103,7 +105,7 @@ class AuditedProgram:
 
     @property
     def verdict(self) -> Finding:
-        """Claim and audit together."""
+        """Claim, account and audit together."""
         return self.result.verdict
 
     @property
@@ -111,38 +113,22 @@ class AuditedProgram:
         """What the program's scores showed."""
         return self.result.lower()
 
+    @property
+    def upper(self) -> UpperBound | None:
+        """The account of the ledger; None if none was given."""
+        return self.result.upper()
+
     def summary(self) -> dict[str, Any]:
         """All figures, for JSON."""
-        lower, claim = self.lower, self.verdict.claim
         return {
             "program": self.program,
-            "claimed": claim.epsilon,
-            "certified": None,
-            "epsilon_lower": lower.epsilon,
-            "confidence": lower.confidence,
-            "delta": claim.delta,
-            "relation": claim.relation,
-            "runs": {
-                "member": self.result.member_runs,
-                "non_member": self.result.non_member_runs,
-            },
-            "method": lower.method,
-            "valid_for": lower.valid_for,
-            "most_shown": self.result.most_shown,
-            "seconds": self.result.seconds,
-            "verdict": self.status,
+            **self.result.summary(),
             "out": str(self.path),
         }
 
     def lines(self) -> list[str]:
         """All figures, in sentences."""
-        return [
-            str(self.verdict.claim),
-            str(self.lower),
-            "the most that so many runs could have shown: "
-            f"{round_down(self.result.most_shown)}",
-            str(self.verdict),
-        ]
+        return self.result.lines()
 
 
 def audit_algorithm(
@@ -211,6 +197,11 @@ def audit_algorithm(
     from trainers.runs.problem import Problem
 
     check_workers(workers)
+    if settings.one_run and launched():
+        raise ValueError(
+            "one run with many canaries is made by one process: start it without "
+            "torchrun"
+        )
     plan = planned(algorithm, settings, training or {}, where="--set")
     # All else is checked by now: calibration takes seconds.
     noise = noise_of(Problem.of(plan.training), plan.claim, settings, note=watch.note)
@@ -229,70 +220,6 @@ def audit_algorithm(
     return Audited(place.path, result, tuple(family.remarks(setting)))
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class AuditedScores:
-    """What scores of a user's own training show, beside its account if there is one.
-
-    Parameters
-    ----------
-    verdict
-        Claim, account and audit together.
-    member_runs, non_member_runs
-        How many runs there were of each world.
-    most_shown
-        The most that so many runs could have shown.
-    """
-
-    verdict: Finding
-    member_runs: int
-    non_member_runs: int
-    most_shown: float
-
-    @property
-    def status(self) -> Status:
-        """The verdict in a word: refuted, disproved, unproven or consistent."""
-        return self.verdict.status
-
-    @property
-    def lower(self) -> LowerBound:
-        """What the scores showed."""
-        assert self.verdict.lower is not None
-        return self.verdict.lower
-
-    @property
-    def upper(self) -> UpperBound | None:
-        """The account of the ledger; None if none was given."""
-        return self.verdict.upper
-
-    def summary(self) -> dict[str, Any]:
-        """All figures, for JSON."""
-        lower, upper, claim = self.lower, self.upper, self.verdict.claim
-        return {
-            "claimed": claim.epsilon,
-            "certified": None if upper is None else upper.epsilon,
-            "epsilon_lower": lower.epsilon,
-            "confidence": lower.confidence,
-            "delta": claim.delta,
-            "relation": claim.relation,
-            "runs": {"member": self.member_runs, "non_member": self.non_member_runs},
-            "method": lower.method,
-            "most_shown": self.most_shown,
-            "verdict": self.status,
-        }
-
-    def __str__(self) -> str:
-        figures = (self.verdict.claim, self.upper, self.lower)
-        known = [str(figure) for figure in figures if figure is not None]
-        most = (
-            "the most that so many runs could have shown: "
-            f"{round_down(self.most_shown)}"
-        )
-        return "\n".join([*known, most, str(self.verdict)])
-
-    def _repr_html_(self) -> str:
-        return box(self.status.capitalize(), str(self).splitlines())
-
-
 def audit(
     scores_of: Callable[[Any, int], ArrayLike],
     *,
@@ -305,6 +232,7 @@ def audit(
     confidence: float = 0.95,
     method: str = "best",
     batch: int = 50,
+    workers: int = 1,
     watch: Watch = SILENT,
 ) -> AuditedScores:
     """Test a claim about a user's own training: it trains and scores, we judge.
@@ -324,13 +252,17 @@ def audit(
     seed
         Of the worlds, and of the seeds that are passed on.
     ledger
-        What a run releases, if it is known: its account comes beside the audit.
+        What a run releases, if it is known: its account comes beside the audit, and a
+        bound within the family of its releases.
     confidence
         Chance that the lower bound is not above the true epsilon.
     method
-        As in `privaudit.lower_bound`.
+        As in `privaudit.lower_bound`; with a ledger also "family".
     batch
         Runs that ``scores_of`` is called for at once.
+    workers
+        Processes that it is called from; more than this one needs a function at the top
+        of a module.
     watch
         Is told how far it is.
 
@@ -353,9 +285,9 @@ def audit(
     >>> pa.audit(scores_of, epsilon=0.1, delta=1e-5, runs=2000).status
     'refuted'
     """
-    from privaudit.auditing.programs.audit import ProgramAudit, judge
-    from privaudit.auditing.programs.targets import checked
+    from privaudit.auditing.programs.audit import ProgramAudit, digest_of_ledger, run
 
+    check_workers(workers)
     if not callable(scores_of):
         raise ValueError(
             "scores_of is a function of worlds and a seed, got "
@@ -363,36 +295,45 @@ def audit(
             "audit_algorithm, programs by audit_program"
         )
     plan = ProgramAudit(
-        program="own:scores_of",
+        program=f"own:{_name_of(scores_of)}",
         claim=claim_of(epsilon, delta, relation, source="privaudit.audit"),
         estimator=method,
         confidence=confidence,
         runs=runs,
         batch=min(batch, runs),
         seed=seed,
+        ledger=None if ledger is None else digest_of_ledger(ledger),
     )
-    score = checked(scores_of, getattr(scores_of, "__name__", "scores_of"))
-    done = {}
-    with watch.runs() as progress:
-        for number in range(plan.batches):
-            try:
-                done[number] = score(plan.worlds(number), plan.batch_seed(number))
-            except ForeignError as error:
-                raise ValueError(str(error)) from error
-            progress(min(len(done) * plan.batch, runs), runs)
-    result = judge(plan, done, 0.0)
-    verdict = result.verdict
-    if ledger is not None:
-        nodes = account_nodes(ledger, delta, relation)
-        worst = max(nodes, key=lambda bound: bound.epsilon)
-        verdict = verdict_on(plan.claim, ledger, worst, result.lower())
+    with tempfile.TemporaryDirectory() as nowhere, watch.runs() as progress:
+        try:
+            with RunFolder.opened(nowhere) as folder:
+                result = run(
+                    plan,
+                    folder,
+                    function=scores_of,
+                    ledger=ledger,
+                    workers=workers,
+                    progress=progress,
+                )
+        except ForeignError as error:
+            raise ValueError(str(error)) from error
     return AuditedScores(
-        verdict, result.member_runs, result.non_member_runs, result.most_shown
+        result.verdict,
+        result.member_runs,
+        result.non_member_runs,
+        result.most_shown,
+        result.beside,
     )
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    """What errors call a function: its name if that is one, else its type's."""
+    name = getattr(function, "__name__", type(function).__name__)
+    return name if name.isidentifier() else "scores_of"
 
 
 def audit_program(
-    program: str,
+    program: str | Callable[[Any, int], ArrayLike],
     settings: ProgramSettings = _OF_A_PROGRAM,
     *,
     out: Path | None = None,
@@ -403,20 +344,23 @@ def audit_program(
 
     Each run tosses a fair coin for its world. A function is called with a bool array,
     True where the canary is to be planted, and a seed; it returns one score a run. A
-    command is started once a run, and the last line that it prints is the score.
+    command is started once a run, and the last line that it prints is the score; or,
+    with ``settings.serve``, it stays alive, reads a line "member seed" a run, and
+    answers each with a line that is the score.
 
     Parameters
     ----------
     program
-        ``module:function``, or a command with ``{member}`` and ``{seed}`` where they
-        go.
+        A function, ``module:function``, or a command with ``{member}`` and ``{seed}``
+        where they go; they do not go anywhere in one that is served by.
     settings
-        The claim, and how it is tested.
+        The claim, how it is tested, and what a run releases, if it is known.
     out
         The run's folder; the same call goes on where it was stopped. Without one, a
         new one in ``runs``.
     workers
-        Commands at once; as many as processors by default.
+        Commands at once, as many as processors by default; or processes that a function
+        is called from, one by default.
     watch
         Is told how far it is.
 
@@ -445,9 +389,18 @@ def audit_program(
     >>> found.status
     'refuted'
     """
-    from privaudit.auditing.programs.audit import ProgramAudit, run
+    from privaudit.auditing.programs.audit import ProgramAudit, digest_of_ledger, run
 
     check_workers(workers)
+    function = None if isinstance(program, str) else program
+    if not isinstance(program, str):
+        if not callable(program):
+            raise ValueError(
+                "a program is a function, module:function or a command, got "
+                f"{type(program).__name__}"
+            )
+        program = f"own:{_name_of(program)}"
+    ledger = _ledger_asked(settings)
     plan = ProgramAudit(
         program=program,
         claim=claim_of(
@@ -458,6 +411,8 @@ def audit_program(
         runs=settings.runs,
         batch=settings.batch if is_place(program) else 1,
         seed=settings.seed,
+        serve=settings.serve,
+        ledger=None if ledger is None else digest_of_ledger(ledger),
     )
     name = plan.program if plan.is_function else shlex.split(plan.program)[0]
     short = "".join(c if c.isalnum() else "-" for c in name).strip("-")
@@ -468,6 +423,8 @@ def audit_program(
             result = run(
                 plan,
                 folder,
+                function=function,
+                ledger=ledger,
                 time_limit=settings.time_limit or math.inf,
                 retries=settings.retries,
                 workers=workers,
@@ -479,6 +436,22 @@ def audit_program(
                 "goes on from there"
             ) from None
     return AuditedProgram(place.path, program, result)
+
+
+def _ledger_asked(settings: ProgramSettings) -> Ledger | None:
+    """What a run of the user's program releases, as the settings say."""
+    from privaudit.api.accounts import ledger_from
+
+    if settings.ledger is not None:
+        return ledger_from(settings.ledger)
+    if settings.noise_multiplier is None:
+        return None
+    release = Release.of_sum(
+        norm_bound=1.0,
+        noise_multiplier=settings.noise_multiplier,
+        sampling=PoissonSampling(settings.sampling_rate or 1.0),
+    )
+    return Ledger.of(release, settings.steps or 1)
 
 
 def sweep(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
+from numpy.typing import ArrayLike
 
 from privaudit.auditing.probes.contract import Check
 from privaudit.files.user_code import ForeignError, function_named, is_class, is_place
@@ -21,6 +23,7 @@ class Probed:
     what: str
     seed: int
     checks: tuple[Check, ...]
+    unseen: tuple[str, ...] = ()
 
     @property
     def findings(self) -> list[str]:
@@ -36,6 +39,7 @@ class Probed:
                 for one in self.checks
             ],
             "findings": self.findings,
+            "cannot_see": list(self.unseen),
             "seed": self.seed,
         }
 
@@ -49,7 +53,9 @@ class Probed:
         many = len(self.findings)
         count = "one finding" if many == 1 else f"{many} findings"
         end = count if many else "nothing was found"
-        return [*table, *self.findings, f"{end}; probes find bugs, they prove nothing"]
+        unseen = [f"not seen: {what}" for what in self.unseen]
+        last = f"{end}; probes find bugs, they prove nothing"
+        return [*table, *self.findings, *unseen, last]
 
 
 def probe(
@@ -63,6 +69,7 @@ def probe(
     features: int = 5,
     runs: int = 200,
     seed: int = 0,
+    null: ArrayLike | None = None,
 ) -> Probed:
     """Look for privacy bugs of a user's own release that need no statistics.
 
@@ -85,10 +92,15 @@ def probe(
         Seeds that it is called with, at least 20.
     seed
         The first of them.
+    null
+        (features,): a record that gives nothing or little, zeros by default. Where one
+        record more shifts what is drawn, as torch's samplers do, it stands in the place
+        of the one that is not there.
 
     Returns
     -------
-    All checks, and ``findings``, a sentence each. Probes find bugs and prove nothing.
+    All checks, ``findings``, a sentence each, and ``unseen``: what was not looked at.
+    Probes find bugs and prove nothing.
 
     Raises
     ------
@@ -122,7 +134,8 @@ def probe(
     )
     name = getattr(release, "__name__", type(release).__name__)
     try:
-        return Probed(name, seed, tuple(_function(release, settings)))
+        checks = tuple(_function(release, settings, null))
+        return Probed(name, seed, checks, _unseen(checks, settings))
     except ForeignError as error:
         raise ValueError(str(error)) from error
 
@@ -152,11 +165,33 @@ def probe_named(
         If the function fails.
     """
     foreign = ":" in what and not (is_place(what) and is_class(what))
-    if foreign:
-        checks = _named_function(what, settings, training or {})
-    else:
+    if not foreign:
         checks = _algorithm(what, settings, training or {})
-    return Probed(what, settings.seed, tuple(checks))
+        return Probed(what, settings.seed, tuple(checks))
+    checks = _named_function(what, settings, training or {})
+    return Probed(what, settings.seed, tuple(checks), _unseen(checks, settings))
+
+
+def _unseen(checks: Sequence[Check], settings: ProbeSettings) -> tuple[str, ...]:
+    """What probes of a function cannot see, in words."""
+    from privaudit.auditing.probes.function import PAIRED
+
+    lines = [
+        f"data other than {settings.records} made-up records of {settings.features} "
+        "numbers",
+        f"what happens in fewer than about one of {settings.runs} runs",
+        "noise that depends on the seed in a way that others could repeat",
+    ]
+    if any(PAIRED in check.what for check in checks):
+        lines.append(
+            "what a record's presence alone gives away, but in the mean: one more "
+            "shifts what is drawn"
+        )
+    if settings.rate is None:
+        lines.append(
+            "whether batches are Poisson sampled or shuffled: no rate is promised"
+        )
+    return tuple(lines)
 
 
 def _named_function(
@@ -170,10 +205,19 @@ def _named_function(
 
 
 def _function(
-    release: Callable[[Any, int], Any], settings: ProbeSettings
+    release: Callable[[Any, int], Any],
+    settings: ProbeSettings,
+    null: ArrayLike | None = None,
 ) -> list[Check]:
     from privaudit.auditing.probes import function
 
+    if null is not None:
+        null = np.asarray(null, float)
+        if null.shape != (settings.features,) or not np.isfinite(null).all():
+            raise ValueError(
+                f"null is one record of {settings.features} finite numbers, got shape "
+                f"{null.shape}"
+            )
     return function.probe(
         release,
         function.Promise(
@@ -181,6 +225,7 @@ def _function(
             sensitivity=settings.sensitivity,
             noise=settings.noise,
             rate=settings.rate,
+            null=null,
         ),
         records=settings.records,
         features=settings.features,

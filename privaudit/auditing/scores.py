@@ -23,7 +23,7 @@ from privaudit.files.folder import write_whole
 from privaudit.files.frames import check_aligned
 from privaudit.files.npz import real_numbers
 
-Design = Literal["coin-flip", "fixed"]
+Design = Literal["coin-flip", "fixed", "one-run"]
 DESIGNS: tuple[Design, ...] = get_args(Design)
 CANARY_NODE = 0  # the node whose data the canary joins
 LEAST_CHANCE = 1e-6  # of what is seen of the worlds, for coins to be believed
@@ -58,13 +58,14 @@ class Scores:
         Finite; a higher score says "member". Ties are allowed.  # (runs,)
     design
         ``coin-flip`` if each run tossed its own fair coin for its world, which rank
-        tests need; ``fixed`` if the worlds were dealt in any other way.
+        tests need; ``fixed`` if the worlds were dealt in any other way; ``one-run`` if
+        "runs" are the canaries of a single run, each in it by its own fair coin.
 
     Raises
     ------
     ValueError
         If the lengths differ, a score is not finite, one world has no run, or the
-        design is ``coin-flip`` with counts that fair coins give with a chance below
+        design has fair coins, with counts that fair coins give with a chance below
         1e-6. Counts that pass prove nothing: worlds dealt otherwise must be declared
         ``fixed``.
 
@@ -95,12 +96,17 @@ class Scores:
                 "say fixed unless each run tossed a fair coin for its world"
             )
         chance = chance_of_counts(self.member_runs, self.non_member_runs)
-        if design == "coin-flip" and chance < LEAST_CHANCE:
+        if design != "fixed" and chance < LEAST_CHANCE:
+            what = "runs" if design == "coin-flip" else "canaries"
+            mend = (
+                "declare the design fixed"
+                if design == "coin-flip"
+                else "toss a fair coin for each, as privaudit.canaries does"
+            )
             raise ValueError(
                 f"{self.member_runs:,} member and {self.non_member_runs:,} non-member "
-                "runs are refused as coin-flip: fair coins deal worlds so unevenly "
-                f"with chance {chance_in_words(chance)}, "
-                f"below {LEAST_CHANCE:g}; declare the design fixed"
+                f"{what} are refused as {design}: fair coins deal worlds so unevenly "
+                f"with chance {chance_in_words(chance)}, below {LEAST_CHANCE:g}; {mend}"
             )
 
     def __eq__(self, other: object) -> bool:

@@ -85,6 +85,8 @@ class OwnClaim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     device: str = _ATTACK.device
     compiled: bool = _ATTACK.compiled
     precision: Precision = _ATTACK.precision
+    one_run: bool = _ATTACK.one_run
+    canaries: int | None = _ATTACK.canaries
 
     def __post_init__(self) -> None:
         if not self.name.strip():

@@ -109,20 +109,24 @@ def audit_program(
     settings: Annotated[ProgramSettings, Flat] = ProgramSettings(),  # frozen
     kept_in: Annotated[_Kept, Flat] = _Kept(),  # frozen
     workers: int | None = None,
+    require: Require = None,
     json: Json = False,
 ) -> int:
     """Test a claim of epsilon about a program of yours, from below.
 
-    It trains with and without a canary as it is told, and gives one score a run. Status
-    1 if the claim is refuted.
+    It trains with and without a canary as it is told, and gives one score a run. With
+    --ledger, or --noise-multiplier, --sampling-rate and --steps, its account comes
+    beside that, and `privaudit report` makes a page. Status 1 if the claim is refuted
+    or disproved.
 
     Parameters
     ----------
     command
         A command that trains once, with {member} and {seed} where they go; the last
-        line that it prints is the score.
+        line that it prints is the score. With --serve, one that stays alive.
     workers
-        Commands at once; as many as processors by default.
+        Commands at once, as many as processors by default; or processes that a function
+        is called from, one by default.
     """
     check_key(kept_in.sign)
     from privaudit.api.audits import audit_program
@@ -146,4 +150,4 @@ def audit_program(
     )
     lines = [*found.lines(), kept(found.path, kept_in.sign)]
     emit(found.summary(), lines, as_json=json)
-    return status_of([found.status])
+    return status_of([found.status], require)

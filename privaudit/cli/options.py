@@ -43,7 +43,8 @@ Method = Annotated[
     str,
     Parameter(
         help="For any mechanism: best, rank-walk, two-binomial, clopper-pearson, "
-        "betting. For Gaussian DP only: top-half, betting-gaussian."
+        "betting. For Gaussian DP only: top-half, betting-gaussian. For the canaries "
+        "of one run: one-run, one-run-gaussian."
     ),
 ]
 Flat = Parameter(name="*")  # the fields of a value of settings are options

@@ -7,6 +7,8 @@ clipped gradients over Poisson batches.
     ledger_of       the ledger of such a history; `privaudit.ledger_from` does it too
     write_run       the folder of a training that is over, from its engine
     LedgerCallback  the same, written while it trains, from optimizer and data loader
+    audit           a test of a training by canaries in gradient space; see
+                    `privaudit.auditing.programs.opacus_loop`
 
 ``privaudit show``, ``verify`` and ``report`` read the folder. Its account is
 conditional: see `POISSON` and `FLOATS`.
@@ -317,4 +319,16 @@ def _rate(data_loader: Any) -> float:
         "the batches of this data loader are not Poisson sampled, so that no account "
         "of Opacus' holds for them: give the loader that PrivacyEngine.make_private "
         "returned, with poisson_sampling=True"
+    )
+
+
+_AUDITS = ("audit", "loss_scores", "OpacusCanary")
+
+
+def __getattr__(name: str) -> Any:
+    """Audits of trainings with Opacus, which need torch: see `opacus_loop`."""
+    if name not in _AUDITS:
+        raise AttributeError(f"privaudit.integrations.opacus has no {name}")
+    return getattr(
+        importlib.import_module("privaudit.auditing.programs.opacus_loop"), name
     )

@@ -65,7 +65,7 @@ def histogram(scores: Scores, evidence: Evidence, *, name: str) -> str:
                 color=COLOURS[role],
                 linewidth=1.8,
                 linestyle="-" if role == "member" else (0, (4, 1.5)),
-                label=f"{label} ({len(values):,} runs)",
+                label=f"{label} ({len(values):,} {_counted(scores)})",
             )
         threshold = evidence.threshold
         if threshold is not None and low <= threshold <= high:
@@ -82,7 +82,7 @@ def histogram(scores: Scores, evidence: Evidence, *, name: str) -> str:
         axes.locator_params(axis="x", nbins=6)
         axes.grid(visible=False, axis="x")
         axes.set_xlabel("attack score (higher says “member”)")
-        axes.set_ylabel("share of that world's runs")
+        axes.set_ylabel(f"share of that world's {_counted(scores)}")
         figure.legend(loc="outside upper left", ncols=3, columnspacing=1.2)
         return inline(
             figure,
@@ -90,6 +90,10 @@ def histogram(scores: Scores, evidence: Evidence, *, name: str) -> str:
             f"Histogram of {len(scores):,} attack scores in both worlds; "
             f"{outside:,} lie outside the drawing.",
         )
+
+
+def _counted(scores: Scores) -> str:
+    return "canaries" if scores.design == "one-run" else "runs"
 
 
 def roc(
@@ -142,7 +146,7 @@ def roc(
             where="post",
             color=COLOURS["audited"],
             linewidth=1.8,
-            label=f"the attack, all {len(scores):,} runs",
+            label=f"the attack, all {len(scores):,} {_counted(scores)}",
         )
         tpr, fpr = evidence.tpr, evidence.fpr
         if tpr is not None and fpr is not None and evidence.tail != "both":

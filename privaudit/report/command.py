@@ -49,6 +49,7 @@ def command(run: Finished) -> tuple[str, ...]:
         else (TrainingSettings, TrainingRecord)
     )
     known = {field.name for field in dataclasses.fields(asks)}
+    one_run = isinstance(run, FinishedAudit) and run.config.one_run
     if run.kind == "training" and run.upper.relation != "add-or-remove-one":
         options["relation"] = run.upper.relation
     for field in dataclasses.fields(record):
@@ -56,6 +57,8 @@ def command(run: Finished) -> tuple[str, ...]:
         # Without a seed there was a secret key: another run has another.
         if field.name not in known or field.name in _FIRST or value is None:
             continue
+        if field.name == "runs" and one_run:
+            continue  # they are the canaries
         if field.name in _ALWAYS or value != field.default:
             options[field.name.replace("_", "-")] = value
     defaults = {**_training_defaults(config.version, settings.algorithm)}

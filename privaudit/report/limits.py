@@ -15,6 +15,7 @@ from privaudit.auditing.scores import CANARY_NODE, Scores
 from privaudit.ledger import Entry
 from privaudit.report.load import FinishedAudit
 from privaudit.report.numbers import down, up
+from privaudit.report.program import FinishedProgram
 from privaudit.report.standing import WORDS
 from privaudit.report.svg import COLOURS, drawing, from_zero, inline, percent
 from privaudit.results import LowerBound, Standing
@@ -22,13 +23,17 @@ from privaudit.results import LowerBound, Standing
 Array = NDArray[np.float64]
 
 
-def sentences(run: FinishedAudit) -> list[str]:
+def sentences(run: FinishedAudit | FinishedProgram) -> list[str]:
     """The bound beside the verdict's, and where the rest of epsilon went."""
     result = run.result
     lines = []
     if result.beside is not None:
         lines.append(_beside(result.beside))
-    standing = result.nodes[CANARY_NODE].standing
+    standing = (
+        run.upper.standing
+        if isinstance(run, FinishedProgram)
+        else run.result.nodes[CANARY_NODE].standing
+    )
     if result.gap is not None:
         parts = _parts(result.gap, standing, result.lower().method)
         lines.append(f"Of the gap: {parts}")
@@ -53,10 +58,10 @@ def _parts(gap: Gap, standing: Standing, method: str) -> str:
     return (
         f"{up(gap.certified)} {WORDS[standing].is_so} for the canary's node and "
         f"{down(gap.attained)} is attained by what was accounted; the best attack on "
-        f"that shows about {gap.reachable:.3g} in so many runs, by the method "
+        f"that shows about {gap.reachable:.3g} in so many {gap.counted}, by the method "
         f"{method}; this one showed {down(gap.found)}. So {gap.account:.2g} is slack "
         "of the account, "
-        f"{gap.statistics:.3g} is for want of runs, and "
+        f"{gap.statistics:.3g} is for want of {gap.counted}, and "
         + (
             f"{gap.attack:.3g} is what the attack did not get."
             if gap.attack > 0
@@ -127,7 +132,7 @@ def trade_off(run: FinishedAudit, *, name: str) -> str | None:
             1 - curve.tpr[places],
             color=COLOURS["audited"],
             linewidth=1.8,
-            label=f"the attack, all {len(scores):,} runs",
+            label=f"the attack, all {len(scores):,} {run.result.lower().counted}",
         )
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(lambda rate, _: percent(rate))
@@ -144,7 +149,12 @@ def trade_off(run: FinishedAudit, *, name: str) -> str | None:
 
 
 def against_runs(run: FinishedAudit, *, name: str) -> str | None:
-    """The lower bound from ever more of the runs, by both estimators."""
+    """The lower bound from ever more of the runs, by both estimators.
+
+    None for one run, whose guesses are planned for all of its canaries.
+    """
+    if run.config.one_run:
+        return None
     family, total = _family(run), len(run.scores)
     chosen: dict[str, Estimator] = {}
     if run.config.estimator in ESTIMATORS:

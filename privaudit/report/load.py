@@ -138,29 +138,24 @@ class FinishedAudit:
         verdict = self.result.verdict
         what = f"{self.config.settings.algorithm}{self._planted()}"
         return [
-            f"{self.path}: {what}, audited in {self.config.runs:,} runs; accuracy "
+            f"{self.path}: {what}, audited in {self._runs()}; accuracy "
             f"{self.result.accuracy:.4f} on test images",
             str(verdict.claim),
             str(self.upper),
             str(self.result.lower()),
-            *self._limits(),
+            *self.result.limits(),
             str(verdict),
         ]
+
+    def _runs(self) -> str:
+        many = f"{self.config.runs:,}"
+        return (
+            f"one run with {many} canaries" if self.config.one_run else f"{many} runs"
+        )
 
     def _planted(self) -> str:
         bug = self.config.planted_bug
         return "" if bug is None else f" with a planted bug ({bug})"
-
-    def _limits(self) -> list[str]:
-        """The bound beside the verdict's, and the parts of the gap."""
-        result, lines = self.result, []
-        if result.gap is not None:
-            lines.append(f"  {result.gap}")
-        if result.beside is not None:
-            lines.append(f"beside it, {result.beside}")
-        if result.beside_gap is not None:
-            lines.append(f"  {result.beside_gap}")
-        return lines
 
 
 Finished = FinishedAudit | FinishedTraining

@@ -10,12 +10,13 @@ from privaudit.auditing.bounds import ESTIMATORS
 from privaudit.auditing.scores import Scores
 from privaudit.report.load import FinishedAudit, Paged
 from privaudit.report.numbers import claimed, down, up
+from privaudit.report.program import FinishedProgram
 from privaudit.report.region import allowed_tpr, most_right
 from privaudit.report.standing import WORDS
 from privaudit.results import Unit
 
 
-def paragraphs(run: Paged) -> list[str]:
+def paragraphs(run: Paged | FinishedProgram) -> list[str]:
     """What the numbers mean, a paragraph each."""
     upper, claim = run.upper, run.config.claim
     lines: list[str] = []
@@ -32,7 +33,7 @@ def paragraphs(run: Paged) -> list[str]:
     elif found:
         at = f"ε at most {up(upper.epsilon)} at δ = {upper.delta:.15g}"
         lines.append(f"{WORDS[upper.standing].by}, {at}: {found}.")
-    if isinstance(run, FinishedAudit):
+    if isinstance(run, FinishedAudit | FinishedProgram):
         lines += _of_the_audit(run)
     return lines
 
@@ -53,7 +54,7 @@ def _attacker(epsilon: float, delta: float, unit: Unit) -> str:
     )
 
 
-def _of_the_audit(run: FinishedAudit) -> list[str]:
+def _of_the_audit(run: FinishedAudit | FinishedProgram) -> list[str]:
     lower = run.result.lower()
     promised = run.config.claim.epsilon
     chance = f"one audit in {1 / (1 - lower.confidence):.3g}"
@@ -62,23 +63,24 @@ def _of_the_audit(run: FinishedAudit) -> list[str]:
         f"{down(lower.epsilon)}, with {100 * lower.confidence:g} % confidence. A "
         "figure above the claim refutes it; where the claim holds, chance leads there "
         f"in at most {chance}. A low figure is no proof of safety: a better attack, "
-        "or more runs, may show more."
+        f"or more {'canaries' if lower.in_one_run else 'runs'}, may show more."
     ]
-    best = perfect(run)
+    best = perfect(run) if isinstance(run, FinishedAudit) else run.result.most_shown
     if best is None:
         return lines
     end = (
-        "That is not above the claim: with so few runs no attack could have refuted it."
+        f"That is not above the claim: with so few {lower.counted} no attack could "
+        "have refuted it."
         if best <= promised
-        else "That is above the claim: runs enough to refute it, had an attack been "
-        "good enough."
+        else f"That is above the claim: {lower.counted} enough to refute it, had an "
+        "attack been good enough."
         if run.status != "refuted"
         else ""
     )
     lines.append(
-        f"The most that {lower.member_runs:,} + {lower.non_member_runs:,} runs can "
-        "show by this method, with an attack that never errs, is ε at least "
-        f"{down(best)}. {end}".strip()
+        f"The most that {lower.member_runs:,} + {lower.non_member_runs:,} "
+        f"{lower.counted} can show by this method, with an attack that never errs, is "
+        f"ε at least {down(best)}. {end}".strip()
     )
     return lines
 
@@ -90,6 +92,8 @@ def perfect(run: FinishedAudit) -> float | None:
     valid for a family only and reads more from scores than their order.
     """
     lower, config = run.result.lower(), run.config
+    if config.one_run:  # valid for a family: it still reads no more than order
+        return None if run.result.gap is None else run.result.gap.most
     estimator = ESTIMATORS.get(config.estimator)
     if estimator is None or estimator.valid_for != "any mechanism":
         return None

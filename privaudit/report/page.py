@@ -15,12 +15,14 @@ from privaudit.report import (
     figures,
     limits,
     meaning,
+    program_page,
     recorded,
     table,
     words,
 )
-from privaudit.report.load import FinishedAudit, Paged, load_paged
+from privaudit.report.load import FinishedAudit, Paged, load_any
 from privaudit.report.numbers import claimed, down, up
+from privaudit.report.program import FinishedProgram
 from privaudit.report.standing import WORDS
 from privaudit.report.verify import EvidenceError, verify
 from privaudit.results import LowerBound, UpperBound
@@ -49,7 +51,9 @@ def write(
     ModuleNotFoundError
         If matplotlib or jinja2, of the extra ``report``, is missing.
     """
-    run = load_paged(path)
+    run = load_any(path)
+    if isinstance(run, FinishedProgram):
+        program_page.content(run)  # raises without a ledger
     checked = verify(path, signer=signer)
     if checked.differences:
         raise EvidenceError(checked.differences)
@@ -58,10 +62,16 @@ def write(
     return folder / "report.html"
 
 
-def render(run: Paged, checked: str = "not checked against its evidence") -> str:
+def render(
+    run: Paged | FinishedProgram, checked: str = "not checked against its evidence"
+) -> str:
     """The page of ``run``, with what was ``checked`` in words."""
-    content = {**_content(run), "checked": checked}
-    return fill("page.html.jinja", _figures(run), **content)
+    if isinstance(run, FinishedProgram):
+        content, drawn = program_page.content(run), program_page.drawings(run)
+        content |= {"certified": _upper(run.upper), "worth": _worth(run.upper)}
+    else:
+        content, drawn = _content(run), _figures(run)
+    return fill("page.html.jinja", drawn, **content, checked=checked)
 
 
 def fill(name: str, figures: dict[str, str], **content: Any) -> str:

@@ -6,20 +6,26 @@ import dataclasses
 import pathlib
 from typing import Any, Literal
 
-from privaudit.auditing.programs.audit import ProgramAudit, ProgramResult
+from privaudit.auditing.programs.audit import (
+    ProgramAudit,
+    ProgramResult,
+    digest_of_ledger,
+)
 from privaudit.auditing.scores import Scores
 from privaudit.files.folder import FolderError, RunFolder
-from privaudit.results import Status, round_down
+from privaudit.ledger import Ledger
+from privaudit.results import Status, UpperBound
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedProgram:
-    """An audit of a program that is not ours: a lower bound, and no account."""
+    """An audit of a program that is not ours; with an account if there is a ledger."""
 
     path: pathlib.Path
     config: ProgramAudit
     scores: Scores
     result: ProgramResult
+    ledger: Ledger | None = None
     kind: Literal["program"] = "program"
 
     @property
@@ -27,38 +33,27 @@ class FinishedProgram:
         """The verdict in a word."""
         return self.result.status
 
+    @property
+    def upper(self) -> UpperBound:
+        """The account of the ledger's worst node; there must be a ledger."""
+        upper = self.result.upper()
+        assert upper is not None
+        return upper
+
     def summary(self) -> dict[str, Any]:
         """All figures, for `privaudit show --json`."""
-        lower = self.result.lower()
         return {
             "folder": str(self.path),
             "kind": self.kind,
             "program": self.config.program,
-            "claimed": self.config.claim.epsilon,
-            "certified": None,
-            "epsilon_lower": lower.epsilon,
-            "confidence": lower.confidence,
-            "delta": lower.delta,
-            "relation": lower.relation,
-            "runs": {
-                "member": self.result.member_runs,
-                "non_member": self.result.non_member_runs,
-            },
-            "method": lower.method,
-            "most_shown": self.result.most_shown,
-            "seconds": self.result.seconds,
-            "verdict": self.status,
+            **self.result.summary(),
         }
 
     def lines(self) -> list[str]:
         """All figures, in sentences."""
         return [
             f"{self.path}: {self.config.program}, audited in {self.config.runs:,} runs",
-            str(self.config.claim),
-            str(self.result.lower()),
-            "the most that so many runs could have shown: "
-            f"{round_down(self.result.most_shown)}",
-            str(self.result.verdict),
+            *self.result.lines(),
         ]
 
 
@@ -81,6 +76,11 @@ def load_program(folder: RunFolder) -> FinishedProgram:
         raise folder.broken("scores.npz", error) from None
     if scores.member_runs != result.member_runs:
         raise FolderError(f"{folder / 'scores.npz'}: not the runs of result.json")
+    ledger = None
+    if config.ledger is not None:
+        ledger = folder.read("ledger.json", Ledger)
+        if digest_of_ledger(ledger) != config.ledger:
+            raise folder.broken("ledger.json", "not the ledger of config.json")
     return FinishedProgram(
-        path=folder.path, config=config, scores=scores, result=result
+        path=folder.path, config=config, scores=scores, result=result, ledger=ledger
     )

@@ -9,6 +9,7 @@ from privaudit.ledger import Entry
 from privaudit.release import NoSampling, PoissonSampling, RandomAllocation, Sampling
 from privaudit.report.load import Paged
 from privaudit.report.numbers import exact, up
+from privaudit.report.program import FinishedProgram
 from privaudit.results import Relation, UpperBound, round_down, round_up
 
 COLUMNS = (
@@ -22,8 +23,9 @@ COLUMNS = (
 )
 
 
-def rows(run: Paged) -> list[tuple[str, ...]]:
+def rows(run: Paged | FinishedProgram) -> list[tuple[str, ...]]:
     """A line a node, in the order of ``COLUMNS``; equal neighbours in one."""
+    assert run.ledger is not None
     lines = [
         _node_line(entries, bound)
         for entries, bound in zip(run.ledger.nodes, run.result.nodes, strict=True)

@@ -353,6 +353,9 @@ def _figures(
     if isinstance(run, FinishedProgram):
         again, by = _program_again(run), "scores.npz gives"
         checked += ["the worlds by its seed", "the bound from its scores"]
+        if run.ledger is not None:
+            checked.append("the account from its ledger")
+            unchecked.append("that the ledger is what the program releases")
         unchecked.append("what the program does")
     elif isinstance(run, FinishedRecord):
         again, by = _record_again(run), "ledger.json gives"
@@ -449,7 +452,7 @@ def _program_again(run: FinishedProgram) -> Any:
             "the seed in config.json gives",
         )
     try:
-        return programs.judge(run.config, done, run.result.seconds)
+        return programs.judge(run.config, done, run.result.seconds, run.ledger)
     except ValueError as error:
         return _again(run, error)
 

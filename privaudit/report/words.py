@@ -7,6 +7,7 @@ import math
 from privaudit.auditing.bounds.contract import Rate
 from privaudit.report.load import Finished, FinishedAudit, Paged
 from privaudit.report.numbers import down, up
+from privaudit.report.program import FinishedProgram
 from privaudit.report.standing import WORDS
 from privaudit.results import Unit
 from privaudit.settings import OWN, TaskSettings, is_own
@@ -37,6 +38,12 @@ CANARIES = {
     "random-gradient": "a record whose gradient is crafted: as long as the clip "
     "allows, in a random direction",
 }
+MANY = {
+    "gradient": "records whose gradients are crafted: as long as the clip allows, each "
+    "along a parameter of its own, first where those of others are smallest",
+    "mislabelled": "held-out images with wrong labels",
+    "out-of-distribution": "images of noise",
+}
 _BUGS = {"half-noise": "its noise is half of what its ledger states"}
 _UNITS = {
     "record": "one record",
@@ -62,7 +69,7 @@ def story(run: Finished) -> list[str]:
     nodes = len(run.ledger.nodes)
     times = (
         f"{run.config.runs:,} times from the same start"
-        if isinstance(run, FinishedAudit)
+        if isinstance(run, FinishedAudit) and not run.config.one_run
         else "once"
     )
     lines = [
@@ -76,8 +83,13 @@ def story(run: Finished) -> list[str]:
             lines.append(f"A bug was planted in it: {_BUGS.get(bug, bug)}.")
         result = run.result
         lines.append(
-            _worlds(run) + f" An attacker saw {result.lower().threat_model}, and had "
-            "to tell which run was which."
+            _worlds(run)
+            + f" An attacker saw {result.lower().threat_model}, and had "
+            + (
+                "to tell which canaries were there."
+                if run.config.one_run
+                else "to tell which run was which."
+            )
         )
         lines.append(
             f"The models get {100 * result.accuracy:.1f} % of the test images right."
@@ -91,6 +103,13 @@ def story(run: Finished) -> list[str]:
 def _worlds(run: FinishedAudit) -> str:
     result = run.result
     name = run.config.canary
+    if run.config.one_run:
+        return (
+            f"{run.config.runs:,} canaries ({MANY.get(name, name)}) tossed a fair coin "
+            f"each: {result.member_runs:,} were records more among the data of node 0, "
+            f"the other {result.non_member_runs:,} were not. They may depend on each "
+            "other in any way that the guarantee leaves."
+        )
     canary = f"the canary ({CANARIES.get(name, name)})"
     if result.lower().relation == "replace-one":
         return (
@@ -151,7 +170,7 @@ def verdict(run: Finished) -> str:
     return found.reason
 
 
-def assumptions(run: Paged) -> list[tuple[str, str]]:
+def assumptions(run: Paged | FinishedProgram) -> list[tuple[str, str]]:
     """Name and meaning of all that the figures stand on."""
     upper = run.upper
     claim = run.config.claim
@@ -163,7 +182,7 @@ def assumptions(run: Paged) -> list[tuple[str, str]]:
         ("unit of privacy", _UNITS[upper.unit]),
         ("sampling", _of_unit(_SAMPLING[upper.sampling], upper.unit)),
     ]
-    if isinstance(run, FinishedAudit):
+    if isinstance(run, FinishedAudit | FinishedProgram):
         lower = run.result.lower()
         lines.append(("the attacker sees", lower.threat_model))
     if claim is not None:
@@ -184,7 +203,7 @@ def assumptions(run: Paged) -> list[tuple[str, str]]:
         )
     )
     lines += [("assumed", what) for what in upper.assumes]
-    if isinstance(run, FinishedAudit):
+    if isinstance(run, FinishedAudit | FinishedProgram):
         lower = run.result.lower()
         lines.append(
             (
@@ -192,7 +211,7 @@ def assumptions(run: Paged) -> list[tuple[str, str]]:
                 f"holds with {100 * lower.confidence:g} % confidence over the audit's "
                 f"coins, for {lower.valid_for}; estimator: {lower.method} "
                 f"({lower.source}), on {lower.member_runs:,} + "
-                f"{lower.non_member_runs:,} runs",
+                f"{lower.non_member_runs:,} {lower.counted}",
             )
         )
     return lines
@@ -203,7 +222,7 @@ def _of_unit(text: str, unit: Unit) -> str:
     return text.replace("record", "user") if unit == "user" else text
 
 
-def operating_point(run: FinishedAudit) -> str:
+def operating_point(run: FinishedAudit | FinishedProgram) -> str:
     """What the estimator tested, in sentences."""
     evidence = run.result.evidence
     note = f" Note: {evidence.note}." if evidence.note else ""

@@ -60,19 +60,19 @@ class Dataset:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PrivateData:
-    """The records of all nodes, stacked, and perhaps one canary.
+    """The records of all nodes, stacked, and perhaps canaries.
 
     Parameters
     ----------
     inputs
-        (nodes, records + 1, ...): rows beyond a node's own are padding, never used; the
-        row after its last is the canary's place.
+        (nodes, records + canaries, ...): rows beyond a node's own are padding, never
+        used; those after its last are the canaries' places, one at least.
     targets
-        (nodes, records + 1)
+        (nodes, records + canaries)
     sizes
         How many records each node has, without a canary. Public.
     canary_node
-        Which node's extra row holds a canary; None if there is none.
+        Which node's extra rows hold canaries; None if there are none.
     replaced
         The row of that node in whose place the canary comes; None if it is one more.
     direction
@@ -82,6 +82,12 @@ class PrivateData:
     users
         Of each node, the numbers of its records' users, (records,); None where each
         node's records are one user's.
+    coordinates
+        (canaries,): the gradient of each canary is along a parameter of its own,
+        whatever the parameters, as long as clipping allows. None if they are ordinary
+        records, or there is a ``direction``.
+    canaries
+        How many rows there are for canaries.
     """
 
     inputs: Tensor
@@ -91,6 +97,8 @@ class PrivateData:
     replaced: int | None = None
     direction: Tensor | None = None
     users: tuple[Tensor, ...] | None = None
+    coordinates: Tensor | None = None
+    canaries: int = 1
 
     @classmethod
     def of(
@@ -101,14 +109,15 @@ class PrivateData:
         canary_node: int = 0,
         replaces: bool = False,
         direction: Tensor | None = None,
+        coordinates: Tensor | None = None,
     ) -> PrivateData:
-        """Stack one dataset a node, and plant ``canary`` (one sample) at a node.
+        """Stack one dataset a node, and plant the samples of ``canary`` at a node.
 
-        It is one record more there, or comes in the place of the node's first if it
-        ``replaces`` one. ``direction`` as above.
+        They are records more there; or there is one, which comes in the place of the
+        node's first if it ``replaces`` one. ``direction`` and ``coordinates`` as above.
 
-        Raises ``ValueError`` if a node has no record, or the canary is not one sample
-        of the same shape.
+        Raises ``ValueError`` if a node has no record, or the canaries are not samples
+        of the same shape, or several and one is to replace a record.
         """
         sizes = tuple(len(share) for share in shares)
         for node, size in enumerate(sizes):
@@ -117,7 +126,10 @@ class PrivateData:
                     f"node {node} has no records: use fewer nodes or another split"
                 )
         first = shares[0].inputs
-        inputs = first.new_zeros(len(shares), max(sizes) + 1, *first.shape[1:])
+        many = 1 if canary is None else len(canary)
+        inputs = first.new_zeros(
+            len(shares), max(sizes) + max(1, many), *first.shape[1:]
+        )
         kind = shares[0].targets
         targets = kind.new_zeros(*inputs.shape[:2], *kind.shape[1:])
         for node, share in enumerate(shares):
@@ -126,15 +138,26 @@ class PrivateData:
         users = users_of(shares)
         if canary is None:
             return cls(inputs, targets, sizes, users=users)
-        if len(canary) != 1 or canary.inputs.shape[1:] != first.shape[1:]:
+        if not many or canary.inputs.shape[1:] != first.shape[1:]:
             raise ValueError(
                 "a canary is one sample of the records' shape "
                 f"{tuple(first.shape[1:])}, got {tuple(canary.inputs.shape)}"
             )
-        inputs[canary_node, sizes[canary_node]] = canary.inputs[0]
-        targets[canary_node, sizes[canary_node]] = canary.targets[0]
+        if many > 1 and replaces:
+            raise ValueError(
+                "one canary can come in a record's place, several are records more: "
+                "use sampling=poisson"
+            )
+        size = sizes[canary_node]
+        inputs[canary_node, size : size + many] = canary.inputs
+        targets[canary_node, size : size + many] = canary.targets
         place = 0 if replaces else None
-        return cls(inputs, targets, sizes, canary_node, place, direction, users)
+        return cls(
+            *(inputs, targets, sizes, canary_node, place, direction),
+            users=users,
+            coordinates=coordinates,
+            canaries=many,
+        )
 
     @property
     def nodes(self) -> int:
@@ -152,9 +175,10 @@ class PrivateData:
         return self.inputs[0, 0].numel()
 
     def present(self, runs: int, planted: Tensor | None) -> Tensor:
-        """Which rows are records, run by run: bool, (runs, nodes, records + 1).
+        """Which rows are records, run by run: bool, (runs, nodes, records + canaries).
 
-        ``planted``, (runs,) bool, says in which runs the canary is there; None: none.
+        ``planted``, (runs,) bool or (runs, canaries), says in which runs each canary is
+        there; None: none.
         """
         return present_rows(self, runs, planted)
 
@@ -171,6 +195,9 @@ class PrivateData:
             inputs=self.inputs.to(device),
             targets=self.targets.to(device),
             direction=None if direction is None else direction.to(device),
+            coordinates=None
+            if self.coordinates is None
+            else self.coordinates.to(device),
         )
 
 
@@ -197,7 +224,8 @@ class ReadAsAsked:
         Where what was read goes.
     """
 
-    canary_node = replaced = direction = None
+    canary_node = replaced = direction = coordinates = None
+    canaries = 1
 
     def __init__(self, shares: Sequence[Records], device: str = "cpu") -> None:
         self.shares = tuple(shares)
@@ -246,21 +274,22 @@ def users_of(shares: Sequence[Any]) -> tuple[Tensor, ...] | None:
 
 
 def present_rows(data: Any, runs: int, planted: Tensor | None) -> Tensor:
-    """`PrivateData.present`, of whatever has sizes and perhaps a canary."""
-    rows = torch.arange(max(data.sizes) + 1, device=data.device)
+    """`PrivateData.present`, of whatever has sizes and perhaps canaries."""
+    rows = torch.arange(max(data.sizes) + max(1, data.canaries), device=data.device)
     sizes = torch.tensor(data.sizes, device=data.device)
     present = (rows < sizes[:, None]).repeat(runs, 1, 1)
     if planted is not None:
         if data.canary_node is None:
             raise ValueError("there is no canary in these data to be planted")
-        if planted.shape != (runs,):
+        expected = (runs,) if data.canaries == 1 else (runs, data.canaries)
+        if planted.shape not in (expected, (runs, data.canaries)):
             raise ValueError(
-                f"planted must have one entry a run, ({runs},), "
+                f"planted must have one entry a run, {expected}, "
                 f"got {tuple(planted.shape)}"
             )
         place = data.sizes[data.canary_node]
-        planted = planted.to(present.device)
-        present[:, data.canary_node, place] = planted
+        planted = planted.to(present.device).view(runs, data.canaries)
+        present[:, data.canary_node, place : place + data.canaries] = planted
         if data.replaced is not None:
-            present[:, data.canary_node, data.replaced] = ~planted
+            present[:, data.canary_node, data.replaced] = ~planted[:, 0]
     return present

@@ -147,7 +147,7 @@ def plan(
         passes = _PASSES * at.shape[1] * at.element_size()
         limit = min(limit, max(WORKING_SET, passes))
     samples = max(1, limit // (values * at.element_size()))
-    most = max(data.sizes) + 1
+    most = max(data.sizes) + data.canaries
     columns = usual_width(min(batch_size, most), samples, most)
     found = []
     for rows in slices(len(at), max(1, samples // columns)):

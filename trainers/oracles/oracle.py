@@ -79,7 +79,8 @@ class Oracle:
     runs
         How many runs there are in the block.
     planted
-        (runs,) bool: in which runs the data's canary is a record of its node.
+        (runs,) bool, or (runs, canaries): in which runs each of the data's canaries is
+        a record of its node.
     memory_limit
         Bytes that one call may keep alive, about; larger batches are taken in parts.
     observers
@@ -221,7 +222,7 @@ class Oracle:
         if isinstance(self.data, Transformed):
             self.data.release = index
         batches = self._batches(nodes)
-        crafted = self._crafted(batches, nodes, clip)
+        crafted = self._crafted(batches, nodes, clip, at.shape[2])
         total = self._clipped_sum(at, batches, nodes, clip)
         if crafted is not None:
             row, share = crafted
@@ -250,12 +251,14 @@ class Oracle:
     def _step(self, index: int) -> float:
         """That of the grid on which release ``index`` has its noise; 0 without noise.
 
-        In one batch there is each record at most, and the canary.
+        In one batch there is each record at most, and the canaries; those along a
+        coordinate each meet in none.
         """
         clip, multiplier = self.mechanism.at(index)
         if not multiplier:
             return 0.0
-        return grid_step(multiplier * clip, (max(self._units.sizes) + 1) * clip)
+        planted = 1 if self._units.coordinates is not None else self._units.canaries
+        return grid_step(multiplier * clip, (max(self._units.sizes) + planted) * clip)
 
     def _rounding(self, at: Tensor) -> Rounding:
         """What is paid for the rounding of `_clipped_sum`."""
@@ -302,17 +305,26 @@ class Oracle:
         return self._sampler.batches(nodes, self._releases[nodes[0]])
 
     def _crafted(
-        self, batches: Tensor, nodes: Sequence[int], clip: float
+        self, batches: Tensor, nodes: Sequence[int], clip: float, dims: int
     ) -> tuple[int, Tensor] | None:
-        """Take the records of a crafted gradient out of ``batches``.
+        """Take the records of crafted gradients out of ``batches``.
 
         Returns which of ``nodes`` holds them and their share of its sums, (runs, dims).
         """
         data = self._units
         node = data.canary_node
-        if data.direction is None or node is None or node not in nodes:
+        if node is None or node not in nodes:
             return None
         row, place = list(nodes).index(node), data.sizes[node]
+        if data.coordinates is not None:
+            rows = slice(place, place + data.canaries)
+            times = batches[:, row, rows].double()
+            batches[:, row, rows] = False
+            share = times.new_zeros(len(times), dims)
+            share[:, data.coordinates] = times * (clip if clip < math.inf else 1.0)
+            return row, share
+        if data.direction is None:
+            return None
         vector = data.direction.double()
         if clip < math.inf:
             norm = torch.linalg.vector_norm(vector)

@@ -24,7 +24,8 @@ class Sampler:
     runs
         How many runs there are in the block.
     planted
-        (runs,) bool: in which runs the data's canary is a record of its node.
+        (runs,) bool, or (runs, canaries): in which runs each of the data's canaries is
+        a record of its node.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class Sampler:
         if self.mechanism.sampling == "without-replacement":
             return int(self.mechanism.batch_size)
         return max(
-            most(rate, size + 1)
+            most(rate, size + self.data.canaries)
             for rate, size in zip(self.rates, self.data.sizes, strict=True)
         )
 
@@ -69,9 +70,10 @@ class Sampler:
                 if self.data.replaced is not None and node == self.data.canary_node:
                     drawn[:, row, records] = drawn[:, row, self.data.replaced]
             else:
-                # One more than the public size: the canary's coin is tossed whether it
-                # is there or not.
-                coins = self.coins(node, index, records + 1, self.rates[node])
+                # More than the public size: the canaries' coins are tossed whether they
+                # are there or not.
+                planted = self.data.canaries if node == self.data.canary_node else 1
+                coins = self.coins(node, index, records + planted, self.rates[node])
                 drawn[:, row, : coins.shape[1]] = coins
         return drawn & present
 

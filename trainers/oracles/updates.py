@@ -109,6 +109,8 @@ class Users:
     """
 
     replaced = None  # users are drawn by coins: there is no place to come in
+    coordinates = None
+    canaries = 1
 
     def __init__(self, data: PrivateData) -> None:
         self.data = data

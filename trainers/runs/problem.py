@@ -33,18 +33,19 @@ from trainers.runs.training import Training
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Planted:
-    """A sample that joins node 0 in some runs of a block.
+    """A sample, or several, that join node 0 in some runs of a block.
 
-    Under sampling without replacement it comes in the place of a record.
+    Under sampling without replacement one comes in the place of a record.
 
     Parameters
     ----------
     record
-        One sample.
+        One sample, or several.
     runs
-        (runs,) bool: which it joins.
+        (runs,) bool, or (runs, samples): which each joins.
     direction
-        (dims,): where its gradient points, if it is a crafted one.
+        (dims,): where its gradient points, if it is a crafted one. Of several,
+        (samples,) whole numbers: along which parameter each one's is.
     """
 
     record: Dataset
@@ -254,7 +255,7 @@ class Problem:
                     self.shares,
                     canary=None if planted is None else planted.record,
                     replaces=mechanism.sampling == "without-replacement",
-                    direction=None if planted is None else planted.direction,
+                    **_crafted(planted),
                 ).to(streams.device)
             ),
             self.gradients(),
@@ -298,3 +299,10 @@ class Problem:
             resume=middle,
         )
         return models, oracle.ledger
+
+
+def _crafted(planted: Planted | None) -> dict[str, Tensor | None]:
+    """Crafted gradients, as `trainers.data.PrivateData.of` takes them."""
+    direction = None if planted is None else planted.direction
+    many = direction is not None and not direction.is_floating_point()
+    return {"coordinates" if many else "direction": direction}

@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from privaudit.auditing.scores import DESIGNS, Design, Scores
+from privaudit.auditing.scores import Design, Scores
 from privaudit.results import LowerBound, Relation
 
 Tail = Literal["upper", "lower"]
@@ -91,7 +91,7 @@ class Estimator(abc.ABC):
     """
 
     name: ClassVar[str]
-    designs: ClassVar[tuple[Design, ...]] = DESIGNS
+    designs: ClassVar[tuple[Design, ...]] = ("coin-flip", "fixed")
     source: ClassVar[str]
 
     @property
@@ -111,7 +111,14 @@ class Estimator(abc.ABC):
 
     def check_design(self, scores: Scores) -> None:
         """Raise ``ValueError`` if the method does not hold for the runs' design."""
-        if scores.design not in self.designs:
+        if scores.design in self.designs:
+            return
+        if scores.design == "one-run":
+            raise ValueError(
+                f"{self.name} is for independent runs, and these scores are of the "
+                "canaries of one run: use one-run, or one-run-gaussian"
+            )
+        if "fixed" not in self.designs:
             raise ValueError(
                 f"{self.name} is valid only if every run tossed a fair coin for its "
                 f"world; these scores are of the design {scores.design}: "

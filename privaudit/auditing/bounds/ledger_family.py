@@ -37,26 +37,17 @@ def noise_family(entries: tuple[Entry, ...], relation: Relation) -> NoiseFamily:
         )
 
     @functools.cache
-    def scaled(factor: float) -> Certificate:
-        releases = tuple(
-            Entry(
-                msgspec.structs.replace(
-                    entry.release, noise=entry.release.noise * factor
-                ),
-                entry.count,
-            )
-            for entry in entries
-        )
-        return Certificate.of(Ledger(nodes=(releases,)), relation)
+    def certificate(factor: float) -> Certificate:
+        return Certificate.of(Ledger(nodes=(scaled(entries, factor),)), relation)
 
     # Bounds from several scores ask at the same factors: theirs are halvings.
     @functools.cache
     def delta_up(factor: float, epsilon: float) -> float:
-        return scaled(factor).delta(epsilon, _WIDTH, "upper").upper
+        return certificate(factor).delta(epsilon, _WIDTH, "upper").upper
 
     @functools.cache
     def epsilon_down(factor: float, delta: float) -> float:
-        return scaled(factor).epsilon(delta, _WIDTH).lower
+        return certificate(factor).epsilon(delta, _WIDTH).lower
 
     return NoiseFamily(
         name="this run's releases with more or less noise",
@@ -64,6 +55,17 @@ def noise_family(entries: tuple[Entry, ...], relation: Relation) -> NoiseFamily:
         epsilon_down=epsilon_down,
         least_noise=0.05,
         most_noise=50.0,
+    )
+
+
+def scaled(entries: tuple[Entry, ...], factor: float) -> tuple[Entry, ...]:
+    """The same releases with ``factor`` times the noise."""
+    return tuple(
+        Entry(
+            msgspec.structs.replace(entry.release, noise=entry.release.noise * factor),
+            entry.count,
+        )
+        for entry in entries
     )
 
 

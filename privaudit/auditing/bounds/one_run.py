@@ -33,6 +33,18 @@ _LARGEST = 64.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Guesses:
+    """So many guesses made, so many of them right, to be tested at a level."""
+
+    made: int
+    right: int
+    level: float
+
+    def __str__(self) -> str:
+        return f"{self.right:,} of {self.made:,} guesses right in one run"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class _OneRun(Estimator):
     """The search that both theorems share.
 
@@ -42,12 +54,15 @@ class _OneRun(Estimator):
         Of all canaries: how many are guessed at, high and low together, in (0, 1].
     reversed_share
         Share of alpha, in (0, 1), spent on low scores that say "member".
+    weights
+        Share of alpha for each of ``shares``; equal ones if none are given.
     """
 
-    designs: ClassVar[tuple[Design, ...]] = ("coin-flip",)
+    designs: ClassVar[tuple[Design, ...]] = ("coin-flip", "one-run")
 
     shares: tuple[float, ...] = (1.0, 0.4, 0.15, 0.05)
     reversed_share: float = 0.1
+    weights: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.shares or not all(0 < share <= 1 for share in self.shares):
@@ -55,6 +70,15 @@ class _OneRun(Estimator):
         if not 0 < self.reversed_share < 1:
             raise ValueError(
                 f"reversed_share must be in (0, 1), got {self.reversed_share}"
+            )
+        if self.weights and (
+            len(self.weights) != len(self.shares)
+            or min(self.weights) <= 0
+            or math.fsum(self.weights) > 1 + 1e-12
+        ):
+            raise ValueError(
+                "weights must be one for each share, positive and at most 1 together, "
+                f"got {self.weights}"
             )
 
     @abc.abstractmethod
@@ -68,23 +92,33 @@ class _OneRun(Estimator):
     ) -> tuple[float, Evidence]:
         """See ``Estimator.find``."""
         canaries = len(scores)
+        best, note = 0.0, "no more right guesses than by chance"
+        for one in self.guesses(scores, alpha, seed):
+            epsilon = self.bound(canaries, one.made, one.right, delta, one.level)
+            if epsilon > best:
+                best, note = epsilon, str(one)
+        return best, Evidence(testing_runs=canaries, note=note)
+
+    def guesses(self, scores: Scores, alpha: float, seed: int) -> list[Guesses]:
+        """How many were right, for each share and each reading of the scores.
+
+        Levels are ``alpha`` together.
+        """
+        canaries = len(scores)
         ties = generator(seed, self.name).random(canaries)
         ranked = scores.member[np.lexsort((ties, -scores.score))]
-        best, note = 0.0, "no more right guesses than by chance"
-        for share in self.shares:
-            each = max(1, math.floor(share * canaries / 2))
+        weights = self.weights or (1 / len(self.shares),) * len(self.shares)
+        found = []
+        for share, weight in zip(self.shares, weights, strict=True):
+            each = min(max(1, math.floor(share * canaries / 2)), canaries // 2)
             hits = int(np.count_nonzero(ranked[:each]))
             hits += int(np.count_nonzero(~ranked[canaries - each :]))
-            for right, weight in (
+            for right, part in (
                 (hits, 1 - self.reversed_share),
                 (2 * each - hits, self.reversed_share),
             ):
-                level = weight * alpha / len(self.shares)
-                epsilon = self.bound(canaries, 2 * each, right, delta, level)
-                if epsilon > best:
-                    best = epsilon
-                    note = f"{right:,} of {2 * each:,} guesses right in one run"
-        return best, Evidence(testing_runs=canaries, note=note)
+                found.append(Guesses(2 * each, right, part * weight * alpha))
+        return found
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -156,10 +190,39 @@ def p_value(
 def gaussian_refuted(
     canaries: int, guesses: int, right: int, mu: float, alpha: float
 ) -> bool:
-    """Whether mu-GDP makes ``right`` or more right guesses as rare as ``alpha``.
+    """Whether mu-GDP makes ``right`` or more right guesses as rare as ``alpha``."""
+    return curve_refuted(
+        canaries,
+        guesses,
+        right,
+        lambda hit: float(special.ndtr(special.ndtri(hit) - mu)),
+        alpha,
+    )
 
-    The recursion of the paper for two choices a canary: from the observed number of
-    right guesses down, what probability the numbers below must have.
+
+def curve_refuted(
+    canaries: int,
+    guesses: int,
+    right: int,
+    least_of: Callable[[float], float],
+    alpha: float,
+) -> bool:
+    """Whether f-DP makes ``right`` or more right guesses as rare as ``alpha``.
+
+    The recursion of Mahloujifar, Melis and Chaudhuri (2024) for two choices a canary:
+    from the observed number of right guesses down, what probability the numbers below
+    must have.
+
+    Parameters
+    ----------
+    canaries, guesses, right
+        How many there are, are guessed at, and are guessed right.
+    least_of
+        From a probability h in [0, 1] of an event under one data set to the least that
+        it has under a neighbour: f(1 - h) for a trade-off function f. Too small a value
+        only weakens the test.
+    alpha
+        In (0, 1).
     """
     if right <= 0:
         return False
@@ -167,7 +230,7 @@ def gaussian_refuted(
     miss = alpha * (guesses - right) / canaries
     for count in range(right - 1, -1, -1):
         # Blowing up an event of this probability by mu-GDP, inverted.
-        least = float(special.ndtr(special.ndtri(min(hit, 1.0)) - mu))
+        least = least_of(min(hit, 1.0))
         if least <= miss:
             break
         hit += count / (guesses - count) * (least - miss)

@@ -13,6 +13,7 @@ import torch
 from privaudit.auditing.attacks import ADVERSARIES, Adversary, Scene
 from privaudit.auditing.attacks.canaries import CANARIES
 from privaudit.auditing.attacks.on_host import OnHost
+from privaudit.auditing.experiments import one_run
 from privaudit.auditing.experiments.judgement import judge
 from privaudit.auditing.experiments.outcome import AuditResult
 from privaudit.auditing.experiments.plan import Audit as Audit
@@ -131,6 +132,8 @@ def run(
     ValueError
         If the settings do not fit the data, or training diverges.
     """
+    if audit.one_run:
+        return one_run.run(audit, folder, memory_limit=memory_limit, progress=progress)
     problem = audit.problem()
     if folder.settle(audit) and folder.has("result.json"):
         return folder.read("result.json", AuditResult)

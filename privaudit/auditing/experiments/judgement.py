@@ -14,28 +14,36 @@ import numpy as np
 from privaudit.accounting import Certificate, account_nodes, verdict_on
 from privaudit.auditing.bounds import ESTIMATORS, Bound, Estimator, most_shown
 from privaudit.auditing.bounds.ledger_family import FAMILY, family_bound
+from privaudit.auditing.experiments.one_run_bounds import one_run_estimator
 from privaudit.auditing.experiments.outcome import AuditResult, Gap
 from privaudit.auditing.experiments.reach import reachable
-from privaudit.auditing.scores import CANARY_NODE, Scores
+from privaudit.auditing.scores import CANARY_NODE, Design, Scores
 from privaudit.ledger import Entry, Ledger
 from privaudit.results import Claim, Relation, UpperBound
 
 
-class Terms(Protocol):
-    """Those settings of an `Audit` that its verdict depends on."""
+class Asked(Protocol):
+    """Those settings of an audit, of whatever, that its bounds depend on."""
 
     @property
     def claim(self) -> Claim: ...
     @property
-    def noise_multiplier(self) -> float: ...
-    @property
     def estimator(self) -> str: ...
-    @property
-    def account(self) -> str: ...
     @property
     def confidence(self) -> float: ...
     @property
     def seed(self) -> int: ...
+    @property
+    def one_run(self) -> bool: ...
+
+
+class Terms(Asked, Protocol):
+    """Those settings of an `Audit` that its verdict depends on."""
+
+    @property
+    def noise_multiplier(self) -> float: ...
+    @property
+    def account(self) -> str: ...
 
 
 def judge(
@@ -55,7 +63,7 @@ def judge(
     member, score, right = runs
     relation = audit.claim.relation  # what the two worlds differ in: see `Audit`
     nodes = account_nodes(ledger, audit.claim.delta, relation, audit.account)
-    scores = Scores(member, score, "coin-flip")
+    scores = Scores(member, score, design_of(audit))
     entries = ledger.nodes[CANARY_NODE]
 
     def bound(estimator: Estimator) -> Bound:
@@ -73,15 +81,25 @@ def judge(
     def gap(estimator: Estimator, found: Bound) -> Gap | None:
         return gap_of(audit, estimator, found, ledger, nodes[CANARY_NODE], member)
 
-    chosen = estimator_named(audit.estimator, entries, relation)
+    def named(name: str) -> Estimator:
+        if audit.one_run:
+            return one_run_estimator(
+                name,
+                entries,
+                relation,
+                len(scores),
+                delta=audit.claim.delta,
+                confidence=audit.confidence,
+            )
+        return estimator_named(name, entries, relation)
+
+    chosen = named(audit.estimator)
     main = bound(chosen)
-    other: Estimator | None = ESTIMATORS["best"]
-    if audit.estimator != FAMILY:
-        other = (
-            estimator_named(FAMILY, entries, relation)
-            if _in_sequence(Certificate.of(ledger, relation).node(CANARY_NODE))
-            else None
-        )
+    other: Estimator | None = None
+    if audit.estimator == FAMILY:
+        other = named("best")
+    elif _in_sequence(Certificate.of(ledger, relation).node(CANARY_NODE)):
+        other = named(FAMILY)
     beside = None if other is None else bound(other)
     worst = max(nodes, key=lambda upper: upper.epsilon)
     verdict = verdict_on(audit.claim, ledger, worst, main.lower)
@@ -101,6 +119,11 @@ def judge(
     )
 
 
+def design_of(audit: Asked) -> Design:
+    """How the worlds of an audit's scores are dealt, and of what they are."""
+    return "one-run" if audit.one_run else "coin-flip"
+
+
 def estimator_named(
     name: str, entries: tuple[Entry, ...], relation: Relation
 ) -> Estimator:
@@ -112,7 +135,7 @@ def estimator_named(
 
 
 def gap_of(
-    audit: Terms,
+    audit: Asked,
     estimator: Estimator,
     found: Bound,
     ledger: Ledger,
@@ -129,8 +152,16 @@ def gap_of(
     (entries,) = certificate.ledger.nodes
     if not _in_sequence(certificate):
         return None
+    design = design_of(audit)
     reach = reachable(
-        estimator, entries, relation, member, delta, audit.confidence, audit.seed
+        estimator,
+        entries,
+        relation,
+        member,
+        delta,
+        audit.confidence,
+        audit.seed,
+        design,
     )
     if reach is None:
         return None
@@ -140,12 +171,14 @@ def gap_of(
         attained=attained,
         reachable=min(reach, attained),  # the rest of it would be luck
         found=found.epsilon,
+        counted=found.lower.counted,
         most=most_shown(
             estimator,
             int(member.sum()),
             int((~member).sum()),
             delta,
             audit.confidence,
+            design=design,
             seed=audit.seed,
             worlds=member,
         ),

@@ -28,6 +28,8 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     most
         The bound that so many runs give to an attack that never errs, whatever the
         mechanism.
+    counted
+        What there are so many of: runs, or the canaries of one run.
     """
 
     certified: float
@@ -35,6 +37,7 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     reachable: float
     found: float
     most: float
+    counted: str = "runs"
 
     @property
     def account(self) -> float:
@@ -63,8 +66,9 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         return (
             f"gap of {self.certified - self.found:.3g} between account and audit: "
             f"{self.account:.2g} because the account is not exact, "
-            f"{self.statistics:.3g} because so many runs cannot show more, {weak}; "
-            f"no attack shows more than {round_down(self.most)} in so many runs"
+            f"{self.statistics:.3g} because so many {self.counted} cannot show more, "
+            f"{weak}; no attack shows more than {round_down(self.most)} in so many "
+            f"{self.counted}"
         )
 
     def summary(self) -> dict[str, float]:
@@ -110,6 +114,17 @@ class AuditResult(
         assert self.verdict.lower is not None
         return self.verdict.lower
 
+    def limits(self) -> list[str]:
+        """The parts of the gap, and the bound beside the verdict's."""
+        lines = []
+        if self.gap is not None:
+            lines.append(f"  {self.gap}")
+        if self.beside is not None:
+            lines.append(f"beside it, {self.beside}")
+        if self.beside_gap is not None:
+            lines.append(f"  {self.beside_gap}")
+        return lines
+
     def summary(self) -> dict[str, Any]:
         """The object that `privaudit audit --json` prints."""
         return {
@@ -125,6 +140,11 @@ class AuditResult(
                 "member": self.member_runs,
                 "non_member": self.non_member_runs,
             },
+            "canaries": (
+                self.member_runs + self.non_member_runs
+                if self.lower().in_one_run
+                else None
+            ),
             "method": self.lower().method,
             "valid_for": self.lower().valid_for,
             "threat_model": self.lower().threat_model,

@@ -11,8 +11,10 @@ import torch
 from privaudit.accounting.account import method_named
 from privaudit.auditing.attacks import ADVERSARIES
 from privaudit.auditing.attacks.canaries import CANARIES
+from privaudit.auditing.attacks.many import KINDS, MANY
 from privaudit.auditing.bounds import ESTIMATORS
 from privaudit.auditing.bounds.ledger_family import FAMILY
+from privaudit.auditing.experiments import one_run_plan
 from privaudit.auditing.experiments.planted import PLANTED
 from privaudit.auditing.experiments.presets import AUDITED, training_upon
 from privaudit.results import Relation
@@ -47,8 +49,8 @@ class Audit(AuditRecord[Training]):
         super().__post_init__()
         check_device(self.device)
         for value, known, kind in (
-            (self.adversary, ADVERSARIES, "adversary"),
-            (self.canary, CANARIES, "canary"),
+            (self.adversary, MANY if self.one_run else ADVERSARIES, "adversary"),
+            (self.canary, KINDS if self.one_run else CANARIES, "canary"),
             (self.estimator, (*ESTIMATORS, FAMILY), "estimator"),
         ):
             if value not in known:
@@ -117,7 +119,11 @@ def planned(
     ValueError
         If a setting is out of its range or does not go with the others.
     """
-    what = training_upon(algorithm, training, AUDITED, where)
+    canaries = (settings.canaries or one_run_plan.CANARIES) if settings.one_run else 0
+    if canaries:
+        what = one_run_plan.training_of(algorithm, training, canaries)
+    else:
+        what = training_upon(algorithm, training, AUDITED, where)
     if is_own(what.data):
         raise ValueError(
             f"audits plant records in data that they know, and data={what.data} are "
@@ -131,11 +137,13 @@ def planned(
     method_named(settings.account)
     check_noise(what, settings.noise_multiplier)
     seen = settings.adversary
-    if seen is None:
-        at_home = what.family.stays_home(what.setting())
-        seen = "neighbour" if at_home else "final-loss"
+    if canaries:
+        attack = one_run_plan.attack_of(settings, what, canaries)
+    else:
+        at_home = seen is None and what.family.stays_home(what.setting())
+        attack = {"adversary": seen or ("neighbour" if at_home else "final-loss")}
     return Audit(
-        **AttackSettings.part_of(settings, adversary=seen),
+        **AttackSettings.part_of(settings, **attack),
         claim=claim_of(
             settings.epsilon,
             settings.delta,

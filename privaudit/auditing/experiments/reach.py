@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privaudit.auditing.bounds.contract import Estimator, generator
-from privaudit.auditing.scores import Scores
+from privaudit.auditing.scores import Design, Scores
 from privaudit.ledger import Entry
 from privaudit.release import RandomAllocation
 from privaudit.results import Relation
@@ -67,6 +67,7 @@ def reachable(
     delta: float,
     confidence: float,
     seed: int,
+    design: Design = "coin-flip",
 ) -> float | None:
     """About the bound that the best attack would give in the worlds ``member``.
 
@@ -80,7 +81,7 @@ def reachable(
         if scores is None:
             return None
         bound = estimator(
-            Scores(member, scores, "coin-flip"),
+            Scores(member, scores, design),
             delta,
             confidence,
             relation=relation,

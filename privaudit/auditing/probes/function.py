@@ -4,6 +4,10 @@ A *mechanism* is ``function(data, seed)``: from records, a float array (records,
 features), and a seed to all that it releases, a vector or an array of one length for
 all data and seeds. Equal seeds must give equal noise and equal batches, drawn so that
 what one record does moves no other's coin.
+
+One record more may shift all that is drawn after it, as torch's samplers do: noise and
+batches are then others, and no difference says anything. That is noticed, and two
+records are compared in one place, one of them a null record.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy import stats
 
 from privaudit.auditing.probes import noise as law
 from privaudit.auditing.probes.contract import Check
@@ -25,6 +30,10 @@ from privaudit.results import Relation
 Vector = NDArray[np.float64]
 Function = Callable[[Vector, int], object]
 _SCALES = (0.0, 1.0, 100.0)  # of the record that differs
+_OPPOSED = (1.0, -1.0, 100.0, -100.0)  # the same, against a null record
+_FEW = 30  # seeds that every record is changed under, for the sizes of batches
+_MOST = 60  # records that this is done for
+_RARE = 1e-9  # chance below which what is seen is no chance
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +50,16 @@ class Promise:
         Standard deviation of the noise in each coordinate of what is released; > 0.
     rate
         Chance, in (0, 1], that a record is used at all.
+    null
+        (features,): a record that gives nothing or little, zeros by default; it stands
+        in the place of one that is not there where one more shifts what is drawn.
     """
 
     relation: Relation = "replace-one"
     sensitivity: float | None = None
     noise: float | None = None
     rate: float | None = None
+    null: Vector | None = None
 
     def __post_init__(self) -> None:
         for name in ("sensitivity", "noise"):
@@ -125,6 +138,11 @@ def _of_one_record(
 ) -> list[Check]:
     """The same seeds with one record more, one less, or another in its place."""
     seeds = range(seed, seed + len(plain))
+    if promise.relation != "replace-one":
+        null = np.zeros(data.shape[1]) if promise.null is None else promise.null
+        with_null = _released(mechanism, np.concatenate([data, null[None]]), seeds)
+        if _shifted(with_null - plain, plain, promise.sensitivity):
+            return _in_one_place(mechanism, promise, data, with_null, plain, seed)
     moved = []
     for scale in _SCALES:
         record = np.full((1, data.shape[1]), scale)
@@ -138,7 +156,7 @@ def _of_one_record(
     norms = np.linalg.norm(np.stack(moved), axis=2)  # (neighbours, runs)
     rounding = 1e-6 * float(np.linalg.norm(plain, axis=1).max())
     farthest = float(norms.max())
-    too_far = too_often = ""
+    too_far = ""
     if promise.sensitivity is not None:
         allowed = promise.sensitivity * (1 + 1e-6) + rounding
         if farthest > allowed:
@@ -146,13 +164,7 @@ def _of_one_record(
                 f"one record moved what is released by {farthest:.4g}; "
                 f"{promise.sensitivity:.4g} is promised"
             )
-    if promise.rate is not None:
-        share = float((norms[-1] > rounding).mean())
-        deviation = math.sqrt(promise.rate * (1 - promise.rate) / len(plain))
-        if abs(share - promise.rate) > law.DEVIATIONS * deviation + 1e-12:
-            too_often = f"a record was used in {share:.3f} of the runs; " + (
-                f"{promise.rate:.3f} is promised"
-            )
+    used = norms[-1] > rounding
     return [
         Check(
             name="sensitivity",
@@ -162,13 +174,140 @@ def _of_one_record(
             if promise.sensitivity is not None
             else f"none is promised; it moved by up to {farthest:.4g}",
         ),
-        Check(
-            name="sampling",
-            what=_RATE,
-            findings=(too_often,) if too_often else (),
-            skipped="" if promise.rate is not None else "no rate is promised",
-        ),
+        _sampling(mechanism, promise, data, plain, used, seed),
     ]
+
+
+def _shifted(difference: Vector, plain: Vector, sensitivity: float | None) -> bool:
+    """Whether a null record more changes what is drawn, noise or batches.
+
+    Both are (runs, dims). Other noise makes the difference 1.4 times as wide as one
+    release; other batches move it too far, and otherwise in most runs.
+    """
+    wide = plain.std(0)
+    noisy = wide > 0
+    if not noisy.any():
+        return False
+    if np.median(difference.std(0)[noisy] / wide[noisy]) > 0.7:
+        return True
+    rounding = 1e-6 * float(np.abs(plain).max())
+    distinct = len(np.unique((difference / max(rounding, 1e-300)).round(), axis=0))
+    far = np.linalg.norm(difference, axis=1).max() > (sensitivity or math.inf)
+    return bool(far and distinct > len(plain) / 2)
+
+
+def _in_one_place(
+    mechanism: Function,
+    promise: Promise,
+    data: Vector,
+    with_null: Vector,
+    plain: Vector,
+    seed: int,
+) -> list[Check]:
+    """As `_of_one_record`: several records in the place of a null one."""
+    seeds = range(seed, seed + len(plain))
+    placed = [with_null]
+    for scale in _OPPOSED:
+        record = np.full((1, data.shape[1]), scale)
+        placed.append(_released(mechanism, np.concatenate([data, record]), seeds))
+    rounding = 1e-6 * float(np.linalg.norm(plain, axis=1).max())
+    stacked = np.stack(placed)
+    apart = max(
+        float(np.linalg.norm(stacked[i] - stacked[j], axis=1).max())
+        for i in range(len(placed))
+        for j in range(i)
+    )
+    found = []
+    if promise.sensitivity is not None:
+        allowed = 2 * promise.sensitivity * (1 + 1e-6) + rounding
+        if apart > allowed:
+            found.append(
+                f"two records in one place moved what is released by {apart:.4g}, and "
+                f"each by {promise.sensitivity:.4g} at most is promised, so "
+                f"{2 * promise.sensitivity:.4g} together"
+            )
+        # Its presence alone, in the mean: the noise of both is independent.
+        mean = float(np.linalg.norm((with_null - plain).mean(0)))
+        runs, dims = plain.shape
+        error = float(plain.std(0).max()) * math.sqrt(2 / runs)
+        most = promise.sensitivity + error * (math.sqrt(dims) + law.DEVIATIONS)
+        if mean > most:
+            found.append(
+                f"a null record's presence moved what is released by {mean:.4g} in the "
+                f"mean; {promise.sensitivity:.4g} is promised"
+            )
+    used = np.linalg.norm(stacked[-1] - with_null, axis=1) > rounding
+    base = np.concatenate([data, np.zeros((1, data.shape[1]))])
+    return [
+        Check(
+            name="sensitivity",
+            what=f"{_FAR}; {PAIRED}",
+            findings=tuple(found),
+            skipped=""
+            if promise.sensitivity is not None
+            else f"none is promised; two records in one place differ by {apart:.4g}",
+        ),
+        _sampling(mechanism, promise, base, with_null, used, seed),
+    ]
+
+
+PAIRED = (
+    "one record more shifts what is drawn, so that two records were compared in one "
+    "place, and twice the promise is allowed"
+)
+
+
+def _sampling(
+    mechanism: Function,
+    promise: Promise,
+    data: Vector,
+    plain: Vector,
+    used: NDArray[np.bool_],
+    seed: int,
+) -> Check:
+    """Whether a record is ``used``, (runs,), as often as promised, and by its own coin.
+
+    ``plain`` is what ``data`` gave under the seeds.
+    """
+    found = []
+    rate = promise.rate
+    if rate is not None:
+        share = float(used.mean())
+        deviation = math.sqrt(rate * (1 - rate) / len(used))
+        if abs(share - rate) > law.DEVIATIONS * deviation + 1e-12:
+            found.append(
+                f"a record was used in {share:.3f} of the runs; {rate:.3f} is promised"
+            )
+        elif rate < 1 and len(data) <= _MOST:
+            found += _one_size(mechanism, data, plain[:_FEW], rate, seed)
+    return Check(
+        name="sampling",
+        what=_RATE,
+        findings=tuple(found),
+        skipped="" if rate is not None else "no rate is promised",
+    )
+
+
+def _one_size(
+    mechanism: Function, data: Vector, plain: Vector, rate: float, seed: int
+) -> list[str]:
+    """Whether each run uses the same number of records, which coins hardly give."""
+    seeds = range(seed, seed + len(plain))
+    used = np.zeros(len(plain), int)
+    rounding = 1e-6 * float(np.linalg.norm(plain, axis=1).max())
+    for record in range(len(data)):
+        other = data.copy()
+        other[record] += 100.0
+        moved = np.linalg.norm(_released(mechanism, other, seeds) - plain, axis=1)
+        used += moved > rounding
+    mode = float(stats.binom.pmf(math.floor((len(data) + 1) * rate), len(data), rate))
+    if len(set(used.tolist())) == 1 and mode ** (len(plain) - 1) < _RARE:
+        return [
+            f"each of {len(plain)} runs used {used[0]} of {len(data)} records: batches "
+            "have a fixed size, as those of a loader that shuffles, and are not drawn "
+            "record by record; an account of Poisson sampling does not cover them"
+        ]
+    return []
 
 
 def _of_noise(plain: Vector, promise: Promise) -> list[Check]:

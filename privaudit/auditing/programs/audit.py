@@ -3,38 +3,66 @@
 A *function* ``module:function(worlds, seed)`` gets a bool array, True where the canary
 is to be in the run, and a seed for the whole batch; it returns one score a run, higher
 for "member". A *command* is run once a run, with ``{member}`` (0 or 1) and ``{seed}``
-filled in, and its last line of output is the score.
+filled in, and its last line of output is the score; or it stays alive and is *served*
+by: it reads a line "member seed" a run, and answers with the score.
 
-Worlds are fair coins of the audit's own seed, so that every estimator is valid. Nothing
-is known of what the program releases: there is a lower bound, and no account.
+Worlds are fair coins of the audit's own seed, so that every estimator is valid. With a
+ledger of what one run releases there is an account beside the lower bound.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import hashlib
 import io
 import math
 import os
 import time
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from privaudit.auditing.bounds import ESTIMATORS, most_shown
+from privaudit.accounting import account_nodes, verdict_on
+from privaudit.auditing.bounds import ESTIMATORS, Bound, Estimator, most_shown
 from privaudit.auditing.bounds.contract import Evidence
-from privaudit.auditing.programs.targets import Command, Score, Worlds, function_of
+from privaudit.auditing.bounds.ledger_family import FAMILY
+from privaudit.auditing.experiments.judgement import estimator_named, gap_of
+from privaudit.auditing.experiments.outcome import Gap
+from privaudit.auditing.programs.processes import Processes
+from privaudit.auditing.programs.server import TIME_LIMIT, Servers, check_command
+from privaudit.auditing.programs.targets import (
+    Command,
+    Score,
+    Worlds,
+    checked,
+    function_of,
+)
 from privaudit.auditing.scores import Scores
 from privaudit.files import npz as _npz
 from privaudit.files.folder import FolderError, RunFolder
-from privaudit.files.manifest import write_result
+from privaudit.files.manifest import digest, write_result
 from privaudit.files.user_code import is_place
-from privaudit.results import Claim, Finding, LowerBound, Status
+from privaudit.ledger import Ledger
+from privaudit.results import (
+    Claim,
+    Finding,
+    LowerBound,
+    Status,
+    UpperBound,
+    round_down,
+)
 from privaudit.version import __version__
 
 _SEEDS = 1 << 31  # what any library takes
+
+
+def digest_of_ledger(ledger: Ledger) -> str:
+    """The SHA-256 of a ledger as a folder keeps it, in hexadecimal."""
+    return digest(ledger.to_json().encode())
 
 
 class ProgramAudit(
@@ -56,6 +84,10 @@ class ProgramAudit(
         In both worlds together.
     seed
         Of worlds and of the runs' seeds.
+    serve
+        Whether the command stays alive, see `privaudit.auditing.programs.server`.
+    ledger
+        The SHA-256 of the ledger that comes with it, None if there is none.
     """
 
     program: str
@@ -65,13 +97,17 @@ class ProgramAudit(
     runs: int = 1000
     batch: int = 50
     seed: int = 0
+    serve: bool = False
+    ledger: str | None = None
     version: str = __version__
 
     def __post_init__(self) -> None:
-        if self.estimator not in ESTIMATORS:
+        known = [*ESTIMATORS, *([FAMILY] if self.ledger else [])]
+        if self.estimator not in known:
+            needs = "" if self.ledger else f" ({FAMILY} needs a ledger)"
             raise ValueError(
                 f"there is no estimator {self.estimator!r}; choose one of "
-                f"{', '.join(ESTIMATORS)}"
+                f"{', '.join(known)}{needs}"
             )
         if self.runs < 2 or self.batch < 1:
             raise ValueError(
@@ -81,13 +117,25 @@ class ProgramAudit(
             raise ValueError(f"confidence must be in (0, 1), got {self.confidence}")
         if self.seed < 0:
             raise ValueError(f"seed must be >= 0, got {self.seed}")
-        if not self.is_function:
-            Command(self.program)  # raises if it is none
+        if self.serve and self.is_function:
+            raise ValueError(
+                "a command is served by, not a function, which is called: leave "
+                "--serve out"
+            )
+        if self.serve:
+            check_command(self.program)  # raises if it is none
+        elif not self.is_function:
+            Command(self.program)
 
     @property
     def is_function(self) -> bool:
         """Whether ``program`` is a function, and no command."""
         return is_place(self.program)
+
+    @property
+    def one_run(self) -> bool:
+        """Never: its scores are of runs."""
+        return False
 
     @property
     def batches(self) -> int:
@@ -121,17 +169,77 @@ class ProgramResult(
     non_member_runs: int
     most_shown: float
     seconds: float
+    nodes: tuple[UpperBound, ...] = ()
+    gap: Gap | None = None
+    beside: LowerBound | None = None
+    beside_gap: Gap | None = None
+
+    def upper(self) -> UpperBound | None:
+        """The account of the ledger's worst node; None without a ledger."""
+        return self.verdict.upper
 
     def lower(self) -> LowerBound:
         """The audit's bound."""
         assert self.verdict.lower is not None
         return self.verdict.lower
 
+    def summary(self) -> dict[str, Any]:
+        """All figures, for JSON."""
+        lower, upper, claim = self.lower(), self.upper(), self.verdict.claim
+        return {
+            "claimed": claim.epsilon,
+            "certified": None if upper is None else upper.epsilon,
+            "certified_lower": self.verdict.certified_lower,
+            "standing": None if upper is None else upper.standing,
+            "epsilon_lower": lower.epsilon,
+            "confidence": lower.confidence,
+            "delta": claim.delta,
+            "relation": claim.relation,
+            "runs": {
+                "member": self.member_runs,
+                "non_member": self.non_member_runs,
+            },
+            "method": lower.method,
+            "valid_for": lower.valid_for,
+            "gap": None if self.gap is None else self.gap.summary(),
+            "beside": None
+            if self.beside is None
+            else {
+                "epsilon_lower": self.beside.epsilon,
+                "method": self.beside.method,
+                "valid_for": self.beside.valid_for,
+                "gap": None if self.beside_gap is None else self.beside_gap.summary(),
+            },
+            "most_shown": self.most_shown,
+            "seconds": self.seconds,
+            "verdict": self.status,
+        }
+
+    def lines(self) -> list[str]:
+        """All figures, in sentences."""
+        figures = (self.verdict.claim, self.upper(), self.lower())
+        known = [str(figure) for figure in figures if figure is not None]
+        return [*known, *self.limits(), str(self.verdict)]
+
+    def limits(self) -> list[str]:
+        """The parts of the gap, and the bound beside the verdict's, in sentences."""
+        lines = []
+        if self.gap is not None:
+            lines.append(f"  {self.gap}")
+        if self.beside is not None:
+            lines.append(f"beside it, {self.beside}")
+        if self.beside_gap is not None:
+            lines.append(f"  {self.beside_gap}")
+        most = round_down(self.most_shown)
+        return [*lines, f"the most that so many runs could have shown: {most}"]
+
 
 def run(
     audit: ProgramAudit,
     folder: RunFolder,
     *,
+    function: Callable[..., object] | None = None,
+    ledger: Ledger | None = None,
     time_limit: float = math.inf,
     retries: int = 1,
     workers: int | None = None,
@@ -143,10 +251,15 @@ def run(
     ----------
     audit, folder
         What to do, and where.
+    function
+        What is called, where it has no name that finds it.
+    ledger
+        What one run releases, of the digest in ``audit``.
     time_limit, retries
         Of a command's run.
     workers
-        Commands at once; a function is called from one thread.
+        Commands at once; processes that a function is called from, one thread of this
+        one by default.
     progress
         Called with the runs done and all runs.
 
@@ -159,13 +272,30 @@ def run(
     ValueError
         If there is no such function.
     """
+    many = workers or (1 if audit.is_function else os.cpu_count() or 1)
+    scores = contextlib.ExitStack()
     score: Score
-    if audit.is_function:
-        score, workers = function_of(audit.program), 1
+    if audit.is_function and many > 1:
+        called = audit.program if function is None else function
+        if function is None:
+            function_of(audit.program)  # raises before there are processes
+        score = scores.enter_context(Processes(called, audit.program, many))
+    elif audit.is_function:
+        score = (
+            function_of(audit.program)
+            if function is None
+            else checked(function, audit.program)
+        )
+    elif audit.serve:
+        limit = TIME_LIMIT if time_limit == math.inf else time_limit
+        score = scores.enter_context(Servers(audit.program, limit, retries, many))
     else:
         score = Command(audit.program, time_limit, retries)
     if folder.settle(audit) and folder.has("result.json"):
+        scores.close()
         return folder.read("result.json", ProgramResult)
+    if ledger is not None:
+        folder.write("ledger.json", ledger.to_json().encode())
     done = kept_batches(audit, folder)
     began = time.monotonic()
     kept = time.monotonic()
@@ -175,7 +305,7 @@ def run(
     def batch(number: int) -> NDArray[np.float64]:
         return score(audit.worlds(number), audit.batch_seed(number))
 
-    pool = concurrent.futures.ThreadPoolExecutor(workers or os.cpu_count() or 1)
+    pool = concurrent.futures.ThreadPoolExecutor(many)
     futures: dict[concurrent.futures.Future, int] = {}
     try:
         futures |= {pool.submit(batch, number): number for number in missing}
@@ -187,31 +317,66 @@ def run(
                 kept = time.monotonic()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+        scores.close()
         for future, number in futures.items():  # what ended while one failed
             if not future.cancelled() and future.exception() is None:
                 done[number] = future.result()
         if done:
             _keep(audit, folder, done)
-    result = judge(audit, done, time.monotonic() - began)
+    result = judge(audit, done, time.monotonic() - began, ledger)
     write_result(folder, result)
     return result
 
 
 def judge(
-    audit: ProgramAudit, done: dict[int, NDArray[np.float64]], seconds: float
+    audit: ProgramAudit,
+    done: dict[int, NDArray[np.float64]],
+    seconds: float,
+    ledger: Ledger | None = None,
 ) -> ProgramResult:
-    """The verdict on the scores of all batches."""
+    """The verdict on the scores of all batches, and on the account of a ``ledger``.
+
+    The record under attack is taken to be at the ledger's worst node.
+    """
     scores = Scores(*arrays(audit, done), "coin-flip")
-    estimator = ESTIMATORS[audit.estimator]
-    found = estimator(
-        scores,
-        audit.claim.delta,
-        audit.confidence,
-        relation=audit.claim.relation,
-        threat_model=f"what {audit.program} scores by",
-        seed=audit.seed,
-    )
-    verdict = Finding(claim=audit.claim, lower=found.lower)
+    claim = audit.claim
+    nodes: tuple[UpperBound, ...] = ()
+    attacked = None  # the worst node's part of the ledger
+    if ledger is not None:
+        nodes = account_nodes(ledger, claim.delta, claim.relation)
+        worst = max(range(len(nodes)), key=lambda node: nodes[node].epsilon)
+        attacked = msgspec.structs.replace(ledger, nodes=(ledger.nodes[worst],))
+
+    def named(name: str) -> Estimator:
+        entries = () if attacked is None else attacked.nodes[0]
+        return estimator_named(name, entries, claim.relation)
+
+    def bound(estimator: Estimator) -> Bound:
+        return estimator(
+            scores,
+            claim.delta,
+            audit.confidence,
+            relation=claim.relation,
+            threat_model=f"what {audit.program} scores by",
+            seed=audit.seed,
+        )
+
+    estimator = named(audit.estimator)
+    found = bound(estimator)
+    verdict = Finding(claim=claim, lower=found.lower)
+    beside = main_gap = other_gap = None
+    if ledger is not None and attacked is not None:
+        upper, node = max(nodes, key=lambda bound: bound.epsilon), attacked
+        verdict = verdict_on(claim, ledger, upper, found.lower)
+
+        def gap(by: Estimator, of: Bound) -> Gap | None:
+            return gap_of(audit, by, of, node, upper, scores.member)
+
+        main_gap = gap(estimator, found)
+        with contextlib.suppress(ValueError):  # what has no noise has no family
+            other = named("best" if audit.estimator == FAMILY else FAMILY)
+            beside = bound(other)
+            other_gap = gap(other, beside)
     return ProgramResult(
         verdict=verdict,
         status=verdict.status,
@@ -228,6 +393,10 @@ def judge(
             worlds=scores.member,
         ),
         seconds=round(seconds, 3),
+        nodes=nodes,
+        gap=main_gap,
+        beside=None if beside is None else beside.lower,
+        beside_gap=other_gap,
     )
 
 

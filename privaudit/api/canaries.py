@@ -1,0 +1,257 @@
+"""Canaries for one run of a user's own training, and what their scores show."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from privaudit.accounting import account_nodes, verdict_on
+from privaudit.auditing.bounds import Estimator, OneRun, most_shown
+from privaudit.auditing.experiments.one_run_bounds import one_run_estimator
+from privaudit.auditing.programs.scored import AuditedScores
+from privaudit.auditing.scores import Scores
+from privaudit.ledger import Ledger
+from privaudit.results import Finding, LowerBound, Relation
+from privaudit.settings import MOST_CANARIES, claim_of
+
+KINDS = ("mislabelled", "noise")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Canaries:
+    """Records that may be among the data of one run, and those that are.
+
+    Parameters
+    ----------
+    inputs, targets
+        All of them: numpy arrays, (canaries, ...). Score each under what was trained.
+    member
+        (canaries,) bool: which are to be among the data, each by its own fair coin.
+    """
+
+    inputs: NDArray[Any]
+    targets: NDArray[Any]
+    member: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.member)
+
+    @property
+    def included(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Inputs and targets of those to be trained on, beside the data."""
+        return self.inputs[self.member], self.targets[self.member]
+
+    def audit(
+        self,
+        scores: ArrayLike,
+        *,
+        epsilon: float,
+        delta: float = 1e-5,
+        ledger: Ledger | None = None,
+        relation: Relation = "add-or-remove-one",
+        confidence: float = 0.95,
+        method: str = "best",
+    ) -> AuditedScores:
+        """The verdict on a claim, by the canaries' scores in one run.
+
+        Parameters
+        ----------
+        scores
+            (canaries,): one for each, in order, higher or lower for members; such as
+            minus its loss, less what that was before training.
+        epsilon, delta, relation
+            The claim, and what the guarantee is about.
+        ledger
+            What the run released: its account comes beside the audit, its curve gives
+            another bound, and how many guesses are made is planned by it.
+        confidence
+            Of each bound.
+        method
+            "best", for any mechanism, or "family", within the ledger's.
+
+        Returns
+        -------
+        ``status``, ``lower``, ``upper``, ``beside``, and ``most_shown``: the most that
+        so many canaries could have shown.
+
+        Raises
+        ------
+        ValueError
+            If a value is out of its range, or there is not one score a canary.
+        """
+        found = Scores(self.member, scores, "one-run")
+        claim = claim_of(epsilon, delta, relation, source="privaudit.canaries")
+        if not 0 < confidence < 1:
+            raise ValueError(f"confidence must be in (0, 1), got {confidence}")
+        if method not in ("best", "family"):
+            raise ValueError(f"method is best or family, got {method!r}")
+        if ledger is None:
+            if method == "family":
+                raise ValueError("the family is that of a ledger: give ledger=...")
+            verdict = Finding(
+                claim=claim, lower=self._bound(OneRun(), found, claim, confidence)
+            )
+            return self._audited(verdict, OneRun(), None)
+        nodes = account_nodes(ledger, delta, relation)
+        worst = max(range(len(nodes)), key=lambda node: nodes[node].epsilon)
+
+        def named(name: str) -> Estimator:
+            return one_run_estimator(
+                name,
+                ledger.nodes[worst],
+                relation,
+                len(self),
+                delta=delta,
+                confidence=confidence,
+            )
+
+        main = named(method)
+        lower = self._bound(main, found, claim, confidence)
+        try:
+            other = named("best" if method == "family" else "family")
+        except ValueError:  # releases without noise have no family
+            beside = None
+        else:
+            beside = self._bound(other, found, claim, confidence)
+        verdict = verdict_on(claim, ledger, nodes[worst], lower)
+        return self._audited(verdict, main, beside)
+
+    def _bound(
+        self, estimator: Estimator, scores: Scores, claim: Any, confidence: float
+    ) -> LowerBound:
+        return estimator(
+            scores,
+            claim.delta,
+            confidence,
+            relation=claim.relation,
+            threat_model="one score a canary",
+        ).lower
+
+    def _audited(
+        self, verdict: Finding, estimator: Estimator, beside: LowerBound | None
+    ) -> AuditedScores:
+        members = int(self.member.sum())
+        others = len(self) - members
+        assert verdict.lower is not None
+        most = most_shown(
+            estimator,
+            members,
+            others,
+            verdict.claim.delta,
+            verdict.lower.confidence,
+            design="one-run",
+            worlds=self.member,
+        )
+        return AuditedScores(verdict, members, others, most, beside)
+
+
+def canaries(
+    count: int,
+    *,
+    like: Any,
+    kind: str = "mislabelled",
+    seed: int | None = None,
+) -> Canaries:
+    """Canaries for one run of a user's own training.
+
+    Train once on the data and on ``included``, score every canary, members and others
+    alike, and hand the scores to `Canaries.audit`.
+
+    Parameters
+    ----------
+    count
+        How many; half of them are members, about.
+    like
+        Data that they are to resemble: a pair of arrays or tensors (inputs, targets),
+        or a torch Dataset of such pairs, whose targets are classes. It should be held
+        out from training, for "mislabelled".
+    kind
+        "mislabelled": records of ``like`` with another label, a little apart where
+        there are fewer than ``count``. "noise": uniform over the range of ``like``.
+    seed
+        Of the coins and the records, for a study; from the operating system by default.
+
+    Raises
+    ------
+    ValueError
+        If a value is out of its range, or ``like`` is no such data.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import privaudit as pa
+    >>> random = np.random.default_rng(0)
+    >>> held_out = random.normal(size=(50, 8)), random.integers(0, 3, 50)
+    >>> planted = pa.canaries(1000, like=held_out, seed=0)
+    >>> x, y = planted.included  # to be trained on, beside the data
+    >>> x.shape[1:], len(planted)
+    ((8,), 1000)
+    >>> scores = 3.0 * planted.member + random.normal(size=1000)  # of your training
+    >>> planted.audit(scores, epsilon=1, delta=1e-5).status
+    'refuted'
+    """
+    if not isinstance(count, int) or not 10 <= count <= MOST_CANARIES:
+        raise ValueError(
+            f"count must be a whole number between 10 and {MOST_CANARIES:,}, got "
+            f"{count!r}"
+        )
+    if kind not in KINDS:
+        raise ValueError(f"kind is {' or '.join(KINDS)}, got {kind!r}")
+    if seed is not None and seed < 0:
+        raise ValueError(f"seed must be >= 0, got {seed}")
+    inputs, targets = _pair(like)
+    random = np.random.default_rng(secrets.randbits(128) if seed is None else seed)
+    member = random.random(count) < 0.5
+    classes = np.unique(targets)
+    if len(classes) < 2:
+        raise ValueError("like must have records of two classes or more")
+    if kind == "noise":
+        if not np.issubdtype(inputs.dtype, np.floating):
+            raise ValueError(
+                f"canaries of noise are floats, and inputs are {inputs.dtype}: use "
+                "kind='mislabelled'"
+            )
+        low, high = inputs.min(), inputs.max()
+        shape = (count, *inputs.shape[1:])
+        made = random.uniform(low, high, shape).astype(inputs.dtype)
+        return Canaries(made, random.choice(classes, count), member)
+    order = random.permutation(len(inputs))
+    chosen = order[np.arange(count) % len(inputs)]
+    made = inputs[chosen].copy()
+    if np.issubdtype(inputs.dtype, np.floating) and count > len(inputs):
+        apart = 0.05 * float(inputs.std())
+        later = made[len(inputs) :]
+        later += random.normal(0, apart, later.shape).astype(inputs.dtype)
+    place = np.searchsorted(classes, targets[chosen])
+    shift = random.integers(1, len(classes), count)
+    return Canaries(made, classes[(place + shift) % len(classes)], member)
+
+
+def _pair(like: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Inputs and targets of a user's data, as arrays of equal length."""
+    wrong = (
+        "like is a pair of arrays or tensors (inputs, targets), or a torch Dataset of "
+        "such pairs"
+    )
+    if not (isinstance(like, tuple | list) and len(like) == 2):
+        try:
+            pairs = [like[place] for place in range(len(like))]
+            like = (
+                np.stack([np.asarray(x) for x, _ in pairs]),
+                np.array([int(y) for _, y in pairs]),
+            )
+        except (TypeError, ValueError, KeyError) as error:
+            raise ValueError(f"{wrong}, got {type(like).__name__}") from error
+    inputs, targets = (np.asarray(part) for part in like)
+    if not len(inputs) or len(inputs) != len(targets) or targets.ndim != 1:
+        raise ValueError(
+            f"{wrong}, one target a record, got shapes {inputs.shape} and "
+            f"{targets.shape}"
+        )
+    if inputs.dtype == object or targets.dtype == object:
+        raise ValueError(f"{wrong} of numbers, got objects")
+    return inputs, targets

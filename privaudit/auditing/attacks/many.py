@@ -1,0 +1,256 @@
+"""Many canaries in one run, and one score for each.
+
+A crafted canary has a gradient as long as the clip along a parameter of its own, so
+that no two meet: those parameters first that no record's gradient touches. An ordinary
+one is a record. Who attacks knows all records but which canaries are there.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from privaudit.auditing.attacks.canaries import (
+    _MOST_VALUES,
+    CANARY_NODE,
+    all_gradients,
+)
+from privaudit.auditing.attacks.contract import Differentiator
+from privaudit.auditing.attacks.evidence import log_ratio
+from trainers.data import Dataset
+from trainers.gradients.per_sample import PerSample
+from trainers.models import cross_entropy
+from trainers.numerics.randomness import public_generator
+from trainers.oracles.oracle import Mechanism, ReleaseObserver, clip_weights
+from trainers.runs.problem import Problem
+
+CRAFTED, MISLABELLED, NOISE = "gradient", "mislabelled", "out-of-distribution"
+KINDS = (CRAFTED, MISLABELLED, NOISE)
+_PART = 64  # records whose gradients are held at once
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Canaries:
+    """What may be planted at node 0, each by its own coin.
+
+    Parameters
+    ----------
+    records
+        One sample a canary.
+    coordinates
+        (canaries,): the parameter that each one's gradient is along; None if it is that
+        of the record.
+    """
+
+    records: Dataset
+    coordinates: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+
+def canaries_of(problem: Problem, kind: str, count: int, seed: int) -> Canaries:
+    """``count`` canaries of a kind of `KINDS`.
+
+    Raises ``ValueError`` if there is no such kind, or crafted gradients have too few
+    parameters.
+    """
+    if kind not in KINDS:
+        raise ValueError(
+            f"many canaries are {', '.join(KINDS[:-1])} or {KINDS[-1]}, got {kind!r}"
+        )
+    own = problem.shares[CANARY_NODE]
+    if kind == CRAFTED:
+        dims = problem.start(seed).shape[2]
+        if dims < count:
+            raise ValueError(
+                f"{count:,} crafted gradients need a parameter each, and the model has "
+                f"{dims:,}: use fewer canaries, a larger model, or --canary "
+                f"{MISLABELLED}"
+            )
+        example = problem.test.inputs[:1]
+        blank = torch.zeros_like(example).expand(count, *example.shape[1:])
+        label = torch.zeros(count, dtype=torch.long)
+        return Canaries(Dataset(blank, label), _quiet(problem, count, seed))
+    generator = public_generator(seed, "canary")
+    classes = len(problem.training.labels)
+    if kind == NOISE:
+        low, high = own.inputs.min(), own.inputs.max()
+        shape = (count, *own.inputs.shape[1:])
+        inputs = torch.rand(shape, generator=generator, dtype=own.inputs.dtype)
+        label = torch.randint(classes, (count,), generator=generator)
+        return Canaries(Dataset(low + inputs * (high - low), label))
+    # Held-out records with a wrong label, a little apart where one is used again.
+    test = problem.test
+    chosen = torch.arange(count) % len(test)
+    inputs = test.inputs[chosen]
+    again = 0.05 * torch.randn(inputs.shape, generator=generator, dtype=inputs.dtype)
+    again[: len(test)] = 0
+    shift = torch.randint(1, classes, (count,), generator=generator)
+    return Canaries(Dataset(inputs + again, (test.targets[chosen] + shift) % classes))
+
+
+def _quiet(problem: Problem, count: int, seed: int) -> Tensor:
+    """The parameters in which all records' gradients at the start are smallest."""
+    start = problem.start(seed)[0, 0]
+    if sum(problem.sizes) * len(start) > _MOST_VALUES:
+        order = torch.randperm(len(start), generator=public_generator(seed, "canary"))
+        return order[:count]
+    loud = all_gradients(problem, start).double().square().sum(0)
+    return torch.argsort(loud, stable=True)[:count]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ManyScene:
+    """What is known to whoever attacks: all but coins, batches and noise."""
+
+    problem: Problem
+    canaries: Canaries
+    noise_multiplier: float
+    start: Tensor  # (dims,)
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """How gradients are made private."""
+        return self.problem.training.mechanism(self.noise_multiplier)
+
+
+class ManyWatcher(abc.ABC):
+    """Shown one run; a higher score says that its canary is a member."""
+
+    name: ClassVar[str]
+    sees: ClassVar[str]
+
+    def __init__(self, scene: ManyScene, gradients: Differentiator) -> None:
+        self._scene = scene
+        self._gradients = gradients
+
+    @property
+    def release_observers(self) -> tuple[ReleaseObserver, ...]:
+        """Who is to be shown every release; nobody by default."""
+        return ()
+
+    def after_round(  # noqa: B027  # few look at models
+        self, done: int, models: Tensor
+    ) -> None:
+        """See the models, (runs, nodes, dims), after ``done`` rounds."""
+
+    @abc.abstractmethod
+    def scores(self, models: Tensor) -> Tensor:
+        """(canaries,), given each node's final model, (1, nodes, dims)."""
+
+
+class ManyNoisyGradients(ManyWatcher):
+    """All noisy gradients of the canaries' node."""
+
+    name = "noisy-gradients"
+    sees = "all noisy gradients of its node, with all other records known"
+
+    def __init__(self, scene: ManyScene, gradients: Differentiator) -> None:
+        super().__init__(scene, gradients)
+        self._total = torch.zeros(len(scene.canaries), dtype=torch.float64)
+        self._reference = PerSample(scene.problem.module, cross_entropy)
+        size = scene.problem.sizes[CANARY_NODE]
+        self._rate = scene.mechanism.sampling_rate(size)
+
+    @property
+    def release_observers(self) -> tuple[ReleaseObserver, ...]:
+        return (self,)
+
+    def release(
+        self, index: int, at: Tensor, gradient: Tensor, nodes: Sequence[int]
+    ) -> None:
+        """Add this release's evidence to the running scores."""
+        if CANARY_NODE not in nodes:
+            return
+        column = list(nodes).index(CANARY_NODE)
+        at, scene = at[:, column].cpu(), self._scene
+        clip, multiplier = scene.mechanism.at(index)
+        clip = clip if clip < float("inf") else 1.0
+        noise = clip * (multiplier or 1.0)
+        own = scene.problem.shares[CANARY_NODE]
+        released = gradient[0, column].cpu().double() * scene.mechanism.batch_size
+        usual = (
+            self._rate
+            * self._gradients.weighted_sum(
+                at,
+                own.inputs[None],
+                own.targets[None],
+                lambda norms: clip_weights(norms, clip),
+            )[0].double()
+        )
+        surprise = released - usual
+        coordinates = scene.canaries.coordinates
+        if coordinates is not None:
+            along = surprise[coordinates] / noise
+            self._total += log_ratio(along, clip / noise, self._rate, replaces=False)
+            return
+        # The other canaries are there by coins too: what they give on average goes off.
+        parts = [
+            self._clipped(at, first, clip)
+            for first in range(0, len(scene.canaries), _PART)
+        ]
+        mean = sum(part.sum(0) for part in parts) / 2 * self._rate
+        along = torch.cat([part @ (surprise - mean) for part in parts])
+        self._total += along / noise**2
+
+    def _clipped(self, at: Tensor, first: int, clip: float) -> Tensor:
+        records = self._scene.canaries.records
+        inputs = records.inputs[first : first + _PART]
+        targets = records.targets[first : first + _PART]
+        found = self._reference.gradients(at, inputs[None], targets[None])[0].double()
+        norms = torch.linalg.vector_norm(found, dim=1)
+        return found * clip_weights(norms, clip)[:, None]
+
+    def scores(self, models: Tensor) -> Tensor:
+        return self._total
+
+
+class ManyFinalLosses(ManyWatcher):
+    """The loss of each canary under the final model, less that at the start."""
+
+    name = "final-loss"
+    sees = "each canary's loss under the final model of its node"
+
+    def _losses(self, models: Tensor) -> Tensor:
+        """(canaries,), under models (1, dims); a crafted g has the loss <g, theta>."""
+        canaries = self._scene.canaries
+        if canaries.coordinates is not None:
+            return models[0, canaries.coordinates].double()
+        outputs = self._gradients.outputs(models, canaries.records.inputs[None])[0]
+        return cross_entropy(outputs.double(), canaries.records.targets)
+
+    def scores(self, models: Tensor) -> Tensor:
+        begun = self._losses(self._scene.start[None])
+        return begun - self._losses(models[:, CANARY_NODE].cpu())
+
+
+class ManyLosses(ManyFinalLosses):
+    """The mean of each canary's losses under the models of all rounds."""
+
+    name = "all-losses"
+    sees = "each canary's loss under the model of its node after every round"
+
+    def __init__(self, scene: ManyScene, gradients: Differentiator) -> None:
+        super().__init__(scene, gradients)
+        self._total = torch.zeros(len(scene.canaries), dtype=torch.float64)
+        self._rounds = 0
+
+    def after_round(self, done: int, models: Tensor) -> None:
+        self._total -= self._losses(models[:, CANARY_NODE].cpu())
+        self._rounds += 1
+
+    def scores(self, models: Tensor) -> Tensor:
+        begun = self._losses(self._scene.start[None])
+        return begun + self._total / max(1, self._rounds)
+
+
+MANY: dict[str, type[ManyWatcher]] = {
+    watcher.name: watcher
+    for watcher in (ManyNoisyGradients, ManyFinalLosses, ManyLosses)
+}

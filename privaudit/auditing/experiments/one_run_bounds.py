@@ -1,0 +1,97 @@
+"""The estimators of one run with many canaries, with their guesses planned.
+
+How many of the canaries are guessed at decides how much is shown, and has to be chosen
+before the scores are seen. It is chosen by the ledger, which is public: by simulated
+runs under the best attack on what was accounted (`reach`), so that the bound is largest
+in all but one of ten of them. A tenth of alpha is kept for other numbers of guesses,
+for attacks that are weaker than that.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from privaudit.auditing.bounds.contract import Estimator, generator
+from privaudit.auditing.bounds.ledger_family import FAMILY
+from privaudit.auditing.bounds.one_run import OneRun, OneRunGaussian
+from privaudit.auditing.bounds.one_run_curve import one_run_family
+from privaudit.auditing.experiments.reach import ideal_scores
+from privaudit.auditing.scores import Scores
+from privaudit.ledger import Entry
+from privaudit.results import Relation
+
+_SHARES = (0.8, 0.6, 0.4, 0.3, 0.2, 0.15, 0.1, 0.07, 0.04, 0.02)
+_OTHERS = (1.0, 0.4, 0.05)
+_PLANNED, _REVERSED = 0.9, 0.02  # of alpha
+_REPEATS, _MOST_DRAWN = 20, 1 << 24  # simulated runs, and their normal numbers
+NAMES = ("best", FAMILY)  # what an audit's estimator may be
+
+
+def one_run_estimator(
+    name: str,
+    entries: tuple[Entry, ...],
+    relation: Relation,
+    canaries: int,
+    *,
+    delta: float,
+    confidence: float,
+) -> Estimator:
+    """The estimator called ``name``, "best" (any mechanism) or "family".
+
+    Parameters
+    ----------
+    name
+        What it is to hold for.
+    entries, relation
+        What the canaries' node released, and what neighbours differ in.
+    canaries
+        How many there are.
+    delta, confidence
+        Of the bound; they too decide how many guesses are planned.
+
+    Raises
+    ------
+    ValueError
+        If there is no such name, or no family of these releases.
+    """
+    if name not in NAMES:
+        raise ValueError(
+            "one run with many canaries is judged by the estimators best, for any "
+            f"mechanism, and family, that of its releases; got {name!r}"
+        )
+    kind = OneRun if name == "best" else OneRunGaussian
+    planned = _planned(kind, entries, relation, canaries, delta, confidence)
+    shares = OneRun().shares if planned is None else (planned, *_OTHERS)
+    rest = (1 - _PLANNED) / len(_OTHERS)
+    weights = () if planned is None else (_PLANNED, *(rest for _ in _OTHERS))
+    if name == FAMILY:
+        return one_run_family(entries, relation, shares, weights)
+    return OneRun(shares, _REVERSED, weights)
+
+
+@functools.lru_cache(maxsize=32)
+def _planned(
+    kind: type[OneRun] | type[OneRunGaussian],
+    entries: tuple[Entry, ...],
+    relation: Relation,
+    canaries: int,
+    delta: float,
+    confidence: float,
+) -> float | None:
+    """The share of the canaries to guess at; None where no attack can be simulated."""
+    alpha = 1 - confidence
+    drawn = canaries * sum(entry.count for entry in entries)
+    one_each = [kind((share,), _REVERSED, (_PLANNED,)) for share in _SHARES]
+    found = []
+    for repeat in range(max(5, min(_REPEATS, _MOST_DRAWN // max(1, drawn)))):
+        random = generator(repeat, "guesses are planned")
+        member = random.permutation(np.arange(canaries) % 2 == 0)
+        scores = ideal_scores(entries, relation, member, random)
+        if scores is None:
+            return None
+        simulated = Scores(member, scores, "one-run")
+        found.append([one.find(simulated, delta, alpha, 0)[0] for one in one_each])
+    low = np.quantile(found, 0.1, axis=0)
+    return _SHARES[int(np.argmax(low))]

@@ -1,0 +1,92 @@
+"""What scores of a user's own training show."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from privaudit.files.notebook import box
+from privaudit.results import Finding, LowerBound, Status, UpperBound, round_down
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AuditedScores:
+    """What scores of a user's own training show, beside its account if there is one.
+
+    Parameters
+    ----------
+    verdict
+        Claim, account and audit together.
+    member_runs, non_member_runs
+        How many runs there were of each world.
+    most_shown
+        The most that so many runs could have shown.
+    beside
+        Another bound from the same scores: that within the family of the ledger's
+        releases, or for any mechanism if the verdict's is the former.
+    """
+
+    verdict: Finding
+    member_runs: int
+    non_member_runs: int
+    most_shown: float
+    beside: LowerBound | None = None
+
+    @property
+    def status(self) -> Status:
+        """The verdict in a word: refuted, disproved, unproven or consistent."""
+        return self.verdict.status
+
+    @property
+    def lower(self) -> LowerBound:
+        """What the scores showed."""
+        assert self.verdict.lower is not None
+        return self.verdict.lower
+
+    @property
+    def upper(self) -> UpperBound | None:
+        """The account of the ledger; None if none was given."""
+        return self.verdict.upper
+
+    def summary(self) -> dict[str, Any]:
+        """All figures, for JSON."""
+        lower, upper, claim = self.lower, self.upper, self.verdict.claim
+        return {
+            "claimed": claim.epsilon,
+            "certified": None if upper is None else upper.epsilon,
+            "epsilon_lower": lower.epsilon,
+            "confidence": lower.confidence,
+            "delta": claim.delta,
+            "relation": claim.relation,
+            "runs": {"member": self.member_runs, "non_member": self.non_member_runs},
+            "method": lower.method,
+            "valid_for": lower.valid_for,
+            "beside": _in_short(self.beside),
+            "most_shown": self.most_shown,
+            "verdict": self.status,
+        }
+
+    def __str__(self) -> str:
+        figures = (self.verdict.claim, self.upper, self.lower)
+        known = [str(figure) for figure in figures if figure is not None]
+        if self.beside is not None:
+            known.append(f"beside it, {self.beside}")
+        most = (
+            f"the most that so many {self.lower.counted} could have shown: "
+            f"{round_down(self.most_shown)}"
+        )
+        return "\n".join([*known, most, str(self.verdict)])
+
+    def _repr_html_(self) -> str:
+        return box(self.status.capitalize(), str(self).splitlines())
+
+
+def _in_short(bound: LowerBound | None) -> dict[str, Any] | None:
+    """A bound beside a verdict's, for JSON."""
+    if bound is None:
+        return None
+    return {
+        "epsilon_lower": bound.epsilon,
+        "method": bound.method,
+        "valid_for": bound.valid_for,
+    }

@@ -1,0 +1,229 @@
+"""Commands that stay alive: a line "member seed" in, a score out.
+
+What such a command imports is paid for once, and not once a run. It may say what it
+likes on standard error; on standard output it writes one line for each that it reads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import queue
+import reprlib
+import select
+import shlex
+import subprocess
+import tempfile
+import time
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privaudit.auditing.programs.targets import Worlds
+from privaudit.files.user_code import ForeignError
+
+TIME_LIMIT = 600.0  # seconds for one score, unless another is given
+_FAREWELL = 5.0  # seconds that a server has to end when its input does
+
+
+def check_command(text: str) -> list[str]:
+    """The parts of a server's command; ``ValueError`` if it is none."""
+    try:
+        parts = shlex.split(text)
+    except ValueError as error:
+        raise ValueError(f"the command {text!r} cannot be read: {error}") from None
+    if not parts:
+        raise ValueError("the command to be served by is empty")
+    if "{member}" in text or "{seed}" in text:
+        raise ValueError(
+            "a command that is served by reads member and seed from its standard "
+            f"input, a line a run: leave {{member}} and {{seed}} out, got {text!r}"
+        )
+    return parts
+
+
+class Server:
+    """One process of the command; started when it is first asked."""
+
+    def __init__(self, text: str, time_limit: float = TIME_LIMIT) -> None:
+        self._parts = check_command(text)
+        self._name = shlex.join(self._parts)
+        self._limit = time_limit
+        self._process: subprocess.Popen[bytes] | None = None
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `close`
+        self._read = b""
+
+    def ask(self, member: bool, seed: int) -> float:
+        """The score of one run. Raises `ForeignError`, and ends the process, if none.
+
+        The next question starts another process.
+        """
+        asked = f"{int(member)} {seed}"
+        try:
+            process = self._started()
+            if self._read or self._ready(0):
+                if not self._more(process) and not self._read:
+                    raise self._died(process, asked)
+                raise ForeignError(
+                    f"{self._name} wrote {reprlib.repr(_text(self._read))} without "
+                    "being asked: it must write one line for each that it reads, and "
+                    "all else to standard error"
+                )
+            assert process.stdin is not None
+            try:
+                process.stdin.write(f"{asked}\n".encode())
+                process.stdin.flush()
+            except OSError:
+                raise self._died(process, asked) from None
+            line = self._line(process, asked)
+            try:
+                score = float(line)
+            except ValueError:
+                raise ForeignError(
+                    f"{self._name}: its answer to {asked!r} is no number: "
+                    f"{reprlib.repr(line)}"
+                ) from None
+            if not math.isfinite(score):
+                raise ForeignError(f"{self._name}: its score of {asked!r} is {line}")
+            return score
+        except BaseException:
+            self.stop()
+            raise
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            self._read = b""
+            try:
+                self._process = subprocess.Popen(
+                    self._parts,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=self._errors,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise ForeignError(
+                    f"cannot run {self._parts[0]}: {error.strerror}"
+                ) from None
+        return self._process
+
+    def _ready(self, seconds: float) -> bool:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        return bool(select.select([self._process.stdout], [], [], seconds)[0])
+
+    def _more(self, process: subprocess.Popen[bytes]) -> bool:
+        assert process.stdout is not None
+        found = os.read(process.stdout.fileno(), 1 << 16)
+        self._read += found
+        return bool(found)
+
+    def _line(self, process: subprocess.Popen[bytes], asked: str) -> str:
+        until = time.monotonic() + self._limit
+        while b"\n" not in self._read:
+            left = max(0.0, until - time.monotonic())
+            if not self._ready(min(left, 1e6)):
+                raise ForeignError(
+                    f"{self._name} gave no score for {asked!r} in {self._limit:g} s "
+                    "and was stopped; does it flush its output after each line?"
+                )
+            if not self._more(process):
+                raise self._died(process, asked)
+        line, _, self._read = self._read.partition(b"\n")
+        return _text(line)
+
+    def _died(self, process: subprocess.Popen[bytes], asked: str) -> ForeignError:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_FAREWELL)
+        self._errors.seek(0)
+        said = _text(self._errors.read()[-4096:]).strip().splitlines()
+        words = said[-1][:500] if said else "it said nothing"
+        return ForeignError(
+            f"{self._name} ended (exit status {process.returncode}) before it answered "
+            f"{asked!r}: {words}"
+        )
+
+    def stop(self) -> None:
+        """End the process, if there is one: its input ends, and then it is killed."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with contextlib.suppress(OSError):
+            assert process.stdin is not None
+            process.stdin.close()
+        try:
+            process.wait(_FAREWELL if process.poll() is None and not self._read else 0)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+    def close(self) -> None:
+        """End the process, and let go of what it said."""
+        self.stop()
+        self._errors.close()
+
+
+class Servers:
+    """Several processes of one command, asked by as many threads.
+
+    Parameters
+    ----------
+    text
+        The command, split as a shell does.
+    time_limit
+        Seconds that a score may take, the first included, for which it starts.
+    retries
+        How often a run that failed is asked again, with the same seed.
+    many
+        How many processes at most.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        time_limit: float = TIME_LIMIT,
+        retries: int = 1,
+        many: int = 1,
+    ) -> None:
+        self._retries = retries
+        self._all = [Server(text, time_limit) for _ in range(many)]
+        self._free: queue.SimpleQueue[Server] = queue.SimpleQueue()
+        for server in self._all:
+            self._free.put(server)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for server in self._all:
+            server.close()
+
+    def __call__(self, worlds: Worlds, seed: int) -> NDArray[np.float64]:
+        """Scores of the runs, (runs,); ``seed`` is the first's, others count up."""
+        server = self._free.get()
+        try:
+            return np.array(
+                [
+                    self._once(server, bool(member), seed + i)
+                    for i, member in enumerate(worlds)
+                ]
+            )
+        finally:
+            self._free.put(server)
+
+    def _once(self, server: Server, member: bool, seed: int) -> float:
+        for left in range(self._retries, -1, -1):
+            try:
+                return server.ask(member, seed)
+            except ForeignError:
+                if not left:
+                    raise
+        raise AssertionError("unreachable")
+
+
+def _text(content: bytes) -> str:
+    return content.decode("utf-8", errors="replace").rstrip("\r\n")

@@ -1,0 +1,133 @@
+"""What the page of an audited program says; the template and figures are an audit's."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privaudit.accounting import Certificate
+from privaudit.files.folder import FolderError
+from privaudit.report import attack, figures, limits, meaning, table, words
+from privaudit.report.numbers import claimed, down
+from privaudit.report.program import FinishedProgram
+from privaudit.report.standing import WORDS
+
+
+def content(run: FinishedProgram) -> dict[str, Any]:
+    """What the template is filled with, figures aside.
+
+    Raises `FolderError` if there is no ledger, and so no account to show.
+    """
+    if run.ledger is None:
+        raise FolderError(
+            f"{run.path} is of a program that is not ours, of which there is no "
+            "account and no page; audit it with --ledger, or --noise-multiplier, "
+            "--sampling-rate and --steps; `privaudit show` has its figures"
+        )
+    claim, lower, result = run.config.claim, run.result.lower(), run.result
+    certificate = _certificate(run)
+    return {
+        "kind": "audit",
+        "title": f"{run.config.program}, a program of the user's",
+        "story": _story(run),
+        "status": run.status,
+        "heading": run.status.capitalize(),
+        "verdict": result.verdict.reason,
+        "delta": f"{claim.delta:.15g}",
+        "claimed": claimed(claim.epsilon),
+        "standing": run.upper.standing,
+        "noise": None,
+        "protected": False,
+        "audited": down(lower.epsilon),
+        "confidence": ("at least" if lower.epsilon else "the attack showed nothing")
+        + f", with {100 * lower.confidence:g} % confidence",
+        "assumptions": words.assumptions(run),
+        "limits": limits.sentences(run),
+        "otherwise": WORDS[certificate.standing].otherwise,
+        "operating_point": words.operating_point(run),
+        "outside": attack.span(run.scores)[2],
+        "runs": len(run.scores),
+        "ledger_columns": table.COLUMNS,
+        "ledger": table.rows(run),
+        "meaning": meaning.paragraphs(run),
+        "command": _command(run),
+        "versions": (f"privaudit {run.config.version}",),
+        "own_data": True,
+        "written": "as its user says",
+        "unit": run.upper.unit,
+        "seconds": f"{result.seconds:,.1f} s",
+    }
+
+
+def drawings(run: FinishedProgram) -> dict[str, str]:
+    """The figures, drawn."""
+    claim, lower = run.config.claim, run.result.lower()
+    certificate = _certificate(run)
+    (entries,) = certificate.ledger.nodes
+    account: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None
+    if entries and all(entry.release.is_private for entry in entries):
+        account = certificate.trade_off
+    evidence = run.result.evidence
+    drawn = {
+        "scores": attack.histogram(run.scores, evidence, name="scores"),
+        "roc": attack.roc(
+            run.scores,
+            evidence,
+            claim,
+            lower,
+            name="roc",
+            account=account,
+            standing=certificate.standing,
+        ),
+    }
+    for name, width in (("wide", 860), ("narrow", 400)):
+        drawn[name] = figures.epsilon_axis(
+            claim, run.upper, [("audited", lower)], width=width, name=name
+        )
+    return drawn
+
+
+def _certificate(run: FinishedProgram) -> Certificate:
+    """Of the node that is worst off, where the record under attack is taken to be."""
+    assert run.ledger is not None
+    bounds = run.result.nodes
+    worst = max(range(len(bounds)), key=lambda node: bounds[node].epsilon)
+    return Certificate.of(run.ledger, run.upper.relation).node(worst)
+
+
+def _story(run: FinishedProgram) -> list[str]:
+    result, config = run.result, run.config
+    how = "stayed alive and answered for" if config.serve else "was called for"
+    return [
+        f"{config.program} {how} {config.runs:,} runs. In {result.member_runs:,} of "
+        "the runs the record under attack was among its data, by a fair coin each; in "
+        f"the other {result.non_member_runs:,} it was not. The program scored each run "
+        "by itself.",
+        "What one run releases is what the user's ledger says; nothing here proves "
+        "that the program does that.",
+    ]
+
+
+def _command(run: FinishedProgram) -> str:
+    config, claim = run.config, run.config.claim
+    program = [config.program] if config.is_function else ["--command", config.program]
+    options: list[list[str]] = [
+        ["--epsilon", repr(claim.epsilon)],
+        ["--delta", repr(claim.delta)],
+        ["--relation", claim.relation],
+        ["--runs", str(config.runs)],
+        ["--seed", str(config.seed)],
+        ["--estimator", config.estimator],
+        ["--confidence", repr(config.confidence)],
+        ["--ledger", str(run.path / "ledger.json")],
+        *([["--serve"]] if config.serve else []),
+        ["--out", "another-folder"],
+    ]
+    if config.is_function:
+        options.insert(4, ["--batch", str(config.batch)])
+    head = shlex.join(["privaudit", "audit-program", *program])
+    return " \\\n    ".join([head, *(shlex.join(one) for one in options)])

@@ -1,0 +1,89 @@
+"""Canaries for a user's own training."""
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+import privaudit as pa
+
+RANDOM = np.random.default_rng(0)
+LIKE = RANDOM.normal(size=(60, 4)).astype(np.float32), RANDOM.integers(0, 3, 60)
+
+
+class TestCanaries:
+    def test_labels_are_wrong_and_coins_fair(self):
+        planted = pa.canaries(5000, like=LIKE, seed=1)
+        own = {tuple(x): y for x, y in zip(*LIKE, strict=True)}
+        first = [
+            (tuple(x), y)
+            for x, y in zip(planted.inputs[:60], planted.targets[:60], strict=True)
+        ]
+        assert all(own[x] != y for x, y in first)
+        assert stats.binomtest(int(planted.member.sum()), 5000).pvalue > 1e-4
+        x, y = planted.included
+        assert len(x) == len(y) == planted.member.sum()
+        assert x.dtype == np.float32
+
+    def test_without_a_seed_coins_are_others(self):
+        one, other = (pa.canaries(100, like=LIKE) for _ in range(2))
+        assert (one.member != other.member).any()
+
+    def test_takes_torch_datasets(self):
+        data = torch.utils.data.TensorDataset(*map(torch.tensor, LIKE))
+        assert len(pa.canaries(20, like=data, kind="noise", seed=0)) == 20
+
+    @pytest.mark.parametrize(
+        ("count", "more", "why"),
+        [
+            (3, {}, "count must be a whole number between 10"),
+            (20, {"kind": "blank"}, "kind is mislabelled or noise"),
+            (20, {"seed": -1}, "seed must be >= 0"),
+            (20, {"like": 3}, "like is a pair"),
+            (20, {"like": (LIKE[0], LIKE[1][:-1])}, "like is a pair"),
+            (20, {"like": (LIKE[0], LIKE[1] * 0)}, "two classes"),
+        ],
+    )
+    def test_refuses(self, count, more, why):
+        with pytest.raises(ValueError, match=why):
+            pa.canaries(count, **{"like": LIKE, **more})
+
+
+class TestAudit:
+    def test_a_ledger_brings_account_and_curve(self):
+        release = pa.Release.of_sum(
+            norm_bound=1.0, noise_multiplier=0.5, sampling=pa.PoissonSampling(1.0)
+        )
+        ledger = pa.Ledger.of(release, 1)
+        planted = pa.canaries(3000, like=LIKE, seed=0)
+        scores = np.random.default_rng(5).normal(size=3000) + 2 * planted.member
+        truth = pa.epsilon(ledger=ledger, delta=1e-5).upper
+        found = planted.audit(scores, epsilon=truth, ledger=ledger)
+        assert found.status == "consistent"
+        assert 2 < found.lower.epsilon < found.beside.epsilon < truth
+        assert found.lower.epsilon <= found.most_shown
+        other = planted.audit(scores, epsilon=1.0, ledger=ledger, method="family")
+        assert other.status in ("refuted", "disproved")
+        assert other.lower.epsilon == found.beside.epsilon
+        assert "canaries of one run" in str(found)
+
+    def test_lower_bound_knows_the_design(self):
+        planted = pa.canaries(1000, like=LIKE, seed=0)
+        scores = planted.member.astype(float)
+        args = {"delta": 1e-5, "design": "one-run"}
+        free = pa.lower_bound(scores, planted.member, **args)
+        assert free.method == "one-run"
+        assert 3 < free.epsilon < 6
+        gaussian = pa.lower_bound(
+            scores, planted.member, method="one-run-gaussian", **args
+        )
+        assert gaussian.epsilon > free.epsilon
+        with pytest.raises(ValueError, match="is for independent runs"):
+            pa.lower_bound(scores, planted.member, method="rank-walk", **args)
+
+    def test_scores_must_be_one_each(self):
+        planted = pa.canaries(100, like=LIKE, seed=0)
+        with pytest.raises(ValueError, match="100 worlds and 99 scores"):
+            planted.audit(np.zeros(99), epsilon=1)
+        with pytest.raises(ValueError, match="give ledger"):
+            planted.audit(np.zeros(100), epsilon=1, method="family")

@@ -1,0 +1,252 @@
+"""Gradient canaries: a plain loop, and a stand-in with Opacus' attributes.
+
+Opacus itself is not among what the tests install: the stand-in has the methods of its
+``DPOptimizer`` (1.6) that the adapter stands before, in the order it calls them.
+"""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import privaudit as pa
+from privaudit.integrations import opacus as opacus_audit
+from privaudit.integrations import torch_loop
+
+NOISE, STEPS = 2.0, 4
+
+
+class DPOptimizer:
+    """What Opacus' optimizer does, with an error where one is asked for."""
+
+    def __init__(self, params, noise, generator, bug=""):
+        self.params = list(params)
+        self.noise_multiplier, self.max_grad_norm = noise, 1.0
+        self.generator, self.bug = generator, bug
+
+    @property
+    def grad_samples(self):
+        return [p.grad_sample for p in self.params]
+
+    def clip_and_accumulate(self):
+        norms = torch.stack(
+            [g.flatten(1).norm(dim=1) for g in self.grad_samples], 1
+        ).norm(dim=1)
+        factor = (self.max_grad_norm / (norms + 1e-6)).clamp(max=1.0)
+        if self.bug == "clip":
+            factor = factor * 2
+        for p in self.params:
+            p.summed_grad = torch.einsum("i,i...", factor, p.grad_sample)
+
+    def add_noise(self):
+        scale = self.noise_multiplier * (0.5 if self.bug == "noise" else 1.0)
+        for p in self.params:
+            drawn = torch.randn(p.shape, generator=self.generator)
+            p.grad = p.summed_grad + scale * drawn
+
+    def step(self):
+        self.clip_and_accumulate()
+        self.add_noise()
+        for p in self.params:
+            p.data -= 0.05 * p.grad
+            p.grad_sample = p.summed_grad = None
+
+
+class Loader:
+    """Batches of a data set, shuffled or by coins."""
+
+    def __init__(self, shuffled):
+        self.dataset, self.sample_rate = range(40), 0.25
+        self.batch_sampler = self
+        self.shuffled = shuffled
+
+    def __len__(self):
+        return 4
+
+    def __iter__(self):
+        if self.shuffled:
+            yield from torch.randperm(40).view(4, 10).tolist()
+        else:
+            for _ in range(4):
+                yield (torch.rand(40) < 0.25).nonzero().flatten().tolist()
+
+
+def training(bug="", shuffled=False, rate=None):
+    x = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
+
+    def train(seed, canary):
+        torch.manual_seed(seed)
+        model, loader = nn.Linear(6, 3), Loader(shuffled)
+        for p in model.parameters():
+            p.grad_sample = p.summed_grad = None
+        drawn = torch.Generator().manual_seed(seed)
+        optimizer = DPOptimizer(model.parameters(), NOISE, drawn, bug)
+        canary.on(optimizer, loader, sampling_rate=rate)
+        for batch in loader:
+            output = model(x[batch])
+            error = torch.softmax(output, 1) - torch.eye(3)[0]
+            model.weight.grad_sample = error[:, :, None] * x[batch][:, None]
+            model.bias.grad_sample = error
+            optimizer.step()
+
+    return train
+
+
+def gaussian_loop(noise, said=NOISE, rate=1.0):
+    def train(seed, canary):
+        random = torch.Generator().manual_seed(seed)
+        for _ in range(STEPS):
+            others = torch.randn(30, generator=random)
+            total = canary.add(others, clip_norm=2.0, sampling_rate=rate)
+            total = total + noise * 2.0 * torch.randn(30, generator=random)
+            canary.see(total, noise_multiplier=said)
+
+    return train
+
+
+TRUTH = pa.epsilon(noise_multiplier=NOISE, steps=STEPS, delta=1e-5).upper
+
+
+class TestLoop:
+    @pytest.mark.parametrize("canaries", [1, None])
+    def test_right_noise_is_consistent_and_nearly_all_is_shown(self, canaries):
+        runs = 4000 if canaries is None else 1000
+        found = torch_loop.audit(
+            gaussian_loop(NOISE), epsilon=TRUTH, runs=runs, canaries=canaries
+        )
+        assert found.status == "consistent"
+        assert found.upper.epsilon == pytest.approx(TRUTH)
+        assert found.lower.epsilon > (0.85 if canaries is None else 0.7) * TRUTH
+        assert found.audited.beside.epsilon < found.lower.epsilon
+        assert not found.findings
+
+    def test_never_above_the_truth_too_often(self):
+        above = 0
+        for seed in range(40):
+            found = torch_loop.audit(
+                gaussian_loop(NOISE),
+                epsilon=TRUTH,
+                runs=300,
+                seed=seed,
+                confidence=0.9,
+            )
+            above += found.lower.epsilon > TRUTH
+        assert above <= 12  # of 40 at 10 %: more has a chance of 1e-4
+
+    def test_half_the_noise_is_refuted(self):
+        found = torch_loop.audit(gaussian_loop(NOISE / 2), epsilon=TRUTH, runs=1000)
+        assert found.status == "refuted"
+
+    def test_another_account_is_a_finding(self):
+        release = pa.Release.of_sum(
+            norm_bound=1.0, noise_multiplier=3.0, sampling=pa.PoissonSampling(1.0)
+        )
+        found = torch_loop.audit(
+            gaussian_loop(NOISE),
+            epsilon=TRUTH,
+            runs=64,
+            ledger=pa.Ledger.of(release, STEPS),
+        )
+        (finding,) = found.findings
+        assert "noise multiplier 2" in finding
+        assert "noise multiplier 3" in finding
+
+    def test_canaries_of_one_training_are_no_runs_for_any_mechanism(self):
+        found = torch_loop.audit(gaussian_loop(NOISE), epsilon=TRUTH, runs=300)
+        assert found.audited.beside.method == "one-run"
+        assert "independent in all directions" in found.lower.valid_for
+
+    @pytest.mark.parametrize(
+        ("train", "why"),
+        [
+            (lambda seed, canary: None, "released nothing that the canary saw"),
+            (
+                lambda seed, canary: canary.see(torch.zeros(2), noise_multiplier=1),
+                "without canary.add",
+            ),
+            (
+                lambda seed, canary: [
+                    canary.add(torch.zeros(2), clip_norm=1, sampling_rate=1)
+                    for _ in range(2)
+                ],
+                "called twice",
+            ),
+            (
+                lambda seed, canary: canary.add(
+                    torch.zeros(2), clip_norm=1, sampling_rate=7
+                ),
+                "sampling_rate must be in",
+            ),
+        ],
+    )
+    def test_wrong_use_is_named(self, train, why):
+        with pytest.raises(ValueError, match=why):
+            torch_loop.audit(train, epsilon=1.0)
+
+    def test_too_many_canaries(self):
+        with pytest.raises(ValueError, match="need as many parameters"):
+            torch_loop.audit(gaussian_loop(NOISE), epsilon=1.0, canaries=31)
+
+
+class TestOpacus:
+    def test_right_is_consistent(self):
+        epsilon = pa.epsilon(
+            noise_multiplier=NOISE, sampling_rate=0.25, steps=4, delta=1e-5
+        ).upper
+        found = opacus_audit.audit(training(), epsilon=epsilon, runs=2100)
+        assert found.status == "consistent"
+        assert not found.findings
+        assert found.upper.epsilon == pytest.approx(epsilon)
+        assert found.lower.epsilon > 0.5 * epsilon
+
+    @pytest.mark.parametrize("bug", ["noise", "clip"])
+    def test_bugs_of_the_optimizer_are_refuted(self, bug):
+        epsilon = pa.epsilon(
+            noise_multiplier=NOISE, sampling_rate=0.25, steps=4, delta=1e-5
+        ).upper
+        found = opacus_audit.audit(training(bug), epsilon=epsilon, runs=2100)
+        assert found.status == "refuted"
+
+    def test_a_shuffled_loader_is_found(self):
+        found = opacus_audit.audit(training(shuffled=True), epsilon=2.0, runs=42)
+        assert "batches are shuffled, not Poisson sampled" in found.findings[0]
+
+    def test_what_cannot_be_audited(self):
+        canary = opacus_audit.OpacusCanary(np.array([True]), 0)
+        with pytest.raises(ValueError, match="planted in an Opacus optimizer"):
+            canary.on(torch.optim.SGD([torch.zeros(1)], lr=1))
+        optimizer = DPOptimizer([torch.zeros(1)], 1.0, None)
+        with pytest.raises(ValueError, match="give the private data loader"):
+            canary.on(optimizer)
+        optimizer.max_grad_norm = [1.0, 2.0]
+        with pytest.raises(ValueError, match="needs flat clipping"):
+            canary.on(optimizer, sampling_rate=0.1)
+
+    def test_black_box_scores(self):
+        scores_of = opacus_audit.loss_scores(
+            lambda seed, member: 3.0 if member else 1.0, lambda model: -model
+        )
+        found = pa.audit(scores_of, epsilon=0.1, runs=200)
+        assert found.status == "refuted"
+
+
+class TestLoader:
+    def test_coins_pass(self):
+        for seed in range(20):
+            torch.manual_seed(seed)
+            assert torch_loop.probe_loader(Loader(False)).status == "ok"
+
+    def test_another_rate_is_found(self):
+        check = torch_loop.probe_loader(Loader(False), sampling_rate=0.1)
+        assert "0.1 is accounted" in check.findings[0]
+
+    def test_torchs_own_loaders(self):
+        data = torch.utils.data.TensorDataset(torch.zeros(60, 1))
+        for options in ({"shuffle": True}, {}, {"shuffle": True, "drop_last": True}):
+            loader = torch.utils.data.DataLoader(data, batch_size=7, **options)
+            (finding,) = torch_loop.probe_loader(loader).findings[:1]
+            assert "shuffled" in finding or "fixed size" in finding
+
+    def test_what_has_no_sampler(self):
+        with pytest.raises(ValueError, match="this one has none"):
+            torch_loop.probe_loader([[1, 2]])

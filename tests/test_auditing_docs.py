@@ -1,0 +1,20 @@
+"""Every snippet of docs/auditing.md runs, as its reader would run it."""
+
+import pathlib
+import re
+
+PAGE = (pathlib.Path(__file__).parents[1] / "docs/auditing.md").read_text()
+SNIPPETS = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+
+
+def test_snippets_run_one_after_another(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    space: dict = {}
+    statuses = []
+    for snippet in SNIPPETS:
+        exec(compile(snippet, "docs/auditing.md", "exec"), space)
+        if "found" in space:
+            statuses.append(space["found"].status)
+    assert len(SNIPPETS) == 4
+    assert statuses[0] == "consistent"
+    assert statuses[-1] == "consistent"

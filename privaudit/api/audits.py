@@ -32,6 +32,7 @@ from privaudit.settings import AuditSettings, ProgramSettings, claim_of
 if TYPE_CHECKING:
     from privaudit.auditing.experiments.outcome import AuditResult
     from privaudit.auditing.programs.audit import ProgramResult
+    from privaudit.auditing.rates import AttackRates
     from privaudit.report.sweep import FoundSweep
 
 Path = str | os.PathLike[str]
@@ -85,7 +86,9 @@ class Audited:
         """All figures, in sentences."""
         figures = (self.verdict.claim, self.verdict.upper, self.verdict.lower)
         known = [str(figure) for figure in figures if figure is not None]
-        return [*known, str(self.verdict), *self.remarks]
+        rates = self.result.rates
+        said = [] if rates is None else [str(rates)]
+        return [*known, *said, str(self.verdict), *self.remarks]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -129,6 +132,7 @@ class AuditedProgram:
             "method": lower.method,
             "valid_for": lower.valid_for,
             "most_shown": self.result.most_shown,
+            **({} if self.result.rates is None else self.result.rates.summary()),
             "seconds": self.result.seconds,
             "verdict": self.status,
             "out": str(self.path),
@@ -141,6 +145,7 @@ class AuditedProgram:
             str(self.lower),
             "the most that so many runs could have shown: "
             f"{round_down(self.result.most_shown)}",
+            *([] if self.result.rates is None else [str(self.result.rates)]),
             str(self.verdict),
         ]
 
@@ -241,12 +246,15 @@ class AuditedScores:
         How many runs there were of each world.
     most_shown
         The most that so many runs could have shown.
+    rates
+        AUROC, and TPR at fixed FPR, with their intervals.
     """
 
     verdict: Finding
     member_runs: int
     non_member_runs: int
     most_shown: float
+    rates: AttackRates | None = None
 
     @property
     def status(self) -> Status:
@@ -277,6 +285,7 @@ class AuditedScores:
             "runs": {"member": self.member_runs, "non_member": self.non_member_runs},
             "method": lower.method,
             "most_shown": self.most_shown,
+            **({} if self.rates is None else self.rates.summary()),
             "verdict": self.status,
         }
 
@@ -287,7 +296,8 @@ class AuditedScores:
             "the most that so many runs could have shown: "
             f"{round_down(self.most_shown)}"
         )
-        return "\n".join([*known, most, str(self.verdict)])
+        rates = [] if self.rates is None else [str(self.rates)]
+        return "\n".join([*known, most, *rates, str(self.verdict)])
 
     def _repr_html_(self) -> str:
         lines = html.escape(str(self)).replace("\n", "<br>")
@@ -388,7 +398,11 @@ def audit(
         worst = max(nodes, key=lambda bound: bound.epsilon)
         verdict = verdict_on(plan.claim, ledger, worst, result.lower())
     return AuditedScores(
-        verdict, result.member_runs, result.non_member_runs, result.most_shown
+        verdict,
+        result.member_runs,
+        result.non_member_runs,
+        result.most_shown,
+        result.rates,
     )
 
 

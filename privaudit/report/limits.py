@@ -28,6 +28,11 @@ def sentences(run: FinishedAudit) -> list[str]:
     lines = []
     if result.beside is not None:
         lines.append(_beside(result.beside))
+    if result.rates is not None:
+        lines.append(
+            f"How well the attack told the worlds apart: {result.rates}. These rates "
+            "bound no ε by themselves."
+        )
     standing = result.nodes[CANARY_NODE].standing
     if result.gap is not None:
         parts = _parts(result.gap, standing, result.lower().method)

@@ -45,6 +45,7 @@ _OF_A_VERSION = {
     "beside",
     "beside_gap",
     "proved",
+    "rates",
 }
 
 

@@ -14,6 +14,7 @@ from privaudit.auditing.bounds import ESTIMATORS, Bound, Estimator, most_shown
 from privaudit.auditing.bounds.ledger_family import FAMILY, family_bound
 from privaudit.auditing.experiments.outcome import AuditResult, Gap
 from privaudit.auditing.experiments.reach import reachable
+from privaudit.auditing.rates import attack_rates
 from privaudit.auditing.scores import CANARY_NODE, Scores
 from privaudit.ledger import Entry, Ledger
 from privaudit.results import Claim, Relation, UpperBound
@@ -93,6 +94,7 @@ def judge(
         seconds=round(seconds, 3),
         gap=gap(chosen, main),
         beside=None if beside is None else beside.lower,
+        rates=attack_rates(scores, audit.confidence),
         beside_gap=None if other is None or beside is None else gap(other, beside),
     )
 

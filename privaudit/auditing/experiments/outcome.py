@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from privaudit.auditing.bounds.contract import Evidence
+from privaudit.auditing.rates import AttackRates
 from privaudit.results import Finding, LowerBound, Status, UpperBound, round_down
 
 
@@ -84,7 +85,8 @@ class AuditResult(
 
     ``beside`` is another bound from the same scores, for the reader: within the family
     of the run's releases, or for any mechanism if the verdict's is the former. Each
-    holds with its own confidence.
+    holds with its own confidence. ``rates`` says how well the attack told the worlds
+    apart; None in results of before.
     """
 
     verdict: Finding
@@ -99,6 +101,7 @@ class AuditResult(
     gap: Gap | None = None
     beside: LowerBound | None = None
     beside_gap: Gap | None = None
+    rates: AttackRates | None = None
 
     def upper(self) -> UpperBound:
         """The certified account of the worst node."""
@@ -138,6 +141,7 @@ class AuditResult(
                 "valid_for": self.beside.valid_for,
                 "gap": None if self.beside_gap is None else self.beside_gap.summary(),
             },
+            **({} if self.rates is None else self.rates.summary()),
             "accuracy": self.accuracy,
             "seconds": self.seconds,
             "verdict": self.status,

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from privaudit.auditing.bounds import ESTIMATORS, most_shown
 from privaudit.auditing.bounds.contract import Evidence
 from privaudit.auditing.programs.targets import Command, Score, Worlds, function_of
+from privaudit.auditing.rates import AttackRates, attack_rates
 from privaudit.auditing.scores import Scores
 from privaudit.files import npz as _npz
 from privaudit.files.folder import FolderError, RunFolder
@@ -121,6 +122,7 @@ class ProgramResult(
     non_member_runs: int
     most_shown: float
     seconds: float
+    rates: AttackRates | None = None
 
     def lower(self) -> LowerBound:
         """The audit's bound."""
@@ -228,6 +230,7 @@ def judge(
             worlds=scores.member,
         ),
         seconds=round(seconds, 3),
+        rates=attack_rates(scores, audit.confidence),
     )
 
 

@@ -216,12 +216,16 @@ class BoundSettings(_Checked):
     seed
         Seed of a study: makes data split, sampling and noise repeatable. A model
         trained with a seed is not protected.
+    stop_when_refuted
+        Stop as soon as the claim is refuted, at one of the looks after a sixteenth, an
+        eighth, a quarter and half of the runs; their confidence is shared.
     """
 
     runs: int = 2000
     estimator: str = "best"
     confidence: float = 0.95
     seed: int = 0
+    stop_when_refuted: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

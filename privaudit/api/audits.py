@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from numpy.typing import ArrayLike
 
 from privaudit.accounting import account_nodes, verdict_on
@@ -86,8 +87,8 @@ class Audited:
         """All figures, in sentences."""
         figures = (self.verdict.claim, self.verdict.upper, self.verdict.lower)
         known = [str(figure) for figure in figures if figure is not None]
-        rates = self.result.rates
-        said = [] if rates is None else [str(rates)]
+        rates, stopped = self.result.rates, self.result.stopped
+        said = [str(one) for one in (stopped, rates) if one is not None]
         return [*known, *said, str(self.verdict), *self.remarks]
 
 
@@ -132,6 +133,9 @@ class AuditedProgram:
             "method": lower.method,
             "valid_for": lower.valid_for,
             "most_shown": self.result.most_shown,
+            "stopped": None
+            if self.result.stopped is None
+            else msgspec.structs.asdict(self.result.stopped),
             **({} if self.result.rates is None else self.result.rates.summary()),
             "seconds": self.result.seconds,
             "verdict": self.status,
@@ -145,6 +149,7 @@ class AuditedProgram:
             str(self.lower),
             "the most that so many runs could have shown: "
             f"{round_down(self.result.most_shown)}",
+            *([] if self.result.stopped is None else [str(self.result.stopped)]),
             *([] if self.result.rates is None else [str(self.result.rates)]),
             str(self.verdict),
         ]
@@ -472,6 +477,7 @@ def audit_program(
         confidence=settings.confidence,
         runs=settings.runs,
         batch=settings.batch if is_place(program) else 1,
+        stop_when_refuted=settings.stop_when_refuted,
         seed=settings.seed,
     )
     name = plan.program if plan.is_function else shlex.split(plan.program)[0]

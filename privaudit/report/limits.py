@@ -28,6 +28,8 @@ def sentences(run: FinishedAudit) -> list[str]:
     lines = []
     if result.beside is not None:
         lines.append(_beside(result.beside))
+    if result.stopped is not None:
+        lines.append(f"The audit {result.stopped}.")
     if result.rates is not None:
         lines.append(
             f"How well the attack told the worlds apart: {result.rates}. These rates "

@@ -5,13 +5,16 @@ Without torch: a verdict is made again from what a folder holds.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Protocol
 
+import msgspec
 import numpy as np
 
 from privaudit.accounting import Certificate, account_nodes, verdict_on
 from privaudit.auditing.bounds import ESTIMATORS, Bound, Estimator, most_shown
 from privaudit.auditing.bounds.ledger_family import FAMILY, family_bound
+from privaudit.auditing.experiments.looks import Looks, Stopped
 from privaudit.auditing.experiments.outcome import AuditResult, Gap
 from privaudit.auditing.experiments.reach import reachable
 from privaudit.auditing.rates import attack_rates
@@ -34,6 +37,12 @@ class Terms(Protocol):
     @property
     def confidence(self) -> float: ...
     @property
+    def runs(self) -> int: ...
+    @property
+    def block(self) -> int: ...
+    @property
+    def stop_when_refuted(self) -> bool: ...
+    @property
     def seed(self) -> int: ...
 
 
@@ -48,6 +57,9 @@ def judge(
 
     ``threat_model`` says what the adversary sees.
 
+    Of an audit that stops when it is refuted, the runs are those up to one of its
+    looks. Raises ``ValueError`` if they are not, or it stopped for another reason.
+
     Beside the bound by the audit's estimator stands another from the same scores: the
     family bound, or if that was chosen, the best one for any mechanism.
     """
@@ -56,19 +68,29 @@ def judge(
     nodes = account_nodes(ledger, audit.claim.delta, relation, audit.account)
     scores = Scores(member, score, "coin-flip")
     entries = ledger.nodes[CANARY_NODE]
+    confidence, stopped = audit.confidence, None
+    if audit.stop_when_refuted:
+        looks = Looks.of(audit.runs, audit.block)
+        confidence = looks.confidence(len(member), audit.confidence)
+        stopped = Stopped.at(looks, len(member))
 
     def bound(estimator: Estimator) -> Bound:
-        return estimator(
+        found = estimator(
             scores,
             audit.claim.delta,
-            audit.confidence,
+            confidence,
             relation=relation,
             threat_model=threat_model,
             seed=audit.seed,
         )
+        # At every look at once: see `Looks`.
+        lower = msgspec.structs.replace(found.lower, confidence=audit.confidence)
+        return dataclasses.replace(found, lower=lower)
 
     def gap(estimator: Estimator, found: Bound) -> Gap | None:
-        return gap_of(audit, estimator, found, ledger, nodes[CANARY_NODE], member)
+        return gap_of(
+            audit, estimator, found, ledger, nodes[CANARY_NODE], member, confidence
+        )
 
     chosen = estimator_named(audit.estimator, entries, relation)
     main = bound(chosen)
@@ -82,6 +104,11 @@ def judge(
     beside = None if other is None else bound(other)
     worst = max(nodes, key=lambda upper: upper.epsilon)
     verdict = verdict_on(audit.claim, ledger, worst, main.lower)
+    if stopped and stopped.runs < audit.runs and verdict.status != "refuted":
+        raise ValueError(
+            f"the audit ended after {len(member):,} of {audit.runs:,} runs, and the "
+            "claim was not refuted"
+        )
     return AuditResult(
         verdict=verdict,
         status=verdict.status,
@@ -94,9 +121,30 @@ def judge(
         seconds=round(seconds, 3),
         gap=gap(chosen, main),
         beside=None if beside is None else beside.lower,
+        stopped=stopped,
         rates=attack_rates(scores, audit.confidence),
         beside_gap=None if other is None or beside is None else gap(other, beside),
     )
+
+
+def is_refuted(
+    audit: Terms, ledger: Ledger, runs: tuple[np.ndarray, np.ndarray, np.ndarray]
+) -> bool:
+    """Whether the claim is refuted at the look after these runs."""
+    member, score, _ = runs
+    looks = Looks.of(audit.runs, audit.block)
+    if not 0 < np.count_nonzero(member) < len(member):
+        return False
+    relation = audit.claim.relation
+    found = estimator_named(audit.estimator, ledger.nodes[CANARY_NODE], relation)(
+        Scores(member, score, "coin-flip"),
+        audit.claim.delta,
+        looks.confidence(len(member), audit.confidence),
+        relation=relation,
+        threat_model="",
+        seed=audit.seed,
+    )
+    return found.epsilon > audit.claim.epsilon
 
 
 def estimator_named(
@@ -116,6 +164,7 @@ def gap_of(
     ledger: Ledger,
     upper: UpperBound,
     member: np.ndarray,
+    confidence: float,
 ) -> Gap | None:
     """What lies between the certified epsilon of the canary's node and the bound.
 
@@ -128,7 +177,7 @@ def gap_of(
     if not _in_sequence(certificate):
         return None
     reach = reachable(
-        estimator, entries, relation, member, delta, audit.confidence, audit.seed
+        estimator, entries, relation, member, delta, confidence, audit.seed
     )
     if reach is None:
         return None
@@ -143,7 +192,7 @@ def gap_of(
             int(member.sum()),
             int((~member).sum()),
             delta,
-            audit.confidence,
+            confidence,
             seed=audit.seed,
             worlds=member,
         ),

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from privaudit.auditing.bounds.contract import Evidence
+from privaudit.auditing.experiments.looks import Stopped
 from privaudit.auditing.rates import AttackRates
 from privaudit.results import Finding, LowerBound, Status, UpperBound, round_down
 
@@ -86,7 +87,8 @@ class AuditResult(
     ``beside`` is another bound from the same scores, for the reader: within the family
     of the run's releases, or for any mechanism if the verdict's is the former. Each
     holds with its own confidence. ``rates`` says how well the attack told the worlds
-    apart; None in results of before.
+    apart; None in results of before. ``stopped`` says after how many of the planned
+    runs, and at which look, where it was to stop when refuted.
     """
 
     verdict: Finding
@@ -102,6 +104,7 @@ class AuditResult(
     beside: LowerBound | None = None
     beside_gap: Gap | None = None
     rates: AttackRates | None = None
+    stopped: Stopped | None = None
 
     def upper(self) -> UpperBound:
         """The certified account of the worst node."""
@@ -128,6 +131,9 @@ class AuditResult(
                 "member": self.member_runs,
                 "non_member": self.non_member_runs,
             },
+            "stopped": None
+            if self.stopped is None
+            else msgspec.structs.asdict(self.stopped),
             "method": self.lower().method,
             "valid_for": self.lower().valid_for,
             "threat_model": self.lower().threat_model,

@@ -23,8 +23,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from privaudit.auditing.bounds import ESTIMATORS, most_shown
+from privaudit.auditing.bounds import ESTIMATORS, Bound, most_shown
 from privaudit.auditing.bounds.contract import Evidence
+from privaudit.auditing.experiments.looks import Looks, Stopped
 from privaudit.auditing.programs.targets import Command, Score, Worlds, function_of
 from privaudit.auditing.rates import AttackRates, attack_rates
 from privaudit.auditing.scores import Scores
@@ -57,6 +58,8 @@ class ProgramAudit(
         In both worlds together.
     seed
         Of worlds and of the runs' seeds.
+    stop_when_refuted
+        Whether to end at the first of its looks at which the claim is refuted.
     """
 
     program: str
@@ -65,6 +68,7 @@ class ProgramAudit(
     confidence: float = 0.95
     runs: int = 1000
     batch: int = 50
+    stop_when_refuted: bool = False
     seed: int = 0
     version: str = __version__
 
@@ -95,6 +99,13 @@ class ProgramAudit(
         """How many calls there are."""
         return -(-self.runs // self.batch)
 
+    @property
+    def stages(self) -> tuple[int, ...]:
+        """Runs after which it may end."""
+        if not self.stop_when_refuted:
+            return (self.runs,)
+        return Looks.of(self.runs, self.batch).at
+
     def worlds(self, number: int) -> Worlds:
         """Of the runs of batch ``number``, (batch,)."""
         coins = np.random.default_rng([self.seed, number, 0x0C01])
@@ -123,6 +134,7 @@ class ProgramResult(
     most_shown: float
     seconds: float
     rates: AttackRates | None = None
+    stopped: Stopped | None = None
 
     def lower(self) -> LowerBound:
         """The audit's bound."""
@@ -171,7 +183,6 @@ def run(
     done = kept_batches(audit, folder)
     began = time.monotonic()
     kept = time.monotonic()
-    missing = [n for n in range(audit.batches) if n not in done]
     progress(min(len(done) * audit.batch, audit.runs), audit.runs)
 
     def batch(number: int) -> NDArray[np.float64]:
@@ -180,13 +191,18 @@ def run(
     pool = concurrent.futures.ThreadPoolExecutor(workers or os.cpu_count() or 1)
     futures: dict[concurrent.futures.Future, int] = {}
     try:
-        futures |= {pool.submit(batch, number): number for number in missing}
-        for future in concurrent.futures.as_completed(futures):
-            done[futures[future]] = future.result()
-            progress(min(len(done) * audit.batch, audit.runs), audit.runs)
-            if time.monotonic() - kept > 1 or audit.is_function:
-                _keep(audit, folder, done)
-                kept = time.monotonic()
+        for runs in audit.stages:
+            numbers = range(-(-runs // audit.batch))
+            more = {pool.submit(batch, n): n for n in numbers if n not in done}
+            futures |= more
+            for future in concurrent.futures.as_completed(more):
+                done[more[future]] = future.result()
+                progress(min(len(done) * audit.batch, audit.runs), audit.runs)
+                if time.monotonic() - kept > 1 or audit.is_function:
+                    _keep(audit, folder, done)
+                    kept = time.monotonic()
+            if runs < audit.runs and _is_refuted(audit, done):
+                break
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
         for future, number in futures.items():  # what ended while one failed
@@ -205,15 +221,15 @@ def judge(
     """The verdict on the scores of all batches."""
     scores = Scores(*arrays(audit, done), "coin-flip")
     estimator = ESTIMATORS[audit.estimator]
-    found = estimator(
-        scores,
-        audit.claim.delta,
-        audit.confidence,
-        relation=audit.claim.relation,
-        threat_model=f"what {audit.program} scores by",
-        seed=audit.seed,
-    )
-    verdict = Finding(claim=audit.claim, lower=found.lower)
+    found, confidence, stopped = _bound(audit, scores)
+    # Of an audit that may stop early, at every look at once: see `Looks`.
+    lower = msgspec.structs.replace(found.lower, confidence=audit.confidence)
+    verdict = Finding(claim=audit.claim, lower=lower)
+    if stopped and stopped.runs < audit.runs and verdict.status != "refuted":
+        raise ValueError(
+            f"the audit ended after {len(scores):,} of {audit.runs:,} runs, and the "
+            "claim was not refuted"
+        )
     return ProgramResult(
         verdict=verdict,
         status=verdict.status,
@@ -225,13 +241,40 @@ def judge(
             scores.member_runs,
             scores.non_member_runs,
             audit.claim.delta,
-            audit.confidence,
+            confidence,
             seed=audit.seed,
             worlds=scores.member,
         ),
         seconds=round(seconds, 3),
+        stopped=stopped,
         rates=attack_rates(scores, audit.confidence),
     )
+
+
+def _bound(audit: ProgramAudit, scores: Scores) -> tuple[Bound, float, Stopped | None]:
+    """The bound, its own confidence, and at which look it is, if there are several."""
+    confidence, stopped = audit.confidence, None
+    if audit.stop_when_refuted:
+        looks = Looks.of(audit.runs, audit.batch)
+        confidence = looks.confidence(len(scores), audit.confidence)
+        stopped = Stopped.at(looks, len(scores))
+    found = ESTIMATORS[audit.estimator](
+        scores,
+        audit.claim.delta,
+        confidence,
+        relation=audit.claim.relation,
+        threat_model=f"what {audit.program} scores by",
+        seed=audit.seed,
+    )
+    return found, confidence, stopped
+
+
+def _is_refuted(audit: ProgramAudit, done: dict[int, NDArray[np.float64]]) -> bool:
+    member, score = arrays(audit, done)
+    if not 0 < np.count_nonzero(member) < len(member):
+        return False
+    found, _, _ = _bound(audit, Scores(member, score, "coin-flip"))
+    return found.epsilon > audit.claim.epsilon
 
 
 def arrays(

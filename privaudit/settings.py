@@ -588,7 +588,7 @@ class ScoreSettings(_Checked):
         Chance that the bound is not above the true epsilon, in (0, 1).
     method
         For any mechanism: best, rank-walk, two-binomial, clopper-pearson, betting. For
-        Gaussian DP only: top-half, betting-gaussian.
+        Gaussian DP only: top-half, betting-gaussian. Betting needs coin-flip worlds.
     design
         How each run got its world: coin-flip if every run tossed a fair coin, else
         fixed. Needed for a .csv; a .npz may say it. Counts of the two worlds that fair

@@ -126,8 +126,8 @@ class ScoreSettings:
         the remaining probability.
     method
         For any mechanism: best, rank-walk, two-binomial, clopper-pearson, betting. For
-        Gaussian DP only: top-half, betting-gaussian. For the canaries of one run: best,
-        one-run, one-run-gaussian.
+        Gaussian DP only: top-half, betting-gaussian. Betting needs coin-flip worlds.
+        For the canaries of one run: best, one-run, one-run-gaussian.
     design
         How each run got its world: coin-flip if every run tossed a fair coin, else
         fixed; one-run if these are the canaries of a single run, each in it by its own

@@ -245,12 +245,16 @@ class BoundSettings(_Checked):
     seed
         Seed of a study: makes data split, sampling and noise repeatable. A model
         trained with a seed is not protected.
+    stop_when_refuted
+        Stop as soon as the claim is refuted, at one of the looks after a sixteenth, an
+        eighth, a quarter and half of the runs; their confidence is shared.
     """
 
     runs: int = 2000
     estimator: str = "best"
     confidence: float = 0.95
     seed: int = 0
+    stop_when_refuted: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -307,6 +311,10 @@ class AttackSettings(BoundSettings, Compute):
         super().__post_init__()
         if not 1 <= self.block <= 10_000:
             raise ValueError(f"block must be between 1 and 10,000, got {self.block}")
+        if self.one_run and self.stop_when_refuted:
+            raise ValueError(
+                "one run cannot stop early: leave --stop-when-refuted or --one-run out"
+            )
         if self.canaries is not None and not self.one_run:
             raise ValueError(
                 "canaries are many in one run alone: add --one-run, or leave "

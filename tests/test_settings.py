@@ -40,6 +40,12 @@ class TestSound:
             (AuditSettings, {"epsilon": 0.0}, "epsilon must be > 0"),
             (AuditSettings, {"delta": 1.0}, "delta must be in"),
             (AuditSettings, {"relation": "swap"}, "replace-one"),
+            (AuditSettings, {"canaries": 100}, "add --one-run"),
+            (
+                AuditSettings,
+                {"one_run": True, "stop_when_refuted": True},
+                "cannot stop early",
+            ),
             (AuditSettings, {"runs": 1}, "runs must be between 2"),
             (AuditSettings, {"block": 0}, "block must be between 1"),
             (AuditSettings, {"confidence": 1.0}, "confidence must be in"),

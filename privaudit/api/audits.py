@@ -87,7 +87,9 @@ class Audited:
         known = [str(figure) for figure in figures if figure is not None]
         if self.lower.in_one_run:
             known += self.result.limits()
-        return [*known, str(self.verdict), *self.remarks]
+        rates, stopped = self.result.rates, self.result.stopped
+        said = [str(one) for one in (stopped, rates) if one is not None]
+        return [*known, *said, str(self.verdict), *self.remarks]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -323,6 +325,7 @@ def audit(
         result.non_member_runs,
         result.most_shown,
         result.beside,
+        result.rates,
     )
 
 
@@ -410,6 +413,7 @@ def audit_program(
         confidence=settings.confidence,
         runs=settings.runs,
         batch=settings.batch if is_place(program) else 1,
+        stop_when_refuted=settings.stop_when_refuted,
         seed=settings.seed,
         serve=settings.serve,
         ledger=None if ledger is None else digest_of_ledger(ledger),

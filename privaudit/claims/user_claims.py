@@ -82,6 +82,7 @@ class OwnClaim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     canary: str = _ATTACK.canary
     estimator: str = _ATTACK.estimator
     confidence: float = _ATTACK.confidence
+    stop_when_refuted: bool = _ATTACK.stop_when_refuted
     device: str = _ATTACK.device
     compiled: bool = _ATTACK.compiled
     precision: Precision = _ATTACK.precision

@@ -29,6 +29,13 @@ def sentences(run: FinishedAudit | FinishedProgram) -> list[str]:
     lines = []
     if result.beside is not None:
         lines.append(_beside(result.beside))
+    if result.stopped is not None:
+        lines.append(f"The audit {result.stopped}.")
+    if result.rates is not None:
+        lines.append(
+            f"How well the attack told the worlds apart: {result.rates}. These rates "
+            "bound no ε by themselves."
+        )
     standing = (
         run.upper.standing
         if isinstance(run, FinishedProgram)

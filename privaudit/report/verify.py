@@ -53,6 +53,7 @@ _OF_A_VERSION = {
     "beside",
     "beside_gap",
     "proved",
+    "rates",
 }
 
 

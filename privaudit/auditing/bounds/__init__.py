@@ -21,6 +21,7 @@ from privaudit.auditing.bounds.contract import Bound as Bound
 from privaudit.auditing.bounds.contract import Estimator as Estimator
 from privaudit.auditing.bounds.contract import Evidence as Evidence
 from privaudit.auditing.bounds.contract import Rate as Rate
+from privaudit.auditing.bounds.family_ranks import RanksOfFamily as RanksOfFamily
 from privaudit.auditing.bounds.one_run import OneRun as OneRun
 from privaudit.auditing.bounds.one_run import OneRunGaussian as OneRunGaussian
 from privaudit.auditing.bounds.rank_walk import RankWalk as RankWalk

@@ -122,7 +122,7 @@ class Estimator(abc.ABC):
             raise ValueError(
                 f"{self.name} is valid only if every run tossed a fair coin for its "
                 f"world; these scores are of the design {scores.design}: "
-                "use two-binomial or clopper-pearson"
+                "use rank-walk, two-binomial or clopper-pearson"
             )
 
     def __call__(

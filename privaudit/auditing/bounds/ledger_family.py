@@ -1,7 +1,7 @@
 """The family of a run's own releases, with more or less noise than was accounted.
 
-Its accounts are those of the certified bracket: what the top half of the ranking is
-held against is the true trade-off curve of the mechanism, not a Gaussian's.
+Its accounts are those of the certified bracket: what the ranking is held against is the
+true trade-off curve of the mechanism, not a Gaussian's.
 """
 
 from __future__ import annotations
@@ -9,11 +9,19 @@ from __future__ import annotations
 import functools
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from privaudit.accounting import Certificate
+from privaudit.accounting.allocation import is_allocated
+from privaudit.accounting.pld import compose_entries
+from privaudit.auditing.bounds.contract import Estimator
+from privaudit.auditing.bounds.family_ranks import RanksOfFamily
 from privaudit.auditing.bounds.top_half import NoiseFamily, TopHalfOfFamily
 from privaudit.ledger import Entry, Ledger
 from privaudit.results import Relation
+
+Floats = NDArray[np.float64]
 
 FAMILY = "family"  # the estimator's name where estimators are named
 _WIDTH = 2e-3  # of the brackets, relative
@@ -49,12 +57,20 @@ def noise_family(entries: tuple[Entry, ...], relation: Relation) -> NoiseFamily:
     def epsilon_down(factor: float, delta: float) -> float:
         return certificate(factor).epsilon(delta, _WIDTH).lower
 
+    @functools.cache
+    def lines(factor: float) -> tuple[Floats, Floats]:
+        (releases,) = certificate(factor).ledger.nodes
+        # A member is one record more, or the canary in a record's place.
+        return compose_entries(releases, relation).lines("remove")
+
+    allocated = any(map(is_allocated, entries))
     return NoiseFamily(
         name="this run's releases with more or less noise",
         delta_up=delta_up,
         epsilon_down=epsilon_down,
         least_noise=0.05,
         most_noise=50.0,
+        lines=None if allocated else lines,
     )
 
 
@@ -69,6 +85,11 @@ def scaled(entries: tuple[Entry, ...], factor: float) -> tuple[Entry, ...]:
     )
 
 
-def family_bound(entries: tuple[Entry, ...], relation: Relation) -> TopHalfOfFamily:
-    """The estimator that holds within the family of ``entries``; see `noise_family`."""
-    return TopHalfOfFamily(noise_family(entries, relation))
+def family_bound(entries: tuple[Entry, ...], relation: Relation) -> Estimator:
+    """The estimator that holds within the family of ``entries``; see `noise_family`.
+
+    By weighted ranks; by the top half alone where releases are of a random allocation,
+    whose curve takes long.
+    """
+    family = noise_family(entries, relation)
+    return TopHalfOfFamily(family) if family.lines is None else RanksOfFamily(family)

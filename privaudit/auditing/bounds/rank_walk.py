@@ -15,19 +15,27 @@ from numpy.typing import NDArray
 from scipy import special
 
 from privaudit.auditing.bounds._null_walk import NullWalk
+from privaudit.auditing.bounds._ranks import Pair
 from privaudit.auditing.bounds.binomial import least_hits, limit_down
 from privaudit.auditing.bounds.contract import Estimator, Evidence, Rate, generator
-from privaudit.auditing.scores import Design, Scores
+from privaudit.auditing.scores import Scores
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+_LARGEST = 64.0  # beyond it no number of runs decides anything; e^64 is a finite double
+_TOLERANCE, _FINE = 1e-3, 2e-3  # of the pilot, in epsilon and relative to it
+_PARTS = (0.92, 0.8), (0.08, 0.6)  # of the level; and of these, where the pilot aims
 _MOST = 100_000  # simulations, however small alpha is
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RankWalk(Estimator):
     """How many of the first k labels of the ranking are right, for many k at once.
+
+    For fixed worlds by the null law of so many members and others as there are; for
+    coin-flip worlds by the lesser of that bound and one for coins, so that worlds dealt
+    by fixed numbers and declared coin-flip give no more alarms than others.
 
     Parameters
     ----------
@@ -49,7 +57,6 @@ class RankWalk(Estimator):
         "privaudit, rank_walk.md; on the decomposition of Kairouz, Oh and Viswanath, "
         "arXiv:1311.0776, Theorem 3.1"
     )
-    designs: ClassVar[tuple[Design, ...]] = ("coin-flip",)
 
     simulations: int = 1999
     prefixes: int = 28
@@ -84,9 +91,13 @@ class RankWalk(Estimator):
         if way.statistic == -math.inf:
             return 0.0, evidence
         simulations = max(self.simulations, min(_MOST, math.ceil(20 / way.alpha) - 1))
-        null = NullWalk.draw(random, simulations, way.lengths, len(scores), delta)
-        allowed = math.floor(way.alpha * (simulations + 1)) - 1
-        return null.largest_rejected(way.limits, allowed), evidence
+        most = _LARGEST
+        if scores.design == "coin-flip":
+            null = NullWalk.draw(random, simulations, way.lengths, len(scores), delta)
+            allowed = math.floor(way.alpha * (simulations + 1)) - 1
+            most = null.largest_rejected(way.limits, allowed)
+        given = _GivenCounts(way, scores.member_runs, scores.non_member_runs, delta)
+        return given.largest_rejected(random, simulations, most), evidence
 
     def _one_way(self, scores: Scores, order: Ints, delta: float, alpha: float) -> _Way:
         runs, half = len(order), len(order) // 2
@@ -98,9 +109,14 @@ class RankWalk(Estimator):
         bottom = np.cumsum(~ranked[::-1], dtype=np.int64)[lengths - 1]
         leaks = _leaks_expected(runs, delta)
         level = self.share * alpha
-        each = prefix_epsilon(top, bottom, lengths, leaks, level)
+        # What a prefix shows is counted from the odds that it has without a leak.
+        members = int(np.count_nonzero(ranked))
+        odds = math.log(members) - math.log(runs - members)
+        odds = 0.0 if scores.design == "coin-flip" else odds
+        base = np.array([odds, -odds, 0.0])[:, None]
+        each = prefix_epsilon(top, bottom, lengths, leaks, level) - base
         side, place = np.unravel_index(np.argmax(each), each.shape)
-        limits = crossing_limits(each[side, place], lengths, leaks, level)
+        limits = crossing_limits(each[side, place] + base, lengths, leaks, level)
         # Rounding in the quantile must not leave the observed walk outside.
         observed = np.stack([top, bottom, top + bottom])
         limits[side, place] = min(limits[side, place], observed[side, place])
@@ -128,6 +144,69 @@ class _Way:
     limits: Ints
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _GivenCounts:
+    """Walks of the pair that leaks most, with the members and others that there are."""
+
+    way: _Way
+    members: int
+    others: int
+    delta: float
+
+    def largest_rejected(
+        self, random: np.random.Generator, simulations: int, most: float
+    ) -> float:
+        """Near the largest epsilon up to ``most`` that is rejected; 0 if none is.
+
+        A pilot finds where to test, by walks that decide nothing else; then there is
+        one test, and a second one lower if that fails (step 7).
+        """
+
+        def share(epsilon: float) -> float:
+            return float(np.mean(self._crosses(random, epsilon, simulations)))
+
+        for part, caution in _PARTS:
+            alpha, low, high = part * self.way.alpha, 0.0, min(1.0, most)
+            while high < most and share(high) <= caution * alpha:
+                low, high = high, min(2 * high, most)
+            if high == most and share(most) <= caution * alpha:
+                low = most
+            while high - low > max(_TOLERANCE, _FINE * low):
+                middle = (low + high) / 2
+                fits = share(middle) <= caution * alpha
+                low, high = (middle, high) if fits else (low, middle)
+            crossing = np.count_nonzero(self._crosses(random, low, simulations))
+            if 1 + crossing <= alpha * (simulations + 1):
+                return low
+        return 0.0
+
+    def _crosses(
+        self, random: np.random.Generator, epsilon: float, simulations: int
+    ) -> NDArray[np.bool_]:
+        """Which walks reach one of the limits, under (epsilon, delta)."""
+        lengths, limits = self.way.lengths, self.way.limits
+        runs = self.members + self.others
+        cuts = np.union1d(lengths, runs - lengths)
+        found = _leaky(epsilon, self.delta).draw(
+            random, simulations, self.members, self.others, cuts
+        )
+        top = found[:, np.searchsorted(cuts, lengths)]
+        left = self.members - found[:, np.searchsorted(cuts, runs - lengths)]
+        bottom = lengths - left
+        reached = (
+            (top >= limits[0]) | (bottom >= limits[1]) | (top + bottom >= limits[2])
+        )
+        return reached.any(axis=1)
+
+
+def _leaky(epsilon: float, delta: float) -> Pair:
+    """Leaky randomised response: the pair that (epsilon, delta) allows (step 1)."""
+    return Pair.above(
+        np.array([epsilon, -epsilon]),
+        np.array([delta, delta - math.expm1(-epsilon) * (1 - delta)]),
+    )
+
+
 def _leaks_expected(runs: int, delta: float) -> int:
     """Sure leaks at one end that a prefix is discounted by; any choice is valid."""
     mean = runs * delta / 2
@@ -153,7 +232,9 @@ def _trials(lengths: Ints, leaks: int) -> tuple[Ints, Ints]:
     return np.stack([lengths, lengths, 2 * lengths]) - lost, lost
 
 
-def crossing_limits(statistic: float, lengths: Ints, leaks: int, level: float) -> Ints:
+def crossing_limits(
+    statistic: Floats | float, lengths: Ints, leaks: int, level: float
+) -> Ints:
     """Least right guesses in each prefix that reach ``statistic``.  # (3, lengths)
 
     The inverse of ``prefix_epsilon``; more than the prefix holds if none reaches it.

@@ -14,6 +14,11 @@ Binomial(m, E c(s)); and E c(s) is half of one plus the total variation. QED.
 mu-GDP has tau = 2 Phi(mu / 2) - 1: right guesses are at most Binomial(m, Phi(mu / 2)).
 A family of mechanisms has tau(noise) = delta(noise, epsilon = 0).
 
+Where the worlds were dealt in another way, by fixed numbers for one, "member" is
+guessed for as many of the upper ranks as there are members. How many of these are right
+is at most what the pair with the claimed curve gives, ranked by its likelihood ratio
+(``ranks.md``, step 3): the whole curve is needed, and not tau alone.
+
 This speaks of tau, and of epsilon only through the family's curve. A mechanism with
 another curve may have a smaller epsilon than the one returned.
 """
@@ -26,15 +31,23 @@ from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import special
 
 from privaudit.auditing.bounds._gaussian import epsilon_down
+from privaudit.auditing.bounds._ranks import Pair, chance_of_top
 from privaudit.auditing.bounds.binomial import limit_down
 from privaudit.auditing.bounds.contract import Estimator, Evidence, Rate, generator
-from privaudit.auditing.scores import Design, Scores
+from privaudit.auditing.scores import Scores
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 _SOURCE = "privaudit, top_half.py; on Dong, Roth and Su, arXiv:1905.02383"
-_TOLERANCE = 1e-4  # of the noise, relative
+_TOLERANCE = 1e-4  # of the noise, or of mu, relative
+_MOST_MU = 64.0
+_LINES = 60  # that bound a curve, to either side
+_LEAST_DELTA, _FARTHEST = 1e-9, 300.0  # where they end
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -50,7 +63,6 @@ class TopHalf(Estimator):
 
     name: ClassVar[str] = "top-half"
     source: ClassVar[str] = _SOURCE
-    designs: ClassVar[tuple[Design, ...]] = ("coin-flip",)
 
     reversed_share: float = 0.05
 
@@ -69,14 +81,37 @@ class TopHalf(Estimator):
         self, scores: Scores, delta: float, alpha: float, seed: int
     ) -> tuple[float, Evidence]:
         """See ``Estimator.find``."""
-        accuracy, evidence = self.accuracy(scores, alpha, seed)
-        mu = 2 * special.ndtri(accuracy)
-        return epsilon_down(max(0.0, float(mu)), delta), evidence
+        if scores.design == "coin-flip":
+            accuracy, evidence = self.accuracy(scores, alpha, seed)
+            mu = 2 * special.ndtri(accuracy)
+            return epsilon_down(max(0.0, float(mu)), delta), evidence
+        refuted, evidence = self.refuted(scores, alpha, seed)
+
+        def gaussian(mu: float) -> bool:
+            # Rounded up: the rate at a false positive rate, by the Gaussian curve.
+            return refuted(
+                lambda fpr: np.minimum(
+                    1.0, special.ndtr(special.ndtri(fpr) + mu) * (1 + 1e-12) + 1e-300
+                )
+            )
+
+        if not gaussian(0.0):
+            return 0.0, evidence
+        low, high = 0.0, 1.0
+        while high < _MOST_MU and gaussian(high):
+            low, high = high, 2 * high
+        while high - low > _TOLERANCE * high:
+            middle = (low + high) / 2
+            low, high = (middle, high) if gaussian(middle) else (low, middle)
+        return epsilon_down(low, delta), evidence
 
     def accuracy(
         self, scores: Scores, alpha: float, seed: int
     ) -> tuple[float, Evidence]:
-        """A lower limit of (1 + tau) / 2, at least 1/2, at level ``alpha``."""
+        """A lower limit of (1 + tau) / 2, at least 1/2, at level ``alpha``.
+
+        Of coin-flip runs.
+        """
         runs = len(scores)
         order = np.lexsort((generator(seed, self.name).random(runs), -scores.score))
         called = np.zeros(runs, dtype=np.bool_)
@@ -98,6 +133,19 @@ class TopHalf(Estimator):
             note=f"{best:,} of {runs:,} guesses right, in the long run {low:.4f}",
         )
 
+    def refuted(
+        self, scores: Scores, alpha: float, seed: int
+    ) -> tuple[Callable[[Callable[[Floats], Floats]], bool], Evidence]:
+        """Whether a ROC, from false to true positive rates, is refuted; any design."""
+        order, right, flipped = ranked(scores, generator(seed, self.name))
+        level = (self.reversed_share if flipped else 1 - self.reversed_share) * alpha
+        sizes = scores.member_runs, scores.non_member_runs
+
+        def is_refuted(tpr_at: Callable[[Floats], Floats]) -> bool:
+            return chance_of_top(tpr_at, right, *sizes) <= level
+
+        return is_refuted, evidence_of_top(scores, order, right, flipped)
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NoiseFamily:
@@ -113,6 +161,10 @@ class NoiseFamily:
         (noise, epsilon) to a delta that is not below the true one.
     epsilon_down
         (noise, delta) to an epsilon that is not above the true one.
+    lines
+        Noise to epsilons of any sign, and a delta at each that is not below the true
+        one, for member against non-member: they bound the whole trade-off curve. By
+        default they are those of ``delta_up``, in both directions.
     least_noise, most_noise
         Where both are known, 0 < least < most; all that is below counts as not refuted,
         and all above as refuted once ``most_noise`` is.
@@ -123,6 +175,7 @@ class NoiseFamily:
     epsilon_down: Callable[[float, float], float]
     least_noise: float = 1e-2
     most_noise: float = 1e4
+    lines: Callable[[float], tuple[Floats, Floats]] | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.least_noise < self.most_noise < math.inf:
@@ -131,6 +184,21 @@ class NoiseFamily:
                 f"{self.least_noise} to {self.most_noise}"
             )
 
+    def pair(self, noise: float) -> Pair:
+        """Two laws whose ROC lies above that of any mechanism with ``noise``."""
+        if self.lines is not None:
+            return Pair.above(*self.lines(noise))
+        far = 1.0
+        while self.delta_up(noise, far) > _LEAST_DELTA and far < _FARTHEST:
+            far *= 2
+        each = np.concatenate([[0.0], far * np.geomspace(1e-3, 1, _LINES)])
+        above = np.array([self.delta_up(noise, epsilon) for epsilon in each.tolist()])
+        # The worlds swapped: TPR <= exp(-epsilon) FPR + 1 - (1 - delta) exp(-epsilon)
+        swapped = 1 - (1 - above) * np.exp(-each)
+        return Pair.above(
+            np.concatenate([each, -each]), np.concatenate([above, swapped])
+        )
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TopHalfOfFamily(Estimator):
@@ -138,7 +206,6 @@ class TopHalfOfFamily(Estimator):
 
     name: ClassVar[str] = "top-half-of-family"
     source: ClassVar[str] = _SOURCE
-    designs: ClassVar[tuple[Design, ...]] = ("coin-flip",)
 
     family: NoiseFamily
     reversed_share: float = 0.05
@@ -152,24 +219,74 @@ class TopHalfOfFamily(Estimator):
         self, scores: Scores, delta: float, alpha: float, seed: int
     ) -> tuple[float, Evidence]:
         """See ``Estimator.find``."""
-        accuracy, evidence = TopHalf(self.reversed_share).accuracy(scores, alpha, seed)
-        family = self.family
+        half, family = TopHalf(self.reversed_share), self.family
+        if scores.design == "coin-flip":
+            accuracy, evidence = half.accuracy(scores, alpha, seed)
 
-        def refuted(noise: float) -> bool:
-            return (1 + family.delta_up(noise, 0.0)) / 2 < accuracy
+            def refuted(noise: float) -> bool:
+                return (1 + family.delta_up(noise, 0.0)) / 2 < accuracy
 
-        bracket = _octave(refuted, family.least_noise, family.most_noise)
-        if bracket is None:
+        else:
+            curve_refuted, evidence = half.refuted(scores, alpha, seed)
+
+            def refuted(noise: float) -> bool:
+                return curve_refuted(family.pair(noise).tpr_at)
+
+        noise = least_noise_refuted(refuted, family.least_noise, family.most_noise)
+        if noise is None:
             return 0.0, evidence
-        low, high = bracket
-        while high - low > _TOLERANCE * high:
-            middle = math.sqrt(low * high)
-            if refuted(middle):
-                high = middle
-            else:
-                low = middle
         # The refuted end has more noise than any that is not: its epsilon is lower.
-        return family.epsilon_down(high, delta), evidence
+        return family.epsilon_down(noise, delta), evidence
+
+
+def ranked(scores: Scores, random: np.random.Generator) -> tuple[Ints, int, bool]:
+    """Runs in the order of their scores; how many of the first are members; backwards?
+
+    The first are as many as there are members. Backwards, lowest scores first, if that
+    has more of them at its top.
+    """
+    order = np.lexsort((random.random(len(scores)), -scores.score))
+    members = scores.member_runs
+    worlds = scores.member[order]
+    upper, lower = (
+        int(np.count_nonzero(worlds[:members])),
+        int(np.count_nonzero(worlds[len(worlds) - members :])),
+    )
+    if lower > upper:
+        return order[::-1], lower, True
+    return order, upper, False
+
+
+def evidence_of_top(scores: Scores, order: Ints, right: int, flipped: bool) -> Evidence:
+    """What is seen of the first of ``order``, as many as there are members."""
+    members = scores.member_runs
+    called = np.zeros(len(scores), dtype=np.bool_)
+    called[order[:members]] = True
+    return Evidence(
+        threshold=float(scores.score[order[members - 1]]),
+        tail="lower" if flipped else "upper",
+        tpr=_plain_rate(called[scores.member]),
+        fpr=_plain_rate(called[~scores.member]),
+        testing_runs=len(scores),
+        note=f"{right:,} of {members:,} members among the first {members:,}",
+    )
+
+
+def least_noise_refuted(
+    refuted: Callable[[float], bool], least: float, most: float
+) -> float | None:
+    """A noise that is refuted, near the least; None if nothing is."""
+    bracket = _octave(refuted, least, most)
+    if bracket is None:
+        return None
+    low, high = bracket
+    while high - low > _TOLERANCE * high:
+        middle = math.sqrt(low * high)
+        if refuted(middle):
+            high = middle
+        else:
+            low = middle
+    return high
 
 
 def _octave(

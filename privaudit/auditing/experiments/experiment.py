@@ -14,7 +14,8 @@ from privaudit.auditing.attacks import ADVERSARIES, Adversary, Scene
 from privaudit.auditing.attacks.canaries import CANARIES
 from privaudit.auditing.attacks.on_host import OnHost
 from privaudit.auditing.experiments import one_run
-from privaudit.auditing.experiments.judgement import judge
+from privaudit.auditing.experiments.judgement import is_refuted, judge
+from privaudit.auditing.experiments.looks import Looks
 from privaudit.auditing.experiments.outcome import AuditResult
 from privaudit.auditing.experiments.plan import Audit as Audit
 from privaudit.auditing.experiments.plan import tested_relation as tested_relation
@@ -100,6 +101,13 @@ def train_block(
     return block, None if number else curve.curves()
 
 
+def stages(audit: Audit) -> tuple[int, ...]:
+    """Runs after which an audit may end."""
+    if not audit.stop_when_refuted:
+        return (audit.runs,)
+    return Looks.of(audit.runs, audit.block).at
+
+
 def run(
     audit: Audit,
     folder: RunFolder,
@@ -140,7 +148,6 @@ def run(
     adversary = attacker(audit, problem)
     state = Progress(audit, folder)
     began = time.monotonic()
-    missing = [n for n in range(audit.blocks) if n not in state.done]
     # A block fills a GPU. Not those that are missing: a resumed audit must sum in the
     # same parts.
     most = 1 if audit.device != "cpu" else audit.blocks
@@ -155,13 +162,20 @@ def run(
         workers, initializer=torch.set_num_threads, initargs=(1,)
     )
     try:
-        futures = {
-            pool.submit(train_block, audit, adversary, n, memory_limit=memory_limit): n
-            for n in missing
-        }
-        for future in concurrent.futures.as_completed(futures):
-            state.add(futures[future], *future.result())
-            progress(sum(len(kept[0]) for kept in state.done.values()), audit.runs)
+        for runs in stages(audit):
+            futures = {
+                pool.submit(
+                    train_block, audit, adversary, n, memory_limit=memory_limit
+                ): n
+                for n in range(-(-runs // audit.block))
+                if n not in state.done
+            }
+            for future in concurrent.futures.as_completed(futures):
+                state.add(futures[future], *future.result())
+                progress(sum(len(kept[0]) for kept in state.done.values()), audit.runs)
+            assert state.ledger is not None
+            if runs < audit.runs and is_refuted(audit, state.ledger, state.arrays()):
+                break
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
         torch.set_num_threads(threads)

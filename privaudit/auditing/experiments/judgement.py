@@ -14,9 +14,11 @@ import numpy as np
 from privaudit.accounting import Certificate, account_nodes, verdict_on
 from privaudit.auditing.bounds import ESTIMATORS, Bound, Estimator, most_shown
 from privaudit.auditing.bounds.ledger_family import FAMILY, family_bound
+from privaudit.auditing.experiments.looks import Looks, Stopped
 from privaudit.auditing.experiments.one_run_bounds import one_run_estimator
 from privaudit.auditing.experiments.outcome import AuditResult, Gap
 from privaudit.auditing.experiments.reach import reachable
+from privaudit.auditing.rates import attack_rates
 from privaudit.auditing.scores import CANARY_NODE, Design, Scores
 from privaudit.ledger import Entry, Ledger
 from privaudit.results import Claim, Relation, UpperBound
@@ -41,6 +43,12 @@ class Terms(Asked, Protocol):
     """Those settings of an `Audit` that its verdict depends on."""
 
     @property
+    def runs(self) -> int: ...
+    @property
+    def block(self) -> int: ...
+    @property
+    def stop_when_refuted(self) -> bool: ...
+    @property
     def noise_multiplier(self) -> float: ...
     @property
     def account(self) -> str: ...
@@ -57,6 +65,9 @@ def judge(
 
     ``threat_model`` says what the adversary sees.
 
+    Of an audit that stops when it is refuted, the runs are those up to one of its
+    looks. Raises ``ValueError`` if they are not, or it stopped for another reason.
+
     Beside the bound by the audit's estimator stands another from the same scores: the
     family bound, or if that was chosen, the best one for any mechanism.
     """
@@ -65,21 +76,32 @@ def judge(
     nodes = account_nodes(ledger, audit.claim.delta, relation, audit.account)
     scores = Scores(member, score, design_of(audit))
     entries = ledger.nodes[CANARY_NODE]
+    confidence, stopped = audit.confidence, None
+    if audit.stop_when_refuted:
+        looks = Looks.of(audit.runs, audit.block)
+        confidence = looks.confidence(len(member), audit.confidence)
+        stopped = Stopped.at(looks, len(member))
 
     def bound(estimator: Estimator) -> Bound:
         found = estimator(
             scores,
             audit.claim.delta,
-            audit.confidence,
+            confidence,
             relation=relation,
             threat_model=threat_model,
             seed=audit.seed,
         )
-        lower = msgspec.structs.replace(found.lower, unit=audit.claim.unit)
+        lower = msgspec.structs.replace(
+            found.lower,
+            unit=audit.claim.unit,
+            confidence=audit.confidence,  # at every look at once: see `Looks`
+        )
         return dataclasses.replace(found, lower=lower)
 
     def gap(estimator: Estimator, found: Bound) -> Gap | None:
-        return gap_of(audit, estimator, found, ledger, nodes[CANARY_NODE], member)
+        return gap_of(
+            audit, estimator, found, ledger, nodes[CANARY_NODE], member, confidence
+        )
 
     def named(name: str) -> Estimator:
         if audit.one_run:
@@ -103,6 +125,11 @@ def judge(
     beside = None if other is None else bound(other)
     worst = max(nodes, key=lambda upper: upper.epsilon)
     verdict = verdict_on(audit.claim, ledger, worst, main.lower)
+    if stopped and stopped.runs < audit.runs and verdict.status != "refuted":
+        raise ValueError(
+            f"the audit ended after {len(member):,} of {audit.runs:,} runs, and the "
+            "claim was not refuted"
+        )
     return AuditResult(
         verdict=verdict,
         status=verdict.status,
@@ -115,6 +142,8 @@ def judge(
         seconds=round(seconds, 3),
         gap=gap(chosen, main),
         beside=None if beside is None else beside.lower,
+        stopped=stopped,
+        rates=attack_rates(scores, audit.confidence),
         beside_gap=None if other is None or beside is None else gap(other, beside),
     )
 
@@ -122,6 +151,26 @@ def judge(
 def design_of(audit: Asked) -> Design:
     """How the worlds of an audit's scores are dealt, and of what they are."""
     return "one-run" if audit.one_run else "coin-flip"
+
+
+def is_refuted(
+    audit: Terms, ledger: Ledger, runs: tuple[np.ndarray, np.ndarray, np.ndarray]
+) -> bool:
+    """Whether the claim is refuted at the look after these runs."""
+    member, score, _ = runs
+    looks = Looks.of(audit.runs, audit.block)
+    if not 0 < np.count_nonzero(member) < len(member):
+        return False
+    relation = audit.claim.relation
+    found = estimator_named(audit.estimator, ledger.nodes[CANARY_NODE], relation)(
+        Scores(member, score, "coin-flip"),
+        audit.claim.delta,
+        looks.confidence(len(member), audit.confidence),
+        relation=relation,
+        threat_model="",
+        seed=audit.seed,
+    )
+    return found.epsilon > audit.claim.epsilon
 
 
 def estimator_named(
@@ -141,6 +190,7 @@ def gap_of(
     ledger: Ledger,
     upper: UpperBound,
     member: np.ndarray,
+    confidence: float,
 ) -> Gap | None:
     """What lies between the certified epsilon of the canary's node and the bound.
 
@@ -159,7 +209,7 @@ def gap_of(
         relation,
         member,
         delta,
-        audit.confidence,
+        confidence,
         audit.seed,
         design,
     )
@@ -177,7 +227,7 @@ def gap_of(
             int(member.sum()),
             int((~member).sum()),
             delta,
-            audit.confidence,
+            confidence,
             design=design,
             seed=audit.seed,
             worlds=member,

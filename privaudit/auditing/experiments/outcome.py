@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 
 from privaudit.auditing.bounds.contract import Evidence
+from privaudit.auditing.experiments.looks import Stopped
+from privaudit.auditing.rates import AttackRates
 from privaudit.results import Finding, LowerBound, Status, UpperBound, round_down
 
 
@@ -88,7 +90,9 @@ class AuditResult(
 
     ``beside`` is another bound from the same scores, for the reader: within the family
     of the run's releases, or for any mechanism if the verdict's is the former. Each
-    holds with its own confidence.
+    holds with its own confidence. ``rates`` says how well the attack told the worlds
+    apart; None in results of before. ``stopped`` says after how many of the planned
+    runs, and at which look, where it was to stop when refuted.
     """
 
     verdict: Finding
@@ -103,6 +107,8 @@ class AuditResult(
     gap: Gap | None = None
     beside: LowerBound | None = None
     beside_gap: Gap | None = None
+    rates: AttackRates | None = None
+    stopped: Stopped | None = None
 
     def upper(self) -> UpperBound:
         """The certified account of the worst node."""
@@ -145,6 +151,9 @@ class AuditResult(
                 if self.lower().in_one_run
                 else None
             ),
+            "stopped": None
+            if self.stopped is None
+            else msgspec.structs.asdict(self.stopped),
             "method": self.lower().method,
             "valid_for": self.lower().valid_for,
             "threat_model": self.lower().threat_model,
@@ -158,6 +167,7 @@ class AuditResult(
                 "valid_for": self.beside.valid_for,
                 "gap": None if self.beside_gap is None else self.beside_gap.summary(),
             },
+            **({} if self.rates is None else self.rates.summary()),
             "accuracy": self.accuracy,
             "seconds": self.seconds,
             "verdict": self.status,

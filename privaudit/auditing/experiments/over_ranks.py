@@ -44,6 +44,10 @@ def run_on_ranks(
     ValueError
         If the settings do not fit the data, or training diverges.
     """
+    if audit.stop_when_refuted:
+        raise ValueError(
+            "stop_when_refuted is for one process: ranks make all runs; leave it out"
+        )
     adversary = attacker(audit, audit.problem())
     torch.set_num_threads(1)  # the bits of a sum depend on how threads share it
     with joined(audit.device) as (rank, size), contextlib.ExitStack() as stack:

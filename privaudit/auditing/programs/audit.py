@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import dataclasses
 import hashlib
 import io
 import math
@@ -31,6 +32,7 @@ from privaudit.auditing.bounds import ESTIMATORS, Bound, Estimator, most_shown
 from privaudit.auditing.bounds.contract import Evidence
 from privaudit.auditing.bounds.ledger_family import FAMILY
 from privaudit.auditing.experiments.judgement import estimator_named, gap_of
+from privaudit.auditing.experiments.looks import Looks, Stopped
 from privaudit.auditing.experiments.outcome import Gap
 from privaudit.auditing.programs.processes import Processes
 from privaudit.auditing.programs.server import TIME_LIMIT, Servers, check_command
@@ -41,6 +43,7 @@ from privaudit.auditing.programs.targets import (
     checked,
     function_of,
 )
+from privaudit.auditing.rates import AttackRates, attack_rates
 from privaudit.auditing.scores import Scores
 from privaudit.files import npz as _npz
 from privaudit.files.folder import FolderError, RunFolder
@@ -88,6 +91,8 @@ class ProgramAudit(
         Whether the command stays alive, see `privaudit.auditing.programs.server`.
     ledger
         The SHA-256 of the ledger that comes with it, None if there is none.
+    stop_when_refuted
+        Whether to end at the first of its looks at which the claim is refuted.
     """
 
     program: str
@@ -96,6 +101,7 @@ class ProgramAudit(
     confidence: float = 0.95
     runs: int = 1000
     batch: int = 50
+    stop_when_refuted: bool = False
     seed: int = 0
     serve: bool = False
     ledger: str | None = None
@@ -142,6 +148,13 @@ class ProgramAudit(
         """How many calls there are."""
         return -(-self.runs // self.batch)
 
+    @property
+    def stages(self) -> tuple[int, ...]:
+        """Runs after which it may end."""
+        if not self.stop_when_refuted:
+            return (self.runs,)
+        return Looks.of(self.runs, self.batch).at
+
     def worlds(self, number: int) -> Worlds:
         """Of the runs of batch ``number``, (batch,)."""
         coins = np.random.default_rng([self.seed, number, 0x0C01])
@@ -173,6 +186,8 @@ class ProgramResult(
     gap: Gap | None = None
     beside: LowerBound | None = None
     beside_gap: Gap | None = None
+    rates: AttackRates | None = None
+    stopped: Stopped | None = None
 
     def upper(self) -> UpperBound | None:
         """The account of the ledger's worst node; None without a ledger."""
@@ -201,6 +216,10 @@ class ProgramResult(
             },
             "method": lower.method,
             "valid_for": lower.valid_for,
+            "stopped": None
+            if self.stopped is None
+            else msgspec.structs.asdict(self.stopped),
+            **({} if self.rates is None else self.rates.summary()),
             "gap": None if self.gap is None else self.gap.summary(),
             "beside": None
             if self.beside is None
@@ -231,7 +250,8 @@ class ProgramResult(
         if self.beside_gap is not None:
             lines.append(f"  {self.beside_gap}")
         most = round_down(self.most_shown)
-        return [*lines, f"the most that so many runs could have shown: {most}"]
+        lines.append(f"the most that so many runs could have shown: {most}")
+        return [*lines, *(str(one) for one in (self.stopped, self.rates) if one)]
 
 
 def run(
@@ -299,7 +319,6 @@ def run(
     done = kept_batches(audit, folder)
     began = time.monotonic()
     kept = time.monotonic()
-    missing = [n for n in range(audit.batches) if n not in done]
     progress(min(len(done) * audit.batch, audit.runs), audit.runs)
 
     def batch(number: int) -> NDArray[np.float64]:
@@ -308,13 +327,18 @@ def run(
     pool = concurrent.futures.ThreadPoolExecutor(many)
     futures: dict[concurrent.futures.Future, int] = {}
     try:
-        futures |= {pool.submit(batch, number): number for number in missing}
-        for future in concurrent.futures.as_completed(futures):
-            done[futures[future]] = future.result()
-            progress(min(len(done) * audit.batch, audit.runs), audit.runs)
-            if time.monotonic() - kept > 1 or audit.is_function:
-                _keep(audit, folder, done)
-                kept = time.monotonic()
+        for runs in audit.stages:
+            numbers = range(-(-runs // audit.batch))
+            more = {pool.submit(batch, n): n for n in numbers if n not in done}
+            futures |= more
+            for future in concurrent.futures.as_completed(more):
+                done[more[future]] = future.result()
+                progress(min(len(done) * audit.batch, audit.runs), audit.runs)
+                if time.monotonic() - kept > 1 or audit.is_function:
+                    _keep(audit, folder, done)
+                    kept = time.monotonic()
+            if runs < audit.runs and _is_refuted(audit, done, ledger):
+                break
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
         scores.close()
@@ -340,29 +364,9 @@ def judge(
     """
     scores = Scores(*arrays(audit, done), "coin-flip")
     claim = audit.claim
-    nodes: tuple[UpperBound, ...] = ()
-    attacked = None  # the worst node's part of the ledger
-    if ledger is not None:
-        nodes = account_nodes(ledger, claim.delta, claim.relation)
-        worst = max(range(len(nodes)), key=lambda node: nodes[node].epsilon)
-        attacked = msgspec.structs.replace(ledger, nodes=(ledger.nodes[worst],))
-
-    def named(name: str) -> Estimator:
-        entries = () if attacked is None else attacked.nodes[0]
-        return estimator_named(name, entries, claim.relation)
-
-    def bound(estimator: Estimator) -> Bound:
-        return estimator(
-            scores,
-            claim.delta,
-            audit.confidence,
-            relation=claim.relation,
-            threat_model=f"what {audit.program} scores by",
-            seed=audit.seed,
-        )
-
-    estimator = named(audit.estimator)
-    found = bound(estimator)
+    nodes, attacked = _attacked(audit, ledger)
+    estimator = _named(audit, audit.estimator, attacked)
+    found, confidence, stopped = _bound(audit, scores, estimator)
     verdict = Finding(claim=claim, lower=found.lower)
     beside = main_gap = other_gap = None
     if ledger is not None and attacked is not None:
@@ -370,13 +374,20 @@ def judge(
         verdict = verdict_on(claim, ledger, upper, found.lower)
 
         def gap(by: Estimator, of: Bound) -> Gap | None:
-            return gap_of(audit, by, of, node, upper, scores.member)
+            return gap_of(audit, by, of, node, upper, scores.member, confidence)
 
         main_gap = gap(estimator, found)
         with contextlib.suppress(ValueError):  # what has no noise has no family
-            other = named("best" if audit.estimator == FAMILY else FAMILY)
-            beside = bound(other)
+            other = _named(
+                audit, "best" if audit.estimator == FAMILY else FAMILY, attacked
+            )
+            beside, _, _ = _bound(audit, scores, other)
             other_gap = gap(other, beside)
+    if stopped and stopped.runs < audit.runs and verdict.status != "refuted":
+        raise ValueError(
+            f"the audit ended after {len(scores):,} of {audit.runs:,} runs, and the "
+            "claim was not refuted"
+        )
     return ProgramResult(
         verdict=verdict,
         status=verdict.status,
@@ -388,7 +399,7 @@ def judge(
             scores.member_runs,
             scores.non_member_runs,
             audit.claim.delta,
-            audit.confidence,
+            confidence,
             seed=audit.seed,
             worlds=scores.member,
         ),
@@ -397,7 +408,60 @@ def judge(
         gap=main_gap,
         beside=None if beside is None else beside.lower,
         beside_gap=other_gap,
+        stopped=stopped,
+        rates=attack_rates(scores, audit.confidence),
     )
+
+
+def _attacked(
+    audit: ProgramAudit, ledger: Ledger | None
+) -> tuple[tuple[UpperBound, ...], Ledger | None]:
+    """The account of each node of ``ledger``, and the part of the worst one."""
+    if ledger is None:
+        return (), None
+    nodes = account_nodes(ledger, audit.claim.delta, audit.claim.relation)
+    worst = max(range(len(nodes)), key=lambda node: nodes[node].epsilon)
+    return nodes, msgspec.structs.replace(ledger, nodes=(ledger.nodes[worst],))
+
+
+def _named(audit: ProgramAudit, name: str, attacked: Ledger | None) -> Estimator:
+    entries = () if attacked is None else attacked.nodes[0]
+    return estimator_named(name, entries, audit.claim.relation)
+
+
+def _bound(
+    audit: ProgramAudit, scores: Scores, estimator: Estimator
+) -> tuple[Bound, float, Stopped | None]:
+    """The bound, its own confidence, and at which look it is, if there are several.
+
+    Of an audit that may stop early, it says the confidence of all looks together.
+    """
+    confidence, stopped = audit.confidence, None
+    if audit.stop_when_refuted:
+        looks = Looks.of(audit.runs, audit.batch)
+        confidence = looks.confidence(len(scores), audit.confidence)
+        stopped = Stopped.at(looks, len(scores))
+    found = estimator(
+        scores,
+        audit.claim.delta,
+        confidence,
+        relation=audit.claim.relation,
+        threat_model=f"what {audit.program} scores by",
+        seed=audit.seed,
+    )
+    lower = msgspec.structs.replace(found.lower, confidence=audit.confidence)
+    return dataclasses.replace(found, lower=lower), confidence, stopped
+
+
+def _is_refuted(
+    audit: ProgramAudit, done: dict[int, NDArray[np.float64]], ledger: Ledger | None
+) -> bool:
+    member, score = arrays(audit, done)
+    if not 0 < np.count_nonzero(member) < len(member):
+        return False
+    estimator = _named(audit, audit.estimator, _attacked(audit, ledger)[1])
+    found, _, _ = _bound(audit, Scores(member, score, "coin-flip"), estimator)
+    return found.epsilon > audit.claim.epsilon
 
 
 def arrays(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from privaudit.auditing.rates import AttackRates
 from privaudit.files.notebook import box
 from privaudit.results import Finding, LowerBound, Status, UpperBound, round_down
 
@@ -24,6 +25,8 @@ class AuditedScores:
     beside
         Another bound from the same scores: that within the family of the ledger's
         releases, or for any mechanism if the verdict's is the former.
+    rates
+        AUROC, and TPR at fixed FPR, with their intervals.
     """
 
     verdict: Finding
@@ -31,6 +34,7 @@ class AuditedScores:
     non_member_runs: int
     most_shown: float
     beside: LowerBound | None = None
+    rates: AttackRates | None = None
 
     @property
     def status(self) -> Status:
@@ -63,6 +67,7 @@ class AuditedScores:
             "valid_for": lower.valid_for,
             "beside": _in_short(self.beside),
             "most_shown": self.most_shown,
+            **({} if self.rates is None else self.rates.summary()),
             "verdict": self.status,
         }
 
@@ -75,7 +80,8 @@ class AuditedScores:
             f"the most that so many {self.lower.counted} could have shown: "
             f"{round_down(self.most_shown)}"
         )
-        return "\n".join([*known, most, str(self.verdict)])
+        rates = [] if self.rates is None else [str(self.rates)]
+        return "\n".join([*known, most, *rates, str(self.verdict)])
 
     def _repr_html_(self) -> str:
         return box(self.status.capitalize(), str(self).splitlines())

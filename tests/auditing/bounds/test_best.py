@@ -7,6 +7,7 @@ from privaudit.auditing.bounds import (
     ESTIMATORS,
     Best,
     BestOf,
+    Betting,
     RankWalk,
     TopHalf,
     TwoBinomial,
@@ -63,8 +64,9 @@ class TestSound:
     def test_best_of_says_the_narrowest_family_and_refuses_with_its_members(self):
         mixed = BestOf((RankWalk(), TopHalf()))
         assert mixed.valid_for == "mu-Gaussian DP"
-        with pytest.raises(ValueError, match="rank-walk is valid only if"):
-            mixed(gaussian(100, design="fixed"), 1e-2, threat_model="x")
+        refusing = BestOf((RankWalk(), Betting()))
+        with pytest.raises(ValueError, match="betting is valid only if"):
+            refusing(gaussian(100, design="fixed"), 1e-2, threat_model="x")
         with pytest.raises(ValueError, match="at least one estimator"):
             BestOf(())
 

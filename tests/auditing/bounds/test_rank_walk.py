@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 from scipy.special import expit
 
-from privaudit.auditing.bounds import RankWalk
+from privaudit.auditing.bounds import Best, RankWalk, TwoBinomial
 from privaudit.auditing.bounds._null_walk import NullWalk, _quantile
 from privaudit.auditing.bounds.rank_walk import (
     _leaks_expected,
@@ -141,8 +141,65 @@ class TestSound:
             assert null.crosses(found, limits).sum() <= allowed
             assert null.crosses(found + 2e-4, limits).sum() > allowed
 
+    @pytest.mark.parametrize("members", [40, 114, 160])
+    @pytest.mark.parametrize("design", ["fixed", "coin-flip"])
+    def test_no_alarms_of_a_fixed_deal(self, members, design):
+        """Whatever is declared; 114 of 200 passes for coins."""
+        if design == "coin-flip" and members != 114:
+            pytest.skip("refused as coins")
+        alarms = fixed_alarms(members, design, 60)
+        assert alarms <= stats.binom.isf(1e-4, 60, 0.05)
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("estimator", [RankWalk(), Best()])
+    def test_a_false_coin_flip_gives_no_more_alarms_over_a_thousand(self, estimator):
+        alarms = fixed_alarms(114, "coin-flip", 1000, estimator)
+        assert alarms <= stats.binom.isf(1e-3, 1000, 0.05)
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("members", [40, 100, 160])
+    def test_coverage_of_fixed_worlds_over_a_thousand(self, members):
+        """Leaky randomised response, which attains its epsilon."""
+        exceeded = 0
+        for repeat in range(1000):
+            random = np.random.default_rng([4, repeat])
+            member = random.permutation(np.arange(200) < members)
+            bits = np.where(random.random(200) < expit(1.0), member, ~member)
+            bound = RankWalk()(
+                Scores(member, bits.astype(float), "fixed"),
+                0.0,
+                0.9,
+                threat_model="x",
+                seed=repeat,
+            )
+            exceeded += bound.epsilon > 1.0
+        assert exceeded <= stats.binom.isf(1e-3, 1000, 0.1)
+
+
+def fixed_alarms(members, design, repeats, estimator=None):
+    """How many of so many audits of no leak say more than 0, at 95 %."""
+    alarms = 0
+    for repeat in range(repeats):
+        random = np.random.default_rng([2, repeat])
+        member = random.permutation(np.arange(200) < members)
+        scores = Scores(member, random.normal(size=200), design)
+        bound = (estimator or RankWalk())(scores, 1e-5, threat_model="x", seed=repeat)
+        alarms += bound.epsilon > 0
+    return alarms
+
 
 class TestTight:
+    @pytest.mark.parametrize("members", [300, 1000, 1700])
+    def test_fixed_worlds_are_as_strong(self, members):
+        random = np.random.default_rng(5)
+        member = random.permutation(np.arange(2000) < members)
+        scores = Scores(member, random.normal(size=2000) + 1.5 * member, "fixed")
+        walk, two = (
+            one(scores, 1e-5, threat_model="x").epsilon
+            for one in (RankWalk(), TwoBinomial())
+        )
+        assert walk > 0.9 * two
+
     def test_crossing_limits_are_least(self):
         for statistic in (0.3, 1.5, 4.0):
             limits = crossing_limits(statistic, LENGTHS, 2, 0.02)

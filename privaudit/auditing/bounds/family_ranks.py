@@ -1,0 +1,245 @@
+"""The whole ranking against the curve of a family of mechanisms, by weighted ranks.
+
+Its middle says little of a mechanism whose losses are rare and large. So each stretch
+of ranks, from both ends, is weighted by how much more often it is right if the noise is
+a little less than what is tested; weights do not increase inwards. Noises are tested
+from the largest down, until one is not refuted. ``ranks.md`` beside this file has the
+proof; the numbers of its steps are used below.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize, special
+
+from privaudit.auditing.bounds._ranks import chance_of_top
+from privaudit.auditing.bounds.contract import Estimator, Evidence, generator
+from privaudit.auditing.bounds.top_half import (
+    NoiseFamily,
+    evidence_of_top,
+    least_noise_refuted,
+    ranked,
+)
+from privaudit.auditing.scores import Scores
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_MOST = 100_000  # simulations, however small alpha is
+_STRETCHES = 20  # of ranks, from either end
+_CELL = 1.2  # ratio of the noises at both ends of a cell, which has weights of its own
+_LESS = 1.2  # noise tested over the noise that the weights look for
+_CAUTION = 0.85  # of the level, at which the pilot says where to test
+_PILOT, _STEPS = 300, 3  # simulations of the pilot, and its steps
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RanksOfFamily(Estimator):
+    """Epsilon, within a family, of the least noise that is refuted with all above it.
+
+    For fixed and for coin-flip worlds, however many there are of each: what is tested
+    is the order of the two worlds given how many there are.
+
+    Parameters
+    ----------
+    family
+        Mechanisms that differ in the scale of their noise.
+    reversed_share
+        Share of alpha, in (0, 1), spent on the ranking read backwards, for attacks
+        whose low scores say "member".
+    top_share
+        Share of the rest, in (0, 1), spent on the upper part of the ranking alone,
+        which tells where to begin.
+    simulations
+        Monte Carlo repeats of a test. The level is exact for any number, since the
+        observed ranking counts as one of them; more make the bound steadier.
+    """
+
+    name: ClassVar[str] = "ranks-of-family"
+    source: ClassVar[str] = (
+        "privaudit, ranks.md; on Blackwell, Ann. Math. Statist. 24 (1953), and Dong, "
+        "Roth and Su, arXiv:1905.02383"
+    )
+
+    family: NoiseFamily
+    reversed_share: float = 0.05
+    top_share: float = 0.05
+    simulations: int = 999
+
+    def __post_init__(self) -> None:
+        for name in ("reversed_share", "top_share"):
+            if not 0 < getattr(self, name) < 1:
+                raise ValueError(f"{name} must be in (0, 1), got {getattr(self, name)}")
+        if self.simulations < 1:
+            raise ValueError(f"simulations must be >= 1, got {self.simulations}")
+
+    @property
+    def valid_for(self) -> str:
+        """The family's name."""
+        return self.family.name
+
+    def find(
+        self, scores: Scores, delta: float, alpha: float, seed: int
+    ) -> tuple[float, Evidence]:
+        """See ``Estimator.find``."""
+        order, right, flipped = ranked(scores, generator(seed, self.name))
+        alpha *= self.reversed_share if flipped else 1 - self.reversed_share
+        evidence = evidence_of_top(scores, order, right, flipped)
+        sizes = scores.member_runs, scores.non_member_runs
+        family = self.family
+
+        def refuted(noise: float) -> bool:
+            chance = chance_of_top(family.pair(noise).tpr_at, right, *sizes)
+            return chance <= self.top_share * alpha
+
+        start = least_noise_refuted(refuted, family.least_noise, family.most_noise)
+        test = _Test.of(self, scores.member[order], (1 - self.top_share) * alpha, seed)
+        noise = test.least_refuted(math.inf if start is None else start)
+        if noise == math.inf:
+            return 0.0, evidence
+        # The refuted end has more noise than any that is not: its epsilon is lower.
+        return family.epsilon_down(noise, delta), evidence
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Test:
+    """The test of one noise after the other (step 4)."""
+
+    family: NoiseFamily
+    alpha: float
+    simulations: int
+    seed: int
+    members: int
+    others: int
+    cuts: Ints  # ranks at which one stretch ends and the next begins
+    top: int  # how many of the stretches are at the top, and count members
+    seen: Floats  # right guesses in each stretch
+
+    @classmethod
+    def of(
+        cls, of: RanksOfFamily, worlds: NDArray[np.bool_], alpha: float, seed: int
+    ) -> _Test:
+        """``worlds`` in the order of falling scores."""
+        members = int(np.count_nonzero(worlds))
+        others = len(worlds) - members
+        top, bottom = (_ends(count) for count in (members, others))
+        cuts = np.unique(np.concatenate([top, len(worlds) - bottom]))
+        cuts = cuts[(cuts > 0) & (cuts < len(worlds))]
+        counted = int(np.searchsorted(cuts, members, "right"))
+        found = np.cumsum(worlds)[cuts - 1]
+        return cls(
+            family=of.family,
+            alpha=alpha,
+            simulations=max(of.simulations, min(_MOST, math.ceil(20 / alpha) - 1)),
+            seed=seed,
+            members=members,
+            others=others,
+            cuts=cuts,
+            top=counted,
+            seen=_right(found, cuts, counted, members, others),
+        )
+
+    def least_refuted(self, noise: float) -> float:
+        """The least noise that is refuted, ``noise`` if none below it is."""
+        least, most = self.family.least_noise, self.family.most_noise
+        count = math.ceil(math.log(most / least) / math.log(_CELL))
+        ends = np.geomspace(most, least, count + 1).tolist()
+        for number, low in enumerate(ends):
+            if low >= noise:
+                continue
+            high = min(noise, ends[number - 1]) if number else noise
+            weights = self._weights(low)
+            aim = self._aim(weights, low, high, number)
+            if aim is None or not self._refuted(weights, aim, number):
+                break
+            noise = aim
+            if aim > low:
+                break
+        return noise
+
+    def _aim(
+        self, weights: Floats, low: float, high: float, number: int
+    ) -> float | None:
+        """Where in a cell to test, by simulations that decide nothing else."""
+        wanted = -float(special.ndtri(_CAUTION * self.alpha))
+
+        def beyond(noise: float) -> float:
+            """Deviations by which what is seen exceeds the mean, less those wanted."""
+            null = self._null(weights, noise, number, 0, _PILOT)
+            deviation = max(float(null.std()), 1e-9 * float(weights.max()))
+            return (
+                float(self.seen @ weights) - float(null.mean())
+            ) / deviation - wanted
+
+        at_low = beyond(low)
+        if at_low >= 0:
+            return low
+        if high == math.inf or (at_high := beyond(high)) <= 0:
+            return None
+        for _ in range(_STEPS):
+            share = min(max(at_high / (at_high - at_low), 0.02), 0.98)
+            middle = high * (low / high) ** share
+            found = beyond(middle)
+            if found >= 0:
+                high, at_high = middle, found
+            else:
+                low, at_low = middle, found
+        return high
+
+    def _weights(self, noise: float) -> Floats:
+        """Log odds of a right guess if there is less noise, over those at ``noise``."""
+        less = max(noise / _LESS, self.family.least_noise)
+        sizes = np.diff(self.cuts, prepend=0, append=self.members + self.others)
+        odds = []
+        for one in (less, noise):
+            found = self.family.pair(one).expected(self.members, self.others, self.cuts)
+            right = _right(found, self.cuts, self.top, self.members, self.others)
+            odds.append(special.logit(np.clip(right / sizes, 1e-3, 1 - 1e-3)))
+        weights = np.maximum(odds[0] - odds[1], 0.0)
+        for end, falling in (
+            (slice(None, self.top), True),
+            (slice(self.top, None), False),
+        ):
+            weights[end] = optimize.isotonic_regression(
+                weights[end], weights=sizes[end], increasing=not falling
+            ).x
+        return weights if weights.any() else np.ones(len(weights))
+
+    def _refuted(self, weights: Floats, noise: float, number: int) -> bool:
+        null = self._null(weights, noise, number, 1, self.simulations)
+        # Sums of equal counts must be equal, in whatever order they are added.
+        seen = float(self.seen @ weights) - 1e-9 * float(weights.max())
+        reached = 1 + int(np.count_nonzero(null >= seen))
+        return reached <= self.alpha * (self.simulations + 1)
+
+    def _null(
+        self, weights: Floats, noise: float, number: int, purpose: int, simulations: int
+    ) -> Floats:
+        """The sum of weights under the pair of ``noise``.  # (simulations,)"""
+        random = generator(self.seed, f"ranks {number} {purpose} {noise!r}")
+        drawn = self.family.pair(noise).draw(
+            random, simulations, self.members, self.others, self.cuts
+        )
+        return _right(drawn, self.cuts, self.top, self.members, self.others) @ weights
+
+
+def _ends(count: int) -> Ints:
+    """Where stretches end, counted from one end of the ranking."""
+    return np.unique(
+        np.round(np.geomspace(min(3, count), count, _STRETCHES)).astype(np.int64)
+    )
+
+
+def _right(found: NDArray, cuts: Ints, top: int, members: int, others: int) -> Floats:
+    """Right guesses in each stretch, from the members up to each cut."""
+    ends = np.append(cuts, members + others)
+    zero = np.zeros((*found.shape[:-1], 1))
+    whole = np.concatenate([zero, found, zero + members], axis=-1)
+    inside = np.diff(whole, axis=-1)
+    sizes = np.diff(ends, prepend=0)
+    return np.where(np.arange(len(ends)) < top, inside, sizes - inside)

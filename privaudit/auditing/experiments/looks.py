@@ -1,0 +1,90 @@
+"""Looking at an audit before its runs are spent, without losing its confidence.
+
+The claim is tested after so many runs as are fixed beforehand: a sixteenth of them, an
+eighth, a quarter, a half, all. Each look has a share of alpha, all together one, so
+that by the union bound the bounds of all looks hold at once at the confidence asked
+for. So one may stop at any of them, for any reason, and report the bound of that look.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+_LEAST = 40  # runs at a look; fewer refute next to nothing
+_LAST = 0.5  # share of alpha that the last look has
+
+
+class Looks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When an audit was, or would have been, looked at.
+
+    Parameters
+    ----------
+    planned
+        Runs in all, both worlds together.
+    at
+        Runs after which the claim is tested, rising.
+    """
+
+    planned: int
+    at: tuple[int, ...]
+
+    @classmethod
+    def of(cls, runs: int, block: int) -> Looks:
+        """Looks at whole blocks of runs.
+
+        >>> Looks.of(1000, 50).at
+        (100, 150, 250, 500, 1000)
+        """
+        parts = {-(-runs // (block * 2**power)) * block for power in range(1, 5)}
+        early = sorted(part for part in parts if _LEAST <= part < runs)
+        return cls(planned=runs, at=(*early, runs))
+
+    def share(self, runs: int) -> float:
+        """Of alpha, at the look after ``runs``. ``ValueError`` if there is none."""
+        if runs not in self.at:
+            raise ValueError(
+                f"{runs:,} runs are none of those after which this audit looks: "
+                f"{', '.join(f'{one:,}' for one in self.at)}"
+            )
+        if len(self.at) == 1:
+            return 1.0
+        early = (1 - _LAST) / (len(self.at) - 1)
+        return _LAST if runs == self.planned else early
+
+    def confidence(self, runs: int, overall: float) -> float:
+        """Of the bound at the look after ``runs``, so that all hold at ``overall``."""
+        return 1 - self.share(runs) * (1 - overall)
+
+
+class Stopped(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How far an audit went that stops once its claim is refuted.
+
+    Parameters
+    ----------
+    runs, planned
+        Made, and at most to be made, both worlds together.
+    look, looks
+        At which of how many looks it ended.
+    """
+
+    runs: int
+    planned: int
+    look: int
+    looks: int
+
+    @classmethod
+    def at(cls, looks: Looks, runs: int) -> Stopped:
+        """After ``runs``."""
+        return cls(
+            runs=runs,
+            planned=looks.planned,
+            look=looks.at.index(runs) + 1,
+            looks=len(looks.at),
+        )
+
+    def __str__(self) -> str:
+        ended = "refuted and stopped" if self.runs < self.planned else "ended"
+        return (
+            f"{ended} after {self.runs:,} of {self.planned:,} runs, at look "
+            f"{self.look} of {self.looks}; the confidence holds for all looks together"
+        )

@@ -9,6 +9,7 @@ Accounts, without torch:
     ledger_from         a ledger from dp-accounting's events, Opacus or a file
     Ledger, Release     what was released; PoissonSampling, SamplingWithoutReplacement,
                         RandomAllocation, NoSampling
+    mechanisms          what else can be released: Release.of(mechanisms.ZCDP(0.1))
 
 Training with a user's own model and data:
 
@@ -72,6 +73,7 @@ _PLACES = {
     "SamplingWithoutReplacement": "privaudit.release",
     "RandomAllocation": "privaudit.release",
     "NoSampling": "privaudit.release",
+    "mechanisms": "privaudit",
     "Scores": "privaudit.auditing.scores",
     "Bracket": "privaudit.results",
     "UpperBound": "privaudit.results",
@@ -85,6 +87,8 @@ __all__ = [*_PLACES]
 def __getattr__(name: str) -> object:
     if name not in _PLACES:
         raise AttributeError(f"privaudit has no {name}; it has {', '.join(__all__)}")
+    if name == "mechanisms":
+        return importlib.import_module("privaudit.mechanisms")
     return getattr(importlib.import_module(_PLACES[name]), name)
 
 

@@ -1,3 +1,4 @@
+from privaudit import mechanisms as mechanisms
 from privaudit.accounting.certificate import Certificate as Certificate
 from privaudit.accounting.filters import Budget as Budget
 from privaudit.accounting.filters import BudgetExceeded as BudgetExceeded

@@ -22,9 +22,9 @@ from privaudit.results import Unit
 if TYPE_CHECKING:  # a second of import time, and only for those who want an event
     from dp_accounting import DpEvent
 
-# 2 has passes over disjoint records, and assumptions; 3 random allocation. What has
-# none of these is written as 1.
-VERSIONS = (1, 2, 3)
+# 2 has passes over disjoint records, and assumptions; 3 random allocation; 4 mechanisms
+# with details. What has none of these is written as 1.
+VERSIONS = (1, 2, 3, 4)
 
 RESUMED = (
     "nobody learns anything from which releases were made again with other sums, when "
@@ -113,7 +113,12 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             for entries in self.nodes
             for entry in entries
         )
-        version = 3 if allocated else 2 if newer else 1
+        detailed = any(
+            entry.release.details is not UNSET
+            for entries in self.nodes
+            for entry in entries
+        )
+        version = 4 if detailed else 3 if allocated else 2 if newer else 1
         msgspec.structs.force_setattr(self, "version", version)
 
     @property

@@ -230,7 +230,7 @@ class Composition:
         return (
             self.attained is None
             and all(family.scheme != "fixed" for family in self.families)
-            and all(one.attained is one for one, _ in self.others)
+            and all(one.attained == (one,) for one, _ in self.others)
         )
 
     def _realised_lower(
@@ -246,24 +246,38 @@ class Composition:
             else family
             for family in (self.attained or self).families
         )
-        others = self._attained_others
-        if not families and not others:
-            return {}
-        known = Composition(families, others=others)
         best: dict[Direction, float] = {}
         ways: tuple[Direction, ...] = ("remove", "add")
-        for way in ways:
-            guess = target.guess(known._scout(way), known._infinite(way))
-            slack = target.slack(guess, guess)
-            grid = self._grid(guess, slack * fine, width, nodes)
-            found = known._below(way, grid, guess)
-            best[way] = 0.0 if found is None else target.lower(found, guess)
+        for others in self._attained_choices if self.others else ((),):
+            known = Composition(families, others=others)
+            if known.is_empty:
+                continue
+            for way in ways:
+                guess = target.guess(known._scout(way), known._infinite(way))
+                slack = target.slack(guess, guess)
+                grid = self._grid(guess, slack * fine, width, nodes)
+                found = known._below(way, grid, guess)
+                low = 0.0 if found is None else target.lower(found, guess)
+                best[way] = max(best.get(way, 0.0), low)
+        if not best:
+            return {}
         return best if len(self.directions) > 1 else {"remove": max(best.values())}
 
     @functools.cached_property
     def _attained_others(self) -> tuple[tuple[Loss, float], ...]:
+        return self._attained_choices[0] if self.others else ()
+
+    @functools.cached_property
+    def _attained_choices(self) -> tuple[tuple[tuple[Loss, float], ...], ...]:
+        """What data attain of `others`: each kind's first choice, second and so on."""
+        most = max(len(one.attained) for one, _ in self.others)
         return tuple(
-            (one.attained, count) for one, count in self.others if one.attained
+            tuple(
+                (one.attained[min(i, len(one.attained) - 1)], count)
+                for one, count in self.others
+                if one.attained
+            )
+            for i in range(max(most, 1))
         )
 
     def _infinite(self, way: Direction) -> float:

@@ -170,7 +170,7 @@ def _either(terms: Sequence[Term], each: list[float]) -> float:
     if max(each) >= 1:
         return 1.0
     logs = [n.steps * math.log1p(-one) for n, one in zip(terms, each, strict=True)]
-    return -math.expm1(math.fsum(logs))
+    return float(-math.expm1(math.fsum(logs)))
 
 
 def _total_offset(measures: Sequence[GridMeasure], terms: Sequence[Term]) -> float:

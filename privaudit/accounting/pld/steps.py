@@ -168,7 +168,8 @@ def compose_entries(entries: Sequence[Entry], relation: Relation) -> Composition
                     shift, attained = release.opposed_norm() / release.noise, shift / 2
                 else:  # as if unsampled, which costs no less; from below as nothing
                     scheme, rate, attained = "poisson", 1.0, 0.0
-        kinds.setdefault((release.mechanism, scheme), []).append(
+        noise: Noise = "gaussian" if release.mechanism == "gaussian" else "laplace"
+        kinds.setdefault((noise, scheme), []).append(
             (shift, attained, rate, entry.count)
         )
     above, below, same = [], [], True

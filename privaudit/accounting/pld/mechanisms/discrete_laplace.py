@@ -1,12 +1,14 @@
 """The discrete Laplace law on the integers: s + X against X, s the sensitivity.
 
 With a weight of exp(-a |x|) the loss at x is a (2 x - s) within [0, s], and -a s and
-a s beyond: it grows with x, so that half-lines are the best tests and the largest shift
-dominates, as for the discrete Gaussian. In many coordinates the loss of a move by
-(s_1, s_2, ...) is a sum of independent ones, and moving by s_1 + s_2 in one coordinate
-dominates: first by s_1 and then by s_2 is a composition only of a weaker pair, since
-the sum of two coordinates with noise is a function of what is released (Ghosh,
-Roughgarden and Sundararajan 2009; as for Laplace noise, in ``pld.md``, "Shifts").
+a s beyond.
+
+*Dominates, in any number of coordinates.* Move an output by one unit in one coordinate,
+all others given: an event's chance p becomes at most G(p) = min(e^a p, 1 - e^-a (1 -
+p)), its loss being a or -a. G is concave, so that this holds for the mean over the
+others (Jensen), and grows, so that s unit moves make of p at most G^s(p). Half-lines
+{x >= t} in one coordinate attain G at each move: e^a p while t >= 1, the other part
+below. G^s is linear between their chances, where a coin between two of them attains it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Any (epsilon, delta)-DP mechanism.
 
-H(a) is at most the largest of 0, 1 - a, 1 - delta... : the convex function through
-delta + (1 - delta) (exp(epsilon) - a) / (exp(epsilon) + 1) between exp(-epsilon) and
-exp(epsilon), which is the H of four outputs: with mass delta one can be sure, in either
-direction, and else losses are epsilon or -epsilon (Kairouz, Oh and Viswanath 2015,
-theorem 3.1: every such mechanism is a function of this one). The pair is attained by
+Every such mechanism is a function of this one with four outputs (Kairouz, Oh and
+Viswanath 2015, theorem 3.1): with chance delta one can be sure, in either direction,
+and else the loss is epsilon or -epsilon. So its pair dominates, and it is attained by
 that mechanism itself.
 """
 

@@ -6,8 +6,8 @@ largest at t = (x + e) / 2. H = (1 - exp((x - e) / 2))^2 / (1 - exp(-e)) for |x|
 so the least that bounds every such mechanism (Dong, Durfee and Rogers 2020, lemma 5.2);
 as a largest of convex functions it is the H of a pair, whose masses are its
 derivatives: P(L > x) = (1 - exp((x - e) / 2)) / (1 - exp(-e)), and Q its mirror image.
-From below: t = e / 2, attained by two outputs. No one t attains H at all x at once, and
-this bracket does not close.
+From below: some t, each attained by two outputs, the same in all releases. No one t
+attains H at all x at once, and this bracket does not close.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from privaudit.accounting.pld.line import UNIT, Floats
 from privaudit.accounting.pld.mechanisms.atoms import Atoms
 from privaudit.accounting.pld.mechanisms.loss import Loss, Pair, PairLoss
 from privaudit.mechanisms import ExponentialMechanism
+
+_SHARES = (0.5, 0.7, 0.9)  # of e, for t
 
 
 class _BoundedRange(Pair):
@@ -66,8 +68,14 @@ class _BoundedRange(Pair):
 def loss(mechanism: ExponentialMechanism, rate: float) -> Loss:
     """Of one choice."""
     e = mechanism.epsilon
-    likely, unlikely = -math.log1p(math.exp(-e / 2)), -math.log1p(math.exp(e / 2))
-    two = Atoms(
-        np.array([unlikely, likely]), np.array([likely, unlikely]), lattice=e / 2
-    )
+    two = tuple(_outputs(e, share * e) for share in _SHARES)
     return PairLoss(_BoundedRange(e), rate, two)
+
+
+def _outputs(e: float, t: float) -> Atoms:
+    """Two outputs, with losses t and t - e."""
+    rest = math.log(-math.expm1(-e))
+    high = math.log(-math.expm1(t - e)) - rest  # of P, at t
+    low = math.log(-math.expm1(-t)) - rest  # of Q, at t - e
+    log_p, log_q = np.array([low + t - e, high]), np.array([low, high - t])
+    return Atoms(log_p, log_q, far=256 / (1 - t / e) / (t / e))

@@ -39,9 +39,9 @@ class Loss(abc.ABC):
         return None
 
     @property
-    def attained(self) -> Loss | None:
-        """What some data sets attain, for lower bounds; None if nothing is known."""
-        return self
+    def attained(self) -> tuple[Loss, ...]:
+        """What some data sets attain, for lower bounds; the best of these is taken."""
+        return (self,)
 
     @abc.abstractmethod
     def above(self, way: Direction, spacing: float, reach: float) -> GridMeasure:
@@ -126,11 +126,11 @@ class PairLoss(Loss):
     Parameters
     ----------
     attained
-        Another pair, where ``pair`` is not attained by any data; None if none is known.
+        Other pairs, where ``pair`` is not attained by any data; None if it is.
     """
 
     def __init__(
-        self, pair: Pair, rate: float = 1.0, attained: Pair | bool | None = True
+        self, pair: Pair, rate: float = 1.0, attained: tuple[Pair, ...] | None = None
     ) -> None:
         self.pair, self.rate = pair, rate
         self._attained = attained
@@ -141,13 +141,11 @@ class PairLoss(Loss):
         return self.pair.symmetric and self.rate == 1
 
     @property
-    def attained(self) -> Loss | None:
+    def attained(self) -> tuple[Loss, ...]:
         """See `Loss`."""
-        if self._attained is True:
-            return self
-        if isinstance(self._attained, Pair):
-            return PairLoss(self._attained, self.rate)
-        return None
+        if self._attained is None:
+            return (self,)
+        return tuple(PairLoss(pair, self.rate) for pair in self._attained)
 
     @property
     def lattice(self) -> float | None:
@@ -272,9 +270,9 @@ class Above(Loss):
         return self.of.lattice
 
     @property
-    def attained(self) -> Loss | None:
+    def attained(self) -> tuple[Loss, ...]:
         """See `Loss`: nothing."""
-        return None
+        return ()
 
     def above(self, way: Direction, spacing: float, reach: float) -> GridMeasure:
         """See `Loss`."""

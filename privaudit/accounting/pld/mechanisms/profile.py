@@ -72,7 +72,7 @@ class EitherWay(Loss):
     of: Loss
 
     @property
-    def attained(self) -> Loss | None:
+    def attained(self) -> tuple[Loss, ...]:
         """See `Loss`: all releases the same way."""
         return self.of.attained
 

@@ -67,11 +67,12 @@ class Curve(Loss):
         return self.rate == 1
 
     @property
-    def attained(self) -> Loss | None:
+    def attained(self) -> tuple[Loss, ...]:
         """See `Loss`."""
         if isinstance(self.curve, ZCDP) and not self.curve.xi:
-            return Gaussian(math.sqrt(2 * self.curve.rho) * (1 - 1e-15), self.rate)
-        return None
+            shift = math.sqrt(2 * self.curve.rho) * (1 - 1e-15)
+            return (Gaussian(shift, self.rate),)
+        return ()
 
     def _delta(self, epsilon: Floats) -> Floats:
         """delta without sampling at ``epsilon`` >= 0, rounded up."""
@@ -112,8 +113,7 @@ class Curve(Loss):
         """See `Loss`."""
         top = self._ends()
         stop = max(2, min(math.ceil(top / spacing), MOST_POINTS // 2))
-        index = np.arange(-stop, stop + 1)
-        loss = index * spacing
+        loss = np.arange(-stop, stop + 1, dtype=np.float64) * spacing
         if way == "remove":
             dots = self._profile(loss)
         else:

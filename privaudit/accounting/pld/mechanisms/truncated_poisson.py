@@ -51,9 +51,9 @@ class _Mixed(Loss):
         return all(step.scheme != "poisson" for step, _ in self.steps)
 
     @property
-    def attained(self) -> Loss | None:
+    def attained(self) -> tuple[Loss, ...]:
         """See `Loss`."""
-        return self.least
+        return () if self.least is None else (self.least,)
 
     def above(self, way: Direction, spacing: float, reach: float) -> GridMeasure:
         """See `Loss`: the parts' measures add."""

@@ -380,6 +380,11 @@ class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
         if not self.is_private:
             return dpa.NonPrivateDpEvent()
+        if not isinstance(self.details, UnsetType):
+            event = _event_of(self.details)
+            if isinstance(self.sampling, PoissonSampling):
+                return dpa.PoissonSampledDpEvent(self.sampling.rate, event)
+            return event
         kind = {"gaussian": dpa.GaussianDpEvent, "laplace": dpa.LaplaceDpEvent}
         moved = self.sensitivity
         bound = max(
@@ -398,3 +403,37 @@ class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
                 )
             case NoSampling():
                 return event
+
+
+def _event_of(details: mechanisms.Any) -> DpEvent:
+    import dp_accounting as dpa
+    from dp_accounting import dp_event
+
+    match details:
+        case mechanisms.RandomizedResponse():
+            return dpa.RandomizedResponseDpEvent(
+                details.noise_parameter, details.buckets
+            )
+        case mechanisms.DiscreteLaplace():
+            return dp_event.DiscreteLaplaceDpEvent(
+                details.parameter, details.sensitivity
+            )
+        case mechanisms.MixtureOfGaussians():
+            return dp_event.MixtureOfGaussiansDpEvent(
+                details.standard_deviation,
+                list(details.sensitivities),
+                list(details.probabilities),
+            )
+        case mechanisms.ZCDP():
+            return dpa.ZCDpEvent(details.rho, details.xi)
+        case mechanisms.TruncatedPoisson():
+            return dpa.TruncatedSubsampledGaussianDpEvent(
+                details.records,
+                details.sampling_rate,
+                details.batch_size,
+                details.noise_multiplier,
+            )
+    raise ValueError(
+        f"dp-accounting 0.6 has no event for {type(details).__name__}; use the "
+        "certified account"
+    )

@@ -5,6 +5,7 @@ Accounts, without torch:
     epsilon             settings, a schedule or a ledger in, a certified bracket out
     noise_multiplier    the least noise that meets a budget
     Certificate         what a ledger is worth, from both sides
+    repeat_and_select   what tuning costs: the best of a random number of tries
     Budget              a budget for releases chosen as one goes; BudgetExceeded
     ledger_from         a ledger from dp-accounting's events, Opacus or a file
     Ledger, Release     what was released; PoissonSampling, SamplingWithoutReplacement,
@@ -64,6 +65,7 @@ _PLACES = {
     "ProgramSettings": "privaudit.settings",
     "verify": "privaudit.api.evidence",
     "demo": "privaudit.api.demo",
+    "repeat_and_select": "privaudit.accounting.tuning",
     "Budget": "privaudit.accounting.filters",
     "BudgetExceeded": "privaudit.accounting.filters",
     "Certificate": "privaudit.accounting.certificate",

@@ -34,7 +34,7 @@ from privaudit.results import Relation, check_relation
 Law = Literal["geometric", "logarithmic", "poisson"]
 ORDERS = (
     *(1 + x / 10 for x in range(1, 50)),
-    *range(6, 64),
+    *map(float, range(6, 64)),
     *(80.0, 100.0, 128.0, 192.0, 256.0, 512.0, 1024.0),
 )
 _SHAPES = {"geometric": 1.0, "logarithmic": 0.0, "poisson": math.inf}

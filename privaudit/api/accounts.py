@@ -27,9 +27,10 @@ def epsilon(
     sampling_rate: float = 1.0,
     steps: int = 1,
     schedule: Sequence[tuple[float, float]] | None = None,
-    ledger: Ledger | None = None,
+    ledger: Ledger | Sequence[Ledger] | None = None,
     sampling: Sampling = "poisson",
     relation: Relation | None = None,
+    group: int = 1,
 ) -> Bracket:
     """Certified bracket of epsilon for noisy sums of clipped vectors.
 
@@ -49,7 +50,8 @@ def epsilon(
     schedule
         (noise multiplier, sampling rate) of every step, where they differ.
     ledger
-        What was released, where it is known; its worst node's figure is given.
+        What was released, where it is known; its worst node's figure is given. Several
+        are of the same data, and compose (`Ledger.composed`).
     sampling
         "poisson": every record by its own coin. "without-replacement": batches of a
         fixed size. "random-allocation": every record by itself in one of an epoch's
@@ -59,6 +61,8 @@ def epsilon(
     relation
         "add-or-remove-one" or "replace-one". None: the former, where every release has
         a meaning under it.
+    group
+        How many records are there or not at once, such as one user's.
 
     Returns
     -------
@@ -91,7 +95,9 @@ def epsilon(
             "and steps out"
         )
     if ledger is not None:
-        return Certificate.of(ledger, relation).epsilon(delta)
+        parts = [ledger] if isinstance(ledger, Ledger) else list(ledger)
+        whole = Ledger.composed(parts)
+        return Certificate.of(whole, relation, group=group).epsilon(delta)
     if schedule is not None:
         table = np.asarray(schedule, float)
         if table.ndim != 2 or table.shape[1] != 2:
@@ -102,14 +108,14 @@ def epsilon(
         plan = Plan(
             noise_multiplier=table[:, 0], sampling_rate=table[:, 1], scheme=sampling
         )
-        return Certificate.of(plan.ledger(), relation).epsilon(delta)
+        return Certificate.of(plan.ledger(), relation, group=group).epsilon(delta)
     assert noise_multiplier is not None
     if not 0 < noise_multiplier < np.inf:
         raise ValueError(
             f"noise_multiplier must be > 0 and finite, got {noise_multiplier}"
         )
     plan = Plan.constant(noise_multiplier, sampling_rate, steps, sampling)
-    return Certificate.of(plan.ledger(), relation).epsilon(delta)
+    return Certificate.of(plan.ledger(), relation, group=group).epsilon(delta)
 
 
 def noise_multiplier(

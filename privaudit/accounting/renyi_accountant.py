@@ -193,5 +193,6 @@ class RenyiAccountant(PrivacyAccountant):
                 if order > 1
             )
 
-        curve = selected_curve(self._orders, one, max(mean, 1.0), shape, delta_at)
+        orders, known = self._orders.tolist(), one.tolist()
+        curve = selected_curve(orders, known, max(mean, 1.0), shape, delta_at)
         return np.array(curve)

@@ -34,7 +34,7 @@ from privaudit.accounting.pld.allocation import Epoch
 from privaudit.accounting.pld.cells import Direction
 from privaudit.accounting.pld.closed_form import gaussian_delta, gaussian_epsilon
 from privaudit.accounting.pld.composition import Side
-from privaudit.accounting.pld.mechanisms import Loss
+from privaudit.accounting.pld.mechanisms import Curve, Loss
 from privaudit.accounting.pld.steps import others_of
 from privaudit.accounting.pld.targets import DeltaAt, EpsilonAt, Target
 from privaudit.ledger import Entry
@@ -626,7 +626,8 @@ def _prove_above(steps: Steps, question: Question, known: _Sides) -> None:
         more_to_gain = _by_fourier(steps, question, "upper", known)
     except ValueError as error:
         refused, more_to_gain = error, True
-    if more_to_gain:
+    # Of a Renyi curve the conversion at one order is sometimes the better one.
+    if more_to_gain or any(isinstance(one, Curve) for one, _ in steps.others):
         for way in known.upper:
             known.above(way, question.above(RENYI, steps, way))
     if refused is not None and known.most >= question.trivial.value:

@@ -26,7 +26,7 @@ _MOST_FACTOR = 1.01
 
 
 def dots_of(measure: GridMeasure, spacing: float, count: int | None = None) -> Floats:
-    """H at the grid points of a measure (or at so many), about: to some 1e-16 / h."""
+    """H at the grid points of a measure, or at so many: sums of terms >= 0."""
     mass = measure.mass
     if count is not None:
         mass = np.append(mass, np.zeros(count - mass.size))
@@ -53,8 +53,11 @@ def measure_of(dots: Floats, start: int, spacing: float) -> GridMeasure:
     infinite = float(dots[-1])
     found = GridMeasure(start, mass, infinite, UNIT * 1024)
     got = dots_of(found, spacing) * (1 - UNIT * (64 + 4 * dots.size))
+    # Where a knot was dropped the hull is the chord of the knots that are left.
+    kept = (mass > 0) & (dots > 0)
+    kept[[0, -1]] = dots[[0, -1]] > 0
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(dots > 0, dots / got, 0.0)
+        ratio = np.where(kept, dots / got, 0.0)
     factor = max(1.0, float(np.nanmax(ratio)), 1 / (float(mass.sum()) + infinite))
     if not factor < _MOST_FACTOR:
         return GridMeasure(start, mass, 1.0, UNIT * 1024)  # nothing is bounded

@@ -31,6 +31,7 @@ from privaudit.accounting.pld.mechanisms.loss import (
 from privaudit.accounting.pld.mechanisms.profile import MOST_POINTS, measure_of
 from privaudit.mechanisms import RDP, ZCDP
 
+_COARSE = 300  # points above 0 of what is only looked at
 _LEAST = 1e-30  # delta at which the grid ends
 _ORDERS = 1 + np.geomspace(1e-4, 1e7, 200)
 
@@ -141,10 +142,13 @@ class Curve(Loss):
         return None
 
     def sketch(self, way: Direction) -> tuple[Floats, Floats]:
-        """See `Loss`: as of a Gaussian with the same divergence near order 1."""
-        slope = float(np.min(self.divergences / self.orders))
-        shift = math.sqrt(2 * max(slope, 1e-12))
-        return Gaussian(min(shift, 100.0), self.rate).sketch(way)
+        """See `Loss`: of a coarse measure."""
+        spacing = self._ends() / _COARSE
+        found = self.above(way, spacing, 0.0)
+        some = found.mass > 0
+        index = found.start + np.flatnonzero(some)
+        loss = index * spacing
+        return loss, np.log(found.mass[some]) - loss
 
     def length(self, reach: float) -> float:
         """See `Loss`."""

@@ -25,7 +25,7 @@ import dataclasses
 import math
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from privaudit.accounting.pld.cells import Direction, Scheme, Step, loss_cells
 from privaudit.accounting.pld.dots import GridMeasure, measure_above
@@ -117,8 +117,8 @@ def loss(mechanism: TruncatedPoisson, relation: Relation) -> Loss:
     """Of one release."""
     q, n, most = mechanism.sampling_rate, mechanism.records, mechanism.batch_size
     shift = 1 / mechanism.noise_multiplier
-    cut = float(stats.binom.sf(most - 1, n - 1, q)) if most <= n - 1 else 0.0
-    full = float(stats.binom.sf(most, n, q)) if cut else 0.0
+    cut = float(special.bdtrc(most - 1, n - 1, q)) if most <= n - 1 else 0.0
+    full = float(special.bdtrc(most, n, q)) if cut else 0.0
     rate = min(1.0, most * full / n / cut) if cut > 1e-250 else 1.0
     cut, rate_up = min(1.0, cut * (1 + _SLACK)), min(1.0, rate * (1 + _SLACK))
     kept = min(1.0, (1 - cut) * (1 + _SLACK) + 1e-15)

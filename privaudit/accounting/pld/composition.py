@@ -345,7 +345,8 @@ class Composition:
     def _longest(self, reach: float) -> float:
         """Length of the longest grid of any step, at most about."""
         lengths = [self._reach_of(family, reach) for family in self.families]
-        return max([*lengths, *(one.length(reach) for one, _ in self.others)])
+        lengths += [one.length(reach) for one, _ in self.others]
+        return max(lengths, default=0.0)
 
     @staticmethod
     def _reach_of(family: Family, reach: float) -> float:

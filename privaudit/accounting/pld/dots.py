@@ -67,6 +67,8 @@ def measure_above(cells: Cells, spacing: float) -> GridMeasure:
     mass[1:] += upper
     mass[0] += math.exp(cells.below[0])
     mass[-cells.start] += cells.atom
+    if not mass.any():  # all of it underflows, or is infinite
+        mass[0] = 1e-300
     infinite = math.exp(cells.above[0]) + cells.infinite
     return GridMeasure(cells.start, mass, infinite, 4 * cells.accuracy, cells.offset)
 
@@ -142,6 +144,8 @@ def _finite_below(
     if mass[0] < 0 or mass[-1] < 0:
         return None
     mass = np.maximum(mass - 8 * UNIT * scale, 0.0)
+    if not mass.any():
+        return None
     return GridMeasure(start, mass, 0.0, 4 * cells.accuracy, cells.offset)
 
 

@@ -50,6 +50,8 @@ def measure_of(dots: Floats, start: int, spacing: float) -> GridMeasure:
     mass[-1] = fall[-1] * math.exp(spacing)
     drop_concave_knots(mass, np.abs(mass), spacing)
     mass = np.maximum(mass, 0.0)
+    if not mass.any():
+        mass[0] = 1e-300
     infinite = float(dots[-1])
     found = GridMeasure(start, mass, infinite, UNIT * 1024)
     got = dots_of(found, spacing) * (1 - UNIT * (64 + 4 * dots.size))

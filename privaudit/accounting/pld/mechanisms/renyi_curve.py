@@ -146,6 +146,8 @@ class Curve(Loss):
         spacing = self._ends() / _COARSE
         found = self.above(way, spacing, 0.0)
         some = found.mass > 0
+        if not some.any():  # nothing is bounded
+            return np.zeros(1), np.zeros(1)
         index = found.start + np.flatnonzero(some)
         loss = index * spacing
         return loss, np.log(found.mass[some]) - loss

@@ -205,10 +205,13 @@ class TestAccounts:
     def test_a_certificate_must_meet_the_budget(self):
         history = [(1.0, 0.01, 1000)]
         upper = pa.epsilon(ledger=pa.ledger_from(history), delta=1e-5).upper
-        assert_accounts(history, upper, 1e-5)
-        assert_accounts(pa.ledger_from(history), epsilon=upper, delta=1e-5)
+        assert_accounts(history, upper, 1e-5, conditional=True)
+        ledger = pa.ledger_from(history)
+        assert_accounts(ledger, epsilon=upper, delta=1e-5, conditional=True)
         with pytest.raises(AssertionError, match="does not meet"):
-            assert_accounts(history, 0.9 * upper, 1e-5)
+            assert_accounts(history, 0.9 * upper, 1e-5, conditional=True)
+        with pytest.raises(AssertionError, match=r"Poisson.*conditional=True"):
+            assert_accounts(history, upper, 1e-5)
 
     def test_an_event_of_dp_accounting(self):
         import dp_accounting
@@ -223,6 +226,7 @@ class TestAccounts:
         ledger = pa.Ledger(nodes=plain.nodes, assumes=("the moon is full",))
         with pytest.raises(AssertionError, match="the moon is full"):
             assert_accounts(ledger, 9.0, 1e-5)
+        assert_accounts(ledger, 9.0, 1e-5, conditional=True)
 
     def test_no_ledger(self):
         with pytest.raises(ValueError, match="a ledger comes from"):

@@ -36,7 +36,7 @@ SUITE = """
         privacy.assert_private(louder, ([], [1]), epsilon=1.0, seed=11)
 
     def test_account():
-        assert_accounts([(1.0, 0.01, 10)], 2.0, 1e-5)
+        assert_accounts([(1.0, 0.01, 10)], 2.0, 1e-5, conditional=True)
 """
 
 

@@ -45,11 +45,12 @@ class _Mixture(Pair):
         live = np.isfinite(x)
         some, wanted = x[live], losses[live]
         off = 0.0
+        near = 1e-13 * (1 + float(np.abs(wanted).max(initial=0.0)))
         for _ in range(_ROUNDS):
             value, slope = self._ratio(some)
             step = (value - wanted) / slope
             some = some - step
-            if not some.size or float(np.abs(step * slope).max()) < 1e-13:
+            if not some.size or float(np.abs(step * slope).max()) < near:
                 break
         if some.size:
             value, _ = self._ratio(some)

@@ -149,7 +149,7 @@ class Curve(Loss):
         if not some.any():  # nothing is bounded
             return np.zeros(1), np.zeros(1)
         index = found.start + np.flatnonzero(some)
-        loss = index * spacing
+        loss = np.asarray(index * spacing, np.float64)
         return loss, np.log(found.mass[some]) - loss
 
     def length(self, reach: float) -> float:

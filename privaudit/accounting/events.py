@@ -193,7 +193,9 @@ def _details(event: DpEvent, inner: DpEvent) -> mechanisms.Any | None:
             )
             return told if inner.noise_multiplier or not told.tells else None
     raise UnknownEventError(
-        event, f"no account knows {type(inner).__name__} here; see docs/accounts.md"
+        event,
+        f"{type(inner).__name__} is not accounted here: Gaussian and Laplace events "
+        "are, and those that docs/accounts.md lists",
     )
 
 

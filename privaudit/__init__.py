@@ -5,11 +5,13 @@ Accounts, without torch:
     epsilon             settings, a schedule or a ledger in, a certified bracket out
     noise_multiplier    the least noise that meets a budget
     Certificate         what a ledger is worth, from both sides
+    repeat_and_select   what tuning costs: the best of a random number of tries
     Budget              a budget for releases chosen as one goes; BudgetExceeded
     views               what each node of a training learns of each other one
     ledger_from         a ledger from dp-accounting's events, Opacus or a file
     Ledger, Release     what was released; PoissonSampling, SamplingWithoutReplacement,
                         RandomAllocation, NoSampling
+    mechanisms          what else can be released: Release.of(mechanisms.ZCDP(0.1))
 
 Training with a user's own model and data:
 
@@ -72,6 +74,7 @@ _PLACES = {
     "ProgramSettings": "privaudit.settings",
     "verify": "privaudit.api.evidence",
     "demo": "privaudit.api.demo",
+    "repeat_and_select": "privaudit.accounting.tuning",
     "Budget": "privaudit.accounting.filters",
     "BudgetExceeded": "privaudit.accounting.filters",
     "Certificate": "privaudit.accounting.certificate",
@@ -81,6 +84,7 @@ _PLACES = {
     "SamplingWithoutReplacement": "privaudit.release",
     "RandomAllocation": "privaudit.release",
     "NoSampling": "privaudit.release",
+    "mechanisms": "privaudit",
     "Scores": "privaudit.auditing.scores",
     "Bracket": "privaudit.results",
     "UpperBound": "privaudit.results",
@@ -94,6 +98,8 @@ __all__ = [*_PLACES]
 def __getattr__(name: str) -> object:
     if name not in _PLACES:
         raise AttributeError(f"privaudit has no {name}; it has {', '.join(__all__)}")
+    if name == "mechanisms":
+        return importlib.import_module("privaudit.mechanisms")
     return getattr(importlib.import_module(_PLACES[name]), name)
 
 

@@ -1,6 +1,8 @@
+from privaudit import mechanisms as mechanisms
 from privaudit.accounting.certificate import Certificate as Certificate
 from privaudit.accounting.filters import Budget as Budget
 from privaudit.accounting.filters import BudgetExceeded as BudgetExceeded
+from privaudit.accounting.tuning import repeat_and_select as repeat_and_select
 from privaudit.api.accounts import epsilon as epsilon
 from privaudit.api.accounts import ledger_from as ledger_from
 from privaudit.api.accounts import noise_multiplier as noise_multiplier

@@ -80,6 +80,38 @@ class ReleaseSettings:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class WorthSettings:
+    """Of whom an epsilon speaks, and of how many tries of a run.
+
+    Parameters
+    ----------
+    overlap
+        At how many nodes of the ledger one record may be: the releases of the worst so
+        many nodes are accounted together.
+    group
+        How many records are there or not at once, such as one user's: the figure is
+        for any so many of them.
+    tries
+        The run was tuned: repeated a random number of times, so many in the mean, and
+        only the best outcome is published.
+    tries_law
+        Of the number of tries: geometric, logarithmic or poisson.
+    """
+
+    overlap: int = 1
+    group: int = 1
+    tries: float | None = None
+    tries_law: Literal["geometric", "logarithmic", "poisson"] = "geometric"
+
+    def __post_init__(self) -> None:
+        if self.tries is not None and (self.overlap, self.group) != (1, 1):
+            raise ValueError(
+                "--tries is accounted for single records at one node: leave --overlap "
+                "and --group out"
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class FigureSettings:
     """Which account gives a figure, and what is shown beside it.
 

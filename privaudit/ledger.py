@@ -9,6 +9,7 @@ compose in parallel (`privaudit.accounting.parallel`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
@@ -22,9 +23,9 @@ from privaudit.results import Unit
 if TYPE_CHECKING:  # a second of import time, and only for those who want an event
     from dp_accounting import DpEvent
 
-# 2 has passes over disjoint records, and assumptions; 3 random allocation. What has
-# none of these is written as 1.
-VERSIONS = (1, 2, 3)
+# 2 has passes over disjoint records, and assumptions; 3 random allocation; 4 mechanisms
+# with details. What has none of these is written as 1.
+VERSIONS = (1, 2, 3, 4)
 
 RESUMED = (
     "nobody learns anything from which releases were made again with other sums, when "
@@ -113,7 +114,12 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             for entries in self.nodes
             for entry in entries
         )
-        version = 3 if allocated else 2 if newer else 1
+        detailed = any(
+            entry.release.details is not UNSET
+            for entries in self.nodes
+            for entry in entries
+        )
+        version = 4 if detailed else 3 if allocated else 2 if newer else 1
         msgspec.structs.force_setattr(self, "version", version)
 
     @property
@@ -144,6 +150,54 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             nodes=tuple(node for part in parts for node in part.nodes),
             unit=units.pop(),
             failure=max((part.failure for part in parts), default=0.0),
+            assumes=tuple(assumed),
+        )
+
+    @classmethod
+    def composed(cls, parts: Iterable[Ledger]) -> Ledger:
+        """One of several runs on the same data: node i's releases of each in sequence.
+
+        What a record pays is the composition of all of them; each may have been chosen
+        in view of what came before only as a composition allows: with parameters that
+        were fixed beforehand. A chance of failure is paid for each run.
+
+        Raises
+        ------
+        ValueError
+            If there is none, or units or numbers of nodes differ: which records are the
+            same is then not known.
+        """
+        parts = list(parts)
+        if not parts:
+            raise ValueError("give at least one ledger to compose")
+        if len(parts) == 1:
+            return parts[0]
+        units = {part.unit for part in parts}
+        if len(units) > 1:
+            raise ValueError(
+                f"ledgers of different units, {' and '.join(sorted(units))}, cannot be "
+                "composed: account each by itself"
+            )
+        sizes = [len(part.nodes) for part in parts]
+        if len(set(sizes)) > 1:
+            raise ValueError(
+                "ledgers of the same data have the same nodes, got "
+                f"{', '.join(map(str, sizes))} of them: which record is at which node "
+                "is not known"
+            )
+        failure = math.fsum(part.failure for part in parts) * (1 + 2**-50)
+        if failure >= 1:
+            raise ValueError(
+                f"the chances of failure add up to {failure:g}: nothing is bounded"
+            )
+        assumed = dict.fromkeys(what for part in parts for what in part.assumptions)
+        return cls(
+            nodes=tuple(
+                _in_sequence(nodes)
+                for nodes in zip(*(part.nodes for part in parts), strict=True)
+            ),
+            unit=units.pop(),
+            failure=failure,
             assumes=tuple(assumed),
         )
 
@@ -206,6 +260,34 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         if head["version"] not in VERSIONS:
             cls(nodes=(), version=head["version"])  # raises, and says what to do
         return _json.decode(text, cls)
+
+
+def _in_sequence(parts: tuple[tuple[Entry, ...], ...]) -> tuple[Entry, ...]:
+    """A node's releases of several runs, each with passes and epochs of its own."""
+    found: list[Entry] = []
+    first = 0
+    begun: dict[RandomAllocation, int] = {}
+    for entries in parts:
+        last = -1
+        counts: dict[RandomAllocation, int] = {}
+        for entry in entries:
+            how = entry.release.sampling
+            if isinstance(how, RandomAllocation):
+                counts[how] = counts.get(how, 0) + entry.count
+            if entry.disjoint is not UNSET:
+                last = max(last, entry.disjoint)
+                entry = Entry(entry.release, entry.count, first + entry.disjoint)
+            found.append(entry)
+        for how, count in counts.items():
+            if begun.get(how, 0) % how.batches:
+                raise ValueError(
+                    "a run of random allocation ended within an epoch, and another one "
+                    f"goes on with epochs of the same {how.batches} batches: they "
+                    "cannot be told apart in one ledger"
+                )
+            begun[how] = begun.get(how, 0) + count
+        first += last + 1
+    return tuple(found)
 
 
 class Recorder:

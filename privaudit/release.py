@@ -10,7 +10,9 @@ import math
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
+from privaudit import mechanisms
 from privaudit.results import Relation, check_relation
 
 if TYPE_CHECKING:  # a second of import time, and only for those who want an event
@@ -96,6 +98,10 @@ class RandomAllocation(
         return self.taken / self.batches
 
 
+_RELATIONS = {
+    "add-or-remove-one": "add_or_remove_one",
+    "replace-one": "replace_one",
+}
 Sampling = PoissonSampling | SamplingWithoutReplacement | RandomAllocation | NoSampling
 
 
@@ -140,19 +146,34 @@ class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         Under each relation, in the same unit.
     sampling
         How the records of the release were drawn.
+    details
+        Of any other mechanism (`privaudit.mechanisms`), whose name ``mechanism`` is;
+        then ``norm_bound`` and ``noise`` are 1, and a sensitivity is 1, 0 where nothing
+        is told, or None where the relation has no meaning. Made by `of`.
     """
 
-    mechanism: Literal["gaussian", "laplace"]
+    mechanism: Literal[
+        "gaussian",
+        "laplace",
+        "randomized-response",
+        "discrete-gaussian",
+        "discrete-laplace",
+        "mixture-of-gaussians",
+        "truncated-poisson",
+        "exponential",
+        "epsilon-delta",
+        "zcdp",
+        "rdp",
+        "discrete-pair",
+    ]
     norm_bound: float
     noise: float
     sensitivity: Sensitivity
     sampling: Sampling
+    details: mechanisms.Any | UnsetType = UNSET
 
     def __post_init__(self) -> None:
-        if self.mechanism not in ("gaussian", "laplace"):
-            raise ValueError(
-                f"a mechanism is gaussian or laplace, got {self.mechanism!r}"
-            )
+        self._check_details()
         if not isinstance(self.sampling, Sampling):
             raise ValueError(
                 "sampling is PoissonSampling(rate), SamplingWithoutReplacement(size, "
@@ -176,6 +197,100 @@ class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         if self.noise == math.inf:
             raise ValueError("noise must be finite and >= 0, got inf")
         _doubles(self, "norm_bound", "noise")
+
+    def _check_details(self) -> None:
+        if isinstance(self.details, UnsetType):
+            if self.mechanism not in ("gaussian", "laplace"):
+                raise ValueError(
+                    f"a mechanism is gaussian or laplace, got {self.mechanism!r}; "
+                    "others are in privaudit.mechanisms, for Release.of"
+                )
+            return
+        name = mechanisms.NAMES.get(type(self.details))
+        if name is None or name != self.mechanism:
+            raise ValueError(
+                f"details of a {self.mechanism} mechanism are one of "
+                f"privaudit.mechanisms, got {self.details!r}; use Release.of"
+            )
+        if (self.norm_bound, self.noise) != (1.0, 1.0):
+            raise ValueError(
+                f"the noise of a {name} mechanism is in its details: norm_bound and "
+                f"noise are 1, got {self.norm_bound} and {self.noise}"
+            )
+        moved = self.sensitivity
+        told = {moved.add_or_remove_one, moved.replace_one} - {None}
+        if told != {1.0 if self.details.tells else 0.0}:
+            raise ValueError(
+                f"the sensitivities of a {name} mechanism are 1, 0 if it tells "
+                f"nothing, or null without a meaning, got {moved}; use Release.of"
+            )
+        absent = set(_RELATIONS) - set(self.details.relations)
+        if any(getattr(moved, _RELATIONS[relation]) is not None for relation in absent):
+            raise ValueError(
+                f"a {name} mechanism has a meaning under "
+                f"{' and '.join(self.details.relations)} only"
+            )
+        if not isinstance(self.sampling, PoissonSampling | NoSampling):
+            raise ValueError(
+                f"a {name} mechanism is accounted unsampled or Poisson sampled, got "
+                f"{self.sampling}"
+            )
+        if name == "truncated-poisson" and not isinstance(self.sampling, NoSampling):
+            raise ValueError(
+                "a truncated Poisson batch is sampled already: its rate is in the "
+                "details, and sampling is NoSampling()"
+            )
+
+    @classmethod
+    def of(
+        cls,
+        mechanism: mechanisms.Any,
+        sampling: Sampling | None = None,
+        *,
+        relation: Relation | None = None,
+    ) -> Release:
+        """A release by one of `privaudit.mechanisms`.
+
+        Parameters
+        ----------
+        mechanism
+            What was run.
+        sampling
+            How its records were drawn: not at all (the default), or Poisson sampled,
+            which is accounted under add-or-remove-one.
+        relation
+            The only relation that the mechanism's parameters hold under. None: each
+            that it has a meaning under.
+
+        >>> from privaudit.mechanisms import EpsilonDelta
+        >>> release = Release.of(EpsilonDelta(1.0, 1e-6), relation="replace-one")
+        >>> release.mechanism, release.sensitivity.add_or_remove_one
+        ('epsilon-delta', None)
+        """
+        name = mechanisms.NAMES.get(type(mechanism))
+        if name is None:
+            raise ValueError(
+                "a mechanism is one of privaudit.mechanisms: "
+                f"{', '.join(kind.__name__ for kind in mechanisms.NAMES)}; got "
+                f"{mechanism!r}"
+            )
+        if relation is not None and check_relation(relation) not in mechanism.relations:
+            raise ValueError(
+                f"a {name} mechanism has a meaning under "
+                f"{' and '.join(mechanism.relations)} only, got {relation!r}"
+            )
+        moved = 1.0 if mechanism.tells else 0.0
+        held = mechanism.relations if relation is None else (relation,)
+        return cls(
+            mechanism=name,  # pyrefly: ignore[bad-argument-type]
+            norm_bound=1.0,
+            noise=1.0,
+            sensitivity=Sensitivity(
+                **{_RELATIONS[one]: moved if one in held else None for one in held}
+            ),
+            sampling=NoSampling() if sampling is None else sampling,
+            details=mechanism,
+        )
 
     @classmethod
     def of_sum(
@@ -211,12 +326,14 @@ class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         """Whether any noise was added."""
         return self.noise > 0
 
+    @property
+    def is_guarantee(self) -> bool:
+        """Whether only a guarantee is known of it, which it may be better than."""
+        return not isinstance(self.details, UnsetType) and self.details.is_guarantee
+
     def sensitivity_under(self, relation: Relation) -> float:
         """Sensitivity under ``relation``; ``ValueError`` where it has no meaning."""
-        value = {
-            "add-or-remove-one": self.sensitivity.add_or_remove_one,
-            "replace-one": self.sensitivity.replace_one,
-        }[check_relation(relation)]
+        value = getattr(self.sensitivity, _RELATIONS[check_relation(relation)])
         if value is None:
             other = (
                 "replace-one"
@@ -230,10 +347,18 @@ class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         return value
 
     def noise_over_sensitivity(self, relation: Relation) -> float:
-        """Noise divided by the sensitivity under ``relation``."""
+        """Noise divided by the sensitivity under ``relation``.
+
+        Infinity where nothing is told; of a mechanism with details there is no other.
+        """
         sensitivity = self.sensitivity_under(relation)
         if sensitivity == 0:
             return math.inf
+        if self.details is not UNSET:
+            raise ValueError(
+                f"a {self.mechanism} mechanism has no noise over sensitivity; use the "
+                "certified account"
+            )
         return self.noise / sensitivity
 
     def opposed_norm(self) -> float:
@@ -260,6 +385,11 @@ class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
         if not self.is_private:
             return dpa.NonPrivateDpEvent()
+        if not isinstance(self.details, UnsetType):
+            event = _event_of(self.details)
+            if isinstance(self.sampling, PoissonSampling):
+                return dpa.PoissonSampledDpEvent(self.sampling.rate, event)
+            return event
         kind = {"gaussian": dpa.GaussianDpEvent, "laplace": dpa.LaplaceDpEvent}
         moved = self.sensitivity
         bound = max(
@@ -278,3 +408,37 @@ class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
                 )
             case NoSampling():
                 return event
+
+
+def _event_of(details: mechanisms.Any) -> DpEvent:
+    import dp_accounting as dpa
+    from dp_accounting import dp_event
+
+    match details:
+        case mechanisms.RandomizedResponse():
+            return dpa.RandomizedResponseDpEvent(
+                details.noise_parameter, details.buckets
+            )
+        case mechanisms.DiscreteLaplace():
+            return dp_event.DiscreteLaplaceDpEvent(
+                details.parameter, details.sensitivity
+            )
+        case mechanisms.MixtureOfGaussians():
+            return dp_event.MixtureOfGaussiansDpEvent(
+                details.standard_deviation,
+                list(details.sensitivities),
+                list(details.probabilities),
+            )
+        case mechanisms.ZCDP():
+            return dpa.ZCDpEvent(details.rho, details.xi)
+        case mechanisms.TruncatedPoisson():
+            return dpa.TruncatedSubsampledGaussianDpEvent(
+                details.records,
+                details.sampling_rate,
+                details.batch_size,
+                details.noise_multiplier,
+            )
+    raise ValueError(
+        f"dp-accounting 0.6 has no event for {type(details).__name__}; use the "
+        "certified account"
+    )

@@ -2,23 +2,92 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 from dp_accounting import dp_event
 from dp_accounting.privacy_accountant import NeighboringRelation, PrivacyAccountant
+from scipy import special
 
 from privaudit.accounting.certificate import Certificate
 from privaudit.accounting.events import UnknownEventError, releases
 from privaudit.ledger import Entry, Ledger
+from privaudit.mechanisms import DiscretePair, EpsilonDelta, RandomizedResponse
 from privaudit.release import PoissonSampling, Release, SamplingWithoutReplacement
 from privaudit.results import Bracket, Relation
 
-_RELATIONS: dict[NeighboringRelation, Relation] = {
+# A record replaced by a special one, which counts for nothing, is a record removed.
+RELATIONS: dict[NeighboringRelation, Relation] = {
     NeighboringRelation.ADD_OR_REMOVE_ONE: "add-or-remove-one",
     NeighboringRelation.REPLACE_ONE: "replace-one",
+    NeighboringRelation.REPLACE_SPECIAL: "add-or-remove-one",
 }
+_FALSE_POSITIVES = np.logspace(-12, math.log10(0.5), 500)
+_LEAST_PROFILE = 1e-13
+
+
+def found_in(
+    event: dp_event.DpEvent, count: int, relation: NeighboringRelation
+) -> list[tuple[Release, int]]:
+    """The releases of one event, composed of no others, as ``relation`` has it.
+
+    A report of randomised response by a special record is uniformly random. Raises
+    `UnknownEventError` for what has no meaning under the relation.
+    """
+    special = relation is NeighboringRelation.REPLACE_SPECIAL
+    tree = isinstance(event, dp_event.SingleEpochTreeAggregationDpEvent)
+    if tree and not special:
+        raise UnknownEventError(
+            event,
+            "neighboring_relation must be `REPLACE_SPECIAL` for "
+            f"`SingleEpochTreeAggregationDpEvent`. Found {relation}.",
+        )
+    found: list[tuple[Release, int]] = []
+    for release, times, part in releases(event, count):
+        if special and isinstance(release.details, RandomizedResponse):
+            release = _special(release.details)
+        why = _refusal(release, RELATIONS[relation])
+        if why is not None:
+            raise UnknownEventError(part, why)
+        if times and release.sampling.rate:
+            found.append((release, times))
+    return found
+
+
+def _special(report: RandomizedResponse) -> Release:
+    p, k = report.noise_parameter, report.buckets
+    own = 1 - p * (k - 1) / k
+    pair = DiscretePair((own, 1 - own), (1 / k, 1 - 1 / k))
+    return Release.of(pair if report.tells else EpsilonDelta(0.0))
+
+
+def _refusal(release: Release, relation: Relation) -> str | None:
+    """Why ``release`` cannot be accounted under ``relation``; None if it can."""
+    fixed = isinstance(release.sampling, SamplingWithoutReplacement)
+    if fixed and relation != "replace-one":
+        return (
+            "a sample of fixed size has no meaning under add-or-remove-one; "
+            "use REPLACE_ONE"
+        )
+    try:
+        release.sensitivity_under(relation)
+    except ValueError:
+        other = "REPLACE_ONE" if relation != "replace-one" else "ADD_OR_REMOVE_ONE"
+        return (
+            f"neighboring_relation must be `{other}` or `REPLACE_SPECIAL` for a "
+            f"{release.mechanism} mechanism, got {relation}"
+        )
+    if (
+        release.mechanism == "laplace"
+        and isinstance(release.sampling, PoissonSampling)
+        and relation == "replace-one"
+    ):
+        return "Poisson sampled Laplace noise is accounted under add-or-remove-one only"
+    return None
 
 
 class CertifiedAccountant(PrivacyAccountant):
-    """Certified epsilon and delta of Gaussian and Laplace events that may all differ.
+    """Certified epsilon and delta of dp-accounting's events, which may all differ.
 
     A noise multiplier is noise over the bound on *one record's norm*, as the events'
     own documentation has it: under replace-one the sensitivity is twice that bound.
@@ -27,7 +96,7 @@ class CertifiedAccountant(PrivacyAccountant):
     Parameters
     ----------
     neighboring_relation
-        Add-or-remove-one (the default) or replace-one.
+        Add-or-remove-one (the default), replace-one or replace-special.
     width
         Relative width of the bracket that ``get_epsilon`` returns the upper side of.
 
@@ -44,10 +113,10 @@ class CertifiedAccountant(PrivacyAccountant):
         ),
         width: float = 1e-3,
     ) -> None:
-        if neighboring_relation not in _RELATIONS:
+        if neighboring_relation not in RELATIONS:
             raise ValueError(
                 f"the certified account has no meaning for {neighboring_relation}; "
-                "use ADD_OR_REMOVE_ONE or REPLACE_ONE"
+                "use ADD_OR_REMOVE_ONE, REPLACE_ONE or REPLACE_SPECIAL"
             )
         super().__init__(neighboring_relation)
         self._width = width
@@ -58,7 +127,7 @@ class CertifiedAccountant(PrivacyAccountant):
         """All that was composed so far; its brackets are narrower on request."""
         entries = [Entry(release, count) for release, count in self._counts.items()]
         return Certificate.of(
-            Ledger(nodes=(tuple(entries),)), _RELATIONS[self.neighboring_relation]
+            Ledger(nodes=(tuple(entries),)), RELATIONS[self.neighboring_relation]
         )
 
     def epsilon_bracket(self, target_delta: float) -> Bracket:
@@ -66,48 +135,99 @@ class CertifiedAccountant(PrivacyAccountant):
         return self.certificate.epsilon(target_delta, self._width)
 
     def get_epsilon(self, target_delta: float) -> float:
-        """Upper bound on epsilon at ``target_delta`` in [0, 1]."""
+        """Upper bound on epsilon at ``target_delta`` in [0, 1].
+
+        Infinity where anything was released without noise, as dp-accounting's are.
+        """
+        if not self._is_private:
+            return math.inf
         return self.certificate.epsilon(target_delta, self._width, "upper").upper
 
     def get_delta(self, target_epsilon: float) -> float:
-        """Upper bound on delta at ``target_epsilon`` >= 0."""
+        """Upper bound on delta at ``target_epsilon`` >= 0; 1 where noise is missing."""
+        if not self._is_private:
+            return 1.0
         return self.certificate.delta(target_epsilon, self._width, "upper").upper
+
+    def get_true_positive_rates(
+        self, false_positive_rates: float | np.ndarray, points: int = 120
+    ) -> float | np.ndarray:
+        """The most true positives of any attack, at each rate of false positives.
+
+        Proved: at most delta + exp(epsilon) a and 1 - exp(-epsilon) (1 - delta - a) at
+        every point of the profile, of which ``points`` are taken.
+        """
+        rates = np.asarray(false_positive_rates, float)
+        if not ((rates >= 0) & (rates <= 1)).all():
+            raise ValueError(
+                f"false positive rates must be in [0, 1], got {false_positive_rates}"
+            )
+        if not self._is_private:
+            found = np.ones(rates.shape)
+        else:
+            epsilons, deltas = self._profile(points)
+            a = rates[..., None]
+            with np.errstate(over="ignore"):
+                first = deltas + np.exp(epsilons) * a
+                second = 1 - np.exp(-epsilons) * (1 - deltas - a)
+            found = np.minimum(first, second).min(axis=-1)
+            found = np.clip(found * (1 + 1e-12), rates, 1.0)
+        return float(found) if np.isscalar(false_positive_rates) else found
+
+    def get_gdp_parameter_estimate(
+        self, false_positive_rates: np.ndarray | None = None, points: int = 120
+    ) -> float:
+        """The least mu whose Gaussian trade-off bounds the true positive rates here.
+
+        An estimate and no bound: at these rates of false positives only. Infinity where
+        one of them allows every true positive.
+        """
+        given = (
+            _FALSE_POSITIVES if false_positive_rates is None else false_positive_rates
+        )
+        rates = np.asarray(given, float)
+        found = np.asarray(self.get_true_positive_rates(rates, points))
+        if (found >= 1).any():
+            return math.inf
+        return max(0.0, float((special.ndtri(found) - special.ndtri(rates)).max()))
+
+    @property
+    def _is_private(self) -> bool:
+        relation = RELATIONS[self.neighboring_relation]
+        return all(
+            release.is_private or not release.sensitivity_under(relation)
+            for release in self._counts
+        )
+
+    def _profile(self, points: int) -> tuple[np.ndarray, np.ndarray]:
+        if not self._counts:
+            return np.zeros(1), np.zeros(1)
+        width = max(self._width, 1e-3)
+        found = self.certificate.profile(
+            points, _LEAST_PROFILE, width, "upper", most=700.0
+        )
+        return found[0], found[2]
 
     def _maybe_compose(
         self, event: dp_event.DpEvent, count: int, do_compose: bool
     ) -> PrivacyAccountant.CompositionErrorDetails | None:
-        found: list[tuple[Release, int]] = []
         try:
-            for release, times, part in releases(event, count):
-                why = self._refusal(release)
-                if why is not None:
-                    raise UnknownEventError(part, why)
-                found.append((release, times))
+            found = self._found(event, count)
         except UnknownEventError as error:
             return PrivacyAccountant.CompositionErrorDetails(
                 invalid_event=error.event, error_message=error.why
             )
         for release, times in found:
-            if do_compose and times and release.sampling.rate:
+            if do_compose:
                 self._counts[release] = self._counts.get(release, 0) + times
         return None
 
-    def _refusal(self, release: Release) -> str | None:
-        """Why ``release`` cannot be accounted under the relation; None if it can."""
-        relation = _RELATIONS[self.neighboring_relation]
-        fixed = isinstance(release.sampling, SamplingWithoutReplacement)
-        if fixed and relation != "replace-one":
-            return (
-                "a sample of fixed size has no meaning under add-or-remove-one; "
-                "use REPLACE_ONE"
-            )
-        if (
-            release.mechanism == "laplace"
-            and isinstance(release.sampling, PoissonSampling)
-            and relation == "replace-one"
-        ):
-            return (
-                "Poisson sampled Laplace noise is accounted under add-or-remove-one "
-                "only"
-            )
-        return None
+    def _found(self, event: dp_event.DpEvent, count: int) -> list[tuple[Release, int]]:
+        match event:
+            case dp_event.SelfComposedDpEvent():
+                return self._found(event.event, event.count * count)
+            case dp_event.ComposedDpEvent():
+                return [
+                    one for part in event.events for one in self._found(part, count)
+                ]
+        return found_in(event, count, self.neighboring_relation)

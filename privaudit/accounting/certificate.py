@@ -37,6 +37,7 @@ from msgspec import UNSET
 from numpy.typing import ArrayLike, NDArray
 
 from privaudit.accounting.allocation import is_allocated
+from privaudit.accounting.groups import of_group
 from privaudit.accounting.parallel import outside_passes, views
 from privaudit.accounting.pld.cells import Direction
 from privaudit.accounting.pld.composition import Side
@@ -165,16 +166,28 @@ class Certificate:
     Attributes
     ----------
     ledger, relation, overlap
-        As given to `of`, the relation chosen if it was left open.
+        As given to `of`, the relation chosen if it was left open; of a group, the
+        ledger that the group has in place of one record.
+    group
+        As given to `of`.
+    attained
+        Whether some data attain what the ledger says of the group.
     """
 
     ledger: Ledger
     relation: Relation
     overlap: int = 1
+    group: int = 1
+    attained: bool = True
 
     @classmethod
     def of(
-        cls, ledger: Ledger, relation: Relation | None = None, *, overlap: int = 1
+        cls,
+        ledger: Ledger,
+        relation: Relation | None = None,
+        *,
+        overlap: int = 1,
+        group: int = 1,
     ) -> Certificate:
         """The certificate of a ledger.
 
@@ -187,6 +200,9 @@ class Certificate:
             meaning under it, else replace-one.
         overlap
             At how many nodes one record may be. With 1 nodes hold disjoint records.
+        group
+            How many records of one node are there, or not, at once: those of one user,
+            for example (`privaudit.accounting.groups`).
 
         Raises
         ------
@@ -215,7 +231,15 @@ class Certificate:
                 f"overlap={overlap} speaks of what several nodes hold, and the "
                 f"unit of this ledger is a {ledger.unit}; leave it at 1"
             )
-        return cls(ledger, relation, min(int(overlap), len(ledger.nodes)))
+        if group == 1:
+            return cls(ledger, relation, min(int(overlap), len(ledger.nodes)))
+        if overlap > 1:
+            raise ValueError(
+                "groups of records at several nodes are not accounted: leave overlap "
+                "or group at 1"
+            )
+        grouped, attained = of_group(ledger, group, relation)
+        return cls(grouped, relation, 1, int(group), attained)
 
     @property
     def standing(self) -> Literal["certified", "conditional"]:
@@ -251,7 +275,9 @@ class Certificate:
             failure=self.ledger.failure,
             assumes=self.ledger.assumes,
         )
-        return Certificate(part, self.relation)
+        return Certificate(
+            part, self.relation, group=self.group, attained=self.attained
+        )
 
     def _repr_html_(self) -> str:
         """Epsilon at some deltas, from above; see `epsilon` for both sides."""
@@ -449,7 +475,10 @@ class Certificate:
         if sides not in get_args(Side):
             raise ValueError(f"sides are both, upper or lower, got {sides!r}")
         left = self._left(at) if quantity == "epsilon" and at < 1 else at
-        known_below = self.ledger.unit in ("record", "user") and not self._paid
+        known_below = self.ledger.unit != "node" and not self._paid and self.attained
+        known_below = known_below and not any(
+            entry.release.is_guarantee for one in self._cases for entry in one.entries
+        )
         if not known_below:
             sides = "upper"  # the other is not proved
         # Where delta does not even cover the chance of failure nothing is proved.

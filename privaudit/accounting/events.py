@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 from dp_accounting import dp_event
 from dp_accounting.dp_event import DpEvent
 
+from privaudit import mechanisms
 from privaudit.files import json as _json
 from privaudit.ledger import Entry, Ledger
 from privaudit.release import (
@@ -49,14 +51,34 @@ def releases(event: DpEvent, count: int = 1) -> Iterator[tuple[Release, int, DpE
                 yield from releases(part, count)
         case dp_event.PoissonSampledDpEvent():
             sampling = PoissonSampling(float(event.sampling_probability))
-            yield _release(event, event.event, sampling), count, event
+            if sampling.rate:
+                yield _release(event, event.event, sampling), count, event
         case dp_event.SampledWithoutReplacementDpEvent():
             fixed = SamplingWithoutReplacement(
                 event.sample_size, event.source_dataset_size
             )
-            yield _release(event, event.event, fixed), count, event
+            if fixed.rate:
+                yield _release(event, event.event, fixed), count, event
+        case dp_event.SingleEpochTreeAggregationDpEvent():
+            release = _of_sum(event.noise_multiplier, NoSampling())
+            yield release, count * tree_height(event.step_counts), event
         case _:
             yield _release(event, event, NoSampling()), count, event
+
+
+def tree_height(step_counts: int | list[int]) -> int:
+    """How many nodes of a binary tree over the steps one record is in.
+
+    Of several trees, a record being in one of them, the highest. Raises ``ValueError``
+    for no step, or fewer.
+    """
+    steps = step_counts if isinstance(step_counts, list | tuple) else [step_counts]
+    if not steps or max(steps) < 1 or min(steps) < 0:
+        raise ValueError(
+            "a tree has at least one step, and none fewer than 0: got step_counts "
+            f"{step_counts}"
+        )
+    return int(max(steps)).bit_length()
 
 
 def ledger_of(event: DpEvent) -> Ledger:
@@ -84,20 +106,96 @@ def from_json(text: str | bytes) -> DpEvent:
 
 
 def _release(event: DpEvent, inner: DpEvent, sampling: Sampling) -> Release:
+    noise = _gaussian_inside(inner)
+    if noise is not None:
+        return _of_sum(noise, sampling)
     match inner:
-        case dp_event.GaussianDpEvent():
-            mechanism = "gaussian"
         case dp_event.LaplaceDpEvent():
-            mechanism = "laplace"
+            return _of_sum(inner.noise_multiplier, sampling, "laplace")
         case _:
-            raise UnknownEventError(
-                event, "only Gaussian and Laplace events are accounted"
-            )
+            details = _details(event, inner)
+    if details is None:
+        return Release.of_sum(norm_bound=1.0, noise_multiplier=0.0, sampling=sampling)
+    try:
+        return Release.of(details, sampling)
+    except ValueError as error:
+        raise UnknownEventError(event, str(error)) from None
+
+
+def _of_sum(
+    noise: float,
+    sampling: Sampling,
+    mechanism: Literal["gaussian", "laplace"] = "gaussian",
+) -> Release:
+    if not noise >= 0:
+        raise ValueError(f"Noise multiplier must be >= 0, got {noise}")
     return Release.of_sum(
         norm_bound=1.0,
-        noise_multiplier=float(inner.noise_multiplier),
+        noise_multiplier=float(noise),
         sampling=sampling,
         mechanism=mechanism,
+    )
+
+
+def _gaussian_inside(event: DpEvent) -> float | None:
+    """Noise multiplier of an event that is Gaussians of one batch; None if it is not.
+
+    They compose to one: the squares of what noise is over, one by one, add up.
+    """
+    match event:
+        case dp_event.GaussianDpEvent():
+            return float(event.noise_multiplier)
+        case dp_event.SelfComposedDpEvent():
+            one = _gaussian_inside(event.event)
+            return None if one is None else one / math.sqrt(event.count)
+        case dp_event.ComposedDpEvent():
+            each = [_gaussian_inside(part) for part in event.events]
+            if not each or None in each:
+                return None
+            if not all(each):
+                return 0.0
+            return math.fsum(one**-2 for one in each if one) ** -0.5 * (1 - 1e-15)
+    return None
+
+
+def _details(event: DpEvent, inner: DpEvent) -> mechanisms.Any | None:
+    """The mechanism of ``inner``; None if it has no noise."""
+    match inner:
+        case dp_event.RandomizedResponseDpEvent():
+            if inner.noise_parameter == 0:
+                if inner.num_buckets > 1:
+                    return None
+                return mechanisms.RandomizedResponse(1.0, 1)
+            return mechanisms.RandomizedResponse(
+                inner.noise_parameter, inner.num_buckets
+            )
+        case dp_event.DiscreteLaplaceDpEvent():
+            if inner.noise_parameter == 0:
+                return None
+            return mechanisms.DiscreteLaplace(inner.noise_parameter, inner.sensitivity)
+        case dp_event.MixtureOfGaussiansDpEvent():
+            deviation = inner.standard_deviation
+            if deviation == 0 and any(inner.sensitivities):
+                return None
+            return mechanisms.MixtureOfGaussians(
+                deviation or 1.0,
+                tuple(inner.sensitivities),
+                tuple(inner.sampling_probs),
+            )
+        case dp_event.ZCDpEvent():
+            return mechanisms.ZCDP(inner.rho, inner.xi)
+        case dp_event.TruncatedSubsampledGaussianDpEvent():
+            told = mechanisms.TruncatedPoisson(
+                inner.noise_multiplier or 1.0,
+                inner.sampling_probability,
+                inner.truncated_batch_size,
+                inner.dataset_size,
+            )
+            return told if inner.noise_multiplier or not told.tells else None
+    raise UnknownEventError(
+        event,
+        f"{type(inner).__name__} is not accounted here: Gaussian and Laplace events "
+        "are, and those that docs/accounts.md lists",
     )
 
 

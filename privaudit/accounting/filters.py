@@ -65,14 +65,14 @@ class _Gaussian(_Filter):
         self.capacity = float(gdp.mu(epsilon, delta)) ** 2 * (1 - 4 * _UNIT)
 
     def cost(self, release: Release) -> float:
-        ratio = release.noise_over_sensitivity(self.relation)
-        if ratio == math.inf or not release.sampling.rate:
+        if not release.sensitivity_under(self.relation) or not release.sampling.rate:
             return 0.0
-        if release.mechanism == "laplace":
+        if release.mechanism == "gaussian":
+            ratio = release.noise_over_sensitivity(self.relation)
+            mu = 1 / ratio if ratio > 1e-150 else math.inf
+        else:
             pure = divergence(release, self.relation, math.inf)
             mu = _gdp_of_pure(pure)
-        else:
-            mu = 1 / ratio if ratio > 1e-150 else math.inf
         return mu * mu * (1 + 8 * _UNIT) + 5e-324
 
 

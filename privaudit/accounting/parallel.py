@@ -85,6 +85,10 @@ def _worst(releases: list[Release], relation: Relation) -> list[Release]:
     """Those of a pass that may cost a record most."""
     kept: dict[object, Release] = {}
     for release in releases:
+        if release.details is not UNSET:  # no two of these are compared
+            if release.sensitivity_under(relation):
+                kept[release] = release
+            continue
         ratio = release.noise_over_sensitivity(relation)
         # A larger shift against equal noise is the smaller one blurred less.
         key: object = release

@@ -23,6 +23,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
+from msgspec import UNSET
 from numpy.typing import NDArray
 from scipy import special
 
@@ -33,6 +34,8 @@ from privaudit.accounting.pld.allocation import Epoch
 from privaudit.accounting.pld.cells import Direction
 from privaudit.accounting.pld.closed_form import gaussian_delta, gaussian_epsilon
 from privaudit.accounting.pld.composition import Side
+from privaudit.accounting.pld.mechanisms import Curve, Loss
+from privaudit.accounting.pld.steps import others_of
 from privaudit.accounting.pld.targets import DeltaAt, EpsilonAt, Target
 from privaudit.ledger import Entry
 from privaudit.release import PoissonSampling
@@ -72,6 +75,8 @@ class Steps:
         is what costs no less: the record's batches known.
     attained
         Whether ``entries`` are all there is; else they bound from above only.
+    others
+        Losses of mechanisms with details, which the arrays leave out, and their counts.
     """
 
     entries: tuple[Entry, ...]
@@ -85,6 +90,7 @@ class Steps:
     plain: tuple[Entry, ...] = ()
     epochs: tuple[tuple[Epoch, int], ...] = ()
     attained: bool = True
+    others: tuple[tuple[Loss, float], ...] = ()
 
     @classmethod
     def of(cls, entries: Sequence[Entry], relation: Relation) -> Steps:
@@ -116,11 +122,14 @@ class Steps:
             if not moved or not rate:
                 continue
             scheme, norm = 0, moved
-            if relation == "replace-one" and rate < 1:
+            detailed = release.details is not UNSET
+            if relation == "replace-one" and rate < 1 and not detailed:
                 poisson = isinstance(release.sampling, PoissonSampling)
                 scheme = 2 if poisson else 1
                 norm = release.opposed_norm()
             kept.append(entry)
+            if detailed:
+                continue
             rows.append(
                 (
                     release.mechanism == "gaussian",
@@ -138,14 +147,16 @@ class Steps:
             columns[0] == 1,
             columns[1].astype(np.int64),
             *columns[2:],
+            others=others_of(kept, relation),
         )
 
     @property
     def directions(self) -> tuple[Direction, ...]:
         """Remove and add, or one of them if they are the same."""
-        if self.relation == "replace-one":
+        others = all(one.symmetric for one, _ in self.others)
+        if self.relation == "replace-one" and others:
             return ("remove",)
-        if bool((self.rate == 1).all()) and not self.epochs:
+        if bool((self.rate == 1).all()) and not self.epochs and others:
             return ("remove",)
         return ("remove", "add")
 
@@ -194,7 +205,7 @@ class Gaussian(Prover):
 
     def _mu(self, steps: Steps) -> tuple[float, float] | None:
         """Rounded down and up."""
-        if not (steps.gaussian.all() and (steps.rate == 1).all()):
+        if steps.others or not (steps.gaussian.all() and (steps.rate == 1).all()):
             return None
         with np.errstate(over="ignore"):
             parts = steps.shift * (1 + 2.0**-52) * np.sqrt(steps.count)
@@ -268,6 +279,8 @@ class Pure(Prover):
         return min(1.0, mass * -math.expm1(epsilon - top) * (1 + _SLACK) + 5e-324)
 
     def epsilon_below(self, steps: Steps, way: Direction, delta: float) -> float:
+        if steps.others:
+            return 0.0
         if not delta:
             return max(self._attained(steps, one) for one in self._sides(steps, way))
         return max(
@@ -276,6 +289,8 @@ class Pure(Prover):
 
     def delta_below(self, steps: Steps, way: Direction, epsilon: float) -> float:
         best = 0.0
+        if steps.others:
+            return best
         for one in self._sides(steps, way):
             top = self._attained(steps, one)
             if epsilon < top < math.inf:
@@ -325,7 +340,14 @@ class Pure(Prover):
         )
         slack = np.where(s <= 700, 4e-15, _SLACK)
         sums = [
-            math.fsum((steps.count * one * (1 + slack)).tolist()) for one in (up, down)
+            math.fsum(
+                (steps.count * one * (1 + slack)).tolist()
+                + [
+                    n * loss.range("remove")[i] * (1 + 1e-15)
+                    for loss, n in steps.others
+                ]
+            )
+            for i, one in enumerate((up, down))
         ]
         return (sums[0], sums[1]) if way == "remove" else (sums[1], sums[0])
 
@@ -393,9 +415,15 @@ class TotalVariation(Prover):
         one = q * np.where(
             steps.gaussian, special.erf(s / math.sqrt(8)), -np.expm1(-s / 2)
         )
+        more = [
+            often * math.log1p(-min(loss.distance(), 1 - 1e-16))
+            for loss, often in steps.others
+        ]
         with np.errstate(divide="ignore"):
-            coupled = -math.expm1(math.fsum((n * np.log1p(-one)).tolist()))
-        total = TotalVariation.log_squares(steps)
+            coupled = -math.expm1(math.fsum((n * np.log1p(-one)).tolist() + more))
+        if any(loss.distance() >= 1 - 1e-12 for loss, _ in steps.others):
+            return 1.0
+        total = TotalVariation.log_squares(steps) if not steps.others else math.inf
         schwarz = math.sqrt(math.expm1(total)) / 2 if total < 2 else 1.0
         return min(1.0, min(coupled, schwarz) * (1 + _SLACK) + 1e-300)
 
@@ -598,7 +626,8 @@ def _prove_above(steps: Steps, question: Question, known: _Sides) -> None:
         more_to_gain = _by_fourier(steps, question, "upper", known)
     except ValueError as error:
         refused, more_to_gain = error, True
-    if more_to_gain:
+    # Of a Renyi curve the conversion at one order is sometimes the better one.
+    if more_to_gain or any(isinstance(one, Curve) for one, _ in steps.others):
         for way in known.upper:
             known.above(way, question.above(RENYI, steps, way))
     if refused is not None and known.most >= question.trivial.value:
@@ -639,7 +668,9 @@ def likely_epsilon(steps: Steps, delta: float) -> float:
     """
     if not steps.entries:
         return 0.0
-    mu = math.sqrt(TotalVariation.log_squares(steps))
+    squares = TotalVariation.log_squares(steps)
+    squares += sum(n * min(one.divergence(2.0), 1e6) for one, n in steps.others)
+    mu = math.sqrt(squares)
     cap = max(Pure().epsilon_above(steps, way, delta) for way in steps.directions)
     return min(float(gdp.epsilon(mu, delta)), cap)
 

@@ -50,9 +50,12 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+from msgspec import UnsetType
 from numpy.typing import NDArray
 from scipy import special
 
+from privaudit.accounting.pld.mechanisms import loss_of
+from privaudit.mechanisms import Mechanism
 from privaudit.release import NoSampling, PoissonSampling, RandomAllocation, Release
 from privaudit.results import Relation
 
@@ -89,6 +92,8 @@ def divergence(release: Release, relation: Relation, order: float) -> float:
             "the rdp account has no bound for one release of a random allocation; use "
             "certified"
         )
+    if not isinstance(release.details, UnsetType):
+        return _of_details(release, release.details, relation, order)
     multiplier = release.noise_over_sensitivity(relation)
     rate = release.sampling.rate
     if multiplier == math.inf or rate == 0:
@@ -128,6 +133,18 @@ def divergence(release: Release, relation: Relation, order: float) -> float:
     # Sampling never costs more than none (the divergence is quasi-convex); that is also
     # the answer where a sum overflowed.
     return found if found < whole else whole
+
+
+def _of_details(
+    release: Release, details: Mechanism, relation: Relation, order: float
+) -> float:
+    """Of another mechanism; under replace-one as without sampling, which costs more."""
+    rate = release.sampling.rate
+    if not release.sensitivity_under(relation) or not rate:
+        return 0.0
+    if relation == "replace-one":
+        rate = 1.0
+    return loss_of(details, relation, rate).divergence(order) * (1 + 4 * _UNIT)
 
 
 def _poisson_gaussian(multiplier: float, rate: float, order: float) -> float:

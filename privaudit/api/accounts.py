@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -29,9 +30,10 @@ def epsilon(
     sampling_rate: float = 1.0,
     steps: int = 1,
     schedule: Any = None,
-    ledger: Ledger | None = None,
+    ledger: Ledger | Sequence[Ledger] | None = None,
     sampling: Sampling = "poisson",
     relation: Relation | None = None,
+    group: int = 1,
 ) -> Bracket:
     """Certified bracket of epsilon for noisy sums of clipped vectors.
 
@@ -52,7 +54,8 @@ def epsilon(
         (noise multiplier, sampling rate) of every step, where they differ: pairs, an
         array, or a pandas frame with the columns noise_multiplier and sampling_rate.
     ledger
-        What was released, where it is known; its worst node's figure is given.
+        What was released, where it is known; its worst node's figure is given. Several
+        are of the same data, and compose (`Ledger.composed`).
     sampling
         "poisson": every record by its own coin. "without-replacement": batches of a
         fixed size. "random-allocation": every record by itself in one of an epoch's
@@ -62,6 +65,8 @@ def epsilon(
     relation
         "add-or-remove-one" or "replace-one". None: the former, where every release has
         a meaning under it.
+    group
+        How many records are there or not at once, such as one user's.
 
     Returns
     -------
@@ -94,7 +99,9 @@ def epsilon(
             "and steps out"
         )
     if ledger is not None:
-        return Certificate.of(ledger, relation).epsilon(delta)
+        parts = [ledger] if isinstance(ledger, Ledger) else list(ledger)
+        whole = Ledger.composed(parts)
+        return Certificate.of(whole, relation, group=group).epsilon(delta)
     if schedule is not None:
         table = (
             columns_of(schedule, _COLUMNS, what="a schedule")
@@ -109,14 +116,14 @@ def epsilon(
         plan = Plan(
             noise_multiplier=table[:, 0], sampling_rate=table[:, 1], scheme=sampling
         )
-        return Certificate.of(plan.ledger(), relation).epsilon(delta)
+        return Certificate.of(plan.ledger(), relation, group=group).epsilon(delta)
     assert noise_multiplier is not None
     if not 0 < noise_multiplier < np.inf:
         raise ValueError(
             f"noise_multiplier must be > 0 and finite, got {noise_multiplier}"
         )
     plan = Plan.constant(noise_multiplier, sampling_rate, steps, sampling)
-    return Certificate.of(plan.ledger(), relation).epsilon(delta)
+    return Certificate.of(plan.ledger(), relation, group=group).epsilon(delta)
 
 
 def noise_multiplier(

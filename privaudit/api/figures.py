@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from privaudit.accounting import METHODS, Certificate, gdp, noise_multiplier
@@ -12,9 +12,11 @@ from privaudit.accounting import noise_scale as scale_of
 from privaudit.accounting.account import bound_of
 from privaudit.accounting.closed_forms import clt_distance
 from privaudit.accounting.plans import Plan
+from privaudit.accounting.tuning import repeat_and_select
 from privaudit.api.accounts import ledger_from
-from privaudit.figure_settings import FigureSettings, ReleaseSettings
+from privaudit.figure_settings import FigureSettings, ReleaseSettings, WorthSettings
 from privaudit.files.folder import write_whole
+from privaudit.ledger import Ledger
 from privaudit.results import UpperBound, check_sides, round_down, round_up
 
 _BESIDE = 2e-3  # width of what is printed beside an answer, relative
@@ -145,14 +147,17 @@ def epsilon_of(
 def certificate_of(
     run: ReleaseSettings,
     noise_multiplier: float | None,
-    ledger: pathlib.Path | None,
-    overlap: int = 1,
+    ledgers: Sequence[pathlib.Path] = (),
+    worth: WorthSettings | None = None,
 ) -> Certificate:
-    """Of a run with noise, of one with a schedule, or of a ledger's file.
+    """Of a run with noise, of one with a schedule, or of ledgers' files.
+
+    Several ledgers are of the same data, and compose.
 
     Raises ``ValueError`` unless it is just one of them.
     """
-    if ledger is not None:
+    worth = worth or WorthSettings()
+    if ledgers:
         if noise_multiplier is not None or dataclasses.replace(run, relation=None) != (
             ReleaseSettings()
         ):
@@ -160,7 +165,7 @@ def certificate_of(
                 "--ledger says what was released; leave --noise-multiplier and the "
                 "settings of the run out"
             )
-        released = ledger_from(ledger)
+        released = Ledger.composed(map(ledger_from, ledgers))
     else:
         if (noise_multiplier is None) == (run.schedule is None):
             raise ValueError(
@@ -171,10 +176,15 @@ def certificate_of(
             raise ValueError(
                 f"--noise-multiplier must be > 0, got {noise_multiplier:g}"
             )
-        if overlap != 1:
+        if worth.overlap != 1:
             raise ValueError("--overlap speaks of the nodes of a --ledger; give one")
         released = Plan.of(run).ledger(noise_multiplier or 1.0)
-    return Certificate.of(released, run.chosen_relation, overlap=overlap)
+    relation = run.chosen_relation
+    if worth.tries is not None:
+        released = repeat_and_select(
+            released, tries=worth.tries, law=worth.tries_law, relation=relation
+        )
+    return Certificate.of(released, relation, overlap=worth.overlap, group=worth.group)
 
 
 def write_event(certificate: Certificate, path: pathlib.Path) -> None:
@@ -209,6 +219,8 @@ def figure_of(
     figure = bound.summary()
     if len(certificate.ledger.nodes) > 1:
         figure["overlap"] = certificate.overlap
+    if certificate.group > 1:
+        figure["group"] = certificate.group
     if method == "certified":
         above = certificate.epsilon(delta, sides="upper")
         below = certificate.epsilon(delta, width)
@@ -242,6 +254,8 @@ def sentence(figure: dict[str, Any]) -> str:
             if overlap == 1
             else f"; a record may be at {overlap} nodes"
         )
+    if "group" in figure:
+        text += f"; for any {figure['group']} records together"
     if by is not None:
         lower = round_down(figure["lower"])
         text += f"; the true figure is no less than {lower} ({figure['lower_by']})"

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from privaudit.cli.options import Flat, Json
 from privaudit.cli.output import emit, note
-from privaudit.figure_settings import FigureSettings, ReleaseSettings
+from privaudit.figure_settings import FigureSettings, ReleaseSettings, WorthSettings
 
 NoiseMultiplier = Annotated[
     float,
@@ -20,6 +20,7 @@ NoiseMultiplier = Annotated[
 ]
 Run = Annotated[ReleaseSettings, Flat]
 How = Annotated[FigureSettings, Flat]
+Worth = Annotated[WorthSettings, Flat]
 
 
 def noise(
@@ -51,8 +52,8 @@ def epsilon(
     delta: float,
     noise_multiplier: NoiseMultiplier | None = None,
     run: Run = ReleaseSettings(),
-    ledger: pathlib.Path | None = None,
-    overlap: int = 1,
+    ledger: list[pathlib.Path] | None = None,
+    worth: Worth = WorthSettings(),
     event: pathlib.Path | None = None,
     how: How = FigureSettings(),
     json: Json = False,
@@ -65,10 +66,8 @@ def epsilon(
         In (0, 1).
     ledger
         A run's ledger.json, or dp-accounting's event in JSON; the worst node is
-        accounted. Instead of all the settings.
-    overlap
-        At how many nodes of the ledger one record may be: the releases of the worst so
-        many nodes are accounted together.
+        accounted. Instead of all the settings. Given several times: runs on the same
+        data, whose releases are accounted together.
     event
         A file to write what was released into, as dp-accounting's event in JSON;
         --ledger reads it again.
@@ -76,7 +75,7 @@ def epsilon(
     from privaudit.api.figures import certificate_of, epsilon_of, write_event
 
     _warn(run)
-    certificate = certificate_of(run, noise_multiplier, ledger, overlap)
+    certificate = certificate_of(run, noise_multiplier, ledger or (), worth)
     if event is not None:
         write_event(certificate, event)
     found = epsilon_of(certificate, delta, how, directions=json)

@@ -64,7 +64,7 @@ class TestRefused:
     @pytest.mark.parametrize(
         "event",
         [
-            dpa.RandomizedResponseDpEvent(0.1, 2),
+            dpa.SampledWithReplacementDpEvent(9, 3, dpa.GaussianDpEvent(1.0)),
             dpa.PoissonSampledDpEvent(0.1, dpa.NonPrivateDpEvent()),
             dpa.ComposedDpEvent([dpa.GaussianDpEvent(1.0), dpa.UnsupportedDpEvent()]),
         ],

@@ -84,6 +84,8 @@ class Cells:
         Outputs at the grid points, in order of loss; None if the step has no tangents.
     split
         The cell next to most of the losses, where the grid is coarse beside them.
+    infinite
+        Mass of P where Q has none, on top of what lies above the grid.
     """
 
     start: int
@@ -96,6 +98,7 @@ class Cells:
     edges: Floats | None
     offset: float = 0.0
     split: Split | None = None
+    infinite: float = 0.0
 
     def __len__(self) -> int:
         return self.log_p.size // 2
@@ -191,11 +194,12 @@ class _Outputs:
         )
 
 
-def _half_grid(start: int, stop: int, spacing: float) -> Floats:
+def half_grid(start: int, stop: int, spacing: float) -> Floats:
+    """Points half a spacing apart, from ``start`` to ``stop`` spacings."""
     return np.arange(2 * start, 2 * stop + 1, dtype=float) * (0.5 * spacing)
 
 
-def _span(low: float, high: float, spacing: float, limit: int) -> tuple[int, int]:
+def grid_span(low: float, high: float, spacing: float, limit: int) -> tuple[int, int]:
     """Grid indices around [low, high], and around 0, at most ``limit`` cells."""
     first = max(math.floor(max(low, -1e300) / spacing), -limit // 2)
     last = min(math.ceil(high / spacing), first + limit)
@@ -212,7 +216,8 @@ def _accuracy(outputs: Floats, shift: float) -> float:
     return UNIT * (1024 + 32 * far * far)
 
 
-def _mix(rate: float, log_first: Floats, log_second: Floats) -> Floats:
+def mix(rate: float, log_first: Floats, log_second: Floats) -> Floats:
+    """log of (1 - rate) first + rate second."""
     if rate == 1:
         return log_second
     return np.logaddexp(math.log1p(-rate) + log_first, math.log(rate) + log_second)
@@ -224,14 +229,14 @@ def _gaussian_cells(
     shift, rate = step.shift, step.rate
     low = sampled_loss(shift * (-reach - shift / 2), rate)
     high = sampled_loss(shift * (reach + shift / 2), rate)
-    start, stop = _span(low - offset, high - offset, spacing, limit)
-    points = _half_grid(start, stop, spacing) + offset
+    start, stop = grid_span(low - offset, high - offset, spacing, limit)
+    points = half_grid(start, stop, spacing) + offset
     x = unsampled_loss(points, rate) / shift + shift / 2
     log_a = log_normal_mass(x[:-1], x[1:])
-    log_b = _mix(rate, log_a, log_normal_mass(x[:-1], x[1:], shift))
+    log_b = mix(rate, log_a, log_normal_mass(x[:-1], x[1:], shift))
     ends = np.array([x[0], -x[-1]])
     tail_a = special.log_ndtr(ends)
-    tail_b = _mix(rate, tail_a, special.log_ndtr(ends + np.array([-shift, shift])))
+    tail_b = mix(rate, tail_a, special.log_ndtr(ends + np.array([-shift, shift])))
     return _Outputs(
         start,
         log_a,
@@ -250,15 +255,15 @@ def _split(
 ) -> tuple[Floats, Floats]:
     x = np.linspace(left, right, _PARTS + 1)
     log_a = log_normal_mass(x[:-1], x[1:])
-    return log_a, _mix(rate, log_a, log_normal_mass(x[:-1], x[1:], shift))
+    return log_a, mix(rate, log_a, log_normal_mass(x[:-1], x[1:], shift))
 
 
 def _laplace_cells(step: Step, spacing: float, limit: int, offset: float) -> _Outputs:
     """Laplace at 0 and at ``shift``: losses 2 x - shift within, atoms at both ends."""
     shift, rate = step.shift, step.rate
     low, high = sampled_loss(-shift, rate), sampled_loss(shift, rate)
-    start, stop = _span(low - offset, high - offset, spacing, limit)
-    points = _half_grid(start, stop, spacing) + offset
+    start, stop = grid_span(low - offset, high - offset, spacing, limit)
+    points = half_grid(start, stop, spacing) + offset
     x = np.clip(0.5 * (unsampled_loss(points, rate) + shift), 0.0, shift)
     # Masses within, as log(exp(-left) (1 - exp(-width)) / 2), and mirrored.
     width = np.diff(x)
@@ -285,11 +290,11 @@ def _laplace_cells(step: Step, spacing: float, limit: int, offset: float) -> _Ou
         log_a[at_high] = np.logaddexp(log_a[at_high], half - shift)
         log_c[at_high] = np.logaddexp(log_c[at_high], half)
     outside_a = np.array([below_a, above_a])
-    outside_b = _mix(rate, outside_a, np.array([below_c, above_c]))
+    outside_b = mix(rate, outside_a, np.array([below_c, above_c]))
     return _Outputs(
         start,
         log_a,
-        _mix(rate, log_a, log_c),
+        mix(rate, log_a, log_c),
         (below_a, float(outside_b[0])),
         (above_a, float(outside_b[1])),
         UNIT * (1024 + 32 * shift),
@@ -316,7 +321,7 @@ def _replace_cells(step: Step, spacing: float, reach: float, limit: int) -> Cell
     tilt = shift * far - shift * shift / 2
     high = sampled_loss(tilt, rate) - sampled_loss(-tilt - shift * shift, rate)
     stop = min(math.ceil(high / spacing), limit // 2) + 1
-    y = _half_grid(0, stop, spacing)
+    y = half_grid(0, stop, spacing)
     if rate == 1:
         positive = y / (2 * shift)
     else:
@@ -331,11 +336,11 @@ def _replace_cells(step: Step, spacing: float, reach: float, limit: int) -> Cell
         positive = (y / 2 + arc) / shift
     x = np.concatenate([-positive[:0:-1], positive])
     base = log_normal_mass(x[:-1], x[1:])
-    log_p = _mix(rate, base, log_normal_mass(x[:-1], x[1:], shift))
+    log_p = mix(rate, base, log_normal_mass(x[:-1], x[1:], shift))
     log_q = log_p[::-1]
     end = np.array([-x[-1]])
-    above_p = float(_mix(rate, special.log_ndtr(end), special.log_ndtr(end + shift))[0])
-    above_q = float(_mix(rate, special.log_ndtr(end), special.log_ndtr(end - shift))[0])
+    above_p = float(mix(rate, special.log_ndtr(end), special.log_ndtr(end + shift))[0])
+    above_q = float(mix(rate, special.log_ndtr(end), special.log_ndtr(end - shift))[0])
     return Cells(
         -stop,
         log_p,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
@@ -26,6 +26,7 @@ from privaudit.accounting.pld.grouping import (
     terms_below,
 )
 from privaudit.accounting.pld.line import Floats, sampled_loss
+from privaudit.accounting.pld.mechanisms.loss import Loss
 from privaudit.accounting.pld.mixture import Term
 from privaudit.accounting.pld.scout import Guess, Scout
 from privaudit.accounting.pld.targets import DeltaAt, EpsilonAt, Sides, Target
@@ -38,6 +39,10 @@ _SCOUTED = 1e-10  # what is left out of an epoch to guess by
 _LN10 = math.log(10.0)
 _LINES, _LINES_AT = 30, (-1.5, -7.0)  # a side; logs of delta that compositions aim at
 _FAR_LINE, _MOST_LINE = -20.0, 300.0  # log of the least delta, and the most epsilon
+# Of grid points that lie on losses: the largest loss must be above the last dot of what
+# is below the curve, and the least one below the first dot, if only just.
+_INWARDS = 1e-8
+_AFFORDABLE = 1 << 17  # points of a grid that is finer than is needed
 _MOST_WORK = 1.2e7  # cells in all measures together; about 10 s
 
 
@@ -64,6 +69,8 @@ class Composition:
         sides are its.
     epochs
         Of random allocations, and how many there are of each; bounded from above only.
+    others
+        Losses of other mechanisms, and how often each was run.
     """
 
     families: tuple[Family, ...]
@@ -71,11 +78,18 @@ class Composition:
     bounded: bool = True
     attained: Composition | None = None
     epochs: tuple[tuple[Epoch, int], ...] = ()
+    others: tuple[tuple[Loss, float], ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no step at all."""
+        return not (self.families or self.epochs or self.others)
 
     @property
     def directions(self) -> tuple[Direction, ...]:
         """Remove and add, or one of them if they are the same."""
-        if not self.epochs and all(family.is_symmetric for family in self.families):
+        alike = all(family.is_symmetric for family in self.families)
+        if not self.epochs and alike and all(one.symmetric for one, _ in self.others):
             return ("remove",)
         return ("remove", "add")
 
@@ -83,6 +97,7 @@ class Composition:
     def steps(self) -> float:
         """How many steps there are; unsampled Gaussian ones count as one."""
         often = sum(count for _, count in self.epochs)
+        often += sum(count for _, count in self.others)
         return sum(family.steps for family in self.families) + often
 
     def epsilon(self, delta: float, width: float = 0.01) -> Sides:
@@ -110,7 +125,7 @@ class Composition:
         delta = float(delta)
         if not self.bounded:
             return Sides(0.0, math.inf, width, False, "remove")
-        if not self.families:
+        if self.is_empty:
             return Sides(0.0, 0.0, width, True, "remove")
         if self._gaussian is not None:
             return self._known(gaussian_epsilon(self._gaussian, delta, width))
@@ -124,7 +139,7 @@ class Composition:
         epsilon = float(epsilon)
         if not self.bounded:
             return Sides(0.0, 1.0, width, False, "remove")
-        if not self.families:
+        if self.is_empty:
             return Sides(0.0, 0.0, width, True, "remove")
         if self._gaussian is not None:
             return self._known(gaussian_delta(self._gaussian, epsilon, width))
@@ -147,7 +162,7 @@ class Composition:
         """
         if not self.bounded:
             return np.zeros(1), np.ones(1)
-        if not self.families and not self.epochs:
+        if self.is_empty:
             return np.zeros(1), np.zeros(1)
         other = direction
         if len(self.directions) > 1:
@@ -169,9 +184,7 @@ class Composition:
             slack = 0.002 * min(1.0, high, low)
             grid = self._grid(guess, slack, 0.05, self._first_nodes(0.05))
             with _threads().limit(limits=1, user_api="blas"):
-                found = _run(
-                    self.families, direction, grid, guess, terms_above, self.epochs
-                )
+                found = self._above(direction, grid, guess)
             if found is not None:
                 each = [found.delta_above(epsilon) for epsilon in epsilons.tolist()]
                 deltas = np.minimum(deltas, each)
@@ -186,7 +199,7 @@ class Composition:
     @property
     def _gaussian(self) -> float | None:
         """The shift if all there is is one unsampled Gaussian, which is exact."""
-        if len(self.families) != 1 or self.epochs:
+        if len(self.families) != 1 or self.epochs or self.others:
             return None
         family = self.families[0]
         exact = (
@@ -234,7 +247,7 @@ class Composition:
         ways = directions or self.directions
         if not self.bounded:
             return Found(dict.fromkeys(ways, target.trivial_upper), {}, True)
-        if not self.families and not self.epochs:
+        if self.is_empty:
             return Found(dict.fromkeys(ways, 0.0), {}, False)
         if any(
             losses(epoch, way, _SCOUTED) is None
@@ -242,7 +255,9 @@ class Composition:
             for way in ways
         ):
             return Found(dict.fromkeys(ways, target.trivial_upper), {}, True)
-        guesses = {way: target.guess(self._scout(way)) for way in ways}
+        guesses = {
+            way: target.guess(self._scout(way), self._infinite(way)) for way in ways
+        }
         # The direction that looks worse comes first.
         guesses = dict(sorted(guesses.items(), key=lambda item: -target.size(item[1])))
         search = _Search(self, target, width, guesses, dict(caps or {}))
@@ -259,8 +274,10 @@ class Composition:
     @property
     def _is_realised(self) -> bool:
         """Whether some data sets attain the dominating pair at every step."""
-        return self.attained is None and all(
-            family.scheme != "fixed" for family in self.families
+        return (
+            self.attained is None
+            and all(family.scheme != "fixed" for family in self.families)
+            and all(one.attained == (one,) for one, _ in self.others)
         )
 
     def _realised_lower(
@@ -276,18 +293,68 @@ class Composition:
             else family
             for family in (self.attained or self).families
         )
-        if not families:
-            return {}
         best: dict[Direction, float] = {}
         ways: tuple[Direction, ...] = ("remove", "add")
-        for way in ways:
-            scout = Composition(families)._scout(way)
-            guess = target.guess(scout)
-            slack = target.slack(guess, guess)
-            grid = self._grid(guess, slack * fine, width, nodes)
-            found = _run(families, way, grid, guess, terms_below)
-            best[way] = 0.0 if found is None else target.lower(found, guess)
+        for others in self._attained_choices if self.others else ((),):
+            known = Composition(families, others=others)
+            if known.is_empty:
+                continue
+            for way in ways:
+                guess = target.guess(known._scout(way), known._infinite(way))
+                slack = target.slack(guess, guess)
+                grid = self._grid(guess, slack * fine, width, nodes)
+                found = known._below(way, grid, guess)
+                low = 0.0 if found is None else target.lower(found, guess)
+                best[way] = max(best.get(way, 0.0), low)
+        if not best:
+            return {}
         return best if len(self.directions) > 1 else {"remove": max(best.values())}
+
+    @functools.cached_property
+    def _attained_others(self) -> tuple[tuple[Loss, float], ...]:
+        return self._attained_choices[0] if self.others else ()
+
+    @functools.cached_property
+    def _attained_choices(self) -> tuple[tuple[tuple[Loss, float], ...], ...]:
+        """What data attain of `others`: each kind's first choice, second and so on."""
+        most = max(len(one.attained) for one, _ in self.others)
+        return tuple(
+            tuple(
+                (one.attained[min(i, len(one.attained) - 1)], count)
+                for one, count in self.others
+                if one.attained
+            )
+            for i in range(max(most, 1))
+        )
+
+    def _infinite(self, way: Direction) -> float:
+        """P's mass at infinite loss, about; of `others`, where it is no rounding."""
+        logs = [
+            count * math.log1p(-min(one.infinite(way), 1 - 1e-16))
+            for one, count in self.others
+        ]
+        return -math.expm1(math.fsum(logs))
+
+    def _above(self, way: Direction, grid: Grid, guess: Guess) -> Tilted | None:
+        """A composition that dominates; None if no grid can hold it."""
+        measures, terms = terms_above(self.families, way, grid)
+        for epoch, often in self.epochs:
+            measure = epoch_measure(epoch, way, grid.spacing, grid.tail)
+            if measure is None:
+                return None
+            _add(measures, terms, measure, often)
+        for one, often in self.others:
+            _add(measures, terms, one.above(way, grid.spacing, grid.reach), often)
+        return compose(measures, terms, grid.spacing, guess) if terms else None
+
+    def _below(self, way: Direction, grid: Grid, guess: Guess) -> Tilted | None:
+        """A composition that is dominated; None if nothing is told apart."""
+        measures, terms = terms_below(self.families, way, grid)
+        for one, often in self._attained_others:
+            measure = one.below(way, grid.spacing, grid.reach)
+            if measure is not None:
+                _add(measures, terms, measure, often)
+        return compose(measures, terms, grid.spacing, guess) if terms else None
 
     def _scout(self, way: Direction) -> Scout:
         steps, counts = [], []
@@ -301,6 +368,9 @@ class Composition:
             assert seen is not None  # `each` has looked
             more.append(seen)
             counts.append(np.array([float(often)]))
+        for one, often in self.others:
+            more.append(one.sketch(way))
+            counts.append(np.array([float(often)]))
         return Scout(steps, np.concatenate(counts), way, more)
 
     def _first_nodes(self, width: float) -> int:
@@ -312,10 +382,18 @@ class Composition:
 
     def _work(self, grid: Grid) -> float:
         """About how many cells there are in all measures of a refinement."""
-        return sum(
-            boxes_of(family, grid) * self._reach_of(family, grid.reach) / grid.spacing
+        cells = [
+            boxes_of(family, grid) * self._reach_of(family, grid.reach)
             for family in self.families
-        )
+        ]
+        cells += [one.length(grid.reach) for one, _ in self.others]
+        return sum(cells) / grid.spacing
+
+    def _longest(self, reach: float) -> float:
+        """Length of the longest grid of any step, at most about."""
+        lengths = [self._reach_of(family, reach) for family in self.families]
+        lengths += [one.length(reach) for one, _ in self.others]
+        return max(lengths, default=0.0)
 
     @staticmethod
     def _reach_of(family: Family, reach: float) -> float:
@@ -333,9 +411,19 @@ class Composition:
         spacing = max(spacing, 1.5 * guess.window / MOST_POINTS)
         for family in self.families:
             spacing = max(spacing, self._reach_of(family, reach) / MOST_CELLS)
+        for one, _ in self.others:
+            spacing = max(spacing, one.length(reach) / one.points)
+        # Losses that have mass of their own: put grid points there, last where most is.
+        least = max(guess.window, self._longest(reach)) / _AFFORDABLE
+        marks = [
+            (often, one.lattice)
+            for one, often in self.others
+            if one.lattice is not None and one.lattice > min(spacing, least)
+        ]
+        for _, mark in sorted(marks, key=lambda mark: mark[0] * mark[1] ** 2):
+            spacing = mark / math.ceil(mark / spacing) * (1 - _INWARDS)
         for family in self.families:
             if family.noise == "laplace" and family.shift.size == 1:
-                # The largest loss has mass of its own: put a grid point there.
                 top = sampled_loss(float(family.shift[0]), float(family.rate[0]))
                 spacing = top / math.ceil(top / spacing)
         # In powers of ten, so that the next grid finds the same epochs.
@@ -390,9 +478,7 @@ class _Search:
         guess = self.guesses[way]
         grid = self.of._grid(guess, slack * self.fine, self.width, self.nodes)
         self.coarse |= grid.spacing > 1.5 * guess.spacing(slack * self.fine)
-        found = _run(
-            self.of.families, way, grid, guess, terms_above, epochs=self.of.epochs
-        )
+        found = self.of._above(way, grid, guess)
         if found is not None:
             self.upper[way] = min(self.upper[way], self.target.upper(found, guess))
         else:
@@ -403,7 +489,7 @@ class _Search:
         """A lower bound on the dominating pair's own figure."""
         guess = self.guesses[way]
         grid = self.of._grid(guess, self.slack(way) * self.fine, self.width, self.nodes)
-        found = _run(self.of.families, way, grid, guess, terms_below)
+        found = self.of._below(way, grid, guess)
         return 0.0 if found is None else self.target.lower(found, guess)
 
     def upper_side(self) -> Found:
@@ -507,27 +593,12 @@ class _Search:
         return False
 
 
-def _run(
-    families: tuple[Family, ...],
-    way: Direction,
-    grid: Grid,
-    guess: Guess,
-    make: Callable[
-        [tuple[Family, ...], Direction, Grid], tuple[list[GridMeasure], list[Term]]
-    ],
-    epochs: tuple[tuple[Epoch, int], ...] = (),
-) -> Tilted | None:
-    measures, terms = make(families, way, grid)
-    for epoch, often in epochs:
-        measure = epoch_measure(epoch, way, grid.spacing, grid.tail)
-        if measure is None:
-            return None
-        one = np.array([float(often)])
-        terms.append(Term((len(measures),), np.zeros((1, 0)), one))
-        measures.append(measure)
-    if not terms:
-        return None
-    return compose(measures, terms, grid.spacing, guess)
+def _add(
+    measures: list[GridMeasure], terms: list[Term], measure: GridMeasure, often: float
+) -> None:
+    one = np.array([float(often)])
+    terms.append(Term((len(measures),), np.zeros((1, 0)), one))
+    measures.append(measure)
 
 
 def _check_width(width: float) -> None:

@@ -24,7 +24,8 @@ MOST_SPACING = 600.0  # its exponential is in range, with room for sums
 class GridMeasure:
     """P by privacy loss: ``mass[i]`` at loss (start + i) * spacing + offset.
 
-    ``infinite`` is mass at infinite loss; ``accuracy`` as in `Cells`.
+    ``infinite`` is mass at infinite loss, relatively exact to ``accuracy``, which is as
+    in `Cells`.
     """
 
     start: int
@@ -66,9 +67,10 @@ def measure_above(cells: Cells, spacing: float) -> GridMeasure:
     mass[1:] += upper
     mass[0] += math.exp(cells.below[0])
     mass[-cells.start] += cells.atom
-    return GridMeasure(
-        cells.start, mass, math.exp(cells.above[0]), 4 * cells.accuracy, cells.offset
-    )
+    if not mass.any():  # all of it underflows, or is infinite
+        mass[0] = 1e-300
+    infinite = math.exp(cells.above[0]) + cells.infinite
+    return GridMeasure(cells.start, mass, infinite, 4 * cells.accuracy, cells.offset)
 
 
 def measure_below(
@@ -81,10 +83,25 @@ def measure_below(
     the lowered dots are not convex, and the knot is dropped (the lower convex hull).
     The first dot is put onto H(a) >= 1 - a and the last onto H(a) >= 0, where these
     lie far enough below; so no mass is lost. None if nothing can be told apart on this
-    grid: P = Q is below every pair.
+    grid: P = Q is below every pair. Mass at infinite loss is in H at every a, and left
+    as it is.
     """
-    if spacing > MOST_SPACING:
-        return None
+    found = None if spacing > MOST_SPACING else _finite_below(cells, spacing, tangent)
+    if not cells.infinite:
+        return found
+    if found is None:  # what is left of P, as one output that all of Q may have
+        rest = 1 - cells.infinite * (1 + 4 * cells.accuracy)
+        if not rest > 0 or not math.isfinite(spacing):
+            return None
+        start = math.floor(math.log(rest) / spacing) - 1
+        found = GridMeasure(start, np.array([rest]), 0.0, 4 * cells.accuracy)
+    return dataclasses.replace(found, infinite=cells.infinite)
+
+
+def _finite_below(
+    cells: Cells, spacing: float, tangent: Tangent | None
+) -> GridMeasure | None:
+    """As `measure_below`, of what has a finite loss."""
     left, right = _scaled(cells, spacing)
     p, q = left[0] + right[0], left[1] + right[1]
     noise = 8 * cells.accuracy * (p + q)
@@ -123,10 +140,12 @@ def measure_below(
     start = cells.start + first
     if 0 <= -start <= size:
         mass[-start] += cells.atom
-    _drop_concave_knots(mass, scale, spacing)
+    drop_concave_knots(mass, scale, spacing)
     if mass[0] < 0 or mass[-1] < 0:
         return None
     mass = np.maximum(mass - 8 * UNIT * scale, 0.0)
+    if not mass.any():
+        return None
     return GridMeasure(start, mass, 0.0, 4 * cells.accuracy, cells.offset)
 
 
@@ -255,7 +274,7 @@ def _split_gap(cells: Cells, split: Split, spacing: float) -> float:
     return max(0.0, float((chord - (above_p - knots * above_q)).max()))
 
 
-def _drop_concave_knots(mass: Floats, scale: Floats, spacing: float) -> None:
+def drop_concave_knots(mass: Floats, scale: Floats, spacing: float) -> None:
     """Lower convex hull of the dots, in place: no mass is negative afterwards.
 
     A knot of mass m is dropped by giving m to the knots left beside it, in the shares

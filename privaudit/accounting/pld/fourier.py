@@ -42,7 +42,9 @@ class Tilted:
     outside
         Bound on the tilted mass outside the window.
     infinite
-        Mass at infinite loss.
+        Mass at infinite loss, at most.
+    surely_infinite
+        The same, at least.
     drift
         Sum over the steps of the relative error of the measures.
     """
@@ -54,6 +56,7 @@ class Tilted:
     error: float
     outside: float
     infinite: float
+    surely_infinite: float
     drift: float
 
     def _sum(self, epsilon: float) -> tuple[float, float]:
@@ -96,11 +99,10 @@ class Tilted:
         epsilon = epsilon + self.drift + 8 * UNIT * abs(epsilon)
         value, off = self._sum(epsilon)
         if not value > off:
-            return 0.0
+            return self.surely_infinite
         exponent, wobble = self._scale(epsilon)
-        return math.exp(min(0.0, exponent - wobble + math.log(value - off))) * (
-            1 - 1e-14
-        )
+        finite = math.exp(min(0.0, exponent - wobble + math.log(value - off)))
+        return (self.surely_infinite + finite) * (1 - 1e-14)
 
 
 def compose(
@@ -137,9 +139,6 @@ def compose(
     mass = np.roll(fft.irfft(phi, points), -(start % points))
     offset = _total_offset(measures, terms)
     losses = (start + np.arange(points, dtype=float)) * spacing + offset
-    infinite = sum(
-        term.steps * max(measures[i].infinite for i in term.measures) for term in terms
-    )
     largest = max(max(abs(m.start), abs(m.start + m.mass.size)) for m in measures)
     exponent = min(tilt * largest * spacing, 800.0)
     drift = sum(
@@ -151,7 +150,27 @@ def compose(
         for term in terms
     )
     drift += 8 * UNIT * (abs(offset) + abs(start) * spacing + points * spacing)
-    return Tilted(tilt, log_moment, losses, mass, error, outside, infinite, drift)
+    most = [max(measures[i].infinite for i in term.measures) for term in terms]
+    infinite = sum(n.steps * each for n, each in zip(terms, most, strict=True))
+    surely = 0.0
+    if infinite > 1e-9:  # enough for products to be less than sums
+        least = [min(measures[i].infinite for i in term.measures) for term in terms]
+        infinite = min(infinite, _either(terms, most) * (1 + 2 * min(drift, 1.0)))
+        surely = _either(terms, least) * (1 - 2 * min(drift, 0.5))
+    return Tilted(
+        tilt, log_moment, losses, mass, error, outside, infinite, surely, drift
+    )
+
+
+def _either(terms: Sequence[Term], each: list[float]) -> float:
+    """The chance that one of the steps has an infinite loss.
+
+    What is finite of a step has at most one minus its chance.
+    """
+    if max(each) >= 1:
+        return 1.0
+    logs = [n.steps * math.log1p(-one) for n, one in zip(terms, each, strict=True)]
+    return float(-math.expm1(math.fsum(logs)))
 
 
 def _total_offset(measures: Sequence[GridMeasure], terms: Sequence[Term]) -> float:

@@ -7,14 +7,16 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from numpy.typing import ArrayLike
 
 from privaudit.accounting.pld.cells import Noise, Scheme
 from privaudit.accounting.pld.composition import Composition
 from privaudit.accounting.pld.grouping import Family
 from privaudit.accounting.pld.line import Floats
+from privaudit.accounting.pld.mechanisms import Above, Curve, Loss, added, loss_of
 from privaudit.ledger import Entry
+from privaudit.mechanisms import RDP, ZCDP, Mechanism
 from privaudit.release import PoissonSampling, RandomAllocation
 from privaudit.results import Relation
 
@@ -152,6 +154,8 @@ def compose_entries(entries: Sequence[Entry], relation: Relation) -> Composition
             raise ValueError(
                 "a release without noise has no finite epsilon at any delta"
             )
+        if release.details is not UNSET:
+            continue
         shift = attained = release.sensitivity_under(relation) / release.noise
         scheme: Scheme = "poisson"
         rate = release.sampling.rate
@@ -164,7 +168,8 @@ def compose_entries(entries: Sequence[Entry], relation: Relation) -> Composition
                     shift, attained = release.opposed_norm() / release.noise, shift / 2
                 else:  # as if unsampled, which costs no less; from below as nothing
                     scheme, rate, attained = "poisson", 1.0, 0.0
-        kinds.setdefault((release.mechanism, scheme), []).append(
+        noise: Noise = "gaussian" if release.mechanism == "gaussian" else "laplace"
+        kinds.setdefault((noise, scheme), []).append(
             (shift, attained, rate, entry.count)
         )
     above, below, same = [], [], True
@@ -173,9 +178,45 @@ def compose_entries(entries: Sequence[Entry], relation: Relation) -> Composition
         above.append((noise, scheme, shifts, rate, count))
         below.append((noise, scheme, least, rate, count))
         same &= bool((shifts == least).all())
-    found = _composition(above)
+    found = dataclasses.replace(
+        _composition(above), others=others_of(entries, relation)
+    )
     if same:
         return found
     attained = _composition(below)
     known = found.exact and attained.exact
     return dataclasses.replace(found, exact=known, attained=attained)
+
+
+def others_of(
+    entries: Sequence[Entry], relation: Relation
+) -> tuple[tuple[Loss, float], ...]:
+    """Losses of the mechanisms with details among ``entries``, and their counts.
+
+    Under replace-one a Poisson sampled release is accounted as without sampling, which
+    costs no less, and from below as nothing. Raises ``ValueError`` for one without a
+    meaning under ``relation``.
+    """
+    counts: dict[tuple[Mechanism, float, bool], float] = {}
+    curves: list[tuple[ZCDP | RDP, float]] = []
+    for entry in entries:
+        release = entry.release
+        if isinstance(release.details, UnsetType):
+            continue
+        rate = release.sampling.rate
+        if not release.sensitivity_under(relation) or not rate:
+            continue
+        known = relation == "add-or-remove-one" or rate == 1
+        rate = rate if known else 1.0
+        if isinstance(release.details, ZCDP | RDP) and rate == 1:
+            curves.append((release.details, float(entry.count)))
+            continue
+        key = (release.details, rate, known)
+        counts[key] = counts.get(key, 0.0) + entry.count
+    found = [
+        (one if known else Above(one), n)
+        for (details, rate, known), n in counts.items()
+        for one in (loss_of(details, relation, rate),)
+    ]
+    found += [(Curve(curve, 1.0), n) for curve, n in added(curves)]
+    return tuple(found)

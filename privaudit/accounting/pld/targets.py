@@ -48,8 +48,8 @@ class Target(abc.ABC):
         """An upper bound that always holds."""
 
     @abc.abstractmethod
-    def guess(self, scout: Scout) -> Guess:
-        """Where to look."""
+    def guess(self, scout: Scout, infinite: float = 0.0) -> Guess:
+        """Where to look; ``infinite`` is the mass at infinite loss, about."""
 
     @abc.abstractmethod
     def size(self, guess: Guess) -> float:
@@ -81,8 +81,11 @@ class EpsilonAt(Target):
     def trivial_upper(self) -> float:
         return math.inf
 
-    def guess(self, scout: Scout) -> Guess:
-        return scout.at_delta(math.log(self.delta))
+    def guess(self, scout: Scout, infinite: float = 0.0) -> Guess:
+        left = self.delta - infinite
+        if not left > 0:  # nothing to find but that
+            left = 0.1 * self.delta
+        return scout.at_delta(math.log(left))
 
     def size(self, guess: Guess) -> float:
         return guess.epsilon
@@ -97,6 +100,8 @@ class EpsilonAt(Target):
         )[1]
 
     def lower(self, found: Tilted, guess: Guess) -> float:
+        if found.surely_infinite * (1 - 1e-13) > self.delta:
+            return math.inf
         return largest_epsilon(
             lambda e: found.delta_below(e) > self.delta, guess.epsilon, self.width
         )
@@ -116,7 +121,7 @@ class DeltaAt(Target):
     def trivial_upper(self) -> float:
         return 1.0
 
-    def guess(self, scout: Scout) -> Guess:
+    def guess(self, scout: Scout, infinite: float = 0.0) -> Guess:
         return scout.at_epsilon(self.epsilon)
 
     def size(self, guess: Guess) -> float:

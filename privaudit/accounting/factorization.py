@@ -1,0 +1,190 @@
+"""Correlated noise as one Gaussian release: tree aggregation and matrix factorisation.
+
+A training releases C x + z with independent Gaussian z, where row i of x is the sum of
+clipped vectors of step i, and what is published of it are linear functions (prefix
+sums, noisy gradients). So the whole run is one Gaussian release, also if each step's
+gradient depends on earlier outputs (Denisov et al., arXiv:2202.08312). A record in
+steps S moves it by at most the largest norm of the sum over i in S of C_i u_i^T with
+|u_i| up to the norm bound: sqrt(sum |X_ij|) over i, j in S with X = C^T C. Signs s_i
+that make all s_i s_j X_ij >= 0 attain it (Choquette-Choo et al., arXiv:2306.08153,
+equation 5).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from privaudit.release import NoSampling, Release, Sensitivity
+
+_MOST_STEPS = 4096
+_SLACK = 1e-12  # of sums of products
+
+
+def matrix_factorization(
+    strategy: ArrayLike,
+    *,
+    noise_multiplier: float,
+    norm_bound: float = 1.0,
+    epochs: int = 1,
+    min_separation: int | None = None,
+) -> Release:
+    """The release of a training whose noise is ``strategy`` inverse times white noise.
+
+    Parameters
+    ----------
+    strategy
+        C: a column for each step.
+    noise_multiplier
+        Standard deviation of each coordinate of z over the norm bound, not over the
+        sensitivity of C.
+    norm_bound
+        Largest norm of one record's vector in one step.
+    epochs
+        Cyclic participation: a record is in every epoch once, at the same place of it.
+    min_separation
+        Instead: it may be in any steps so far apart or more. C must be banded: columns
+        so far apart are orthogonal.
+
+    Returns
+    -------
+    One Gaussian release, with the exact sensitivity; replacing a record moves it twice
+    as far as removing its share does.
+
+    Raises
+    ------
+    ValueError
+        If a value is out of its range, or the exact sensitivity is not known.
+
+    Examples
+    --------
+    >>> release = matrix_factorization([[1, 0], [1, 1]], noise_multiplier=2.0, epochs=2)
+    >>> round(release.sensitivity.add_or_remove_one**2, 9)  # |(1, 2)|^2
+    5.0
+    """
+    found = np.asarray(strategy, float)
+    if found.ndim != 2 or not found.size or not np.isfinite(found).all():
+        raise ValueError(
+            "a strategy is a matrix of finite numbers with a column for each step, got "
+            f"one of shape {found.shape}"
+        )
+    steps = found.shape[1]
+    if steps > _MOST_STEPS:
+        raise ValueError(f"a strategy has at most {_MOST_STEPS} steps, got {steps}")
+    gram = found.T @ found
+    if min_separation is not None:
+        if epochs != 1:
+            raise ValueError("give one of epochs and min_separation")
+        square = _separated(gram, min_separation)
+    else:
+        square = max(_square(gram, each) for each in _cycles(steps, epochs))
+    moved = norm_bound * math.sqrt(square) * (1 + _SLACK)
+    return Release(
+        mechanism="gaussian",
+        norm_bound=norm_bound,
+        noise=noise_multiplier * norm_bound,
+        sensitivity=Sensitivity(add_or_remove_one=moved, replace_one=2 * moved),
+        sampling=NoSampling(),
+    )
+
+
+def tree_aggregation(
+    steps: int, *, noise_multiplier: float, norm_bound: float = 1.0, epochs: int = 1
+) -> Release:
+    """The release of a training by a binary tree over its steps (DP-FTRL).
+
+    Every complete node of the tree gets noise of its own; a record of one step is in
+    one node a level (Kairouz et al., arXiv:2103.00039). With ``epochs`` one tree goes
+    over all of them, without a restart. All else as `matrix_factorization`.
+
+    >>> release = tree_aggregation(1600, noise_multiplier=8.83)
+    >>> round(release.sensitivity.add_or_remove_one**2, 9)
+    11.0
+    """
+    if steps != int(steps) or steps < 1:
+        raise ValueError(f"a tree has a whole number of steps >= 1, got {steps}")
+    steps = int(steps)
+    if epochs == 1:
+        strategy: NDArray[np.float64] = np.full((steps.bit_length(), 1), 1.0)
+    else:
+        if steps > _MOST_STEPS:
+            raise ValueError(
+                f"a tree over several epochs has at most {_MOST_STEPS} steps, got "
+                f"{steps}"
+            )
+        strategy = np.array(list(_nodes(steps)))
+    return matrix_factorization(
+        strategy,
+        noise_multiplier=noise_multiplier,
+        norm_bound=norm_bound,
+        epochs=epochs,
+    )
+
+
+def _nodes(steps: int) -> Iterator[NDArray[np.float64]]:
+    """Rows of the tree's complete nodes: which steps each one sums."""
+    size = 1
+    while size <= steps:
+        for first in range(0, steps - size + 1, size):
+            row = np.zeros(steps)
+            row[first : first + size] = 1.0
+            yield row
+        size *= 2
+
+
+def _cycles(steps: int, epochs: int) -> Iterator[NDArray[np.int64]]:
+    if epochs != int(epochs) or epochs < 1 or steps % int(epochs):
+        raise ValueError(
+            f"epochs must be a whole number >= 1 that divides the {steps} steps, got "
+            f"{epochs}"
+        )
+    length = steps // int(epochs)
+    for first in range(length):
+        yield np.arange(first, steps, length)
+
+
+def _square(gram: NDArray[np.float64], steps: NDArray[np.int64]) -> float:
+    part = gram[np.ix_(steps, steps)]
+    size = np.abs(part)
+    # Signs from each step to the first one that it has to do with.
+    signs = np.zeros(steps.size)
+    for start in range(steps.size):
+        if signs[start]:
+            continue
+        signs[start] = 1.0
+        todo = [start]
+        while todo:
+            i = todo.pop()
+            for j in np.flatnonzero((signs == 0) & (size[i] > 0)):
+                signs[j] = signs[i] * math.copysign(1.0, part[i, j])
+                todo.append(int(j))
+    if (part * np.outer(signs, signs) < 0).any():
+        raise ValueError(
+            "the inner products of this strategy's columns have signs that no record's "
+            "vectors attain at once: its exact sensitivity is not known; use one whose "
+            "columns have inner products >= 0"
+        )
+    return math.fsum(size.ravel())
+
+
+def _separated(gram: NDArray[np.float64], apart: int) -> float:
+    steps = len(gram)
+    if apart != int(apart) or not 1 <= apart <= steps:
+        raise ValueError(
+            f"min_separation must be a whole number from 1 to the {steps} steps, got "
+            f"{apart}"
+        )
+    i, j = np.indices(gram.shape)
+    if (gram[np.abs(i - j) >= apart] != 0).any():
+        raise ValueError(
+            f"columns {apart} steps apart or more must be orthogonal for "
+            f"min_separation={apart}: a band of at most so many diagonals is"
+        )
+    # The best sum of squares from each step on, taking it or leaving it.
+    best = np.zeros(steps + int(apart) + 1)
+    for step in range(steps - 1, -1, -1):
+        best[step] = max(best[step + 1], gram[step, step] + best[step + int(apart)])
+    return float(best[0])

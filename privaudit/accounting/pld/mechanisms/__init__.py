@@ -1,0 +1,58 @@
+"""Mechanisms beside Gaussian and Laplace sums: one file each, with its proof.
+
+How to add one: a struct in `privaudit.mechanisms`, a file here with a `Pair` (masses
+between losses) or a `Loss`, and a line in `loss_of`.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from privaudit import mechanisms
+from privaudit.accounting.pld.mechanisms import (
+    discrete_gaussian,
+    discrete_laplace,
+    discrete_pair,
+    epsilon_delta,
+    exponential,
+    gaussian_mixture,
+    randomized_response,
+    truncated_poisson,
+)
+from privaudit.accounting.pld.mechanisms.loss import Above as Above
+from privaudit.accounting.pld.mechanisms.loss import Loss as Loss
+from privaudit.accounting.pld.mechanisms.renyi_curve import Curve as Curve
+from privaudit.accounting.pld.mechanisms.renyi_curve import added as added
+from privaudit.results import Relation
+
+
+@functools.lru_cache(maxsize=256)
+def loss_of(mechanism: mechanisms.Any, relation: Relation, rate: float = 1.0) -> Loss:
+    """The loss of one release by ``mechanism``, Poisson sampled with ``rate``.
+
+    Under replace-one ``rate`` is 1: a pair of two replaced records is not one that
+    sampling makes of theirs alone.
+    """
+    # A record replaced moves a sum by up to twice one record's norm.
+    twice = 2 if relation == "replace-one" else 1
+    match mechanism:
+        case mechanisms.RandomizedResponse():
+            return randomized_response.loss(mechanism)
+        case mechanisms.DiscreteGaussian():
+            shift = twice * mechanism.sensitivity
+            return discrete_gaussian.loss(mechanism, shift, rate)
+        case mechanisms.DiscreteLaplace():
+            shift = twice * mechanism.sensitivity
+            return discrete_laplace.loss(mechanism, shift, rate)
+        case mechanisms.MixtureOfGaussians():
+            return gaussian_mixture.loss(mechanism, rate)
+        case mechanisms.TruncatedPoisson():
+            return truncated_poisson.loss(mechanism, relation)
+        case mechanisms.ExponentialMechanism():
+            return exponential.loss(mechanism, rate)
+        case mechanisms.EpsilonDelta():
+            return epsilon_delta.loss(mechanism, rate)
+        case mechanisms.DiscretePair():
+            return discrete_pair.loss(mechanism, relation, rate)
+        case _:
+            return Curve(mechanism, rate)

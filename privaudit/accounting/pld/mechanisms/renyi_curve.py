@@ -1,0 +1,266 @@
+"""Mechanisms of which a Renyi divergence D_a is bounded at some orders a, or at all.
+
+delta(epsilon) <= exp((a - 1) (D_a - epsilon)) (1 - 1/a)^a / (a - 1) for every order
+(Canonne, Kamath and Steinke, arXiv:2004.00010, Proposition 12), and <= sqrt(1 -
+exp(-D_a)) (Bretagnolle and Huber; D_a >= D_1). The least over orders bounds H at every
+grid point with a >= 1; for a < 1 H_a(P, Q) = 1 - a + a H_{1/a}(Q, P), and the curve is
+of both directions. `profile.measure_of` makes a measure of that. Poisson sampling with
+rate q: H_a = q H_{(a - 1 + q) / q} for a > 1 - q in the direction of a removed record,
+1 - a below; the other direction is its mirror image.
+
+The curves of several add up to that of their composition (Mironov 2017), which bounds
+it better than the measures' composition does: `added` merges what is not sampled.
+From below: the Gaussian has D_a = rho a, and is one of the mechanisms of a zCDP curve
+without xi; of other curves nothing is known.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from privaudit.accounting.pld.cells import Direction, Step, loss_cells
+from privaudit.accounting.pld.dots import GridMeasure, measure_above, measure_below
+from privaudit.accounting.pld.line import UNIT, Floats, unsampled_loss
+from privaudit.accounting.pld.mechanisms.loss import (
+    MOST_CELLS,
+    Loss,
+    sampled_divergence,
+)
+from privaudit.accounting.pld.mechanisms.profile import MOST_POINTS, measure_of
+from privaudit.mechanisms import RDP, ZCDP
+
+_COARSE = 300  # points above 0 of what is only looked at
+_LEAST = 1e-30  # delta at which the grid ends
+_ORDERS = 1 + np.geomspace(1e-4, 1e7, 200)
+
+
+class Curve(Loss):
+    """D_a <= ``xi`` + ``rho`` a, or at ``orders`` the ``divergences``; sampled."""
+
+    points = MOST_POINTS
+
+    def __init__(self, curve: ZCDP | RDP, rate: float) -> None:
+        self.curve, self.rate = curve, rate
+        if isinstance(curve, ZCDP):
+            self.orders = _ORDERS
+            with np.errstate(over="ignore"):
+                self.divergences = curve.xi + curve.rho * _ORDERS
+        else:
+            self.orders = np.array(curve.orders)
+            self.divergences = np.array(curve.divergences)
+            some = np.isfinite(self.orders)
+            pure = self.divergences[~some]
+            self.orders = self.orders[some]
+            self.divergences = self.divergences[some]
+            if pure.size:  # D_a <= D_infinity
+                best = float(pure.min())
+                self.divergences = np.minimum(self.divergences, best)
+                self.orders = np.append(self.orders, _ORDERS)
+                self.divergences = np.append(
+                    self.divergences, np.full(_ORDERS.size, best)
+                )
+
+    @property
+    def symmetric(self) -> bool:  # pyrefly: ignore[bad-override]
+        """Whether both directions are the same pair."""
+        return self.rate == 1
+
+    @property
+    def attained(self) -> tuple[Loss, ...]:
+        """See `Loss`."""
+        if isinstance(self.curve, ZCDP) and not self.curve.xi:
+            shift = math.sqrt(2 * self.curve.rho) * (1 - 1e-15)
+            return (Gaussian(shift, self.rate),)
+        return ()
+
+    def _delta(self, epsilon: Floats) -> Floats:
+        """delta without sampling at ``epsilon`` >= 0, rounded up."""
+        least = np.full(epsilon.shape, 1.0)
+        log = np.full(epsilon.shape, np.inf)
+        for order, rdp in zip(self.orders, self.divergences, strict=True):
+            if not math.isfinite(rdp):
+                continue
+            least = np.minimum(least, math.sqrt(-math.expm1(-rdp)))
+            fixed = (order - 1) * math.log1p(-1 / order) - math.log(order)
+            slack = 1e-14 * (order - 1) * (rdp + epsilon + 1) + 1e-14 * abs(fixed)
+            log = np.minimum(log, (order - 1) * (rdp - epsilon) + fixed + slack)
+        return np.minimum(least, np.exp(np.minimum(log, 0.0))) * (1 + 1e-14)
+
+    def _profile(self, loss: Floats) -> Floats:
+        """H at exp(loss) in the direction of a removed record, rounded up."""
+        with np.errstate(over="ignore"):
+            inner = unsampled_loss(loss, self.rate)
+            found = np.empty(loss.shape)
+            high = inner >= 0
+            found[high] = self.rate * self._delta(inner[high])
+            low = inner[~high]
+            a = np.exp(low)
+            mirrored = -np.expm1(low) + a * self._delta(np.minimum(-low, 1e4))
+            found[~high] = self.rate * mirrored
+        # Below the sampled losses, and as a margin for rounding everywhere.
+        none = -np.expm1(np.minimum(loss, 0.0))
+        return np.clip(np.maximum(found, none) * (1 + 1e-12) + 1e-300, 0.0, 1.0)
+
+    def _ends(self) -> float:
+        """Loss beyond which delta is below what matters."""
+        high = 1.0
+        while float(self._delta(np.array([high]))[0]) > _LEAST and high < 600:
+            high *= 1.5
+        return min(high, 600.0)
+
+    def above(self, way: Direction, spacing: float, reach: float) -> GridMeasure:
+        """See `Loss`."""
+        top = self._ends()
+        stop = max(2, min(math.ceil(top / spacing), MOST_POINTS // 2))
+        loss = np.arange(-stop, stop + 1, dtype=np.float64) * spacing
+        if way == "remove":
+            dots = self._profile(loss)
+        else:
+            up = loss > 0
+            dots = np.empty(loss.shape)
+            dots[up] = self._added(loss[up])
+            low = loss[~up]
+            dots[~up] = -np.expm1(low) + np.exp(low) * self._profile(-low)
+        return measure_of(dots * (1 + 1e-9), -stop, spacing)
+
+    def _added(self, loss: Floats) -> Floats:
+        """H of an added record at exp(loss) > 1, without cancellation.
+
+        With b from 1/a = 1 - q + q b: 1 - a + a q H_b(P, Q), and H_b = 1 - b +
+        b H_{1/b}(Q, P), is a q b H_{1/b}(Q, P), and 0 where b is below 0.
+        """
+        inner = unsampled_loss(-loss, self.rate)
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = np.exp(loss + np.maximum(inner, -1e4)) * self.rate
+            found = found * self._delta(np.minimum(-inner, 1e4))
+        return np.where(np.isfinite(inner), found, 0.0) * (1 + 1e-12) + 1e-300
+
+    def below(self, way: Direction, spacing: float, reach: float) -> GridMeasure | None:
+        """See `Loss`: of `attained` only."""
+        return None
+
+    def sketch(self, way: Direction) -> tuple[Floats, Floats]:
+        """See `Loss`: of a coarse measure."""
+        spacing = self._ends() / _COARSE
+        found = self.above(way, spacing, 0.0)
+        some = found.mass > 0
+        if not some.any():  # nothing is bounded
+            return np.zeros(1), np.zeros(1)
+        index = found.start + np.flatnonzero(some)
+        loss = np.asarray(index * spacing, np.float64)
+        return loss, np.log(found.mass[some]) - loss
+
+    def length(self, reach: float) -> float:
+        """See `Loss`."""
+        return 2 * self._ends()
+
+    def range(self, way: Direction) -> tuple[float, float]:
+        """See `Loss`."""
+        pure = self.divergence(math.inf)
+        return pure, pure
+
+    def distance(self) -> float:
+        """See `Loss`."""
+        return self.rate * float(self._delta(np.zeros(1))[0])
+
+    def infinite(self, way: Direction) -> float:
+        """See `Loss`."""
+        return 0.0
+
+    def divergence(self, order: float) -> float:
+        """See `Loss`: divergences grow with the order."""
+        if isinstance(self.curve, ZCDP):
+            pure = 0.0 if not self.curve.rho else math.inf
+            grown = self.curve.rho * order if self.curve.rho else 0.0
+            whole = self.curve.xi + grown if order < math.inf else self.curve.xi + pure
+        else:
+            known = zip(self.curve.orders, self.curve.divergences, strict=True)
+            whole = min((d for a, d in known if a >= order), default=math.inf)
+        return sampled_divergence(whole * (1 + 4 * UNIT), self.rate, order)
+
+
+class Gaussian(Loss):
+    """N(shift) against N(0), sampled: as the account of Gaussian steps has it."""
+
+    def __init__(self, shift: float, rate: float) -> None:
+        self.step = Step("gaussian", "poisson", shift, rate)
+
+    @property
+    def symmetric(self) -> bool:  # pyrefly: ignore[bad-override]
+        """Whether both directions are the same pair."""
+        return self.step.rate == 1
+
+    def above(self, way: Direction, spacing: float, reach: float) -> GridMeasure:
+        """See `Loss`."""
+        cells = loss_cells(self.step, way, spacing, reach, MOST_CELLS)
+        return measure_above(cells, spacing)
+
+    def below(self, way: Direction, spacing: float, reach: float) -> GridMeasure | None:
+        """See `Loss`."""
+        cells = loss_cells(self.step, way, spacing, reach, MOST_CELLS)
+        return measure_below(cells, spacing)
+
+    def sketch(self, way: Direction) -> tuple[Floats, Floats]:
+        """See `Loss`."""
+        m, q = self.step.shift, self.step.rate
+        far = 36 + 4 * m
+        x = np.linspace(-far, far, int(min(max(10 * far, 400), 2000)))
+        log_q = -0.5 * x * x - 0.5 * math.log(2 * math.pi) + math.log(x[1] - x[0])
+        loss = m * x - m * m / 2
+        if q < 1:
+            loss = np.logaddexp(math.log1p(-q), math.log(q) + loss)
+        return (loss, log_q) if way == "remove" else (-loss, log_q + loss)
+
+    def length(self, reach: float) -> float:
+        """See `Loss`."""
+        m = self.step.shift
+        return 2 * m * (reach + m / 2)
+
+    def range(self, way: Direction) -> tuple[float, float]:
+        """See `Loss`."""
+        q = self.step.rate
+        low = -math.log1p(-q) * (1 + 1e-14) if q < 1 else math.inf
+        return (math.inf, low) if way == "remove" else (low, math.inf)
+
+    def distance(self) -> float:
+        """See `Loss`."""
+        return self.step.rate * math.erf(self.step.shift / math.sqrt(8)) * (1 + 1e-13)
+
+    def infinite(self, way: Direction) -> float:
+        """See `Loss`."""
+        return 0.0
+
+    def divergence(self, order: float) -> float:
+        """See `Loss`."""
+        if order == math.inf:
+            return math.inf
+        whole = order * self.step.shift**2 / 2 * (1 + 1e-14)
+        return sampled_divergence(whole, self.step.rate, order)
+
+
+def added(curves: list[tuple[ZCDP | RDP, float]]) -> list[tuple[ZCDP | RDP, float]]:
+    """Curves with their counts, added up where their sum is again a curve."""
+    rho = math.fsum(c.rho * n for c, n in curves if isinstance(c, ZCDP))
+    xi = math.fsum(c.xi * n for c, n in curves if isinstance(c, ZCDP))
+    sums: dict[tuple[float, ...], np.ndarray] = {}
+    for curve, count in curves:
+        if isinstance(curve, RDP):
+            total = sums.setdefault(curve.orders, np.zeros(len(curve.orders)))
+            total += count * np.array(curve.divergences)
+    if len(sums) == 1 and (rho or xi):  # at these orders zCDP is a curve as well
+        (orders,) = sums
+        sums[orders] += xi + rho * np.array(orders)
+        rho = xi = 0.0
+    found: list[tuple[ZCDP | RDP, float]] = []
+    up = 1 + 8 * UNIT
+    if rho or xi:
+        found.append((ZCDP(min(rho * up, 1e4), min(xi * up, 1e4)), 1.0))
+        if max(rho, xi) > 9e3:
+            raise ValueError(
+                "zCDP curves with rho or xi above 9000 in all bound nothing; use less"
+            )
+    for orders, total in sums.items():
+        found.append((RDP(orders, tuple(total * up)), 1.0))
+    return found

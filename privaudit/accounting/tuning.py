@@ -1,0 +1,210 @@
+"""Tuning charged: a training repeated a random number of times, the best one published.
+
+The number of tries is drawn before, in secret, and independent of the data; only the
+best output is published, by any rule. Then Renyi divergences of the outcome are at most
+
+- truncated negative binomial with shape s >= 0 and parameter g (shape 1 is the
+  geometric law, 0 the logarithmic one): D'(a) = D(a) + (1 + s) ((1 - 1/b) D(b) +
+  log(1/g) / b) + log(mean) / (a - 1), at any order b >= 1 (theorem 2 of Papernot and
+  Steinke, arXiv:2110.03620);
+- Poisson: D'(a) = D(a) + mean delta + log(mean) / (a - 1), where one try is (e,
+  delta)-DP for some e <= log(1 + 1 / (a - 1)) (theorem 6; of no try a fixed output is
+  published).
+
+Both grow with order, so that a lower order may use a higher one's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import numpy as np
+
+from privaudit.accounting.allocation import is_allocated
+from privaudit.accounting.certificate import Certificate, relation_of
+from privaudit.accounting.parallel import outside_passes
+from privaudit.accounting.renyi import divergence
+from privaudit.ledger import Entry, Ledger
+from privaudit.mechanisms import RDP
+from privaudit.release import Release
+from privaudit.results import Relation, check_relation
+
+Law = Literal["geometric", "logarithmic", "poisson"]
+ORDERS = (
+    *(1 + x / 10 for x in range(1, 50)),
+    *map(float, range(6, 64)),
+    *(80.0, 100.0, 128.0, 192.0, 256.0, 512.0, 1024.0),
+)
+_SHAPES = {"geometric": 1.0, "logarithmic": 0.0, "poisson": math.inf}
+
+
+def repeat_and_select(
+    ledger: Ledger,
+    *,
+    tries: float,
+    law: Law | float = "geometric",
+    relation: Relation | None = None,
+) -> Ledger:
+    """What a ledger is worth if the run was tuned, as a ledger of Renyi curves.
+
+    Parameters
+    ----------
+    ledger
+        Of one try; each may be with other parameters that cost no more.
+    tries
+        The mean number of tries, >= 1.
+    law
+        Of the number of tries: "geometric", "logarithmic" or "poisson", or the shape
+        >= 0 of a truncated negative binomial law.
+    relation
+        The neighbouring relation. None: as `Certificate.of` chooses.
+
+    Raises
+    ------
+    ValueError
+        If a value is out of its range, or no Renyi divergence is known of a release.
+
+    >>> from privaudit.accounting.plans import Plan
+    >>> one = Plan.constant(1.0, 0.01, 1000).ledger()
+    >>> tuned = repeat_and_select(one, tries=10)
+    >>> bool(2 < Certificate.of(tuned).epsilon(1e-5).upper < 6)
+    True
+    """
+    shape = _SHAPES.get(law) if isinstance(law, str) else float(law)
+    if shape is None or not shape >= 0:
+        raise ValueError(
+            "the law of the number of tries is geometric, logarithmic or poisson, or a "
+            f"shape >= 0, got {law!r}"
+        )
+    if not 1 <= tries <= 1e10:
+        raise ValueError(
+            f"the mean number of tries must be between 1 and 1e10, got {tries}"
+        )
+    if ledger.failure:
+        raise ValueError(
+            "a ledger whose sensitivities may fail cannot be tuned: the chance counts "
+            "once a try, and how many tries there are is not bounded"
+        )
+    chosen = relation_of(ledger) if relation is None else check_relation(relation)
+    known: dict[tuple[Entry, ...], tuple[Entry, ...]] = {}
+    for entries in ledger.nodes:
+        if entries not in known:
+            known[entries] = _selected(entries, chosen, tries, shape)
+    return Ledger(
+        nodes=tuple(known[entries] for entries in ledger.nodes),
+        unit=ledger.unit,
+        assumes=ledger.assumes,
+    )
+
+
+def _selected(
+    entries: tuple[Entry, ...], relation: Relation, tries: float, shape: float
+) -> tuple[Entry, ...]:
+    if not entries:
+        return ()
+    whole = len(outside_passes(entries)) == len(entries)
+    if not whole or any(map(is_allocated, entries)):
+        raise ValueError(
+            "tuning is charged for releases in sequence, not for passes over disjoint "
+            "records nor for random allocation"
+        )
+    if not all(entry.release.is_private for entry in entries):
+        return entries
+    one = Certificate.of(Ledger(nodes=(entries,)), relation)
+    # Under Poisson delta is asked for at every order.
+    orders = ORDERS[::4] if shape == math.inf else ORDERS
+    curve = [
+        math.fsum(
+            entry.count * divergence(entry.release, relation, order)
+            for entry in entries
+        )
+        * (1 + 1e-15)
+        for order in orders
+    ]
+
+    def delta_at(epsilon: float) -> float:
+        return one.delta(epsilon, 0.05, "upper").upper
+
+    found = selected_curve(orders, curve, tries, shape, delta_at)
+    some = [(a, d) for a, d in zip(orders, found, strict=True) if math.isfinite(d)]
+    if not some:
+        raise ValueError(
+            "no Renyi divergence is known of these releases: tuning cannot be charged"
+        )
+    release = Release.of(
+        RDP(tuple(a for a, _ in some), tuple(d for _, d in some)), relation=relation
+    )
+    return (Entry(release),)
+
+
+def selected_curve(
+    orders: Sequence[float],
+    curve: Sequence[float],
+    tries: float,
+    shape: float,
+    delta_at: Callable[[float], float],
+) -> list[float]:
+    """Renyi divergences of the best of some tries from those of one, rounded up.
+
+    Parameters
+    ----------
+    orders, curve
+        Orders >= 1, and bounds on the divergence of one try there; from orders of 1
+        nothing follows.
+    tries, shape
+        Mean and shape of the law; shape infinity is Poisson.
+    delta_at
+        Of one try at an epsilon; asked for under Poisson only.
+    """
+    a, d = np.asarray(orders, float), np.asarray(curve, float)
+    found = np.full(a.shape, np.inf)
+    above = a > 1
+    with np.errstate(divide="ignore", invalid="ignore"):
+        more = math.log(tries) / (a - 1)
+    if shape == math.inf:
+        for i in np.flatnonzero(above):
+            delta = delta_at(math.log1p(1 / (float(a[i]) - 1)) * (1 - 1e-14))
+            found[i] = d[i] + tries * delta + more[i]
+    else:
+        gamma = parameter_of(tries, shape)
+        with np.errstate(invalid="ignore"):
+            each = (1 - 1 / a) * d - math.log(gamma) / a
+        if np.isfinite(d).any():  # and so the divergence of order 1 is
+            each[a == 1] = -math.log(gamma)
+        constant = (1 + shape) * float(np.nanmin(each))
+        found[above] = (d + more)[above] + constant
+    order = np.argsort(-a)  # a lower order may use a higher one's
+    found[order] = np.minimum.accumulate(found[order])
+    return (found * (1 + 1e-14)).tolist()
+
+
+def mean_of(gamma: float, shape: float) -> float:
+    """Mean of the truncated negative binomial law (definition 1 there)."""
+    if gamma == 1:
+        return 1.0
+    log = math.log(gamma)
+    if shape == 0:
+        return (1 / gamma - 1) / -log
+    return shape * (1 / gamma - 1) / -math.expm1(shape * log)
+
+
+def parameter_of(mean: float, shape: float) -> float:
+    """The law's parameter, rounded down, which bounds more than it needs.
+
+    >>> round(parameter_of(10.0, 1.0), 9)
+    0.1
+    """
+    low, high = 0.0, 1.0  # the mean of low is at least what is asked for
+    if mean <= 1:
+        return 1.0
+    if shape == 1:
+        return 1 / mean * (1 - 1e-15)
+    low = 1e-300
+    for _ in range(2000):
+        if high <= low * (1 + 1e-12):
+            break
+        middle = math.sqrt(low * high) if high > 4 * low else (low + high) / 2
+        low, high = (middle, high) if mean_of(middle, shape) >= mean else (low, middle)
+    return low * (1 - 1e-11)

@@ -1,0 +1,131 @@
+"""Sensitivities of correlated noise: jax-privacy's public cases, and all subsets."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from privaudit.accounting.certificate import Certificate
+from privaudit.accounting.factorization import matrix_factorization, tree_aggregation
+from privaudit.ledger import Ledger
+from tests import reference as ref
+
+BANDED = np.array(
+    [[1.0, 0, 0, 0], [2.0, 1.0, 0, 0], [0, 1.0, 1.0, 0], [0, 0, 1.0, -6.0]]
+)
+
+
+def moved(strategy, **more):
+    release = matrix_factorization(strategy, noise_multiplier=1.0, **more)
+    assert release.sensitivity.replace_one == 2 * release.sensitivity.add_or_remove_one
+    return release.sensitivity.add_or_remove_one
+
+
+class TestOfJaxPrivacy:
+    """The cases of its sensitivity_test.py."""
+
+    def test_one_participation(self):
+        strategy = BANDED.copy()
+        strategy[3, 2] = 3.0
+        assert moved(strategy) == pytest.approx(6.0)
+        assert moved(strategy[:3, :3]) == pytest.approx(math.sqrt(5))
+        assert moved([[3]]) == pytest.approx(3.0)
+
+    @pytest.mark.parametrize("apart", [2, 3])
+    def test_banded(self, apart):
+        assert moved(BANDED, min_separation=apart) == pytest.approx(math.sqrt(41))
+
+    def test_diagonal(self):
+        strategy = np.diag([0.0, 3.0, 0.0, 1.0, 2.0])
+        assert moved(strategy, min_separation=2) == pytest.approx(math.sqrt(13))
+
+    @pytest.mark.parametrize("n", [1, 2, 5, 10])
+    def test_as_far_apart_as_there_are_steps(self, n):
+        assert moved(np.tri(n), min_separation=n) == pytest.approx(math.sqrt(n))
+
+    @pytest.mark.parametrize("epochs", [1, 2, 4, 8, 16])
+    def test_identity(self, epochs):
+        assert moved(np.eye(16), epochs=epochs) == pytest.approx(math.sqrt(epochs))
+
+    def test_every_step(self):
+        strategy = np.abs(np.random.default_rng(0).normal(size=(16, 16))) * np.tri(16)
+        wanted = np.linalg.norm(strategy.sum(axis=1))
+        assert moved(strategy, epochs=16) == pytest.approx(wanted)
+
+    @pytest.mark.parametrize(
+        ("strategy", "more", "words"),
+        [
+            (np.tri(3), {"min_separation": 2}, "must be orthogonal"),
+            (BANDED, {"min_separation": 1}, "must be orthogonal"),
+            (np.eye(16), {"epochs": 0}, "whole number >= 1 that divides the 16"),
+            (np.eye(16), {"epochs": 3}, "divides the 16 steps, got 3"),
+            (np.eye(3), {"min_separation": 4}, "from 1 to the 3 steps, got 4"),
+            (np.eye(3), {"min_separation": 1, "epochs": 3}, "give one of"),
+            (np.zeros(3), {}, r"got one of shape \(3,\)"),
+        ],
+    )
+    def test_refused(self, strategy, more, words):
+        with pytest.raises(ValueError, match=words):
+            moved(strategy, **more)
+
+
+class TestExact:
+    @pytest.mark.parametrize("seed", range(5))
+    def test_banded_over_all_patterns(self, seed):
+        random, n, apart = np.random.default_rng(seed), 8, 3
+        strategy = random.normal(size=(n, n)) * (np.tri(n) - np.tri(n, k=-apart))
+        best = 0.0
+        for size in range(1, n + 1):
+            for steps in itertools.combinations(range(n), size):
+                if all(b - a >= apart for a, b in itertools.pairwise(steps)):
+                    signs = itertools.product((-1, 1), repeat=size)
+                    for sign in signs:
+                        total = strategy[:, list(steps)] @ np.array(sign)
+                        best = max(best, float(np.linalg.norm(total)))
+        assert moved(strategy, min_separation=apart) == pytest.approx(best)
+
+    @pytest.mark.parametrize("epochs", [2, 3])
+    def test_cycles_over_all_signs(self, epochs):
+        strategy = np.tri(6) * np.array([1.0, -1, 1, 1, -1, 1])
+        best = 0.0
+        for first in range(6 // epochs):
+            steps = list(range(first, 6, 6 // epochs))
+            for sign in itertools.product((-1, 1), repeat=epochs):
+                total = strategy[:, steps] @ np.array(sign)
+                best = max(best, float(np.linalg.norm(total)))
+        assert moved(strategy, epochs=epochs) == pytest.approx(best)
+
+    def test_signs_that_none_attain_are_refused(self):
+        gram = np.array([[1.0, 0.5, -0.3], [0.5, 1.0, 0.5], [-0.3, 0.5, 1.0]])
+        with pytest.raises(ValueError, match="exact sensitivity is not known"):
+            moved(np.linalg.cholesky(gram).T, epochs=3)
+
+
+class TestTrees:
+    @pytest.mark.parametrize("steps", [1, 2, 3, 4, 7, 8, 1600])
+    def test_a_record_of_one_step_is_in_one_node_a_level(self, steps):
+        release = tree_aggregation(steps, noise_multiplier=1.0)
+        height = math.ceil(math.log2(steps + 1))
+        assert release.sensitivity.add_or_remove_one == pytest.approx(math.sqrt(height))
+
+    def test_several_epochs_by_counting(self):
+        release = tree_aggregation(6, noise_multiplier=1.0, epochs=2)
+        # Steps 0 and 3: leaves 1, 1; pairs 01 and 23 one each; 0123 has both.
+        assert release.sensitivity.add_or_remove_one**2 == pytest.approx(
+            1 + 1 + 1 + 1 + 4
+        )
+
+    def test_the_account_is_the_gaussians(self):
+        release = tree_aggregation(1600, noise_multiplier=8.83)
+        bracket = Certificate.of(Ledger.of(release)).delta(1.0)
+        truth = float(ref.gaussian_delta(math.sqrt(11) / 8.83, 1.0))
+        assert bracket.lower <= truth * (1 + 1e-9)
+        assert truth <= bracket.upper <= truth * 1.0001
+
+    def test_dp_accountings_figure_is_met(self):
+        """Its test: at most 2.04 at 1e-6, by Renyi."""
+        release = tree_aggregation(1600, noise_multiplier=8.83)
+        assert Certificate.of(Ledger.of(release)).epsilon(1e-6).upper < 2.04

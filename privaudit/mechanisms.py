@@ -27,9 +27,6 @@ class Mechanism(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the mechanisms here have in common."""
 
     relations: ClassVar[tuple[Relation, ...]] = _BOTH
-    # Whether only a guarantee is known: what holds of the worst mechanism with it need
-    # not hold from below of the one that was run.
-    is_guarantee: ClassVar[bool] = False
 
     @property
     def tells(self) -> bool:
@@ -217,7 +214,6 @@ class EpsilonDelta(Mechanism, frozen=True, tag="epsilon-delta"):
     The one that was run may give less: a certificate has no lower side.
     """
 
-    is_guarantee: ClassVar[bool] = True
     epsilon: float
     delta: float = 0.0
 
@@ -238,7 +234,6 @@ class ZCDP(Mechanism, frozen=True, tag="zcdp"):
     Zero-concentrated differential privacy (Bun and Steinke 2016).
     """
 
-    is_guarantee: ClassVar[bool] = True
     rho: float
     xi: float = 0.0
 
@@ -258,7 +253,6 @@ class RDP(Mechanism, frozen=True, tag="rdp"):
     In both directions; orders are > 1.
     """
 
-    is_guarantee: ClassVar[bool] = True
     orders: tuple[float, ...]
     divergences: tuple[float, ...]
 

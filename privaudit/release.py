@@ -326,11 +326,6 @@ class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         """Whether any noise was added."""
         return self.noise > 0
 
-    @property
-    def is_guarantee(self) -> bool:
-        """Whether only a guarantee is known of it, which it may be better than."""
-        return not isinstance(self.details, UnsetType) and self.details.is_guarantee
-
     def sensitivity_under(self, relation: Relation) -> float:
         """Sensitivity under ``relation``; ``ValueError`` where it has no meaning."""
         value = getattr(self.sensitivity, _RELATIONS[check_relation(relation)])

@@ -476,9 +476,6 @@ class Certificate:
             raise ValueError(f"sides are both, upper or lower, got {sides!r}")
         left = self._left(at) if quantity == "epsilon" and at < 1 else at
         known_below = self.ledger.unit != "node" and not self._paid and self.attained
-        known_below = known_below and not any(
-            entry.release.is_guarantee for one in self._cases for entry in one.entries
-        )
         if not known_below:
             sides = "upper"  # the other is not proved
         # Where delta does not even cover the chance of failure nothing is proved.

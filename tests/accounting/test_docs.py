@@ -41,7 +41,7 @@ def test_every_mechanism_is_in_the_table():
 
 def test_every_option_is_one():
     options = set(re.findall(r"`(--[a-z-]+)", PAGE))
-    text = pathlib.Path(pa.__file__).parent / "settings.py"
+    text = pathlib.Path(pa.__file__).parent / "figure_settings.py"
     known = text.read_text() + (text.parent / "cli/accounts.py").read_text()
     for option in options:
         assert option[2:].replace("-", "_") in known, option

@@ -153,12 +153,14 @@ class Composition:
         (``add``). Dense where delta changes, and as fast as one composition or two.
 
         >>> from privaudit.ledger import Entry
-        >>> from privaudit.release import Release
+        >>> from privaudit.release import NoSampling, Release
         >>> from privaudit.accounting.pld import compose_entries
-        >>> noisy = Release.of_sum(norm_bound=1.0, noise_multiplier=1.0)
+        >>> noisy = Release.of_sum(
+        ...     norm_bound=1.0, noise_multiplier=1.0, sampling=NoSampling()
+        ... )
         >>> lines = compose_entries([Entry(noisy, 1)], "add-or-remove-one").lines()
         >>> print(np.interp(0.0, *lines).round(3))  # at most 2 Phi(1 / 2) - 1
-        0.384
+        0.383
         """
         if not self.bounded:
             return np.zeros(1), np.ones(1)

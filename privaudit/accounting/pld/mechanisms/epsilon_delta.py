@@ -2,8 +2,10 @@
 
 Every such mechanism is a function of this one with four outputs (Kairouz, Oh and
 Viswanath 2015, theorem 3.1): with chance delta one can be sure, in either direction,
-and else the loss is epsilon or -epsilon. So its pair dominates, and it is attained by
-that mechanism itself.
+and else the loss is epsilon or -epsilon. So its pair dominates.
+
+From below: nothing. The mechanism that was run may give less than its guarantee, and
+what only the worst one gives must not disprove a claim.
 """
 
 from __future__ import annotations
@@ -30,4 +32,4 @@ def loss(mechanism: EpsilonDelta, rate: float) -> Loss:
         lattice=e or None,
     )
     atoms.loss = np.array([-e, e])
-    return PairLoss(atoms, rate)
+    return PairLoss(atoms, rate, attained=())

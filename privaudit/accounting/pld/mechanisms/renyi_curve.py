@@ -10,8 +10,7 @@ rate q: H_a = q H_{(a - 1 + q) / q} for a > 1 - q in the direction of a removed 
 
 The curves of several add up to that of their composition (Mironov 2017), which bounds
 it better than the measures' composition does: `added` merges what is not sampled.
-From below: the Gaussian has D_a = rho a, and is one of the mechanisms of a zCDP curve
-without xi; of other curves nothing is known.
+From below: nothing, since the mechanism that was run may give less than its curve.
 """
 
 from __future__ import annotations
@@ -70,9 +69,6 @@ class Curve(Loss):
     @property
     def attained(self) -> tuple[Loss, ...]:
         """See `Loss`."""
-        if isinstance(self.curve, ZCDP) and not self.curve.xi:
-            shift = math.sqrt(2 * self.curve.rho) * (1 - 1e-15)
-            return (Gaussian(shift, self.rate),)
         return ()
 
     def _delta(self, epsilon: Floats) -> Floats:

@@ -83,10 +83,8 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         }
 
 
-class AuditResult(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
-):
-    """What an audit found; ``verdict`` puts its three figures together.
+class Outcome(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What scores of runs in two worlds show; ``verdict`` puts the figures together.
 
     ``beside`` is another bound from the same scores, for the reader: within the family
     of the run's releases, or for any mechanism if the verdict's is the former. Each
@@ -98,9 +96,6 @@ class AuditResult(
     verdict: Finding
     status: Status
     evidence: Evidence
-    nodes: tuple[UpperBound, ...]
-    noise_multiplier: float
-    accuracy: float
     member_runs: int
     non_member_runs: int
     seconds: float
@@ -110,18 +105,13 @@ class AuditResult(
     rates: AttackRates | None = None
     stopped: Stopped | None = None
 
-    def upper(self) -> UpperBound:
-        """The certified account of the worst node."""
-        assert self.verdict.upper is not None
-        return self.verdict.upper
-
     def lower(self) -> LowerBound:
         """The audit's bound."""
         assert self.verdict.lower is not None
         return self.verdict.lower
 
     def limits(self) -> list[str]:
-        """The parts of the gap, and the bound beside the verdict's."""
+        """The parts of the gap, and the bound beside the verdict's, in sentences."""
         lines = []
         if self.gap is not None:
             lines.append(f"  {self.gap}")
@@ -132,32 +122,23 @@ class AuditResult(
         return lines
 
     def summary(self) -> dict[str, Any]:
-        """The object that `privaudit audit --json` prints."""
+        """All figures, for JSON."""
+        upper, lower, claim = self.verdict.upper, self.lower(), self.verdict.claim
         return {
-            "claimed": self.verdict.claim.epsilon,
-            "certified": self.upper().epsilon,
+            "claimed": claim.epsilon,
+            "certified": None if upper is None else upper.epsilon,
             "certified_lower": self.verdict.certified_lower,
-            "standing": self.upper().standing,
-            "epsilon_lower": self.lower().epsilon,
-            "confidence": self.lower().confidence,
-            "delta": self.verdict.claim.delta,
-            "relation": self.verdict.claim.relation,
-            "runs": {
-                "member": self.member_runs,
-                "non_member": self.non_member_runs,
-            },
-            "canaries": (
-                self.member_runs + self.non_member_runs
-                if self.lower().in_one_run
-                else None
-            ),
+            "standing": None if upper is None else upper.standing,
+            "epsilon_lower": lower.epsilon,
+            "confidence": lower.confidence,
+            "delta": claim.delta,
+            "relation": claim.relation,
+            "runs": {"member": self.member_runs, "non_member": self.non_member_runs},
             "stopped": None
             if self.stopped is None
             else msgspec.structs.asdict(self.stopped),
-            "method": self.lower().method,
-            "valid_for": self.lower().valid_for,
-            "threat_model": self.lower().threat_model,
-            "noise_multiplier": self.noise_multiplier,
+            "method": lower.method,
+            "valid_for": lower.valid_for,
             "gap": None if self.gap is None else self.gap.summary(),
             "beside": None
             if self.beside is None
@@ -168,7 +149,30 @@ class AuditResult(
                 "gap": None if self.beside_gap is None else self.beside_gap.summary(),
             },
             **({} if self.rates is None else self.rates.summary()),
-            "accuracy": self.accuracy,
             "seconds": self.seconds,
             "verdict": self.status,
+        }
+
+
+class AuditResult(Outcome, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an audit of an algorithm found."""
+
+    nodes: tuple[UpperBound, ...]
+    noise_multiplier: float
+    accuracy: float
+
+    def upper(self) -> UpperBound:
+        """The certified account of the worst node."""
+        assert self.verdict.upper is not None
+        return self.verdict.upper
+
+    def summary(self) -> dict[str, Any]:
+        """The object that `privaudit audit --json` prints."""
+        canaries = self.member_runs + self.non_member_runs
+        return {
+            **super().summary(),
+            "canaries": canaries if self.lower().in_one_run else None,
+            "threat_model": self.lower().threat_model,
+            "noise_multiplier": self.noise_multiplier,
+            "accuracy": self.accuracy,
         }

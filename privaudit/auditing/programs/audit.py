@@ -29,11 +29,10 @@ from numpy.typing import NDArray
 
 from privaudit.accounting import account_nodes, verdict_on
 from privaudit.auditing.bounds import ESTIMATORS, Bound, Estimator, most_shown
-from privaudit.auditing.bounds.contract import Evidence
 from privaudit.auditing.bounds.ledger_family import FAMILY
 from privaudit.auditing.experiments.judgement import estimator_named, gap_of
 from privaudit.auditing.experiments.looks import Looks, Stopped
-from privaudit.auditing.experiments.outcome import Gap
+from privaudit.auditing.experiments.outcome import Gap, Outcome
 from privaudit.auditing.programs.processes import Processes
 from privaudit.auditing.programs.server import TIME_LIMIT, Servers, check_command
 from privaudit.auditing.programs.targets import (
@@ -43,7 +42,7 @@ from privaudit.auditing.programs.targets import (
     checked,
     function_of,
 )
-from privaudit.auditing.rates import AttackRates, attack_rates
+from privaudit.auditing.rates import attack_rates
 from privaudit.auditing.scores import Scores
 from privaudit.files import npz as _npz
 from privaudit.files.folder import FolderError, RunFolder
@@ -53,8 +52,6 @@ from privaudit.ledger import Ledger
 from privaudit.results import (
     Claim,
     Finding,
-    LowerBound,
-    Status,
     UpperBound,
     round_down,
 )
@@ -170,69 +167,19 @@ class ProgramAudit(
         return (int.from_bytes(offset) + number * used) % _SEEDS
 
 
-class ProgramResult(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
-):
+class ProgramResult(Outcome, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the audit of a program found."""
 
-    verdict: Finding
-    status: Status
-    evidence: Evidence
-    member_runs: int
-    non_member_runs: int
     most_shown: float
-    seconds: float
     nodes: tuple[UpperBound, ...] = ()
-    gap: Gap | None = None
-    beside: LowerBound | None = None
-    beside_gap: Gap | None = None
-    rates: AttackRates | None = None
-    stopped: Stopped | None = None
 
     def upper(self) -> UpperBound | None:
         """The account of the ledger's worst node; None without a ledger."""
         return self.verdict.upper
 
-    def lower(self) -> LowerBound:
-        """The audit's bound."""
-        assert self.verdict.lower is not None
-        return self.verdict.lower
-
     def summary(self) -> dict[str, Any]:
         """All figures, for JSON."""
-        lower, upper, claim = self.lower(), self.upper(), self.verdict.claim
-        return {
-            "claimed": claim.epsilon,
-            "certified": None if upper is None else upper.epsilon,
-            "certified_lower": self.verdict.certified_lower,
-            "standing": None if upper is None else upper.standing,
-            "epsilon_lower": lower.epsilon,
-            "confidence": lower.confidence,
-            "delta": claim.delta,
-            "relation": claim.relation,
-            "runs": {
-                "member": self.member_runs,
-                "non_member": self.non_member_runs,
-            },
-            "method": lower.method,
-            "valid_for": lower.valid_for,
-            "stopped": None
-            if self.stopped is None
-            else msgspec.structs.asdict(self.stopped),
-            **({} if self.rates is None else self.rates.summary()),
-            "gap": None if self.gap is None else self.gap.summary(),
-            "beside": None
-            if self.beside is None
-            else {
-                "epsilon_lower": self.beside.epsilon,
-                "method": self.beside.method,
-                "valid_for": self.beside.valid_for,
-                "gap": None if self.beside_gap is None else self.beside_gap.summary(),
-            },
-            "most_shown": self.most_shown,
-            "seconds": self.seconds,
-            "verdict": self.status,
-        }
+        return {**super().summary(), "most_shown": self.most_shown}
 
     def lines(self) -> list[str]:
         """All figures, in sentences."""
@@ -241,17 +188,11 @@ class ProgramResult(
         return [*known, *self.limits(), str(self.verdict)]
 
     def limits(self) -> list[str]:
-        """The parts of the gap, and the bound beside the verdict's, in sentences."""
-        lines = []
-        if self.gap is not None:
-            lines.append(f"  {self.gap}")
-        if self.beside is not None:
-            lines.append(f"beside it, {self.beside}")
-        if self.beside_gap is not None:
-            lines.append(f"  {self.beside_gap}")
+        """As there, with what could have been shown at most, and how well it told."""
         most = round_down(self.most_shown)
-        lines.append(f"the most that so many runs could have shown: {most}")
-        return [*lines, *(str(one) for one in (self.stopped, self.rates) if one)]
+        said = [f"the most that so many runs could have shown: {most}"]
+        said += [str(one) for one in (self.stopped, self.rates) if one is not None]
+        return [*super().limits(), *said]
 
 
 def run(

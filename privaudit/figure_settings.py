@@ -1,4 +1,4 @@
-"""Settings of figures that need no training, checked when made.
+"""Settings of commands that compute an epsilon or a bound without training.
 
 Of accounts, and of lower bounds by scores that are at hand. They are apart from
 `privaudit.settings` so that a command which only computes starts without those.
@@ -10,7 +10,7 @@ import dataclasses
 import pathlib
 from typing import Literal
 
-from privaudit.results import Relation, Unit, check_relation
+from privaudit.results import Relation, check_relation
 
 Scheme = Literal[
     "poisson", "without-replacement", "random-allocation", "shuffled", "none"
@@ -41,7 +41,8 @@ class ReleaseSettings:
         Neighbour relation. Default: add-or-remove-one, or replace-one for batches of
         fixed size.
     growing_budget
-        Noise that falls from step to step as 1 / mu_k, mu_k = mu0 RHO^(k/K).
+        RHO: noise falls from step to step, as 1 / mu_k with mu_k = mu0 RHO^(k/K), so
+        that the last step has about 1 / RHO of the first one's.
     schedule
         Noise and rate of every step: a CSV with the columns noise_multiplier and
         sampling_rate, one row a step, or a TOML file.
@@ -86,16 +87,15 @@ class WorthSettings:
     Parameters
     ----------
     overlap
-        At how many nodes of the ledger one record may be: the releases of the worst so
-        many nodes are accounted together.
+        At how many nodes of the ledger one record may be; the releases of so many
+        nodes, the costliest, are accounted together.
     group
-        How many records are there or not at once, such as one user's: the figure is
-        for any so many of them.
+        Protect groups of so many records at once, such as one user's.
     tries
-        The run was tuned: repeated a random number of times, so many in the mean, and
-        only the best outcome is published.
+        Charge for tuning: the run was repeated a random number of times, so many on
+        average, and only the best is published.
     tries_law
-        Of the number of tries: geometric, logarithmic or poisson.
+        Distribution from which the number of tries was drawn.
     """
 
     overlap: int = 1
@@ -238,18 +238,18 @@ class ViewSettings:
         A node (3), several that collude (3,5), a wire (edge:1-2), or everybody: whoever
         hears all messages. Default: each node by itself.
     relation
-        What neighbouring data differ in; as in training by default.
+        Neighbour relation. Default: that of the algorithm's training.
     unit
-        record, or node: all records of a node are replaced.
+        What is protected: one record, or all records of a node, which are replaced.
     final_models
-        All nodes' last models are published as well.
+        Count also what the final models of all nodes reveal, as if published.
     seed
-        Deals the data: how many records each node has.
+        Seed by which data are dealt to the nodes.
     """
 
     observer: str | None = None
     relation: Relation | None = None
-    unit: Unit = "record"
+    unit: Literal["record", "node"] = "record"
     final_models: bool = False
     seed: int = 0
 

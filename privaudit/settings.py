@@ -403,8 +403,13 @@ class ProgramSettings(BoundSettings, ClaimSettings):
     ledger
         What one run releases, as a file: a ledger, or an event of dp-accounting's as
         JSON. Its account is shown beside the audit.
-    noise_multiplier, sampling_rate, steps
-        The same in numbers, for noisy sums of clipped gradients over Poisson batches.
+    noise_multiplier
+        The same in numbers, instead of a ledger: the noise multiplier of noisy sums of
+        clipped gradients.
+    sampling_rate
+        Their sampling rate, Poisson; 1 by default.
+    steps
+        Their number; 1 by default.
     """
 
     batch: int = 50
@@ -474,7 +479,7 @@ class TrainingSettings(AccountSettings):
     public_seed
         Seed of what may be public: how data are dealt to nodes, and the initial model.
     key_file
-        Where the secret key is kept until the run ends. Default: in its folder.
+        File that keeps the secret key until the run ends. Default: in the run's folder.
     device
         cpu, cuda or cuda:NUMBER. Noise is the same on each; sums round differently.
         Default: the recipe's, or cpu.
@@ -597,8 +602,8 @@ class ProbeSettings(_Checked):
     seed
         Seed of the random numbers: equal seeds give equal results.
     search
-        How many seeds of known generators are tried, to find out whether somebody could
-        make our algorithm's noise again; 4096 by default.
+        Number of seeds of known generators to try, to find noise that somebody could
+        make again; 4096 by default.
     """
 
     noise_multiplier: float = 1.0
@@ -622,29 +627,34 @@ class ConsensusSettings(_Checked):
     vectors
         A CSV (a vector a line) or an npz file (its first array), one vector a node.
         Random ones by default.
-    nodes, dims
-        Of random vectors.
+    nodes
+        Number of random vectors.
+    dims
+        Length of random vectors.
     graph
         Who hears whom, such as d-out:2, exponential, complete, ring.
     weights
         The rule of the mixing weights.
     rounds
-        How many.
+        Number of rounds.
     b
-        b: Laplace noise has scale gamma_n S / b.
+        b of the paper: Laplace noise has scale gamma_n S / b.
     gamma_n
-        gamma_n: each round is b / gamma_n private.
+        gamma_n of the paper: each round costs epsilon b / gamma_n.
     sensitivity
-        What S is: data-independent (the only guarantee), certified, paper or published
-        (equation 22, and the paper's code), real (for study).
-    constant, decay
-        C' and lambda of equation 22.
+        How the sensitivity S is found: data-independent (the only guarantee),
+        certified, paper or published (equation 22, and the paper's code), or real (from
+        the vectors themselves, to compare).
+    constant
+        C' of the paper's equation 22.
+    decay
+        lambda of the paper's equation 22.
     sync_interval
-        Every so many rounds all nodes hear all; 0: never.
+        All nodes hear all others every so many rounds; 0: never.
     clip_norm
         L1 bound on each vector, public; longer ones are scaled to it.
     delta
-        Of the account over all rounds, in (0, 1).
+        Epsilon of all rounds together is computed at this delta, in (0, 1).
     seed
         Seed of a study: makes the random vectors and the noise repeatable. Vectors
         averaged with a seed are not protected.

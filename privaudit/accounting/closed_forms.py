@@ -1,4 +1,4 @@
-"""Accounts that are closed forms, from a node's entries to epsilon."""
+"""Accounts by a closed formula, from a node's entries to epsilon."""
 
 from __future__ import annotations
 

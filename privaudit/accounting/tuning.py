@@ -87,6 +87,11 @@ def repeat_and_select(
             "a ledger whose sensitivities may fail cannot be tuned: the chance counts "
             "once a try, and how many tries there are is not bounded"
         )
+    if shape == math.inf and len(ledger.nodes) > 1:
+        raise ValueError(
+            "under the Poisson law nodes that hold the same record are not charged one "
+            "by one: give the ledger of one node, or the geometric law"
+        )
     chosen = relation_of(ledger) if relation is None else check_relation(relation)
     known: dict[tuple[Entry, ...], tuple[Entry, ...]] = {}
     for entries in ledger.nodes:

@@ -7,7 +7,7 @@ import functools
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -102,7 +102,7 @@ def views(
     delta: float,
     observer: str | int | Sequence[int] | Observer | None = None,
     relation: Relation | None = None,
-    unit: Unit = "record",
+    unit: Literal["record", "node"] = "record",
     final_models: bool = False,
     seed: int = 0,
     plot: str | os.PathLike[str] | None = None,

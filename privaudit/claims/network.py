@@ -1,4 +1,4 @@
-"""A form of account that fails: "the view of a node is a Gaussian mechanism".
+"""The claim that a node's view is a Gaussian mechanism, and what breaks it.
 
 What a node hears in gossip is a linear function of all noisy gradients. Taken as a
 Gaussian mechanism with the gradients fixed, it is diluted by the weights and drowned in

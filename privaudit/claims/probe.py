@@ -1,4 +1,4 @@
-"""The smallest model on which an attack of a claim runs."""
+"""`pixels`, the small model that attacks of claims train."""
 
 from __future__ import annotations
 

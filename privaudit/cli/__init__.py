@@ -71,10 +71,14 @@ def main(arguments: list[str] | None = None) -> int:
         default_parameter=cyclopts.Parameter(negative=()),
         suppress_keyboard_interrupt=False,  # it would end silently, with 130
     )
+    given = sys.argv[1:] if arguments is None else arguments
+    # The help of one command is all of its docstring.
+    alone = given[0] if given and {"--help", "-h"} & set(given) else None
     for name, (place, summary) in _COMMANDS.items():
-        app.command(f"privaudit.cli.{place}", name=name, help=summary)
+        help = None if name == alone else summary
+        app.command(f"privaudit.cli.{place}", name=name, help=help)
     try:
-        with _docstrings_alone(sys.argv[1:] if arguments is None else arguments):
+        with _docstrings_alone(given):
             status = app(arguments, exit_on_error=False, print_error=False)
         sys.stdout.flush()
     except cyclopts.CycloptsError as error:

@@ -69,8 +69,8 @@ def epsilon(
         accounted. Instead of all the settings. Given several times: runs on the same
         data, whose releases are accounted together.
     event
-        A file to write what was released into, as dp-accounting's event in JSON;
-        --ledger reads it again.
+        Write the releases into this file, as dp-accounting's event in JSON; --ledger
+        reads it again.
     """
     from privaudit.api.figures import certificate_of, epsilon_of, write_event
 
@@ -104,11 +104,11 @@ def convert(
     Parameters
     ----------
     mu
-        Of Gaussian differential privacy, at least 0.
+        mu of Gaussian differential privacy, >= 0.
     epsilon
-        At least 0.
+        epsilon of (epsilon, delta), >= 0.
     delta
-        In (0, 1).
+        delta of (epsilon, delta), in (0, 1).
     """
     from privaudit.api.figures import converted
 

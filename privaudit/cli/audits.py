@@ -71,7 +71,8 @@ def audit(
     Parameters
     ----------
     workers
-        Threads; as many as processors by default. Results do not depend on it.
+        Number of threads; as many as processors by default. Results do not depend on
+        it.
     """
     from privaudit.files.user_code import is_class, is_place
 

@@ -42,7 +42,7 @@ def claims(
     out
         Where the attacks keep their runs; what is there is not run again.
     workers
-        Threads of an attack.
+        Number of threads of an attack.
     """
     from privaudit.api.claims import findings_on
 

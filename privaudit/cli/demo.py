@@ -34,7 +34,7 @@ def demo(
     Parameters
     ----------
     seed
-        Of the audits: which runs have the canary, their batches and their noise.
+        Seed of the audits: which runs have the canary, their batches and their noise.
     workers
         Threads; as many as processors by default. Results do not depend on it.
     """

@@ -7,7 +7,9 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-Json = Annotated[bool, Parameter("--json", help="One JSON object, nothing else.")]
+Json = Annotated[
+    bool, Parameter("--json", help="Print one JSON object instead of sentences.")
+]
 Out = Annotated[
     pathlib.Path | None,
     Parameter(
@@ -28,7 +30,8 @@ Changes = Annotated[
     Parameter(
         name="--set",
         negative=(),
-        help="A setting of the training, as key=value; may be repeated.",
+        help="A setting of the training, as key=value, such as nodes=8, graph=ring, "
+        "rounds=100, batch_size=32, or an option of the algorithm; may be repeated.",
     ),
 ]
 Account = Annotated[

@@ -26,7 +26,7 @@ def recipes(
     action
         ``list``, or ``copy`` with a name.
     name
-        Which recipe.
+        Name of the recipe to copy.
     out
         The new file; NAME.toml in the working directory by default.
     """

@@ -34,9 +34,9 @@ def sweep(
     Parameters
     ----------
     file
-        A .toml file.
+        The TOML file that names the audits.
     workers
-        Audits made at once; as many as processors by default.
+        Number of audits made at once; as many as processors by default.
     """
     check_key(sign)
     from privaudit.api.audits import sweep

@@ -1,4 +1,4 @@
-"""`privaudit train`."""
+"""`privaudit train`: one training, accounted."""
 
 from __future__ import annotations
 

@@ -39,9 +39,9 @@ def views(
     Parameters
     ----------
     delta
-        In (0, 1).
+        Epsilon is computed at this delta, in (0, 1).
     plot
-        A file for a picture: who learns how much of whom.
+        Draw who learns how much of whom into this file.
     """
     from privaudit.api.views import views_of
 

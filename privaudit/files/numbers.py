@@ -1,4 +1,4 @@
-"""Numbers as people write them, for a reader that takes JSON's only."""
+"""Rewrites numbers such as .3 or +2 as JSON spells them."""
 
 from __future__ import annotations
 

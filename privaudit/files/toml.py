@@ -1,4 +1,4 @@
-"""Values from TOML files, as editors on any machine write them."""
+"""Reads TOML files, with or without a byte-order mark."""
 
 from __future__ import annotations
 

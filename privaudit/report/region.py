@@ -1,4 +1,4 @@
-"""What (epsilon, delta)-DP lets an attacker do."""
+"""True positive rates and right guesses that (epsilon, delta)-DP allows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forest: a stand-in for Covertype that is drawn, not downloaded.
+"""Forest: artificial data in the shape of Covertype, made here.
 
 As many rows, features and classes: ten measured columns, one of four areas and one of
 forty soils, seven classes as frequent as in Covertype (Blackard and Dean 1999). Columns

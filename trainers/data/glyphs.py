@@ -1,4 +1,4 @@
-"""Glyphs: a stand-in for MNIST that is drawn, not downloaded.
+"""Glyphs: artificial images in the shape of MNIST, made here.
 
 The ten digits in the fonts that come with matplotlib, each image its own: another
 stroke width, slant, size, place and elastic bend (Simard, Steinkraus and Platt 2003),

@@ -92,13 +92,17 @@ def check_model(module: nn.Module, inputs: Tensor) -> Tensor:
     Raises
     ------
     ValueError
-        If it has nothing to train, cannot take the records, or mixes them.
+        If it has nothing to train, cannot take the records, mixes them, keeps something
+        of them in a buffer, or draws random numbers. What a module keeps in attributes
+        of Python's is not looked at.
     """
     if not any(each.requires_grad for each in module.parameters()):
         raise ValueError(
             "the model has no parameters to train: none requires a gradient"
         )
-    module = copy.deepcopy(module)
+    module = copy.deepcopy(module).train()
+    before = [buffer.clone() for buffer in module.buffers()]
+    drawn = torch.random.get_rng_state()
     shape = tuple(inputs.shape[1:])
     with checked(f"the model cannot take inputs of shape {shape}"), torch.no_grad():
         # Unlike each other, so that what mixes them shows.
@@ -107,6 +111,18 @@ def check_model(module: nn.Module, inputs: Tensor) -> Tensor:
             inputs = inputs * scales.view(-1, *[1] * len(shape))
         together = module(inputs)
         alone = [module(row[None]) for row in inputs]
+    for (name, buffer), was in zip(module.named_buffers(), before, strict=True):
+        if not torch.equal(buffer, was):
+            raise ValueError(
+                f"the model keeps something of its records in the buffer {name}, from "
+                "which it reaches others, so that clipping bounds nothing; take out "
+                "what keeps it, such as running statistics or spectral_norm"
+            )
+    if not torch.equal(drawn, torch.random.get_rng_state()):
+        raise ValueError(
+            "the model draws random numbers, which depend on how many records were "
+            "drawn before; take out what draws them, such as dropout"
+        )
     if not isinstance(together, Tensor) or len(together) != len(inputs):
         raise ValueError(
             "the model must give one tensor with a row a record, got "

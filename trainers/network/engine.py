@@ -1,4 +1,4 @@
-"""Rounds over stacked node states: many runs of a whole network as one program."""
+"""Runs an algorithm round by round, all nodes of many runs at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphs of nodes, round by round."""
+"""Makes graphs of nodes, round by round."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphs and weights by name."""
+"""Finds graphs and mixing weights by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same algorithms over processes: messages go along the graph's edges only."""
+"""Networks over processes: messages go along the graph's edges only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is freed stays with the process: new memory costs more than arithmetic."""
+"""Keeps freed memory in the process: fresh pages cost more than arithmetic."""
 
 from __future__ import annotations
 

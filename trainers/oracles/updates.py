@@ -174,6 +174,7 @@ class UpdateOracle(Oracle):
         # Copies: parameters are set while it runs, which other threads must not see.
         self._module = copy.deepcopy(differentiator.module).to(data.device)
         self._parameters: list[Tensor] = list(trained(self._module).values())
+        self._buffers = [(each, each.clone()) for each in self._module.buffers()]
         self._loss = differentiator.loss
 
     def _units_of(self, data: PrivateData) -> Users:
@@ -214,6 +215,8 @@ class UpdateOracle(Oracle):
         records = self._units.records[node][user]
         size = self._local.step(self._releases[node])
         vector_to_parameters(start.clone(), self._parameters)
+        for buffer, begin in self._buffers:  # what one user leaves reaches no other
+            buffer.copy_(begin)
         for batch in self._local_batches(records, node, user, run):
             inputs, targets = self.data.records(torch.tensor([node]), batch[None])
             loss = self._loss(self._module(inputs[0]), targets[0]).mean()

@@ -1,4 +1,4 @@
-"""Worker processes: started, listened to, and ended with the one that started them."""
+"""Starts worker processes, hears them and ends them; see `WorkerPool` and sweeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Normal masses of intervals, and privacy losses with and without sampling.
+"""Chances that a normal variable is in an interval; losses under sampling.
 
 Masses are worked out in logarithms and from the middle of narrow intervals, never as a
 small difference of large numbers, so that their *relative* error is a few units in the

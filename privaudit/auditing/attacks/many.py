@@ -1,4 +1,4 @@
-"""Many canaries in one run, and one score for each.
+"""Adversaries of one-run audits: they score every canary.
 
 A crafted canary has a gradient as long as the clip along a parameter of its own, so
 that no two meet: those parameters first that no record's gradient touches. An ordinary

@@ -1,4 +1,4 @@
-"""The relay: what hidden gradients say aloud of sums that an observer hears diluted.
+"""The relay attack: reads a node's sum from gradients at a model that holds it.
 
 An observer hears node u's first noisy sum diluted, under the noise of others. But
 the gradients of u's other records are taken at a model that holds this sum undiluted,

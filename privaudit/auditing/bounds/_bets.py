@@ -1,4 +1,4 @@
-"""Stakes of bets on the next runs, planned on the runs before.
+"""How much each bet of the betting estimator stakes, from earlier runs only.
 
 The wagers are those of ``betting.py``; any plan that looks at the past only is valid.
 """

@@ -27,6 +27,14 @@ FAMILY = "family"  # the estimator's name where estimators are named
 _WIDTH = 2e-3  # of the brackets, relative
 
 
+def has_family(entries: tuple[Entry, ...]) -> bool:
+    """Whether there are releases, and all are sums with noise that can be scaled."""
+    return bool(entries) and all(
+        entry.release.is_private and entry.release.details is msgspec.UNSET
+        for entry in entries
+    )
+
+
 def noise_family(entries: tuple[Entry, ...], relation: Relation) -> NoiseFamily:
     """Mechanisms that release what ``entries`` say, all noise times a common factor.
 
@@ -38,10 +46,10 @@ def noise_family(entries: tuple[Entry, ...], relation: Relation) -> NoiseFamily:
             "a family of noise scales has no curve of passes over disjoint records: "
             "use an estimator for any mechanism, such as best"
         )
-    if not entries or not all(entry.release.is_private for entry in entries):
+    if not has_family(entries):
         raise ValueError(
-            "a family of noise scales needs releases with noise: use an estimator for "
-            "any mechanism, such as best"
+            "a family of noise scales needs noisy sums: use an estimator for any "
+            "mechanism, such as best"
         )
 
     @functools.cache

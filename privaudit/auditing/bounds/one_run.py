@@ -1,4 +1,4 @@
-"""One training run with many canaries, each in by its own fair coin.
+"""Estimators from the canaries' scores of one run, for any mechanism.
 
 The scores are then of the canaries of one run, and "runs" below and in a ``Scores`` are
 canaries. They are not independent, so that the estimators for many runs do not hold;

@@ -1,4 +1,4 @@
-"""The rank walk: any mechanism, no split, every prefix of the ranking at once.
+"""The rank walk estimator: right guesses in every prefix of the ranked scores.
 
 The proof of every statement made here is in ``rank_walk.md`` beside this file; the
 numbers of its steps are used below.

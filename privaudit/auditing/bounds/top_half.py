@@ -1,4 +1,4 @@
-"""The top half of the ranking against a claimed curve: Gaussian DP, or any family.
+"""The top-half estimator, within Gaussian DP or a family of noise scales.
 
 Guess "member" for the upper half of the pooled ranks. **Lemma.** Let every run toss a
 fair coin, and let the two worlds be at most tau apart in total variation. Whatever

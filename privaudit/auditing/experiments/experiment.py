@@ -174,7 +174,11 @@ def run(
                 state.add(futures[future], *future.result())
                 progress(sum(len(kept[0]) for kept in state.done.values()), audit.runs)
             assert state.ledger is not None
-            if runs < audit.runs and is_refuted(audit, state.ledger, state.arrays()):
+            blocks = -(-runs // audit.block)
+            if runs < audit.runs and is_refuted(
+                audit, state.ledger, state.arrays(blocks)
+            ):
+                state.cut(blocks)
                 break
     finally:
         pool.shutdown(wait=True, cancel_futures=True)

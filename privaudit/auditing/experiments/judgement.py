@@ -143,7 +143,8 @@ def judge(
         gap=gap(chosen, main),
         beside=None if beside is None else beside.lower,
         stopped=stopped,
-        rates=attack_rates(scores, audit.confidence),
+        # Of runs that are independent, which the canaries of one run are not.
+        rates=None if audit.one_run else attack_rates(scores, confidence),
         beside_gap=None if other is None or beside is None else gap(other, beside),
     )
 

@@ -1,4 +1,4 @@
-"""One training with many canaries, each in it by its own fair coin.
+"""Trains once with many canaries, scores each, and judges the claim.
 
 The scores are of the canaries. They are not independent, and the bounds that read them
 (`privaudit.auditing.bounds.one_run`) do not ask for it.

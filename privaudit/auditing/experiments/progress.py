@@ -76,6 +76,9 @@ class Progress:
             block.score[:kept],
             block.accuracy[:kept],
         )
+        self._write()
+
+    def _write(self) -> None:
         buffer = io.BytesIO()
         numbers = sorted(self.done)
         member, score, right = self.arrays()
@@ -89,8 +92,20 @@ class Progress:
         )
         self.folder.write("scores.npz", buffer.getvalue())
 
-    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Worlds, scores and accuracies of the finished runs, in order."""
-        columns = zip(*(self.done[number] for number in sorted(self.done)), strict=True)
+    def arrays(
+        self, blocks: int | None = None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Worlds, scores and accuracies of the finished runs, in order.
+
+        Of the first ``blocks`` if that is given.
+        """
+        columns = zip(
+            *(self.done[number] for number in sorted(self.done)[:blocks]), strict=True
+        )
         member, score, right = (np.concatenate(column) for column in columns)
         return member, score, right
+
+    def cut(self, blocks: int) -> None:
+        """Leave those after the first ``blocks`` out: an earlier call began more."""
+        self.done = {n: kept for n, kept in self.done.items() if n < blocks}
+        self._write()

@@ -41,6 +41,7 @@ from privaudit.auditing.programs.targets import (
     Worlds,
     checked,
     function_of,
+    spread_seed,
 )
 from privaudit.auditing.rates import attack_rates
 from privaudit.auditing.scores import Scores
@@ -56,8 +57,6 @@ from privaudit.results import (
     round_down,
 )
 from privaudit.version import __version__
-
-_SEEDS = 1 << 31  # what any library takes
 
 
 def digest_of_ledger(ledger: Ledger) -> str:
@@ -158,13 +157,13 @@ class ProgramAudit(
         return coins.random(self.batch) < 0.5
 
     def batch_seed(self, number: int) -> int:
-        """In [0, 2^31), another for every batch of this audit.
+        """In [0, 2^31), another for every batch of this audit; see `spread_seed`.
 
-        Of a command it is the first run's, and the others of the batch count up.
+        Of a command it is the first run's; ``spread_seed`` gives the others' from it.
         """
         offset = hashlib.blake2b(f"{self.seed}".encode(), digest_size=8).digest()
         used = 1 if self.is_function else self.batch
-        return (int.from_bytes(offset) + number * used) % _SEEDS
+        return spread_seed(int.from_bytes(offset), number * used)
 
 
 class ProgramResult(Outcome, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -278,7 +277,9 @@ def run(
                 if time.monotonic() - kept > 1 or audit.is_function:
                     _keep(audit, folder, done)
                     kept = time.monotonic()
-            if runs < audit.runs and _is_refuted(audit, done, ledger):
+            here = {number: done[number] for number in numbers}
+            if runs < audit.runs and _is_refuted(audit, here, ledger):
+                done = here  # an earlier call may have begun more
                 break
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
@@ -350,7 +351,7 @@ def judge(
         beside=None if beside is None else beside.lower,
         beside_gap=other_gap,
         stopped=stopped,
-        rates=attack_rates(scores, audit.confidence),
+        rates=attack_rates(scores, confidence),
     )
 
 

@@ -21,7 +21,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from privaudit.auditing.programs.targets import Worlds
+from privaudit.auditing.programs.targets import Worlds, spread_seed
 from privaudit.files.user_code import ForeignError
 
 TIME_LIMIT = 600.0  # seconds for one score, unless another is given
@@ -203,12 +203,12 @@ class Servers:
             server.close()
 
     def __call__(self, worlds: Worlds, seed: int) -> NDArray[np.float64]:
-        """Scores of the runs, (runs,); ``seed`` is the first's, others count up."""
+        """Scores of the runs, (runs,); ``seed`` is the first's, see `spread_seed`."""
         server = self._free.get()
         try:
             return np.array(
                 [
-                    self._once(server, bool(member), seed + i)
+                    self._once(server, bool(member), spread_seed(seed, i))
                     for i, member in enumerate(worlds)
                 ]
             )

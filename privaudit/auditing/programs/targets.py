@@ -15,8 +15,23 @@ from numpy.typing import NDArray
 from privaudit.files.npz import real_numbers
 from privaudit.files.user_code import ForeignError, function_named, held
 
+_SEEDS = 1 << 31  # what any library takes
+_APART = 1_327_217_885  # odd, and about _SEEDS over the golden ratio
+
 Worlds = NDArray[np.bool_]
 Score = Callable[[Worlds, int], NDArray[np.float64]]
+
+
+def spread_seed(seed: int, number: int) -> int:
+    """The ``number``-th seed of a sequence from ``seed``: in [0, 2^31), none twice.
+
+    Any two of N are about 2^31 / N apart, so that programs which count up from theirs,
+    as in ``seed + step``, share no random numbers.
+
+    >>> [spread_seed(5, n) for n in range(3)]
+    [5, 1327217890, 506952127]
+    """
+    return (seed + number * _APART) % _SEEDS
 
 
 def function_of(name: str) -> Score:
@@ -87,9 +102,12 @@ class Command:
                 )
 
     def __call__(self, worlds: Worlds, seed: int) -> NDArray[np.float64]:
-        """Scores of the runs, (runs,); ``seed`` is the first's, others count up."""
+        """Scores of the runs, (runs,); ``seed`` is the first's, see `spread_seed`."""
         return np.array(
-            [self.once(bool(member), seed + i) for i, member in enumerate(worlds)]
+            [
+                self.once(bool(member), spread_seed(seed, i))
+                for i, member in enumerate(worlds)
+            ]
         )
 
     def once(self, member: bool, seed: int) -> float:

@@ -35,11 +35,12 @@ from torch import Tensor
 
 from privaudit.accounting import account_nodes, verdict_on
 from privaudit.auditing.bounds import ESTIMATORS, Estimator, most_shown
-from privaudit.auditing.bounds.ledger_family import family_bound
+from privaudit.auditing.bounds.ledger_family import family_bound, has_family
 from privaudit.auditing.experiments.one_run_bounds import one_run_estimator
 from privaudit.auditing.probes.batches import check_batches
 from privaudit.auditing.probes.contract import Check
 from privaudit.auditing.programs.scored import AuditedScores
+from privaudit.auditing.programs.targets import spread_seed
 from privaudit.auditing.scores import Design, Scores
 from privaudit.ledger import Entry, Ledger
 from privaudit.release import PoissonSampling, Release
@@ -73,6 +74,8 @@ class GradientCanary:
         self._releases: list[tuple[float, float]] = []  # noise multiplier, rate
         self._others: NDArray[np.float64] | None = None  # in clip norms
         self._clip, self._rate = 1.0, 1.0
+        self._there = np.zeros(len(self.member))
+        self._noise: list[float] = []  # of the first releases, over its deviation
         self._units: Tensor | None = None
 
     @property
@@ -89,6 +92,11 @@ class GradientCanary:
     def room(self) -> int:
         """How many could be at right angles; 1 before anything was seen."""
         return 1 if self._units is None else len(self._units)
+
+    @property
+    def noise(self) -> NDArray[np.float64]:
+        """Some of the noise that was seen, over its deviation."""
+        return np.array(self._noise[:_NOISE])
 
     @property
     def ledger(self) -> Ledger:
@@ -147,7 +155,9 @@ class GradientCanary:
         if not 0 < rate <= 1:
             raise ValueError(f"sampling_rate must be in (0, 1], got {rate}")
         self._clip, self._rate = clip_norm, rate
-        return self.member & (self._coins.random(len(self.member)) < rate)
+        there = self.member & (self._coins.random(len(self.member)) < rate)
+        self._there = there.astype(float)
+        return there
 
     def weigh(self, left: NDArray[np.float64], noise_multiplier: float) -> None:
         """Add what a noisy sum says, less what others gave, in clip norms."""
@@ -155,6 +165,8 @@ class GradientCanary:
             raise ValueError(
                 f"noise_multiplier must be >= 0 and finite, got {noise_multiplier}"
             )
+        if noise_multiplier and len(self._noise) < _NOISE:
+            self._noise += ((left - self._there) / noise_multiplier).tolist()
         exponent = (left - 0.5) / (noise_multiplier or 1.0) ** 2
         if self._rate < 1:
             exponent = np.logaddexp(
@@ -318,11 +330,14 @@ def audit_with(
     member = coins.random((trainings, many)) < 0.5
     begin = int(coins.integers(1 << 30))
     scores = np.zeros(member.shape)
+    noises: list[NDArray[np.float64]] = []
     for place, worlds in enumerate(member):
-        own = (begin + place) % (1 << 31)
+        own = spread_seed(begin, place)
         canary = kind(worlds, own)
         train(own, canary)
         scores[place] = canary.scores
+        noises.append(canary.noise)
+    checks.append(_apart(noises))
     accounted = seen if ledger is None else ledger
     audited = _judged(accounted, member.ravel(), scores.ravel(), many, how)
     return AuditedTraining(audited, accounted, tuple(checks))
@@ -379,11 +394,14 @@ def _judged(
         )
         lower = found.lower
         if name == "family" and canaries > 1:
-            also = f"{lower.valid_for}, independent in all directions,"
+            also = (
+                f"{lower.valid_for}, independent between trainings, steps and "
+                "directions,"
+            )
             lower = msgspec.structs.replace(lower, valid_for=also)
         return estimator, of, lower
 
-    noisy = bool(entries) and all(entry.release.is_private for entry in entries)
+    noisy = has_family(entries)
     names = ["family", "best"] if noisy else ["best"]
     estimator, of, lower = bound(names[0])
     beside = bound(names[1])[2] if len(names) > 1 else None
@@ -402,24 +420,43 @@ def _judged(
 
 
 _PENDING = Check(name="pending", what="")
+_NOISE = 16  # numbers of a training's noise that are compared with others'
+
+
+def _apart(noises: list[NDArray[np.float64]]) -> Check:
+    """Whether two trainings had the same noise, which no bound here is for."""
+    found = ()
+    if len({len(noise) for noise in noises}) == 1 and len(noises[0]) >= 4:
+        drawn = np.stack(noises)
+        drawn = drawn[np.argsort(drawn[:, 0])]
+        same = np.abs(np.diff(drawn, axis=0)).max(1) < 1e-4
+        if same.any():
+            found = (
+                f"{np.count_nonzero(same) + 1:,} trainings had the same noise: seed "
+                "theirs by the seed that train is given, or not at all; no bound here "
+                "holds otherwise",
+            )
+    return Check(
+        name="noise", what="every training has noise of its own", findings=found
+    )
 
 
 def _against(seen: Ledger, ledger: Ledger) -> Check:
     """Whether what was accounted is what the training said while it ran."""
     amounts = []
     for one in (seen, ledger):
-        counts: dict[tuple[float, Any], int] = {}
+        counts: dict[tuple[str, Any], int] = {}
         for entry in one.nodes[0]:
             release = entry.release
             ratio = round(release.noise / release.norm_bound, 9)
-            key = (ratio, release.sampling)
+            key = (f"{release.mechanism} noise multiplier {ratio:g}", release.sampling)
             counts[key] = counts.get(key, 0) + entry.count
         amounts.append(counts)
     found = ()
     if amounts[0] != amounts[1]:
         words = [
             ", ".join(
-                f"{count:,} releases of noise multiplier {noise:g} ({sampling})"
+                f"{count:,} releases of {noise} ({sampling})"
                 for (noise, sampling), count in one.items()
             )
             for one in amounts

@@ -1,4 +1,4 @@
-"""The base of layers over stacked parameters."""
+"""The base of layers that run many models (replicas) in one batch."""
 
 from __future__ import annotations
 

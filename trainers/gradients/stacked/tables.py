@@ -1,4 +1,4 @@
-"""Embeddings and learned offsets over stacked parameters."""
+"""Embeddings and learned offsets of many replicas at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became of workers that are processes, and of what they did."""
+"""How worker processes ended, and how many steps each began."""
 
 from __future__ import annotations
 

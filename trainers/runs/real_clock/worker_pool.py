@@ -1,4 +1,4 @@
-"""Workers as processes: started, listened to, and missed when they die."""
+"""One asynchronous training, a process a worker, by `trainers.runs.supervisor`."""
 
 from __future__ import annotations
 

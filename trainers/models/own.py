@@ -111,6 +111,16 @@ def check_model(module: nn.Module, inputs: Tensor) -> Tensor:
             inputs = inputs * scales.view(-1, *[1] * len(shape))
         together = module(inputs)
         alone = [module(row[None]) for row in inputs]
+    if not isinstance(together, Tensor) or len(together) != len(inputs):
+        raise ValueError(
+            "the model must give one tensor with a row a record, got "
+            f"{_told(together)} for {len(inputs)} records"
+        )
+    if not _close(torch.cat(alone), together):
+        raise ValueError(
+            "the model mixes the records of a batch: what it says of one depends on "
+            "the others, so that clipping bounds nothing; let it treat each alone"
+        )
     for (name, buffer), was in zip(module.named_buffers(), before, strict=True):
         if not torch.equal(buffer, was):
             raise ValueError(
@@ -122,16 +132,6 @@ def check_model(module: nn.Module, inputs: Tensor) -> Tensor:
         raise ValueError(
             "the model draws random numbers, which depend on how many records were "
             "drawn before; take out what draws them, such as dropout"
-        )
-    if not isinstance(together, Tensor) or len(together) != len(inputs):
-        raise ValueError(
-            "the model must give one tensor with a row a record, got "
-            f"{_told(together)} for {len(inputs)} records"
-        )
-    if not _close(torch.cat(alone), together):
-        raise ValueError(
-            "the model mixes the records of a batch: what it says of one depends on "
-            "the others, so that clipping bounds nothing; let it treat each alone"
         )
     return together
 

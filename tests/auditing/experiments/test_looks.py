@@ -70,7 +70,7 @@ class TestSound:
                 true = random.random(100) < 1 / (1 + np.exp(-0.5))
                 done[number] = np.where(true, member, ~member).astype(float)
             looks = [{n: done[n] for n in range(runs // 100)} for runs in plan.stages]
-            alarms += any(_is_refuted(plan, some) for some in looks)
+            alarms += any(_is_refuted(plan, some, None) for some in looks)
         assert alarms <= stats.binom.isf(1e-4, repeats, 0.2)
 
     def test_what_stopped_for_another_reason_is_no_audit(self):
@@ -134,6 +134,28 @@ class TestTight:
 
 
 class TestOfAnAlgorithm:
+    def test_what_an_earlier_call_began_beyond_a_look_is_cut(self, tmp_path):
+        settings = pa.AuditSettings(
+            adversary="noisy-gradients", runs=800, block=50, stop_when_refuted=True
+        )
+        given = {"training": {"rounds": 2}, "out": tmp_path / "a"}
+        first = pa.audit_algorithm("dsgd", settings, **given)
+        with np.load(tmp_path / "a" / "scores.npz") as file:
+            kept = dict(file)
+        more = {
+            name: np.concatenate([values, values[:50]])
+            for name, values in kept.items()
+            if values.ndim
+        }
+        more["block"][-50:] = 2  # of the next stage
+        np.savez(tmp_path / "a" / "scores.npz", **kept | more)
+        (tmp_path / "a" / "result.json").unlink()
+        (tmp_path / "a" / "manifest.json").unlink()
+        again = pa.audit_algorithm("dsgd", settings, **given)
+        assert again.result.verdict == first.result.verdict
+        assert again.result.stopped == first.result.stopped
+        assert pa.verify(tmp_path / "a").differences == ()
+
     def test_it_stops_and_is_made_again(self, tmp_path):
         settings = pa.AuditSettings(
             adversary="noisy-gradients", runs=800, block=50, stop_when_refuted=True

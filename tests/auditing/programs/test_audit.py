@@ -12,7 +12,7 @@ import pytest
 
 from privaudit.auditing.programs import audit as anybody
 from privaudit.auditing.programs.audit import ProgramAudit, run
-from privaudit.auditing.programs.targets import Command
+from privaudit.auditing.programs.targets import Command, spread_seed
 from privaudit.files.folder import FolderError, RunFolder
 from privaudit.files.user_code import ForeignError
 from privaudit.report.load import load, load_any
@@ -73,6 +73,9 @@ class TestSound:
         seeds = {many.batch_seed(n) for n in range(many.batches)}
         assert len(seeds) == many.batches
         assert all(0 <= seed < 1 << 31 for seed in seeds)
+        # Programs that count up from their seeds share none of them.
+        ordered = np.sort(list(seeds))
+        assert np.diff(ordered).min() > 0.3 * (1 << 31) / many.batches
         other = plan(runs=100_000, seed=1)
         assert (other.worlds(0) != many.worlds(0)).any()
 
@@ -117,6 +120,26 @@ class TestResume:
         assert len(set(calls)) == 6  # the seed that failed was called again
         assert len(calls) == 7
 
+    def test_an_audit_that_may_stop_goes_on_between_its_looks(
+        self, tmp_path, monkeypatch
+    ):
+        asked = {"runs": 800, "epsilon": 0.1, "stop_when_refuted": True}
+        calls = []
+
+        def breaks(worlds, seed):
+            calls.append(seed)
+            if len(calls) == 4:
+                raise ForeignError("out of luck")
+            return tells(worlds, seed) if len(calls) > 4 else silent(worlds, seed)
+
+        monkeypatch.setattr(anybody, "function_of", lambda name: breaks)
+        with pytest.raises(ForeignError, match="out of luck"):
+            done(tmp_path, plan(**asked))
+        result = done(tmp_path, plan(**asked))
+        assert result.status == "refuted"
+        assert result.stopped.runs < 800
+        assert len(load_any(tmp_path).scores) == result.stopped.runs
+
     def test_shown_and_not_paged(self, tmp_path):
         result = done(tmp_path, plan(runs=75))
         shown = load_any(tmp_path)
@@ -158,7 +181,8 @@ def python(text, **more):
 class TestCommands:
     def test_the_last_line_is_the_score(self):
         command = python("import sys; print(7); print(sys.argv[1] + sys.argv[2])")
-        assert command(np.array([True, False]), 40).tolist() == [140, 41]
+        found = command(np.array([True, False]), 40).tolist()
+        assert found == [140, spread_seed(40, 1)]
 
     @pytest.mark.parametrize(
         ("text", "message"),

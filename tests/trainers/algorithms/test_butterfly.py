@@ -182,7 +182,12 @@ class TestAlgorithm:
 
     @pytest.mark.parametrize(
         "more",
-        [{"graph": "ring"}, {"graph": "complete"}, {"weights": "metropolis"}],
+        [
+            {"graph": "ring"},
+            {"graph": "complete"},
+            {"graph": "exponential"},
+            {"weights": "metropolis"},
+        ],
         ids=str,
     )
     def test_only_on_its_own_graph(self, more):

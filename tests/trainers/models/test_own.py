@@ -13,6 +13,30 @@ from trainers.models.own import check_model, own_loss, replace_batch_norm
 from trainers.runs.material import Material
 
 
+class Averages(nn.Module):
+    """Subtracts a mean that it keeps, slowly enough for outputs not to show it."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(5, 3)
+        self.register_buffer("mean", torch.zeros(5))
+
+    def forward(self, inputs):
+        with torch.no_grad():
+            self.mean.lerp_(inputs.mean(0), 1e-6)
+        return self.linear(inputs - self.mean)
+
+
+class Draws(nn.Linear):
+    """Adds a random number too small to show."""
+
+    def __init__(self):
+        super().__init__(5, 3)
+
+    def forward(self, inputs):
+        return super().forward(inputs) + 1e-9 * torch.randn(3)
+
+
 def rows(size=9, width=5, seed=0):
     return torch.randn(size, width, generator=torch.Generator().manual_seed(seed))
 
@@ -131,6 +155,21 @@ class TestModels:
     def test_what_mixes_records_is_refused(self):
         with pytest.raises(ValueError, match="mixes the records"):
             check_model(Mixing(), rows(3))
+
+    @pytest.mark.parametrize(
+        ("module", "said"),
+        [
+            (
+                lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(5, 3)),
+                "buffer",
+            ),
+            (lambda: Averages(), "in the buffer mean"),
+            (lambda: Draws(), "draws random numbers"),
+        ],
+    )
+    def test_what_keeps_something_of_records_is_refused(self, module, said):
+        with pytest.raises(ValueError, match=said):
+            check_model(module(), rows())
 
     def test_other_shapes_are_refused(self):
         with pytest.raises(ValueError, match=r"inputs of shape \(5,\)"):

@@ -113,6 +113,22 @@ class TestSound:
         assert torch.equal(*found)
         assert found[0].any()
 
+    def test_what_a_user_leaves_in_a_buffer_reaches_no_other(self):
+        private = oracle(UpdateMechanism(1.0, local_steps=2, local_step_size=0.2))
+        private._module.register_buffer("kept", torch.zeros(4))
+        private._buffers = [(private._module.kept, private._module.kept.clone())]
+        plain = private._module.forward
+
+        def forward(inputs):
+            out = plain(inputs + private._module.kept)
+            private._module.kept.add_(inputs.mean(0))
+            return out
+
+        private._module.forward = forward
+        first = private._update(start()[0, 0], 0, 1, 0)
+        private._update(start()[0, 0], 0, 2, 0)
+        assert torch.equal(private._update(start()[0, 0], 0, 1, 0), first)
+
     def test_what_is_not_finite_counts_nothing(self):
         mechanism = UpdateMechanism(1.0, 1.0, local_steps=2, local_step_size=0.1)
         broken = shares()

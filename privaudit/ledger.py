@@ -2,7 +2,7 @@
 
 An entry is one of dp-accounting's events with all that the event leaves implicit: the
 bound on a record's norm, the noise in the same unit, the sensitivity under each
-neighbouring relation, and the sampling. Equal releases in a row are stored once, with a
+neighbour relation, and the sampling. Equal releases in a row are stored once, with a
 count. Releases on disjoint records, as one pass over batches makes, say so: they
 compose in parallel (`privaudit.accounting.parallel`).
 """

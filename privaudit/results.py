@@ -92,7 +92,7 @@ def check_relation(relation: str) -> Relation:
     """``relation`` if it is one, else ``ValueError``."""
     if relation not in RELATIONS:
         raise ValueError(
-            f"a neighbouring relation is {' or '.join(RELATIONS)}, got {relation!r}"
+            f"a neighbour relation is {' or '.join(RELATIONS)}, got {relation!r}"
         )
     return relation
 
@@ -204,7 +204,7 @@ class UpperBound(_Figure, frozen=True, kw_only=True, tag="upper-bound"):
     epsilon, delta
         The guarantee; ``epsilon`` may be infinity.
     relation
-        The neighbouring relation that it is for.
+        The neighbour relation that it is for.
     unit
         What a neighbour differs in: one record, all that one node holds, or all records
         of one user.
@@ -385,7 +385,7 @@ class Bracket(
     lower_by, upper_by
         The prover that gave each side, ``none`` for a trivial one.
     relation, unit
-        The neighbouring relation, and what a neighbour differs in.
+        The neighbour relation, and what a neighbour differs in.
     standing, assumptions
         What ``upper`` is worth: ``certified``, or ``conditional`` on the assumptions.
     overlap

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 import privaudit
-from privaudit import settings, testing
+from privaudit import figure_settings, settings, testing
 from privaudit.figure_settings import ReleaseSettings
 from privaudit.files import json as _json
 from privaudit.settings import (
@@ -106,6 +106,26 @@ class TestLaws:
         for wrong in (["rounds"], ["=3"], ["rounds=1", "rounds=2"]):
             with pytest.raises(ValueError, match="--set"):
                 changes_of(wrong)
+
+
+def documented(kind):
+    """Fields with an entry of their own, which is what --help shows."""
+    lines = "\n".join(one.__doc__ or "" for one in kind.__mro__).splitlines()
+    return {line.strip() for line in lines if line.startswith("    ")}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        one
+        for module in (settings, figure_settings)
+        for name, one in vars(module).items()
+        if name.endswith("Settings") and name != "TaskSettings"
+    ],
+)
+def test_no_option_is_without_help(kind):
+    names = {field.name for field in dataclasses.fields(kind)}
+    assert names <= documented(kind)
 
 
 class TestOnce:

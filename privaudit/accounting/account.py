@@ -147,7 +147,7 @@ def account_nodes(
     delta
         In (0, 1).
     relation
-        The neighbouring relation.
+        The neighbour relation.
     method
         A name in ``METHODS``.
 

@@ -196,7 +196,7 @@ class Certificate:
         ledger
             What was released.
         relation
-            The neighbouring relation. None: add-or-remove-one where every release has a
+            The neighbour relation. None: add-or-remove-one where every release has a
             meaning under it, else replace-one.
         overlap
             At how many nodes one record may be. With 1 nodes hold disjoint records.

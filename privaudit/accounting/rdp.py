@@ -40,7 +40,7 @@ def rdp_epsilon(entries: tuple[Entry, ...], delta: float, relation: Relation) ->
     delta
         In (0, 1).
     relation
-        The neighbouring relation.
+        The neighbour relation.
 
     Raises
     ------

@@ -48,7 +48,7 @@ class RecordedRun(
     delta
         In (0, 1).
     relation
-        The neighbouring relation; None: the ledger's own, see `Certificate.of`.
+        The neighbour relation; None: the ledger's own, see `Certificate.of`.
     claim
         What is promised of the run, if anything is.
     """

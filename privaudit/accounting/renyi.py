@@ -75,7 +75,7 @@ def divergence(release: Release, relation: Relation, order: float) -> float:
     release
         With noise.
     relation
-        The neighbouring relation.
+        The neighbour relation.
     order
         alpha > 1; infinity gives the pure epsilon, which only Laplace noise has.
 

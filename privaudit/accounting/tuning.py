@@ -59,7 +59,7 @@ def repeat_and_select(
         Of the number of tries: "geometric", "logarithmic" or "poisson", or the shape
         >= 0 of a truncated negative binomial law.
     relation
-        The neighbouring relation. None: as `Certificate.of` chooses.
+        The neighbour relation. None: as `Certificate.of` chooses.
 
     Raises
     ------

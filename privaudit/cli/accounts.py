@@ -36,9 +36,9 @@ def noise(
     Parameters
     ----------
     epsilon
-        The budget, > 0.
+        Epsilon of the budget, > 0.
     delta
-        The budget, in (0, 1).
+        Delta of the budget, in (0, 1).
     """
     from privaudit.api.figures import noise_for
 

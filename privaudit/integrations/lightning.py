@@ -47,7 +47,7 @@ class PrivacyCallback(_Callback):
         ``privaudit show``, ``verify`` and ``report`` read it. None: nothing is written.
     delta, epsilon, relation
         Where the run is accounted; what it was promised to be worth, if anything; and
-        the neighbouring relation, the ledger's own if None.
+        the neighbour relation, the ledger's own if None.
     log
         The metric's name, logged at the end of each epoch; None: nothing is logged.
     every

@@ -140,7 +140,7 @@ def write_run(
     epsilon
         What the run was promised to be worth, if anything.
     relation
-        The neighbouring relation; add-or-remove-one if None.
+        The neighbour relation; add-or-remove-one if None.
 
     Returns
     -------

@@ -443,7 +443,7 @@ class TestLaws:
         assert of(Entry(fixed)).relation == REPLACE
         with pytest.raises(ValueError, match="account it under replace-one"):
             of(Entry(fixed), relation=ADD).epsilon(DELTA)
-        with pytest.raises(ValueError, match="a neighbouring relation is"):
+        with pytest.raises(ValueError, match="a neighbour relation is"):
             of(Entry(fixed), relation="replace-two")
 
     def test_a_node_as_unit_has_no_lower_side(self):

@@ -19,7 +19,7 @@ from privaudit.results import Relation
 
 _CHUNK = 1 << 22  # normal numbers at once
 _FARTHEST = 1e100
-_REPEATS = 15  # the middle of three was 1.0 where that of many is 0.1
+_REPEATS = 7  # the middle of three was 1.0 where that of many is 0.1
 _MOST_DRAWN = 1 << 25  # normal numbers in all of them, but three are made always
 
 

@@ -66,6 +66,8 @@ def repeat_and_select(
     ValueError
         If a value is out of its range, or no Renyi divergence is known of a release.
 
+    Examples
+    --------
     >>> from privaudit.accounting.plans import Plan
     >>> one = Plan.constant(1.0, 0.01, 1000).ledger()
     >>> tuned = repeat_and_select(one, tries=10)

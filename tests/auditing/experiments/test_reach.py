@@ -100,9 +100,9 @@ class TestFamily:
         assert bound.valid_for != "any mechanism"
 
     def test_without_noise_there_is_no_family(self):
-        with pytest.raises(ValueError, match="with noise"):
+        with pytest.raises(ValueError, match="needs noisy sums"):
             noise_family(entries(noise=0), ADD)
-        with pytest.raises(ValueError, match="with noise"):
+        with pytest.raises(ValueError, match="needs noisy sums"):
             noise_family((), ADD)
 
     def test_passes_over_disjoint_records_are_no_family(self):

@@ -312,7 +312,7 @@ class TestErrors:
             (("audit", "math:sqrt", "--adversary", "all-losses"), "audit-program"),
             (("audit", "--command", COMMAND, "--retries", 3), "audit-program"),
             (("audit-program", "math:sqrt", "--adversary", "x"), "--adversary"),
-            (("audit-program", "math:sqrt", "--noise-multiplier", 3), "--noise-mul"),
+            (("audit-program", "math:sqrt", "--adversary", "neighbour"), "--adversary"),
             (("audit-program", "math:sqrt", "--command", COMMAND), "or --command"),
             (("audit-program",), "takes a module:function, or --command"),
             (("audit-program", "dp-dsgd"), "module:function"),

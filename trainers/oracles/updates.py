@@ -152,7 +152,8 @@ class UpdateOracle(Oracle):
     the sum of the drawn users' clipped updates from there, with noise, over the
     expected number of users. An update that is not finite counts nothing.
 
-    Raises ``ValueError`` where gradients are to be taken in bfloat16.
+    Raises ``ValueError`` where gradients are to be taken in bfloat16, or elsewhere than
+    on the CPU.
     """
 
     def __init__(
@@ -166,6 +167,11 @@ class UpdateOracle(Oracle):
         if getattr(differentiator, "lower", False):
             raise ValueError(
                 "local updates are made of float32 gradients: leave bf16 out"
+            )
+        if data.device.type != "cpu":
+            raise ValueError(
+                "local updates are made on the CPU, user by user: leave the device "
+                f"{data.device} out"
             )
         super().__init__(data, differentiator, mechanism, streams, **more)
         exact_products()

@@ -146,6 +146,11 @@ def audit_program(
             f"--command takes a command with {{member}} and {{seed}}, got the function "
             f"{command!r}; leave --command out"
         )
+    if require and settings.ledger is None and settings.noise_multiplier is None:
+        raise ValueError(
+            "--require consistent needs an account, without which no claim is met: "
+            "give --ledger, or --noise-multiplier, --sampling-rate and --steps"
+        )
     found = audit_program(
         program, settings, out=kept_in.out, workers=workers, watch=Console()
     )

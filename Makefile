@@ -8,7 +8,7 @@ OTHERS := .venv-integrations
 # One thread a process: the tests and the audit run several processes or threads.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test test-slow integrations lint types house benchmark clean
+.PHONY: help demo test test-slow integrations lint types house docs benchmark clean
 
 help:
 	@echo "make demo       audit one training three times, one of them with a planted bug"
@@ -16,6 +16,7 @@ help:
 	@echo "make test-slow  run the slow ones too"
 	@echo "make integrations  test with Opacus, Lightning and jax-privacy, installed apart"
 	@echo "make lint types check style and types"
+	@echo "make docs       build the documentation as a site"
 	@echo "make house      print the rooms of the code and what imports what"
 	@echo "make benchmark  measure against the peers that are installed"
 
@@ -46,6 +47,11 @@ types: $(VENV)/ready-dev $(VENV)/ready-test
 house: $(VENV)/ready-dev
 	@$(BIN)/python -m tests.house
 
+# Warnings are errors: a link that leads nowhere, a docstring that cannot be read.
+docs: $(VENV)/ready-docs
+	$(BIN)/python -m sphinx -q -W --keep-going -c docs . build/site
+	@echo "The site is build/site/docs/index.html"
+
 benchmark: $(VENV)/ready-test
 	@for file in tests/benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file; done
 
@@ -73,4 +79,4 @@ $(OTHERS)/ready: pyproject.toml constraints.txt tests/integrations/requirements.
 comma := ,
 
 clean:
-	rm -rf $(VENV) $(OTHERS) .pytest_cache .hypothesis .ruff_cache
+	rm -rf $(VENV) $(OTHERS) build .pytest_cache .hypothesis .ruff_cache

@@ -99,7 +99,7 @@ class DiscreteGaussian(Mechanism, frozen=True, tag="discrete-gaussian"):
 
 
 class DiscreteLaplace(Mechanism, frozen=True, tag="discrete-laplace"):
-    """Sums of integers with a weight of exp(-parameter |x|) on each noise x.
+    """Sums of integers with a weight of ``exp(-parameter |x|)`` on each noise x.
 
     ``sensitivity`` bounds the L1 norm of one record's integers.
     """

@@ -1,0 +1,24 @@
+"""Sphinx: every Markdown page of the project as one site, and its API; `make docs`."""
+
+from privaudit.version import __version__
+
+project, author = "privaudit", "the privaudit authors"
+release = version = __version__
+root_doc = "docs/index"
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+]
+exclude_patterns = [".*", "build", "dist", "runs", "tests", "**/*.jinja"]
+html_theme = "furo"
+html_title = f"privaudit {version}"
+html_copy_source = False
+
+myst_heading_anchors = 3
+myst_enable_extensions = ["colon_fence", "deflist"]
+autodoc_typehints = "none"  # the signature has them
+autodoc_member_order = "bysource"
+napoleon_google_docstring = False
+napoleon_use_ivar = True

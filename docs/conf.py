@@ -3,6 +3,7 @@
 from privaudit.version import __version__
 
 project, author = "privaudit", "the privaudit authors"
+copyright = "the privaudit authors; Apache-2.0"
 release = version = __version__
 root_doc = "docs/index"
 extensions = [
@@ -12,6 +13,7 @@ extensions = [
     "sphinx.ext.viewcode",
 ]
 exclude_patterns = [".*", "build", "dist", "runs", "tests", "**/*.jinja"]
+default_role = "py:obj"  # `single quotes` are names
 html_theme = "furo"
 html_title = f"privaudit {version}"
 html_copy_source = False
@@ -22,3 +24,4 @@ autodoc_typehints = "none"  # the signature has them
 autodoc_member_order = "bysource"
 napoleon_google_docstring = False
 napoleon_use_ivar = True
+napoleon_custom_sections = ["Returns"]  # sentences, without a type before them

@@ -1,6 +1,6 @@
 """Every Python snippet of README and docs runs, as its reader would run it.
 
-A page's snippets share their names, from the first to the last. Pages that need more than this
+A page's snippets share their names, from the first to the last. Pages that need more
 have tests of their own.
 """
 

@@ -113,3 +113,36 @@ def report(folder: Path, *, signer: Path | None = None) -> pathlib.Path:
     from privaudit.report.page import write
 
     return write(folder, signer=signer)
+
+
+def site(
+    folders: Iterable[Path], out: Path, *, signer: Path | None = None
+) -> tuple[pathlib.Path, bool]:
+    """Write a static site: an overview, and a page for each item.
+
+    Parameters
+    ----------
+    folders
+        Of finished runs, sweeps, the demo or studies; folders of these; and files with
+        what ``privaudit claims --json`` printed.
+    out
+        Its folder; a site that is there is written again.
+    signer
+        A file with the public key of who must have signed each run.
+
+    Returns
+    -------
+    The path of the overview, and whether all runs agree with their evidence. What does
+    not is listed without figures.
+
+    Raises
+    ------
+    privaudit.files.folder.FolderError
+        If one of ``folders`` is something else, or ``out`` is.
+    """
+    from privaudit.report.site import Site
+
+    made = Site(signer)
+    for folder in folders:
+        made.add(folder)
+    return made.write(out), not made.differs

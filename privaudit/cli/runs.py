@@ -1,4 +1,4 @@
-"""`privaudit show`, `verify` and `report`: the folders of runs."""
+"""`privaudit show`, `verify`, `report` and `site`: the folders of runs."""
 
 from __future__ import annotations
 
@@ -97,6 +97,35 @@ def report(
         return differing(error, as_json=json)
     emit({"page": str(page)}, [str(page)], as_json=json)
     return FINE
+
+
+def site(
+    folders: list[pathlib.Path],
+    /,
+    *,
+    out: pathlib.Path,
+    signer: Signer = None,
+    json: Json = False,
+) -> int:
+    """Write a static site: an overview of many runs, and a page for each.
+
+    The overview has claimed, certified and audited figures in one picture and in a
+    table that can be sorted. Every run is checked against its evidence; one that
+    disagrees is listed without figures, with status 1.
+
+    Parameters
+    ----------
+    folders
+        Of finished runs, sweeps, the demo or studies, or folders of these; and files
+        with what `privaudit claims --json` printed.
+    out
+        The site's folder; a site that is there is written again.
+    """
+    from privaudit.api.evidence import site
+
+    page, agrees = site(folders, out, signer=signer)
+    emit({"page": str(page), "agrees": agrees}, [str(page)], as_json=json)
+    return FINE if agrees else REFUTED
 
 
 def differing(error: EvidenceError, *, as_json: bool) -> int:

@@ -109,11 +109,17 @@ def write(path: str | os.PathLike[str], views: list[View]) -> pathlib.Path:
     if checked.differences:
         raise EvidenceError(checked.differences)
     folder = RunFolder(path)
-    folder.write("report.html", _render(folder.path, views, str(checked)).encode())
+    folder.write("report.html", page_of(folder.path, views, str(checked)).encode())
     return folder / "report.html"
 
 
-def _render(path: pathlib.Path, views: list[View], checked: str) -> str:
+def is_demo(path: pathlib.Path) -> bool:
+    """Whether the demo's three audits are there."""
+    return all((path / name / "config.json").exists() for name in _LABELS)
+
+
+def page_of(path: pathlib.Path, views: list[View], checked: str) -> str:
+    """The page of the demo's audits, with what was ``checked`` in words."""
     first = views[0].run
     claim, lower = first.config.claim, first.result.lower()
     lowers = [(_LABELS[view.name][0], view.run.result.lower()) for view in views]

@@ -82,19 +82,26 @@ def inline(figure: Figure, name: str, description: str) -> str:
     buffer = io.StringIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     figure.savefig(buffer, format="svg", metadata=nothing)
-    text = buffer.getvalue()
+    text = embedded(buffer.getvalue(), name, description)
+    text = re.sub(r"'DejaVu Sans'[^;\"]*", "var(--font)", text)
+    for role, colour in COLOURS.items():
+        text = text.replace(colour, f"var(--{role})")
+    return text
+
+
+def embedded(text: str, name: str, description: str) -> str:
+    """A drawing of matplotlib as an ``<svg>`` element, its ids beginning with ``name``.
+
+    Inside HTML an svg needs no namespaces, and ids are those of the whole page.
+    """
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
-    # Inside HTML an svg needs no namespaces, and ids are those of the whole page.
     text = re.sub(r'\s+xmlns(:\w+)?="[^"]*"', "", text)
     text = text.replace("xlink:href=", "href=")
     text = re.sub(r'\bid="', f'id="{name}-', text)
     text = re.sub(r'href="#', f'href="#{name}-', text)
     text = text.replace("url(#", f"url(#{name}-")
-    text = re.sub(r"'DejaVu Sans'[^;\"]*", "var(--font)", text)
-    for role, colour in COLOURS.items():
-        text = text.replace(colour, f"var(--{role})")
     box = re.search(r'viewBox="[^"]*"', text)
     assert box is not None
     head = f'<svg role="img" aria-label="{html.escape(description)}" {box.group()}>'

@@ -1,0 +1,96 @@
+"""Claimed, certified and audited figures of many things, on one axis."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+from privaudit.report.numbers import claimed, down, up
+from privaudit.report.svg import COLOURS, drawing, inline
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Line:
+    """What one thing has; ``proved`` is what its account proves from below."""
+
+    name: str
+    claimed: float | None
+    certified: float | None
+    audited: float | None
+    verdict: str | None
+    proved: float = 0.0
+
+    @property
+    def drawn(self) -> bool:
+        """Whether there is anything to draw."""
+        return any(self._positive())
+
+    def _positive(self) -> list[float]:
+        known = (self.claimed, self.certified, self.audited, self.proved)
+        return [one for one in known if one and one < math.inf]
+
+    def __str__(self) -> str:
+        said = [
+            f"{word} {text(value)}"
+            for word, value, text in (
+                ("claimed", self.claimed, claimed),
+                ("certified at most", self.certified, up),
+                ("proved at least", self.proved or None, down),
+                ("audited at least", self.audited, down),
+            )
+            if value is not None
+        ]
+        return f"{self.name}: {', '.join(said)}"
+
+
+def together(lines: Sequence[Line], *, width: float, name: str) -> str:
+    """A row a thing: what audit and account leave, from both sides, and the claim.
+
+    The axis is logarithmic, as one thing may be a thousand times another. What has no
+    positive finite figure is left out; an audit that showed nothing begins at the left.
+    """
+    lines = [line for line in lines if line.drawn]
+    if not lines:
+        return ""
+    every = [value for line in lines for value in line._positive()]
+    low, high = min(every) / 2, max(every) * 2
+    wide = width > 600
+    with drawing(width, 70 + (24 if wide else 40) * len(lines)) as (figure, axes):
+        axes.set_xscale("log")
+        for place, line in enumerate(lines):
+            failed = line.verdict in ("refuted", "disproved")
+            role = "refuted" if failed else "allowed"
+            colour, ink = COLOURS[role], COLOURS["ink"]
+            left = max(line.audited or low, line.proved, low)
+            right = high if line.certified is None else min(line.certified, high)
+            if line.certified is not None or line.audited is not None:
+                axes.plot(
+                    (left, max(left, right)), (-place, -place), color=colour, lw=6,
+                    alpha=0.35, solid_capstyle="butt",
+                )  # fmt: skip
+            if line.certified is not None and line.certified < math.inf:
+                axes.plot(line.certified, -place, "<", color=colour, ms=8)
+            if line.audited:
+                axes.plot(line.audited, -place, ">", color=COLOURS["audited"], ms=8)
+            if line.claimed is not None and line.claimed < math.inf:
+                axes.plot(line.claimed, -place, "|", color=ink, ms=15, mew=2)
+        axes.set_xlim(low, high)
+        axes.set_ylim(-len(lines) + 0.4, 0.6)
+        names = [line.name for line in lines]
+        if wide:
+            axes.set_yticks([-place for place in range(len(lines))], map(_short, names))
+        else:
+            axes.set_yticks([])
+            for place, each in enumerate(names):
+                axes.text(low, 0.42 - place, _short(each), va="center", fontsize=11)
+        axes.tick_params(axis="y", length=0)
+        axes.grid(visible=False, axis="y")
+        axes.spines["left"].set_visible(False)
+        axes.set_xlabel("ε, on a logarithmic axis")
+        said = "; ".join(map(str, lines))
+        return inline(figure, name, f"Epsilon, item by item: {said}.")
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 44 else f"{name[:20]}…{name[-23:]}"

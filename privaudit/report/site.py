@@ -1,0 +1,317 @@
+"""A static site of runs, sweeps, claims and studies: one overview, a page for each."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import pathlib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from privaudit.files import json as _json
+from privaudit.files.folder import FolderError, write_whole
+from privaudit.report.axis import Line, together
+from privaudit.report.demo import is_demo, load_views, page_of
+from privaudit.report.numbers import claimed, down, up
+from privaudit.report.page import fill, render
+from privaudit.report.svg import embedded
+from privaudit.report.sweep import is_sweep, load_sweep
+from privaudit.report.verify import Verification, verify
+
+Path = str | os.PathLike[str]
+SITE = "site.json"  # what a site's folder is known by
+_PICTURES = re.compile(r"!\[([^\]]*)\]\(([^)]+\.svg)\)\n?")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Item:
+    """A line of an overview; figures that there are not are None.
+
+    ``proved`` is what the account proves from below. ``why`` says what is wrong with
+    it: its evidence disagrees, or it is not finished.
+    """
+
+    name: str
+    kind: str
+    page: str | None = None
+    claimed: float | None = None
+    certified: float | None = None
+    proved: float = 0.0
+    standing: str = ""
+    audited: float | None = None
+    delta: float | None = None
+    relation: str = ""
+    verdict: str | None = None
+    why: str = ""
+
+    @classmethod
+    def of(cls, checked: Verification, name: str, page: str | None) -> Item:
+        """A run whose figures agree with its evidence."""
+        run: Any = checked.found
+        claim, verdict = run.config.claim, run.result.verdict
+        upper = run.result.upper()
+        lower = run.result.lower() if hasattr(run.result, "lower") else None
+        first = next(one for one in (upper, lower, claim) if one is not None)
+        return cls(
+            name=name,
+            kind=run.kind,
+            page=page,
+            claimed=None if claim is None else claim.epsilon,
+            certified=None if upper is None else upper.epsilon,
+            proved=(verdict and verdict.certified_lower) or 0.0,
+            standing="" if upper is None else upper.standing,
+            audited=None if lower is None else lower.epsilon,
+            delta=first.delta,
+            relation=first.relation,
+            verdict=run.status,
+        )
+
+    def cells(self) -> list[tuple[str, str, float | str]]:
+        """What stands in each column, under which head, and what it is sorted by."""
+        worth = "" if self.standing in ("", "certified") else f" {self.standing}"
+        figures = (
+            ("claimed", self.claimed, claimed, ""),
+            ("certified", self.certified, up, worth),
+            ("audited", self.audited, down, ""),
+        )
+        verdict = self.why or self.verdict or ""
+        return [
+            ("verdict", verdict, verdict),
+            *(
+                (
+                    head,
+                    "" if value is None else said(value) + more,
+                    -1.0 if value is None else min(value, 1e300),
+                )
+                for head, value, said, more in figures
+            ),
+            (
+                "delta",
+                "" if self.delta is None else f"{self.delta:g}",
+                -1.0 if self.delta is None else self.delta,
+            ),
+            ("neighbours", self.relation, self.relation),
+            ("what", self.kind, self.kind),
+        ]
+
+    def line(self) -> Line:
+        """Its place in the chart."""
+        return Line(
+            self.name,
+            claimed=self.claimed,
+            certified=self.certified,
+            proved=self.proved,
+            audited=self.audited,
+            verdict=self.verdict,
+        )
+
+
+class Site:
+    """Pages as they are made, by their place in the site; nothing is written yet."""
+
+    def __init__(self, signer: Path | None = None) -> None:
+        self.pages: dict[str, bytes] = {}
+        self.items: list[Item] = []
+        self.differs = False  # whether figures of some run disagree with its evidence
+        self._signer = signer
+
+    def add(self, path: Path) -> None:
+        """A run, a sweep, the demo, a study, a folder of these, or a file of claims.
+
+        Raises
+        ------
+        privaudit.files.folder.FolderError
+            If it is none of these.
+        """
+        path = pathlib.Path(path)
+        if path.is_file():
+            self._add(self._claims(path))
+        elif is_demo(path):
+            self._demo(path)
+        elif is_sweep(path):
+            self._sweep(path)
+        elif (path / "config.json").exists():
+            self._add([self._run(path, path.name)])
+        elif (path / "README.md").exists() and (path / "results.json").exists():
+            self._study(path)
+        else:
+            self._several(path)
+
+    def write(self, out: Path) -> pathlib.Path:
+        """Put all pages into the folder ``out``, and return that of the overview.
+
+        Raises
+        ------
+        privaudit.files.folder.FolderError
+            If ``out`` holds something other than a site.
+        """
+        folder = pathlib.Path(out)
+        if folder.exists() and (
+            not folder.is_dir()
+            or (any(folder.iterdir()) and not (folder / SITE).exists())
+        ):
+            raise FolderError(
+                f"{folder} holds something other than a site; choose a new or empty "
+                "folder with --out"
+            )
+        pages = dict(self.pages)
+        pages["index.html"] = self._overview("Privacy, item by item", self.items, 0)
+        known = [dataclasses.asdict(item) for item in self.items]
+        pages[SITE] = _json.encode({"schema": 1, "items": known}, indent=1)
+        for place, content in pages.items():
+            (folder / place).parent.mkdir(parents=True, exist_ok=True)
+            write_whole(folder / place, content)
+        return folder / "index.html"
+
+    def _add(self, items: Iterable[Item]) -> None:
+        self.items += items
+
+    def _place(self, name: str) -> str:
+        """A page's place that no other has."""
+        plain = re.sub(r"[^A-Za-z0-9.-]+", "-", name).strip("-.") or "page"
+        for number in range(1, len(self.pages) + 2):
+            place = f"pages/{plain}{'' if number == 1 else f'-{number}'}.html"
+            if place not in self.pages:
+                return place
+        raise AssertionError("there are more names than pages")
+
+    def _keep(self, name: str, html: str) -> str:
+        place = self._place(name)
+        self.pages[place] = html.encode()
+        return place
+
+    def _run(self, path: pathlib.Path, name: str) -> Item:
+        why = ""
+        try:
+            checked = verify(path, signer=self._signer)
+            if checked.differences:
+                why = f"disagrees with its evidence: {checked.differences[0]}"
+        except FolderError as error:
+            why = str(error)
+        if why:
+            self.differs = True
+            return Item(name=name, kind="run", why=why)
+        run: Any = checked.found
+        if run.result.upper() is None:  # a program's, without a ledger
+            body = [("p", line) for line in run.lines()]
+            page = fill("text.html.jinja", {}, title=name, body=body, checked=checked)
+        else:
+            page = render(run, str(checked))
+        return Item.of(checked, name, self._keep(name, page))
+
+    def _sweep(self, path: pathlib.Path) -> None:
+        rows = load_sweep(path).rows
+        items = [
+            self._run(path / row.name, f"{path.name} {row.name}")
+            if row.finished is not None
+            else Item(name=f"{path.name} {row.name}", kind="audit", why=row.why)
+            for row in rows
+        ]
+        place = self._place(path.name)
+        self.pages[place] = self._overview(f"Sweep {path.name}", items, 1)
+        self._add([Item(name=path.name, kind="sweep", page=place), *items])
+
+    def _demo(self, path: pathlib.Path) -> None:
+        checked = verify(path, signer=self._signer)
+        views = load_views(path)
+        items = [self._run(path / v.name, f"{path.name} {v.name}") for v in views]
+        page = None
+        if not checked.differences:
+            page = self._keep(path.name, page_of(path, views, str(checked)))
+        self._add([Item(name=path.name, kind="demo", page=page), *items])
+
+    def _claims(self, path: pathlib.Path) -> Iterator[Item]:
+        """Of the output of `privaudit claims --json`."""
+        try:
+            found = _json.decode(path.read_bytes(), dict)["claims"]
+            items = [
+                Item(
+                    name=f"{one['paper']}/{one['claim']}",
+                    kind="claim",
+                    claimed=one["claimed"],
+                    certified=_number(one["certified_as_printed"]),
+                    proved=_number(one["certified_as_printed_lower"]) or 0.0,
+                    standing="certified",
+                    audited=one["audited_as_printed"],
+                    delta=one["delta"],
+                    relation=one["relation"],
+                    verdict=one["verdict"],
+                )
+                for one in found
+            ]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise FolderError(
+                f"{path} is no output of privaudit claims --json: {error!r}"
+            ) from None
+        place = self._place(path.stem)
+        self.pages[place] = self._overview(f"Claims of {path.stem}", items, 1)
+        yield Item(name=path.stem, kind="claims", page=place)
+        yield from items
+
+    def _study(self, path: pathlib.Path) -> None:
+        from markdown_it import MarkdownIt
+
+        text = (path / "README.md").read_text(encoding="utf-8")
+        title, _, rest = text.partition("\n")
+        charts = [
+            (words, (path / file).read_text(encoding="utf-8"))
+            for words, file in _PICTURES.findall(text)
+            if (path / file).is_file()
+        ]
+        body = (
+            MarkdownIt("commonmark", {"html": False})
+            .enable("table")
+            .render(_PICTURES.sub("", rest))
+        )
+        drawn = {
+            f"chart{n}": embedded(svg, f"chart{n}", words)
+            for n, (words, svg) in enumerate(charts)
+        }
+        page = fill(
+            "study.html.jinja", drawn | {"body": body}, title=title.lstrip("# "),
+            charts=list(drawn),
+        )  # fmt: skip
+        self._add(
+            [Item(name=path.name, kind="study", page=self._keep(path.name, page))]
+        )
+
+    def _several(self, path: pathlib.Path) -> None:
+        inside = sorted(
+            each for each in path.glob("*/") if not each.name.startswith(".")
+        )
+        before = len(self.items)
+        for each in inside:
+            if (each / "result.json").exists() or is_sweep(each) or is_demo(each):
+                self.add(each)
+        if len(self.items) == before:
+            raise FolderError(
+                f"{path} is no folder of a finished run, sweep or study, holds none, "
+                "and is no file of privaudit claims --json"
+            )
+
+    def _overview(self, title: str, items: Sequence[Item], depth: int) -> bytes:
+        lines = [item.line() for item in items]
+        drawn = {
+            name: together(lines, width=width, name=name)
+            for name, width in (("wide", 860), ("narrow", 400))
+        }
+        counts: dict[str, int] = {}
+        for item in items:
+            if word := item.verdict or ("not shown" if item.why else ""):
+                counts[word] = counts.get(word, 0) + 1
+        return fill(
+            "overview.html.jinja",
+            drawn,
+            title=title,
+            items=items,
+            heads=[head for head, _, _ in Item(name="", kind="").cells()],
+            up="../" * depth,
+            counts=", ".join(f"{count} {word}" for word, count in counts.items()),
+            drawn=any(line.drawn for line in lines),
+        ).encode()
+
+
+def _number(value: float | str | None) -> float | None:
+    return math.inf if value == "inf" else value  # type: ignore[return-value]

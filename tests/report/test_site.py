@@ -1,0 +1,156 @@
+"""The site: every figure is that of its item, and nothing needs a network."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from privaudit.cli import COULD_NOT, FINE, REFUTED, main
+from privaudit.files.folder import FolderError
+from privaudit.report.site import Site
+from tests.report import runs
+from tests.report.test_page import Reader
+
+pytest.importorskip("matplotlib")
+
+
+@pytest.fixture
+def trained(tmp_path):
+    path = tmp_path / "mine"
+    runs.write_training(path, upper=runs.accounted(), claim=1.0)
+    return path
+
+
+@pytest.fixture
+def claims(tmp_path, capsys):
+    assert main(["claims", "004", "--quick", "--json"]) == REFUTED
+    path = tmp_path / "claims.json"
+    path.write_text(capsys.readouterr().out)
+    return path
+
+
+def site_of(*paths):
+    made = Site()
+    for path in paths:
+        made.add(path)
+    return made
+
+
+def checked(html):
+    reader = Reader()
+    reader.feed(html)
+    assert not reader.open
+    assert len(reader.ids) == len(set(reader.ids))
+    assert not re.search(r'(src|href)="(https?:)?//', html)
+    return " ".join(" ".join(reader.text).split())
+
+
+def test_a_training_is_a_line_and_a_page(trained, tmp_path):
+    index = site_of(trained).write(tmp_path / "site")
+    text = checked(index.read_text())
+    (item,) = json.loads((tmp_path / "site/site.json").read_text())["items"]
+    assert item["certified"] == runs.accounted()
+    assert item["claimed"] == 1.0
+    assert item["verdict"] in text
+    page = tmp_path / "site" / item["page"]
+    assert "Training" in checked(page.read_text())
+    assert f'href="{item["page"]}"' in index.read_text()
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_run_that_disagrees_has_no_figures(damaged, tmp_path, capsys):
+    path, out = tmp_path / "mine", tmp_path / "site"
+    runs.write_training(path, upper=0.9 * runs.accounted())
+    if damaged:
+        (path / "ledger.json").write_text("{")
+    assert main(["site", str(path), "--out", str(out), "--json"]) == REFUTED
+    assert json.loads(capsys.readouterr().out)["agrees"] is False
+    (item,) = json.loads((out / "site.json").read_text())["items"]
+    assert ("is damaged" if damaged else "disagrees with its evidence") in item["why"]
+    assert item["certified"] is None
+    assert item["page"] is None
+
+
+def test_claims_are_lines_and_have_a_picture_of_their_own(claims, tmp_path):
+    site_of(claims).write(tmp_path / "site")
+    known = json.loads(claims.read_text())["claims"]
+    page = (tmp_path / "site/pages/claims.html").read_text()
+    text = checked(page)
+    for one in known:
+        assert one["claim"] in text
+    assert "<svg" in page
+    assert 'href="../index.html"' in page
+    items = json.loads((tmp_path / "site/site.json").read_text())["items"]
+    assert len(items) == 1 + len(known)
+    disproved = [one for one in items if one["verdict"] == "disproved"]
+    assert disproved
+    assert all(one["proved"] > one["claimed"] for one in disproved)
+
+
+def test_pictures_of_a_study_come_first(tmp_path):
+    study = tmp_path / "study"
+    study.mkdir()
+    (study / "results.json").write_text("{}")
+    svg = '<?xml?>\n<svg viewBox="0 0 9 9"><g id="a"><path d="M0 0"/></g></svg>'
+    (study / "one.svg").write_text(svg)
+    (study / "two.svg").write_text(svg)
+    (study / "README.md").write_text(
+        "# What we saw\n\nWords & <b>more</b>.\n\n![one](one.svg)\n\n"
+        "![two](two.svg)\n\n| a | b |\n| --- | --- |\n| 1 | 2 |\n"
+    )
+    site_of(study).write(tmp_path / "site")
+    page = (tmp_path / "site/pages/study.html").read_text()
+    assert "What we saw" in checked(page)
+    assert page.index("<svg") < page.index("Words")
+    assert 'aria-label="two"' in page
+    assert "<td>1</td>" in page
+    assert "<b>more" not in page
+
+
+def test_two_of_one_name_have_two_pages(tmp_path):
+    paths = [tmp_path / name / "run" for name in "ab"]
+    for path in paths:
+        path.parent.mkdir()
+        runs.write_training(path, upper=runs.accounted())
+    made = site_of(*paths)
+    assert len(made.pages) == 2
+    assert len({item.page for item in made.items}) == 2
+
+
+def test_a_folder_of_runs_is_all_of_them(tmp_path):
+    (tmp_path / "all").mkdir()
+    for name in "ab":
+        runs.write_training(tmp_path / "all" / name, upper=runs.accounted())
+    assert [item.name for item in site_of(tmp_path / "all").items] == ["a", "b"]
+
+
+def test_a_site_is_written_again_and_nothing_else_is_touched(trained, tmp_path):
+    made = site_of(trained)
+    first = made.write(tmp_path / "site").read_bytes()
+    assert made.write(tmp_path / "site").read_bytes() == first
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/letter.txt").write_text("mine")
+    with pytest.raises(FolderError, match="something other than a site"):
+        made.write(tmp_path / "other")
+
+
+@pytest.mark.parametrize("kind", ["missing", "empty", "text"])
+def test_what_is_nothing_is_one_line(kind, tmp_path, capsys):
+    path = tmp_path / kind
+    if kind == "empty":
+        path.mkdir()
+    if kind == "text":
+        path.write_text("{}")
+    assert main(["site", str(path), "--out", str(tmp_path / "site")]) == COULD_NOT
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert str(path) in error
+    assert not (tmp_path / "site").exists()
+
+
+def test_the_command_prints_where_it_is(trained, tmp_path, capsys):
+    out = tmp_path / "site"
+    assert main(["site", str(trained), "--out", str(out)]) == FINE
+    assert capsys.readouterr().out.strip() == str(out / "index.html")

@@ -6,8 +6,12 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from privaudit.version import __version__
+
+if TYPE_CHECKING:
+    import cyclopts
 
 # Exit status of every command.
 FINE, REFUTED, BAD_USAGE, COULD_NOT = 0, 1, 2, 3
@@ -45,6 +49,10 @@ _COMMANDS = {
     "verify": ("runs:verify", "Recompute a run's figures and compare them."),
     "report": ("runs:report", "Write a run's page, report.html, into its folder."),
     "site": ("runs:site", "Write a static site of many runs, with an overview."),
+    "completion": (
+        "completion:completion",
+        "Print what completes commands and options in your shell.",
+    ),
 }
 # What a missing module means for a user.
 _EXTRAS = {
@@ -58,8 +66,8 @@ _EXTRAS = {
 }
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run ``privaudit`` with ``arguments``; the exit status."""
+def made(alone: str | None = None) -> cyclopts.App:
+    """The program; of the command ``alone`` the help is all of its docstring."""
     import cyclopts
 
     app = cyclopts.App(
@@ -72,12 +80,20 @@ def main(arguments: list[str] | None = None) -> int:
         default_parameter=cyclopts.Parameter(negative=()),
         suppress_keyboard_interrupt=False,  # it would end silently, with 130
     )
-    given = sys.argv[1:] if arguments is None else arguments
-    # The help of one command is all of its docstring.
-    alone = given[0] if given and {"--help", "-h"} & set(given) else None
     for name, (place, summary) in _COMMANDS.items():
         help = None if name == alone else summary
         app.command(f"privaudit.cli.{place}", name=name, help=help)
+    return app
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run ``privaudit`` with ``arguments``; the exit status."""
+    import cyclopts
+
+    given = sys.argv[1:] if arguments is None else arguments
+    # The help of one command is all of its docstring.
+    alone = given[0] if given and {"--help", "-h"} & set(given) else None
+    app = made(alone)
     try:
         with _docstrings_alone(given):
             status = app(arguments, exit_on_error=False, print_error=False)

@@ -1,0 +1,53 @@
+"""What `privaudit completion` prints is taken by the shell, and knows the commands."""
+
+import shutil
+import subprocess
+
+import pytest
+
+from privaudit.cli import BAD_USAGE, FINE, main
+
+ASK = """
+source {script}
+COMP_WORDS=({words}) COMP_CWORD={last}
+_privaudit
+printf '%s\n' "${{COMPREPLY[@]}}"
+"""
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory):
+    path = tmp_path_factory.mktemp("shell") / "privaudit.bash"
+    with pytest.MonkeyPatch.context() as patch:
+        written = []
+        patch.setattr("builtins.print", lambda *text, **more: written.append(*text))
+        assert main(["completion", "bash"]) == FINE
+    path.write_text(written[0])
+    return path
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("privaudit tr", "train"),
+        ("privaudit si", "site"),
+        ("privaudit noise --eps", "--epsilon"),
+        ("privaudit train --pub", "--public-seed"),
+    ],
+)
+def test_bash_completes(script, words, expected):
+    text = ASK.format(script=script, words=words, last=len(words.split()) - 1)
+    shown = subprocess.run(["bash", "-c", text], capture_output=True, text=True)
+    assert expected in shown.stdout.split(), shown.stderr
+
+
+@pytest.mark.parametrize(("shell", "mark"), [("zsh", "#compdef"), ("fish", "complete")])
+def test_other_shells(shell, mark, capsys):
+    assert main(["completion", shell]) == FINE
+    assert mark in capsys.readouterr().out
+
+
+def test_an_unknown_shell_is_one_line(capsys):
+    assert main(["completion", "tcsh"]) == BAD_USAGE
+    assert capsys.readouterr().err.count("\n") == 1

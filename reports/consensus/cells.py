@@ -9,7 +9,9 @@ from typing import Any
 import torch
 
 from privaudit.accounting import account_nodes, noise_multiplier
+from reports.consensus.paper import STEP_SIZES
 from reports.study import Cell, small
+from reports.tuning import chosen, climb, untried
 from trainers.numerics.randomness import Streams
 from trainers.runs.measures import accuracy
 from trainers.runs.problem import Problem
@@ -21,6 +23,7 @@ EPSILONS = (None, 100.0, 10.0, 1.0, 0.5)  # None: not private
 GRAPHS = ("complete", "fiedler:0.7", "fiedler:0.39", "fiedler:0.06")
 SPLITS = (0.0, 0.25, 0.5, 0.75, 1.0)
 DELTA = 1e-5
+SEEDS = 3
 COMMON = {
     "data": "glyphs",
     "train": 60000,
@@ -31,20 +34,47 @@ COMMON = {
     "batch_size": 128,
     "clip_norm": 1.0,
 }
-STEPS = (0.1, 0.3, 1.0, 3.0, 10.0)
-GRIDS = {
-    "central": {"step_size": STEPS},
-    "DSGD": {"step_size": STEPS},
-    "DSGT": {"step_size": (0.03, 0.1, 0.3, 1.0, 3.0)},
-    "DiNNO": {"step_size": (0.001, 0.003, 0.01, 0.03), "rho": (0.001, 0.01, 0.1)},
+# Published with the step sizes; Adam is rebuilt every round.
+_PUBLISHED: dict[str, dict[str, Any]] = {
+    "central": {"clip_norm": 1.0},
+    "DSGD": {"clip_norm": 10.0},
+    "DSGT": {"clip_norm": 10.0},
+    "DiNNO": {
+        "clip_norm": 10.0,
+        "optimiser": "adam",
+        "optimiser_state": "rebuilt",
+        "rho": 0.5,
+        "rho_growth": 1.0003,
+    },
 }
+# Where else the searches begin.
+_OURS: dict[str, dict[str, Any]] = {
+    "central": {"step_size": 3.0},
+    "DSGD": {"step_size": 1.0},
+    "DSGT": {"step_size": 1.0},
+    "DiNNO": {"step_size": 3.0, "optimiser": "sgd", "rho": 0.03},
+}
+FACTORS = (1 / 3, 3.0)
+LATTICE = {"step_size": FACTORS, "rho": FACTORS}
+MOST = 24
+
+
+def starts(method: str, epsilon: float | None) -> list[dict[str, Any]]:
+    """Where a search begins: at the published settings, and at our own.
+
+    ``fall`` is the last step size over the first.
+    """
+    first, last = STEP_SIZES[method][EPSILONS.index(epsilon)]
+    published = {"step_size": first, "fall": last / first, **_PUBLISHED[method]}
+    return [published, {"clip_norm": 1.0, "fall": 0.1, **_OURS[method]}]
 
 
 def training(method: str, private: bool, values: dict[str, Any]) -> Training:
-    """The training of one cell; steps fall tenfold over the rounds."""
+    """The training of one cell."""
     name = ("dp-" if private else "") + METHODS[method]
+    values = dict(values)
     if "step_size" in values:
-        values = {**values, "final_step_size": values["step_size"] / 10}
+        values["final_step_size"] = values["step_size"] * values.pop("fall", 1.0)
     return training_from({**values, "algorithm": name}, where=__name__)
 
 
@@ -57,21 +87,31 @@ def noise(method: str, epsilon: float | None, values: dict[str, Any]) -> float:
 
 
 def find(
-    method: str, epsilon: float | None, values: dict[str, Any], grid: dict[str, Any]
+    method: str,
+    epsilon: float | None,
+    values: dict[str, Any],
+    begin: list[dict[str, Any]],
+    found: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Options by a search on a fifth of the training data; complete graph, t = 1."""
+    """Options by a search on a fifth of the training data, a class a node.
+
+    It begins also where the search on the complete graph ended, if that is ``found``.
+    """
     z = noise(method, epsilon, values)
-    tried = []
-    for chosen in itertools.product(*grid.values()):
-        options = dict(zip(grid, chosen, strict=True))
-        one = training(method, epsilon is not None, {**values, **options})
-        found = best(list(search(one, {}, noise_multiplier=z)))
-        tried.append({**options, "accuracy": found.accuracy})
-    chosen = max(tried, key=lambda one: one["accuracy"])
+
+    def score(point: dict[str, Any]) -> float:
+        one = training(method, epsilon is not None, {**values, **point})
+        return best(list(search(one, {}, noise_multiplier=z))).accuracy
+
+    begin = [*begin, *(other["chosen"] for other in (found or {}).values())]
+    tried = climb(score, begin, LATTICE, most=MOST)
+    point, _ = chosen(tried)
     return {
         "noise_multiplier": z,
-        "tried": tried,
-        "chosen": {k: v for k, v in chosen.items() if k != "accuracy"},
+        "tried": [{**point, "accuracy": right} for point, right in tried],
+        "chosen": point,
+        "published": begin[0] == point,
+        "at_edge": bool(untried(tried, LATTICE)),
     }
 
 
@@ -103,11 +143,7 @@ def trained(
 
 
 def everything() -> Iterator[Cell]:
-    """Searches, Table 1, then what Table 2 has besides."""
-    for method, epsilon in itertools.product(METHODS, EPSILONS):
-        settings = {"method": method, "epsilon": epsilon, "grid": GRIDS[method]}
-        values = {**COMMON, "graph": "complete", "split": 1.0}
-        yield Cell(f"search {method} {epsilon}", find, {**settings, "values": values})
+    """Table 1, then what Table 2 has besides; searches before they are needed."""
     first = [
         (method, epsilon, graph, 1.0)
         for graph in GRAPHS
@@ -118,17 +154,35 @@ def everything() -> Iterator[Cell]:
     second = itertools.product(
         ("DSGD", "DSGT", "DiNNO"), (10.0, 0.5), GRAPHS[-1:], SPLITS
     )
+    searched = set()
     for method, epsilon, graph, split in dict.fromkeys([*first, *second]):
+        settings = {"method": method, "epsilon": epsilon}
+        # At both ends of connectivity; other graphs and splits take the sparsest's.
+        at = graph if graph == GRAPHS[0] else GRAPHS[-1]
+        search = f"search {method} {epsilon} {at}"
+        if search not in searched:
+            searched.add(search)
+            base = f"search {method} {epsilon} {GRAPHS[0]}"
+            yield Cell(
+                search,
+                find,
+                {
+                    **settings,
+                    "values": {**COMMON, "graph": at, "split": 1.0},
+                    "begin": starts(method, epsilon),
+                },
+                needs=() if base == search else (base,),
+            )
         values = {**COMMON, "graph": graph, "split": split}
-        settings = {"method": method, "epsilon": epsilon, "values": values, "seeds": 5}
         name = f"{method} {epsilon} {graph} {split}"
-        yield Cell(name, trained, settings, needs=(f"search {method} {epsilon}",))
+        settings |= {"values": values, "seeds": SEEDS}
+        yield Cell(name, trained, settings, needs=(search,))
 
 
 def cells(quick: bool) -> Iterator[Cell]:
-    """Searches, and five seeds of each cell of the tables with what they chose."""
+    """Searches, and the seeds of each cell of the tables with what they chose."""
     if not quick:
         return everything()
     size = {"data": "digits", "train": 600, "rounds": 5, "batch_size": 20}
     some = (cell for cell in everything() if "DSGD 1.0" in cell.name)
-    return small(some, values=size, grid={"step_size": [1.0]}, seeds=2)
+    return small(some, values=size, begin=[{"step_size": 1.0}], seeds=2)

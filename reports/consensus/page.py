@@ -20,8 +20,8 @@ FIEDLER = {
     "fiedler:0.06": "0.06",
 }
 SPARSE = "fiedler:0.06"
-COMPARED = ("DSGT", "DSGD")
-WRONGLY_SET = {"DiNNO": "DiNNO, wrong settings"}
+METHODS = ("central", "DSGD", "DSGT", "DiNNO")
+COMPARED = ("DSGT", "DiNNO", "DSGD")
 
 
 def name_of(*key: object) -> str:
@@ -41,7 +41,7 @@ def _row(known: Results, method: str, keys: Iterable[tuple], printed: list) -> t
         f"(*{theirs[0]:.1f} ± {theirs[1]:.1f}*)"
         for key, theirs in zip(keys, printed, strict=True)
     ]
-    return WRONGLY_SET.get(method, method), *pairs
+    return method, *pairs
 
 
 def table_1(known: Results) -> Iterable[tuple[str, list[tuple]]]:
@@ -71,16 +71,6 @@ def accounts(known: Results) -> Iterable[tuple]:
             )
 
 
-def at_edge(known: Results, method: str, option: str) -> int:
-    """At how many privacy levels the search chose the first or last value it tried."""
-    count = 0
-    for epsilon in EPSILONS:
-        search = known[f"search {method} {epsilon}"]
-        tried = [one[option] for one in search["tried"]]
-        count += search["chosen"][option] in (min(tried), max(tried))
-    return count
-
-
 def _points(differences: Iterable[tuple[str, float]]) -> str:
     return ", ".join(f"{name} {points:.1f}".strip() for name, points in differences)
 
@@ -102,7 +92,7 @@ def by_graph(known: Results) -> Iterable[tuple[str, str, str]]:
     for epsilon in (10.0, 0.5):
         place = EPSILONS.index(epsilon)
         own, printed = [], []
-        for method in reversed(COMPARED):
+        for method in COMPARED:
             ours = [mean(known, method, epsilon, g, 1.0) for g in ("complete", SPARSE)]
             theirs = [TABLE_1[g][method][place][0] for g in ("complete", SPARSE)]
             own.append((method, ours[0] - ours[1]))
@@ -114,7 +104,7 @@ def by_split(known: Results) -> Iterable[tuple[str, str, str]]:
     """Points lost from equal shares to a class a node."""
     for epsilon in (10.0, 0.5):
         own, printed = [], []
-        for method in reversed(COMPARED):
+        for method in COMPARED:
             ours = [mean(known, method, epsilon, SPARSE, split) for split in (0.0, 1.0)]
             theirs: Sequence = TABLE_2[epsilon][method]
             own.append((method, ours[0] - ours[1]))
@@ -133,35 +123,52 @@ def on_top(known: Results) -> int:
     )
 
 
-def chosen(known: Results) -> Iterable[tuple]:
-    """What the searches chose."""
-    for method in ("central", "DSGD", "DSGT", "DiNNO"):
-        found = [known[f"search {method} {e}"]["chosen"].items() for e in EPSILONS]
-        yield (
-            WRONGLY_SET.get(method, method),
-            *(", ".join(f"{k.split('_')[0]} {v:g}" for k, v in one) for one in found),
-        )
+def _settings(search: dict[str, Any]) -> str:
+    """What a search chose, in short; marked where it is as published."""
+    found = search["chosen"]
+    first = found["step_size"]
+    words = [f"{first:.2g} to {first * found['fall']:.2g}", f"C {found['clip_norm']:g}"]
+    if "rho" in found:
+        words.append(f"rho {found['rho']:.2g}, {found['optimiser']}")
+    return ", ".join(words) + (" (published)" if search["published"] else "")
+
+
+def chosen(known: Results, graph: str) -> Iterable[tuple]:
+    """What the searches on a graph chose; a class a node."""
+    for method in METHODS:
+        if name_of("search", method, None, graph) in known:
+            yield (
+                method,
+                *(
+                    _settings(known[name_of("search", method, epsilon, graph)])
+                    for epsilon in EPSILONS
+                ),
+            )
+
+
+def searched(known: Results) -> dict[str, Any]:
+    """How much was tried, and what of it ended as it should not."""
+    searches = known.starting("search ").values()
+    tries = [len(search["tried"]) for search in searches]
+    return {
+        "cells": len(tries),
+        "tries": sum(tries),
+        "least": min(tries),
+        "most": max(tries),
+        "published": sum(search["published"] for search in searches),
+        "at_edge": sum(search["at_edge"] for search in searches),
+    }
 
 
 def values(known: Results) -> dict[str, Any]:
     """Of the template."""
-    edges = {
-        "DSGT's step": ("DSGT", "step_size"),
-        "DiNNO's rho": ("DiNNO", "rho"),
-        "DSGD's step": ("DSGD", "step_size"),
-        "central training's step": ("central", "step_size"),
-    }
     most = max(
         cell["add-or-remove-one"] / float(name.split()[1])
         for name, cell in known.items()
         if "add-or-remove-one" in cell
     )
     return {
-        "edges": ", ".join(f"{k} at {at_edge(known, *v)}" for k, v in edges.items()),
-        "dinno": {
-            "complete": f"{mean(known, 'DiNNO', 1.0, 'complete', 1.0):.1f}",
-            "sparse": f"{mean(known, 'DiNNO', 1.0, SPARSE, 1.0):.1f}",
-        },
+        "seeds": len(known[name_of("DSGD", 1.0, "complete", 1.0)]["accuracy"]),
         "budgets": ["not private", *(f"epsilon {e:g}" for e in EPSILONS[1:])],
         "table_1": table_1(known),
         "table_2": table_2(known),
@@ -171,7 +178,8 @@ def values(known: Results) -> dict[str, Any]:
         "spreads": spreads(known),
         "by_graph": by_graph(known),
         "by_split": by_split(known),
-        "chosen": chosen(known),
+        "searched": searched(known),
+        "chosen": {graph: list(chosen(known, graph)) for graph in ("complete", SPARSE)},
     }
 
 
@@ -183,7 +191,7 @@ def draw(path: pathlib.Path, known: Results) -> None:
         for place, (axis, epsilon) in enumerate(
             zip(axes, EPSILONS[1:], strict=True), start=1
         ):
-            for method, colour in (("DSGD", "C0"), ("DSGT", "C1")):
+            for method, colour in (("DSGD", "C0"), ("DSGT", "C1"), ("DiNNO", "C2")):
                 own = [mean(known, method, epsilon, graph, 1.0) for graph in FIEDLER]
                 printed = [TABLE_1[graph][method][place][0] for graph in FIEDLER]
                 axis.plot(connectivity, own, "o-", color=colour, label=method)

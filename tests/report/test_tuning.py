@@ -1,0 +1,59 @@
+"""Searches: published settings first, no best value at an edge."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from reports.tuning import chosen, climb, untried
+
+LATTICE = {"step_size": (1 / 3, 3.0), "rho": (1 / 3, 3.0)}
+
+
+@given(st.integers(-4, 4), st.integers(-4, 4), st.integers(-2, 2), st.floats(0.1, 10))
+@settings(max_examples=50, deadline=None)
+def test_one_peak_is_found_from_anywhere(across, up, start, tilt):
+    def score(point):
+        x, y = (math.log(point[name], 3) for name in ("step_size", "rho"))
+        return -((x - across) ** 2) - tilt * (y - up) ** 2
+
+    lattice = [3.0**power for power in range(-6, 7)]
+    truth = max(
+        score({"step_size": a, "rho": b})
+        for a, b in itertools.product(lattice, lattice)
+    )
+    tried = climb(score, [{"step_size": 3.0**start, "rho": 1.0}], LATTICE, most=500)
+    assert chosen(tried)[1] == pytest.approx(truth, abs=1e-9)
+    assert untried(tried, LATTICE) == []
+
+
+def test_every_start_is_tried_as_it_stands_and_once():
+    published = {"step_size": 0.0792, "optimiser": "adam"}
+    starts = [published, {"step_size": 1.0, "rho": 0.1}, dict(published)]
+    tried = climb(lambda point: 0.0, starts, LATTICE)
+    assert [point for point, _ in tried[:2]] == starts[:2]
+    assert sum(point == published for point, _ in tried) == 1
+    assert all("rho" not in p for p, _ in tried if "optimiser" in p)  # it has none
+
+
+def test_there_and_back_is_one_point():
+    tried = climb(lambda point: point["step_size"] < 1, [{"step_size": 1.0}], LATTICE)
+    values = [point["step_size"] for point, _ in tried]
+    assert len(values) == len({f"{value:.6g}" for value in values})
+
+
+def test_what_runs_out_of_tries_says_so():
+    tried = climb(
+        lambda point: point["step_size"], [{"step_size": 1.0}], LATTICE, most=5
+    )
+    assert len(tried) == 5
+    assert untried(tried, LATTICE)
+
+
+def test_nothing_to_start_from():
+    with pytest.raises(ValueError, match="at least one start"):
+        climb(lambda point: 0.0, [], LATTICE)

@@ -13,17 +13,15 @@ import privaudit
 from privaudit import figure_settings, settings, testing
 from privaudit.figure_settings import ReleaseSettings
 from privaudit.files import json as _json
+from privaudit.records import AuditRecord, TrainingRecord
 from privaudit.settings import (
     AttackSettings,
-    AuditRecord,
     AuditSettings,
     Compute,
     ProgramSettings,
-    TaskSettings,
-    TrainingRecord,
     TrainingSettings,
-    changes_of,
 )
+from privaudit.task_settings import TaskSettings, changes_of
 
 ROOT = pathlib.Path(privaudit.__file__).parents[1]
 MOST = 8

@@ -156,7 +156,7 @@ def audit_algorithm(
         The claim, the attack, and where it is computed.
     training
         Settings and options of the training by name, upon those that audits start from;
-        see `privaudit.settings.TaskSettings`.
+        see `privaudit.task_settings.TaskSettings`.
     out
         The run's folder; the same call goes on where it was stopped. Without one, a
         new one in ``runs``.

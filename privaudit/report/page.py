@@ -26,7 +26,7 @@ from privaudit.report.program import FinishedProgram
 from privaudit.report.standing import WORDS
 from privaudit.report.verify import EvidenceError, verify
 from privaudit.results import LowerBound, UpperBound
-from privaudit.settings import is_own
+from privaudit.task_settings import is_own
 from privaudit.version import __version__
 
 _NO_BOUND = "too little noise, or none, for any bound"

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import torch
 
-from privaudit.auditing.experiments import demo
+from privaudit.auditing.experiments import demo, reach
 from privaudit.auditing.experiments.demo import run_demo
 from privaudit.auditing.experiments.plan import Audit
 from privaudit.auditing.experiments.planted import HalfNoise
@@ -28,6 +28,14 @@ from trainers.runs.problem import Problem
 
 RUNS = 1200
 NAMES = ["neighbour", "final-model", "planted-bug"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick():
+    """The best attack's reach is that of fewer simulated audits."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reach, "_REPEATS", 3)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -139,7 +139,6 @@ class MessageOracle:
             runs=runs,
             populations=data.sizes,
         )
-        self._clip_by = mechanism.clip_by
         self._places = parameter_places(differentiator.module)
         self._shared: dict[str, Tensor] = {}
         self._by_sample = (

@@ -15,7 +15,7 @@ from privaudit.auditing.experiments.demo import run_demo
 from privaudit.auditing.experiments.plan import Audit
 from privaudit.auditing.experiments.planted import HalfNoise
 from privaudit.auditing.experiments.presets import AUDITED, training_upon
-from privaudit.auditing.experiments.sweep import Plan
+from privaudit.auditing.experiments.sweep import Sweep
 from privaudit.cli import FINE, REFUTED, main
 from privaudit.ledger import Ledger
 from privaudit.report.command import command
@@ -258,6 +258,6 @@ class TestCommand:
 
 def test_the_example_of_one_loss_can_be_swept():
     examples = pathlib.Path(__file__).parents[2] / "examples"
-    (one,) = Plan.read(examples / "one-loss.toml").audits
+    (one,) = Sweep.read(examples / "one-loss.toml").audits
     assert (one.audit.adversary, one.audit.canary) == ("final-loss", "blank")
     assert one.audit.training == training_upon("dp-dsgd", {}, AUDITED, "a test")

@@ -24,7 +24,7 @@ from privaudit.ledger import Ledger, Recorder
 from trainers.data import PrivateData
 from trainers.data.transforms import Transformed
 from trainers.gradients.clip_weights import clip_weights
-from trainers.gradients.clipping import Plan, plan
+from trainers.gradients.clipping import Summation, summation
 from trainers.gradients.differentiator import Differentiator
 from trainers.gradients.rounding import Rounding
 from trainers.numerics.deferred_checks import Watch
@@ -106,7 +106,7 @@ class Oracle:
         self.observers = tuple(observers)
         self._differentiator = differentiator
         self._memory_limit = memory_limit
-        self._plans: dict[tuple[Any, ...], Plan] = {}
+        self._plans: dict[tuple[Any, ...], Summation] = {}
         self._streams = streams
         self._units = self._units_of(data)
         self._sampler = Sampler(
@@ -264,12 +264,12 @@ class Oracle:
         """What is paid for the rounding of `_clipped_sum`."""
         return self._plan(at).rounding
 
-    def _plan(self, at: Tensor) -> Plan:
+    def _plan(self, at: Tensor) -> Summation:
         """How `_clipped_sum` goes about ``at``: made once for each shape."""
         clips = self.mechanism.clip_norm != math.inf
         key = (at.shape, at.dtype, self._memory_limit, torch.get_num_threads())
         if key not in self._plans:
-            self._plans[key] = plan(
+            self._plans[key] = summation(
                 self._differentiator,
                 self.data,
                 at.flatten(0, 1),

@@ -81,7 +81,7 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return dataclasses.replace(audit, noise_multiplier=known)
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Sweep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The audits of a sweep, in order; ``sweep.json`` of its folder."""
 
     audits: tuple[Planned, ...]

@@ -1,21 +1,25 @@
-"""Settings of commands that compute an epsilon or a bound without training.
+"""Settings of commands that compute or check something without an audit.
 
-Of accounts, and of lower bounds by scores that are at hand. They are apart from
-`privaudit.settings` so that a command which only computes starts without those.
+Accounts, lower bounds by scores that are at hand, views, probes, consensus. They are
+apart from `privaudit.settings` so that a command which only computes starts without
+those.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import pathlib
 from typing import Literal
 
-from privaudit.results import Relation, check_relation
+from privaudit.results import Relation, check_delta, check_relation
+from privaudit.task_settings import WeightName
 
 Scheme = Literal[
     "poisson", "without-replacement", "random-allocation", "shuffled", "none"
 ]
 Mechanism = Literal["gaussian", "laplace"]
+Sensitivity = Literal["real", "paper", "published", "certified", "data-independent"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -262,4 +266,121 @@ class ViewSettings:
             raise ValueError(
                 "a node's records are replaced: with unit node the relation is "
                 "replace-one"
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ProbeSettings:
+    """What is probed of an algorithm, or of a function, for bugs.
+
+    Parameters
+    ----------
+    noise_multiplier
+        Noise multiplier that the algorithm runs with.
+    relation
+        Neighbour relation of your function's data.
+    sensitivity
+        Promised L2 sensitivity of what your function releases.
+    noise
+        Promised standard deviation of your function's noise, in each coordinate.
+    rate
+        Promised probability that a record is used, in (0, 1].
+    records
+        Number of records in the data that your function is given.
+    features
+        Number of features of each of those records.
+    runs
+        Number of runs of the algorithm, or calls of your function.
+    seed
+        Seed of the random numbers: equal seeds give equal results.
+    search
+        Number of seeds of known generators to try, to find noise that somebody could
+        make again; 4096 by default.
+    """
+
+    noise_multiplier: float = 1.0
+    relation: Relation = "replace-one"
+    sensitivity: float | None = None
+    noise: float | None = None
+    rate: float | None = None
+    records: int = 20
+    features: int = 5
+    runs: int = 200
+    seed: int = 0
+    search: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConsensusSettings:
+    """Private averaging of vectors over a graph, by DPPS.
+
+    Parameters
+    ----------
+    vectors
+        A CSV (a vector a line) or an npz file (its first array), one vector a node.
+        Random ones by default.
+    nodes
+        Number of random vectors.
+    dims
+        Length of random vectors.
+    graph
+        Who hears whom, such as d-out:2, exponential, complete, ring.
+    weights
+        The rule of the mixing weights.
+    rounds
+        Number of rounds.
+    b
+        b of the paper: Laplace noise has scale gamma_n S / b.
+    gamma_n
+        gamma_n of the paper: each round costs epsilon b / gamma_n.
+    sensitivity
+        How the sensitivity S is found: data-independent (the only guarantee),
+        certified, paper or published (equation 22, and the paper's code), or real (from
+        the vectors themselves, to compare).
+    constant
+        C' of the paper's equation 22.
+    decay
+        lambda of the paper's equation 22.
+    sync_interval
+        All nodes hear all others every so many rounds; 0: never.
+    clip_norm
+        L1 bound on each vector, public; longer ones are scaled to it.
+    delta
+        Epsilon of all rounds together is computed at this delta, in (0, 1).
+    seed
+        Seed of a study: makes the random vectors and the noise repeatable. Vectors
+        averaged with a seed are not protected.
+    """
+
+    vectors: pathlib.Path | None = None
+    nodes: int = 10
+    dims: int = 10
+    graph: str = "d-out:2"
+    weights: WeightName = "uniform"
+    rounds: int = 20
+    b: float = 1.0
+    gamma_n: float = 0.01
+    sensitivity: Sensitivity = "data-independent"
+    constant: float = 0.78
+    decay: float = 0.55
+    sync_interval: int = 0
+    clip_norm: float = 1.0
+    delta: float = 1e-4
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_delta(self.delta)
+        for name in ("b", "gamma_n", "clip_norm"):
+            value = getattr(self, name)
+            if not 0 < value < math.inf:
+                option = name.replace("_", "-")
+                raise ValueError(f"--{option} must be > 0 and finite, got {value:g}")
+        if self.rounds < 1 or self.sync_interval < 0 or self.seed < 0:
+            raise ValueError(
+                "--rounds must be >= 1, --sync-interval and --seed >= 0, got "
+                f"{self.rounds}, {self.sync_interval} and {self.seed}"
+            )
+        if self.vectors is None and (self.nodes < 1 or self.dims < 1):
+            raise ValueError(
+                f"--nodes and --dims must be >= 1, got {self.nodes} and {self.dims}"
             )

@@ -1,9 +1,9 @@
 """Settings of trainings and audits, written once and checked when made.
 
-``...Settings`` are what a user asks for: the command line's options, a sweep's and a
-file of claims' keys, arguments in Python. ``...Record`` is what a run's ``config.json``
-holds: the same settings, with all that was left open decided, and the programs that
-made the run. `TaskSettings` are what both are about.
+They are what a user asks for: the command line's options, a sweep's and a file of
+claims' keys, arguments in Python. `privaudit.task_settings` has what is trained;
+`privaudit.records` what a run's ``config.json`` holds of both; and
+`privaudit.figure_settings` what is asked for without training.
 
 Nothing here knows which algorithms, data sets, models or attacks there are, or imports
 torch: what runs them checks their names.
@@ -12,14 +12,9 @@ torch: what runs them checks their names.
 from __future__ import annotations
 
 import dataclasses
-import math
 import pathlib
-from collections.abc import Iterable, Mapping
-from typing import Any, Generic, Literal, Self, TypeVar, get_args
+from typing import Any, Literal, Self, get_args
 
-import msgspec
-
-from privaudit.files.user_code import is_place
 from privaudit.results import (
     Claim,
     Relation,
@@ -32,8 +27,6 @@ from privaudit.results import (
 Precision = Literal["float32", "bf16"]
 Calibration = Literal["certified", "paper"]
 Saved = Literal["models", "none"]
-WeightName = Literal["uniform", "metropolis", "max-degree", "column-stochastic"]
-Sensitivity = Literal["real", "paper", "published", "certified", "data-independent"]
 
 BLOCK = 50  # runs that are trained together, by default
 MOST_RUNS = 10_000_000
@@ -42,149 +35,14 @@ MOST_NOISE = 1e30  # float32 can add it
 COMMAND_LINE = "the command line"  # as the source of a claim
 
 
-OWN = "own"  # data and a model that a caller has in Python, not by a name
-FOLDER = "folder:"  # of data, before the path of a folder with a file a node
+class Checked:
+    """Whose parts each check what is theirs."""
 
-
-def is_own(data: str) -> bool:
-    """Whether these are data of the user's own, and none of those that we know."""
-    return data == OWN or data.startswith(FOLDER) or is_place(data)
-
-
-class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What is trained, on what, and how; all but the noise.
-
-    Parameters
-    ----------
-    algorithm
-        A name in `trainers.algorithms.ALGORITHMS`, or a user's own ``module:Class``
-        (`trainers.algorithms.user_algorithms`). Central ones hold all data at one
-        place, whatever ``nodes``.
-    nodes, graph, graph_seed, weights
-        The network: a name in `trainers.network.named_graphs.GRAPHS` with its number or
-        file, such as ``ring``, ``fiedler:0.39`` or ``edges:friends.csv``; the seed of
-        random graphs; and the rule of the mixing weights.
-    data, digits, train
-        A name in `trainers.data.DATASETS`, ``idx:FOLDER``, or the user's own as
-        ``module:function`` or ``folder:PATH``; which classes of a set of ten, and how
-        many records to train on; or "own", see `trainers.runs.material`.
-    partition, split
-        How they are dealt. "classes": A(t) with t = ``split``, t = 1 gives each class
-        to one node, t = 0 deals all evenly; "even": shuffled; "dirichlet:ALPHA";
-        "file:PATH", a file of node numbers.
-    model, hidden, gain
-        A name in `trainers.models.MODELS`, ``module:function`` or "own", with options
-        as in ``vit:depth=2,features=32``; its hidden units, where it has such an option
-        (None: its own number, 32 for small-cnn); scale of its initial parameters.
-    rounds, batch_size, clip_norm, step_size
-        Of the algorithm. ``batch_size`` is the expected size of a node's batch.
-    final_step_size
-        Step sizes fall (or rise) by equal factors from ``step_size`` in the first round
-        to this in the last; None keeps them constant.
-    schedule
-        Another way: "cosine", from ``step_size`` to ``final_step_size`` or 0;
-        "parts:100=0.1,150=0.01", from those rounds on by other step sizes; "constant",
-        "geometric". None: as ``final_step_size`` says.
-    warm_up
-        Rounds before it over which step sizes rise from 0 by equal steps.
-    optimiser
-        What makes a step of each noisy gradient: sgd, momentum, adam or adamw, with
-        options as in ``momentum:decay=0.8``. It is post-processing: no account changes.
-        None: sgd.
-    options
-        Of the algorithm alone, such as ``rho`` of DiNNO: by name, see its entry.
-    loss
-        ``module:function`` for data of the user's own; None: cross entropy.
-
-    Raises
-    ------
-    ValueError
-        If a setting is out of its range.
-    """
-
-    algorithm: str
-    nodes: int = 4
-    graph: str = "complete"
-    weights: str = "uniform"
-    data: str = "digits"
-    digits: tuple[int, ...] = tuple(range(10))
-    train: int = 1400
-    partition: str = "classes"
-    split: float = 0.0
-    model: str = "small-cnn"
-    hidden: int | None = None
-    gain: float = 1.0
-    rounds: int = 200
-    batch_size: float = 64.0
-    clip_norm: float = 1.0
-    step_size: float = 0.5
-    final_step_size: float | None = None
-    schedule: str | None = None
-    warm_up: int = 0
-    optimiser: str | None = None
-    options: dict[str, Any] = {}
-    graph_seed: int = 0
-    loss: str | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("nodes", "train", "hidden", "rounds"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be >= 1, got {value}")
-        for name in ("batch_size", "clip_norm", "gain", "step_size", "final_step_size"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise ValueError(f"{name} must be > 0 and finite, got {value}")
-        for name in ("graph_seed", "warm_up"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must be >= 0, got {getattr(self, name)}")
-        if not 0 <= self.split <= 1:
-            raise ValueError(f"split must be in [0, 1], got {self.split}")
-        if len(set(self.digits)) < 2 or not set(self.digits) <= set(range(10)):
-            raise ValueError(
-                "digits must be two or more different ones of 0 to 9, "
-                f"got {list(self.digits)}"
-            )
-        if list(self.digits) != sorted(set(self.digits)):
-            raise ValueError(f"digits must be in order, got {list(self.digits)}")
-
-
-# Names that settings had in earlier versions: files that have them are still read.
-FORMER_NAMES = {"lot_size": "batch_size"}
-
-
-def renamed(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """``settings`` by the names that they have today.
-
-    Raises ``ValueError`` if one is given by both its names.
-    """
-    new: dict[str, Any] = {}
-    for name, value in settings.items():
-        today = FORMER_NAMES.get(name, name)
-        if today in new:
-            raise ValueError(f"{name} is a former name of {today}: give one of them")
-        new[today] = value
-    return new
-
-
-Task = TypeVar("Task")  # the settings of a training: as they were read, or checked
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Checked:
     def __post_init__(self) -> None: ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RunIdentity(_Checked):
-    """The programs that made a run."""
-
-    torch_version: str
-    version: str
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Compute(_Checked):
+class Compute(Checked):
     """Where gradients are taken, and how: it changes the last digits of numbers.
 
     Parameters
@@ -208,7 +66,7 @@ class Compute(_Checked):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ClaimSettings(_Checked):
+class ClaimSettings(Checked):
     """A claim under test.
 
     Parameters
@@ -231,7 +89,7 @@ class ClaimSettings(_Checked):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BoundSettings(_Checked):
+class BoundSettings(Checked):
     """How many runs are made, and how their scores become a lower bound.
 
     Parameters
@@ -334,7 +192,7 @@ class AttackSettings(BoundSettings, Compute):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AccountSettings(_Checked):
+class AccountSettings(Checked):
     """The account that noise is found by, and a run is held to.
 
     Parameters
@@ -508,7 +366,7 @@ class TrainingSettings(AccountSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_claim(self.epsilon, self.delta, self.relation)
-        _check_seeds(self.seed, self.public_seed)
+        check_seeds(self.seed, self.public_seed)
         if self.device is not None:
             check_device_name(self.device)
         if self.precision is not None:
@@ -530,171 +388,6 @@ class TrainingSettings(AccountSettings):
         return Compute(**given)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingRecord(Compute, RunIdentity, Generic[Task]):
-    """What is trained, with how much noise, and what is claimed of it.
-
-    Without a ``seed``, noise and sampling come from a secret key, which stays in the
-    folder while the run can go on, and nowhere else. With one, this is a study:
-    repeatable, and its model not protected. ``public_seed`` decides how data are dealt
-    and where models start; everybody may know it.
-    """
-
-    training: Task
-    claim: Claim | None
-    noise_multiplier: float
-    account: str = "certified"
-    seed: int | None = None
-    public_seed: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_seeds(self.seed, self.public_seed)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class AuditRecord(AttackSettings, RunIdentity, Generic[Task]):
-    """What is audited, and how.
-
-    Parameters
-    ----------
-    claim
-        The promise under test.
-    training, noise_multiplier
-        The algorithm as it runs.
-    account
-        The account that certifies the run's ledger.
-    planted_bug
-        A name in `privaudit.auditing.experiments.planted.PLANTED`: a bug of the
-        training that its ledger does not know of; None for the training as it is.
-    """
-
-    claim: Claim
-    training: Task
-    noise_multiplier: float
-    account: str = "certified"
-    adversary: str = "final-loss"
-    planted_bug: str | None = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ProbeSettings(_Checked):
-    """What is probed of an algorithm, or of a function, for bugs.
-
-    Parameters
-    ----------
-    noise_multiplier
-        Noise multiplier that the algorithm runs with.
-    relation
-        Neighbour relation of your function's data.
-    sensitivity
-        Promised L2 sensitivity of what your function releases.
-    noise
-        Promised standard deviation of your function's noise, in each coordinate.
-    rate
-        Promised probability that a record is used, in (0, 1].
-    records
-        Number of records in the data that your function is given.
-    features
-        Number of features of each of those records.
-    runs
-        Number of runs of the algorithm, or calls of your function.
-    seed
-        Seed of the random numbers: equal seeds give equal results.
-    search
-        Number of seeds of known generators to try, to find noise that somebody could
-        make again; 4096 by default.
-    """
-
-    noise_multiplier: float = 1.0
-    relation: Relation = "replace-one"
-    sensitivity: float | None = None
-    noise: float | None = None
-    rate: float | None = None
-    records: int = 20
-    features: int = 5
-    runs: int = 200
-    seed: int = 0
-    search: int | None = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ConsensusSettings(_Checked):
-    """Private averaging of vectors over a graph, by DPPS.
-
-    Parameters
-    ----------
-    vectors
-        A CSV (a vector a line) or an npz file (its first array), one vector a node.
-        Random ones by default.
-    nodes
-        Number of random vectors.
-    dims
-        Length of random vectors.
-    graph
-        Who hears whom, such as d-out:2, exponential, complete, ring.
-    weights
-        The rule of the mixing weights.
-    rounds
-        Number of rounds.
-    b
-        b of the paper: Laplace noise has scale gamma_n S / b.
-    gamma_n
-        gamma_n of the paper: each round costs epsilon b / gamma_n.
-    sensitivity
-        How the sensitivity S is found: data-independent (the only guarantee),
-        certified, paper or published (equation 22, and the paper's code), or real (from
-        the vectors themselves, to compare).
-    constant
-        C' of the paper's equation 22.
-    decay
-        lambda of the paper's equation 22.
-    sync_interval
-        All nodes hear all others every so many rounds; 0: never.
-    clip_norm
-        L1 bound on each vector, public; longer ones are scaled to it.
-    delta
-        Epsilon of all rounds together is computed at this delta, in (0, 1).
-    seed
-        Seed of a study: makes the random vectors and the noise repeatable. Vectors
-        averaged with a seed are not protected.
-    """
-
-    vectors: pathlib.Path | None = None
-    nodes: int = 10
-    dims: int = 10
-    graph: str = "d-out:2"
-    weights: WeightName = "uniform"
-    rounds: int = 20
-    b: float = 1.0
-    gamma_n: float = 0.01
-    sensitivity: Sensitivity = "data-independent"
-    constant: float = 0.78
-    decay: float = 0.55
-    sync_interval: int = 0
-    clip_norm: float = 1.0
-    delta: float = 1e-4
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_delta(self.delta)
-        for name in ("b", "gamma_n", "clip_norm"):
-            value = getattr(self, name)
-            if not 0 < value < math.inf:
-                option = name.replace("_", "-")
-                raise ValueError(f"--{option} must be > 0 and finite, got {value:g}")
-        if self.rounds < 1 or self.sync_interval < 0 or self.seed < 0:
-            raise ValueError(
-                "--rounds must be >= 1, --sync-interval and --seed >= 0, got "
-                f"{self.rounds}, {self.sync_interval} and {self.seed}"
-            )
-        if self.vectors is None and (self.nodes < 1 or self.dims < 1):
-            raise ValueError(
-                f"--nodes and --dims must be >= 1, got {self.nodes} and {self.dims}"
-            )
-
-
 def claim_of(
     epsilon: float,
     delta: float,
@@ -710,20 +403,6 @@ def claim_of(
         unit=unit,
         source=source,
     )
-
-
-def changes_of(texts: Iterable[str]) -> dict[str, Any]:
-    """Settings that were given as key=value; ``ValueError`` for what is none."""
-    values: dict[str, Any] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        name = name.strip().replace("-", "_")
-        if not equals or not name:
-            raise ValueError(f"--set takes key=value, got {text!r}")
-        if name in values:
-            raise ValueError(f"--set {name} is given twice; leave one of them out")
-        values[name] = value.split(",") if name == "digits" else value.strip()
-    return renamed(values)
 
 
 def check_device_name(device: str) -> str:
@@ -760,7 +439,7 @@ def _check_claim(
         check_relation(relation)
 
 
-def _check_seeds(seed: int | None, public_seed: int) -> None:
+def check_seeds(seed: int | None, public_seed: int) -> None:
     for name, value in (("seed", seed), ("public_seed", public_seed)):
         if value is not None and value < 0:
             raise ValueError(f"{name} must be >= 0, got {value}")

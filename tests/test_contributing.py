@@ -10,6 +10,8 @@ import sys
 
 import pytest
 
+from privaudit.cli import main
+
 ROOT = pathlib.Path(__file__).parents[1]
 SECTIONS = {
     text.partition("\n")[0]: text
@@ -18,7 +20,6 @@ SECTIONS = {
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 NAMED = re.compile(r"(?:# (\S+)|\{# (\S+) #\})\n")
 PROGRAMS = {
-    "privaudit": ["-m", "privaudit"],
     "torchrun": ["-m", "torch.distributed.run"],
     "pytest": ["-m", "pytest", "-p", "no:cacheprovider"],
 }
@@ -59,10 +60,17 @@ def test_every_kind_of_change_has_its_example():
 
 
 @pytest.mark.parametrize("section", RUN)
-def test_an_example_runs(section, tmp_path):
+def test_an_example_runs(section, tmp_path, monkeypatch, capsys):
     written(section, tmp_path)
     paths = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)])}
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for file in tmp_path.glob("*.py"):
+        monkeypatch.delitem(sys.modules, file.stem, raising=False)
     for (program, *arguments), status in commands(section):
+        if program == "privaudit":
+            assert main(arguments) == status, (arguments, capsys.readouterr())
+            continue
         done = subprocess.run(
             [sys.executable, *PROGRAMS[program], *arguments],
             cwd=tmp_path,

@@ -13,17 +13,15 @@ import privaudit
 from privaudit import figure_settings, settings, testing
 from privaudit.figure_settings import ReleaseSettings
 from privaudit.files import json as _json
+from privaudit.records import AuditRecord, TrainingRecord
 from privaudit.settings import (
     AttackSettings,
-    AuditRecord,
     AuditSettings,
     Compute,
     ProgramSettings,
-    TaskSettings,
-    TrainingRecord,
     TrainingSettings,
-    changes_of,
 )
+from privaudit.task_settings import TaskSettings, changes_of
 
 ROOT = pathlib.Path(privaudit.__file__).parents[1]
 MOST = 8
@@ -138,20 +136,20 @@ class TestOnce:
             assert names <= {field.name for field in dataclasses.fields(kind)}
 
     def test_a_sweep_a_recipe_and_a_file_of_claims_say_them(self):
-        from privaudit.auditing.experiments.sweep import Plan
+        from privaudit.auditing.experiments.sweep import Sweep
         from privaudit.claims.user_claims import OwnClaim
         from trainers.recipes import parse
 
         said = {"device": "cpu", "compiled": True, "precision": "float32"}
         values = {"audit": [{"algorithm": "dsgd", **said}]}
-        (one,) = Plan.of(values, where="x").audits
+        (one,) = Sweep.of(values, where="x").audits
         recipe = parse('algorithm = "dsgd"\ncompiled = true', where="x")
         claim = OwnClaim(name="x", epsilon=1, delta=0.1, ledger="x", **said)
         assert one.audit.compiled
         assert recipe.run_settings() == {"compiled": True}
         assert claim.attack.compiled
         with pytest.raises(ValueError, match="choose one"):
-            Plan.of({"audit": [values["audit"][0] | {"precision": "bf16"}]}, where="x")
+            Sweep.of({"audit": [values["audit"][0] | {"precision": "bf16"}]}, where="x")
         with pytest.raises(ValueError, match="cpu, cuda or"):
             parse('algorithm = "dsgd"\ndevice = "gpu"', where="x")
 

@@ -156,7 +156,7 @@ def audit_algorithm(
         The claim, the attack, and where it is computed.
     training
         Settings and options of the training by name, upon those that audits start from;
-        see `privaudit.settings.TaskSettings`.
+        see `privaudit.task_settings.TaskSettings`.
     out
         The run's folder; the same call goes on where it was stopped. Without one, a
         new one in ``runs``.
@@ -505,13 +505,13 @@ def sweep(
     ValueError: ...mine.toml, [[audit]] 1: there is no setting 'epsilom'; did you ...
     """
     check_workers(workers)
-    from privaudit.auditing.experiments.sweep import Plan
+    from privaudit.auditing.experiments.sweep import Sweep
     from privaudit.auditing.experiments.sweep_folder import SweepFolder
     from privaudit.auditing.experiments.sweep_run import goes_on, run_sweep
     from privaudit.report.sweep import load_sweep
 
     file = pathlib.Path(file)
-    plan = Plan.read(file)
+    plan = Sweep.read(file)
     place = Place(out, f"sweep-{file.stem}")
     opened = place.opened(SweepFolder, lambda there: goes_on(plan, there), watch)
     with opened as folder, watch.sweep(len(plan.audits)) as tell:

@@ -22,7 +22,8 @@ from privaudit.files.folder import MANIFEST, MODEL, FolderError, RunFolder, writ
 from privaudit.files.notebook import box
 from privaudit.ledger import Ledger
 from privaudit.results import Claim, Relation, Unit, symbols
-from privaudit.settings import OWN, TrainingSettings
+from privaudit.settings import TrainingSettings
+from privaudit.task_settings import OWN
 from trainers.runs.outcome import Curves, TrainingResult
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from privaudit.auditing.probes.contract import Check
+from privaudit.figure_settings import ProbeSettings
 from privaudit.files.user_code import ForeignError, function_named, is_class, is_place
 from privaudit.results import Relation
-from privaudit.settings import ProbeSettings
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

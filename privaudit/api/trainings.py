@@ -14,7 +14,8 @@ from privaudit.api.watch import SILENT, Watch
 from privaudit.files.folder import RunFolder
 from privaudit.files.user_code import is_place
 from privaudit.results import Claim, Finding, Status, UpperBound
-from privaudit.settings import TrainingSettings, claim_of, is_own
+from privaudit.settings import TrainingSettings, claim_of
+from privaudit.task_settings import is_own
 
 if TYPE_CHECKING:
     from trainers.recipes import Recipe

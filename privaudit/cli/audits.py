@@ -13,7 +13,8 @@ from privaudit.cli.options import Changes, Flat, Json, Out, Require
 from privaudit.cli.output import emit
 from privaudit.cli.signing import Sign, check_key, kept
 from privaudit.cli.verdicts import status_of
-from privaudit.settings import AuditSettings, ProgramSettings, changes_of
+from privaudit.settings import AuditSettings, ProgramSettings
+from privaudit.task_settings import changes_of
 
 Algorithm = Annotated[
     str | None,

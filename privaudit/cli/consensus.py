@@ -6,7 +6,7 @@ from typing import Annotated
 
 from privaudit.cli.options import Flat, Json
 from privaudit.cli.output import emit
-from privaudit.settings import ConsensusSettings
+from privaudit.figure_settings import ConsensusSettings
 
 
 def consensus(

@@ -7,7 +7,8 @@ from typing import Annotated
 from privaudit.cli import FINE, REFUTED
 from privaudit.cli.options import Changes, Flat, Json
 from privaudit.cli.output import emit
-from privaudit.settings import ProbeSettings, changes_of
+from privaudit.figure_settings import ProbeSettings
+from privaudit.task_settings import changes_of
 
 
 def probe(

@@ -14,7 +14,8 @@ from privaudit.cli.options import Changes, Flat, Json, Out, Require
 from privaudit.cli.output import emit
 from privaudit.cli.signing import Sign, check_key, kept
 from privaudit.cli.verdicts import status_of
-from privaudit.settings import FOLDER, TrainingSettings, changes_of
+from privaudit.settings import TrainingSettings
+from privaudit.task_settings import FOLDER, changes_of
 
 What = Annotated[
     str,

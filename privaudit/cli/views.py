@@ -11,7 +11,7 @@ from privaudit.cli.accounts import NoiseMultiplier
 from privaudit.cli.options import Changes, Flat, Json
 from privaudit.cli.output import emit
 from privaudit.figure_settings import ViewSettings
-from privaudit.settings import changes_of
+from privaudit.task_settings import changes_of
 
 
 def views(

@@ -11,14 +11,10 @@ import msgspec
 
 from privaudit.auditing.experiments.presets import AUDITED
 from privaudit.files.user_code import is_place
+from privaudit.records import AuditRecord, TrainingRecord
 from privaudit.report.load import Finished, FinishedAudit
-from privaudit.settings import (
-    OWN,
-    AuditRecord,
-    AuditSettings,
-    TrainingRecord,
-    TrainingSettings,
-)
+from privaudit.settings import AuditSettings, TrainingSettings
+from privaudit.task_settings import OWN
 from privaudit.version import __version__
 
 _FIRST, _ALWAYS = ("noise_multiplier",), ("runs", "seed")

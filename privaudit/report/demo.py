@@ -9,7 +9,7 @@ import shlex
 from typing import Any
 
 from privaudit.files.folder import FolderError, RunFolder
-from privaudit.report import figures, words
+from privaudit.report import plots, words
 from privaudit.report.load import FinishedAudit
 from privaudit.report.numbers import claimed, down, up
 from privaudit.report.page import fill
@@ -124,7 +124,7 @@ def page_of(path: pathlib.Path, views: list[View], checked: str) -> str:
     claim, lower = first.config.claim, first.result.lower()
     lowers = [(_LABELS[view.name][0], view.run.result.lower()) for view in views]
     drawn = {
-        name: figures.epsilon_axis(claim, first.upper, lowers, width=width, name=name)
+        name: plots.epsilon_axis(claim, first.upper, lowers, width=width, name=name)
         for name, width in (("wide", 860), ("narrow", 400))
     }
     assumptions = [

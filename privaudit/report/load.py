@@ -14,10 +14,11 @@ from privaudit.auditing.scores import Scores
 from privaudit.files import json as _json
 from privaudit.files.folder import FolderError, RunFolder
 from privaudit.ledger import Ledger
+from privaudit.records import AuditRecord, TrainingRecord
 from privaudit.report.program import FinishedProgram, load_program
 from privaudit.report.recorded import FinishedRecord, is_record, load_record
 from privaudit.results import Status, UpperBound
-from privaudit.settings import AuditRecord, TaskSettings, TrainingRecord, renamed
+from privaudit.task_settings import TaskSettings, renamed
 from trainers.runs.outcome import Curves, TrainingResult, protection
 
 

@@ -12,9 +12,9 @@ from privaudit.files.folder import RunFolder
 from privaudit.report import (
     attack,
     command,
-    figures,
     limits,
     meaning,
+    plots,
     program_page,
     recorded,
     table,
@@ -26,7 +26,7 @@ from privaudit.report.program import FinishedProgram
 from privaudit.report.standing import WORDS
 from privaudit.report.verify import EvidenceError, verify
 from privaudit.results import LowerBound, UpperBound
-from privaudit.settings import is_own
+from privaudit.task_settings import is_own
 from privaudit.version import __version__
 
 _NO_BOUND = "too little noise, or none, for any bound"
@@ -184,7 +184,7 @@ def _figures(run: Paged) -> dict[str, str]:
             if made is not None:
                 drawn[name] = made
     for name, width in (("wide", 860), ("narrow", 400)):
-        drawn[name] = figures.epsilon_axis(
+        drawn[name] = plots.epsilon_axis(
             claim, run.upper, lowers, width=width, name=name
         )
     if isinstance(run, recorded.FinishedRecord):
@@ -193,7 +193,7 @@ def _figures(run: Paged) -> dict[str, str]:
     curves = run.curves
     if curves.rounds:
         if curves.accuracy is not None or curves.loss is not None:
-            drawn["quality"] = figures.quality(curves, nodes=nodes, name="quality")
+            drawn["quality"] = plots.quality(curves, nodes=nodes, name="quality")
         if nodes > 1:
-            drawn["consensus"] = figures.consensus(run.curves, name="consensus")
+            drawn["consensus"] = plots.consensus(run.curves, name="consensus")
     return drawn

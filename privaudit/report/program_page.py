@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from privaudit.accounting import Certificate
 from privaudit.files.folder import FolderError
-from privaudit.report import attack, figures, limits, meaning, table, words
+from privaudit.report import attack, limits, meaning, plots, table, words
 from privaudit.report.numbers import claimed, down
 from privaudit.report.program import FinishedProgram
 from privaudit.report.standing import WORDS
@@ -85,7 +85,7 @@ def drawings(run: FinishedProgram) -> dict[str, str]:
         ),
     }
     for name, width in (("wide", 860), ("narrow", 400)):
-        drawn[name] = figures.epsilon_axis(
+        drawn[name] = plots.epsilon_axis(
             claim, run.upper, [("audited", lower)], width=width, name=name
         )
     return drawn

@@ -10,7 +10,7 @@ from privaudit.report.numbers import down, up
 from privaudit.report.program import FinishedProgram
 from privaudit.report.standing import WORDS
 from privaudit.results import Unit
-from privaudit.settings import OWN, TaskSettings, is_own
+from privaudit.task_settings import OWN, TaskSettings, is_own
 from trainers.runs.outcome import TrainingResult
 
 _RELATIONS = {

@@ -17,7 +17,8 @@ from privaudit.auditing.scores import Scores
 from privaudit.claims import all_claims
 from privaudit.claims.attacks import audit_of, training_of
 from privaudit.claims.claim import PaperClaim, judged
-from privaudit.settings import AttackSettings, changes_of
+from privaudit.settings import AttackSettings
+from privaudit.task_settings import changes_of
 from reports.study import Cell, digest, small
 
 HERE = pathlib.Path(__file__).parent

@@ -117,21 +117,21 @@ def test_the_trap_of_replace_one():
 
 
 def test_close_records_far_from_zero_are_not_hidden_by_the_batches_without_them():
-    # Two records of norm 10 that are 1 apart, under noise 1: whoever sees the sum knows
+    # Two records of norm 5 that are 1 apart, under noise 1: whoever sees the sum knows
     # whether it holds one of them, and sampling hides nothing of which.
     release = Release(
         mechanism="gaussian",
-        norm_bound=10.0,
+        norm_bound=5.0,
         noise=1.0,
         sensitivity=Sensitivity(replace_one=1.0),
         sampling=PoissonSampling(0.01),
     )
 
     def delta(epsilon):
-        # Of the half-lines above c, which the likelihood ratio of 9 and 10 grows with.
-        c = np.linspace(5, 15, 2001)
+        # Of the half-lines above c, which the likelihood ratio of 4 and 5 grows with.
+        c = np.linspace(0, 10, 2001)
         rest = 0.99 * stats.norm.sf(c)
-        one, other = (rest + 0.01 * stats.norm.sf(c - at) for at in (10.0, 9.0))
+        one, other = (rest + 0.01 * stats.norm.sf(c - at) for at in (5.0, 4.0))
         return float((one - math.exp(epsilon) * other).max())
 
     assert delta(1.1) > 1e-3

@@ -10,12 +10,12 @@ import msgspec
 import pytest
 import torch
 
-from privaudit.auditing.experiments import demo
+from privaudit.auditing.experiments import demo, reach
 from privaudit.auditing.experiments.demo import run_demo
 from privaudit.auditing.experiments.plan import Audit
 from privaudit.auditing.experiments.planted import HalfNoise
 from privaudit.auditing.experiments.presets import AUDITED, training_upon
-from privaudit.auditing.experiments.sweep import Plan
+from privaudit.auditing.experiments.sweep import Sweep
 from privaudit.cli import FINE, REFUTED, main
 from privaudit.ledger import Ledger
 from privaudit.report.command import command
@@ -28,6 +28,14 @@ from trainers.runs.problem import Problem
 
 RUNS = 1200
 NAMES = ["neighbour", "final-model", "planted-bug"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick():
+    """The best attack's reach is that of fewer simulated audits."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reach, "_REPEATS", 3)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -250,6 +258,6 @@ class TestCommand:
 
 def test_the_example_of_one_loss_can_be_swept():
     examples = pathlib.Path(__file__).parents[2] / "examples"
-    (one,) = Plan.read(examples / "one-loss.toml").audits
+    (one,) = Sweep.read(examples / "one-loss.toml").audits
     assert (one.audit.adversary, one.audit.canary) == ("final-loss", "blank")
     assert one.audit.training == training_upon("dp-dsgd", {}, AUDITED, "a test")

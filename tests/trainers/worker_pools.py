@@ -9,7 +9,7 @@ import torch
 from privaudit.ledger import Ledger
 from trainers.algorithms.asynchronous.clock import Clock, Speed, bipartite_ring
 from trainers.runs.real_clock.journal import counted
-from trainers.runs.real_clock.worker import Job, Plan
+from trainers.runs.real_clock.worker import Agreement, Job
 from trainers.runs.real_clock.worker_pool import WorkerPool
 
 DIMS = 6
@@ -47,7 +47,7 @@ def pool(path, job=flat, workers=4, speed="constant", link_time=0.0, **more):
         "patience": 20.0,
         **more,
     }
-    return WorkerPool(Plan(clock, journal=path / "steps.bin", **settings), job)
+    return WorkerPool(Agreement(clock, journal=path / "steps.bin", **settings), job)
 
 
 slowly = functools.partial(flat, seconds=0.005)

@@ -31,7 +31,7 @@ _LINE = 64  # bytes
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Plan:
+class Summation:
     """In which parts sums are made: from public numbers alone.
 
     Parameters
@@ -126,7 +126,7 @@ class Plan:
         return torch.zeros_like(at, dtype=torch.float64) if total is None else total
 
 
-def plan(
+def summation(
     differentiator: Differentiator,
     data: PrivateData,
     at: Tensor,
@@ -134,8 +134,8 @@ def plan(
     batch_size: float,
     memory_limit: int,
     clips: bool = True,
-) -> Plan:
-    """How `Plan.clipped_sum` goes about ``at``, (replicas, dims).
+) -> Summation:
+    """How `Summation.clipped_sum` goes about ``at``, (replicas, dims).
 
     A shape is tried, see `trainers.gradients.shapes`, where a sum ``clips``.
     """
@@ -162,7 +162,7 @@ def plan(
         most,
         coarse=differentiator.coarse,
     )
-    return Plan(differentiator, data, tuple(found), rounding)
+    return Summation(differentiator, data, tuple(found), rounding)
 
 
 def slices(count: int, most: int) -> Iterator[slice]:

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from torch import Tensor
 
-from privaudit.settings import WeightName
+from privaudit.task_settings import WeightName
 from trainers.network.topology import Topology, strongly_connected
 
 Property = Literal[

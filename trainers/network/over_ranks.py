@@ -110,9 +110,10 @@ class RankNetwork(Network):
         return RankInbox(heard, self.mixing, k, self.ranks.held, plan.places)
 
     @functools.cached_property
-    def _plans(self) -> list[Plan]:
+    def _plans(self) -> list[Exchange]:
         return [
-            Plan.of(self.mixing.heard(k), self.ranks) for k in range(self.mixing.period)
+            Exchange.of(self.mixing.heard(k), self.ranks)
+            for k in range(self.mixing.period)
         ]
 
 
@@ -130,7 +131,7 @@ class Traffic:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Plan:
+class Exchange:
     """What one rank sends and receives in one round, by the other rank.
 
     ``places`` numbers all nodes that are heard or held here, in their order.
@@ -141,7 +142,7 @@ class Plan:
     places: Mapping[int, int]
 
     @classmethod
-    def of(cls, heard: Sequence[Terms], ranks: Ranks) -> Plan:
+    def of(cls, heard: Sequence[Terms], ranks: Ranks) -> Exchange:
         """From whom each node hears, as `Mixing.heard` has it."""
         hears = [{other for other, _ in terms} for terms in heard]
 

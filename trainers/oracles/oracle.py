@@ -24,7 +24,7 @@ from privaudit.ledger import Ledger, Recorder
 from trainers.data import PrivateData
 from trainers.data.transforms import Transformed
 from trainers.gradients.clip_weights import clip_weights
-from trainers.gradients.clipping import Plan, plan
+from trainers.gradients.clipping import Summation, summation
 from trainers.gradients.differentiator import Differentiator
 from trainers.gradients.rounding import Rounding
 from trainers.numerics.deferred_checks import Watch
@@ -106,7 +106,7 @@ class Oracle:
         self.observers = tuple(observers)
         self._differentiator = differentiator
         self._memory_limit = memory_limit
-        self._plans: dict[tuple[Any, ...], Plan] = {}
+        self._summations: dict[tuple[Any, ...], Summation] = {}
         self._streams = streams
         self._units = self._units_of(data)
         self._sampler = Sampler(
@@ -262,14 +262,14 @@ class Oracle:
 
     def _rounding(self, at: Tensor) -> Rounding:
         """What is paid for the rounding of `_clipped_sum`."""
-        return self._plan(at).rounding
+        return self._summation(at).rounding
 
-    def _plan(self, at: Tensor) -> Plan:
+    def _summation(self, at: Tensor) -> Summation:
         """How `_clipped_sum` goes about ``at``: made once for each shape."""
         clips = self.mechanism.clip_norm != math.inf
         key = (at.shape, at.dtype, self._memory_limit, torch.get_num_threads())
-        if key not in self._plans:
-            self._plans[key] = plan(
+        if key not in self._summations:
+            self._summations[key] = summation(
                 self._differentiator,
                 self.data,
                 at.flatten(0, 1),
@@ -277,13 +277,13 @@ class Oracle:
                 memory_limit=self._memory_limit,
                 clips=clips,
             )
-        return self._plans[key]
+        return self._summations[key]
 
     def _clipped_sum(
         self, at: Tensor, batches: Tensor, nodes: Sequence[int], clip: float
     ) -> Tensor:
         """Sum over the batches of clipped gradients, (runs, nodes, dims) doubles."""
-        total = self._plan(at).clipped_sum(
+        total = self._summation(at).clipped_sum(
             at.flatten(0, 1),
             batches.flatten(0, 1),
             placed(tuple(nodes), at.device),

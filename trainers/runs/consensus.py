@@ -9,11 +9,11 @@ import numpy as np
 import torch
 
 from privaudit.accounting import account
+from privaudit.figure_settings import ConsensusSettings
 from privaudit.files import npz as _npz
 from privaudit.files.npz import real_numbers
 from privaudit.ledger import Recorder
 from privaudit.results import UpperBound, round_up
-from privaudit.settings import ConsensusSettings
 from trainers.network.named_graphs import mixing as named
 from trainers.numerics.randomness import Streams
 from trainers.oracles.messages.channel import Channel

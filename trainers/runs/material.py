@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from privaudit.files.user_code import checked, function_named, is_place
-from privaudit.settings import FOLDER, is_own
+from privaudit.task_settings import FOLDER, is_own
 from trainers.data import Dataset, Partition, load_dataset
 from trainers.data.shares import (
     Lazy,

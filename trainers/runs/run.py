@@ -19,8 +19,8 @@ from privaudit.files import json as _json
 from privaudit.files.folder import KEY, MODEL, RunFolder
 from privaudit.files.manifest import write_result
 from privaudit.ledger import Ledger
+from privaudit.records import TrainingRecord
 from privaudit.results import Relation, UpperBound
-from privaudit.settings import TrainingRecord
 from privaudit.version import __version__
 from trainers.numerics.device import check_device
 from trainers.numerics.keys import Key

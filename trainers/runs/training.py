@@ -14,7 +14,7 @@ from privaudit.files.errors import explained
 from privaudit.files.user_code import is_place
 from privaudit.results import Relation, Unit
 from privaudit.schedules import Constant, Cosine, Geometric, Parts, WarmUp
-from privaudit.settings import OWN, TaskSettings, is_own, renamed
+from privaudit.task_settings import OWN, TaskSettings, is_own, renamed
 from trainers.algorithms import Family, Options, family_named, option_names
 from trainers.algorithms.optimised import Optimised, optimiser_named
 from trainers.algorithms.setting import Setting

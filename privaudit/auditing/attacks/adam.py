@@ -18,7 +18,7 @@ from torch import Tensor
 
 from privaudit.auditing.attacks.canaries import CANARY_NODE
 from privaudit.auditing.attacks.contract import Differentiator, Scene, Watcher
-from privaudit.auditing.attacks.evidence import log_ratio
+from privaudit.auditing.attacks.likelihood import log_ratio
 from trainers.algorithms.dinno import Dinno
 from trainers.algorithms.optimisers import OPTIMISERS, Adam
 from trainers.network.engine import Observer

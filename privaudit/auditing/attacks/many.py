@@ -21,7 +21,7 @@ from privaudit.auditing.attacks.canaries import (
     all_gradients,
 )
 from privaudit.auditing.attacks.contract import Differentiator
-from privaudit.auditing.attacks.evidence import log_ratio
+from privaudit.auditing.attacks.likelihood import log_ratio
 from trainers.data import Dataset
 from trainers.gradients.per_sample import PerSample
 from trainers.models import cross_entropy

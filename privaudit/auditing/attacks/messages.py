@@ -12,7 +12,7 @@ from privaudit.auditing.attacks.contract import (
     Scene,
     Watcher,
 )
-from privaudit.auditing.attacks.evidence import (
+from privaudit.auditing.attacks.likelihood import (
     MatchedFilter,
     expected_projection,
     log_ratio,

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from privaudit.auditing.attacks.canaries import CANARY_NODE
 from privaudit.auditing.attacks.contract import Differentiator, Scene, Watcher
-from privaudit.auditing.attacks.evidence import mixture_ratio
+from privaudit.auditing.attacks.likelihood import mixture_ratio
 from trainers.algorithms.partpsp.partpsp import PartPsp
 from trainers.data import Dataset
 from trainers.gradients.per_sample import PerSample, parameter_places

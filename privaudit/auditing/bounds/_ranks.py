@@ -9,6 +9,7 @@ easier to tell than the pair.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -93,12 +94,15 @@ class Pair:
         last = np.cumsum(inside + outside, axis=1)  # rank at which each value ends
         before = np.cumsum(inside, axis=1) - inside
         rows = np.arange(simulations)
+        apart = rows[:, None] * (members + others + 1)  # one sorted list of all
+        places = np.searchsorted((last + apart).ravel(), cuts + apart)
+        places -= rows[:, None] * last.shape[1]
         found = np.empty((simulations, len(cuts)), dtype=np.int64)
         value = np.full(simulations, -1)
         good, bad = np.zeros((2, simulations), dtype=np.int64)  # left of the value
         at, count = np.zeros((2, simulations), dtype=np.int64)
         for column, cut in enumerate(cuts.tolist()):
-            here = np.count_nonzero(last < cut, axis=1)
+            here = places[:, column]
             new = here != value
             value = here
             good = np.where(new, inside[rows, here], good)
@@ -125,16 +129,21 @@ def chance_of_top(
     """
     if right <= max(0, members - others):
         return 1.0
-    rank = members - right + 1
+    edges, mass = _cells(members - right + 1, others)
+    above = tpr_at(np.minimum(1.0, edges[1:] * (1 + 1e-9) + 1e-300))
+    reached = special.betainc(right, members - right + 1, above)
+    return min(1.0, float(mass @ reached) * (1 + 1e-9) + _SMALLEST)
+
+
+@functools.lru_cache(maxsize=16)
+def _cells(rank: int, others: int) -> tuple[Floats, Floats]:
+    """Edges of cells of the law of the rate at an other's ``rank``, and their mass."""
     level = np.linspace(0, 1, _CELLS + 1)
     level = np.union1d(level, np.geomspace(_SMALLEST, 1 / _CELLS, 100))
     level = np.union1d(level, 1 - level)
     edges = special.betaincinv(rank, others - rank + 1, level)
-    above = tpr_at(np.minimum(1.0, edges[1:] * (1 + 1e-9) + 1e-300))
-    reached = special.betainc(right, members - right + 1, above)
     # Rounding of the edges moves mass between neighbouring cells, and loses none.
-    mass = np.diff(special.betainc(rank, others - rank + 1, edges))
-    return min(1.0, float(mass @ reached) * (1 + 1e-9) + _SMALLEST)
+    return edges, np.diff(special.betainc(rank, others - rank + 1, edges))
 
 
 def _shares(rates: Floats) -> Floats:

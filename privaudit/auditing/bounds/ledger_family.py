@@ -93,6 +93,7 @@ def scaled(entries: tuple[Entry, ...], factor: float) -> tuple[Entry, ...]:
     )
 
 
+@functools.lru_cache(maxsize=8)  # its curves serve further audits of such releases
 def family_bound(entries: tuple[Entry, ...], relation: Relation) -> Estimator:
     """The estimator that holds within the family of ``entries``; see `noise_family`.
 

@@ -177,6 +177,8 @@ class _GivenCounts:
 
         for part, caution in _PARTS:
             alpha, low, high = part * self.way.alpha, 0.0, min(1.0, most)
+            if share(0.0) > caution * alpha:
+                continue
             while high < most and share(high) <= caution * alpha:
                 low, high = high, min(2 * high, most)
             if high == most and share(most) <= caution * alpha:

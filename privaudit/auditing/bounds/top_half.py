@@ -176,6 +176,9 @@ class NoiseFamily:
     least_noise: float = 1e-2
     most_noise: float = 1e4
     lines: Callable[[float], tuple[Floats, Floats]] | None = None
+    _pairs: dict[float, Pair] = dataclasses.field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         if not 0 < self.least_noise < self.most_noise < math.inf:
@@ -186,8 +189,13 @@ class NoiseFamily:
 
     def pair(self, noise: float) -> Pair:
         """Two laws whose ROC lies above that of any mechanism with ``noise``."""
-        if self.lines is not None:
-            return Pair.above(*self.lines(noise))
+        # Noises come again: as ends of cells, and for other scores.
+        if noise not in self._pairs:
+            self._pairs[noise] = Pair.above(*(self.lines or self._both_ways)(noise))
+        return self._pairs[noise]
+
+    def _both_ways(self, noise: float) -> tuple[Floats, Floats]:
+        """Lines of ``delta_up``, in both directions."""
         far = 1.0
         while self.delta_up(noise, far) > _LEAST_DELTA and far < _FARTHEST:
             far *= 2
@@ -195,9 +203,7 @@ class NoiseFamily:
         above = np.array([self.delta_up(noise, epsilon) for epsilon in each.tolist()])
         # The worlds swapped: TPR <= exp(-epsilon) FPR + 1 - (1 - delta) exp(-epsilon)
         swapped = 1 - (1 - above) * np.exp(-each)
-        return Pair.above(
-            np.concatenate([each, -each]), np.concatenate([above, swapped])
-        )
+        return np.concatenate([each, -each]), np.concatenate([above, swapped])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from privaudit.accounting import noise_multiplier
 from privaudit.auditing.experiments.experiment import run
 from privaudit.auditing.experiments.plan import Audit, tested_relation
 from privaudit.auditing.experiments.presets import training_upon
-from privaudit.auditing.experiments.sweep import Plan, Planned
+from privaudit.auditing.experiments.sweep import Planned, Sweep
 from privaudit.auditing.experiments.sweep_folder import PLAN, SweepFolder
 from privaudit.files import json as _json
 from privaudit.files.folder import RunFolder
@@ -87,7 +87,7 @@ def run_demo(
     _refuse_others(path)
     with DemoFolder.opened(path) as folder:
         if folder.has(PLAN):
-            known = folder.read(PLAN, Plan)
+            known = folder.read(PLAN, Sweep)
             plan = _plan(seed, runs, known.audits[0].audit.noise_multiplier)
             if plan != known:
                 raise ValueError(
@@ -110,7 +110,7 @@ def run_demo(
         seal(folder, folder.manifests())
 
 
-def _plan(seed: int, runs: int, noise: float | None = None) -> Plan:
+def _plan(seed: int, runs: int, noise: float | None = None) -> Sweep:
     """The three audits, all with the least noise that certifies the claim."""
     training = training_upon("dp-dsgd", _TRAINING, {}, "the demo")
     claim = Claim(
@@ -138,7 +138,7 @@ def _plan(seed: int, runs: int, noise: float | None = None) -> Plan:
         )
         return Planned(name=name, audit=audit, calibrate=False)
 
-    return Plan(
+    return Sweep(
         audits=(
             planned(NEIGHBOUR, runs, **_CRAFTED),
             planned(MODEL, runs // 2, adversary="final-loss", canary="mislabelled"),

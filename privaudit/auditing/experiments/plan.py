@@ -17,15 +17,10 @@ from privaudit.auditing.bounds.ledger_family import FAMILY
 from privaudit.auditing.experiments import one_run_plan
 from privaudit.auditing.experiments.planted import PLANTED
 from privaudit.auditing.experiments.presets import AUDITED, training_upon
+from privaudit.records import AuditRecord
 from privaudit.results import Relation
-from privaudit.settings import (
-    COMMAND_LINE,
-    AttackSettings,
-    AuditRecord,
-    AuditSettings,
-    claim_of,
-    is_own,
-)
+from privaudit.settings import COMMAND_LINE, AttackSettings, AuditSettings, claim_of
+from privaudit.task_settings import is_own
 from privaudit.version import __version__
 from trainers.numerics.device import check_device
 from trainers.runs.budget import check_noise

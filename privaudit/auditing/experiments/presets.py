@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from privaudit.settings import changes_of, renamed
+from privaudit.task_settings import changes_of, renamed
 
 if TYPE_CHECKING:
     from trainers.runs.training import Training

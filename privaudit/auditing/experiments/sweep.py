@@ -13,8 +13,8 @@
     inner_steps = 3
 
 A setting is one of `privaudit.settings.AuditSettings`, of
-`privaudit.settings.TaskSettings`, or an option of the algorithm. Audits that name no
-seed share one, and with it the worlds of their runs. An audit's name, which is its
+`privaudit.task_settings.TaskSettings`, or an option of the algorithm. Audits that name
+no seed share one, and with it the worlds of their runs. An audit's name, which is its
 folder's, follows from its own settings, so that a file can grow: what is done stays
 done.
 """
@@ -36,7 +36,8 @@ from privaudit.files import numbers as _numbers
 from privaudit.files import toml as _toml
 from privaudit.files.folder import RunFolder
 from privaudit.files.user_code import is_place
-from privaudit.settings import AccountSettings, AuditSettings, renamed
+from privaudit.settings import AccountSettings, AuditSettings
+from privaudit.task_settings import renamed
 from trainers.algorithms import option_names
 from trainers.runs.budget import noise_of
 from trainers.runs.problem import Problem
@@ -80,7 +81,7 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return dataclasses.replace(audit, noise_multiplier=known)
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Sweep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The audits of a sweep, in order; ``sweep.json`` of its folder."""
 
     audits: tuple[Planned, ...]

@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 from privaudit.auditing.experiments.experiment import run
 from privaudit.auditing.experiments.outcome import AuditResult
 from privaudit.auditing.experiments.plan import Audit
-from privaudit.auditing.experiments.sweep import Plan, Planned
+from privaudit.auditing.experiments.sweep import Planned, Sweep
 from privaudit.auditing.experiments.sweep_folder import FAILURES, PLAN, SweepFolder
 from privaudit.files import json as _json
 from privaudit.files.folder import MANIFEST, FolderError, RunFolder
@@ -59,7 +59,7 @@ class Progress:
 
 
 def run_sweep(
-    plan: Plan,
+    plan: Sweep,
     folder: SweepFolder,
     *,
     workers: int | None = None,
@@ -137,7 +137,7 @@ def run_sweep(
     return list(states.values())
 
 
-def goes_on(plan: Plan, folder: SweepFolder) -> bool:
+def goes_on(plan: Sweep, folder: SweepFolder) -> bool:
     """Whether ``folder`` holds a sweep, and no audit of ``plan`` by other settings."""
     if not folder.has(PLAN):
         return False

@@ -6,7 +6,7 @@ import torch
 
 from privaudit.auditing.attacks import ADVERSARIES
 from privaudit.auditing.attacks.canaries import CANARIES
-from privaudit.auditing.attacks.evidence import log_ratio
+from privaudit.auditing.attacks.likelihood import log_ratio
 from tests.auditing.attacks.scenes import problem, right, scene, scores
 
 ALGORITHMS = {

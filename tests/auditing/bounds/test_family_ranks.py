@@ -138,7 +138,7 @@ class TestSound:
         def draw(repeat):
             return gaussian_scores(repeat, members=members, mu=0.0)
 
-        count, allowed = exceeds(RanksOfFamily(GAUSSIAN), 0.0, draw, repeats=60)
+        count, allowed = exceeds(RanksOfFamily(GAUSSIAN), 0.0, draw, repeats=40)
         assert count <= allowed
 
     @pytest.mark.parametrize("members", [None, 60, 240])
@@ -147,7 +147,7 @@ class TestSound:
             return gaussian_scores(repeat, members=members)
 
         truth = epsilon_down(1.0, 1e-5)
-        count, allowed = exceeds(RanksOfFamily(GAUSSIAN), truth, draw, repeats=60)
+        count, allowed = exceeds(RanksOfFamily(GAUSSIAN), truth, draw, repeats=40)
         assert count <= allowed
 
     @pytest.mark.slow

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from privaudit.auditing.experiments import experiment
+from privaudit.auditing.experiments import experiment, reach
 from privaudit.auditing.experiments.experiment import AuditResult, run
 from privaudit.auditing.experiments.presets import AUDITED, training_upon
 from privaudit.auditing.scores import Scores
@@ -39,10 +39,16 @@ def through(monkeypatch, oracle):
     monkeypatch.setitem(ALGORITHMS, "dp-dsgd", family)
 
 
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """The best attack's reach is that of fewer simulated audits."""
+    monkeypatch.setattr(reach, "_REPEATS", 3)
+
+
 class TestSound:
     def test_the_right_noise_is_certified_and_not_refuted(self, tmp_path):
         for seed in range(3):
-            result = done(tmp_path / str(seed), audit(runs=200, seed=seed))
+            result = done(tmp_path / str(seed), audit(rounds=12, runs=200, seed=seed))
             assert result.status == "consistent"
             assert result.upper().epsilon <= 1
             assert not result.verdict.account_contradicted
@@ -56,17 +62,33 @@ class TestSound:
             plan = audit(runs=600, seed=seed, adversary=adversary)
             assert done(tmp_path / str(seed), plan).status == "consistent"
 
-    def test_no_noise_is_refuted(self, tmp_path):
-        # One whose start lets the final loss show it: of twelve seeds, eight do.
-        what = audit("dsgd", rounds=100, noise_multiplier=0, runs=300, seed=3)
-        result = done(tmp_path, what)
+    @pytest.mark.parametrize(
+        "attack",
+        [
+            dict(adversary="noisy-gradients", rounds=3, runs=100),
+            # One whose start lets the final loss show it: of twelve seeds, eight do.
+            pytest.param(dict(rounds=100, runs=300, seed=3), marks=pytest.mark.slow),
+        ],
+    )
+    def test_no_noise_is_refuted(self, tmp_path, attack):
+        result = done(tmp_path, audit("dsgd", noise_multiplier=0, **attack))
         assert result.status == "refuted"
         assert result.lower().epsilon > 1
         assert result.upper().epsilon == float("inf")
 
-    def test_noise_divided_twice_is_refuted(self, tmp_path, monkeypatch):
+    @pytest.mark.parametrize(
+        "attack",
+        [
+            dict(adversary="noisy-gradients", rounds=10, runs=150),
+            pytest.param(
+                dict(rounds=100, noise_multiplier=6.1, runs=500),
+                marks=pytest.mark.slow,
+            ),
+        ],
+    )
+    def test_noise_divided_twice_is_refuted(self, tmp_path, monkeypatch, attack):
         through(monkeypatch, NoiseDividedTwice)
-        plan = audit(rounds=100, noise_multiplier=6.1, runs=500, estimator="rank-walk")
+        plan = audit(estimator="rank-walk", **attack)
         result = done(tmp_path, plan)
         assert result.upper().epsilon <= 1  # the ledger knows nothing of the bug
         assert result.status == "refuted"
@@ -74,7 +96,7 @@ class TestSound:
 
     def test_noise_missing_at_one_node_is_refuted(self, tmp_path, monkeypatch):
         through(monkeypatch, NoiseMissingAtNode)
-        plan = audit(runs=200, adversary="noisy-gradients")
+        plan = audit(rounds=10, runs=150, adversary="noisy-gradients")
         result = done(tmp_path, plan)
         assert result.upper().epsilon <= 1
         assert result.status == "refuted"

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privaudit.auditing.experiments.presets import AUDITED, training_upon
-from privaudit.auditing.experiments.sweep import Plan
+from privaudit.auditing.experiments.sweep import Sweep
 from trainers.runs.training import Training
 
 
 def planned(text):
     import tomllib
 
-    return Plan.of(tomllib.loads(text), where="f.toml")
+    return Sweep.of(tomllib.loads(text), where="f.toml")
 
 
 # Names that are given; "dsgd" is what the last audit is called by its settings.
@@ -82,13 +82,13 @@ class TestLaws:
     @given(st.lists(st.floats(1e-3, 1e3), unique=True, min_size=1, max_size=5))
     def test_other_numbers_other_names(self, epsilons):
         values = {"all": {"algorithm": "dsgd"}, "grid": {"epsilon": epsilons}}
-        assert len(Plan.of(values, where="x").audits) == len(epsilons)
+        assert len(Sweep.of(values, where="x").audits) == len(epsilons)
 
     @given(st.lists(_NAMES, unique=True, max_size=4))
     def test_a_name_is_a_folders(self, names):
         audits = [{"algorithm": "dsgd", "name": name} for name in names]
         audits += [{"algorithm": "dsgd"}]
-        found = [one.name for one in Plan.of({"audit": audits}, where="x").audits]
+        found = [one.name for one in Sweep.of({"audit": audits}, where="x").audits]
         assert len(set(found)) == len(audits)
         for name in found:
             assert pathlib.PurePath(name).name == name
@@ -97,7 +97,7 @@ class TestLaws:
 
     def test_the_example(self):
         example = pathlib.Path(__file__).parents[3] / "examples" / "sweep.toml"
-        assert len(Plan.read(example).audits) == 7
+        assert len(Sweep.read(example).audits) == 7
 
     def test_it_is_what_privaudit_audit_does(self):
         (one,) = planned('[[audit]]\nalgorithm = "dp-sgd"').audits
@@ -145,11 +145,11 @@ class TestRefused:
     def test_too_many(self):
         grid = {"seed": list(range(200)), "runs": list(range(2, 102))}
         with pytest.raises(ValueError, match="20,000 audits"):
-            Plan.of({"grid": grid}, where="x")
+            Sweep.of({"grid": grid}, where="x")
 
     def test_files(self, tmp_path):
         with pytest.raises(ValueError, match="cannot be read"):
-            Plan.read(tmp_path / "none.toml")
+            Sweep.read(tmp_path / "none.toml")
         (tmp_path / "bad.toml").write_text("[grid")
         with pytest.raises(ValueError, match=r"bad\.toml"):
-            Plan.read(tmp_path / "bad.toml")
+            Sweep.read(tmp_path / "bad.toml")

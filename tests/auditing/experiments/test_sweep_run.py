@@ -17,7 +17,7 @@ import pytest
 from privaudit.auditing.experiments import sweep_run
 from privaudit.auditing.experiments.experiment import run
 from privaudit.auditing.experiments.outcome import AuditResult
-from privaudit.auditing.experiments.sweep import Plan
+from privaudit.auditing.experiments.sweep import Sweep
 from privaudit.auditing.experiments.sweep_folder import SweepFolder
 from privaudit.auditing.experiments.sweep_run import goes_on, run_sweep
 from privaudit.cli import COULD_NOT, FINE, REFUTED, main
@@ -29,7 +29,7 @@ SMALL = {"runs": 60, "block": 20, "rounds": 3, "model": "softmax"}
 
 
 def plan_of(**tables):
-    return Plan.of({"all": SMALL, **tables}, where="a test")
+    return Sweep.of({"all": SMALL, **tables}, where="a test")
 
 
 TWO = [
@@ -223,7 +223,7 @@ def killed_at_random(tmp_path, kills, algorithms, *, runs, workers, seed):
     common = {**SMALL, "runs": runs, "rounds": 10, "noise_multiplier": 4.0}
     file = toml(tmp_path / "f.toml", common, {"algorithm": algorithms})
     path = tmp_path / "killed"
-    plan = Plan.read(file)
+    plan = Sweep.read(file)
     swept(tmp_path / "whole", plan, workers)
     arguments = [sys.executable, "-m", "privaudit", "sweep", str(file)]
     arguments += ["--workers", str(workers), "--out", str(path)]

@@ -14,7 +14,7 @@ from trainers.gradients.bfloat16 import exact_products
 from trainers.gradients.bookkeeping import BookKeeping
 from trainers.gradients.choose import differentiator
 from trainers.gradients.clip_weights import ClipTo
-from trainers.gradients.clipping import plan
+from trainers.gradients.clipping import summation
 from trainers.models import cross_entropy, initial_parameters, make_model
 from trainers.numerics.randomness import Streams
 from trainers.runs.measures import accuracy
@@ -191,7 +191,7 @@ class TestTraps:
             torch.set_float32_matmul_precision("medium")
             torch.backends.cudnn.allow_tf32 = True
             at = torch.zeros(2, way.dims, dtype=torch.float64)
-            planned = plan(way, data, at, batch_size=4, memory_limit=1 << 30)
+            planned = summation(way, data, at, batch_size=4, memory_limit=1 << 30)
             planned.clipped_sum(at, batches, torch.arange(2), 1.0)
             assert torch.get_float32_matmul_precision() == "highest"
             assert not torch.backends.cudnn.allow_tf32

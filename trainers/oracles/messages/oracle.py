@@ -18,7 +18,7 @@ from torch import Tensor
 
 from privaudit.ledger import Ledger
 from trainers.data import PrivateData
-from trainers.gradients.clipping import plan
+from trainers.gradients.clipping import summation
 from trainers.gradients.differentiator import Differentiator
 from trainers.gradients.per_sample import PerSample, parameter_places
 from trainers.network.mixing import Mixing
@@ -139,7 +139,6 @@ class MessageOracle:
             runs=runs,
             populations=data.sizes,
         )
-        self._clip_by = mechanism.clip_by
         self._places = parameter_places(differentiator.module)
         self._shared: dict[str, Tensor] = {}
         self._by_sample = (
@@ -180,7 +179,7 @@ class MessageOracle:
     def exact(self, at: Tensor, batch: Tensor) -> Tensor:
         """Mean gradient of a batch, (runs, nodes, dims): not to leave a node."""
         flat = at.flatten(0, 1)
-        planned = plan(
+        planned = summation(
             self._differentiator,
             self.data,
             flat,

@@ -20,7 +20,7 @@ from trainers.runs.measures import CurveRecorder, Measured, measured
 from trainers.runs.outcome import TrainingResult
 from trainers.runs.problem import Problem
 from trainers.runs.real_clock.exits import Death, Outcome
-from trainers.runs.real_clock.worker import Job, Plan
+from trainers.runs.real_clock.worker import Agreement, Job
 from trainers.runs.real_clock.worker_pool import PATIENCE, WorkerPool
 from trainers.runs.run import Assignment, Keeper, OneProcess, TrainingRun
 
@@ -124,7 +124,7 @@ def worker_pool(
     """The workers of ``run``, not yet started."""
     network = _processes(problem)
     steps = run.training.rounds
-    plan = Plan(
+    plan = Agreement(
         clock=network.algorithm.clock,
         steps=steps,
         most=network.most,

@@ -55,7 +55,7 @@ class Job:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Plan:
+class Agreement:
     """What all workers agree on.
 
     Parameters
@@ -103,7 +103,7 @@ class Worker:
     def __init__(
         self,
         number: int,
-        plan: Plan,
+        plan: Agreement,
         job: Job,
         store: dist.Store,
         tell: Callable[[Any], None],

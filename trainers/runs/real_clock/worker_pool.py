@@ -17,14 +17,14 @@ from trainers.runs.real_clock.counters import Counters, connect
 from trainers.runs.real_clock.exits import Death, Outcome
 from trainers.runs.real_clock.journal import counted
 from trainers.runs.real_clock.messages import Failure, Ready, Report, Shutdown, Stopped
-from trainers.runs.real_clock.worker import Job, Plan, Worker
+from trainers.runs.real_clock.worker import Agreement, Job, Worker
 from trainers.runs.supervisor import Exit, Supervisor
 
 PATIENCE = 60.0  # seconds that a process may take to start, or to make a step
 
 
 class WorkerPool:
-    """Runs a `Plan` over one process a worker.
+    """Runs a `Agreement` over one process a worker.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class WorkerPool:
         Called in each process with the worker's number; it is pickled.
     """
 
-    def __init__(self, plan: Plan, job: Callable[[int], Job]) -> None:
+    def __init__(self, plan: Agreement, job: Callable[[int], Job]) -> None:
         self._plan = plan
         self.job = job
         self._workers = range(plan.clock.nodes)
@@ -176,7 +176,7 @@ class WorkerPool:
 
 
 def _work(
-    pipe: Connection, worker: int, plan: Plan, job: Callable[[int], Job], port: int
+    pipe: Connection, worker: int, plan: Agreement, job: Callable[[int], Job], port: int
 ) -> None:
     """What a worker's process does."""
     try:

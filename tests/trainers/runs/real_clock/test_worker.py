@@ -14,7 +14,7 @@ from trainers.network.named_graphs import mixing
 from trainers.oracles.oracle import Mechanism
 from trainers.runs.real_clock.journal import counted
 from trainers.runs.real_clock.messages import Report, Stopped
-from trainers.runs.real_clock.worker import Job, Plan, Worker
+from trainers.runs.real_clock.worker import Agreement, Job, Worker
 
 ALONE = Clock(((),), Speed("constant", 1))
 MECHANISM = Mechanism(3.0, 0.5, 2.0, sampling="without-replacement")
@@ -22,7 +22,7 @@ MECHANISM = Mechanism(3.0, 0.5, 2.0, sampling="without-replacement")
 
 def worker(path, private, begin, *, kind=Worker, tell=lambda message: None, **more):
     settings = {"steps": 20, "most": 100, "report_every": 8, **more}
-    plan = Plan(ALONE, step_time=0.0, patience=5.0, journal=path, **settings)
+    plan = Agreement(ALONE, step_time=0.0, patience=5.0, journal=path, **settings)
     job = Job(private, begin, lambda k: 0.1 / (k + 1))
     return kind(0, plan, job, dist.HashStore(), tell)
 

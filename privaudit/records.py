@@ -1,0 +1,66 @@
+"""What a run's ``config.json`` holds: settings with all that was left open decided."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Generic, TypeVar
+
+from privaudit.results import Claim
+from privaudit.settings import AttackSettings, Checked, Compute, check_seeds
+
+Task = TypeVar("Task")  # the settings of a training: as they were read, or checked
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunIdentity(Checked):
+    """The programs that made a run."""
+
+    torch_version: str
+    version: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingRecord(Compute, RunIdentity, Generic[Task]):
+    """What is trained, with how much noise, and what is claimed of it.
+
+    Without a ``seed``, noise and sampling come from a secret key, which stays in the
+    folder while the run can go on, and nowhere else. With one, this is a study:
+    repeatable, and its model not protected. ``public_seed`` decides how data are dealt
+    and where models start; everybody may know it.
+    """
+
+    training: Task
+    claim: Claim | None
+    noise_multiplier: float
+    account: str = "certified"
+    seed: int | None = None
+    public_seed: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_seeds(self.seed, self.public_seed)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AuditRecord(AttackSettings, RunIdentity, Generic[Task]):
+    """What is audited, and how.
+
+    Parameters
+    ----------
+    claim
+        The promise under test.
+    training, noise_multiplier
+        The algorithm as it runs.
+    account
+        The account that certifies the run's ledger.
+    planted_bug
+        A name in `privaudit.auditing.experiments.planted.PLANTED`: a bug of the
+        training that its ledger does not know of; None for the training as it is.
+    """
+
+    claim: Claim
+    training: Task
+    noise_multiplier: float
+    account: str = "certified"
+    adversary: str = "final-loss"
+    planted_bug: str | None = None

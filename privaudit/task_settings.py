@@ -1,0 +1,151 @@
+"""Settings of what is trained, on what and how; their former names, and ``--set``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from privaudit.files.user_code import is_place
+
+WeightName = Literal["uniform", "metropolis", "max-degree", "column-stochastic"]
+
+OWN = "own"  # data and a model that a caller has in Python, not by a name
+FOLDER = "folder:"  # of data, before the path of a folder with a file a node
+
+
+def is_own(data: str) -> bool:
+    """Whether these are data of the user's own, and none of those that we know."""
+    return data == OWN or data.startswith(FOLDER) or is_place(data)
+
+
+class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What is trained, on what, and how; all but the noise.
+
+    Parameters
+    ----------
+    algorithm
+        A name in `trainers.algorithms.ALGORITHMS`, or a user's own ``module:Class``
+        (`trainers.algorithms.user_algorithms`). Central ones hold all data at one
+        place, whatever ``nodes``.
+    nodes, graph, graph_seed, weights
+        The network: a name in `trainers.network.named_graphs.GRAPHS` with its number or
+        file, such as ``ring``, ``fiedler:0.39`` or ``edges:friends.csv``; the seed of
+        random graphs; and the rule of the mixing weights.
+    data, digits, train
+        A name in `trainers.data.DATASETS`, ``idx:FOLDER``, or the user's own as
+        ``module:function`` or ``folder:PATH``; which classes of a set of ten, and how
+        many records to train on; or "own", see `trainers.runs.material`.
+    partition, split
+        How they are dealt. "classes": A(t) with t = ``split``, t = 1 gives each class
+        to one node, t = 0 deals all evenly; "even": shuffled; "dirichlet:ALPHA";
+        "file:PATH", a file of node numbers.
+    model, hidden, gain
+        A name in `trainers.models.MODELS`, ``module:function`` or "own", with options
+        as in ``vit:depth=2,features=32``; its hidden units, where it has such an option
+        (None: its own number, 32 for small-cnn); scale of its initial parameters.
+    rounds, batch_size, clip_norm, step_size
+        Of the algorithm. ``batch_size`` is the expected size of a node's batch.
+    final_step_size
+        Step sizes fall (or rise) by equal factors from ``step_size`` in the first round
+        to this in the last; None keeps them constant.
+    schedule
+        Another way: "cosine", from ``step_size`` to ``final_step_size`` or 0;
+        "parts:100=0.1,150=0.01", from those rounds on by other step sizes; "constant",
+        "geometric". None: as ``final_step_size`` says.
+    warm_up
+        Rounds before it over which step sizes rise from 0 by equal steps.
+    optimiser
+        What makes a step of each noisy gradient: sgd, momentum, adam or adamw, with
+        options as in ``momentum:decay=0.8``. It is post-processing: no account changes.
+        None: sgd.
+    options
+        Of the algorithm alone, such as ``rho`` of DiNNO: by name, see its entry.
+    loss
+        ``module:function`` for data of the user's own; None: cross entropy.
+
+    Raises
+    ------
+    ValueError
+        If a setting is out of its range.
+    """
+
+    algorithm: str
+    nodes: int = 4
+    graph: str = "complete"
+    weights: str = "uniform"
+    data: str = "digits"
+    digits: tuple[int, ...] = tuple(range(10))
+    train: int = 1400
+    partition: str = "classes"
+    split: float = 0.0
+    model: str = "small-cnn"
+    hidden: int | None = None
+    gain: float = 1.0
+    rounds: int = 200
+    batch_size: float = 64.0
+    clip_norm: float = 1.0
+    step_size: float = 0.5
+    final_step_size: float | None = None
+    schedule: str | None = None
+    warm_up: int = 0
+    optimiser: str | None = None
+    options: dict[str, Any] = {}
+    graph_seed: int = 0
+    loss: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("nodes", "train", "hidden", "rounds"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be >= 1, got {value}")
+        for name in ("batch_size", "clip_norm", "gain", "step_size", "final_step_size"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"{name} must be > 0 and finite, got {value}")
+        for name in ("graph_seed", "warm_up"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must be >= 0, got {getattr(self, name)}")
+        if not 0 <= self.split <= 1:
+            raise ValueError(f"split must be in [0, 1], got {self.split}")
+        if len(set(self.digits)) < 2 or not set(self.digits) <= set(range(10)):
+            raise ValueError(
+                "digits must be two or more different ones of 0 to 9, "
+                f"got {list(self.digits)}"
+            )
+        if list(self.digits) != sorted(set(self.digits)):
+            raise ValueError(f"digits must be in order, got {list(self.digits)}")
+
+
+# Names that settings had in earlier versions: files that have them are still read.
+FORMER_NAMES = {"lot_size": "batch_size"}
+
+
+def renamed(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """``settings`` by the names that they have today.
+
+    Raises ``ValueError`` if one is given by both its names.
+    """
+    new: dict[str, Any] = {}
+    for name, value in settings.items():
+        today = FORMER_NAMES.get(name, name)
+        if today in new:
+            raise ValueError(f"{name} is a former name of {today}: give one of them")
+        new[today] = value
+    return new
+
+
+def changes_of(texts: Iterable[str]) -> dict[str, Any]:
+    """Settings that were given as key=value; ``ValueError`` for what is none."""
+    values: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals or not name:
+            raise ValueError(f"--set takes key=value, got {text!r}")
+        if name in values:
+            raise ValueError(f"--set {name} is given twice; leave one of them out")
+        values[name] = value.split(",") if name == "digits" else value.strip()
+    return renamed(values)

@@ -27,6 +27,7 @@ _VECTORS = 32
 # Where there are more, the last places are not used: in them lies what is left over.
 _SPARE = 2
 _LINE = 64  # bytes
+_HOST = "cpu"  # where a trial is drawn
 _known: weakref.WeakKeyDictionary[nn.Module, dict[Any, Shape | None]] = (
     weakref.WeakKeyDictionary()
 )
@@ -179,15 +180,17 @@ def holds(
     wanted = found(inputs, whose)
     # More threads have more places at which they begin and end.
     for _ in range(2 if torch.get_num_threads() == 1 else 6):
-        order = torch.randperm(columns, generator=generator)
-        keeps = torch.rand(columns, generator=generator) < 0.7
+        order = torch.randperm(columns, generator=generator, device=_HOST)
+        keeps = torch.rand(columns, generator=generator, device=_HOST) < 0.7
         keeps[0] |= columns == 1
         here, before = keeps.nonzero()[:, 0].to(at.device), order[keeps].to(at.device)
         moved = draw()
         if moved.is_floating_point():
             moved = 100 * moved
         if shape.moves:
-            whose = torch.randperm(rows, generator=generator).to(at.device)
+            whose = torch.randperm(rows, generator=generator, device=_HOST).to(
+                at.device
+            )
         moved[:rows, here] = inputs[whose][:, before]
         for one, other in zip(wanted, found(moved, whose), strict=True):
             if not torch.equal(one[whose][:, before], other[:, here]):
@@ -200,7 +203,9 @@ def _models(module: nn.Module, replicas: int, generator: torch.Generator) -> Ten
     parts = []
     for parameter in trained(module).values():
         fan = parameter.shape[1:].numel() if parameter.dim() > 1 else 4
-        part = torch.randn(replicas, parameter.numel(), generator=generator)
+        part = torch.randn(
+            replicas, parameter.numel(), generator=generator, device=_HOST
+        )
         parts.append(part * fan**-0.5)
     return torch.cat(parts, 1)
 
@@ -214,13 +219,15 @@ def _inputs(
     """Random inputs; integers are tokens of the smallest of all embeddings."""
     shape = (*there, *like.shape)
     if like.is_floating_point():
-        return torch.randn(shape, generator=generator).to(like)
+        return torch.randn(shape, generator=generator, device=_HOST).to(like)
     tables = [
         layer.num_embeddings
         for layer in module.modules()
         if isinstance(layer, nn.Embedding)
     ]
-    return torch.randint(0, min(tables, default=2), shape, generator=generator).to(like)
+    return torch.randint(
+        0, min(tables, default=2), shape, generator=generator, device=_HOST
+    ).to(like)
 
 
 def _bits(part: Tensor) -> Tensor:

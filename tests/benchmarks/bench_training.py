@@ -97,9 +97,9 @@ def gradients(model: str, way: str) -> Row:
     }
 
 
-def audit(way: str) -> Row:
-    """A block of an audit: 50 runs, 3 nodes, 8x8 images; CPU seconds for 500 x 100."""
-    runs, rounds = 50, 20
+def audit(way: str, block: str, batch: str) -> Row:
+    """A block of an audit: 3 nodes, 8x8 images; CPU seconds for 500 runs x 100."""
+    runs, rounds = int(block), 20
     training = Training(
         algorithm="dp-dsgd",
         nodes=3,
@@ -107,7 +107,7 @@ def audit(way: str) -> Row:
         train=300,
         hidden=16,
         rounds=rounds,
-        batch_size=32.0,
+        batch_size=float(batch),
         clip_norm=10.0,
         step_size=0.05,
     )
@@ -200,9 +200,13 @@ def models(compiled: bool) -> None:
 def audits(compiled: bool) -> None:
     """500 runs x 3 nodes x 100 rounds on 8x8 images, from one block of 20 rounds."""
     for way in ("book-keeping", "compiled")[: 1 + compiled]:
-        row = measured("audit", way)
-        if row:
-            print(f"audit, {way}: {row['cpu']:.1f} CPU s, {row['peak']:.0f} MiB")
+        for block, batch in (("50", "32"), ("500", "4")):
+            row = measured("audit", way, block, batch)
+            if row:
+                print(
+                    f"audit, {way}, blocks of {block} runs, batches of {batch}: "
+                    f"{row['cpu']:.1f} CPU s, {row['peak']:.0f} MiB"
+                )
 
 
 def large(compiled: bool) -> None:

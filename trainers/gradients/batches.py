@@ -16,43 +16,55 @@ _OVERFLOW = 1e-15
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Packed:
-    """Batches side by side, each packed to the left.
+    """Batches cut into chunks of one width, each packed to the left.
+
+    The first chunks of all replicas come first, then second ones, and so on.
 
     Parameters
     ----------
+    replica
+        (chunks,): whose each is.
     record
-        (replicas, width): which records; where there is none, the batch's first, so
+        (chunks, columns): which records; where there is none, the batch's first, so
         that a record that was not drawn is not looked at, or 0 where the batch is
         empty.
     taken
-        (replicas, width) bool: where there is one.
+        (chunks, columns) bool: where there is one.
     """
 
+    replica: Tensor
     record: Tensor
     taken: Tensor
 
     @classmethod
-    def of(cls, batches: Tensor, multiple: int = 1) -> Packed:
-        """From (replicas, records) bool; as wide as the largest batch, none is cut.
+    def of(cls, batches: Tensor, columns: int, *, all_rows: bool = False) -> Packed:
+        """From (replicas, records) bool: as many chunks as each batch needs.
 
-        Widened to a ``multiple``.
+        With ``all_rows``, as many of each as the largest batch needs.
         """
-        counts = batches.sum(1)
-        width = -(-int(counts.max()) // multiple) * multiple
         replica, record = batches.nonzero(as_tuple=True)
-        column = batches.cumsum(1)[replica, record] - 1
-        packed = batches.byte().argmax(1)[:, None].repeat(1, width)
-        packed[replica, column] = record
-        taken = torch.arange(width, device=batches.device) < counts[:, None]
-        return cls(packed, taken)
+        counts = batches.sum(1)
+        place = batches.cumsum(1)[replica, record] - 1
+        needed = (counts + columns - 1) // columns
+        chunks = torch.arange(int(needed.max()), device=batches.device)[:, None]
+        there = chunks < (needed.max() if all_rows else needed).expand(len(counts))
+        number = there.flatten().cumsum(0).view_as(there) - 1
+        whose = there.nonzero()[:, 1]
+        packed = batches.byte().argmax(1)[whose][:, None].repeat(1, columns)
+        taken = torch.zeros_like(packed, dtype=torch.bool)
+        where = number[place // columns, replica], place % columns
+        packed[where], taken[where] = record, True
+        return cls(whose, packed, taken)
 
     @classmethod
-    def unseen(cls, batches: Tensor, width: int, watch: Watch) -> Packed:
-        """As `of` in a ``width`` known beforehand: the host need not see the batches.
+    def unseen(cls, batches: Tensor, width: int, watch: Watch, columns: int) -> Packed:
+        """As `of` with ``all_rows``: the host need not see the batches.
 
-        A batch that is larger is an error that ``watch`` tells of, not cut in silence.
+        A batch of more than ``width``, or what the last chunk then has, is an error
+        that ``watch`` tells of, not cut in silence.
         """
-        counts = batches.sum(1)
+        counts, chunks = batches.sum(1), -(-width // columns)
+        width = chunks * columns
         watch.expect(
             counts <= width,
             f"a batch has more than {width} records, which has a chance below "
@@ -64,7 +76,13 @@ class Packed:
         )
         taken = torch.arange(width, device=batches.device) < counts[:, None]
         padded = torch.nn.functional.pad(order, (0, max(0, width - order.shape[1])))
-        return cls(torch.where(taken, padded[:, :width], order[:, :1]), taken)
+        record = torch.where(taken, padded[:, :width], order[:, :1])
+        record, taken = (
+            part.unflatten(1, (chunks, columns)).transpose(0, 1).flatten(0, 1)
+            for part in (record, taken)
+        )
+        replica = torch.arange(len(batches), device=batches.device).repeat(chunks)
+        return cls(replica, record, taken)
 
 
 def most(rate: float, records: int) -> int:

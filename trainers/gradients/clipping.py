@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterator
 
+import numpy as np
 import torch
+from scipy import stats
 from torch import Tensor
 
 from trainers.data import PrivateData
@@ -16,8 +17,7 @@ from trainers.gradients.bfloat16 import exact_products
 from trainers.gradients.clip_weights import ClipTo
 from trainers.gradients.differentiator import Differentiator
 from trainers.gradients.rounding import Rounding
-from trainers.gradients.shapes import Shape, shape_for
-from trainers.gradients.stacked.layer import together
+from trainers.gradients.shapes import Shape, lined, moving_shape_for, shape_for
 from trainers.numerics.deferred_checks import Watch
 from trainers.numerics.memory import keep_freed
 
@@ -27,7 +27,7 @@ WORKING_SET = 32 << 20
 # A part costs some passes over the models, however few samples it has.
 _PASSES = 4
 _LEAST = 32  # samples of a part, where that many fit
-_LINE = 64  # bytes
+_CALL = 1 << 19  # what a call costs by itself, in numbers that are gone through
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -39,14 +39,17 @@ class Summation:
     differentiator, data
         Whose gradients are summed, of whose records.
     rows
-        Replicas that go through together, and in which shape.
+        How many chunks of batches go through together.
+    shape
+        In which shape.
     rounding
         What is paid for the rounding of sums.
     """
 
     differentiator: Differentiator
     data: PrivateData
-    rows: tuple[tuple[slice, Shape], ...]
+    rows: int
+    shape: Shape
     rounding: Rounding
 
     def clipped_sum(
@@ -85,45 +88,38 @@ class Summation:
         (replicas, dims), doubles
         """
         exact_products()
+        self.differentiator.aligned = self.shape.aligned
+        moves, columns = self.shape.moves, self.shape.columns
         node = nodes.repeat(len(at) // len(nodes))
-        parts = []
-        for rows, shape in self.rows:
-            if width is None or watch is None:
-                packed = Packed.of(batches[rows], shape.columns)
-            else:
-                across = -(-width // shape.columns) * shape.columns
-                packed = Packed.unseen(batches[rows], across, watch)
-            weigh = functools.partial(ClipTo, clip, watch=watch)
-            parts.append(self._part(at[rows], node[rows], packed, shape, weigh))
-        return together(parts)
-
-    def _part(
-        self,
-        at: Tensor,
-        node: Tensor,
-        packed: Packed,
-        shape: Shape,
-        weigh: Callable[[Tensor], ClipTo],
-    ) -> Tensor:
-        """The sums of replicas that go through together."""
-        self.differentiator.aligned = shape.aligned
-        replicas, columns = len(at), shape.columns
-        theta = _aligned(_extended(at, shape.spare_rows, 0))
-        whose = _extended(node, shape.spare_rows, 0)
-        total = None
-        for left in range(0, packed.record.shape[1], columns):
-            record, taken = (
-                _extended(part[:, left : left + columns], *_spare(shape))
-                for part in (packed.record, packed.taken)
-            )
-            if shape.spare_rows or shape.spare_columns:
-                taken[replicas:], taken[:, columns:] = False, False
-            inputs, targets = self.data.records(whose, record)
-            found = self.differentiator.weighted_sum(
-                theta, inputs, targets, weigh(taken), self.rounding.slack
-            )[:replicas]
-            total = found if total is None else total.add_(found)
-        return torch.zeros_like(at, dtype=torch.float64) if total is None else total
+        if width is None or watch is None:
+            packed = Packed.of(batches, columns, all_rows=not moves)
+        else:
+            packed = Packed.unseen(batches, width, watch, columns)
+        total = torch.zeros_like(at, dtype=torch.float64)
+        # A replica that must not move has the same row in each call.
+        group = max(1, len(packed.replica) if moves else len(at))
+        for start in range(0, len(packed.replica), group):
+            for first in range(start, start + group, self.rows):
+                here = slice(first, min(first + self.rows, start + group))
+                replica = packed.replica[here]
+                spare = self.rows - len(replica) + self.shape.spare_rows
+                wide = self.shape.spare_columns
+                taken = _extended(packed.taken[here], spare, wide)
+                if spare or wide:
+                    taken[len(replica) :], taken[:, columns:] = False, False
+                inputs, targets = self.data.records(
+                    _extended(node[replica], spare, 0),
+                    _extended(packed.record[here], spare, wide),
+                )
+                found = self.differentiator.weighted_sum(
+                    lined(at, replica, spare),
+                    inputs,
+                    targets,
+                    ClipTo(clip, taken, watch=watch),
+                    self.rounding.slack,
+                )
+                total.index_add_(0, replica, found[: len(replica)])
+        return total
 
 
 def summation(
@@ -148,13 +144,19 @@ def summation(
         limit = min(limit, max(WORKING_SET, passes))
     samples = max(1, limit // (values * at.element_size()))
     most = max(data.sizes) + data.canaries
-    columns = usual_width(min(batch_size, most), samples, most)
-    found = []
-    for rows in slices(len(at), max(1, samples // columns)):
+    shape, columns, rows = None, 0, 0
+    if at.device.type == "cpu":
+        columns, rows = packing(
+            *(len(at), batch_size, max(data.sizes), samples),
+            *(values, _PASSES * at.shape[1]),
+        )
+        shape = moving_shape_for(differentiator, at[:1].expand(rows, -1), data, columns)
+    if shape is None:
+        columns = usual_width(min(batch_size, most), samples, most)
+        rows = evenly(len(at), max(1, samples // columns))
         shape = Shape(columns)
         if clips:
-            shape = shape_for(differentiator, at[rows], data, columns)
-        found.append((rows, shape))
+            shape = shape_for(differentiator, at[:rows], data, columns)
     rounding = Rounding.of(
         differentiator.positions,
         differentiator.length,
@@ -162,14 +164,58 @@ def summation(
         most,
         coarse=differentiator.coarse,
     )
-    return Summation(differentiator, data, tuple(found), rounding)
+    return Summation(differentiator, data, rows, shape, rounding)
 
 
-def slices(count: int, most: int) -> Iterator[slice]:
-    """Slices of ``count``, of at most ``most`` and of about equal sizes."""
-    step = math.ceil(count / math.ceil(count / most))
-    for first in range(0, count, step):
-        yield slice(first, min(first + step, count))
+def evenly(count: int, most: int) -> int:
+    """The size of as few parts of at most ``most`` as ``count`` takes, about equal."""
+    return math.ceil(count / math.ceil(count / most))
+
+
+@functools.cache
+def packing(
+    replicas: int, batch: float, most: int, samples: int, values: int, passes: int
+) -> tuple[int, int]:
+    """Columns and rows of calls that chunks are packed into: what takes least.
+
+    From public numbers alone; columns do not depend on the number of ``replicas``.
+
+    Parameters
+    ----------
+    replicas, batch, most
+        How many, the expected size of their batches, and the most records of one.
+    samples
+        A call has no more places.
+    values, passes
+        What a place and what a chunk costs, in numbers that are gone through.
+    """
+
+    def chunks(columns: int) -> tuple[float, float]:
+        """Mean and variance of how many chunks a batch makes."""
+        if batch >= most:
+            return math.ceil(most / columns), 0.0
+        last = int(batch + 10 * math.sqrt(batch) + 10) // columns + 1
+        more = stats.poisson.sf(columns * np.arange(last), batch)
+        mean = more.sum()
+        return mean, ((2 * np.arange(last) + 1) * more).sum() - mean**2
+
+    def cost(columns: int) -> float:
+        return chunks(columns)[0] * (columns * values + passes)
+
+    widths = [1, 2, 3, 4, 6, *range(8, 8 * math.ceil(min(most, 512) / 8) + 1, 8)]
+    columns = min((each for each in widths if each <= samples), key=cost)
+    mean, variance = (replicas * each for each in chunks(columns))
+    fewest = math.ceil(mean / max(1, samples // columns))
+    found = []
+    for room in range(4):  # deviations
+        wanted = mean + room * math.sqrt(variance)
+        for calls in range(fewest, 4 * fewest + 16):
+            rows = math.ceil(wanted / calls)
+            if 0 < rows * columns <= samples:
+                times = calls + (stats.norm.sf(room) if variance else 0.0)
+                one = rows * (columns * values + passes) + _CALL
+                found.append((times * one, rows))
+    return columns, min(found)[1]
 
 
 def usual_width(batch_size: float, samples: int, most: int) -> int:
@@ -191,10 +237,6 @@ def usual_width(batch_size: float, samples: int, most: int) -> int:
     return min(samples, 8 * to_eight(width / 8))
 
 
-def _spare(shape: Shape) -> tuple[int, int]:
-    return shape.spare_rows, shape.spare_columns
-
-
 def _extended(tensor: Tensor, rows: int, columns: int) -> Tensor:
     """With its last row, and then each row's first entry, so many times more."""
     if rows:
@@ -202,10 +244,3 @@ def _extended(tensor: Tensor, rows: int, columns: int) -> Tensor:
     if columns:
         tensor = torch.cat([tensor, tensor[:, :1].expand(-1, columns)], 1)
     return tensor
-
-
-def _aligned(theta: Tensor) -> Tensor:
-    """Beginning at a whole line of memory, as when the shape was tried."""
-    if theta.is_contiguous() and theta.data_ptr() % _LINE == 0:
-        return theta
-    return theta.clone(memory_format=torch.contiguous_format)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -26,7 +26,9 @@ from trainers.gradients.per_sample import trained
 _VECTORS = 32
 # Where there are more, the last places are not used: in them lies what is left over.
 _SPARE = 2
-_known: weakref.WeakKeyDictionary[nn.Module, dict[Any, Shape]] = (
+_LINE = 64  # bytes
+_HOST = "cpu"  # where a trial is drawn
+_known: weakref.WeakKeyDictionary[nn.Module, dict[Any, Shape | None]] = (
     weakref.WeakKeyDictionary()
 )
 
@@ -43,12 +45,37 @@ class Shape:
         Replicas and places that are added and never hold a record.
     aligned
         Whether the differentiator aligns rows.
+    moves
+        Whether a replica may come in any row, beside any others.
     """
 
     columns: int
     spare_rows: int = 0
     spare_columns: int = 0
     aligned: bool = False
+    moves: bool = False
+
+
+def lined(at: Tensor, rows: Tensor, spare: int = 0) -> Tensor:
+    """Rows of ``at``, (replicas, dims), and its first ``spare`` times more.
+
+    Each begins at a whole line of memory, as when a shape was tried.
+    """
+    dims, count = at.shape[1], len(rows)
+    wide = -(-dims * at.element_size() // _LINE) * _LINE // at.element_size()
+    found = at.new_empty(count + spare, wide)[:, :dims]
+    found[:count], found[count:] = at[rows], at[:1]
+    return found
+
+
+def moving_shape_for(
+    differentiator: Differentiator, at: Tensor, data: PrivateData, columns: int
+) -> Shape | None:
+    """As `shape_for`, of so many ``columns`` and where replicas may come in any row.
+
+    None if there is none.
+    """
+    return _known_or_found(differentiator, at, data, columns, True)
 
 
 def shape_for(
@@ -59,17 +86,33 @@ def shape_for(
     ``at`` is (replicas, dims). Of it, and of a record of ``data``, only shape, type and
     device are looked at.
     """
+    found = _known_or_found(differentiator, at, data, columns, False)
+    if found is None:
+        raise AssertionError("a single place is no other's")
+    return found
+
+
+def _known_or_found(
+    differentiator: Differentiator,
+    at: Tensor,
+    data: PrivateData,
+    columns: int,
+    moves: bool,
+) -> Shape | None:
     known = _known.setdefault(differentiator.module, {})
     key = (
         *(type(differentiator), getattr(differentiator, "lower", False)),
         *(at.shape, at.dtype, at.device, data.values_per_record),
-        *(columns, torch.get_num_threads()),
+        *(columns, moves, torch.get_num_threads()),
     )
     if key not in known:
         first = torch.zeros(1, 1, dtype=torch.long, device=at.device)
         inputs, targets = data.records(first[0], first)
         example = torch.zeros_like(inputs[0, 0]), torch.zeros_like(targets[0, 0])
-        known[key] = _search(differentiator, at, example, columns)
+        wanted = candidates(len(at), columns)
+        if moves:
+            wanted = [dataclasses.replace(next(wanted), moves=True)]
+        known[key] = _search(differentiator, at, example, wanted)
     return known[key]
 
 
@@ -77,9 +120,9 @@ def _search(
     differentiator: Differentiator,
     at: Tensor,
     example: tuple[Tensor, Tensor],
-    columns: int,
-) -> Shape:
-    for shape in candidates(len(at), columns):
+    wanted: Iterable[Shape],
+) -> Shape | None:
+    for shape in wanted:
         for aligned in (False, True):
             differentiator.aligned = aligned
             if differentiator.aligned != aligned:
@@ -87,7 +130,7 @@ def _search(
             tried = dataclasses.replace(shape, aligned=aligned)
             if holds(differentiator, at, example, tried):
                 return tried
-    raise AssertionError("a single place is no other's")
+    return None
 
 
 def candidates(replicas: int, columns: int) -> Iterator[Shape]:
@@ -111,37 +154,46 @@ def holds(
 ) -> bool:
     """Whether random records' bits depend neither on their places nor on the others.
 
-    ``example`` is an input, of which shape and type are taken, and a target.
+    Nor, if the shape ``moves``, on the row that their replica comes in. ``example`` is
+    an input, of which shape and type are taken, and a target.
     """
     generator = torch.Generator().manual_seed(seed)
     rows, columns = len(at), shape.columns
     there = (rows + shape.spare_rows, columns + shape.spare_columns)
-    models = _models(differentiator.module, there[0], generator).to(at)
+    models = _models(differentiator.module, rows, generator).to(at)
     like, target = example
     targets = target.expand(*there, *target.shape)
 
     def draw() -> Tensor:
         return _inputs(differentiator.module, like, there, generator)
 
-    def found(inputs: Tensor) -> list[Tensor]:
-        parts = differentiator.rows(models, inputs, targets)
+    def found(inputs: Tensor, whose: Tensor) -> list[Tensor]:
+        theta = lined(models, whose, shape.spare_rows)
+        parts = differentiator.rows(theta, inputs, targets)
         return [_bits(part).unflatten(0, there)[:rows] for part in parts]
 
-    if columns == 1 or at.device.type == "meta":  # which has no bits
+    whose = torch.arange(rows, device=at.device)
+    alone = columns == 1 and (rows == 1 or not shape.moves)
+    if alone or at.device.type == "meta":  # which has no bits
         return True
     inputs = draw()
-    wanted = found(inputs)
+    wanted = found(inputs, whose)
     # More threads have more places at which they begin and end.
     for _ in range(2 if torch.get_num_threads() == 1 else 6):
-        order = torch.randperm(columns, generator=generator)
-        keeps = torch.rand(columns, generator=generator) < 0.7
+        order = torch.randperm(columns, generator=generator, device=_HOST)
+        keeps = torch.rand(columns, generator=generator, device=_HOST) < 0.7
+        keeps[0] |= columns == 1
         here, before = keeps.nonzero()[:, 0].to(at.device), order[keeps].to(at.device)
         moved = draw()
         if moved.is_floating_point():
             moved = 100 * moved
-        moved[:rows, here] = inputs[:rows, before]
-        for one, other in zip(wanted, found(moved), strict=True):
-            if not torch.equal(one[:, before], other[:, here]):
+        if shape.moves:
+            whose = torch.randperm(rows, generator=generator, device=_HOST).to(
+                at.device
+            )
+        moved[:rows, here] = inputs[whose][:, before]
+        for one, other in zip(wanted, found(moved, whose), strict=True):
+            if not torch.equal(one[whose][:, before], other[:, here]):
                 return False
     return True
 
@@ -151,7 +203,9 @@ def _models(module: nn.Module, replicas: int, generator: torch.Generator) -> Ten
     parts = []
     for parameter in trained(module).values():
         fan = parameter.shape[1:].numel() if parameter.dim() > 1 else 4
-        part = torch.randn(replicas, parameter.numel(), generator=generator)
+        part = torch.randn(
+            replicas, parameter.numel(), generator=generator, device=_HOST
+        )
         parts.append(part * fan**-0.5)
     return torch.cat(parts, 1)
 
@@ -165,13 +219,15 @@ def _inputs(
     """Random inputs; integers are tokens of the smallest of all embeddings."""
     shape = (*there, *like.shape)
     if like.is_floating_point():
-        return torch.randn(shape, generator=generator).to(like)
+        return torch.randn(shape, generator=generator, device=_HOST).to(like)
     tables = [
         layer.num_embeddings
         for layer in module.modules()
         if isinstance(layer, nn.Embedding)
     ]
-    return torch.randint(0, min(tables, default=2), shape, generator=generator).to(like)
+    return torch.randint(
+        0, min(tables, default=2), shape, generator=generator, device=_HOST
+    ).to(like)
 
 
 def _bits(part: Tensor) -> Tensor:

@@ -18,37 +18,56 @@ def drawn(rows, records, seed):
 
 
 class TestPacked:
-    @given(st.integers(1, 5), st.integers(1, 20), st.integers(0, 10**6))
-    def test_holds_what_was_drawn_in_order_and_nothing_else(self, rows, records, seed):
-        generator = torch.Generator().manual_seed(seed)
-        batches = torch.rand(rows, records, generator=generator) < 0.4
-        packed = Packed.of(batches)
+    @given(
+        st.integers(1, 5),
+        st.integers(1, 20),
+        st.integers(0, 10**6),
+        st.integers(1, 6),
+        st.booleans(),
+    )
+    def test_holds_what_was_drawn_in_order_and_nothing_else(
+        self, rows, records, seed, columns, every
+    ):
+        batches = drawn(rows, records, seed)
+        packed = Packed.of(batches, columns, all_rows=every)
         assert packed.record.shape == packed.taken.shape
-        assert packed.record.shape[1] == batches.sum(1).max()
-        for row in range(rows):
-            held = packed.record[row][packed.taken[row]]
-            assert torch.equal(held, batches[row].nonzero()[:, 0])
+        assert packed.record.shape == (len(packed.replica), columns)
+        for row, batch in enumerate(batches):
+            own = packed.replica == row
+            held = packed.record[own][packed.taken[own]]
+            assert torch.equal(held, batch.nonzero()[:, 0])
+            assert batch[packed.record[own]].all() or not batch.any()
+            most = batches.sum(1).max() if every else batch.sum()
+            assert own.sum() == math.ceil(most / columns)
+        full = packed.taken.cumprod(1).sum(1)
+        assert torch.equal(packed.taken.sum(1), full)  # packed to the left
 
     @given(
-        st.integers(1, 5), st.integers(1, 20), st.integers(0, 10**6), st.integers(0, 9)
+        st.integers(1, 5),
+        st.integers(1, 20),
+        st.integers(0, 10**6),
+        st.integers(0, 9),
+        st.integers(1, 6),
     )
-    def test_unseen_batches_are_the_same_batches(self, rows, records, seed, more):
+    def test_unseen_batches_are_the_same_batches(
+        self, rows, records, seed, more, columns
+    ):
         batches = drawn(rows, records, seed)
-        seen = Packed.of(batches)
-        width = seen.record.shape[1] + more
+        seen = Packed.of(batches, columns, all_rows=True)
         watch = Watch(at_once=False)
-        unseen = Packed.unseen(batches, width, watch)
+        unseen = Packed.unseen(
+            batches, int(batches.sum(1).max()) + more, watch, columns
+        )
         watch.settle()
-        assert unseen.record.shape == unseen.taken.shape == (rows, width)
-        wide = torch.cat([seen.record, unseen.record[:, :1].repeat(1, more)], 1)
-        assert torch.equal(unseen.record, wide)
-        empty = ~batches.any(1)
-        assert (batches.gather(1, unseen.record) | empty[:, None]).all()
+        count = len(seen.replica)
+        assert len(unseen.replica) >= count
+        for name in ("replica", "record", "taken"):
+            assert torch.equal(getattr(unseen, name)[:count], getattr(seen, name))
         assert unseen.taken.sum() == batches.sum()
 
     def test_a_batch_that_is_too_large_is_not_cut_in_silence(self):
         watch = Watch(at_once=False)
-        Packed.unseen(torch.ones(2, 5, dtype=torch.bool), 4, watch)
+        Packed.unseen(torch.ones(2, 5, dtype=torch.bool), 4, watch, 2)
         with pytest.raises(ValueError, match="more than 4 records"):
             watch.settle()
         watch.settle()  # told once

@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 
 from tests.trainers.problems import random_data, softmax
 from trainers.data import PrivateData
+from trainers.gradients.bookkeeping import BookKeeping
 from trainers.gradients.clip_weights import clip_weights
 from trainers.gradients.clipping import (
     WORKING_SET,
+    evenly,
+    packing,
     plan,
-    slices,
     usual_width,
 )
 from trainers.gradients.per_sample import PerSample
@@ -25,15 +27,32 @@ CALL = {"batch_size": 4, "memory_limit": 1 << 30}
 
 class TestPlan:
     @given(st.integers(1, 200), st.integers(1, 60))
-    def test_slices_cover_every_replica_once(self, count, most):
-        seen = torch.zeros(count, dtype=torch.long)
-        lengths = set()
-        for here in slices(count, most):
-            seen[here] += 1
-            lengths.add(int(seen[here].sum()))
-        assert (seen == 1).all()
-        assert max(lengths) <= most
-        assert len(lengths) <= 2
+    def test_parts_are_few_and_even(self, count, most):
+        size = evenly(count, most)
+        assert 1 <= size <= most
+        parts = math.ceil(count / size)
+        assert parts == math.ceil(count / most)
+        assert size * parts - count < parts
+
+    @given(
+        st.integers(1, 2000),
+        st.floats(0.5, 300),
+        st.integers(1, 300),
+        st.integers(1, 5000),
+    )
+    def test_what_is_packed_fits_and_does_not_ask_how_many_replicas(
+        self, replicas, batch, most, samples
+    ):
+        columns, rows = packing(replicas, batch, most, samples, 100, 1000)
+        assert 1 <= columns * rows <= samples
+        assert columns < most + 8
+        assert packing(1, batch, most, samples, 100, 1000)[0] == columns
+
+    def test_batches_without_chance_fill_their_calls(self):
+        assert packing(6, 40, 40, 10**6, 100, 100) == (40, 6)
+        # Two chunks each, all of them in one call.
+        columns, rows = packing(6, 80, 80, 320, 100, 100)
+        assert 6 * 80 % (columns * rows) == 0
 
     @given(st.floats(1, 1e4), st.integers(1, 1000))
     def test_usual_batches_are_a_few_parts(self, batch, samples):
@@ -67,6 +86,31 @@ class TestClippedSum:
                 gradient = exact.gradient(at[row], *sample)
                 wanted += clip_weights(gradient.norm(), 0.3) * gradient
             torch.testing.assert_close(got[row], wanted)
+
+    @pytest.mark.parametrize("batch_size", [1, 3, 20])
+    def test_a_sum_does_not_depend_on_other_replicas_batches(self, batch_size):
+        """Not in the last bit, wherever its chunks come to lie."""
+        data = PrivateData.of(random_data((40, 30, 20), dtype=torch.float32))
+        module = softmax().float()
+        way = BookKeeping(module, cross_entropy, data.inputs[0, 0])
+        generator = torch.Generator().manual_seed(2)
+        at = torch.randn(30, 15, generator=generator)
+        planned = plan(way, data, at, batch_size=batch_size, memory_limit=1 << 30)
+        assert planned.shape.moves
+        sizes = torch.tensor(data.sizes).repeat(10)[:, None]
+        there = torch.arange(data.inputs.shape[1]) < sizes
+
+        def drawn():
+            rate = batch_size / 30
+            return there & (torch.rand(there.shape, generator=generator) < rate)
+
+        first = drawn()
+        wanted = planned.clipped_sum(at, first, torch.arange(3), 0.3)
+        for _ in range(5):
+            kept = torch.rand(30, generator=generator) < 0.5
+            batches = first.where(kept[:, None], drawn())
+            found = planned.clipped_sum(at, batches, torch.arange(3), 0.3)
+            assert torch.equal(found[kept], wanted[kept])
 
     def test_more_memory_than_the_cache_changes_no_bit(self):
         data = PrivateData.of(random_data((60, 50)))

@@ -258,7 +258,7 @@ class TestAllLayers:
             share = share_of(way, inputs, targets, clip, (batch, other), at)
         assert share <= 1
 
-    @pytest.mark.parametrize("samples", [(1, 8), (3, 20)])
+    @pytest.mark.parametrize("samples", [(1, 8), (3, 20), (4, 8)])
     def test_what_was_tried_holds_for_other_records(self, name, samples):
         module, shape = KNOWN[name]
         module = module.float()
@@ -267,10 +267,14 @@ class TestAllLayers:
         data = PrivateData.of([Dataset(inputs, CLASS)])
         way = BookKeeping(module, cross_entropy, inputs[0])
         at = torch.zeros(samples[0], way.dims)
-        found = shapes.shape_for(way, at, data, samples[1])
-        way.aligned = found.aligned
-        for seed in range(1, 9):
-            assert shapes.holds(way, at, (inputs[0], CLASS[0]), found, seed)
+        for found in (
+            shapes.shape_for(way, at, data, samples[1]),
+            shapes.moving_shape_for(way, at, data, samples[1]),
+        ):
+            if found is not None:
+                way.aligned = found.aligned
+                for seed in range(1, 9):
+                    assert shapes.holds(way, at, (inputs[0], CLASS[0]), found, seed)
 
 
 class TestNorms:
@@ -324,6 +328,22 @@ class TestShapes:
         data = PrivateData.of([Dataset(torch.zeros(1, 4), CLASS)])
         found = shapes.shape_for(way, torch.zeros(1, way.dims), data, 16)
         assert found.columns == 1
+
+    def test_replicas_that_know_their_row_do_not_move(self):
+        class Knows(PerSample):
+            def rows(self, at, inputs, targets):
+                rows, squares = super().rows(at, inputs, targets)
+                which = torch.arange(len(at)).repeat_interleave(inputs.shape[1])
+                return [rows * (1 + 1e-6 * which[:, None]), squares]
+
+        data = PrivateData.of([Dataset(torch.zeros(1, 4), CLASS)])
+        for kind, moves in ((PerSample, True), (Knows, False)):
+            way = kind(nn.Linear(4, 3), cross_entropy)
+            at = torch.zeros(4, way.dims)
+            for columns in (1, 8):
+                found = shapes.moving_shape_for(way, at, data, columns)
+                assert (found is not None) == moves
+                assert shapes.shape_for(way, at, data, columns).columns == columns
 
     def test_norms_that_see_each_other_are_found_out(self):
         class Sees(PerSample):

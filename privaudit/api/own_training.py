@@ -21,6 +21,7 @@ from privaudit.files import manifest
 from privaudit.files.folder import MANIFEST, MODEL, FolderError, RunFolder, write_whole
 from privaudit.files.notebook import box
 from privaudit.ledger import Ledger
+from privaudit.report import page
 from privaudit.results import Claim, Relation, Unit, symbols
 from privaudit.settings import OWN, TrainingSettings
 from trainers.runs.outcome import Curves, TrainingResult
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from trainers.runs.training import Training
+
+_NOT_OPTIONS = ("loss", "transform", "partition", "split", "digits", "hidden", "gain")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +67,9 @@ class TrainedModels:
     def save(self, folder: str | os.PathLike[str], *, public: bool = False) -> None:
         """Write the run into ``folder``, which ``privaudit verify`` accepts.
 
+        With its page, ``report.html``, where what draws it is installed (the extra
+        ``report``).
+
         Parameters
         ----------
         folder
@@ -98,6 +104,9 @@ class TrainedModels:
             raise ValueError(
                 f"cannot write {there}: {error.strerror or error}"
             ) from error
+        if not public:
+            with contextlib.suppress(ModuleNotFoundError):
+                page.write(there)
 
     def __str__(self) -> str:
         return "\n".join(
@@ -272,24 +281,26 @@ def train(
     )
     if transform is not None:
         material = material.with_transform(transform)
-    training = training_from(
-        {
-            "algorithm": algorithm,
-            "nodes": len(material.shares),
-            "graph": graph,
-            "data": OWN,
-            "model": OWN,
-            "train": sum(map(len, material.shares)),
-            "rounds": rounds,
-            "batch_size": batch_size,
-            "clip_norm": clip_norm,
-            "step_size": step_size,
-            **changed,
-            **paid,
-            **(options or {}),
-        },
-        where="privaudit.train",
-    )
+    given = {
+        "algorithm": algorithm,
+        "nodes": len(material.shares),
+        "graph": graph,
+        "data": OWN,
+        "model": OWN,
+        "train": sum(map(len, material.shares)),
+        "rounds": rounds,
+        "batch_size": batch_size,
+        "clip_norm": clip_norm,
+        "step_size": step_size,
+        **changed,
+        **paid,
+    }
+    for name in {*given, *changes, *_NOT_OPTIONS}.intersection(options or {}):
+        raise ValueError(
+            f"options are what privaudit.train has no argument for: leave {name} out "
+            "of them, as an argument, the model or the shares say it"
+        )
+    training = training_from({**given, **(options or {})}, where="privaudit.train")
     _check_unit(training, unit, users)
     given = [value for value in (epsilon, noise_multiplier) if value is not None]
     if training.family.private and len(given) != 1:

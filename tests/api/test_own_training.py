@@ -247,3 +247,29 @@ class _Calls:
     def train(self, model, shares, algorithm, **given):
         assert algorithm == "dp-dsgt"
         self.given = given
+
+
+LARGE = """
+import resource, sys
+import numpy as np, torch
+import privaudit as pa
+
+with open(sys.argv[1], "wb") as file:
+    file.truncate(4 << 30)  # reads as zeros, and takes no place
+inputs = np.memmap(sys.argv[1], "float32", "r", shape=(4, 1 << 18, 1 << 10))
+shares = [(rows, np.zeros(len(rows), int)) for rows in inputs]
+pa.train(torch.nn.Linear(1 << 10, 2), shares, epsilon=1, rounds=30)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10)
+"""
+
+
+@pytest.mark.slow
+def test_four_gigabytes_are_trained_on_in_less_than_one(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", LARGE, tmp_path / "inputs"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert int(done.stdout) < 10**9

@@ -14,12 +14,10 @@ from unittest import mock
 from privaudit.auditing.experiments.presets import training_named
 from privaudit.auditing.probes.algorithm import PROBED, probe
 from reports.study import Cell
-from tests.zoo import bugs, users
 from tests.zoo.attacks import attacked
+from tests.zoo.bugs import BUGS
 from tests.zoo.frame import Bug
 from trainers.algorithms import ALGORITHMS
-
-BUGS = {**bugs.BUGS, **users.BUGS}
 
 
 def caught(bug: str, runs: int, audit: str | None, repeats: int) -> dict[str, Any]:

@@ -156,6 +156,12 @@ def train(
     Started by torchrun, each process trains some of the nodes; all call with equal
     arguments, and ``out`` is where they meet.
 
+    ``model``, ``shares`` and a budget are enough. What else may be said is of the
+    network (``algorithm``, ``graph``, ``options``), the training (``loss``, ``rounds``
+    to ``step_size``, ``schedule``, ``warm_up``, ``optimiser``, ``transform``), the
+    guarantee (``delta``, ``relation``, ``unit``, ``users``, ``overlap``), the data
+    (``nodes``, ``split``, ``test``), and the run (``seed`` to ``watch``).
+
     Parameters
     ----------
     model
@@ -196,9 +202,11 @@ def train(
         options as in "momentum:decay=0.8". It costs no privacy. None: "sgd", but that
         of the algorithm where it has its own.
     test
-        A data set to measure models on, as one of ``shares``.
+        A data set to measure models on, as one of ``shares``. During training that is
+        some of it, in about a tenth of the time; at the end it is all.
     nodes, split
-        See ``shares``.
+        See ``shares``. The account takes it as given which node has which record, also
+        where a split dealt them by their labels.
     transform
         What each record's input goes through each time that it is drawn, such as a
         random flip: from one input, without the rest of the batch, to one of the same

@@ -65,6 +65,9 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
         Of the algorithm alone, such as ``rho`` of DiNNO: by name, see its entry.
     loss
         ``module:function`` for data of the user's own; None: cross entropy.
+    transform
+        ``module:function``: what each record's input goes through, by itself, each time
+        that it is drawn, such as a random flip; None: nothing. It costs no privacy.
 
     Raises
     ------
@@ -95,6 +98,7 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, Any] = {}
     graph_seed: int = 0
     loss: str | None = None
+    transform: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("nodes", "train", "hidden", "rounds"):

@@ -21,6 +21,7 @@ from privaudit.files import manifest
 from privaudit.files.folder import MANIFEST, MODEL, FolderError, RunFolder, write_whole
 from privaudit.files.notebook import box
 from privaudit.ledger import Ledger
+from privaudit.report import page
 from privaudit.results import Claim, Relation, Unit, symbols
 from privaudit.settings import TrainingSettings
 from privaudit.task_settings import OWN
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from trainers.runs.training import Training
+
+_NOT_OPTIONS = ("loss", "transform", "partition", "split", "digits", "hidden", "gain")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +68,9 @@ class TrainedModels:
     def save(self, folder: str | os.PathLike[str], *, public: bool = False) -> None:
         """Write the run into ``folder``, which ``privaudit verify`` accepts.
 
+        With its page, ``report.html``, where what draws it is installed (the extra
+        ``report``).
+
         Parameters
         ----------
         folder
@@ -99,6 +105,9 @@ class TrainedModels:
             raise ValueError(
                 f"cannot write {there}: {error.strerror or error}"
             ) from error
+        if not public:
+            with contextlib.suppress(ModuleNotFoundError):
+                page.write(there)
 
     def __str__(self) -> str:
         return "\n".join(
@@ -148,6 +157,12 @@ def train(
     Started by torchrun, each process trains some of the nodes; all call with equal
     arguments, and ``out`` is where they meet.
 
+    ``model``, ``shares`` and a budget are enough. What else may be said is of the
+    network (``algorithm``, ``graph``, ``options``), the training (``loss``, ``rounds``
+    to ``step_size``, ``schedule``, ``warm_up``, ``optimiser``, ``transform``), the
+    guarantee (``delta``, ``relation``, ``unit``, ``users``, ``overlap``), the data
+    (``nodes``, ``split``, ``test``), and the run (``seed`` to ``watch``).
+
     Parameters
     ----------
     model
@@ -188,9 +203,11 @@ def train(
         options as in "momentum:decay=0.8". It costs no privacy. None: "sgd", but that
         of the algorithm where it has its own.
     test
-        A data set to measure models on, as one of ``shares``.
+        A data set to measure models on, as one of ``shares``. During training that is
+        some of it, in about a tenth of the time; at the end it is all.
     nodes, split
-        See ``shares``.
+        See ``shares``. The account takes it as given which node has which record, also
+        where a split dealt them by their labels.
     transform
         What each record's input goes through each time that it is drawn, such as a
         random flip: from one input, without the rest of the batch, to one of the same
@@ -273,24 +290,26 @@ def train(
     )
     if transform is not None:
         material = material.with_transform(transform)
-    training = training_from(
-        {
-            "algorithm": algorithm,
-            "nodes": len(material.shares),
-            "graph": graph,
-            "data": OWN,
-            "model": OWN,
-            "train": sum(map(len, material.shares)),
-            "rounds": rounds,
-            "batch_size": batch_size,
-            "clip_norm": clip_norm,
-            "step_size": step_size,
-            **changed,
-            **paid,
-            **(options or {}),
-        },
-        where="privaudit.train",
-    )
+    given = {
+        "algorithm": algorithm,
+        "nodes": len(material.shares),
+        "graph": graph,
+        "data": OWN,
+        "model": OWN,
+        "train": sum(map(len, material.shares)),
+        "rounds": rounds,
+        "batch_size": batch_size,
+        "clip_norm": clip_norm,
+        "step_size": step_size,
+        **changed,
+        **paid,
+    }
+    for name in {*given, *changes, *_NOT_OPTIONS}.intersection(options or {}):
+        raise ValueError(
+            f"options are what privaudit.train has no argument for: leave {name} out "
+            "of them, as an argument, the model or the shares say it"
+        )
+    training = training_from({**given, **(options or {})}, where="privaudit.train")
     _check_unit(training, unit, users)
     given = [value for value in (epsilon, noise_multiplier) if value is not None]
     if training.family.private and len(given) != 1:

@@ -119,6 +119,7 @@ def audit_of(
             epsilon=claim.claimed,
             delta=claim.delta,
             relation=claim.relation,
+            unit=claim.unit,
             source=claim.where,
         ),
         training=training,

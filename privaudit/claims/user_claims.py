@@ -108,10 +108,10 @@ class OwnClaim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 f"claim {self.name!r}: only an algorithm can be attacked; leave audit "
                 "out of try"
             )
-        if "audit" in self.tries and self.unit != "record":
+        if "audit" in self.tries and self.unit == "node":
             raise ValueError(
-                f"claim {self.name!r}: audits test what one record gives away, not a "
-                f"{self.unit}; leave audit out of try"
+                f"claim {self.name!r}: audits test what one record or user gives away, "
+                "not a node; leave audit out of try"
             )
 
     @property

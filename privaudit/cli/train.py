@@ -34,7 +34,8 @@ class _Own:
     Parameters
     ----------
     model
-        module:function of yours, which makes a torch module; or a name.
+        module:function of yours, which makes a torch module, whose parameters are the
+        start; or a name.
     data
         module:function of yours, which gives a list with one data set a node, or one
         data set for all; a folder with node-0.npz, node-1.npz, ..., each with arrays
@@ -42,18 +43,22 @@ class _Own:
     loss
         module:function of yours, from outputs and targets to a number; cross entropy by
         default.
+    transform
+        module:function of yours, from one record's input to another of the same shape,
+        such as a random flip: each time that the record is drawn.
     """
 
     model: str | None = None
     data: str | None = None
     loss: str | None = None
+    transform: str | None = None
 
     def changes(self) -> dict[str, str]:
         """What was given, as settings."""
         data = self.data
         if data is not None and pathlib.Path(data).is_dir():
             data = f"{FOLDER}{data}"
-        given = {"model": self.model, "data": data, "loss": self.loss}
+        given = {**dataclasses.asdict(self), "data": data}
         return {name: value for name, value in given.items() if value is not None}
 
 

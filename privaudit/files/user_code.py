@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import inspect
 import os
 import sys
 import traceback
@@ -73,6 +74,17 @@ def object_named(name: str, kind: Literal["function", "class"]) -> Any:
     if found is None:
         raise ValueError(f"{where} has no {kind} {what}")
     return found
+
+
+def takes(function: Callable[..., Any], *names: str) -> bool:
+    """Whether ``function`` can be called with arguments of these names alone."""
+    try:
+        inspect.signature(function).bind(**dict.fromkeys(names))
+    except TypeError:
+        return False
+    except ValueError:  # it does not tell
+        pass
+    return True
 
 
 def is_class(name: str) -> bool:

@@ -45,6 +45,11 @@ MANY = {
     "out-of-distribution": "images of noise",
 }
 _BUGS = {"half-noise": "its noise is half of what its ledger states"}
+_SHARES = (
+    "each node's share is taken as given: with one record more or less, all other "
+    "records stay at their nodes, also where one data set was dealt by labels or at "
+    "random"
+)
 _UNITS = {
     "record": "one record",
     "node": "all that one node holds",
@@ -182,6 +187,8 @@ def assumptions(run: Paged | FinishedProgram) -> list[tuple[str, str]]:
         ("unit of privacy", _UNITS[upper.unit]),
         ("sampling", _of_unit(_SAMPLING[upper.sampling], upper.unit)),
     ]
+    if isinstance(run, Finished) and len(run.ledger.nodes) > 1 and upper.unit != "node":
+        lines.append(("shares", _of_unit(_SHARES, upper.unit)))
     if isinstance(run, FinishedAudit | FinishedProgram):
         lower = run.result.lower()
         lines.append(("the attacker sees", lower.threat_model))

@@ -102,8 +102,11 @@ class TestSound:
         assert "nothing was measured" in str(trained(rounds=2))
 
     def test_a_registered_model(self):
-        run = pa.train("softmax", data(), nodes=2, epsilon=1, rounds=2)
-        assert [p.shape for p in run.models[0].parameters()] == [(2, 5), (2,)]
+        how = {"nodes": 2, "epsilon": 1, "rounds": 2, "seed": 0}
+        run, again = (pa.train("softmax", data(), **how) for _ in range(2))
+        found = [list(one.models[0].parameters()) for one in (run, again)]
+        assert [p.shape for p in found[0]] == [(2, 5), (2,)]
+        assert all(map(torch.equal, *found))
 
 
 def test_without_noise_nothing_is_promised():
@@ -206,11 +209,15 @@ def test_ranks_give_the_same(tmp_path):
         ({"batch_size": 100}, "batch|batch"),
         ({"epsilon": -1.0}, "epsilon must be > 0"),
         ({"options": {"colour": 3}}, "no setting 'colour'"),
+        ({"options": {"rounds": 3}}, "leave rounds out"),
+        ({"options": {"transform": "a:b"}}, "leave transform out"),
         ({"loss": lambda o, t: o.sum() * o.mean()}, "records alone"),
         ({"algorithm": "adp2sgd", "options": {"clock": "real"}}, "clock=real"),
-        ({"algorithm": "deep-q"}, "one-vs-all|model"),
+        ({"algorithm": "deep-q"}, "no model or data of your own"),
+        ({"algorithm": "dp-sgd"}, "4 nodes have data, .* one for all to be dealt"),
         ({"loss": "mse"}, "a function of outputs and targets, got str"),
         ({"test": (torch.zeros(3, 7), torch.zeros(3).long())}, r"test \(7,\)"),
+        ({"test": (torch.zeros(3, 5) / 0, torch.zeros(3).long())}, "^test: the inputs"),
     ],
 )
 def test_what_is_wrong_is_said(changes, said):
@@ -220,11 +227,8 @@ def test_what_is_wrong_is_said(changes, said):
 
 def test_its_page_says_how_it_is_made_again(tmp_path):
     pytest.importorskip("matplotlib")
-    from privaudit.cli import main
-
     run = trained(graph="ring", test=data(), seed=3, options={"weights": "metropolis"})
     run.save(tmp_path / "run")
-    assert main(["report", str(tmp_path / "run")]) == 0
     page = html.unescape((tmp_path / "run" / "report.html").read_text())
     call = page[page.index("privaudit.train(") : page.index("</code></pre>")]
     inputs = {"model": net(), "shares": None, "privaudit": _Calls()}
@@ -235,6 +239,7 @@ def test_its_page_says_how_it_is_made_again(tmp_path):
         "options": {"weights": "metropolis"},
     }
     assert "On the test data that were given." in page
+    assert "share is taken as given" in page
     assert "--set data=own" not in page
 
 
@@ -242,3 +247,29 @@ class _Calls:
     def train(self, model, shares, algorithm, **given):
         assert algorithm == "dp-dsgt"
         self.given = given
+
+
+LARGE = """
+import resource, sys
+import numpy as np, torch
+import privaudit as pa
+
+with open(sys.argv[1], "wb") as file:
+    file.truncate(4 << 30)  # reads as zeros, and takes no place
+inputs = np.memmap(sys.argv[1], "float32", "r", shape=(4, 1 << 18, 1 << 10))
+shares = [(rows, np.zeros(len(rows), int)) for rows in inputs]
+pa.train(torch.nn.Linear(1 << 10, 2), shares, epsilon=1, rounds=30)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10)
+"""
+
+
+@pytest.mark.slow
+def test_four_gigabytes_are_trained_on_in_less_than_one(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", LARGE, tmp_path / "inputs"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert int(done.stdout) < 10**9

@@ -417,6 +417,20 @@ class TestOwnClaims:
         (claim,) = json.loads(capsys.readouterr().out)["claims"]
         assert (claim["unit"], claim["verdict"]) == ("node", "consistent")
 
+    def test_a_users_guarantee_is_audited(self, tmp_path, monkeypatch, capsys):
+        monkeypatch.chdir(tmp_path)
+        file = tmp_path / "claims.toml"
+        small = 'digits = [0, 1], train = 20, model = "softmax", rounds = 2, nodes = 2'
+        file.write_text(
+            '[[claim]]\nname = "ours"\nepsilon = 0.1\ndelta = 1e-2\nunit = "user"\n'
+            'algorithm = "dp-fedavg"\nnoise_multiplier = 0.2\ntry = ["audit"]\n'
+            'adversary = "noisy-gradients"\ncanary = "gradient"\nruns = 60\n'
+            f"settings = {{ {small}, local_steps = 1 }}\n"
+        )
+        assert cli.main(["claims", str(file), "--json"]) == cli.REFUTED
+        (claim,) = json.loads(capsys.readouterr().out)["claims"]
+        assert (claim["unit"], claim["verdict"]) == ("user", "refuted")
+
     def test_a_ledger_of_nobody_meets_no_claim(self, tmp_path, capsys):
         file = self.write(tmp_path, 5.0)
         (tmp_path / "ledger.json").write_text(

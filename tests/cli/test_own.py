@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+import safetensors.torch
 
 from privaudit.cli import BAD_USAGE, FINE, main
 
@@ -26,6 +27,15 @@ def whole():
 
 def loss(outputs, targets):
     return nn.functional.cross_entropy(outputs, targets, label_smoothing=0.1)
+
+def images():
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    nn.init.zeros_(net[1].weight)
+    nn.init.zeros_(net[1].bias)
+    return net
+
+def dark(record):
+    return 0 * record
 
 def three():
     return 3
@@ -80,6 +90,25 @@ def test_a_loss(here, capsys):
     assert 0.3 < found["loss"] < 3
 
 
+def test_a_model_of_ones_own_starts_as_it_is_on_data_that_we_know(here, capsys):
+    given = ("--model", f"{here}:images", "--set", "step_size=1e-30", "--out", "out")
+    trained(capsys, *given, "--set", "train=100", "--epsilon", "2")
+    found = safetensors.torch.load_file("out/model.safetensors")
+    assert found["node3.1.weight"].abs().max() < 1e-20
+
+
+def test_a_transform(here, capsys, tmp_path):
+    """Of pixels that it turns to 0, there is no gradient."""
+    given = ("--model", f"{here}:images", *SMALL, "--set", "train=100")
+    norms = []
+    for out, transform in (("plain", ()), ("dark", ("--transform", f"{here}:dark"))):
+        assert main(["train", "dsgt", *given, *transform, "--out", out]) == FINE
+        found = safetensors.torch.load_file(f"{out}/model.safetensors")
+        norms.append(found["node0.1.weight"].norm())
+        assert main(["verify", out]) == FINE
+    assert norms[0] > norms[1] == 0
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -89,6 +118,13 @@ def test_a_loss(here, capsys):
         ("--data data --model HERE:net --loss HERE:nope", "no function nope"),
         ("--loss HERE:loss", "for data of your own"),
         ("--data . --model HERE:net", "must hold node-0.npz"),
+        ("--data nowhere --model HERE:net", "or a folder with node-0.npz"),
+        ("--model HERE:net", "cannot take inputs of shape (1, 8, 8)"),
+        ("--transform HERE:nope", "no function nope"),
+        ("--transform flip", "module:function, got transform=flip"),
+        ("--transform HERE:three", "the transform fails on a record"),
+        ("--data HERE:shares --model tanh-mlp --set hidden=3", "NAME:hidden=3"),
+        ("--data HERE:shares --model HERE:net --set split=1", "deals one data set"),
     ],
 )
 def test_what_is_wrong_is_said(here, capsys, given, said):

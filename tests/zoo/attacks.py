@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from unittest import mock
 
+import msgspec
 import torch
 
 from privaudit.accounting import account_nodes
@@ -255,4 +256,5 @@ def attacked(
         threat_model=adversary.sees,
         seed=seed,
     )
-    return _certified(block.ledger, relation), bound.lower
+    upper = _certified(block.ledger, relation)
+    return upper, msgspec.structs.replace(bound.lower, unit=upper.unit)

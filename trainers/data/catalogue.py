@@ -95,8 +95,8 @@ def check_dataset(name: str) -> Source:
     near = difflib.get_close_matches(name, DATASETS, 1)
     hint = f"did you mean {near[0]}? " if near else ""
     raise ValueError(
-        f"there is no data set {name!r}; {hint}Choose one of {', '.join(DATASETS)}, or "
-        "idx:FOLDER"
+        f"there is no data set {name!r}; {hint}Choose one of {', '.join(DATASETS)}, "
+        "idx:FOLDER, your own as module:function, or a folder with node-0.npz and so on"
     )
 
 

@@ -34,8 +34,8 @@ class Lazy:
     records
         The numbers, (samples,).
     classes
-        How many there are, where targets are classes; others are refused as they are
-        read.
+        How many there are, where targets are classes. Others are refused as they are
+        read, and so is what is not finite.
     """
 
     rows: Callable[[np.ndarray], tuple[Any, Any]]
@@ -48,11 +48,11 @@ class Lazy:
 
     def read(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs and targets of the records at ``index``."""
-        inputs, targets = self.rows(self.records[index].numpy())
-        targets = _tensor(targets)
+        found = Dataset(*map(_tensor, self.rows(self.records[index].numpy())))
+        _check_finite(found, "a node's data set", self.records[index])
         if self.classes is not None:
-            check_labels(targets, self.classes, "a node's data set")
-        return _tensor(inputs), targets
+            check_labels(found.targets, self.classes, "a node's data set")
+        return found.inputs, found.targets
 
     def select(self, index: Tensor) -> Lazy:
         """Those at ``index``."""
@@ -122,10 +122,15 @@ def shares_of(
     [3, 3, 2, 2]
     """
     names: list[Any] = []
+    if nodes is None and split != "even":
+        raise ValueError(
+            f"split={split} deals one data set: give nodes=, or leave split out of "
+            "shares, which are dealt"
+        )
     if nodes is not None:
         if nodes < 1:
             raise ValueError(f"nodes must be >= 1, got {nodes}")
-        whole = _records(shares, "the data set")
+        whole = data_set(shares, "the data set")
         if users is not None:
             (whole,), names = _with_users([whole], [users.labels])
         found = _dealt(whole, nodes, split, seed)
@@ -143,7 +148,7 @@ def shares_of(
                 "give nodes= to deal it, or [pair] for a single node"
             )
         found = [
-            _records(share, f"the share of node {node}")
+            data_set(share, f"the share of node {node}")
             for node, share in enumerate(shares)
         ]
         if users is not None:
@@ -177,7 +182,8 @@ def check_labels(targets: Tensor, classes: int, name: str) -> None:
         )
 
 
-def _records(data: Any, name: str) -> Dataset | Lazy:
+def data_set(data: Any, name: str) -> Dataset | Lazy:
+    """One data set, checked, as `shares_of` takes them; errors call it ``name``."""
     if isinstance(data, (Dataset, Lazy)):
         found = data
     elif isinstance(data, TensorDataset) and len(data.tensors) == 2:
@@ -271,12 +277,13 @@ def _stacked(column: Sequence[Any]) -> Tensor:
     return torch.stack(parts)
 
 
-def _check_finite(data: Dataset, name: str) -> None:
+def _check_finite(data: Dataset, name: str, records: Tensor | None = None) -> None:
     for part, values in (("inputs", data.inputs), ("targets", data.targets)):
-        wrong = (~values.isfinite()).reshape(len(values), -1).any(1)
-        if wrong.any():
+        if not (fine := values.isfinite()).all():
+            first = int((~fine).nonzero()[0, 0])
             raise ValueError(
-                f"{name}: the {part} of record {int(wrong.nonzero()[0])} are not "
+                f"{name}: the {part} of record "
+                f"{first if records is None else int(records[first])} are not "
                 "finite; fill in or leave out what is missing"
             )
 

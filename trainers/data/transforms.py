@@ -98,6 +98,8 @@ def check_transform(transform: Transform, inputs: Tensor) -> None:
     with _set_aside(), checked("the transform fails on a record"):
         first = [_applied(transform, inputs[i].clone(), i) for i in places]
         second = [_applied(transform, inputs[i].clone(), i) for i in reversed(places)]
+    if not all(each.isfinite().all() for each in first):
+        raise ValueError("the transform makes an input that is not finite")
     if not all(map(torch.equal, first, reversed(second))):
         raise ValueError(
             "the transform of a record depends on more than the record and its random "

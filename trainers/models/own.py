@@ -64,6 +64,11 @@ def own_loss(loss: Callable[..., Any] | None, outputs: Tensor, targets: Tensor) 
 
     with checked("the loss fails on one record"):
         alone = torch.stack([one(*pair) for pair in zip(outputs, targets, strict=True)])
+    if not alone.isfinite().all():
+        raise ValueError(
+            "the loss of a record is not finite at the start of training, for "
+            f"{outputs.shape[0]} records: check the loss, and the model's parameters"
+        )
     candidates = [alone] if together.numel() > 1 else [alone.mean(), alone.sum()]
     if not any(_close(together.reshape(each.shape), each) for each in candidates):
         raise ValueError(
@@ -104,7 +109,8 @@ def check_model(module: nn.Module, inputs: Tensor) -> Tensor:
     before = [buffer.clone() for buffer in module.buffers()]
     drawn = torch.random.get_rng_state()
     shape = tuple(inputs.shape[1:])
-    with checked(f"the model cannot take inputs of shape {shape}"), torch.no_grad():
+    cannot = f"the model cannot take inputs of shape {shape} and {inputs.dtype}"
+    with checked(cannot), torch.no_grad():
         # Unlike each other, so that what mixes them shows.
         if inputs.is_floating_point():
             scales = torch.linspace(0.5, 1.0, len(inputs))
@@ -148,7 +154,8 @@ def replace_batch_norm(module: nn.Module, groups: int = 32) -> nn.Module:
     module
         Any module.
     groups
-        Of channels, at most; as many as divide a layer's channels.
+        Of channels, at most; as many as divide a layer's channels. For BatchNorm1d
+        always one, a layer normalisation, as a channel may be a single number.
 
     Raises
     ------
@@ -175,6 +182,8 @@ def replace_batch_norm(module: nn.Module, groups: int = 32) -> nn.Module:
 
 def _group_norm(layer: nn.modules.batchnorm._BatchNorm, groups: int) -> nn.GroupNorm:
     channels = layer.num_features
+    if isinstance(layer, nn.BatchNorm1d):
+        groups = 1
     parts = next(n for n in range(min(groups, channels), 0, -1) if channels % n == 0)
     made = nn.GroupNorm(parts, channels, eps=layer.eps, affine=layer.affine)
     if layer.affine:

@@ -155,7 +155,9 @@ def make_model(
         A name in `MODELS`, or ``module:function``, and after a colon its options,
         ``vit:depth=2``. The module is imported and its function called with
         ``input_shape``, ``classes`` and the options, by keyword. It must return a
-        `torch.nn.Module` from (samples, *input_shape) to (samples, classes).
+        `torch.nn.Module` from (samples, *input_shape) to (samples, classes), whose
+        parameters are then drawn anew. (One that is called with nothing makes a model
+        that starts as it is, see `trainers.runs.material`.)
     input_shape
         Of one sample.
     classes

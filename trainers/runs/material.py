@@ -13,7 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from privaudit.files.user_code import checked, function_named, is_place
+from privaudit.files.user_code import (
+    checked,
+    function_named,
+    is_place,
+    takes,
+    told,
+)
 from privaudit.task_settings import FOLDER, is_own
 from trainers.data import Dataset, Partition, load_dataset
 from trainers.data.shares import (
@@ -21,6 +27,7 @@ from trainers.data.shares import (
     Users,
     check_alike,
     check_labels,
+    data_set,
     example,
     shares_of,
 )
@@ -95,7 +102,21 @@ class Material:
     ) -> Material:
         """What ``training`` names; ``seed`` deals the data. See `problem.Problem`."""
         if is_own(training.data):
-            return _own_by_name(training, seed)
+            found = _own_by_name(training, seed)
+        else:
+            found = cls._of_known_data(training, seed, data_dir, held_out)
+        if training.transform is None:
+            return found
+        return found.with_transform(function_named(training.transform))
+
+    @classmethod
+    def _of_known_data(
+        cls,
+        training: Training,
+        seed: int,
+        data_dir: str | pathlib.Path | None,
+        held_out: float,
+    ) -> Material:
         if not 0 <= held_out < 1:
             raise ValueError(f"held_out must be in [0, 1), got {held_out}")
         train, test = load_dataset(
@@ -114,6 +135,11 @@ class Material:
         shares = Partition.parse(training.partition)(
             train, nodes, t=training.split, seed=seed
         )
+        if is_place(training.model):
+            with checked(f"model {training.model}"):
+                function = function_named(training.model)
+            if not takes(function, "input_shape", "classes"):
+                return cls.own(_made(training.model, seed), shares, test=test)
         module = training.module(tuple(train.inputs.shape[1:]))
         return cls(shares, test, module)
 
@@ -136,7 +162,8 @@ class Material:
         ----------
         model
             A module, whose parameters are the start, or what makes one; or a name in
-            `trainers.models.MODELS`, for inputs and classes as the data have them.
+            `trainers.models.MODELS`, for inputs and classes as the data have them,
+            whose start is drawn from the public seed.
         shares, nodes, split, seed, users
             See `trainers.data.shares.shares_of`.
         loss
@@ -186,11 +213,12 @@ class Material:
                 for share in found
             ]
         each = own_loss(loss, outputs, targets)
-        return cls(found, tested, module, each, starts_as_it_is=True)
+        theirs = not isinstance(model, str)
+        return cls(found, tested, module, each, starts_as_it_is=theirs)
 
 
 def _in_memory(test: Any) -> Dataset:
-    (found,) = shares_of([test])
+    found = data_set(test, "test")
     if isinstance(found, Dataset):
         return found
     return Dataset(*found.read(torch.arange(min(len(found), _TEST))))
@@ -293,10 +321,22 @@ def _arrays_in(path: pathlib.Path) -> tuple[Any, Any, Any]:
         return found["inputs"], found["targets"], found.get("users")
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         raise ValueError(
-            f"{path} must hold arrays inputs and targets: {error}"
+            f"{path} must hold arrays inputs and targets: {told(error)}"
         ) from error
-    except (zipfile.BadZipFile, pickle.UnpicklingError, EOFError) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from error
+    except (zipfile.BadZipFile, EOFError) as error:
+        raise ValueError(f"{path} cannot be read: {told(error)}") from error
+    except pickle.UnpicklingError as error:
+        raise ValueError(
+            f"{path} must hold a dictionary of tensors and nothing else, as torch.load "
+            "reads with weights_only"
+        ) from error
+
+
+def _made(model: str, seed: int) -> Any:
+    """What ``module:function`` makes: where it starts, equal at all ranks."""
+    with torch.random.fork_rng(devices=()), checked(f"model {model}"):
+        torch.manual_seed(seed)
+        return function_named(model)()
 
 
 def _own_by_name(training: Training, seed: int) -> Material:
@@ -306,9 +346,7 @@ def _own_by_name(training: Training, seed: int) -> Material:
         split = f"classes:{training.split}" if training.split else "even"
     model: Any = training.model
     if is_place(model):
-        with torch.random.fork_rng(devices=()), checked(f"model {model}"):
-            torch.manual_seed(seed)  # where it starts, equal at all ranks
-            model = function_named(model)()
+        model = _made(model, seed)
     users = None
     if data.users is not None and training.unit == "user":
         users = Users(data.users, getattr(training.algorithm_options(), "overlap", 1))

@@ -140,7 +140,7 @@ class Problem:
         if len(shares) != nodes:
             raise ValueError(
                 f"{len(shares)} nodes have data, but {training.algorithm} is to run on "
-                f"{nodes}"
+                f"{nodes}: give one data set a node, or one for all to be dealt"
             )
         for node, size in enumerate(units(shares, training.unit)):
             try:

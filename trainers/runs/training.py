@@ -63,10 +63,19 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ValueError(
                 "own data and an own model come together: privaudit.train takes both"
             )
+        if own and self.hidden is not None:
+            raise ValueError(
+                "hidden is for data that we know: give model=NAME:hidden="
+                f"{self.hidden} for your own"
+            )
         if self.loss is not None and not (own and is_place(self.loss)):
             raise ValueError(
                 "a loss is module:function, for data of your own, got "
                 f"loss={self.loss} and data={self.data}"
+            )
+        if self.transform is not None and not is_place(self.transform):
+            raise ValueError(
+                f"a transform is module:function, got transform={self.transform}"
             )
         if self.model == OWN:
             return

@@ -124,6 +124,11 @@ def planned(
             f"audits plant records in data that they know, and data={what.data} are "
             "your own: use privaudit.audit or audit-program with a function that trains"
         )
+    if what.transform is not None:
+        raise ValueError(
+            "audits plant records that stay as they are: leave transform out, which "
+            "costs no privacy"
+        )
     if what.unit == "node":
         raise ValueError(
             f"audits test what one record or user gives away, not a {what.unit}: set "

@@ -101,6 +101,14 @@ class TestLargerThanMemory:
         with pytest.raises(ValueError, match="the label 7, but the model tells 2"):
             share.read(torch.tensor([3, 12]))
 
+    def test_what_is_not_finite_is_refused_as_it_is_read(self, tmp_path):
+        mapped = np.memmap(tmp_path / "x", dtype="float32", mode="w+", shape=(20, 3))
+        mapped[17, 1] = np.nan
+        share = shares_of([(mapped, np.zeros(20)), (mapped, np.zeros(20))])[1]
+        share.read(torch.arange(5))
+        with pytest.raises(ValueError, match="inputs of record 17 are not finite"):
+            share.read(torch.tensor([3, 17]))
+
     def test_it_is_dealt_without_being_read(self):
         source = Squares(50)
         found = shares_of(source, nodes=5)
@@ -134,6 +142,7 @@ class Endless(IterableDataset):
         (Squares(), {"nodes": 2, "split": "classes"}, "use even"),
         (pair(), {"nodes": 2, "split": "classes:x"}, r"T in \[0, 1\]"),
         (pair(), {"nodes": 2, "split": "odd"}, "partition must be"),
+        ([pair(), pair()], {"split": "classes:0.5"}, "split=classes:0.5 deals one"),
     ],
 )
 def test_what_is_wrong_is_said(shares, options, said):

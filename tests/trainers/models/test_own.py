@@ -120,6 +120,7 @@ class TestLosses:
             (lambda o, t: o, "4 numbers for one record"),
             (lambda o: o.sum(), "positional argument"),
             (lambda o, t: 3.0, "not a tensor of floats"),
+            (lambda o, t: (o / 0).sum(), "not finite at the start"),
         ],
     )
     def test_what_is_no_records_own_is_refused(self, loss, said):
@@ -174,6 +175,8 @@ class TestModels:
     def test_other_shapes_are_refused(self):
         with pytest.raises(ValueError, match=r"inputs of shape \(5,\)"):
             check_model(nn.Linear(7, 2), rows(3))
+        with pytest.raises(ValueError, match=r"and torch\.int64: RuntimeError"):
+            check_model(nn.Linear(5, 2), torch.ones(3, 5).long())
 
     def test_labels_out_of_range(self):
         with pytest.raises(ValueError, match="node 1 has the label 4"):
@@ -192,3 +195,11 @@ class TestModels:
         assert norm.weight.tolist() == [2.0] * 6
         assert not found[1].affine
         check_model(found, torch.randn(3, 3, 5, 5))
+
+    def test_of_one_number_a_channel_all_channels_are_normalised(self):
+        """As by layer normalisation (Ba et al. 2016), not in groups of one number."""
+        module = nn.Sequential(nn.Linear(5, 64), nn.BatchNorm1d(64))
+        found = replace_batch_norm(module)
+        hidden = found[0](rows(3))
+        torch.testing.assert_close(found(rows(3)), functional.layer_norm(hidden, [64]))
+        check_model(found, rows(3))

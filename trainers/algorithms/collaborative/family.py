@@ -216,7 +216,13 @@ class WithReplacement(OneVsAll[ResamplingOptions]):
 
 
 def _shared(setting: Setting, constants: Constants) -> dict[str, Any]:
-    """What both mechanisms are made with. ``ValueError`` for another model."""
+    """What both mechanisms are made with. ``ValueError`` for another model or data."""
+    if not setting.labels:
+        raise ValueError(
+            f"{setting.algorithm} trains one-vs-all logistic regression on data whose "
+            "classes are known by name, and no model or data of your own; choose "
+            "another algorithm, such as dp-dsgt"
+        )
     if setting.model != "one-vs-all":
         raise ValueError(
             f"{setting.algorithm} trains one-vs-all logistic regression, whose "

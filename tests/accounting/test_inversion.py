@@ -152,6 +152,7 @@ class TestSound:
             other = composition._above(
                 way, composition._grid(grid, 0.002, 0.01, 9), grid
             )
+            assert other is not None
             assert found.delta_below(epsilon) <= other.delta_above(epsilon)
             assert found.delta_below(epsilon) <= found.delta_above(epsilon)
 

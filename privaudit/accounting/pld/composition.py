@@ -296,7 +296,8 @@ class Composition:
                 if found is None:
                     return None
                 upper[way] = target.upper(found, guess)
-                lower[way] = target.lower(found, target.improved(guess, upper[way]))
+                near = target.improved(guess, upper[way])
+                lower[way] = target.lower(found, near)
                 if upper[way] <= (1 + width) * lower[way] or upper[way] == 0:
                     break
             else:

@@ -126,7 +126,7 @@ def invert(
         return None
 
 
-def _order(tau: Complexes, way: Direction) -> Complexes:
+def _order(tau: Any, way: Direction) -> Any:
     """The s with E_P[exp(tau L)] = E_Q[r^s]."""
     return 1 + tau if way == "remove" else -tau
 
@@ -164,7 +164,7 @@ def _invert(
         count = math.ceil(count * 1.2)
         if count > _MOST_FREQUENCIES:
             raise TooHard
-    frequency = np.arange(count + 1) * spacing
+    frequency = np.arange(count + 1, dtype=np.float64) * spacing
     tau = tilt + 1j * frequency
     room = np.minimum(-np.array([decay.log(w) for w in frequency.tolist()]), 30.0)
     size = 1 / np.abs(tau * (1 + tau))

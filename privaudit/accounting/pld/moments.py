@@ -445,7 +445,7 @@ def _interpolated(box: Family, orders: Orders) -> tuple[Complexes, Floats]:
         strict=True,
     )
     weights = (shifts.weights * box.count[:, None]).T @ rates.weights
-    total = np.tensordot(weights.T, np.stack(values), 2)
+    total = np.asarray(np.tensordot(weights.T, np.stack(values), 2), np.complex128)
     most = np.maximum(shifts.size, rates.size)[orders.group]
     nodes = 16 + shifts.points.size + rates.points.size
     rounding = 64 * UNIT * nodes * most + functools.reduce(np.maximum, off)

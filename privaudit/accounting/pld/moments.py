@@ -31,7 +31,7 @@ _MIXED = 12  # nodes of a box where bounds are enough
 _MOST_DIRECT = 16  # different steps of a box, beyond which they are interpolated
 _MOST_POINTS = 8000  # of an integral
 _MOST_WORK = 1 << 26  # points of an integral times orders and rates, in a box
-_DEGREES = range(3, 40)
+_DEGREES = range(3, 60)
 _LEVELS = 8  # groups of orders that share a bound
 _ANGLES = (
     0.005,
@@ -345,7 +345,7 @@ def log_moments(family: Family, s: Complexes, aim: Floats) -> tuple[Complexes, F
         raise TooHard
     value, error = np.zeros(s.shape, complex), np.zeros(s.shape)
     orders = Orders.of(s, aim / family.steps)
-    todo = [(some, 5) for some in _boxes(family)]
+    todo = [(some, 8) for some in _boxes(family)]
     made = 0
     while todo:
         some, depth = todo.pop()

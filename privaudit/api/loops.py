@@ -8,10 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from privaudit.ledger import Ledger
+from privaudit.release import Release
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from privaudit.accounting.filters import Budget
     from trainers.oracles.oracle import Oracle
     from trainers.runs.material import Material
 
@@ -28,11 +30,14 @@ class GradientOracle:
         ``module.parameters()``, for each node.
     """
 
-    def __init__(self, inner: Oracle, material: Material) -> None:
+    def __init__(
+        self, inner: Oracle, material: Material, budget: Budget | None = None
+    ) -> None:
         from trainers.gradients.per_sample import parameter_vector
 
         self._inner = inner
         self._module = material.module
+        self._budget = budget
         self.nodes = inner.nodes
         self.start: Tensor = parameter_vector(material.module).repeat(self.nodes, 1)
 
@@ -54,6 +59,8 @@ class GradientOracle:
         ------
         ValueError
             If the shape is another, or a parameter is not finite.
+        BudgetExceeded
+            If the oracle holds a budget and this would exceed it; nothing is released.
         """
         wanted = self.nodes if nodes is None else len(nodes)
         shape = (wanted, self.start.shape[1])
@@ -63,8 +70,20 @@ class GradientOracle:
             )
         if not at.isfinite().all():
             raise ValueError("parameters are not finite: the training diverged")
+        known = nodes is None or all(0 <= node < self.nodes for node in nodes)
+        if self._budget is not None and wanted and known:
+            self._budget.spend(self._costliest(nodes))
         at = at.detach().to(self.start.dtype)
         return self._inner.gradient(at[None], nodes)[0]
+
+    def _costliest(self, nodes: Sequence[int] | None) -> Release:
+        """What is released by the node with the least records of those that ask.
+
+        All have the same noise, so that no other record of theirs pays more.
+        """
+        mechanism, sizes = self._inner.mechanism, self._inner.data.sizes
+        asked = sizes if nodes is None else [sizes[node] for node in nodes]
+        return mechanism.release(0, min(asked))
 
     @property
     def ledger(self) -> Ledger:
@@ -94,6 +113,7 @@ def oracle(
     nodes: int | None = None,
     split: str = "even",
     transform: Callable[[Tensor], Any] | None = None,
+    budget: Budget | None = None,
     seed: int | None = None,
     device: str = "cpu",
 ) -> GradientOracle:
@@ -113,6 +133,10 @@ def oracle(
         L2 bound on each record's gradient.
     batch_size
         Expected number of records in a node's batch, and the divisor of the sum.
+    budget
+        A `privaudit.Budget` that pays for each call before it is made, so that a loop
+        may choose what it does in view of earlier results: ``gradient`` raises
+        ``BudgetExceeded`` where it would be exceeded.
     seed
         Makes noise and sampling repeatable: a study, not protected. None: a secret key,
         held in memory.
@@ -143,6 +167,7 @@ def oracle(
     >>> pa.epsilon(ledger=oracle.ledger, delta=1e-5).upper < 7
     True
     """
+    from privaudit.accounting.filters import Budget
     from trainers.data.shares import private_data
     from trainers.gradients.choose import differentiator
     from trainers.numerics.device import check_device
@@ -159,6 +184,8 @@ def oracle(
     ):
         if not 0 < value < math.inf:
             raise ValueError(f"{name} must be > 0 and finite, got {value}")
+    if budget is not None and not isinstance(budget, Budget):
+        raise ValueError(f"budget must be a privaudit.Budget or None, got {budget!r}")
     check_device(device)
     material = Material.own(model, shares, loss=loss, nodes=nodes, split=split)
     if transform is not None:
@@ -169,4 +196,4 @@ def oracle(
         Mechanism(batch_size, clip_norm, noise_multiplier),
         Streams(Key.secret() if seed is None else Key.study(seed), device=device),
     )
-    return GradientOracle(inner, material)
+    return GradientOracle(inner, material, budget)

@@ -56,6 +56,46 @@ class TestGradients:
         assert torch.equal(one.gradient(one.start), two.gradient(two.start))
         assert not torch.equal(one.gradient(one.start), other.gradient(other.start))
 
+    def test_a_budget_stops_it_before_it_is_exceeded(self):
+        """Whatever the loop sees, and whoever asks."""
+        budget = pa.Budget(epsilon=3.0, delta=1e-5)
+        oracle = made(budget=budget, noise_multiplier=8.0)
+
+        def loop() -> None:
+            at = oracle.start
+            for _ in range(10_000):
+                step = oracle.gradient(at)
+                at = at - step if float(step.sum()) > 0 else oracle.start
+
+        with pytest.raises(pa.BudgetExceeded):
+            loop()
+        before = oracle.ledger
+        assert sum(entry.count for entry in before.nodes[0]) > 1
+        with pytest.raises(pa.BudgetExceeded):
+            oracle.gradient(oracle.start)
+        assert oracle.ledger == before, "nothing is released that is not paid for"
+        assert pa.epsilon(ledger=before, delta=1e-5).upper <= 3.0
+
+    def test_the_smallest_node_that_asks_is_paid_for(self):
+        budget, other = (pa.Budget(epsilon=3.0, delta=1e-5) for _ in range(2))
+        shares = [data(40), data(20)]
+        oracle = pa.oracle(nn.Linear(5, 2), shares, **MECHANISM, budget=budget)
+        for nodes, rate in ((None, 0.5), ([0], 0.25)):
+            at = oracle.start if nodes is None else oracle.start[nodes]
+            oracle.gradient(at, nodes)
+            other.spend(
+                pa.Release.of_sum(
+                    norm_bound=0.5,
+                    noise_multiplier=2.0,
+                    sampling=pa.PoissonSampling(rate),
+                )
+            )
+            assert budget.spent == other.spent > 0
+
+    def test_a_budget_is_a_budget(self):
+        with pytest.raises(ValueError, match=r"budget must be a privaudit\.Budget"):
+            made(budget=3.0)
+
     def test_data_on_disk_give_the_same(self, tmp_path):
         inputs, targets = data()
         mapped = np.memmap(tmp_path / "x", dtype="float32", mode="w+", shape=(40, 5))

@@ -25,6 +25,7 @@ from privaudit.accounting.pld.grouping import (
     terms_above,
     terms_below,
 )
+from privaudit.accounting.pld.inversion import invert
 from privaudit.accounting.pld.line import Floats, sampled_loss
 from privaudit.accounting.pld.mechanisms.loss import Loss
 from privaudit.accounting.pld.mixture import Term
@@ -257,21 +258,52 @@ class Composition:
             for way in ways
         ):
             return Found(dict.fromkeys(ways, target.trivial_upper), {}, True)
-        guesses = {
-            way: target.guess(self._scout(way), self._infinite(way)) for way in ways
-        }
+        scouts = {way: self._scout(way) for way in ways}
+        guesses = {way: target.guess(scouts[way], self._infinite(way)) for way in ways}
         # The direction that looks worse comes first.
         guesses = dict(sorted(guesses.items(), key=lambda item: -target.size(item[1])))
         search = _Search(self, target, width, guesses, dict(caps or {}))
         with _threads().limit(limits=1, user_api="blas"):
-            found = {
-                "both": search.both,
-                "upper": search.upper_side,
-                "lower": search.lower_side,
-            }[side]()
+            found = (
+                self._inverted(target, width, scouts, guesses)
+                or {
+                    "both": search.both,
+                    "upper": search.upper_side,
+                    "lower": search.lower_side,
+                }[side]()
+            )
         if self.exact:
             return found
         return dataclasses.replace(found, lower={})
+
+    def _inverted(
+        self,
+        target: Target,
+        width: float,
+        scouts: dict[Direction, Scout],
+        guesses: dict[Direction, Guess],
+    ) -> Found | None:
+        """Both sides without a grid, if they come as near as was asked."""
+        if self.epochs or self.others or self.attained is not None:
+            return None
+        upper: dict[Direction, float] = {}
+        lower: dict[Direction, float] = {}
+        for way, guess in guesses.items():
+            # Relatively, delta changes by the tilt times as much as epsilon.
+            wanted = width * min(max(guess.tilt * guess.epsilon, 0.1), 10.0)
+            for aim in (3e-3, 1e-5):
+                found = invert(self.families, way, scouts[way], guess, aim * wanted)
+                if found is None:
+                    return None
+                upper[way] = target.upper(found, guess)
+                near = target.improved(guess, upper[way])
+                lower[way] = target.lower(found, near)
+                if upper[way] <= (1 + width) * lower[way] or upper[way] == 0:
+                    break
+            else:
+                if upper[way] > max(lower.values()):
+                    return None
+        return Found(upper, lower, False)
 
     @property
     def _is_realised(self) -> bool:

@@ -106,7 +106,7 @@ class Grid:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Lattice:
+class Lattice:
     """The nodes of a family, and where between them each of its steps lies.
 
     ``to_shift`` and ``to_rate`` say how far it is from the node at or below it to the
@@ -121,7 +121,7 @@ class _Lattice:
     to_rate: Floats
 
     @classmethod
-    def of(cls, family: Family, grid: Grid, *, up: bool) -> _Lattice:
+    def of(cls, family: Family, grid: Grid, *, up: bool) -> Lattice:
         most = grid.nodes
         if family.scheme == "replace" or (family.noise == "laplace" and not up):
             most *= 8  # rounded to the nodes, which is of first order only
@@ -144,7 +144,7 @@ class _Lattice:
 
 def boxes_of(family: Family, grid: Grid) -> int:
     """How many groups the steps of ``family`` fall into."""
-    return sum(1 for _ in _Lattice.of(family, grid, up=True).boxes())
+    return sum(1 for _ in Lattice.of(family, grid, up=True).boxes())
 
 
 def terms_above(
@@ -154,7 +154,7 @@ def terms_above(
     measures: list[GridMeasure] = []
     terms: list[Term] = []
     for family in families:
-        lattice = _Lattice.of(family, grid, up=True)
+        lattice = Lattice.of(family, grid, up=True)
         known: dict[tuple[int, int], int] = {}
         for i, j, inside in lattice.boxes():
             a, b = lattice.to_shift[inside], lattice.to_rate[inside]
@@ -188,7 +188,7 @@ def terms_below(
     measures: list[GridMeasure] = []
     terms: list[Term] = []
     for family in families:
-        lattice = _Lattice.of(family, grid, up=False)
+        lattice = Lattice.of(family, grid, up=False)
         tangents = (
             family.noise == "gaussian"
             and family.scheme == "poisson"

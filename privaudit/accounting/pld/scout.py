@@ -97,7 +97,8 @@ class Scout:
         total = weight.sum(axis=1, keepdims=True)
         return weight / total, top[:, 0] + np.log(total[:, 0])
 
-    def _log_moment(self, tilt: float) -> float:
+    def log_moment(self, tilt: float) -> float:
+        """About log E_P[exp(tilt L)]."""
         return float(self._counts @ self._tilted(tilt)[1])
 
     def at_delta(self, log_delta: float) -> Guess:
@@ -105,13 +106,13 @@ class Scout:
 
         def bound(log_tilt: float) -> float:
             tilt = math.exp(log_tilt)
-            return (self._log_moment(tilt) + log_peak(tilt) - log_delta) / tilt
+            return (self.log_moment(tilt) + log_peak(tilt) - log_delta) / tilt
 
         tilt = math.exp(_least(bound))
         guess = self._guess(tilt, 0.0, log_delta)
         # The saddle point's delta is exp(log moment - tilt eps) over this.
         width = max(tilt * (1 + tilt) * guess.deviation * math.sqrt(2 * math.pi), 1.0)
-        moment = self._log_moment(tilt)
+        moment = self.log_moment(tilt)
         epsilon = max((moment - log_delta - math.log(width)) / tilt, 0.0)
         return self._narrowest(dataclasses.replace(guess, epsilon=epsilon))
 
@@ -120,13 +121,13 @@ class Scout:
 
         def bound(log_tilt: float) -> float:
             tilt = math.exp(log_tilt)
-            return self._log_moment(tilt) + log_peak(tilt) - tilt * epsilon
+            return self.log_moment(tilt) + log_peak(tilt) - tilt * epsilon
 
         log_tilt = _least(bound)
         guess = self._guess(math.exp(log_tilt), epsilon, 0.0)
         tilt = guess.tilt
         width = max(tilt * (1 + tilt) * guess.deviation * math.sqrt(2 * math.pi), 1.0)
-        moment = self._log_moment(tilt) - tilt * epsilon
+        moment = self.log_moment(tilt) - tilt * epsilon
         log_delta = min(moment - math.log(width), 0.0)
         return self._narrowest(dataclasses.replace(guess, log_delta=log_delta))
 
@@ -138,7 +139,7 @@ class Scout:
         """
         best = guess
         for tilt in guess.tilt * np.array([0.85, 0.7, 0.55, 0.4, 0.25]):
-            excess = self._log_moment(tilt) - tilt * guess.epsilon + log_peak(tilt)
+            excess = self.log_moment(tilt) - tilt * guess.epsilon + log_peak(tilt)
             if excess > guess.log_delta + _ROOM:
                 break
             trial = self._guess(float(tilt), guess.epsilon, guess.log_delta)
@@ -154,7 +155,7 @@ class Scout:
         deviation = max(math.sqrt(float(self._counts @ spread)), 1e-150)
 
         def end(change: float) -> float:
-            moment = self._log_moment(tilt + change)
+            moment = self.log_moment(tilt + change)
             return (moment - here + LOG_OUTSIDE) / abs(change)
 
         strengths = np.geomspace(0.1, 8.0, 10) / deviation

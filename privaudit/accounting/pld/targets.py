@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from privaudit.accounting.pld.cells import Direction
 from privaudit.accounting.pld.fourier import Tilted
+from privaudit.accounting.pld.inversion import Inverted
 from privaudit.accounting.pld.scout import Guess, Scout
 from privaudit.results import check_sides
 
@@ -60,11 +61,11 @@ class Target(abc.ABC):
         """Width in epsilon that is wanted, where ``worst`` decides."""
 
     @abc.abstractmethod
-    def upper(self, found: Tilted, guess: Guess) -> float:
+    def upper(self, found: Tilted | Inverted, guess: Guess) -> float:
         """Upper bound from a composition that dominates."""
 
     @abc.abstractmethod
-    def lower(self, found: Tilted, guess: Guess) -> float:
+    def lower(self, found: Tilted | Inverted, guess: Guess) -> float:
         """Lower bound from a composition that is dominated."""
 
     def improved(self, guess: Guess, upper: float) -> Guess:
@@ -94,12 +95,12 @@ class EpsilonAt(Target):
         wanted = self.width * max(worst.epsilon, 1e-3 / (1 + worst.tilt))
         return max(wanted, 0.5 * (worst.epsilon - guess.epsilon))
 
-    def upper(self, found: Tilted, guess: Guess) -> float:
+    def upper(self, found: Tilted | Inverted, guess: Guess) -> float:
         return least_epsilon(
             lambda e: found.delta_above(e) <= self.delta, guess.epsilon, self.width
         )[1]
 
-    def lower(self, found: Tilted, guess: Guess) -> float:
+    def lower(self, found: Tilted | Inverted, guess: Guess) -> float:
         if found.surely_infinite * (1 - 1e-13) > self.delta:
             return math.inf
         return largest_epsilon(
@@ -131,10 +132,10 @@ class DeltaAt(Target):
         room = min(0.5 * (worst.log_delta - guess.log_delta), 2.0)
         return max(self.width, room) / (1 + guess.tilt)
 
-    def upper(self, found: Tilted, guess: Guess) -> float:
+    def upper(self, found: Tilted | Inverted, guess: Guess) -> float:
         return found.delta_above(self.epsilon)
 
-    def lower(self, found: Tilted, guess: Guess) -> float:
+    def lower(self, found: Tilted | Inverted, guess: Guess) -> float:
         return found.delta_below(self.epsilon)
 
 

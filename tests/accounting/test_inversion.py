@@ -1,0 +1,190 @@
+"""Profiles by inversion: log moments and deltas against high precision, and bounds."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from privaudit.accounting.pld import compose_steps
+from privaudit.accounting.pld.composition import Composition
+from privaudit.accounting.pld.grouping import Family
+from privaudit.accounting.pld.inversion import Inverted, invert
+from privaudit.accounting.pld.moments import (
+    TooHard,
+    log_moments,
+    most_log_moment,
+)
+from privaudit.accounting.pld.targets import EpsilonAt
+from tests.reference import mp
+
+
+def family(noise, rate, count=1.0) -> Family:
+    z, q, n = np.broadcast_arrays(np.asarray(noise, float), rate, count)
+    return Family.of(
+        "gaussian", "poisson", 1 / z.ravel(), q.ravel(), n.ravel().astype(float)
+    )
+
+
+def exact(shift: float, rate: float, order: complex) -> complex:
+    """log psi by a trapezoidal rule of 30 digits that is far too fine."""
+    m, q = mp.mpf(shift), mp.mpf(rate)
+    s = mp.mpc(order.real, order.imag)
+    h = min(m, mp.mpf(1)) / 12
+    far = int((16 * m + max(order.real, 1) * m * m) / h)
+    with mp.workdps(30):
+        return mp.log(
+            mp.fsum(
+                mp.npdf(k * h, -m * m / 2, m) * h * (1 - q + q * mp.exp(k * h)) ** s
+                for k in range(-far, far)
+            )
+        )
+
+
+def nearly(shift: float, rate: float, orders: np.ndarray) -> np.ndarray:
+    """The same by doubles, to 1e-12."""
+    g = np.arange(-4000, 4001) * 0.01
+    mass = 0.01 / shift / np.sqrt(2 * np.pi)
+    mass = mass * np.exp(-0.5 * (g / shift + shift / 2) ** 2)
+    return np.log(np.exp(orders[:, None] * np.log1p(rate * np.expm1(g))) @ mass)
+
+
+def inverted(composition: Composition, way, delta: float, width: float) -> Inverted:
+    scout = composition._scout(way)
+    guess = EpsilonAt(delta, width).guess(scout)
+    found = invert(composition.families, way, scout, guess, 1e-3 * width)
+    assert found is not None
+    return found
+
+
+class TestMoments:
+    @pytest.mark.parametrize("seed", range(6))
+    def test_one_step_is_within_its_error(self, seed):
+        rng = np.random.default_rng(seed)
+        shift, rate = 10 ** rng.uniform(-2, 0.1), 10 ** rng.uniform(-4, -1)
+        real = rng.choice([1 + rng.uniform(0.1, 6), -rng.uniform(0.1, 6)])
+        orders = real + 1j * np.array([0.0, 0.7, 5.0, 20.0])
+        value, error = log_moments(
+            family(1 / shift, rate), orders, np.full(orders.size, 1e-9)
+        )
+        assert (error < 1e-8).all()
+        for found, off, order in zip(value, error, orders, strict=True):
+            assert abs(mp.mpc(found) - exact(shift, rate, order)) <= off + 1e-25
+
+    def test_tiny_moments_keep_their_digits(self):
+        """For a thousand million steps."""
+        orders = np.array([14.0 + 0j, 14.0 + 20j])
+        value, error = log_moments(family(1000.0, 0.01), orders, np.full(2, 1e-17))
+        for found, off, order in zip(value, error, orders, strict=True):
+            assert off < 1e-14
+            assert abs(mp.mpc(found) - exact(1e-3, 0.01, order)) <= off
+
+    @pytest.mark.parametrize("scale", [1.0, 10.0])
+    def test_interpolation_is_within_its_error(self, scale):
+        rng = np.random.default_rng(7)
+        noise = rng.uniform(0.7, 1.6, 60)
+        rate = rng.uniform(1e-3, 4e-3, 60)
+        one = family(noise, rate)
+        orders = 2.5 + 1j * np.linspace(0, 3, 4) * scale
+        value, error = log_moments(one, orders, np.full(4, 1e-5))
+        assert (error < 1e-3).all()
+        truth = sum(nearly(1 / z, q, orders) for z, q in zip(noise, rate, strict=True))
+        assert (np.abs(value - truth) <= error + 1e-11).all()
+
+    @pytest.mark.parametrize("order", [3.0, -2.0])
+    def test_quick_bounds_are_above(self, order):
+        rng = np.random.default_rng(3)
+        many = family(rng.uniform(0.6, 1.5, 400), rng.uniform(1e-3, 4e-3, 400))
+        value, error = log_moments(many, np.array([order + 0j]), np.array([1e-6]))
+        most = most_log_moment(many, order)
+        assert value[0].real - error[0] <= most <= 1.1 * value[0].real
+
+    def test_what_it_cannot_do_is_refused(self):
+        orders, aim = np.array([2.0 + 0j]), np.array([1e-6])
+        for wrong in (
+            family(1.0, 0.95),
+            dataclasses.replace(family(1.0, 0.1), noise="laplace"),
+            dataclasses.replace(family(1.0, 0.1), scheme="fixed"),
+        ):
+            with pytest.raises(TooHard):
+                log_moments(wrong, orders, aim)
+
+
+class TestSound:
+    def test_against_an_inversion_of_25_digits(self):
+        """The same integral by mpmath, on another line and another grid."""
+        epsilon = 6.187712395  # delta 1e-5 there, to nine digits
+        composition = compose_steps(1.0, 0.01, 10_000)
+        for delta, width in ((1e-5, 1e-4), (1e-4, 1e-2)):
+            found = inverted(composition, "remove", delta, width)
+            assert found.delta_below(epsilon) <= 1e-5 * (1 + 2e-9)
+            assert found.delta_above(epsilon) >= 1e-5 * (1 - 2e-9)
+        bracket = composition.epsilon(1e-5, 1e-6)
+        assert bracket.lower <= epsilon + 1e-9
+        assert bracket.upper >= epsilon - 1e-9
+        assert bracket.upper <= (1 + 1e-6) * bracket.lower
+
+    @pytest.mark.parametrize("seed", range(12))
+    def test_grids_of_losses_agree(self, seed, monkeypatch):
+        """The other engine of the account, which shares nothing of this one."""
+        rng = np.random.default_rng(seed)
+        kinds = int(rng.choice([1, 3, 30]))
+        steps = rng.integers(50, 2000, kinds)
+        noise = rng.uniform(0.7, 4.0) * rng.uniform(1.0, 1.5, kinds)
+        rate = 10 ** rng.uniform(-2.5, -1) * rng.uniform(1.0, 1.5, kinds)
+        delta = 10 ** rng.uniform(-12, -3)
+        composition = compose_steps(noise, rate, steps)
+        fast = composition.epsilon(delta, 0.01)
+        monkeypatch.setattr(Composition, "_inverted", lambda *args: None)
+        slow = composition.epsilon(delta, 0.02)
+        assert fast.lower <= slow.upper
+        assert slow.lower <= fast.upper
+        assert fast.upper <= 1.01 * fast.lower
+
+    @pytest.mark.parametrize("way", ["remove", "add"])
+    def test_at_every_epsilon(self, way, monkeypatch):
+        composition = compose_steps(1.0, 0.02, 1000)
+        found = inverted(composition, way, 1e-6, 0.01)
+        scout = composition._scout(way)
+        for epsilon in (0.0, 0.5, 1.0, 2.0, 4.0, 8.0):
+            grid = EpsilonAt(1e-6, 0.01).guess(scout)
+            other = composition._above(
+                way, composition._grid(grid, 0.002, 0.01, 9), grid
+            )
+            assert other is not None
+            assert found.delta_below(epsilon) <= other.delta_above(epsilon)
+            assert found.delta_below(epsilon) <= found.delta_above(epsilon)
+
+    def test_an_error_moves_both_sides(self):
+        """Terms that are off by what they may be are still inside."""
+        composition = compose_steps(1.0, 0.01, 3000)
+        found = inverted(composition, "remove", 1e-5, 0.01)
+        off = dataclasses.replace(found, wrong=found.wrong + 1e-3)
+        for epsilon in (1.0, 3.0):
+            assert off.delta_above(epsilon) > found.delta_above(epsilon)
+            assert off.delta_below(epsilon) < found.delta_below(epsilon)
+
+
+class TestTight:
+    @pytest.mark.parametrize(
+        ("noise", "rate", "steps", "delta"),
+        [
+            (1000.0, 0.01, 10**9, 1e-5),
+            (20.0, 0.011, 1_113_022_133, 2e-10),
+            (1.05, 4e-5, 1_117_068_821, 4e-7),
+            (380.0, 2e-5, 527_563_756, 3e-12),
+            (94.0, 1.2e-6, 1_360_987_412, 1e-12),
+        ],
+    )
+    def test_a_thousand_million_steps(self, noise, rate, steps, delta):
+        found = compose_steps(noise, rate, steps).epsilon(delta)
+        assert found.reached
+        assert found.upper <= 1.01 * found.lower
+
+    def test_noise_and_rate_at_random(self):
+        rng = np.random.default_rng(1)
+        found = compose_steps(
+            rng.uniform(0.8, 2.0, 20_000), rng.uniform(2e-3, 4e-3, 20_000)
+        ).epsilon(1e-5)
+        assert found.reached

@@ -13,7 +13,9 @@ is a node, several that collude, a wire, or whoever hears everything. `figures` 
 Each is at most the next. Proofs, and what they assume: ``views.md``.
 """
 
+from privaudit.accounting.views.butterfly import observed as observed
 from privaudit.accounting.views.figures import ASSUMES as ASSUMES
+from privaudit.accounting.views.figures import FOLLOWS as FOLLOWS
 from privaudit.accounting.views.figures import REACTS_NOT as REACTS_NOT
 from privaudit.accounting.views.figures import Pair as Pair
 from privaudit.accounting.views.figures import diluted as diluted
@@ -21,6 +23,7 @@ from privaudit.accounting.views.figures import figures as figures
 from privaudit.accounting.views.figures import of_nodes as of_nodes
 from privaudit.accounting.views.information import dominating as dominating
 from privaudit.accounting.views.information import information as information
+from privaudit.accounting.views.observer import ANY_NODE as ANY_NODE
 from privaudit.accounting.views.observer import Observer as Observer
 from privaudit.accounting.views.protocol import LinearProtocol as LinearProtocol
 from privaudit.accounting.views.view import View as View

@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 
+ANY_NODE = "any-node"  # each node by itself: what is said holds for all of them
+
+
 @dataclasses.dataclass(frozen=True)
 class Observer:
     """Who looks: nodes that collude, or who hears a wire, or all of them.
@@ -54,8 +57,8 @@ class Observer:
             nodes = ()
         if not nodes or min(nodes) < 0 or (wire and len(nodes) != 2):
             raise ValueError(
-                f"an observer is a node (3), several (3,5), edge:1-2 or everybody, got "
-                f"{text!r}"
+                f"an observer is a node (3), several (3,5), edge:1-2, everybody or "
+                f"any-node, got {text!r}"
             )
         return cls(wire=(nodes[0], nodes[1])) if wire else cls.of(*nodes)
 

@@ -82,7 +82,7 @@ class Probed:
         )
         at = self.problem.start(self.seed, self.runs)
         sums = [
-            private.gradient(at).clone() * mechanism.batch_size
+            private.gradient(at).clone() * mechanism.given_over
             for _ in range(self.releases)
         ]
         return torch.stack(sums), private, recording

@@ -270,7 +270,7 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 def _one_observer(parts: Iterable[Ledger]) -> str | UnsetType:
-    """Whom all of ``parts`` hold for: what holds for all that see them, does for one."""
+    """Whom all of ``parts`` hold for: what holds for who sees all, does for one."""
     named = {part.observer for part in parts if part.observer is not UNSET}
     if len(named) > 1:
         raise ValueError(

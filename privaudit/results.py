@@ -290,6 +290,16 @@ class UpperBound(_Figure, frozen=True, kw_only=True, tag="upper-bound"):
         return other > self
 
 
+def worst_bound(nodes: Iterable[UpperBound]) -> UpperBound:
+    """The account of the worst node; of those for an observer, if there are any.
+
+    An observer's own nodes have accounts of all that is released.
+    """
+    nodes = list(nodes)
+    asked = [bound for bound in nodes if bound.observer is not UNSET]
+    return max(asked or nodes, key=lambda bound: bound.epsilon)
+
+
 class Claim(_Figure, frozen=True, kw_only=True, tag="claim"):
     """What is promised: "this is (epsilon, delta)-differentially private".
 

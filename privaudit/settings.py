@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Generic, Literal, Self, TypeVar, get_args
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from privaudit.files.user_code import is_place
 from privaudit.results import (
@@ -463,6 +464,10 @@ class TrainingSettings(AccountSettings):
     epsilon
         Epsilon of the claim, > 0. Without --noise-multiplier, the noise is the least
         that certifies it. Default: the recipe's, or 1.
+    observer
+        For whom the claim is to hold: any-node, each other node by itself; a node (3);
+        several that collude (3,5); a wire (edge:1-2). Proved for dp-butterfly. Default:
+        whoever sees all releases.
     delta
         Delta of the claim, in (0, 1). Default: the recipe's, or 1e-4.
     relation
@@ -493,6 +498,7 @@ class TrainingSettings(AccountSettings):
     """
 
     epsilon: float | None = None
+    observer: str | None = None
     delta: float | None = None
     relation: Relation | None = None
     calibrate: Calibration = "certified"
@@ -537,7 +543,8 @@ class TrainingRecord(Compute, RunIdentity, Generic[Task]):
     Without a ``seed``, noise and sampling come from a secret key, which stays in the
     folder while the run can go on, and nowhere else. With one, this is a study:
     repeatable, and its model not protected. ``public_seed`` decides how data are dealt
-    and where models start; everybody may know it.
+    and where models start; everybody may know it. ``observer`` is for whom the account
+    holds; None: for whoever sees all releases.
     """
 
     training: Task
@@ -546,6 +553,7 @@ class TrainingRecord(Compute, RunIdentity, Generic[Task]):
     account: str = "certified"
     seed: int | None = None
     public_seed: int = 0
+    observer: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -701,6 +709,7 @@ def claim_of(
     relation: Relation,
     unit: Unit = "record",
     source: str = COMMAND_LINE,
+    observer: str | UnsetType = UNSET,
 ) -> Claim:
     """The claim of a user. ``ValueError`` if it is out of its range."""
     return Claim(
@@ -709,6 +718,7 @@ def claim_of(
         relation=check_relation(relation),
         unit=unit,
         source=source,
+        observer=observer,
     )
 
 

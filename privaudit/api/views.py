@@ -170,7 +170,7 @@ def views(
         settings,
         noise_multiplier=noise_multiplier,
         how=ViewSettings(
-            observer=_name(observer),
+            observer=None if observer is None else Observer.named(observer),
             relation=relation,
             unit=unit,
             final_models=final_models,
@@ -179,16 +179,6 @@ def views(
         delta=delta,
         plot=None if plot is None else pathlib.Path(plot),
     )
-
-
-def _name(observer: str | int | Sequence[int] | Observer | None) -> str | None:
-    """What `Observer.parse` reads."""
-    if observer is None or isinstance(observer, str):
-        return observer
-    if not isinstance(observer, Observer):
-        numbers = [observer] if isinstance(observer, int) else observer
-        observer = Observer.of(*numbers)
-    return str(observer.name)
 
 
 def views_of(

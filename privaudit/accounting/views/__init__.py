@@ -13,6 +13,9 @@ is a node, several that collude, a wire, or whoever hears everything. `figures` 
 Each is at most the next. Proofs, and what they assume: ``views.md``.
 """
 
+from privaudit.accounting.views.budget import account_observed as account_observed
+from privaudit.accounting.views.budget import check_observer as check_observer
+from privaudit.accounting.views.budget import observed_by as observed_by
 from privaudit.accounting.views.butterfly import observed as observed
 from privaudit.accounting.views.figures import ASSUMES as ASSUMES
 from privaudit.accounting.views.figures import FOLLOWS as FOLLOWS

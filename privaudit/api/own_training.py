@@ -128,7 +128,7 @@ def train(
     shares: Any,
     algorithm: str | None = None,
     *,
-    graph: str = "complete",
+    graph: str | None = None,
     epsilon: float | None = None,
     delta: float = 1e-5,
     observer: str | int | Sequence[int] | None = None,
@@ -175,8 +175,8 @@ def train(
         Datasets, are read as records are drawn.
     algorithm, graph, options
         A name in `trainers.algorithms.ALGORITHMS` or ``module:Class``, "dp-dsgt" by
-        default and "dp-fedavg" for users; the network, such as "ring" or "complete";
-        and what else a training may be set to, by name.
+        default and "dp-fedavg" for users; the network, such as "ring", the algorithm's
+        own or "complete" by default; and what else a training may be set to, by name.
     epsilon, delta
         The budget of one record, which one node holds, or of one user; the noise is
         the least that certifies it. An algorithm without noise, such as "dsgt", takes
@@ -260,6 +260,7 @@ def train(
     >>> len(run.models), 3.9 < run.certificate.epsilon(1e-5).upper <= 4
     (2, True)
     """
+    from trainers.algorithms import family_named
     from trainers.data.shares import Users
     from trainers.network.ranks import launched
     from trainers.runs.final_models import modules
@@ -294,7 +295,7 @@ def train(
         {
             "algorithm": algorithm,
             "nodes": len(material.shares),
-            "graph": graph,
+            "graph": graph or family_named(algorithm).defaults.get("graph", "complete"),
             "data": OWN,
             "model": OWN,
             "train": sum(map(len, material.shares)),

@@ -109,6 +109,11 @@ def figures(
     pairs = []
     for observer in observers or [Observer.of(v) for v in range(protocol.nodes)]:
         observer.check(protocol.nodes)
+        if observer.wire is not None and not protocol.seen_by(observer).any():
+            raise ValueError(
+                f"observer {observer.name}: nothing is ever sent between these two "
+                "nodes; choose two that are neighbours"
+            )
         wanted = {u: sizes[u] for u in sizes if u not in observer.nodes}
         for node, view in of_nodes_seen(protocol, observer, wanted):
             every = account(releases[node], view.everything_seen)

@@ -103,7 +103,7 @@ class ButterflyFamily(Family[ButterflyOptions]):
 
     def algorithm(self, setting: Setting[ButterflyOptions]) -> Butterfly:
         """With its exchanges a step."""
-        return Butterfly(
+        return self.make(
             setting.step_sizes,
             setting.options.momentum,
             exchanges(setting.nodes),

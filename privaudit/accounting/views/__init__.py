@@ -10,7 +10,9 @@ is a node, several that collude, a wire, or whoever hears everything. `figures` 
   to the observer, the protected node's own among them;
 - *everything seen*: every sum that any node releases is seen by itself.
 
-Each is at most the next. Proofs, and what they assume: ``views.md``.
+Each is at most the next. Proofs, and what they assume: ``views.md``. `observed` is the
+ledger of sums by recursive doubling as one observer sees it: what `privaudit train
+--observer` is held to; exact sums of rounded noise: ``grid.md``.
 """
 
 from privaudit.accounting.views.budget import account_observed as account_observed

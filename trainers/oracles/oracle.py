@@ -238,11 +238,12 @@ class Oracle:
             others = self._streams.others("noise", self._numbers[node], index)
             self._recorder.again(node, release, others)
             self._releases[node] += 1
-        kept = total.clone() if self.mechanism.summed else total
-        gradient = total.div_(self._divisor(nodes, total)).to(at.dtype)
+        gradient = total
+        if not self.mechanism.summed:
+            gradient = total.div_(self._divisor(nodes, total)).to(at.dtype)
         for observer in self.observers:
             observer.release(index, at, gradient, nodes)
-        return kept if self.mechanism.summed else gradient
+        return gradient
 
     @property
     def not_finite(self) -> int:

@@ -153,7 +153,7 @@ class Probed:
             torch.tensor(written, dtype=torch.float64).T,
             strict=False,
         )
-        batch = self.problem.training.mechanism(self.noise_multiplier).batch_size
+        batch = self.problem.training.mechanism(self.noise_multiplier).given_over
         return drawn.off_the_grid(pairs, batch)
 
     def _of_one_record(self, noise: Tensor) -> list[Check]:

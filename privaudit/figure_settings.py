@@ -240,7 +240,7 @@ class ViewSettings:
     ----------
     observer
         A node (3), several that collude (3,5), a wire (edge:1-2), or everybody: whoever
-        hears all messages. Default: each node by itself.
+        hears all messages. Default: any-node, each node by itself.
     relation
         Neighbour relation. Default: that of the algorithm's training.
     unit

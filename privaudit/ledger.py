@@ -24,8 +24,8 @@ if TYPE_CHECKING:  # a second of import time, and only for those who want an eve
     from dp_accounting import DpEvent
 
 # 2 has passes over disjoint records, and assumptions; 3 random allocation; 4 mechanisms
-# with details. What has none of these is written as 1.
-VERSIONS = (1, 2, 3, 4)
+# with details; 5 an observer. What has none of these is written as 1.
+VERSIONS = (1, 2, 3, 4, 5)
 
 RESUMED = (
     "nobody learns anything from which releases were made again with other sums, when "
@@ -82,6 +82,9 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     assumes
         What must be true of the run beyond its releases, in sentences, for an account
         of them to bound it; such an account is conditional, never certified.
+    observer
+        For whom an account of these releases holds, as `privaudit views` takes it;
+        unset: for whoever sees all of them.
     """
 
     format: Literal["privaudit-ledger"] = "privaudit-ledger"
@@ -90,6 +93,7 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     unit: Unit = "record"
     failure: float = 0.0
     assumes: tuple[str, ...] | UnsetType = UNSET
+    observer: str | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         if not 0 <= self.failure < 1:
@@ -120,6 +124,7 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             for entry in entries
         )
         version = 4 if detailed else 3 if allocated else 2 if newer else 1
+        version = version if self.observer is UNSET else 5
         msgspec.structs.force_setattr(self, "version", version)
 
     @property
@@ -151,6 +156,7 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             unit=units.pop(),
             failure=max((part.failure for part in parts), default=0.0),
             assumes=tuple(assumed),
+            observer=_one_observer(parts),
         )
 
     @classmethod
@@ -199,6 +205,7 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             unit=units.pop(),
             failure=failure,
             assumes=tuple(assumed),
+            observer=_one_observer(parts),
         )
 
     def to_event(self, node: int | None = None) -> DpEvent:
@@ -223,10 +230,10 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
                     "to_event(node)"
                 )
             node = 0
-        if self.failure or self.assumptions:
+        if self.failure or self.assumptions or self.observer is not UNSET:
             raise ValueError(
-                "an event has no word for what this ledger assumes, nor for a chance "
-                "of failure: an account of it would claim too much"
+                "an event has no word for what this ledger assumes, for whom it holds, "
+                "nor for a chance of failure: an account of it would claim too much"
             )
 
         return dpa.ComposedDpEvent(
@@ -260,6 +267,17 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         if head["version"] not in VERSIONS:
             cls(nodes=(), version=head["version"])  # raises, and says what to do
         return _json.decode(text, cls)
+
+
+def _one_observer(parts: Iterable[Ledger]) -> str | UnsetType:
+    """Whom all of ``parts`` hold for: what holds for who sees all, does for one."""
+    named = {part.observer for part in parts if part.observer is not UNSET}
+    if len(named) > 1:
+        raise ValueError(
+            f"ledgers of what different observers see ({', '.join(map(str, named))}) "
+            "cannot be put together: account each by itself"
+        )
+    return named.pop() if named else UNSET
 
 
 def _in_sequence(parts: tuple[tuple[Entry, ...], ...]) -> tuple[Entry, ...]:

@@ -26,7 +26,8 @@ class TrainingRecord(Compute, RunIdentity, Generic[Task]):
     Without a ``seed``, noise and sampling come from a secret key, which stays in the
     folder while the run can go on, and nowhere else. With one, this is a study:
     repeatable, and its model not protected. ``public_seed`` decides how data are dealt
-    and where models start; everybody may know it.
+    and where models start; everybody may know it. ``observer`` is for whom the account
+    holds; None: for whoever sees all releases.
     """
 
     training: Task
@@ -35,6 +36,7 @@ class TrainingRecord(Compute, RunIdentity, Generic[Task]):
     account: str = "certified"
     seed: int | None = None
     public_seed: int = 0
+    observer: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

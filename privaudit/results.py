@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, Literal, Self
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from privaudit.files import json as _json
 from privaudit.files.notebook import box
@@ -156,6 +157,24 @@ def stated(value: float) -> str:
     return text if math.isfinite(value) and len(text) <= 8 else round_up(value, 7)
 
 
+def seen_by(observer: str | UnsetType) -> str:
+    """For whom a figure holds, as the end of a list in words; "" if for everybody.
+
+    >>> seen_by("any-node"), seen_by("3,5"), seen_by(UNSET)
+    ('; seen by any one other node', '; seen by nodes 3,5 together', '')
+    """
+    if isinstance(observer, UnsetType):
+        return ""
+    who = observer.removeprefix("edge:")
+    if observer == "any-node":
+        who = "any one other node"
+    elif who != observer:
+        who = f"who hears what goes between {who}"
+    elif observer != "everybody":
+        who = f"nodes {observer} together" if "," in observer else f"node {observer}"
+    return f"; seen by {who}"
+
+
 class _Figure(
     msgspec.Struct,
     frozen=True,
@@ -171,6 +190,7 @@ class _Figure(
     unit: Unit = "record"
     method: str
     source: str
+    observer: str | UnsetType = UNSET  # for whom it holds; unset: whoever sees all
 
     def __post_init__(self) -> None:
         if not self.epsilon >= 0:
@@ -193,7 +213,10 @@ class _Figure(
         return box(symbols(self), [str(self)])
 
     def _about(self) -> str:
-        return f"at delta {self.delta:.15g} under {self.relation} (unit: {self.unit})"
+        return (
+            f"at delta {self.delta:.15g} under {self.relation} (unit: "
+            f"{self.unit}{seen_by(self.observer)})"
+        )
 
 
 class UpperBound(_Figure, frozen=True, kw_only=True, tag="upper-bound"):
@@ -256,6 +279,7 @@ class UpperBound(_Figure, frozen=True, kw_only=True, tag="upper-bound"):
             "sampling": self.sampling,
             "method": self.method,
             "standing": self.standing,
+            **({} if self.observer is UNSET else {"observer": self.observer}),
             **({"assumes": self.assumes} if self.assumes else {}),
         }
 
@@ -264,6 +288,16 @@ class UpperBound(_Figure, frozen=True, kw_only=True, tag="upper-bound"):
         if not isinstance(other, LowerBound):
             return _refuse_order(self, other)
         return other > self
+
+
+def worst_bound(nodes: Iterable[UpperBound]) -> UpperBound:
+    """The account of the worst node; of those for an observer, if there are any.
+
+    An observer's own nodes have accounts of all that is released.
+    """
+    nodes = list(nodes)
+    asked = [bound for bound in nodes if bound.observer is not UNSET]
+    return max(asked or nodes, key=lambda bound: bound.epsilon)
 
 
 class Claim(_Figure, frozen=True, kw_only=True, tag="claim"):
@@ -390,6 +424,8 @@ class Bracket(
         What ``upper`` is worth: ``certified``, or ``conditional`` on the assumptions.
     overlap
         At how many nodes one record may be; 1 if nodes hold disjoint records.
+    observer
+        For whom it holds; unset: for whoever sees all releases.
     """
 
     quantity: Literal["epsilon", "delta"]
@@ -404,6 +440,7 @@ class Bracket(
     standing: Standing = "certified"
     assumptions: tuple[str, ...] = ()
     overlap: int = 1
+    observer: str | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         most = math.inf if self.quantity == "epsilon" else 1.0
@@ -450,8 +487,8 @@ class Bracket(
             worth = f"{self.standing}, no guarantee"
         parts = [
             f"{worth}: {self.quantity} is at most {round_up(self.upper)} "
-            f"at {other} {self.at:.15g} under {self.relation} (unit: {self.unit}; "
-            f"{self.upper_by})"
+            f"at {other} {self.at:.15g} under {self.relation} (unit: {self.unit}"
+            f"{seen_by(self.observer)}; {self.upper_by})"
         ]
         if self.overlap > 1:
             parts.append(f"a {self.unit} may be at {self.overlap} nodes")
@@ -503,7 +540,7 @@ def _refuse_order(left: object, right: object) -> Any:
 
 
 def _same_meaning(one: _Figure | Bracket, other: _Figure) -> None:
-    for field in ("relation", "unit"):
+    for field in ("relation", "unit", "observer"):
         if getattr(one, field) != getattr(other, field):
             raise ValueError(
                 f"these speak of different guarantees: {field} "

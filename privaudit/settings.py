@@ -15,6 +15,8 @@ import dataclasses
 import pathlib
 from typing import Any, Literal, Self, get_args
 
+from msgspec import UNSET, UnsetType
+
 from privaudit.results import (
     Claim,
     Relation,
@@ -321,6 +323,10 @@ class TrainingSettings(AccountSettings):
     epsilon
         Epsilon of the claim, > 0. Without --noise-multiplier, the noise is the least
         that certifies it. Default: the recipe's, or 1.
+    observer
+        For whom the claim is to hold: any-node, each other node by itself; a node (3);
+        several that collude (3,5); a wire (edge:1-2). Proved for dp-butterfly. Default:
+        whoever sees all releases.
     delta
         Delta of the claim, in (0, 1). Default: the recipe's, or 1e-4.
     relation
@@ -351,6 +357,7 @@ class TrainingSettings(AccountSettings):
     """
 
     epsilon: float | None = None
+    observer: str | None = None
     delta: float | None = None
     relation: Relation | None = None
     calibrate: Calibration = "certified"
@@ -394,6 +401,7 @@ def claim_of(
     relation: Relation,
     unit: Unit = "record",
     source: str = COMMAND_LINE,
+    observer: str | UnsetType = UNSET,
 ) -> Claim:
     """The claim of a user. ``ValueError`` if it is out of its range."""
     return Claim(
@@ -402,6 +410,7 @@ def claim_of(
         relation=check_relation(relation),
         unit=unit,
         source=source,
+        observer=observer,
     )
 
 

@@ -196,6 +196,7 @@ def bound_of(
         standing=certificate.standing if standing == "certified" else standing,
         sampling=_sampling(certificate.ledger),
         assumes=assumes,
+        observer=certificate.ledger.observer,
     )
 
 

@@ -231,6 +231,11 @@ class Certificate:
                 f"overlap={overlap} speaks of what several nodes hold, and the "
                 f"unit of this ledger is a {ledger.unit}; leave it at 1"
             )
+        if overlap > 1 and ledger.observer is not UNSET:
+            raise ValueError(
+                "what an observer learns is accounted for records at one node: leave "
+                "overlap at 1"
+            )
         if group == 1:
             return cls(ledger, relation, min(int(overlap), len(ledger.nodes)))
         if overlap > 1:
@@ -274,6 +279,7 @@ class Certificate:
             unit=self.ledger.unit,
             failure=self.ledger.failure,
             assumes=self.ledger.assumes,
+            observer=self.ledger.observer,
         )
         return Certificate(
             part, self.relation, group=self.group, attained=self.attained
@@ -513,6 +519,7 @@ class Certificate:
             standing=self.standing,
             assumptions=self.ledger.assumptions,
             overlap=self.overlap,
+            observer=self.ledger.observer,
         )
 
     @staticmethod

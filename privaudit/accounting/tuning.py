@@ -103,6 +103,7 @@ def repeat_and_select(
         nodes=tuple(known[entries] for entries in ledger.nodes),
         unit=ledger.unit,
         assumes=ledger.assumes,
+        observer=ledger.observer,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import UNSET
+
 from privaudit.accounting.certificate import Certificate
 from privaudit.ledger import Ledger
 from privaudit.results import Bracket, Claim, Finding, LowerBound, UpperBound
@@ -39,8 +41,10 @@ def verdict_on(
         and upper.delta <= claim.delta
         and upper.epsilon <= claim.epsilon
     )
-    if met or known.status == "refuted":
-        return known  # no lower side of the same releases could change it
+    if met or known.status == "refuted" or claim.observer is not UNSET:
+        # No lower side of the same releases could change it, or none is known of what
+        # an observer sees.
+        return known
     proved = _lower_side(claim, ledger)
     return Finding(claim=claim, upper=upper, lower=lower, proved=proved)
 

@@ -11,10 +11,13 @@ import pathlib
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from msgspec import UNSET
+
 from privaudit.accounting.certificate import Certificate
+from privaudit.accounting.views import Observer, check_observer, observed_by
 from privaudit.api.trainings import run_in_folder
 from privaudit.api.watch import SILENT, Watch
 from privaudit.files import manifest
@@ -51,6 +54,8 @@ class TrainedModels:
         All figures, as ``result.json`` holds them.
     relation
         What neighbouring data sets differ in.
+    observer
+        For whom the certificate holds; None: for whoever sees all releases.
     """
 
     models: list[nn.Module]
@@ -58,12 +63,15 @@ class TrainedModels:
     curves: Curves
     result: TrainingResult
     relation: Relation
+    observer: str | None
+    _algorithm: str
     _folder: pathlib.Path
 
     @functools.cached_property
     def certificate(self) -> Certificate:
-        """What the ledger is worth, from both sides."""
-        return Certificate.of(self.ledger, self.relation)
+        """What the ledger is worth to the observer; to all, from both sides."""
+        seen = observed_by(self._algorithm, self.ledger, self.observer, self.relation)
+        return Certificate.of(seen, self.relation)
 
     def save(self, folder: str | os.PathLike[str], *, public: bool = False) -> None:
         """Write the run into ``folder``, which ``privaudit verify`` accepts.
@@ -111,7 +119,12 @@ class TrainedModels:
 
     def __str__(self) -> str:
         return "\n".join(
-            [self.result.quality, str(self.result.upper()), self.result.warning]
+            [
+                self.result.quality,
+                str(self.result.upper()),
+                *self.result.also(),
+                self.result.warning,
+            ]
         )
 
     def _repr_html_(self) -> str:
@@ -125,9 +138,10 @@ def train(
     shares: Any,
     algorithm: str | None = None,
     *,
-    graph: str = "complete",
+    graph: str | None = None,
     epsilon: float | None = None,
     delta: float = 1e-5,
+    observer: str | int | Sequence[int] | None = None,
     noise_multiplier: float | None = None,
     relation: Relation | None = None,
     loss: Callable[..., Any] | None = None,
@@ -177,12 +191,16 @@ def train(
         Datasets, are read as records are drawn.
     algorithm, graph, options
         A name in `trainers.algorithms.ALGORITHMS` or ``module:Class``, "dp-dsgt" by
-        default and "dp-fedavg" for users; the network, such as "ring" or "complete";
-        and what else a training may be set to, by name.
+        default and "dp-fedavg" for users; the network, such as "ring", the algorithm's
+        own or "complete" by default; and what else a training may be set to, by name.
     epsilon, delta
         The budget of one record, which one node holds, or of one user; the noise is
         the least that certifies it. An algorithm without noise, such as "dsgt", takes
         neither epsilon nor noise_multiplier, and promises nothing.
+    observer
+        For whom the budget is to hold, with "dp-butterfly": "any-node", each other node
+        by itself, a node (3) or several that collude ([3, 5]). None: for whoever sees
+        all that is released.
     noise_multiplier
         The noise, in place of a budget.
     relation
@@ -260,6 +278,7 @@ def train(
     >>> len(run.models), 3.9 < run.certificate.epsilon(1e-5).upper <= 4
     (2, True)
     """
+    from trainers.algorithms import family_named
     from trainers.data.shares import Users
     from trainers.network.ranks import launched
     from trainers.runs.final_models import modules
@@ -293,7 +312,7 @@ def train(
     given = {
         "algorithm": algorithm,
         "nodes": len(material.shares),
-        "graph": graph,
+        "graph": graph or family_named(algorithm).defaults.get("graph", "complete"),
         "data": OWN,
         "model": OWN,
         "train": sum(map(len, material.shares)),
@@ -323,6 +342,11 @@ def train(
         epsilon=epsilon,
         delta=delta,
         noise_multiplier=noise_multiplier,
+        observer=None
+        if observer is None
+        else check_observer(
+            training.algorithm, Observer.named(observer), training.nodes
+        ),
         relation=relation,
         seed=seed,
         public_seed=public_seed,
@@ -334,6 +358,7 @@ def train(
         relation=training.relation(relation),
         unit=training.unit,
         source="privaudit.train",
+        observer=UNSET if settings.observer is None else settings.observer,
     )
     with contextlib.ExitStack() as stack:
         own_folder = out is None
@@ -361,6 +386,8 @@ def train(
                 curves=folder.read("curves.json", Curves),
                 result=folder.read("result.json", TrainingResult),
                 relation=claim.relation,
+                observer=settings.observer,
+                _algorithm=training.algorithm,
                 _folder=pathlib.Path(out),
             )
         except FolderError as error:

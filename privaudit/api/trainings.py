@@ -9,6 +9,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from privaudit.accounting.views import check_observer
 from privaudit.api.place import Place, short_name
 from privaudit.api.watch import SILENT, Watch
 from privaudit.files.folder import RunFolder
@@ -78,6 +79,8 @@ class Trained:
             "delta": upper.delta,
             "relation": upper.relation,
             "unit": upper.unit,
+            "observer": self.run.observer,
+            "everything_seen": result.everything_seen().epsilon,
             "noise_multiplier": self.run.noise_multiplier,
             "claim_source": None if claim is None else claim.source,
             "accuracy": result.accuracy,
@@ -100,6 +103,7 @@ class Trained:
             *([str(self.run.claim)] if self.run.claim else []),
             str(self.upper),
             *([str(result.verdict)] if result.verdict else []),
+            *result.also(),
             *self.remarks,
             result.warning,
         ]
@@ -161,6 +165,10 @@ def run_training(
     assert settings.delta is not None
     by_paper = settings.calibrate == "paper" and settings.noise_multiplier is None
     more = {"source": f"the paper's own account of {what}"} if by_paper else {}
+    if settings.observer is not None:
+        more["observer"] = check_observer(
+            training.algorithm, settings.observer, training.nodes
+        )
     claim = claim_of(
         settings.epsilon,
         settings.delta,
@@ -220,6 +228,7 @@ def run_in_folder(
         account=settings.account,
         seed=settings.seed,
         public_seed=settings.public_seed,
+        observer=claim.observer or None,
     )
     place = Place(out, name)
     opened = place.opened(

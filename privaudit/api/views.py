@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from privaudit.accounting.views import (
+    ANY_NODE,
     ASSUMES,
+    FOLLOWS,
     REACTS_NOT,
     LinearProtocol,
     Observer,
@@ -43,6 +44,8 @@ class Views:
     protocol
         What is sent, as arrays: for figures of one's own. None where the figures have
         a closed form.
+    assumes
+        What the first two figures assume.
     """
 
     pairs: tuple[Pair, ...]
@@ -52,6 +55,7 @@ class Views:
     relation: Relation
     unit: Unit
     protocol: LinearProtocol | None
+    assumes: tuple[str, ...] = ASSUMES
 
     def summary(self) -> dict[str, Any]:
         """All figures, for JSON."""
@@ -63,8 +67,8 @@ class Views:
             "unit": self.unit,
             "views": [msgspec.to_builtins(pair) for pair in self.pairs],
             "assumes": {
-                "nobody_reacts": [*ASSUMES, REACTS_NOT],
-                "certified": list(ASSUMES),
+                "nobody_reacts": [*self.assumes, REACTS_NOT],
+                "certified": list(self.assumes),
                 "everything_seen": [],
             },
         }
@@ -91,7 +95,7 @@ class Views:
             f"nobody reacts: if {REACTS_NOT}; training breaks it",
             "certified: valid for training as it is",
             "everything seen: each release by itself, as the ledger has it",
-            f"the first two assume that {'; and that '.join(ASSUMES)}",
+            f"the first two assume that {'; and that '.join(self.assumes)}",
         ]
 
 
@@ -166,7 +170,7 @@ def views(
         settings,
         noise_multiplier=noise_multiplier,
         how=ViewSettings(
-            observer=_name(observer),
+            observer=None if observer is None else Observer.named(observer),
             relation=relation,
             unit=unit,
             final_models=final_models,
@@ -175,16 +179,6 @@ def views(
         delta=delta,
         plot=None if plot is None else pathlib.Path(plot),
     )
-
-
-def _name(observer: str | int | Sequence[int] | Observer | None) -> str | None:
-    """What `Observer.parse` reads."""
-    if observer is None or isinstance(observer, str):
-        return observer
-    if not isinstance(observer, Observer):
-        numbers = [observer] if isinstance(observer, int) else observer
-        observer = Observer.of(*numbers)
-    return str(observer.name)
 
 
 def views_of(
@@ -202,7 +196,7 @@ def views_of(
     from trainers.runs.problem import Problem
 
     check_delta(delta)
-    every = how.observer in (None, "any-node")
+    every = how.observer in (None, ANY_NODE)
     observers = None if every else [Observer.parse(str(how.observer))]
     if not 0 <= noise_multiplier < float("inf"):
         raise ValueError(
@@ -226,8 +220,7 @@ def views_of(
     if how.unit == "node":
         ledger = of_nodes(ledger, problem.sizes)
     if isinstance(training.family, ButterflyFamily):
-        fresh = functools.partial(training.family.fresh_noises, problem.setting)
-        pairs = diluted(ledger, fresh, delta, observers, relation)
+        pairs = diluted(ledger, delta, observers, relation)
     else:
         assert protocol is not None
         pairs = figures(protocol, ledger, delta, observers, relation)
@@ -239,6 +232,7 @@ def views_of(
         relation,
         how.unit,
         protocol,
+        (FOLLOWS,) if isinstance(training.family, ButterflyFamily) else ASSUMES,
     )
     if plot is not None and protocol is not None:
         from privaudit.report.views import draw_views

@@ -99,6 +99,8 @@ def _call(run: Finished) -> str:
         given["epsilon"] = claim.epsilon
     elif config.noise_multiplier:
         given["noise_multiplier"] = config.noise_multiplier
+    if config.observer is not None:
+        given["observer"] = config.observer
     given["delta"] = run.upper.delta
     if run.upper.relation != "add-or-remove-one":
         given["relation"] = run.upper.relation

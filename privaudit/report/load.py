@@ -76,6 +76,8 @@ class FinishedTraining:
             "standing": self.upper.standing,
             "delta": self.upper.delta,
             "relation": self.upper.relation,
+            "observer": self.config.observer,
+            "everything_seen": self.result.everything_seen().epsilon,
             "noise_multiplier": self.result.noise_multiplier,
             "accuracy": self.result.accuracy,
             "worst_accuracy": self.result.worst_accuracy,
@@ -99,6 +101,7 @@ class FinishedTraining:
         if verdict is None:
             return [*lines, str(self.upper), *result.remarks, result.warning]
         figures = (verdict.claim, self.upper, verdict)
+        figures = (*figures, *result.also())
         return [*lines, *map(str, figures), *result.remarks, result.warning]
 
 

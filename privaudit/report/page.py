@@ -25,7 +25,7 @@ from privaudit.report.numbers import claimed, down, up
 from privaudit.report.program import FinishedProgram
 from privaudit.report.standing import WORDS
 from privaudit.report.verify import EvidenceError, verify
-from privaudit.results import LowerBound, UpperBound
+from privaudit.results import LowerBound, UpperBound, seen_by
 from privaudit.task_settings import is_own
 from privaudit.version import __version__
 
@@ -150,7 +150,9 @@ def _content(run: Paged) -> dict[str, Any]:
 
 
 def _worth(bound: UpperBound) -> str:
-    return _NO_BOUND if bound.epsilon == math.inf else WORDS[bound.standing].at_most
+    if bound.epsilon == math.inf:
+        return _NO_BOUND
+    return WORDS[bound.standing].at_most + seen_by(bound.observer).replace(";", ",")
 
 
 def _upper(bound: UpperBound) -> str:

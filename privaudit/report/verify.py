@@ -17,9 +17,11 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec import UNSET
 
-from privaudit.accounting import account_nodes, verdict_on
+from privaudit.accounting import verdict_on
 from privaudit.accounting.recorded import worth
+from privaudit.accounting.views import account_observed
 from privaudit.auditing.experiments.judgement import judge
 from privaudit.auditing.experiments.sweep_folder import SweepFolder
 from privaudit.auditing.programs import audit as programs
@@ -40,6 +42,7 @@ from privaudit.report.load import (
 from privaudit.report.program import FinishedProgram
 from privaudit.report.recorded import FinishedRecord
 from privaudit.report.sweep import FoundSweep, is_sweep, load_sweep
+from privaudit.results import UpperBound, worst_bound
 from privaudit.version import __version__
 
 _SAME = 1e-6  # relative: figures of one version, computed on two machines
@@ -398,14 +401,24 @@ def _again(run: Any, error: Exception) -> Difference:
 def _training_again(run: FinishedTraining) -> Any:
     claim, worst = run.config.claim, run.upper
     asked = worst if claim is None else claim
-    try:
-        nodes = account_nodes(
-            run.ledger, asked.delta, worst.relation, run.config.account
+    algorithm, observer = run.config.settings.algorithm, run.config.observer
+
+    def account(seen_by: str | None) -> tuple[UpperBound, ...]:
+        return account_observed(
+            algorithm,
+            run.ledger,
+            seen_by,
+            asked.delta,
+            worst.relation,
+            run.config.account,
         )
+
+    try:
+        nodes = account(observer)
+        every = UNSET if observer is None else worst_bound(account(None))
         verdict = None
         if claim is not None:
-            top = max(nodes, key=lambda bound: bound.epsilon)
-            verdict = verdict_on(claim, run.ledger, top)
+            verdict = verdict_on(claim, run.ledger, worst_bound(nodes))
     except ValueError as error:
         return _again(run, error)
     return msgspec.structs.replace(
@@ -414,6 +427,7 @@ def _training_again(run: FinishedTraining) -> Any:
         verdict=verdict,
         status=None if verdict is None else verdict.status,
         noise_multiplier=run.config.noise_multiplier,
+        seen_by_all=every,
     )
 
 

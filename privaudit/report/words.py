@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 
+from msgspec import UNSET
+
 from privaudit.auditing.bounds.contract import Rate
 from privaudit.report.load import Finished, FinishedAudit, Paged
 from privaudit.report.numbers import down, up
 from privaudit.report.program import FinishedProgram
 from privaudit.report.standing import WORDS
-from privaudit.results import Unit
+from privaudit.results import Unit, seen_by
 from privaudit.task_settings import OWN, TaskSettings, is_own
 from trainers.runs.outcome import TrainingResult
 
@@ -101,6 +103,7 @@ def story(run: Finished) -> list[str]:
         )
     else:
         lines.append(_quality(run.result, nodes))
+        lines += [f"{also[0].upper()}{also[1:]}." for also in run.result.also()]
         lines += [f"{r[0].upper()}{r[1:]}." for r in run.result.remarks]
     return lines
 
@@ -189,6 +192,9 @@ def assumptions(run: Paged | FinishedProgram) -> list[tuple[str, str]]:
     ]
     if isinstance(run, Finished) and len(run.ledger.nodes) > 1 and upper.unit != "node":
         lines.append(("shares", _of_unit(_SHARES, upper.unit)))
+    if upper.observer is not UNSET:
+        whom = seen_by(upper.observer).removeprefix("; seen by ")
+        lines.append(("it holds for", f"{whom}, who follows the protocol"))
     if isinstance(run, FinishedAudit | FinishedProgram):
         lower = run.result.lower()
         lines.append(("the attacker sees", lower.threat_model))

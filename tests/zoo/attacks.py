@@ -14,10 +14,12 @@ from unittest import mock
 import msgspec
 import torch
 
-from privaudit.accounting import account_nodes
+from privaudit.accounting import Certificate, account_nodes
+from privaudit.accounting.views import Observer, observed_by
 from privaudit.auditing.attacks import ADVERSARIES, Adversary, Scene
 from privaudit.auditing.attacks.canaries import CANARIES, CANARY_NODE, Canary, clipbkd
 from privaudit.auditing.attacks.contract import Watcher
+from privaudit.auditing.attacks.messages import LinearAdversary
 from privaudit.auditing.bounds.ledger_family import FAMILY, family_bound
 from privaudit.auditing.experiments.experiment import Audit, train_block
 from privaudit.auditing.experiments.judgement import estimator_named
@@ -137,6 +139,28 @@ def _attacker(kind, words):
     return Attacker
 
 
+class Nodes(LinearAdversary):
+    """What some nodes hear and send, put together."""
+
+    name, sees, reads_models = "nodes", "all that these nodes hear and send", False
+
+    def __init__(self, scene, observer):
+        self._nodes = set(Observer.parse(observer).nodes)
+        super().__init__(scene)
+
+    def hears(self, scene):
+        mixing = scene.problem.training.mixing()
+        return [
+            [
+                node
+                for node in range(mixing.nodes)
+                if node in self._nodes
+                or any(mixing.at(k)[by, node] > 0 for by in self._nodes)
+            ]
+            for k in range(mixing.period)
+        ]
+
+
 ATTACKERS: Mapping[str, type[Adversary]] = {
     **ADVERSARIES,
     "nodes-apart": _attacker(_NodesApart, "the difference of two nodes' releases"),
@@ -184,6 +208,8 @@ class Attack:
         `FAMILY`, or "best".
     settings
         Of the training, upon ``COMMON``.
+    observer
+        Nodes that attack, in the adversary's place, and whose account is refuted.
     """
 
     runs: int
@@ -192,6 +218,7 @@ class Attack:
     canary: str = "gradient"
     estimator: str = FAMILY
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    observer: str | None = None
 
     @property
     def confidence(self) -> float:
@@ -213,10 +240,10 @@ def _certified(ledger: Ledger, relation: str) -> UpperBound:
     return account_nodes(ledger, DELTA, relation)[CANARY_NODE]
 
 
-def attacked(
+def played(
     attack: Attack, algorithm: str, family=None, seed: int = 0
-) -> tuple[UpperBound, LowerBound]:
-    """What the ledger certifies, and what the attack shows.
+) -> tuple[Scores, Ledger, str]:
+    """The attack's scores, the ledger as the attacker sees it, and what is seen.
 
     ``family`` stands in the algorithm's place; None for the right one.
     """
@@ -241,20 +268,36 @@ def attacked(
             start=problem.start(seed)[0, 0],
             replaces=relation == "replace-one",
         )
-        adversary = ATTACKERS[attack.adversary](scene)
+        if attack.observer is None:
+            adversary = ATTACKERS[attack.adversary](scene)
+        else:
+            adversary = Nodes(scene, attack.observer)
         block, _ = train_block(plan, adversary, 0)
+    ledger = observed_by(algorithm, block.ledger, attack.observer, relation)
+    return Scores(block.member, block.score, "coin-flip"), ledger, adversary.sees
+
+
+def attacked(
+    attack: Attack, algorithm: str, family=None, seed: int = 0
+) -> tuple[UpperBound, LowerBound]:
+    """What the ledger certifies, and what the attack shows; as `played`."""
+    scores, ledger, sees = played(attack, algorithm, family, seed)
+    relation = Certificate.of(ledger).relation
     if attack.estimator == FAMILY:
-        estimator = _family(block.ledger, relation)
+        estimator = _family(ledger, relation)
     else:
-        entries = block.ledger.nodes[CANARY_NODE]
+        entries = ledger.nodes[CANARY_NODE]
         estimator = estimator_named(attack.estimator, entries, relation)
     bound = estimator(
-        Scores(block.member, block.score, "coin-flip"),
+        scores,
         DELTA,
         attack.confidence,
         relation=relation,
-        threat_model=adversary.sees,
+        threat_model=sees,
         seed=seed,
     )
-    upper = _certified(block.ledger, relation)
-    return upper, msgspec.structs.replace(bound.lower, unit=upper.unit)
+    upper = _certified(ledger, relation)
+    lower = msgspec.structs.replace(
+        bound.lower, observer=ledger.observer, unit=upper.unit
+    )
+    return upper, lower

@@ -9,16 +9,15 @@ import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
-from privaudit.accounting.views import Observer
-from privaudit.accounting.views.butterfly import exchanges, fresh_noises
+from privaudit.accounting.views.butterfly import exchanges
 from trainers.algorithms.family import Family
 from trainers.algorithms.setting import Options, Setting
 from trainers.network.engine import Gradients, Network, Schedule
 from trainers.network.graphs import butterfly
 from trainers.network.mixing import Mixing
+from trainers.oracles.oracle import Mechanism
 
 
 class ButterflyOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -52,16 +51,21 @@ class Butterfly:
     to the bit, and step. The noisy gradient of a step is taken once, before its first
     exchange, at the common model; nothing else is sent, and no node keeps anything of
     its own from one step to the next. The step size is that of a step's last round.
+
+    Releases are noisy sums, whole steps of one grid, in double precision: their means
+    over 2, 4, ... nodes are exact, and tell no more than their sums. Only the mean of
+    all is divided, by ``divisor``, the batch size, and rounded.
     """
 
     step_size: Schedule
     momentum: float = 0.0
     exchanges: int = 1
+    divisor: float = 1.0
 
     def init(self, start: Tensor) -> State:
         """All nodes at ``start``, which must be the same."""
         zero = start.new_zeros(start.shape)
-        return State(theta=start, velocity=zero, partial=zero)
+        return State(theta=start, velocity=zero, partial=zero.double())
 
     def local(self, state: State, private: Gradients, k: int) -> State:
         """Before a step's first exchange, a gradient at the common model."""
@@ -80,7 +84,8 @@ class Butterfly:
         partial = inbox["partial"]
         if (k + 1) % self.exchanges:
             return dataclasses.replace(state, partial=partial)
-        velocity = self.momentum * state.velocity + partial
+        mean = (partial / self.divisor).to(state.theta.dtype)
+        velocity = self.momentum * state.velocity + mean
         theta = state.theta - self.step_size(k) * velocity
         return State(theta=theta, velocity=velocity, partial=partial)
 
@@ -98,9 +103,19 @@ class ButterflyFamily(Family[ButterflyOptions]):
 
     def algorithm(self, setting: Setting[ButterflyOptions]) -> Butterfly:
         """With its exchanges a step."""
-        return Butterfly(
-            setting.step_sizes, setting.options.momentum, exchanges(setting.nodes)
+        return self.make(
+            setting.step_sizes,
+            setting.options.momentum,
+            exchanges(setting.nodes),
+            setting.batch_size,
         )
+
+    def mechanism(
+        self, setting: Setting[ButterflyOptions], noise_multiplier: float
+    ) -> Mechanism:
+        """Sums that add up exactly."""
+        plain = super().mechanism(setting, noise_multiplier)
+        return dataclasses.replace(plain, summed=setting.nodes)
 
     def runner(self, algorithm: Butterfly, mixing: Mixing) -> Network:
         """On the graph butterfly, with uniform weights; ``ValueError`` on others."""
@@ -116,9 +131,3 @@ class ButterflyFamily(Family[ButterflyOptions]):
     def releases(self, setting: Setting[ButterflyOptions]) -> int:
         """One a step, that of the last step too if it was not finished."""
         return -(-setting.rounds // exchanges(setting.nodes))
-
-    def fresh_noises(
-        self, setting: Setting[ButterflyOptions], of: int, observer: Observer
-    ) -> NDArray[np.int_]:
-        """(releases,): in how large a sum each release of ``of`` is first heard."""
-        return fresh_noises(setting.nodes, self.releases(setting), of, observer)

@@ -36,12 +36,16 @@ class Mechanism:
     sampling
         How a batch is drawn: "poisson", each record by its own coin, or
         "without-replacement", a uniform subset of ``batch_size`` (whole) records.
+    summed
+        If not 0, what is given out is the noisy sum itself, in double precision: whole
+        steps of a grid that all nodes share, so that so many of them add up exactly.
     """
 
     batch_size: float
     clip_norm: float | Callable[[int], float] = math.inf
     noise_multiplier: float | Callable[[int], float] = 0.0
     sampling: SamplingName = "poisson"
+    summed: int = 0
 
     @property
     def unit(self) -> Unit:
@@ -56,6 +60,11 @@ class Mechanism:
     def divisor(self, records: int) -> float:
         """What a sum over a node's ``records`` (public number) is divided by."""
         return self.batch_size
+
+    @property
+    def given_over(self) -> float:
+        """What a sum is divided by before an algorithm is given it."""
+        return 1.0 if self.summed else self.batch_size
 
     def at(self, index: int) -> tuple[float, float]:
         """Clip norm and noise multiplier of release ``index``, checked."""

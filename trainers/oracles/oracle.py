@@ -27,6 +27,7 @@ from trainers.gradients.clip_weights import clip_weights
 from trainers.gradients.clipping import Summation, summation
 from trainers.gradients.differentiator import Differentiator
 from trainers.gradients.rounding import Rounding
+from trainers.numerics import noise
 from trainers.numerics.deferred_checks import Watch
 from trainers.numerics.device import placed
 from trainers.numerics.randomness import Streams, grid_step, rounding_up
@@ -43,6 +44,7 @@ __all__ = [
 ]
 
 MEMORY_LIMIT = 1 << 30  # bytes, for what one call keeps alive
+MOST_SUMMED = 2.0**50  # steps of a grid: with noise and halves, exact in doubles
 
 
 class ReleaseObserver(Protocol):
@@ -190,7 +192,8 @@ class Oracle:
 
         Returns
         -------
-        (runs, len(nodes), dims)
+        (runs, len(nodes), dims); where the mechanism has ``summed``, not divided, and
+        in double precision.
 
         Raises
         ------
@@ -235,7 +238,9 @@ class Oracle:
             others = self._streams.others("noise", self._numbers[node], index)
             self._recorder.again(node, release, others)
             self._releases[node] += 1
-        gradient = total.div_(self._divisor(nodes, total)).to(at.dtype)
+        gradient = total
+        if not self.mechanism.summed:
+            gradient = total.div_(self._divisor(nodes, total)).to(at.dtype)
         for observer in self.observers:
             observer.release(index, at, gradient, nodes)
         return gradient
@@ -258,7 +263,16 @@ class Oracle:
         if not multiplier:
             return 0.0
         planted = 1 if self._units.coordinates is not None else self._units.canaries
-        return grid_step(multiplier * clip, (max(self._units.sizes) + planted) * clip)
+        most = (max(self._units.sizes) + planted) * clip
+        if not self.mechanism.summed:
+            return grid_step(multiplier * clip, most)
+        step = noise.grid(multiplier * clip)  # all nodes', whatever their records
+        if most * self.mechanism.summed > step * MOST_SUMMED:
+            raise ValueError(
+                f"with noise multiplier {multiplier:g} the sums of "
+                f"{self.mechanism.summed} nodes do not add up exactly: use more noise"
+            )
+        return step
 
     def _rounding(self, at: Tensor) -> Rounding:
         """What is paid for the rounding of `_clipped_sum`."""

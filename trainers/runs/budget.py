@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from privaudit.accounting import noise_multiplier
+from privaudit.accounting.views import observed_by
+from privaudit.ledger import Ledger
 from privaudit.results import Claim
 from privaudit.settings import AccountSettings, Calibration
 from trainers.algorithms.family import HasPaperNoise
@@ -52,7 +54,16 @@ def noise_of(
         f"calibrating the noise to epsilon {claim.epsilon:g} at delta {claim.delta:g} "
         "..."
     )
+
+    def seen(noise_multiplier: float) -> Ledger:
+        return observed_by(
+            training.algorithm,
+            problem.ledger(noise_multiplier),
+            claim.observer or None,
+            claim.relation,
+        )
+
     found, _ = noise_multiplier(
-        problem.ledger, claim.epsilon, claim.delta, claim.relation, settings.account
+        seen, claim.epsilon, claim.delta, claim.relation, settings.account
     )
     return found

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from privaudit.files.frames import frame_of
-from privaudit.results import Finding, Status, UpperBound
+from privaudit.results import Finding, Status, UpperBound, worst_bound
 
 
 class Curves(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -104,6 +105,9 @@ class TrainingResult(
     nothing was claimed. ``remarks`` say what else must be known of the run, such as
     workers that died, in sentences.
 
+    Where the accounts are for an observer, ``seen_by_all`` is that of whoever sees all
+    releases.
+
     ``protected`` says whether the noise is secret, and ``noise`` why; what a file has
     there is not believed, see `protection`.
     """
@@ -120,6 +124,7 @@ class TrainingResult(
     noise: str = ""
     loss: float | None = None
     worst_loss: float | None = None
+    seen_by_all: UpperBound | UnsetType = UNSET
 
     @property
     def quality(self) -> str:
@@ -140,4 +145,14 @@ class TrainingResult(
 
     def upper(self) -> UpperBound:
         """The account of the worst node."""
-        return max(self.nodes, key=lambda bound: bound.epsilon)
+        return worst_bound(self.nodes)
+
+    def everything_seen(self) -> UpperBound:
+        """The account of the worst node, for whoever sees all releases."""
+        return self.upper() if self.seen_by_all is UNSET else self.seen_by_all
+
+    def also(self) -> list[str]:
+        """Beside an observer's account, that of whoever sees all releases."""
+        if self.seen_by_all is UNSET:
+            return []
+        return [f"for whoever sees all releases: {self.seen_by_all}"]

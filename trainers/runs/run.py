@@ -13,14 +13,16 @@ from typing import Any, TypeVar
 
 import msgspec
 import torch
+from msgspec import UNSET
 
-from privaudit.accounting import account_nodes, verdict_on
+from privaudit.accounting import verdict_on
+from privaudit.accounting.views import account_observed
 from privaudit.files import json as _json
 from privaudit.files.folder import KEY, MODEL, RunFolder
 from privaudit.files.manifest import write_result
 from privaudit.ledger import Ledger
 from privaudit.records import TrainingRecord
-from privaudit.results import Relation, UpperBound
+from privaudit.results import Relation, UpperBound, worst_bound
 from privaudit.version import __version__
 from trainers.numerics.device import check_device
 from trainers.numerics.keys import Key
@@ -104,12 +106,15 @@ class Assignment:
     progress: Callable[[Progress], None] = lambda now: None
     save_models: bool = True
 
-    def account(self, ledger: Ledger) -> tuple[UpperBound, ...]:
-        """Of each node."""
+    def account(
+        self, ledger: Ledger, observer: str | None = None
+    ) -> tuple[UpperBound, ...]:
+        """Of each node, for ``observer``; None: for whoever sees all releases."""
         run = self.run
         given = run.claim.relation if run.claim else self.relation
         under = run.training.relation(given)
-        return account_nodes(ledger, self.delta, under, run.account)
+        name = run.training.algorithm
+        return account_observed(name, ledger, observer, self.delta, under, run.account)
 
 
 class Keeper:
@@ -150,9 +155,10 @@ class Keeper:
         return passed or done == self._rounds
 
     def _spend(self, done: int, ledger: Ledger) -> float | None:
-        self._epsilons[done] = max(
-            bound.epsilon for bound in self._given.account(ledger)
-        )
+        observer = self._given.run.observer
+        self._epsilons[done] = worst_bound(
+            self._given.account(ledger, observer)
+        ).epsilon
         return self._epsilons[done]
 
     def keep(self, done: int, middle: Callable[[], Any]) -> None:
@@ -188,8 +194,10 @@ class Keeper:
         nodes by number, each (dims,), or None where they are not kept.
         """
         run, problem = self._given.run, self._given.problem
-        nodes = self._given.account(ledger)
-        worst = max(nodes, key=lambda bound: bound.epsilon)
+        nodes = every = self._given.account(ledger)
+        if run.observer is not None:
+            nodes = self._given.account(ledger, run.observer)
+        worst = worst_bound(nodes)
         verdict = verdict_on(run.claim, ledger, worst) if run.claim else None
         protected, noise = protection(
             run.noise_multiplier,
@@ -208,6 +216,7 @@ class Keeper:
             remarks=remarks,
             protected=protected,
             noise=noise,
+            seen_by_all=UNSET if run.observer is None else worst_bound(every),
         )
         self._folder.write("ledger.json", ledger.to_json().encode())
         curves = msgspec.structs.replace(

@@ -10,10 +10,17 @@ is a node, several that collude, a wire, or whoever hears everything. `figures` 
   to the observer, the protected node's own among them;
 - *everything seen*: every sum that any node releases is seen by itself.
 
-Each is at most the next. Proofs, and what they assume: ``views.md``.
+Each is at most the next. Proofs, and what they assume: ``views.md``. `observed` is the
+ledger of sums by recursive doubling as one observer sees it: what `privaudit train
+--observer` is held to; exact sums of rounded noise: ``grid.md``.
 """
 
+from privaudit.accounting.views.budget import account_observed as account_observed
+from privaudit.accounting.views.budget import check_observer as check_observer
+from privaudit.accounting.views.budget import observed_by as observed_by
+from privaudit.accounting.views.butterfly import observed as observed
 from privaudit.accounting.views.figures import ASSUMES as ASSUMES
+from privaudit.accounting.views.figures import FOLLOWS as FOLLOWS
 from privaudit.accounting.views.figures import REACTS_NOT as REACTS_NOT
 from privaudit.accounting.views.figures import Pair as Pair
 from privaudit.accounting.views.figures import diluted as diluted
@@ -21,6 +28,7 @@ from privaudit.accounting.views.figures import figures as figures
 from privaudit.accounting.views.figures import of_nodes as of_nodes
 from privaudit.accounting.views.information import dominating as dominating
 from privaudit.accounting.views.information import information as information
+from privaudit.accounting.views.observer import ANY_NODE as ANY_NODE
 from privaudit.accounting.views.observer import Observer as Observer
 from privaudit.accounting.views.protocol import LinearProtocol as LinearProtocol
 from privaudit.accounting.views.view import View as View

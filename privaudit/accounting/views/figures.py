@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from privaudit.accounting.certificate import Certificate
+from privaudit.accounting.views.butterfly import observed
 from privaudit.accounting.views.information import Floats
 from privaudit.accounting.views.observer import Observer
 from privaudit.accounting.views.protocol import LinearProtocol, distance, hops
@@ -19,10 +20,11 @@ from privaudit.ledger import Entry, Ledger
 from privaudit.release import NoSampling, RandomAllocation, Release, Sensitivity
 from privaudit.results import Relation, check_delta, round_down
 
+FOLLOWS = "all follow the protocol, and nothing but its messages is heard"
 ASSUMES = (
     "noise and messages are real numbers: what the last digits of rounded ones give "
     "away is not in it",
-    "all follow the protocol, and nothing but its messages is heard",
+    FOLLOWS,
 )
 REACTS_NOT = "no node's gradients depend on anything that the observer does not see"
 
@@ -107,6 +109,11 @@ def figures(
     pairs = []
     for observer in observers or [Observer.of(v) for v in range(protocol.nodes)]:
         observer.check(protocol.nodes)
+        if observer.wire is not None and not protocol.seen_by(observer).any():
+            raise ValueError(
+                f"observer {observer.name}: nothing is ever sent between these two "
+                "nodes; choose two that are neighbours"
+            )
         wanted = {u: sizes[u] for u in sizes if u not in observer.nodes}
         for node, view in of_nodes_seen(protocol, observer, wanted):
             every = account(releases[node], view.everything_seen)
@@ -119,44 +126,24 @@ def figures(
 
 def diluted(
     ledger: Ledger,
-    fresh: Callable[[int, Observer], NDArray[np.int_]],
     delta: float,
     observers: Sequence[Observer] | None = None,
     relation: Relation | None = None,
 ) -> tuple[Pair, ...]:
-    """As `figures`, of sums at points that all know, with so many fresh noises each.
-
-    Parameters
-    ----------
-    ledger
-        All nodes release alike.
-    fresh
-        (releases,): of a node, by an observer, how many releases are in the least sum
-        in which each release of the node is heard.
-    """
+    """As `figures`, of sums by recursive doubling at points that all know."""
     check_delta(delta)
     chosen = Certificate.of(ledger, relation).relation
     account = _Account(ledger, chosen, delta)
     count = len(ledger.nodes)
-    if len(set(ledger.nodes)) > 1 and len(set(_noises(ledger))) > 1:
-        raise ValueError("sums dilute alike only where all nodes have equal noise")
     pairs = []
     for observer in observers or [Observer.of(v) for v in range(count)]:
-        observer.check(count)
+        seen = observed(ledger, str(observer.name), chosen)
         for node in sorted(set(range(count)) - set(observer.nodes)):
             own = _releases(ledger.nodes[node])
-            noise = np.array([one.noise for one, _ in own])
-            every = account(own, noise)
-            told = account(own, noise * np.sqrt(fresh(node, observer)))
-            told = min(told, every)
+            every = account(own, np.array([one.noise for one, _ in own]))
+            told = min(account.of(seen.nodes[node], seen.failure), every)
             pairs.append(Pair(node, observer.name, told, told, every, 1))
     return tuple(pairs)
-
-
-def _noises(ledger: Ledger) -> list[tuple[float, ...]]:
-    return [
-        tuple(one.noise for one, _ in _releases(entries)) for entries in ledger.nodes
-    ]
 
 
 _One = tuple[Release, object]  # a release, and the pass that it is of
@@ -187,7 +174,7 @@ class _Account:
     ledger: Ledger
     relation: Relation
     delta: float
-    _known: dict[tuple[Entry, ...], float] = dataclasses.field(default_factory=dict)
+    _known: dict[Any, float] = dataclasses.field(default_factory=dict)
 
     def __call__(self, releases: Sequence[_One], spread: Floats) -> float:
         counts: dict[tuple[Release, object], int] = {}
@@ -203,18 +190,21 @@ class _Account:
             Entry(one, count, disjoint)  # type: ignore[arg-type]
             for (one, disjoint), count in counts.items()
         )
+        return self.of(entries, self.ledger.failure)
+
+    def of(self, entries: tuple[Entry, ...], failure: float) -> float:
+        """Epsilon of these releases alone."""
         if not entries:
             return 0.0
-        if entries not in self._known:
-            ledger = Ledger(
-                nodes=(entries,),
-                unit=self.ledger.unit,
-                failure=self.ledger.failure,
-                assumes=self.ledger.assumes,
+        if (entries, failure) not in self._known:
+            ledger = msgspec.structs.replace(
+                self.ledger, nodes=(entries,), failure=failure
             )
             found = Certificate.of(ledger, self.relation)
-            self._known[entries] = found.epsilon(self.delta, _WIDTH, "upper").upper
-        return self._known[entries]
+            self._known[entries, failure] = found.epsilon(
+                self.delta, _WIDTH, "upper"
+            ).upper
+        return self._known[entries, failure]
 
 
 def of_nodes(ledger: Ledger, sizes: Sequence[int]) -> Ledger:

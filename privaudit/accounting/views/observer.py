@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
+from collections.abc import Sequence
+
+ANY_NODE = "any-node"  # each node by itself: what is said holds for all of them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,10 +58,29 @@ class Observer:
             nodes = ()
         if not nodes or min(nodes) < 0 or (wire and len(nodes) != 2):
             raise ValueError(
-                f"an observer is a node (3), several (3,5), edge:1-2 or everybody, got "
-                f"{text!r}"
+                f"an observer is a node (3), several (3,5), edge:1-2, everybody or "
+                f"any-node, got {text!r}"
             )
         return cls(wire=(nodes[0], nodes[1])) if wire else cls.of(*nodes)
+
+    @classmethod
+    def named(cls, who: str | int | Sequence[int] | Observer) -> str:
+        """Text for `parse`, of a node's number or several; text as it is.
+
+        >>> Observer.named(3), Observer.named([5, 3]), Observer.named("any-node")
+        ('3', '3,5', 'any-node')
+        """
+        if isinstance(who, str):
+            return who
+        if isinstance(who, Observer):
+            return str(who.name)
+        try:
+            nodes = [who] if isinstance(who, int) else [*map(operator.index, who)]
+        except TypeError:
+            raise ValueError(
+                f"an observer is a node's number, or several, got {who!r}"
+            ) from None
+        return str(cls.of(*nodes).name)
 
     @property
     def name(self) -> int | str:

@@ -86,7 +86,7 @@ class MatchedFilter:
         own, rate = scene.problem.shares[CANARY_NODE], scene.rate
         canary = self._clipped(at, scene.canary.record, clip)[:, 0]  # (runs, dims)
         others = self._clipped(at, own, clip)  # (runs, records, dims)
-        released = gradient.double() * scene.mechanism.batch_size
+        released = gradient.double() * scene.mechanism.given_over
         surprise = released - rate * others.sum(1)
 
         gram = others @ others.mT

@@ -174,7 +174,7 @@ class ManyNoisyGradients(ManyWatcher):
         clip = clip if clip < float("inf") else 1.0
         noise = clip * (multiplier or 1.0)
         own = scene.problem.shares[CANARY_NODE]
-        released = gradient[0, column].cpu().double() * scene.mechanism.batch_size
+        released = gradient[0, column].cpu().double() * scene.mechanism.given_over
         usual = (
             self._rate
             * self._gradients.weighted_sum(

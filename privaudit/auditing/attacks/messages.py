@@ -36,7 +36,7 @@ class LinearAdversary(Adversary):
         super().__init__(scene)
         self.heard = self.hears(scene)
         self.map = LinearMap.of(scene.problem, self.heard, models=self.models)
-        divisor = scene.mechanism.batch_size
+        divisor = scene.mechanism.given_over
         scale = [scene.scales(index)[1] / divisor for _, index in self.map.inputs]
         self.reader = Reader.of(self.map, np.array(scale))
 
@@ -141,5 +141,5 @@ class _Watcher(Watcher):
         for place, (node, index) in enumerate(reader.map.inputs):
             at = torch.from_numpy(points[:, place]).to(dtype)
             total = expected_projection(scene, self._gradients, node, index, at)
-            mean[:, place] = total.numpy() / scene.mechanism.batch_size
+            mean[:, place] = total.numpy() / scene.mechanism.given_over
         return mean

@@ -65,7 +65,7 @@ class _Watcher(Watcher):
         direction = scene.canary.direction
         assert direction is not None
         clip, noise = scene.scales(index)
-        along = gradient.double() @ direction.double() * scene.mechanism.batch_size
+        along = gradient.double() @ direction.double() * scene.mechanism.given_over
         along -= expected_projection(scene, self._gradients, CANARY_NODE, index, at)
         self._total += log_ratio(
             along / noise, clip / noise, scene.rate, replaces=scene.replaces

@@ -82,7 +82,7 @@ class Probed:
         )
         at = self.problem.start(self.seed, self.runs)
         sums = [
-            private.gradient(at).clone() * mechanism.batch_size
+            private.gradient(at).clone() * mechanism.given_over
             for _ in range(self.releases)
         ]
         return torch.stack(sums), private, recording
@@ -153,7 +153,7 @@ class Probed:
             torch.tensor(written, dtype=torch.float64).T,
             strict=False,
         )
-        batch = self.problem.training.mechanism(self.noise_multiplier).batch_size
+        batch = self.problem.training.mechanism(self.noise_multiplier).given_over
         return drawn.off_the_grid(pairs, batch)
 
     def _of_one_record(self, noise: Tensor) -> list[Check]:

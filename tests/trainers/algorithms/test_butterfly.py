@@ -69,12 +69,13 @@ class TestTheorem:
         problem = made(nodes, rounds, momentum=momentum)
         noise = 2.0
         protocol = protocol_of(problem, problem.ledger(noise))
-        family, setting = problem.training.family, problem.setting
         complete = rounds - rounds % exchanges(nodes)
         steps = complete // exchanges(nodes)
         for of in sorted(set(range(nodes)) - set(by.nodes)):
             view = of_observer(protocol, by, of)
-            right = noise * np.sqrt(family.fresh_noises(setting, of, by))
+            right = noise * np.sqrt(
+                fresh_noises(nodes, -(-rounds // exchanges(nodes)), of, by)
+            )
             for found in (view.nobody_reacts, view.certified):
                 np.testing.assert_allclose(found[:steps], right[:steps], rtol=1e-9)
                 assert (found[steps:] >= right[steps:] * (1 - 1e-9)).all()

@@ -54,6 +54,23 @@ def test_models_and_ledgers_of_one_process(tmp_path, ranks):
         assert joined == ledger
 
 
+@pytest.mark.slow
+def test_a_butterfly_has_the_bits_of_one_process(tmp_path):
+    command = ["privaudit", "train", "dp-butterfly", "--observer", "any-node"]
+    for setting in ("nodes=4", "rounds=13", "train=300", "batch_size=10"):
+        command += ["--set", setting]
+    command += ["--epsilon", "1", "--seed", "0", "--out"]
+    done = torchrun(2, *command, tmp_path / "ranks")
+    assert done.returncode == 0, done.stderr[-3000:]
+    alone = [sys.executable, "-m", *command, str(tmp_path / "alone")]
+    subprocess.run(alone, env=ENVIRONMENT, check=True, capture_output=True)
+    for name in ("model.safetensors", "ledger.json"):
+        one, other = (
+            (tmp_path / run / name).read_bytes() for run in ("ranks", "alone")
+        )
+        assert one == other
+
+
 def test_a_rank_that_ends_ends_the_others(tmp_path):
     began = time.monotonic()
     done = torchrun(2, "tests.trainers.rank_program", "fail", tmp_path, timeout=60)

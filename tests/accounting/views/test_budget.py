@@ -1,0 +1,159 @@
+"""What an observer learns of sums by recursive doubling, as a ledger and an account."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import UNSET
+
+from privaudit.accounting import Certificate
+from privaudit.accounting.views import (
+    Observer,
+    account_observed,
+    check_observer,
+    observed,
+)
+from privaudit.accounting.views.butterfly import fresh_noises
+from privaudit.ledger import RESUMED, Entry, Ledger
+from privaudit.results import worst_bound
+from tests.accounting.views.networks import releases
+
+BUTTERFLY = "dp-butterfly"
+
+
+def plan(nodes, steps, noise=2.0, rate=0.1):
+    """Every node releases alike."""
+    return Ledger.of(releases(noise, rate), steps, nodes=nodes)
+
+
+def multipliers(entries):
+    """Sorted, a release each."""
+    return sorted(e.release.noise for e in entries for _ in range(e.count))
+
+
+class TestSound:
+    @settings(max_examples=60)
+    @given(st.sampled_from([2, 4, 8, 16]), st.integers(1, 40))
+    def test_any_node_is_no_better_than_each_one(self, nodes, steps):
+        found = observed(plan(nodes, steps), "any-node")
+        for of in {0, nodes - 1}:
+            all_nodes = multipliers(found.nodes[of])
+            assert len(all_nodes) == steps
+            for by in set(range(nodes)) - {of}:
+                one = np.sort(
+                    2 * np.sqrt(fresh_noises(nodes, steps, of, Observer.of(by)))
+                )
+                assert (np.array(all_nodes) <= one * (1 + 1e-11)).all()
+
+    def test_noise_is_never_rounded_up(self):
+        (entries, *_) = observed(plan(8, 14), "3").nodes
+        right = sorted(2 * np.sqrt(fresh_noises(8, 14, 0, Observer.of(3))))
+        assert all(a <= b for a, b in zip(multipliers(entries), right, strict=True))
+
+    def test_releases_that_were_made_again_hide_nothing(self):
+        # Of one node only: its partners' releases are then seen under two noises.
+        ledger = plan(4, 3)
+        again = Ledger(
+            nodes=((*ledger.nodes[0], Entry(releases(2.0))), *ledger.nodes[1:]),
+            assumes=(RESUMED,),
+        )
+        found = observed(again, "any-node")
+        assert found.nodes == again.nodes
+        assert found.assumes == (RESUMED,)
+
+    def test_next_to_no_noise_is_not_paid_for(self):
+        assert observed(plan(4, 3, 1e-3), "1").failure == 0
+        assert multipliers(observed(plan(4, 3, 1e-3), "1").nodes[0]) == [1e-3] * 3
+        bare = Ledger.of(releases(0.0, 0.1), 2, nodes=4)
+        assert observed(bare, "1").nodes[0] == bare.nodes[0]
+
+    def test_rounded_noise_is_paid_for(self):
+        assert observed(plan(4, 3), "any-node").failure > 0
+        assert observed(plan(4, 3), "everybody").failure == 0
+
+    def test_an_observers_own_nodes_have_the_account_of_all(self):
+        found = account_observed(
+            BUTTERFLY, plan(4, 6), "1,2", 1e-5, "add-or-remove-one"
+        )
+        every = Certificate.of(plan(4, 6)).epsilon(1e-5).upper
+        for node in (1, 2):
+            assert found[node].observer is UNSET
+            assert found[node].epsilon == every
+        for node in (0, 3):
+            assert found[node].observer == "1,2"
+            assert 0 < found[node].epsilon < every
+        assert worst_bound(found).observer == "1,2"
+
+    def test_who_hears_single_releases_is_told_all(self):
+        for name in ("everybody", "edge:0-1"):
+            assert observed(plan(4, 6), name).nodes == plan(4, 6).nodes
+
+    def test_more_that_collude_are_told_more(self):
+        one, two, all_but_one = (
+            account_observed(BUTTERFLY, plan(8, 9), name, 1e-5, "replace-one")[
+                0
+            ].epsilon
+            for name in ("1", "1,6", "1,2,3,4,5,6,7")
+        )
+        any_node = observed(plan(8, 9), "any-node")
+        some = Certificate.of(any_node, "replace-one").epsilon(1e-5).upper
+        every = Certificate.of(plan(8, 9), "replace-one").epsilon(1e-5).upper
+        assert one <= some * (1 + 1e-3) <= every
+        assert one < two < all_but_one <= every * (1 + 1e-3)
+        assert all_but_one == pytest.approx(every, rel=2e-3)
+
+
+class TestTight:
+    def test_a_whole_cycle_is_alike_for_all(self):
+        # In n - 1 steps every pair meets 2^b times in a sum of 2^b.
+        counts = [(2 * math.sqrt(1 << b), 1 << b) for b in range(4)]
+        for name in ("any-node", "5"):
+            (entries, *_) = observed(plan(16, 45), name).nodes
+            found = sorted((e.release.noise, e.count) for e in entries)
+            assert found == [(pytest.approx(m), 3 * often) for m, often in counts]
+
+    def test_unsampled_it_is_the_gaussian_of_all_steps(self):
+        (entries, *_) = observed(plan(8, 7, 3.0, 1.0), "any-node").nodes
+        mu2 = sum(e.count / e.release.noise**2 for e in entries)
+        assert mu2 == pytest.approx(3 / 9)  # log2(n) of n - 1
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("algorithm", "observer", "words"),
+        [
+            ("dp-dsgd", "any-node", "proved for dp-butterfly, not for dp-dsgd"),
+            (BUTTERFLY, "me", "an observer is a node"),
+            (BUTTERFLY, "4", "there is no node 4"),
+            (BUTTERFLY, "0,1,2,3", "nobody is left"),
+        ],
+    )
+    def test_an_observer_that_has_no_account(self, algorithm, observer, words):
+        with pytest.raises(ValueError, match=words):
+            check_observer(algorithm, observer, 4)
+
+    def test_nodes_that_differ(self):
+        ledger = Ledger.joined([plan(3, 2), plan(1, 2, 3.0)])
+        with pytest.raises(ValueError, match="equal noise"):
+            observed(ledger, "1")
+
+    def test_records_at_several_nodes(self):
+        with pytest.raises(ValueError, match="records at one node"):
+            Certificate.of(observed(plan(4, 2), "1"), overlap=2)
+
+    def test_ledgers_of_different_observers_are_not_put_together(self):
+        two = [observed(plan(4, 2), name) for name in ("1", "2")]
+        for together in (Ledger.joined, Ledger.composed):
+            with pytest.raises(ValueError, match="different observers"):
+                together(two)
+        assert Ledger.composed([two[0], plan(4, 2)]).observer == "1"
+        with pytest.raises(ValueError, match="for whom it holds"):
+            observed(plan(4, 2), "everybody").to_event(0)
+
+    def test_a_file_says_for_whom_it_is(self):
+        ledger = observed(plan(4, 2), "any-node")
+        assert ledger.version == 5
+        assert Ledger.from_json(ledger.to_json()) == ledger
+        assert "any one other node" in str(Certificate.of(ledger).epsilon(1e-5))

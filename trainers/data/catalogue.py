@@ -78,6 +78,7 @@ DATASETS: dict[str, Source] = {
     "digits-pca": Source(10, 1_737, reduces="digits"),
     "glyphs-pca": Source(10, drawn.TRAIN, reduces="glyphs"),
     "mnist-pca": Source(10, 60_000, reduces="mnist"),
+    "fashion-mnist-pca": Source(10, 60_000, reduces="fashion-mnist"),
 }
 
 

@@ -1,0 +1,134 @@
+"""How large an experiment is, as printed and as computed, and by how much it was reduced."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from typing import Any
+
+from trainers.models import make_model
+
+SHAPES: dict[str, tuple[int, ...]] = {
+    "digits": (1, 8, 8),
+    "digits-pca": (50,),
+    "glyphs": (1, 28, 28),
+    "glyphs-pca": (50,),
+    "fashion-mnist": (1, 28, 28),
+    "fashion-mnist-pca": (50,),
+    "cifar-10": (3, 32, 32),
+    "cifar-100": (3, 32, 32),
+    "forest": (54,),
+}
+CLASSES = {"forest": 7, "cifar-100": 100}
+ONE_AT_A_TIME = ("adp2sgd", "adpsgd")  # a round is a step of one node
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """Of an experiment.
+
+    Parameters
+    ----------
+    rounds, nodes, batch
+        Of one training: records that each node sees are rounds times batch.
+    parameters
+        Of the model.
+    runs
+        Seeds of each cell.
+    cells
+        Numbers of a table, curves of a figure.
+    """
+
+    rounds: float
+    nodes: float
+    batch: float
+    parameters: float
+    runs: float = 1
+    cells: float = 1
+
+    @property
+    def gradients(self) -> float:
+        """Of all cells and seeds together."""
+        return self.rounds * self.nodes * self.batch * self.runs * self.cells
+
+    def reduced(self, ours: Size) -> float:
+        """The factor from this size to ``ours``: what is smaller, multiplied.
+
+        What is larger there makes up for nothing.
+        """
+        pairs = (
+            (self.rounds * self.batch, ours.rounds * ours.batch),
+            (self.nodes, ours.nodes),
+            (self.parameters, ours.parameters),
+            (self.runs, ours.runs),
+            (self.cells, ours.cells),
+        )
+        return math.prod(max(1.0, printed / own) for printed, own in pairs)
+
+    def __str__(self) -> str:
+        words = [
+            f"{_count(self.nodes, 'node')}",
+            f"{self.rounds:,.0f} rounds of {self.batch:,.0f}",
+            f"{self.parameters:,.0f} parameters",
+            f"{_count(self.cells, 'cell')}",
+            f"{_count(self.runs, 'run')} each",
+        ]
+        return ", ".join(words)
+
+
+def _count(number: float, word: str) -> str:
+    return f"{number:,.0f} {word}" + ("" if number == 1 else "s")
+
+
+@functools.cache
+def parameters(
+    model: str, data: str, classes: int | None = None, hidden: int | None = None
+) -> int:
+    """Of a model by name on a data set by name."""
+    more = {} if hidden is None else {"hidden": hidden}
+    data = "fashion-mnist" if data.startswith("idx:") else data
+    classes = CLASSES.get(data, 10) if classes is None else classes
+    module = make_model(model, SHAPES[data], classes, **more)
+    return sum(part.numel() for part in module.parameters())
+
+
+def of_records(records: list[dict[str, Any]]) -> Size:
+    """What was computed, from the settings that the results are kept with.
+
+    Of several sizes of one kind, the largest; cells that differ in their seed alone
+    are runs of one.
+    """
+    sizes = [_of(record["settings"]) for record in records]
+    kinds = {}
+    for record in records:
+        settings = {k: v for k, v in record["settings"].items() if k != "seed"}
+        kinds.setdefault(repr(settings), []).append(record)
+    runs = min(map(len, kinds.values()))
+    names = ("rounds", "nodes", "batch", "parameters")
+    most = {name: max(getattr(size, name) for size in sizes) for name in names}
+    least = min(size.runs for size in sizes)
+    return Size(**most, runs=runs * least, cells=len(kinds))
+
+
+def _of(settings: dict[str, Any]) -> Size:
+    training = settings.get("training") or settings["values"]
+    seeds = settings.get("seeds", settings.get("runs", 1))
+    nodes, rounds = training.get("nodes", 10), training.get("rounds", 100)
+    if "stages" in settings:
+        rounds = sum(stage[0] for stage in settings["stages"])
+    if training.get("algorithm") in ONE_AT_A_TIME or "speed" in training:
+        rounds /= nodes
+    digits = training.get("digits")
+    return Size(
+        rounds=rounds,
+        nodes=nodes,
+        batch=training.get("batch_size", 1),
+        parameters=parameters(
+            training.get("model", "softmax"),
+            training.get("data", "digits"),
+            None if digits is None else len(digits),
+            training.get("hidden"),
+        ),
+        runs=len(seeds) if isinstance(seeds, list) else seeds,
+    )

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from reports.consensus import cells as consensus
-from reports.papers.programme import Claim, Row, unknown, verdict
+from reports.papers.programme import Claim, Row, above, results_of, unknown, verdict
 from reports.papers.running import pilot, trained
 from reports.papers.size import Size, parameters
-from reports.study import Cell, Results, Study
+from reports.study import Cell, Results
 
 TITLE = "Consensus: DP-DSGD, DP-DSGT and DP-DiNNO"
 VALUES: dict[str, Any] = {
@@ -25,7 +25,9 @@ VALUES: dict[str, Any] = {
     "batch_size": 256.0,
 }
 SEEDS = 3
+NOTHING = "no result of its present settings"
 SEARCHED = 200  # rounds of each try
+_METHODS = tuple(consensus.METHODS.values())
 STAND_IN = "Fashion-MNIST or drawn digits for MNIST, which cannot be had offline"
 NO_CIFAR = "CIFAR-100 cannot be had without a network, nor trained so long here"
 
@@ -47,7 +49,11 @@ ROWS = [
         _mnist(60),
         "MNIST",
         differs=f"{STAND_IN}; a softmax regression where reduced",
-        sources=(("papers", "bayrooti D* t=1 *"), ("consensus", "D* * * 1.0")),
+        sources=(
+            ("papers", "bayrooti D* t=1 *"),
+            ("papers", "published bayrooti D* t=1"),
+            ("consensus", "D* * * 1.0"),
+        ),
         pilot="bayrooti dp-dsgt",
     ),
     Row(
@@ -58,6 +64,7 @@ ROWS = [
         differs=f"{STAND_IN}; a softmax regression where reduced",
         sources=(
             ("papers", "bayrooti * t=1 *"),
+            ("papers", "published bayrooti * t=1"),
             ("consensus", "[!s]* * * 1.0"),
         ),
         pilot="bayrooti dp-dsgt",
@@ -69,8 +76,12 @@ ROWS = [
         "MNIST",
         differs=f"{STAND_IN}; a softmax regression where reduced",
         sources=(
-            ("papers", "bayrooti * fiedler:0.06 *"),
-            ("consensus", "D* [10]*[05] fiedler:0.06 *"),
+            ("papers", *(f"bayrooti D* {e} fiedler:0.06 *" for e in ("10", "0.5"))),
+            (
+                "papers",
+                *(f"published bayrooti D* {e} fiedler:0.06 *" for e in ("10", "0.5")),
+            ),
+            ("consensus", *(f"D* {e} fiedler:0.06 *" for e in ("10.0", "0.5"))),
         ),
         pilot="bayrooti dp-dsgt",
     ),
@@ -89,7 +100,7 @@ ROWS = [
         "MNIST",
         part="MNIST",
         differs="one core here, four GPUs there; hours from a few rounds",
-        sources=(("papers", "pilot bayrooti *d*"),),
+        sources=(("papers", *(f"pilot bayrooti *{m}" for m in _METHODS)),),
         pilot="bayrooti dp-dsgt",
     ),
     Row(
@@ -131,7 +142,9 @@ ROWS = [
 
 
 def _name(method: str, epsilon: float | None, graph: str, split: float) -> str:
-    return f"{method} {'none' if epsilon is None else f'{epsilon:g}'} {graph} t={split:g}"
+    return (
+        f"{method} {'none' if epsilon is None else f'{epsilon:g}'} {graph} t={split:g}"
+    )
 
 
 def as_training(
@@ -186,8 +199,8 @@ def pilots() -> Iterator[Cell]:
                 "batch_size": 256.0,
             }
             yield _pilot(name, training, [1, 28, 28], 10)
-    large = {"algorithm": "dp-sgd", "model": "resnet9", "nodes": 1, "rounds": 2}
-    yield _pilot("resnet9", {**large, "batch_size": 10.0}, [3, 32, 32], 100)
+    large = {"algorithm": "dp-sgd", "model": "resnet9", "nodes": 1, "rounds": 1}
+    yield _pilot("resnet9", {**large, "batch_size": 50.0}, [3, 32, 32], 100)
     small = {"algorithm": "dp-dsgd", "model": "small-cnn", "hidden": 64, "nodes": 3}
     small |= {"rounds": 50, "batch_size": 8.0}
     yield _pilot("audit", small, [1, 28, 28], 3)
@@ -240,23 +253,24 @@ def cells() -> Iterator[Cell]:
 
 
 def _accuracies(method: str, epsilon: float | None, graph: str) -> list[float]:
-    known = Study("consensus").results()
-    name = f"{method} {epsilon} {graph} 1.0"
-    return [100 * value for value in known[name]["accuracy"]] if name in known else []
+    known = results_of("consensus").get(f"{method} {epsilon} {graph} 1.0")
+    return [] if known is None else known["accuracy"]
 
 
 def _loses(method: str, most: float) -> tuple[str, str]:
     """Points lost from the complete to the sparsest graph, at each budget."""
     cases, words = [], []
     for epsilon in consensus.EPSILONS:
-        whole, sparse = (
-            _accuracies(method, epsilon, consensus.GRAPHS[k]) for k in (0, -1)
-        )
-        if whole and sparse:
-            lost = statistics.mean(whole) - statistics.mean(sparse)
+        ends = [_accuracies(method, epsilon, consensus.GRAPHS[k]) for k in (0, -1)]
+        if all(ends):
+            lost = 100 * (statistics.mean(ends[0]) - statistics.mean(ends[1]))
             cases.append(lost <= most)
-            words.append(f"{lost:.1f} at epsilon {epsilon or 'infinity'}")
-    return verdict(cases), f"points lost: {', '.join(words)}" if words else "no results"
+            words.append(f"{above(*ends)[1]} at {_budget(epsilon)}")
+    return verdict(cases), f"points lost: {', '.join(words)}" if words else NOTHING
+
+
+def _budget(epsilon: float | None) -> str:
+    return "no privacy" if epsilon is None else f"epsilon {epsilon:g}"
 
 
 def _central(own: Results) -> tuple[str, str]:
@@ -264,23 +278,21 @@ def _central(own: Results) -> tuple[str, str]:
     for epsilon in consensus.EPSILONS:
         central = _accuracies("central", epsilon, "complete")
         others = [
-            _accuracies(method, epsilon, graph)
+            found
             for method in list(consensus.METHODS)[1:]
             for graph in consensus.GRAPHS
+            if (found := _accuracies(method, epsilon, graph))
         ]
-        best = max((statistics.mean(each) for each in others if each), default=None)
-        if central and best is not None:
-            cases.append(statistics.mean(central) > best)
-            words.append(
-                f"{statistics.mean(central) - best:+.1f} at epsilon "
-                f"{epsilon or 'infinity'}"
-            )
+        if central and others:
+            wins, points = above(central, max(others, key=statistics.mean))
+            cases.append(wins)
+            words.append(f"{points} at {_budget(epsilon)}")
     told = f"points above the best of the others: {', '.join(words)}"
-    return verdict(cases), told if words else "no results"
+    return verdict(cases), told if words else NOTHING
 
 
 def _audited(own: Results) -> tuple[str, str]:
-    known = Study("audits").results().starting("black-box clipbkd ")
+    known = results_of("audits").starting("black-box clipbkd ")
     cases = [found["best"] <= found["epsilon"] for found in known.values()]
     words = [f"{name} {found['best']:.2f}" for name, found in known.items()]
     return verdict(cases), f"at least, of a claim of 1: {', '.join(words)}"
@@ -330,5 +342,3 @@ def _with_cnn(own: Results) -> tuple[str, str]:
                 cases.append(lost <= 5)
                 words.append(f"{method} loses {lost:.1f} at epsilon {epsilon}")
     return verdict(cases), ", ".join(words) or "no cell of it was reached"
-
-

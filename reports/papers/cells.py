@@ -12,7 +12,13 @@ from typing import Any
 from reports.papers import bayrooti, deep_q, xu, zhou, zhu
 from reports.study import Cell, shrunk, small
 
-PAPERS: dict[str, Any] = {"zhu": zhu, "bayrooti": bayrooti, "deep-q": deep_q, "zhou": zhou, "xu": xu}
+PAPERS: dict[str, Any] = {
+    "zhu": zhu,
+    "bayrooti": bayrooti,
+    "deep-q": deep_q,
+    "zhou": zhou,
+    "xu": xu,
+}
 
 
 def everything() -> Iterator[Cell]:

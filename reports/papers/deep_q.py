@@ -5,14 +5,14 @@ The paper has no short name of authors here; elsewhere it is called paper 002.
 
 from __future__ import annotations
 
-import statistics
+import time
 from collections.abc import Iterator
 from typing import Any
 
 from reports.collaborative import cells as collaborative
-from reports.papers.programme import Claim, Row, verdict
+from reports.papers.programme import Claim, Row, above, results_of, verdict
 from reports.papers.size import Size, parameters
-from reports.study import Cell, Results, Study
+from reports.study import Cell, Results
 
 TITLE = "Deep-Q collaboration without replacement"
 FIGURES = {  # data and case; Covertype's stand-in is forest
@@ -57,9 +57,7 @@ def _table(item: str, data: str, stand_in: str) -> Row:
     return Row(
         item,
         "accuracy by policy and number of nodes, convex and strongly convex, epsilon 1",
-        Size(
-            PRINTED_RECORDS / BATCH, 20, BATCH, parameters("one-vs-all", data), 1, 28
-        ),
+        Size(PRINTED_RECORDS / BATCH, 20, BATCH, parameters("one-vs-all", data), 1, 28),
         f"{'Covertype' if data == 'forest' else 'MNIST'}, 60 000 records a node",
         differs=f"{stand_in}; so many disjoint records are not to be had",
         sources=(("collaborative", f"{data} | * | * | * | joint | 1.0"),),
@@ -106,8 +104,6 @@ def pilots() -> Iterator[Cell]:
 
 def one_run(**settings: Any) -> dict[str, float]:
     """Processor seconds of a training whose data are at hand."""
-    import time
-
     collaborative.trained(**settings)  # data are read, and kept
     began = time.process_time()
     collaborative.trained(**settings)
@@ -125,44 +121,36 @@ def cells() -> Iterator[Cell]:
                     yield cell(data, case, policy, noise, epsilon)
 
 
-def _mean(own: Results, *of: Any) -> float | None:
-    name = cell(*of).name
-    return 100 * statistics.mean(own[name]["accuracy"]) if name in own else None
-
-
 def _above(own: Results, other: str, noise: str) -> tuple[str, str]:
     """Whether deep-Q is above another policy in each figure and epsilon."""
     cases, words = [], []
     for item, (data, case) in FIGURES.items():
         for epsilon in EPSILONS:
-            q, o = (
-                _mean(own, data, case, policy, noise, epsilon)
+            found = [
+                own.get(cell(data, case, policy, noise, epsilon).name)
                 for policy in ("deep-Q", other)
-            )
-            if q is not None and o is not None:
-                cases.append(q > o)
-                words.append(f"{q - o:+.1f} ({item}, epsilon {epsilon:g})")
+            ]
+            if all(found):
+                wins, points = above(*(one["accuracy"] for one in found if one))
+                cases.append(wins)
+                words.append(f"{points} ({item}, epsilon {epsilon:g})")
     told = f"points: {', '.join(words)}" if words else "nothing was run"
     return verdict(cases), told
 
 
 def _by_nodes(own: Results) -> tuple[str, str]:
-    known = Study("collaborative").results()
+    known = results_of("collaborative")
     cases, words = [], []
     for data in collaborative.DATA:
         for case in collaborative.CASES:
-            ends = [
-                100
-                * statistics.mean(
-                    known[f"{data} | {nodes} | {case} | deep-Q | joint | 1.0"][
-                        "accuracy"
-                    ]
-                )
+            few, many = (
+                known[f"{data} | {nodes} | {case} | deep-Q | joint | 1.0"]["accuracy"]
                 for nodes in (3, 20)
-            ]
-            cases.append(ends[1] > ends[0])
-            words.append(f"{data}, {case}: {ends[0]:.1f} to {ends[1]:.1f}")
-    return verdict(cases), f"from 3 to 20 nodes: {'; '.join(words)}"
+            )
+            wins, points = above(many, few)
+            cases.append(wins)
+            words.append(f"{points} ({data}, {case})")
+    return verdict(cases), f"points from 3 to 20 nodes: {', '.join(words)}"
 
 
 CLAIMS = [

@@ -96,19 +96,21 @@ def parameters(
 def of_records(records: list[dict[str, Any]]) -> Size:
     """What was computed, from the settings that the results are kept with.
 
-    Of several sizes of one kind, the largest; cells that differ in their seed alone
-    are runs of one.
+    Of trainings that differ in size, the smallest, on the most nodes; cells that differ
+    in their seed alone are runs of one.
     """
-    sizes = [_of(record["settings"]) for record in records]
-    kinds = {}
+    kinds: dict[str, int] = {}
     for record in records:
-        settings = {k: v for k, v in record["settings"].items() if k != "seed"}
-        kinds.setdefault(repr(settings), []).append(record)
-    runs = min(map(len, kinds.values()))
-    names = ("rounds", "nodes", "batch", "parameters")
-    most = {name: max(getattr(size, name) for size in sizes) for name in names}
-    least = min(size.runs for size in sizes)
-    return Size(**most, runs=runs * least, cells=len(kinds))
+        known = {k: v for k, v in record["settings"].items() if k != "seed"}
+        kinds[repr(known)] = kinds.get(repr(known), 0) + 1
+    sizes = [_of(record["settings"]) for record in records]
+    least = min(sizes, key=lambda size: size.rounds * size.batch * size.parameters)
+    return dataclasses.replace(
+        least,
+        nodes=max(size.nodes for size in sizes),
+        runs=min(kinds.values()) * min(size.runs for size in sizes),
+        cells=len(kinds),
+    )
 
 
 def _of(settings: dict[str, Any]) -> Size:

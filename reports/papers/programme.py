@@ -165,11 +165,16 @@ def unknown(why: str) -> Callable[[Results], tuple[str, str]]:
     return lambda results: ("cannot say", why)
 
 
-def verdict(cases: list[bool]) -> str:
-    """Of several cases in which a statement holds or not."""
+def verdict(cases: list[bool], *, always: bool = False) -> str:
+    """Of several cases in which a statement holds or not.
+
+    One that is about ``always`` does not hold if it fails once.
+    """
     if not cases:
         return "cannot say"
-    return "holds" if all(cases) else "holds in part" if any(cases) else "does not hold"
+    if all(cases):
+        return "holds"
+    return "holds in part" if any(cases) and not always else "does not hold"
 
 
 def above(

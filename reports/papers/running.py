@@ -1,4 +1,4 @@
-"""How cells are computed: one seed of one training, and pilots that tell what it costs."""
+"""How cells are computed: one seed of one training, and pilots of a few rounds."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from reports.study import digest
 from trainers.algorithms.family import HasPaperNoise
 from trainers.data import Dataset, PrivateData
 from trainers.gradients.per_sample import PerSample
+from trainers.models import make_model
 from trainers.numerics.randomness import Streams
 from trainers.runs import checkpoint
-from trainers.models import make_model
 from trainers.runs.material import Material
 from trainers.runs.measures import CurveRecorder, Measured, accuracy
 from trainers.runs.problem import Observers, Problem
@@ -31,7 +31,7 @@ _EVERY = 60.0  # seconds between two checkpoints
 
 
 def certified(ledger: Ledger, delta: float) -> dict[str, float]:
-    """Epsilon of the worst node under each relation that the sampling has a meaning for."""
+    """Epsilon of the worst node under each relation that there is for the sampling."""
     found = {}
     for relation in RELATIONS:
         try:

@@ -1,4 +1,4 @@
-"""How large an experiment is, as printed and as computed, and by how much it was reduced."""
+"""How large an experiment is, as printed and as computed: by how much it is reduced."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CLASSES = {"forest": 7, "cifar-100": 100}
 ONE_AT_A_TIME = ("adp2sgd", "adpsgd")  # a round is a step of one node
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Size:
     """Of an experiment.
 

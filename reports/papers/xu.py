@@ -199,7 +199,7 @@ def _theorem(own: Results) -> tuple[str, str]:
         f"certified {found['certified']:.1f}"
         for sigma, found in known.items()
     ]
-    return verdict(cases), "; ".join(words)
+    return verdict(cases, always=True), "; ".join(words)
 
 
 CLAIMS = [

@@ -293,7 +293,7 @@ def _estimates(own: Results) -> tuple[str, str]:
             words.append(
                 f"{graph}, one class a node: {skewed['below']} of {skewed['rounds']}"
             )
-    return verdict(cases), "; ".join(words)
+    return verdict(cases, always=True), "; ".join(words)
 
 
 def _order(own: Results) -> tuple[str, str]:

@@ -120,7 +120,7 @@ ROWS = [
     ),
     Row(
         "Figure 5",
-        "accuracy of Dyn-D2P by graph (a) and number of nodes (b), epsilon 1, ResNet-18",
+        "accuracy of Dyn-D2P by graph and by number of nodes, epsilon 1, ResNet-18",
         _large(7),
         "CIFAR-10",
         differs=f"{NO_CIFAR}; a CNN on a stand-in",

@@ -80,7 +80,7 @@ def runs(prefix: str, known: Results) -> Iterable[tuple]:
         ]
         start = result.get("start")
         yield (
-            name,
+            name.replace(" | ", ", "),  # which would end a column
             told,
             "" if start is None else f"{100 * start:.1f}",
             *("" if bound is None else round_up(bound) for bound in bounds),

@@ -130,6 +130,8 @@ def _has_result(record: dict[str, Any]) -> bool:
 
 def _data(record: dict[str, Any]) -> str:
     settings = record["settings"]
+    if "shape" in settings:
+        return "inputs of chance"
     data = (settings.get("training") or settings["values"]).get("data", "digits")
     return "fashion-mnist" if data.startswith("idx:") else data
 

@@ -69,7 +69,7 @@ class Size:
     def __str__(self) -> str:
         words = [
             f"{_count(self.nodes, 'node')}",
-            f"{self.rounds:,.0f} rounds of {self.batch:,.0f}",
+            f"{_plain(self.rounds)} rounds of {self.batch:,.0f}",
             f"{self.parameters:,.0f} parameters",
             f"{_count(self.cells, 'cell')}",
             f"{_count(self.runs, 'run')} each",
@@ -77,19 +77,24 @@ class Size:
         return ", ".join(words)
 
 
+def _plain(number: float) -> str:
+    return f"{number:,.0f}" if number >= 10 else f"{number:g}"
+
+
 def _count(number: float, word: str) -> str:
     return f"{number:,.0f} {word}" + ("" if number == 1 else "s")
 
 
 @functools.cache
-def parameters(
-    model: str, data: str, classes: int | None = None, hidden: int | None = None
-) -> int:
+def parameters(model: str, data: str, classes: int | None = None) -> int:
     """Of a model by name on a data set by name."""
-    more = {} if hidden is None else {"hidden": hidden}
     data = "fashion-mnist" if data.startswith("idx:") else data
-    classes = CLASSES.get(data, 10) if classes is None else classes
-    module = make_model(model, SHAPES[data], classes, **more)
+    return _counted(model, SHAPES[data], classes or CLASSES.get(data, 10))
+
+
+@functools.cache
+def _counted(model: str, shape: tuple[int, ...], classes: int) -> int:
+    module = make_model(model, shape, classes)
     return sum(part.numel() for part in module.parameters())
 
 
@@ -121,16 +126,19 @@ def _of(settings: dict[str, Any]) -> Size:
         rounds = sum(stage[0] for stage in settings["stages"])
     if training.get("algorithm") in ONE_AT_A_TIME or "speed" in training:
         rounds /= nodes
-    digits = training.get("digits")
+    model = training.get("model", "softmax")
+    if training.get("hidden"):
+        model += f":hidden={training['hidden']}"
+    if "shape" in settings:  # a pilot's
+        dims = _counted(model, tuple(settings["shape"]), settings["classes"])
+    else:
+        digits = training.get("digits")
+        classes = None if digits is None else len(digits)
+        dims = parameters(model, training.get("data", "digits"), classes)
     return Size(
         rounds=rounds,
         nodes=nodes,
         batch=training.get("batch_size", 1),
-        parameters=parameters(
-            training.get("model", "softmax"),
-            training.get("data", "digits"),
-            None if digits is None else len(digits),
-            training.get("hidden"),
-        ),
+        parameters=dims,
         runs=len(seeds) if isinstance(seeds, list) else seeds,
     )

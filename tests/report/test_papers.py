@@ -1,9 +1,11 @@
 """The programme of five papers: no item is missing, statuses come from settings."""
 
 import math
+from typing import ClassVar
 
 import pytest
 
+from reports.papers import running
 from reports.papers.cells import PAPERS
 from reports.papers.page import kind
 from reports.papers.programme import VERDICTS, Found, Row, above, found, hours, verdict
@@ -151,6 +153,67 @@ class TestSize:
         # 1000 / 650 parameters, 5 seeds, 6 cells
         assert found(row, known).factor == pytest.approx(30 / 0.65)
         assert kind(found(row, known)) == "reduced"
+
+
+class TestCost:
+    """By hand: a pilot of 4 rounds, 10 nodes and batches of 5 took 2 seconds."""
+
+    @pytest.mark.parametrize(
+        ("algorithm", "seconds"), [("dp-dsgd", 240.0), ("adp2sgd", 2400.0)]
+    )
+    def test_is_the_pilot_s_by_gradients(self, algorithm, seconds):
+        (record,) = records(1, rounds=4, batch_size=5.0, algorithm=algorithm)
+        known = Results({"pilot x": record | {"result": {"cpu": 2.0}}})
+        printed = Size(rounds=4, nodes=10, batch=10, parameters=1, runs=10, cells=6)
+        row = Row("Table 1", "", printed, pilot="x")
+        assert hours(row, known) == pytest.approx(seconds / 3600)
+
+    def test_is_unknown_without_a_pilot(self):
+        assert hours(Row("Table 1", "", PRINTED, pilot="x"), Results({})) is None
+
+
+class TestRuns:
+    TRAINING: ClassVar = {
+        "algorithm": "dp-dsgt",
+        "data": "digits",
+        "train": 300,
+        "nodes": 3,
+        "batch_size": 10.0,
+        "model": "softmax",
+        "rounds": 12,
+    }
+
+    def trained(self):
+        return running.trained(self.TRAINING, 1.0, 1e-5, "certified", 3, points=10)
+
+    def test_a_stopped_run_goes_on_and_ends_alike(self, monkeypatch, tmp_path):
+        monkeypatch.setattr(running, "KEPT", tmp_path)
+        whole = self.trained()
+        norms = running.gradient_norms
+
+        def stops(problem, models):
+            if len(list(tmp_path.glob("*.pt"))) and stops.left == 0:
+                raise KeyboardInterrupt
+            stops.left -= 1
+            return norms(problem, models)
+
+        stops.left = 5
+        monkeypatch.setattr(running, "_EVERY", 0.0)
+        monkeypatch.setattr(running, "gradient_norms", stops)
+        with pytest.raises(KeyboardInterrupt):
+            self.trained()
+        assert len(list(tmp_path.iterdir())) == 1
+        monkeypatch.setattr(running, "gradient_norms", norms)
+        assert self.trained() == whole
+        assert not list(tmp_path.iterdir())
+
+    def test_is_certified_in_both_relations(self, monkeypatch, tmp_path):
+        monkeypatch.setattr(running, "KEPT", tmp_path)
+        found = self.trained()
+        assert 0.99 < found["add-or-remove-one"] <= 1.0
+        assert found["replace-one"] > 1.5
+        assert len(found["norms"]) == len(found["curve"])
+        assert {len(of_nodes) for of_nodes in found["norms"]} == {3}
 
 
 class TestVerdicts:

@@ -180,7 +180,7 @@ class TestRuns:
         "nodes": 3,
         "batch_size": 10.0,
         "model": "softmax",
-        "rounds": 12,
+        "rounds": 24,  # a point of the curve every second
     }
 
     def trained(self):
@@ -189,22 +189,21 @@ class TestRuns:
     def test_a_stopped_run_goes_on_and_ends_alike(self, monkeypatch, tmp_path):
         monkeypatch.setattr(running, "KEPT", tmp_path)
         whole = self.trained()
-        norms = running.gradient_norms
+        write, kept = running.write_whole, []
 
-        def stops(problem, models):
-            if len(list(tmp_path.glob("*.pt"))) and stops.left == 0:
+        def stops(path, content):
+            kept.append(path)
+            if len(kept) == 13:  # and the last that is kept is after 12 rounds of 24
                 raise KeyboardInterrupt
-            stops.left -= 1
-            return norms(problem, models)
+            write(path, content)
 
-        stops.left = 5
         monkeypatch.setattr(running, "_EVERY", 0.0)
-        monkeypatch.setattr(running, "gradient_norms", stops)
+        monkeypatch.setattr(running, "write_whole", stops)
         with pytest.raises(KeyboardInterrupt):
             self.trained()
-        assert len(list(tmp_path.iterdir())) == 1
-        monkeypatch.setattr(running, "gradient_norms", norms)
+        assert list(tmp_path.iterdir()) == kept[:1]
         assert self.trained() == whole
+        assert len(kept) == 13 + 24 - 12
         assert not list(tmp_path.iterdir())
 
     def test_is_certified_in_both_relations(self, monkeypatch, tmp_path):

@@ -136,11 +136,11 @@ def _settings(search: dict[str, Any]) -> str:
 def chosen(known: Results, graph: str) -> Iterable[tuple]:
     """What the searches on a graph chose; a class a node."""
     for method in METHODS:
-        if name_of("search", method, None, graph, 1.0) in known:
+        if name_of("search", method, None, graph) in known:
             yield (
                 method,
                 *(
-                    _settings(known[name_of("search", method, epsilon, graph, 1.0)])
+                    _settings(known[name_of("search", method, epsilon, graph)])
                     for epsilon in EPSILONS
                 ),
             )

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from reports.collaborative import cells as collaborative
-from reports.papers.programme import Claim, Row, above, results_of, verdict
+from reports.papers.programme import Claim, Row, above, results_of, verdict, within
 from reports.papers.size import Size, parameters
 from reports.study import Cell, Results
 
@@ -153,6 +153,16 @@ def _by_nodes(own: Results) -> tuple[str, str]:
     return verdict(cases), f"points from 3 to 20 nodes: {', '.join(words)}"
 
 
+def _epsilons(own: Results) -> tuple[str, str]:
+    known = results_of("collaborative")
+    cases = {}
+    for data in collaborative.DATA:
+        for case in collaborative.CASES:
+            name = f"{data} | 10 | {case} | fully collaborative | paper | 1.0"
+            cases[f"{data}, {case}"] = (1.0, known[name]["account"])
+    return within(cases)
+
+
 CLAIMS = [
     Claim(
         "Deep-Q is above full collaboration at the same epsilon (all classes together)",
@@ -169,6 +179,10 @@ CLAIMS = [
     Claim(
         "Deep-Q is above DP-SGD with replacement with the paper's noise",
         lambda own: _above(own, "DP-SGD with replacement", "paper"),
+    ),
+    Claim(
+        "The paper's noise for epsilon 1 is certified for all classes' models together",
+        _epsilons,
     ),
     Claim("The more nodes, the higher the accuracy of deep-Q", _by_nodes),
 ]

@@ -52,12 +52,12 @@ def rows(paper: Any, known: Results) -> Iterable[tuple]:
         )
 
 
-def claims(paper: Any, known: Results) -> Iterable[tuple[str, str, str]]:
-    """Each with its verdict, and the numbers that it rests on."""
+def claims(paper: Any, known: Results) -> Iterable[tuple[str, ...]]:
+    """Each with its verdict, the numbers that it rests on, and the paper's."""
     for claim in paper.CLAIMS:
         judged, told = claim.judge(known)
         assert judged in VERDICTS
-        yield claim.text, f"**{judged}**", told
+        yield claim.text, f"**{judged}**", told, claim.printed
 
 
 def runs(prefix: str, known: Results) -> Iterable[tuple]:

@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from privaudit.results import round_up
 from reports.papers.size import Size, of_records
 from reports.study import Results, Study
 
@@ -155,11 +156,23 @@ def hours(row: Row, own: Results) -> float | None:
 class Claim:
     """A statement of the paper's text, in our words, and how results judge it.
 
-    ``judge`` gives one of `VERDICTS` and the numbers that it rests on.
+    ``judge`` gives one of `VERDICTS` and the numbers that it rests on; ``printed`` are
+    the paper's.
     """
 
     text: str
     judge: Callable[[Results], tuple[str, str]]
+    printed: str = ""
+
+
+def within(cases: dict[str, tuple[float, float]]) -> tuple[str, str]:
+    """Whether certified epsilons are at most the claimed ones; pairs by a name."""
+    words = [
+        f"{name}: {round_up(certified)} for {claimed:g}"
+        for name, (claimed, certified) in cases.items()
+    ]
+    kept = [certified <= claimed for claimed, certified in cases.values()]
+    return verdict(kept, always=True), f"certified at most {', '.join(words)}"
 
 
 def unknown(why: str) -> Callable[[Results], tuple[str, str]]:
@@ -167,32 +180,34 @@ def unknown(why: str) -> Callable[[Results], tuple[str, str]]:
     return lambda results: ("cannot say", why)
 
 
-def verdict(cases: list[bool], *, always: bool = False) -> str:
-    """Of several cases in which a statement holds or not.
+def verdict(cases: Sequence[bool | None], *, always: bool = False) -> str:
+    """Of several cases in which a statement holds, does not, or nobody can tell (None).
 
     One that is about ``always`` does not hold if it fails once.
     """
-    if not cases:
+    if True not in cases and False not in cases:
         return "cannot say"
     if all(cases):
         return "holds"
-    return "holds in part" if any(cases) and not always else "does not hold"
+    failed = False in cases and always
+    return "holds in part" if True in cases and not failed else "does not hold"
 
 
 def above(
     one: Sequence[float], other: Sequence[float], *, paired: bool = False
-) -> tuple[bool, str]:
-    """Whether the mean is higher by two standard errors; by how much, in points.
+) -> tuple[bool | None, str]:
+    """Whether the mean is higher, and by how much, in points.
 
-    ``paired``: equal places had equal seeds. With one seed of either there is no error.
+    None: the difference is less than two standard errors, or nothing tells the error,
+    as with one seed. ``paired``: equal places had equal seeds.
     """
     gain = 100 * (statistics.mean(one) - statistics.mean(other))
     if min(len(one), len(other)) < 2:
-        return gain > 0, f"{gain:+.1f}"
+        return None, f"{gain:+.1f}"
     if paired:
         apart = [a - b for a, b in zip(one, other, strict=True)]
         squared = statistics.variance(apart) / len(apart)
     else:
         squared = sum(statistics.variance(each) / len(each) for each in (one, other))
     error = 100 * squared**0.5
-    return gain > 2 * error, f"{gain:+.1f} ± {error:.1f}"
+    return (gain > 0 if abs(gain) > 2 * error else None), f"{gain:+.1f} ± {error:.1f}"

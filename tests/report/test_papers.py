@@ -224,6 +224,11 @@ class TestVerdicts:
             ([True, False], False, "holds in part"),
             ([True, False], True, "does not hold"),
             ([False], False, "does not hold"),
+            ([None, None], False, "cannot say"),
+            ([None, None], True, "cannot say"),
+            ([None, True], False, "holds in part"),
+            ([None, True], True, "holds in part"),
+            ([None, False], False, "does not hold"),
         ],
     )
     def test_of_cases(self, cases, always, words):
@@ -232,7 +237,11 @@ class TestVerdicts:
     def test_two_standard_errors(self):
         """Of 1, 2, 3 the standard error of the mean is 1 / sqrt(3)."""
         assert above([0.03, 0.02, 0.01], [0.0, 0.0, 0.0]) == (True, "+2.0 ± 0.6")
-        assert above([0.02, 0.01, 0.0], [0.0, 0.0, 0.0]) == (False, "+1.0 ± 0.6")
+        assert above([0.02, 0.01, 0.0], [0.0, 0.0, 0.0]) == (None, "+1.0 ± 0.6")
+        assert above([0.0, 0.0, 0.0], [0.03, 0.02, 0.01])[0] is False
+
+    def test_one_seed_tells_no_error(self):
+        assert above([0.9], [0.1, 0.2]) == (None, "+75.0")
 
     def test_pairs_have_a_smaller_error(self):
         one, other = [0.1, 0.5, 0.9], [0.09, 0.48, 0.87]

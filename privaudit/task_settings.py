@@ -14,10 +14,13 @@ WeightName = Literal["uniform", "metropolis", "max-degree", "column-stochastic"]
 
 OWN = "own"  # data and a model that a caller has in Python, not by a name
 FOLDER = "folder:"  # of data, before the path of a folder with a file a node
+IDX = "idx:"  # of data, before the path of a folder of IDX files
 
 
 def is_own(data: str) -> bool:
     """Whether these are data of the user's own, and none of those that we know."""
+    if data.startswith(IDX):  # which may look like module:function
+        return False
     return data == OWN or data.startswith(FOLDER) or is_place(data)
 
 

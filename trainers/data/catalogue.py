@@ -10,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
+from privaudit.task_settings import IDX
 from trainers.data import glyphs as drawn
 from trainers.data import idx
 from trainers.data.digits import load_digits
@@ -78,6 +79,7 @@ DATASETS: dict[str, Source] = {
     "digits-pca": Source(10, 1_737, reduces="digits"),
     "glyphs-pca": Source(10, drawn.TRAIN, reduces="glyphs"),
     "mnist-pca": Source(10, 60_000, reduces="mnist"),
+    "fashion-mnist-pca": Source(10, 60_000, reduces="fashion-mnist"),
 }
 
 
@@ -89,8 +91,8 @@ def check_dataset(name: str) -> Source:
     """
     if name in DATASETS:
         return DATASETS[name]
-    if name.startswith(idx.PREFIX):
-        folder = name.removeprefix(idx.PREFIX)
+    if name.startswith(IDX):
+        folder = name.removeprefix(IDX)
         return Source(*idx.sizes(folder), lambda _: idx.read_folder(folder))
     near = difflib.get_close_matches(name, DATASETS, 1)
     hint = f"did you mean {near[0]}? " if near else ""

@@ -13,6 +13,9 @@ import numpy as np
 
 from trainers.data.cache import DataUnavailableError, cached, data_folder
 
+DEBIAN = pathlib.Path("/usr/share/datasets")  # where Debian's packages put data sets
+PACKAGED = ("fashion-mnist",)  # of such a package, dataset-NAME
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Arrays:
@@ -111,8 +114,15 @@ def _fetch(name: str, fetch: Callable[[], Any]) -> Any:
             return fetch()
     # OpenML's own errors, and those of a damaged answer, are ValueErrors.
     except (OSError, ValueError, EOFError) as error:
+        package = ""
+        if name in PACKAGED:
+            package = (
+                f"install the Debian package dataset-{name} (it would be in "
+                f"{DEBIAN / name}), have its four IDX files in a folder and give "
+                "idx:FOLDER, "
+            )
         raise DataUnavailableError(
             f"the data set {name} is neither in scikit-learn's cache nor could it be "
-            f"fetched ({error}); connect to the network once, or use glyphs or digits, "
-            "which need none"
+            f"fetched ({error}); {package}connect to the network once, or use glyphs "
+            "or digits, which need none"
         ) from error

@@ -11,10 +11,7 @@ import zlib
 import numpy as np
 
 from trainers.data.cache import DataUnavailableError
-from trainers.data.fetched import Arrays
-
-PREFIX = "idx:"  # of a data set's name, before its folder
-DEBIAN = pathlib.Path("/usr/share/datasets")  # where Debian's packages put data sets
+from trainers.data.fetched import DEBIAN, Arrays
 
 # http://yann.lecun.com/exdb/mnist: two zeros, a type, the number of sizes, the sizes.
 _TYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}

@@ -32,6 +32,12 @@ def play(q, turns, better):
     return torch.stack(chosen)
 
 
+def test_it_has_the_paper_s_layers():
+    """Input, 128 hidden units, output (section V): so many weights and biases."""
+    shapes = [tuple(part.shape[-2:]) for part in networks().network]
+    assert shapes == [(5, 128), (1, 128), (128, 2), (1, 2)]
+
+
 def test_the_gradient_is_that_of_the_squared_error():
     q = networks()
     g = torch.Generator().manual_seed(1)

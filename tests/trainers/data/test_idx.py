@@ -8,6 +8,7 @@ import pytest
 
 from trainers.data import DataUnavailableError, idx, load_dataset
 from trainers.data.catalogue import check_dataset
+from trainers.runs.problem import Problem
 from trainers.runs.training import training_from
 
 TYPES = {"u1": 8, "i1": 9, ">i2": 11, ">i4": 12, ">f4": 13, ">f8": 14}
@@ -61,6 +62,36 @@ def test_debians_package_is_found(folder, monkeypatch):
     assert found is not None
     assert (len(found.inputs), found.train) == (42, 30)
     assert idx.installed("nothing") is None
+
+
+def test_a_relative_folder_is_no_function(folder, monkeypatch):
+    """``idx:name`` looks like ``module:function``."""
+    monkeypatch.chdir(folder.parent)
+    there = folder.rename(folder.with_name("images"))
+    values = {"algorithm": "dp-dsgd", "data": f"idx:{there.name}", "model": "softmax"}
+    values |= {"train": 30, "nodes": 3, "batch_size": 2, "rounds": 1}
+    problem = Problem.of(training_from(values, where="test"))
+    assert sum(map(len, problem.shares)) == 30
+    assert len(problem.test) == 12
+
+
+def test_fashion_mnist_is_debians_where_it_is_installed(folder, monkeypatch):
+    there = folder.rename(folder.with_name("fashion-mnist"))
+    monkeypatch.setattr(idx, "DEBIAN", there.parent)
+    train, test = load_dataset("fashion-mnist", train=30)
+    assert (len(train), len(test)) == (30, 12)
+
+
+def test_without_it_the_package_is_named(tmp_path, monkeypatch):
+    def fails(**asked):
+        raise OSError("no route")
+
+    monkeypatch.setattr(idx, "DEBIAN", tmp_path)
+    monkeypatch.setattr("sklearn.datasets.fetch_openml", fails)
+    with pytest.raises(DataUnavailableError, match="package dataset-fashion-mnist"):
+        load_dataset("fashion-mnist", train=30, data_dir=tmp_path)
+    with pytest.raises(DataUnavailableError, match=r"\(no route\); connect to"):
+        load_dataset("mnist", train=30, data_dir=tmp_path)
 
 
 def damage(folder, name, content):

@@ -25,7 +25,7 @@ class QSettings:
     Parameters
     ----------
     hidden
-        Units of each of the two hidden layers; all activations are linear.
+        Units of the one hidden layer; all activations are linear.
     learning_rate, discount
         The paper prints one symbol, 0.01, for both.
     replay, batch
@@ -97,7 +97,7 @@ class QNetworks:
         self._shape = shape
         self._device = device
         hidden = settings.hidden
-        self._sizes = [(features, hidden), (hidden, hidden), (hidden, 2)]
+        self._sizes = [(features, hidden), (hidden, 2)]
         self.network = self._xavier()  # weight and bias of each layer
         self.target = [part.clone() for part in self.network]
         self._first = [torch.zeros_like(part) for part in self.network]  # Adam's

@@ -1,0 +1,213 @@
+"""What each paper's file is made of: rows of tables and figures, and claims."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import functools
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from privaudit.results import round_up
+from reports.papers.size import Size, of_records
+from reports.study import Results, Study
+
+VERDICTS = ("holds", "holds in part", "does not hold", "cannot say")
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A table or figure of a paper, or a part of one.
+
+    Parameters
+    ----------
+    item
+        As the paper has it, such as "Table 2".
+    part
+        Which part, where parts differ in what can be computed; "" for all.
+    shows
+        What it is about.
+    printed
+        Its size; None where nothing is computed, as in a drawing.
+    data
+        The paper's.
+    differs
+        What is else here, and why.
+    sources
+        Studies, each with patterns of the names of its cells that have results of it.
+    pilot
+        Cell that tells what it costs.
+    """
+
+    item: str
+    shows: str
+    printed: Size | None = None
+    data: str = ""
+    part: str = ""
+    differs: str = ""
+    sources: tuple[tuple[str, ...], ...] = ()
+    pilot: str = ""
+
+    @property
+    def name(self) -> str:
+        """The item with its part."""
+        return f"{self.item}, {self.part}" if self.part else self.item
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """What is known of a row.
+
+    Parameters
+    ----------
+    study
+        Which has the results; "" for none.
+    size, data
+        Of these.
+    factor
+        By which they are reduced; infinity for none.
+    """
+
+    study: str = ""
+    size: Size | None = None
+    data: str = ""
+    factor: float = math.inf
+
+    @property
+    def status(self) -> str:
+        """In one of three words."""
+        if self.size is None:
+            return "not run"
+        if self.factor <= 1.0:
+            return "at size"
+        return f"reduced {_rounded_up(self.factor)} times"
+
+
+def _rounded_up(factor: float) -> str:
+    step = 10.0 ** (math.floor(math.log10(factor)) - 1)
+    rounded = math.ceil(factor / step - 1e-9) * step
+    return f"{rounded:,.1f}" if rounded < 10 else f"{rounded:,.0f}"
+
+
+@functools.cache
+def results_of(study: str) -> Results:
+    """Of another study, those of its present settings alone."""
+    cells, known = Study(study).cells(), Study(study).results()
+    records = known.records.items()
+    return Results(
+        {n: record for n, record in records if n in cells and known.is_of(cells[n])}
+    )
+
+
+def found(row: Row, own: Results) -> Found:
+    """The least reduced results of a row."""
+    best = Found()
+    if row.printed is None:
+        return best
+    for study, *patterns in row.sources:
+        known = own if study == "papers" else results_of(study)
+        records = [
+            record
+            for name, record in known.records.items()
+            if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+            and _has_result(record)
+        ]
+        if not records:
+            continue
+        size = of_records(records)
+        factor = row.printed.reduced(size)
+        if factor < best.factor:
+            data = {_data(record) for record in records}
+            best = Found(study, size, ", ".join(sorted(data)), factor)
+    return best
+
+
+def _has_result(record: dict[str, Any]) -> bool:
+    result = record["result"]
+    return not isinstance(result, dict) or result.get("accuracy", 0) is not None
+
+
+def _data(record: dict[str, Any]) -> str:
+    settings = record["settings"]
+    if "shape" in settings:
+        return "inputs of chance"
+    data = (settings.get("training") or settings["values"]).get("data", "digits")
+    return "fashion-mnist" if data.startswith("idx:") else data
+
+
+def hours(row: Row, own: Results) -> float | None:
+    """Core-hours of the row as printed, by its pilot; None if it has none."""
+    record = own.records.get(f"pilot {row.pilot}")
+    if row.printed is None or record is None:
+        return None
+    measured = record["result"]["cpu"]
+    if "training" not in record["settings"]:  # of one whole run
+        return measured * row.printed.runs * row.printed.cells / 3600
+    training = record["settings"]["training"]
+    each = training["rounds"] * training["batch_size"]
+    if training["algorithm"] != "adp2sgd":  # whose round is one node's
+        each *= training.get("nodes", 1)
+    return measured / each * row.printed.gradients / 3600
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """A statement of the paper's text, in our words, and how results judge it.
+
+    ``judge`` gives one of `VERDICTS` and the numbers that it rests on; ``printed`` are
+    the paper's.
+    """
+
+    text: str
+    judge: Callable[[Results], tuple[str, str]]
+    printed: str = ""
+
+
+def within(cases: dict[str, tuple[float, float]]) -> tuple[str, str]:
+    """Whether certified epsilons are at most the claimed ones; pairs by a name."""
+    words = [
+        f"{name}: {round_up(certified)} for {claimed:g}"
+        for name, (claimed, certified) in cases.items()
+    ]
+    kept = [certified <= claimed for claimed, certified in cases.values()]
+    return verdict(kept, always=True), f"certified at most {', '.join(words)}"
+
+
+def unknown(why: str) -> Callable[[Results], tuple[str, str]]:
+    """The judge of what nothing was computed for."""
+    return lambda results: ("cannot say", why)
+
+
+def verdict(cases: Sequence[bool | None], *, always: bool = False) -> str:
+    """Of several cases in which a statement holds, does not, or nobody can tell (None).
+
+    One that is about ``always`` does not hold if it fails once.
+    """
+    if True not in cases and False not in cases:
+        return "cannot say"
+    if all(cases):
+        return "holds"
+    failed = False in cases and always
+    return "holds in part" if True in cases and not failed else "does not hold"
+
+
+def above(
+    one: Sequence[float], other: Sequence[float], *, paired: bool = False
+) -> tuple[bool | None, str]:
+    """Whether the mean is higher, and by how much, in points.
+
+    None: the difference is less than two standard errors, or nothing tells the error,
+    as with one seed. ``paired``: equal places had equal seeds.
+    """
+    gain = 100 * (statistics.mean(one) - statistics.mean(other))
+    if min(len(one), len(other)) < 2:
+        return None, f"{gain:+.1f}"
+    if paired:
+        apart = [a - b for a, b in zip(one, other, strict=True)]
+        squared = statistics.variance(apart) / len(apart)
+    else:
+        squared = sum(statistics.variance(each) / len(each) for each in (one, other))
+    error = 100 * squared**0.5
+    return (gain > 0 if abs(gain) > 2 * error else None), f"{gain:+.1f} ± {error:.1f}"

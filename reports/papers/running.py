@@ -1,0 +1,203 @@
+"""How cells are computed: one seed of one training, and pilots of a few rounds."""
+
+from __future__ import annotations
+
+import math
+import pathlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from privaudit.accounting import account_nodes, noise_multiplier
+from privaudit.files.folder import write_whole
+from privaudit.ledger import Ledger
+from reports.study import digest
+from trainers.algorithms.family import HasPaperNoise
+from trainers.data import Dataset, PrivateData
+from trainers.gradients.per_sample import PerSample
+from trainers.models import make_model
+from trainers.numerics.randomness import Streams
+from trainers.runs import checkpoint
+from trainers.runs.material import Material
+from trainers.runs.measures import CurveRecorder, Measured, accuracy
+from trainers.runs.problem import Observers, Problem
+from trainers.runs.training import training_from
+
+KEPT = pathlib.Path(__file__).parent / "runs"  # of cells that were stopped midway
+RELATIONS = ("add-or-remove-one", "replace-one")
+_EVERY = 60.0  # seconds between two checkpoints
+
+
+def certified(ledger: Ledger, delta: float) -> dict[str, float]:
+    """Epsilon of the worst node under each relation that there is for the sampling."""
+    found = {}
+    for relation in RELATIONS:
+        try:
+            bounds = account_nodes(ledger, delta, relation)
+        except ValueError:  # such as batches of a fixed size
+            continue
+        found[relation] = max(bound.epsilon for bound in bounds)
+    return found
+
+
+def planned_noise(
+    problem: Problem, epsilon: float | None, delta: float, how: str
+) -> float:
+    """Noise multiplier for a claim: the paper's own, or what is certified."""
+    if epsilon is None:
+        return 0.0
+    family = problem.training.family
+    if how == "paper":
+        assert isinstance(family, HasPaperNoise)
+        return family.paper_noise(problem.setting, epsilon, delta)
+    return noise_multiplier(problem.ledger, epsilon, delta)[0]
+
+
+def trained(
+    training: dict[str, Any],
+    epsilon: float | None,
+    delta: float,
+    how: str,
+    seed: int,
+    points: int = 20,
+) -> dict[str, Any]:
+    """One run: final accuracy on all test data, its curve, and certified epsilons.
+
+    A run that is stopped goes on from its last checkpoint. ``norms`` are medians over
+    records of the gradient's norm, by node, at the points of the curve.
+    """
+    problem = Problem.of(training_from(training, where=__name__))
+    multiplier = planned_noise(problem, epsilon, delta, how)
+    gradients = problem.gradients()
+    curve = CurveRecorder(problem, gradients, points)
+    kept = KEPT / f"{digest([training, epsilon, delta, how, seed])}.pt"
+    resume = checkpoint.unpack(kept.read_bytes()) if kept.exists() else None
+    norms: list[list[float]] = []
+    if resume is not None:
+        norms = resume["norms"]
+        curve.points = [Measured(*values) for values in resume["points"]]
+        curve.resume(resume["done"])
+    last = time.monotonic()
+
+    def after(done: int, models: torch.Tensor, ledger: Callable[[], Ledger]) -> None:
+        if curve(done, models) is not None:
+            norms.append(gradient_norms(problem, models))
+
+    def keep(done: int, state: Callable[[], Any]) -> None:
+        nonlocal last
+        if time.monotonic() - last > _EVERY:
+            told = [list(point) for point in curve.points]
+            content = {**state(), "norms": norms, "points": told}
+            KEPT.mkdir(exist_ok=True)
+            write_whole(kept, checkpoint.pack(content))
+            last = time.monotonic()
+
+    try:
+        models, ledger = problem.train(
+            multiplier,
+            Streams(seed),
+            observers=Observers(after_round=after, keep=keep),
+            resume=resume,
+        )
+    except ValueError as error:  # it diverged
+        return {"accuracy": None, "why": str(error), "noise_multiplier": multiplier}
+    right = accuracy(gradients, models, problem.test)[0]
+    kept.unlink(missing_ok=True)
+    return {
+        "accuracy": float(right.mean()),
+        "worst": float(right.min()),
+        "noise_multiplier": multiplier,
+        "curve": [(point.round, point.accuracy) for point in curve.points],
+        "norms": norms,
+        **(certified(ledger, delta) if epsilon is not None else {}),
+    }
+
+
+def gradient_norms(problem: Problem, models: torch.Tensor) -> list[float]:
+    """Median norm of fifty records' gradients at each node's model."""
+    per_sample = PerSample(problem.module, problem.material.loss)
+    found = []
+    for node, share in enumerate(problem.shares):
+        some = share.select(torch.arange(min(50, len(share))))
+        rows = per_sample.gradients(
+            models[:1, node], some.inputs[None], some.targets[None]
+        )
+        found.append(round(float(rows.norm(dim=2).median()), 3))
+    return found
+
+
+def staged(
+    training: dict[str, Any], stages: list[list[float]], multiplier: float, seed: int
+) -> dict[str, Any]:
+    """PartPSP and its kin in stages of (rounds, factor of steps, factor of the noise).
+
+    Each stage ends with a synchronisation, where the states are equal and sensitivities
+    begin anew, so that training goes on from its models alone.
+    """
+    models, real, used = None, [], []
+    right = []
+    for rounds, step, noise in stages:
+        values = {
+            **training,
+            "rounds": int(rounds),
+            "step_size": training["step_size"] * step,
+        }
+        problem = Problem.of(training_from(values, where=__name__))
+        start = problem.start(seed) if models is None else models
+        if models is None:
+            right = [accuracy(problem.gradients(), start, problem.test)]
+        oracle = problem.training.family.oracle(
+            PrivateData.of(problem.shares),
+            problem.gradients(),
+            problem.training.mechanism(multiplier * noise),
+            Streams(seed, len(right)),
+            runs=1,
+        )
+
+        def watch(k: int, is_: Any, was: Any) -> None:
+            real.append(float(is_[0]))
+            used.append(float(was[0]))
+
+        oracle.channel.watch = watch
+        try:
+            models = problem.network.run(start, oracle, int(rounds))
+        except ValueError as error:  # noise that feeds itself
+            return {"accuracy": None, "why": str(error), "start": _mean(right[0])}
+        right.append(accuracy(problem.gradients(), models, problem.test))
+    below = [u < r for u, r in zip(used, real, strict=True)]
+    return {
+        "accuracy": _mean(right[-1]),
+        "start": _mean(right[0]),
+        "after": [_mean(each) for each in right[1:]],
+        "ras": math.fsum(real) / len(real),
+        "most": max(real),
+        "below": sum(below),
+        "rounds": len(real),
+        "real": [float(f"{value:.5g}") for value in real[:50]],
+        "used": [float(f"{value:.5g}") for value in used[:50]],
+    }
+
+
+def _mean(right: torch.Tensor) -> float:
+    return float(right.mean())
+
+
+def pilot(training: dict[str, Any], shape: list[int], classes: int) -> dict[str, float]:
+    """Processor seconds of a few rounds on inputs of chance.
+
+    They are of the shape that the paper's have: time does not depend on what they show.
+    """
+    values = {**training, "data": "digits", "train": 1}
+    chosen = training_from(values, where=__name__)
+    nodes = 1 if chosen.family.central else chosen.nodes
+    records = 2 * math.ceil(chosen.batch_size)
+    inputs = torch.rand(records, *shape, generator=torch.Generator().manual_seed(0))
+    share = Dataset(inputs, torch.arange(records) % classes)
+    module = make_model(chosen.model, tuple(shape), classes)
+    problem = Problem.of(chosen, material=Material([share] * nodes, share, module))
+    problem.gradients()  # is tried once
+    began = time.process_time()
+    problem.train(1.0 if chosen.family.private else 0.0, Streams(0))
+    return {"cpu": time.process_time() - began}

@@ -1,0 +1,249 @@
+"""The programme of five papers: no item is missing, statuses come from settings."""
+
+import math
+from typing import ClassVar
+
+import pytest
+
+from reports.papers import running
+from reports.papers.cells import PAPERS
+from reports.papers.page import kind
+from reports.papers.programme import VERDICTS, Found, Row, above, found, hours, verdict
+from reports.papers.size import Size, of_records
+from reports.study import Results, Study
+
+# Counted in the papers: their tables and figures are numbered from 1 without a gap.
+ITEMS = {
+    "zhu": {"Table": 2, "Figure": 11},
+    "bayrooti": {"Table": 5, "Figure": 3},
+    "deep-q": {"Table": 2, "Figure": 4},
+    "zhou": {"Table": 4, "Figure": 4},
+    "xu": {"Table": 2, "Figure": 9},
+}
+ROMAN = {"I": "1", "II": "2"}
+PAGES = {name: (Study("papers").folder / f"{name}.md").read_text() for name in PAPERS}
+by_paper = pytest.mark.parametrize("name", PAPERS)
+
+
+def test_every_paper_is_here():
+    assert set(PAPERS) == set(ITEMS)
+
+
+@by_paper
+class TestItems:
+    def test_none_is_missing_and_none_is_invented(self, name):
+        named = set()
+        for row in PAPERS[name].ROWS:
+            word, number = row.item.split(" ")
+            named.add((word, int(ROMAN.get(number, number))))
+        wanted = {
+            (word, number)
+            for word, count in ITEMS[name].items()
+            for number in range(1, count + 1)
+        }
+        assert named == wanted
+
+    def test_each_has_a_line_with_its_status_on_the_page(self, name):
+        known = Study("papers").results()
+        for row in PAPERS[name].ROWS:
+            (line,) = (
+                line
+                for line in PAGES[name].splitlines()
+                if line.startswith(f"| {row.name} |")
+            )
+            assert line.endswith(f"| **{found(row, known).status}** |")
+
+    def test_parts_of_an_item_have_names_of_their_own(self, name):
+        names = [row.name for row in PAPERS[name].ROWS]
+        assert len(set(names)) == len(names)
+
+    def test_what_was_not_run_says_why_and_at_what_cost(self, name):
+        known = Study("papers").results()
+        for row in PAPERS[name].ROWS:
+            if row.printed is None:
+                assert "nothing to compute" in row.shows
+            else:
+                assert row.differs
+                assert hours(row, known) > 0
+
+    def test_claims_are_judged_in_one_of_four_words(self, name):
+        for claim in PAPERS[name].CLAIMS:
+            judged, told = claim.judge(Study("papers").results())
+            assert judged in VERDICTS
+            assert told
+
+    def test_without_results_nothing_is_claimed_of_ours(self, name):
+        """Judges of an empty programme speak of other studies, or cannot say."""
+        for claim in PAPERS[name].CLAIMS:
+            assert claim.judge(Results({}))[0] in VERDICTS
+
+
+PRINTED = Size(rounds=100, nodes=10, batch=8, parameters=1000, runs=5, cells=6)
+
+
+def records(seeds, **training):
+    settings = {"rounds": 100, "nodes": 10, "batch_size": 8.0, "model": "softmax"}
+    values = {**settings, "data": "digits", **training}
+    return [
+        {"settings": {"training": values, "seed": seed}, "result": {}}
+        for seed in range(seeds)
+    ]
+
+
+class TestSize:
+    """By hand: softmax on 8x8 images of ten classes has 650 parameters."""
+
+    def test_of_records(self):
+        found = of_records([*records(2), *records(2, step_size=0.1)])
+        assert found == Size(100, 10, 8.0, 650, runs=2, cells=2)
+
+    def test_seeds_of_a_cell_are_the_fewest(self):
+        assert of_records([*records(3), *records(2, step_size=0.1)]).runs == 2
+
+    def test_the_smallest_training_counts(self):
+        assert of_records([*records(1), *records(1, rounds=50)]).rounds == 50
+
+    def test_a_step_of_one_node_is_a_part_of_a_round(self):
+        assert of_records(records(1, algorithm="adp2sgd")).rounds == 10
+
+    def test_stages_are_one_training(self):
+        (record,) = records(1)
+        record["settings"]["stages"] = [[30, 1.0, 1.0], [12, 0.1, 0.1]]
+        assert of_records([record]).rounds == 42
+
+    @pytest.mark.parametrize(
+        ("smaller", "factor"),
+        [
+            ({}, 1),
+            ({"rounds": 50}, 2),
+            ({"rounds": 50, "batch": 16}, 1),
+            ({"rounds": 50, "runs": 1, "cells": 3}, 20),
+            ({"rounds": 1000, "runs": 1}, 5),  # more rounds make up for no seeds
+            ({"parameters": 10}, 100),
+        ],
+    )
+    def test_reduced(self, smaller, factor):
+        ours = Size(**{f: getattr(PRINTED, f) for f in PRINTED.__slots__} | smaller)
+        assert PRINTED.reduced(ours) == pytest.approx(factor)
+
+    @pytest.mark.parametrize(
+        ("factor", "words"),
+        [
+            (1.0, "at size"),
+            (1.01, "reduced 1.1 times"),
+            (2.0, "reduced 2.0 times"),
+            (139.0, "reduced 140 times"),
+            (7501.0, "reduced 7,600 times"),
+        ],
+    )
+    def test_is_told_rounded_up(self, factor, words):
+        assert Found("x", PRINTED, "", factor).status == words
+
+    def test_without_results_it_was_not_run(self):
+        row = Row("Table 1", "", PRINTED, sources=(("papers", "x*"),))
+        assert found(row, Results({})).status == "not run"
+        assert found(row, Results({})).factor == math.inf
+
+    def test_a_run_that_was_refused_is_no_result(self):
+        row = Row("Table 1", "", PRINTED, sources=(("papers", "x*"),))
+        (record,) = records(1)
+        known = Results({"x 1": record | {"result": {"accuracy": None}}})
+        assert found(row, known).status == "not run"
+        known = Results({"x 1": record | {"result": {"accuracy": 0.5}}})
+        # 1000 / 650 parameters, 5 seeds, 6 cells
+        assert found(row, known).factor == pytest.approx(30 / 0.65)
+        assert kind(found(row, known)) == "reduced"
+
+
+class TestCost:
+    """By hand: a pilot of 4 rounds, 10 nodes and batches of 5 took 2 seconds."""
+
+    @pytest.mark.parametrize(
+        ("algorithm", "seconds"), [("dp-dsgd", 240.0), ("adp2sgd", 2400.0)]
+    )
+    def test_is_the_pilot_s_by_gradients(self, algorithm, seconds):
+        (record,) = records(1, rounds=4, batch_size=5.0, algorithm=algorithm)
+        known = Results({"pilot x": record | {"result": {"cpu": 2.0}}})
+        printed = Size(rounds=4, nodes=10, batch=10, parameters=1, runs=10, cells=6)
+        row = Row("Table 1", "", printed, pilot="x")
+        assert hours(row, known) == pytest.approx(seconds / 3600)
+
+    def test_is_unknown_without_a_pilot(self):
+        assert hours(Row("Table 1", "", PRINTED, pilot="x"), Results({})) is None
+
+
+class TestRuns:
+    TRAINING: ClassVar = {
+        "algorithm": "dp-dsgt",
+        "data": "digits",
+        "train": 300,
+        "nodes": 3,
+        "batch_size": 10.0,
+        "model": "softmax",
+        "rounds": 24,  # a point of the curve every second
+    }
+
+    def trained(self):
+        return running.trained(self.TRAINING, 1.0, 1e-5, "certified", 3, points=10)
+
+    def test_a_stopped_run_goes_on_and_ends_alike(self, monkeypatch, tmp_path):
+        monkeypatch.setattr(running, "KEPT", tmp_path)
+        whole = self.trained()
+        write, kept = running.write_whole, []
+
+        def stops(path, content):
+            kept.append(path)
+            if len(kept) == 13:  # and the last that is kept is after 12 rounds of 24
+                raise KeyboardInterrupt
+            write(path, content)
+
+        monkeypatch.setattr(running, "_EVERY", 0.0)
+        monkeypatch.setattr(running, "write_whole", stops)
+        with pytest.raises(KeyboardInterrupt):
+            self.trained()
+        assert list(tmp_path.iterdir()) == kept[:1]
+        assert self.trained() == whole
+        assert len(kept) == 13 + 24 - 12
+        assert not list(tmp_path.iterdir())
+
+    def test_is_certified_in_both_relations(self, monkeypatch, tmp_path):
+        monkeypatch.setattr(running, "KEPT", tmp_path)
+        found = self.trained()
+        assert 0.99 < found["add-or-remove-one"] <= 1.0
+        assert found["replace-one"] > 1.5
+        assert len(found["norms"]) == len(found["curve"])
+        assert {len(of_nodes) for of_nodes in found["norms"]} == {3}
+
+
+class TestVerdicts:
+    @pytest.mark.parametrize(
+        ("cases", "always", "words"),
+        [
+            ([], False, "cannot say"),
+            ([True, True], False, "holds"),
+            ([True, False], False, "holds in part"),
+            ([True, False], True, "does not hold"),
+            ([False], False, "does not hold"),
+            ([None, None], False, "cannot say"),
+            ([None, None], True, "cannot say"),
+            ([None, True], False, "holds in part"),
+            ([None, True], True, "holds in part"),
+            ([None, False], False, "does not hold"),
+        ],
+    )
+    def test_of_cases(self, cases, always, words):
+        assert verdict(cases, always=always) == words
+
+    def test_two_standard_errors(self):
+        """Of 1, 2, 3 the standard error of the mean is 1 / sqrt(3)."""
+        assert above([0.03, 0.02, 0.01], [0.0, 0.0, 0.0]) == (True, "+2.0 ± 0.6")
+        assert above([0.02, 0.01, 0.0], [0.0, 0.0, 0.0]) == (None, "+1.0 ± 0.6")
+        assert above([0.0, 0.0, 0.0], [0.03, 0.02, 0.01])[0] is False
+
+    def test_one_seed_tells_no_error(self):
+        assert above([0.9], [0.1, 0.2]) == (None, "+75.0")
+
+    def test_pairs_have_a_smaller_error(self):
+        one, other = [0.1, 0.5, 0.9], [0.09, 0.48, 0.87]
+        assert not above(one, other)[0]
+        assert above(one, other, paired=True) == (True, "+2.0 ± 0.6")

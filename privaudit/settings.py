@@ -490,6 +490,11 @@ class TrainingSettings(AccountSettings):
         the recipe's, or float32.
     save
         models: keep every node's final model (model.safetensors); none: do not.
+    parties
+        Each process is a party of its own, which loads its own data alone, has its own
+        key, ledger and folder (OUT/party-N), and sends the algorithm's messages and
+        nothing else. Started by torchrun, or anywhere with RANK, WORLD_SIZE,
+        MASTER_ADDR and MASTER_PORT in the environment.
     """
 
     epsilon: float | None = None
@@ -504,6 +509,7 @@ class TrainingSettings(AccountSettings):
     compiled: bool | None = None
     precision: Precision | None = None
     save: Saved = "models"
+    parties: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -531,13 +537,51 @@ class TrainingSettings(AccountSettings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class PartyRecord:
+    """Which part of a network's training a party had.
+
+    Parameters
+    ----------
+    party, parties
+        Its number, from 0 on, and how many there were.
+    sizes
+        How many records, or users, each node of the network had, as its party said.
+    run
+        What all parties call this run: no two runs with secret keys have one name.
+    """
+
+    party: int
+    parties: int
+    sizes: tuple[int, ...]
+    run: str
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.party < self.parties <= len(self.sizes):
+            raise ValueError(
+                "parties are numbered from 0 on, each with a node, got party "
+                f"{self.party} of {self.parties}, and {len(self.sizes)} nodes"
+            )
+
+    @property
+    def nodes(self) -> range:
+        """The nodes that it held."""
+        return dealt(self.party, self.parties, len(self.sizes))
+
+
+def dealt(rank: int, size: int, nodes: int) -> range:
+    """The nodes that process ``rank`` of ``size`` holds, of so many in all."""
+    return range(rank * nodes // size, (rank + 1) * nodes // size)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingRecord(Compute, RunIdentity, Generic[Task]):
     """What is trained, with how much noise, and what is claimed of it.
 
     Without a ``seed``, noise and sampling come from a secret key, which stays in the
     folder while the run can go on, and nowhere else. With one, this is a study:
     repeatable, and its model not protected. ``public_seed`` decides how data are dealt
-    and where models start; everybody may know it.
+    and where models start; everybody may know it. ``party`` is of a run whose processes
+    are parties.
     """
 
     training: Task
@@ -546,6 +590,7 @@ class TrainingRecord(Compute, RunIdentity, Generic[Task]):
     account: str = "certified"
     seed: int | None = None
     public_seed: int = 0
+    party: PartyRecord | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

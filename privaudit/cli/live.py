@@ -84,7 +84,8 @@ class _View:
                     f"{mean:.4f} mean, {worst:.4f} worst node  "
                     f"{sparkline(self._qualities)}",
                 )
-            table.add_row("consensus", f"distance {self._measured.consensus:.4g}")
+            if self._measured.consensus is not None:
+                table.add_row("consensus", f"distance {self._measured.consensus:.4g}")
         if self._epsilon is not None:
             told = self._claimed
             claimed = "" if told is None else f" of {stated(told)} claimed"

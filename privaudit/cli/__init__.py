@@ -43,6 +43,7 @@ _COMMANDS = {
     ),
     "show": ("runs:show", "Print the results in a run's folder."),
     "verify": ("runs:verify", "Recompute a run's figures and compare them."),
+    "join": ("runs:join", "One statement from the folders of all parties."),
     "report": ("runs:report", "Write a run's page, report.html, into its folder."),
 }
 # What a missing module means for a user.

@@ -23,6 +23,15 @@ Signer = Annotated[
         "pkey -in KEY.pem -pubout)."
     ),
 ]
+Signers = Annotated[
+    list[pathlib.Path],
+    Parameter(
+        name="--signer",
+        negative=(),
+        help="Public keys of who must have signed the folders, one for each and in "
+        "their order; may be repeated.",
+    ),
+]
 
 
 def check_key(key: pathlib.Path | None) -> None:

@@ -32,7 +32,7 @@ from trainers.network.ranks import GO_ON, RankLostError, by_torchrun
 
 T = TypeVar("T")
 
-BEAT, SILENCE = 1.0, 6.0  # seconds between signs of life; without one, a party hangs
+BEAT, SILENCE = 0.5, 7.5  # seconds between signs of life; without one, a party hangs
 _GRACE = 1.5  # seconds, from a connection's end to taking its party for the cause
 _QUEUED = 64  # frames that a party may be ahead
 MOST_WORDS = 1 << 24  # bytes of public words
@@ -119,7 +119,8 @@ class Links:
         self._interrupts = False
         for other, link in self._links.items():
             link.sock.settimeout(None)
-            link.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if link.sock.family != socket.AF_UNIX:
+                link.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._start(self._read, other, link)
         if self._links:
             self._start(self._beat)
@@ -326,7 +327,7 @@ class Links:
         alive, last, failed = Header(ALIVE).pack(), time.monotonic(), 0.0
         while not self._stops.wait(BEAT):
             now = time.monotonic()
-            if now - last > 2 * BEAT + 1:  # it is we who were stopped
+            if now - last > 3.0:  # it is we who were stopped
                 for link in self._links.values():
                     link.heard = now
             last = now
@@ -337,7 +338,11 @@ class Links:
                     self._fail(other, HANGS, f"in {silent:.0f} s")
             if self.failure is not None and not self._over:
                 failed = failed or now
-                if self._interrupts and not self._is_raised and now - failed >= BEAT:
+                if (
+                    self._interrupts
+                    and not self._is_raised
+                    and now - failed >= 2 * BEAT
+                ):
                     self._is_raised = True
                     _thread.interrupt_main(signal.SIGTERM)
 

@@ -357,6 +357,12 @@ def _own_by_name(training: Training, seed: int, held: range | None = None) -> Ma
     if split == "classes":
         split = f"classes:{training.split}" if training.split else "even"
     model: Any = training.model
+    if held is not None and not is_place(model) and data.classes is None:
+        raise ValueError(
+            f"how many classes the model {model} tells apart would be read from "
+            "everybody's data: parties give a model as module:function, or say classes "
+            "with their data"
+        )
     if is_place(model):
         with torch.random.fork_rng(devices=()), checked(f"model {model}"):
             torch.manual_seed(seed)  # where it starts, equal at all ranks

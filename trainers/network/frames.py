@@ -45,7 +45,13 @@ class Header:
 
     @classmethod
     def of(cls, tensor: Tensor, k: int, name: str) -> Header:
-        """Of the message ``name`` in round ``k``."""
+        """Of the message ``name`` in round ``k``; ``ValueError`` if it cannot be."""
+        if tensor.dtype not in _CODES or tensor.dim() > 4:
+            raise ValueError(
+                "parties send messages of float32, float64 or int64, (runs, nodes, "
+                f"...) with four dimensions at most: {name} is {tensor.dtype}, "
+                f"{tuple(tensor.shape)}"
+            )
         size = tensor.numel() * tensor.element_size()
         return cls(MESSAGE, k, name[:32], tensor.dtype, tuple(tensor.shape), size)
 

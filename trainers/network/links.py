@@ -199,10 +199,10 @@ class Links:
                     self._check()
                     self._changed.wait(1.0)
 
-    def disagree(self, words: str) -> NoReturn:
+    def disagree(self, why: str) -> NoReturn:
         """``ValueError`` for what all see by themselves, so that none is told."""
         self._agrees = False
-        raise ValueError(words)
+        raise ValueError(why)
 
     def over(self) -> None:
         """Nobody is needed any more: who ends now is no loss."""

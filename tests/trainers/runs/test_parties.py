@@ -4,6 +4,7 @@ Parties here are threads of this process, each with connections of its own.
 """
 
 import contextlib
+import copy
 import socket
 import threading
 import traceback
@@ -55,13 +56,20 @@ def shares(nodes=range(5)):
     return found
 
 
-def net():
+def _net():
     generator = torch.Generator().manual_seed(9)
     module = nn.Linear(4, 2)
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator))
     return module
+
+
+NET = _net()  # once: making it draws, which a check of another thread's model would see
+
+
+def net():
+    return copy.deepcopy(NET)
 
 
 def together(work, parties=2):
@@ -194,7 +202,7 @@ class TestJoint:
                 (there / file.name).write_bytes(file.read_bytes())
         ledger = tmp_path / "party-1" / "ledger.json"
         ledger.write_text(ledger.read_text().replace("1.5", "2.5"))
-        with pytest.raises(EvidenceError, match="SHA-256"):
+        with pytest.raises(EvidenceError, match="of node 2 is 2"):
             pa.join([tmp_path / "party-0", tmp_path / "party-1"])
 
     def test_another_run_is_seen(self, trained, tmp_path, meeting):
@@ -271,7 +279,7 @@ class TestDisagreements:
             if party:
                 data = [(inputs.double().long(), targets) for inputs, targets in data]
             return pa.train(
-                nn.Sequential(Float(), nn.Linear(4, 2)),
+                nn.Sequential(Float(), net()),
                 *(data,),
                 **{**SETTINGS, "seed": 3, "nodes": 5, "party": party, "out": tmp_path},
             )
@@ -298,13 +306,9 @@ class TestDisagreements:
         for error in together(work):
             assert "party 1 says that it has records for 2 nodes" in str(error)
 
-    @pytest.mark.parametrize(
-        ("algorithm", "words"),
-        [("dp-sgd", "at one place"), ("deep-q", "several processes")],
-    )
-    def test_algorithms_without_parties(self, meeting, tmp_path, algorithm, words):
-        with pytest.raises(ValueError, match=words):
-            train(0, tmp_path, algorithm=algorithm, noise_multiplier=1.0)
+    def test_algorithms_without_parties(self, meeting, tmp_path):
+        with pytest.raises(ValueError, match="dp-sgd runs at one place"):
+            train(0, tmp_path, algorithm="dp-sgd")
 
     def test_without_an_address(self, meeting, monkeypatch, tmp_path):
         monkeypatch.delenv("MASTER_PORT")

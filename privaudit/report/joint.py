@@ -174,7 +174,7 @@ def join(
     if signers and len(signers) != len(paths):
         raise ValueError(
             f"give one public key for each folder, in their order: {len(paths)} "
-            f"folders, but {len(signers)} keys"
+            f"folders, and {len(signers)} given"
         )
     keys = signers or [None] * len(paths)
     found = [_party(path, key) for path, key in zip(paths, keys, strict=True)]

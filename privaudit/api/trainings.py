@@ -69,6 +69,7 @@ class Trained:
     def summary(self) -> dict[str, Any]:
         """All figures, for JSON."""
         result, upper, claim = self.result, self.upper, self.run.claim
+        party = self.run.party
         return {
             "algorithm": self.algorithm,
             "claimed": None if claim is None else claim.epsilon,
@@ -90,13 +91,15 @@ class Trained:
             "protected": result.protected,
             "noise": result.noise,
             "out": str(self.path),
+            **({} if party is None else {"party": party.party, "of": party.parties}),
         }
 
     def lines(self) -> list[str]:
         """All figures, in sentences."""
-        result = self.result
+        result, party = self.result, self.run.party
+        who = "" if party is None else f"party {party.party} of {party.parties}: "
         return [
-            f"{self.algorithm}: {result.quality} ({result.seconds:.1f} s)",
+            f"{who}{self.algorithm}: {result.quality} ({result.seconds:.1f} s)",
             *([str(self.run.claim)] if self.run.claim else []),
             str(self.upper),
             *([str(result.verdict)] if result.verdict else []),
@@ -200,7 +203,8 @@ def run_in_folder(
     from trainers.runs.run import Assignment, TrainingRun, train
 
     compute = settings.compute
-    with connected(training, settings, material, number) as (training, material, party):
+    joined = connected(training, settings, material, number, watch.note)
+    with joined as (training, material, party):
         problem = Problem.of(
             training,
             seed=settings.public_seed,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import pathlib
 from typing import Annotated
 
@@ -83,6 +84,8 @@ def train(
     adpsgd start a process a worker instead, and survive the death of some.
     """
     check_key(sign, all_sign=settings.parties)
+    if settings.parties:  # each has a screen of its own, but under torchrun
+        os.environ.setdefault("LOCAL_RANK", "0")
     from privaudit.api.trainings import run_training
 
     found = run_training(

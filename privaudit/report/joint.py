@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 import os
 import pathlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,6 +16,8 @@ from typing import Any
 import msgspec
 
 from privaudit.accounting import account_nodes, verdict_on
+from privaudit.accounting.account import bound_of
+from privaudit.accounting.certificate import Certificate
 from privaudit.files import json as _json
 from privaudit.files.folder import FolderError, write_whole
 from privaudit.ledger import Entry, Ledger
@@ -25,8 +26,6 @@ from privaudit.report.load import FinishedTraining
 from privaudit.report.verify import EvidenceError, Verification, verify
 from privaudit.results import Finding, UpperBound, symbols
 from privaudit.settings import PartyRecord, is_own
-
-_MOST_SETS = 300  # of nodes that share a record, each composed
 
 # What parties may differ in: where they compute, what they did not agree on.
 _EACH_ITS_OWN = ("device", "compiled", "torch_version", "party", "training")
@@ -67,7 +66,7 @@ class Joint:
     overlap
         How many parties may hold one record, or user.
     worst
-        The nodes that such a record pays most at.
+        The nodes among which a record pays most.
     verdict
         The claim and ``upper`` together; None if nothing was claimed.
     parties
@@ -139,7 +138,7 @@ class Joint:
             signed = (
                 f"signed by {one.check.signer}"
                 if one.check.signer
-                else "by whom was not checked"
+                else "who wrote it was not checked"
             )
             lines.append(f"party {one.party}, {what}: {symbols(one.upper)} ({signed})")
         worst = " and ".join(map(str, self.worst))
@@ -187,13 +186,16 @@ def join(
         )
     first = found[0][1]
     delta, relation = first.upper.delta, first.upper.relation
-    statements = []
-    for party, run, check in found:
-        bounds = account_nodes(run.ledger, delta, relation, run.config.account)
-        worst = max(bounds, key=lambda bound: bound.epsilon)
-        statements.append(PartyStatement(party.party, party.nodes, worst, check))
+    account = first.config.account
     ledger = Ledger.joined(run.ledger for _, run, _ in found)
-    upper, paid, nodes = _worst(ledger, overlap, delta, first)
+    bounds = account_nodes(ledger, delta, relation, account)
+    nodes = _may_be_worst(ledger, overlap)
+    if overlap == 1:
+        nodes = (max(nodes, key=lambda node: bounds[node].epsilon),)
+    part = msgspec.structs.replace(
+        ledger, nodes=tuple(ledger.nodes[node] for node in nodes)
+    )
+    upper = bound_of(Certificate.of(part, relation, overlap=overlap), delta, account)
     claim = first.config.claim
     unprotected = [run for _, run, _ in found if not run.result.protected]
     return Joint(
@@ -201,8 +203,16 @@ def join(
         upper=upper,
         overlap=overlap,
         worst=nodes,
-        verdict=None if claim is None else verdict_on(claim, paid, upper),
-        parties=tuple(statements),
+        verdict=None if claim is None else verdict_on(claim, ledger, upper),
+        parties=tuple(
+            PartyStatement(
+                party.party,
+                party.nodes,
+                max((bounds[node] for node in party.nodes), key=lambda x: x.epsilon),
+                check,
+            )
+            for party, _, check in found
+        ),
         ledger=ledger,
         warning=(unprotected or [first])[0].result.warning,
     )
@@ -285,59 +295,30 @@ def _settings(
         yield name, one.get(name), two.get(name)
 
 
-def _worst(
-    ledger: Ledger, overlap: int, delta: float, run: FinishedTraining
-) -> tuple[UpperBound, Ledger, tuple[int, ...]]:
-    """The bound of a record at ``overlap`` nodes, what it pays, and which these are.
+def _may_be_worst(ledger: Ledger, overlap: int) -> tuple[int, ...]:
+    """Nodes among which are the worst ``overlap``; of nodes alike, no more than that.
 
-    All sets of nodes that may be the worst are composed: of nodes that differ in
-    sampling rates alone, those of larger rates are worse.
+    Of nodes that differ in sampling rates alone, those of larger rates are worse.
     """
     alike: dict[tuple[Entry, ...], list[int]] = {}
     for node, entries in enumerate(ledger.nodes):
         alike.setdefault(entries, []).append(node)
-    # As often as it can be in a set; not at all if others, enough of them, are worse.
-    able = [
-        (entries, nodes[:overlap])
-        for entries, nodes in alike.items()
-        if sum(
-            len(theirs)
-            for other, theirs in alike.items()
-            if other != entries and _is_worse(other, entries)
-        )
-        < overlap
-    ]
-    pool = [(entries, node) for entries, nodes in able for node in nodes]
-    sets: dict[tuple[tuple[Entry, ...], ...], tuple[int, ...]] = {}
-    if math.comb(len(pool), overlap) <= 100 * _MOST_SETS:
-        for chosen in itertools.combinations(pool, overlap):
-            kinds = tuple(entries for entries, _ in chosen)
-            sets.setdefault(kinds, tuple(sorted(node for _, node in chosen)))
-    if not 0 < len(sets) <= _MOST_SETS:
-        raise ValueError(
-            f"there are too many sets of {overlap} nodes that may be the worst, as "
-            f"{len(able)} of them released different things: compose those that hold "
-            "one record by privaudit epsilon --ledger, once for each"
-        )
-    best: tuple[UpperBound, Ledger, tuple[int, ...]] | None = None
-    for kinds, nodes in sets.items():
-        paid = Ledger.composed(
-            msgspec.structs.replace(ledger, nodes=(entries,)) for entries in kinds
-        )
-        (bound,) = account_nodes(paid, delta, run.upper.relation, run.config.account)
-        if best is None or bound.epsilon > best[0].epsilon:
-            best = bound, paid, nodes
-    assert best is not None
-    return best
+    able = []
+    for entries, nodes in alike.items():
+        worse = [
+            len(theirs) for other, theirs in alike.items() if _is_worse(other, entries)
+        ]
+        able += nodes[: max(0, overlap - sum(worse))]
+    return tuple(sorted(able))
 
 
 def _is_worse(one: tuple[Entry, ...], other: tuple[Entry, ...]) -> bool:
-    """Whether ``one`` releases the same as ``other`` with rates that are no smaller.
+    """Whether ``one`` releases as ``other`` does, at larger rates or equal ones.
 
     A Poisson sampled release of rate p is one of rate q > p on a sample of the records:
     by convexity its loss is no larger, at each step and so in sequence.
     """
-    if len(one) != len(other):
+    if one == other or len(one) != len(other):
         return False
     for mine, theirs in zip(one, other, strict=True):
         how, their = mine.release.sampling, theirs.release.sampling

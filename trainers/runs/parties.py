@@ -118,18 +118,20 @@ def connected(
     settings: TrainingSettings,
     material: Material | None,
     number: int | None = None,
+    note: Callable[[str], None] = lambda message: None,
 ) -> Iterator[tuple[Training, Material | None, Party | None]]:
     """The training, this party's data, and what all know of others', while it lasts.
 
     As given, without a party, if ``settings`` do not ask for parties. ``number`` is
-    which one this is, if its process was not told. Raises ``ValueError``, at all, that
-    names a party with other settings or records.
+    which one this is, if its process was not told; ``note`` is told what takes long.
+    Raises ``ValueError``, at all, that names a party with other settings or records.
     """
     if not settings.parties:
         yield training, material, None
         return
     rank, size = where_am_i(number)
     check_parties(training, size)
+    note(f"party {rank} of {size} waits for the others ...")
     with joined(rank, size) as links:
         agreed(links, public_settings(training, settings))
         party = Party(links, training.nodes)

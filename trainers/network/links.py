@@ -43,8 +43,28 @@ _WHY = {
     2: "does not answer",
     3: "sent something malformed",
     4: "ended with an error of its own, which it says itself",
+    5: "did not come",
 }
-ENDED, HANGS, MALFORMED, OWN_ERROR = _WHY
+ENDED, HANGS, MALFORMED, OWN_ERROR, ABSENT = _WHY
+
+
+def cause(header: Header, size: int) -> tuple[int, int]:
+    """Who is the cause of an end, and why. ``ValueError`` if that is none."""
+    accused, why = divmod(header.round, 256)
+    if accused >= size or why not in _WHY:
+        raise ValueError("an end without a cause")
+    return accused, why
+
+
+def end(accused: int, why: int) -> bytes:
+    """A frame that says who is the cause of an end, and why."""
+    return Header(END, accused * 256 + why).pack()
+
+
+def as_said(accused: int, why: int, by: int) -> str:
+    """What ``by`` says of ``accused``."""
+    told = "" if accused == by else f", as party {by} says"
+    return f"party {accused} {_WHY[why]}{told}; {GO_ON} at every party"
 
 
 class PartyLostError(RankLostError):
@@ -272,10 +292,7 @@ class Links:
                     link.said_bye = True
                     return
                 if header.kind == END:
-                    accused, why = divmod(header.round, 256)
-                    if accused >= self.size or why not in _WHY:
-                        raise ValueError("an end without a cause")
-                    self._fail(accused, why, by=other)
+                    self._fail(*cause(header, self.size), by=other)
                     return
                 if header.kind == KEPT:
                     with self._changed:
@@ -367,8 +384,7 @@ class Links:
         self._tell()
 
     def _tell(self) -> None:
-        accused, why = self._accused
-        content = Header(END, accused * 256 + why).pack()
+        content = end(*self._accused)
         for link in self._links.values():
             self._add(link, content, 0.5)
 
@@ -402,7 +418,7 @@ class Links:
             yield
             return
 
-        def end(signum: int, frame: object) -> NoReturn:
+        def stop(signum: int, frame: object) -> NoReturn:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             until = time.monotonic() + 2 * _GRACE
             while self.failure is None and time.monotonic() < until:
@@ -410,7 +426,7 @@ class Links:
             self._is_raised = True
             raise self.failure or PartyLostError(f"this party was ended; {GO_ON}")
 
-        before = signal.signal(signal.SIGTERM, end)
+        before = signal.signal(signal.SIGTERM, stop)
         self._interrupts = True
         try:
             yield

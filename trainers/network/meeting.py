@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import math
 import os
 import secrets
 import socket
@@ -15,13 +16,23 @@ import msgspec
 import torch.distributed as dist
 
 from privaudit.files import json as _json
-from trainers.network.frames import HEADER, WORDS, Header, words
-from trainers.network.links import MOST_WORDS, Links, PartyLostError, bytes_of
+from trainers.network.frames import END, HEADER, WORDS, Header, words
+from trainers.network.links import (
+    ABSENT,
+    MOST_WORDS,
+    OWN_ERROR,
+    Links,
+    PartyLostError,
+    as_said,
+    bytes_of,
+    cause,
+    end,
+)
 from trainers.network.ranks import by_torchrun
 
 T = TypeVar("T")
 
-PATIENCE = 300.0  # seconds that parties wait for each other to come
+PATIENCE = 300.0  # seconds that parties wait for each other; PRIVAUDIT_PATIENCE
 _HANDSHAKE = 10.0
 
 
@@ -43,7 +54,7 @@ class _Book(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @contextlib.contextmanager
-def joined(rank: int, size: int, patience: float = PATIENCE) -> Iterator[Links]:
+def joined(rank: int, size: int, patience: float | None = None) -> Iterator[Links]:
     """This party, connected to all others for as long as the context lasts.
 
     Party 0 listens at MASTER_ADDR and MASTER_PORT (under torchrun, where its store is,
@@ -55,13 +66,15 @@ def joined(rank: int, size: int, patience: float = PATIENCE) -> Iterator[Links]:
     Raises
     ------
     PartyLostError
-        If others do not come within ``patience`` seconds.
+        If others do not come within ``patience`` seconds; None: PRIVAUDIT_PATIENCE,
+        or five minutes.
     ValueError
         If an address is none.
     """
     if not 0 <= rank < size:
         raise ValueError(f"a party's number is in [0, {size}), got {rank}")
-    links = Links(rank, size, _connected(rank, size, patience))
+    wait = _patience() if patience is None else patience
+    links = Links(rank, size, _connected(rank, size, wait))
     error: BaseException | None = None
     try:
         with links.watched():
@@ -105,23 +118,34 @@ def _gathered(
         token = secrets.token_hex(16)
         found: dict[int, socket.socket] = {}
         places: dict[int, tuple[str, int]] = {0: master}
+        accused = 0, OWN_ERROR
+
+        def told() -> None:
+            for sock in found.values():
+                with contextlib.suppress(OSError):
+                    sock.sendall(end(*accused))
+                sock.close()
+
+        undo.callback(told)
         while len(found) < size - 1:
             hello, sock = _accepted(listening, until)
             if hello is None or sock is None:
                 missing = [str(r) for r in range(1, size) if r not in found]
+                accused = int(missing[0]), ABSENT
                 raise PartyLostError(
                     f"{'party' if len(missing) == 1 else 'parties'} "
                     f"{', '.join(missing)} did not come within {patience:.0f} s; start "
                     "all with the same MASTER_ADDR, MASTER_PORT and WORLD_SIZE, and "
                     "RANK from 0 on"
                 )
-            undo.callback(sock.close)
             if hello.size != size or not 0 < hello.rank < size:
+                sock.close()
                 raise PartyLostError(
                     f"a party came as number {hello.rank} of {hello.size}, and here "
                     f"are {size}: WORLD_SIZE is the same at all, and RANK is below it"
                 )
             if hello.rank in found:
+                sock.close()
                 raise PartyLostError(
                     f"two parties came as number {hello.rank}: each has a RANK of its "
                     "own"
@@ -152,7 +176,8 @@ def _introduced(
         host = here if own is None else own[0]
         hello = _Hello(rank, size, "", host, port if own is None else own[1])
         _say(sock, hello)
-        book = _heard(sock, _Book, max(1.0, until - time.monotonic()))
+        # Party 0 is the one to say who is missing.
+        book = _heard(sock, _Book, until - time.monotonic() + _HANDSHAKE, size)
         if book is None or len(book.places) != size:
             raise PartyLostError(
                 "party 0 has ended, or has other parties; start all again, with the "
@@ -202,14 +227,24 @@ def _say(sock: socket.socket, value: msgspec.Struct) -> None:
         sock.sendall(words("hello", text) + text)
 
 
-def _heard(sock: socket.socket, kind: type[T], timeout: float) -> T | None:
-    """What somebody says of itself; None if that is no ``kind``."""
+def _heard(
+    sock: socket.socket, kind: type[T], timeout: float, size: int = 0
+) -> T | None:
+    """What somebody says of itself; None if that is no ``kind``.
+
+    Raises `PartyLostError` if it says which of ``size`` parties is missing.
+    """
     sock.settimeout(timeout)
     try:
         header = Header.unpack(bytes_of(sock, HEADER.size))
+        if header.kind == END and size:
+            lost = as_said(*cause(header, size), by=0)
+            raise PartyLostError(lost)
         if header.kind != WORDS or header.length > MOST_WORDS:
             return None
         return _json.decode(bytes(bytes_of(sock, header.length)), kind)
+    except PartyLostError:
+        raise
     except (OSError, ValueError):
         return None
 
@@ -275,6 +310,14 @@ def _master() -> tuple[str, int]:
     found = _address(f"{host}:{port}", "MASTER_ADDR:MASTER_PORT")
     assert found is not None
     return found
+
+
+def _patience() -> float:
+    text = os.environ.get("PRIVAUDIT_PATIENCE") or str(PATIENCE)
+    with contextlib.suppress(ValueError):
+        if 0 < float(text) < math.inf:
+            return float(text)
+    raise ValueError(f"PRIVAUDIT_PATIENCE is a number of seconds, got {text!r}")
 
 
 def _peers() -> dict[int, tuple[str, int]]:

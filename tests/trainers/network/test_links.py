@@ -237,6 +237,29 @@ class TestMeeting:
         ):
             pass
 
+    def test_who_came_is_told_who_did_not(self, monkeypatch):
+        with socket.socket() as sock:
+            sock.bind(("127.0.0.1", 0))
+            port = str(sock.getsockname()[1])
+        monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+        monkeypatch.setenv("MASTER_PORT", port)
+        found = {}
+
+        def meet(rank):
+            try:
+                with joined(rank, 3, patience=1.5):
+                    pass
+            except PartyLostError as error:
+                found[rank] = str(error)
+
+        threads = [threading.Thread(target=meet, args=(rank,)) for rank in (0, 2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert found[0].startswith("party 1 did not come within 2 s")
+        assert found[2].startswith("party 1 did not come, as party 0 says; the same")
+
     def test_strangers_are_not_heard(self, monkeypatch):
         """Who says something else is left alone; three parties meet all the same."""
         with socket.socket() as sock:
@@ -281,6 +304,12 @@ class TestMeeting:
             monkeypatch.setenv(name, value)
         with pytest.raises(ValueError, match=words):
             where_am_i()
+
+    @pytest.mark.parametrize("text", ["soon", "0", "inf", "nan"])
+    def test_patience_is_a_number(self, monkeypatch, text):
+        monkeypatch.setenv("PRIVAUDIT_PATIENCE", text)
+        with pytest.raises(ValueError, match="a number of seconds"), joined(0, 2):
+            pass
 
     def test_who_says_otherwise(self, monkeypatch):
         monkeypatch.setenv("RANK", "1")

@@ -42,6 +42,7 @@ From and to other tools, each imported when it is used:
 Evidence:
 
     verify              a run's figures made again from its folder, and compared
+    join                one statement from the folders of all parties of a training
     demo                one training audited three times, once with a planted bug
 
 Results, which say in which direction they bound:
@@ -73,6 +74,7 @@ _PLACES = {
     "AuditSettings": "privaudit.settings",
     "ProgramSettings": "privaudit.settings",
     "verify": "privaudit.api.evidence",
+    "join": "privaudit.api.evidence",
     "demo": "privaudit.api.demo",
     "repeat_and_select": "privaudit.accounting.tuning",
     "Budget": "privaudit.accounting.filters",

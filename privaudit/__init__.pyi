@@ -13,6 +13,7 @@ from privaudit.api.audits import audit_program as audit_program
 from privaudit.api.audits import sweep as sweep
 from privaudit.api.canaries import canaries as canaries
 from privaudit.api.demo import demo as demo
+from privaudit.api.evidence import join as join
 from privaudit.api.evidence import verify as verify
 from privaudit.api.loops import oracle as oracle
 from privaudit.api.own_training import train as train

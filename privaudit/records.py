@@ -20,6 +20,43 @@ class RunIdentity(Checked):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class PartyRecord:
+    """Which part of a network's training a party had.
+
+    Parameters
+    ----------
+    party, parties
+        Its number, from 0 on, and how many there were.
+    sizes
+        How many records, or users, each node of the network had, as its party said.
+    run
+        What all parties call this run: no two runs with secret keys have one name.
+    """
+
+    party: int
+    parties: int
+    sizes: tuple[int, ...]
+    run: str
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.party < self.parties <= len(self.sizes):
+            raise ValueError(
+                "parties are numbered from 0 on, each with a node, got party "
+                f"{self.party} of {self.parties}, and {len(self.sizes)} nodes"
+            )
+
+    @property
+    def nodes(self) -> range:
+        """The nodes that it held."""
+        return dealt(self.party, self.parties, len(self.sizes))
+
+
+def dealt(rank: int, size: int, nodes: int) -> range:
+    """The nodes that process ``rank`` of ``size`` holds, of so many in all."""
+    return range(rank * nodes // size, (rank + 1) * nodes // size)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingRecord(Compute, RunIdentity, Generic[Task]):
     """What is trained, with how much noise, and what is claimed of it.
 
@@ -27,7 +64,8 @@ class TrainingRecord(Compute, RunIdentity, Generic[Task]):
     folder while the run can go on, and nowhere else. With one, this is a study:
     repeatable, and its model not protected. ``public_seed`` decides how data are dealt
     and where models start; everybody may know it. ``observer`` is for whom the account
-    holds; None: for whoever sees all releases.
+    holds; None: for whoever sees all releases. ``party`` is of a run whose processes
+    are parties.
     """
 
     training: Task
@@ -37,6 +75,7 @@ class TrainingRecord(Compute, RunIdentity, Generic[Task]):
     seed: int | None = None
     public_seed: int = 0
     observer: str | None = None
+    party: PartyRecord | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

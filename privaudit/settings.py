@@ -354,6 +354,11 @@ class TrainingSettings(AccountSettings):
         the recipe's, or float32.
     save
         models: keep every node's final model (model.safetensors); none: do not.
+    parties
+        Each process is a party of its own, which loads its own data alone, has its own
+        key, ledger and folder (OUT/party-N), and sends the algorithm's messages and
+        nothing else. Started by torchrun, or anywhere with RANK, WORLD_SIZE,
+        MASTER_ADDR and MASTER_PORT in the environment.
     """
 
     epsilon: float | None = None
@@ -369,6 +374,7 @@ class TrainingSettings(AccountSettings):
     compiled: bool | None = None
     precision: Precision | None = None
     save: Saved = "models"
+    parties: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

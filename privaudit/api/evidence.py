@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from privaudit.report import joint as _joint
 from privaudit.report import verify as _evidence
+from privaudit.report.joint import Joint
 from privaudit.report.sweep import FoundSweep
 from privaudit.report.verify import Verification
 
@@ -103,6 +105,51 @@ def verify(folder: Path, *, signer: Path | None = None) -> Verification:
     ()
     """
     return _evidence.verify(folder, settings=True, signer=signer)
+
+
+def join(
+    folders: Iterable[Path], *, overlap: int = 1, signers: Sequence[Path] = ()
+) -> Joint:
+    """A joint statement from the folders of all parties of one training.
+
+    Each folder is checked as by `verify`, and each account is computed again from its
+    ledger: no party's figure is believed.
+
+    Parameters
+    ----------
+    folders
+        One a party, in any order.
+    overlap
+        How many parties may hold the same record (or user): it then pays for the
+        releases of so many nodes, the worst.
+    signers
+        Files with the parties' public keys, as many as folders and in their order: each
+        must have signed its folder. None: nothing says who wrote the folders.
+
+    Returns
+    -------
+    The bound ``upper``, the ``verdict``, and what each of the ``parties`` shows;
+    ``save`` writes it as JSON, with the ledger of all nodes.
+
+    Raises
+    ------
+    privaudit.report.verify.EvidenceError
+        If a folder's figures disagree with its evidence, or a signature does not hold.
+    privaudit.files.folder.FolderError
+        If a folder holds no finished training.
+    ValueError
+        If the folders are not those of all parties of one run; if more parties are to
+        hold a record than there are; if there are too many ways to do so.
+
+    Examples
+    --------
+    >>> import privaudit as pa
+    >>> pa.join([])
+    Traceback (most recent call last):
+    ...
+    ValueError: give the folders of all parties, each as OUT/party-N
+    """
+    return _joint.join(folders, overlap=overlap, signers=signers)
 
 
 def report(folder: Path, *, signer: Path | None = None) -> pathlib.Path:

@@ -165,6 +165,7 @@ def train(
     device: str = "cpu",
     out: str | os.PathLike[str] | None = None,
     watch: Watch | None = None,
+    party: int | None = None,
 ) -> TrainedModels:
     """Train a user's model on the data of several nodes, with noise for a budget.
 
@@ -255,6 +256,13 @@ def train(
         None: a temporary one; see `TrainedModels.save`.
     watch
         Is told how far it is; see `privaudit.api.watch`.
+    party
+        This process is that party of several, each with its own data, key, ledger and
+        folder ``out``/party-N: ``shares`` is its one data set, or a list of those of
+        its nodes where ``nodes``, of the whole network, are more than parties. All call
+        with equal other arguments, and WORLD_SIZE, MASTER_ADDR and MASTER_PORT in the
+        environment say how many there are and where party 0 is. Their models start at
+        the same parameters.
 
     Returns
     -------
@@ -280,12 +288,13 @@ def train(
     """
     from trainers.algorithms import family_named
     from trainers.data.shares import Users
+    from trainers.network.meeting import where_am_i
     from trainers.network.ranks import launched
     from trainers.runs.final_models import modules
     from trainers.runs.material import Material
     from trainers.runs.training import training_from
 
-    if out is not None and RunFolder(out).has("result.json"):
+    if party is None and out is not None and RunFolder(out).has("result.json"):
         raise ValueError(
             f"{out} holds a finished run, perhaps of another model or other data: "
             "choose a new folder"
@@ -297,6 +306,16 @@ def train(
     paid = {} if overlap == 1 else {"overlap": overlap}
     changes = {"schedule": schedule, "warm_up": warm_up, "optimiser": optimiser}
     changed = {name: value for name, value in changes.items() if value}
+    whole = nodes
+    if party is not None:
+        if isinstance(model, str):
+            raise ValueError(
+                f"how many classes the model {model} tells apart would be read from "
+                "everybody's data: parties give a module"
+            )
+        whole, nodes = nodes or where_am_i(party)[1], None
+        if not isinstance(shares, list):
+            shares, users = [shares], None if users is None else [users]
     material = Material.own(
         model,
         shares,
@@ -311,7 +330,7 @@ def train(
         material = material.with_transform(transform)
     given = {
         "algorithm": algorithm,
-        "nodes": len(material.shares),
+        "nodes": len(material.shares) if party is None else whole,
         "graph": graph or family_named(algorithm).defaults.get("graph", "complete"),
         "data": OWN,
         "model": OWN,
@@ -351,6 +370,7 @@ def train(
         seed=seed,
         public_seed=public_seed,
         device=device,
+        parties=party is not None,
     )
     claim = Claim(
         epsilon=math.inf if epsilon is None else epsilon,
@@ -363,22 +383,23 @@ def train(
     with contextlib.ExitStack() as stack:
         own_folder = out is None
         if out is None:
-            if launched():
+            if launched() and party is None:
                 raise ValueError(
                     "under torchrun, give out=: the folder in which the ranks meet"
                 )
             out = tempfile.mkdtemp(prefix="privaudit-")
             stack.callback(_remove, out)
         try:
-            run_in_folder(
+            trained = run_in_folder(
                 training,
                 claim,
                 settings,
                 material=material,
                 out=out,
                 watch=SILENT if watch is None else watch,
+                number=party,
             )
-            folder = RunFolder(out)
+            folder = RunFolder(out if trained is None else trained.path)
             models = modules((folder / MODEL).read_bytes(), material.module)
             found = TrainedModels(
                 models=models,
@@ -388,7 +409,7 @@ def train(
                 relation=claim.relation,
                 observer=settings.observer,
                 _algorithm=training.algorithm,
-                _folder=pathlib.Path(out),
+                _folder=folder.path,
             )
         except FolderError as error:
             raise ValueError(str(error)) from error

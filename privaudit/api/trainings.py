@@ -19,6 +19,7 @@ from privaudit.settings import TrainingSettings, claim_of
 from privaudit.task_settings import is_own
 
 if TYPE_CHECKING:
+    from trainers.network.parties import Party
     from trainers.recipes import Recipe
     from trainers.runs.material import Material
     from trainers.runs.outcome import TrainingResult
@@ -70,6 +71,7 @@ class Trained:
     def summary(self) -> dict[str, Any]:
         """All figures, for JSON."""
         result, upper, claim = self.result, self.upper, self.run.claim
+        party = self.run.party
         return {
             "algorithm": self.algorithm,
             "claimed": None if claim is None else claim.epsilon,
@@ -93,13 +95,15 @@ class Trained:
             "protected": result.protected,
             "noise": result.noise,
             "out": str(self.path),
+            **({} if party is None else {"party": party.party, "of": party.parties}),
         }
 
     def lines(self) -> list[str]:
         """All figures, in sentences."""
-        result = self.result
+        result, party = self.result, self.run.party
+        who = "" if party is None else f"party {party.party} of {party.parties}: "
         return [
-            f"{self.algorithm}: {result.quality} ({result.seconds:.1f} s)",
+            f"{who}{self.algorithm}: {result.quality} ({result.seconds:.1f} s)",
             *([str(self.run.claim)] if self.run.claim else []),
             str(self.upper),
             *([str(result.verdict)] if result.verdict else []),
@@ -152,7 +156,11 @@ def run_training(
 
     recipe = recipe_of(what)
     values = {**recipe.settings(settings.epsilon), **(changes or {})}
-    if is_own(str(values.get("data", ""))):
+    if settings.parties:
+        from trainers.network.meeting import where_am_i
+
+        values = {"nodes": where_am_i()[1], **values}
+    elif is_own(str(values.get("data", ""))):
         values = _of_own_data(values)
     training = training_from(values, where="--set" if changes else what)
     if claimed and not training.family.private:
@@ -189,64 +197,72 @@ def run_in_folder(
     out: str | os.PathLike[str] | None = None,
     name: str = "train",
     watch: Watch = SILENT,
+    number: int | None = None,
 ) -> Trained | None:
     """As `run_training`, of a training that is made.
 
     ``material`` are its data, model and loss, where they have no names. A ``claim``
     whose epsilon is infinite says at which delta the run is accounted, and is kept
-    nowhere.
+    nowhere. ``number`` is which party this is, if its process was not told.
     """
     from trainers.runs.budget import noise_of
+    from trainers.runs.parties import connected, settled
     from trainers.runs.problem import Problem
     from trainers.runs.real_clock.run import is_by_real_clock
     from trainers.runs.run import Assignment, TrainingRun, train
 
     compute = settings.compute
-    problem = Problem.of(
-        training,
-        seed=settings.public_seed,
-        data_dir=settings.data_dir,
-        compiled=compute.compiled,
-        precision=compute.precision,
-        material=material,
-    )
-    by_real_clock = is_by_real_clock(problem)
-    runner = _runner(settings, by_real_clock, watch)
-    if by_real_clock and material is not None:
-        raise ValueError(
-            "clock=real starts processes that load their data by name, and your own "
-            "have none; leave it out"
+    joined = connected(training, settings, material, number, watch.note)
+    with joined as (training, material, party):
+        problem = Problem.of(
+            training,
+            seed=settings.public_seed,
+            data_dir=settings.data_dir,
+            compiled=compute.compiled,
+            precision=compute.precision,
+            material=material,
+            party=party,
         )
-    claims = training.family.private and claim.epsilon < math.inf
-    run = TrainingRun(
-        **dataclasses.asdict(compute),
-        training=training,
-        claim=claim if claims else None,
-        noise_multiplier=noise_of(
-            problem, claim, settings, settings.calibrate, watch.note
-        ),
-        account=settings.account,
-        seed=settings.seed,
-        public_seed=settings.public_seed,
-        observer=claim.observer or None,
-    )
-    place = Place(out, name)
-    opened = place.opened(
-        # By a real clock, a run that was stopped cannot go on.
-        RunFolder,
-        lambda there: not by_real_clock and there.awaits(run),
-        watch,
-    )
-    with watch.training(training.algorithm, run.claim) as show:
-        given = Assignment(
-            run=run,
-            problem=problem,
-            delta=claim.delta,
-            relation=claim.relation,
-            progress=show,
-            save_models=settings.save == "models",
+        by_real_clock = is_by_real_clock(problem)
+        runner = _runner(settings, by_real_clock, watch, party)
+        if by_real_clock and material is not None:
+            raise ValueError(
+                "clock=real starts processes that load their data by name, and your "
+                "own have none; leave it out"
+            )
+        claims = training.family.private and claim.epsilon < math.inf
+        noise = noise_of(problem, claim, settings, settings.calibrate, watch.note)
+        record = None
+        if party is not None:
+            noise, out, record = settled(party, noise, out, name, settings.seed)
+        run = TrainingRun(
+            **dataclasses.asdict(compute),
+            training=training,
+            claim=claim if claims else None,
+            noise_multiplier=noise,
+            account=settings.account,
+            seed=settings.seed,
+            public_seed=settings.public_seed,
+            party=record,
+            observer=claim.observer or None,
         )
-        result = train(given, opened, runner)
+        place = Place(out, name)
+        opened = place.opened(
+            # By a real clock, a run that was stopped cannot go on.
+            RunFolder,
+            lambda there: not by_real_clock and there.awaits(run),
+            watch,
+        )
+        with watch.training(training.algorithm, run.claim) as show:
+            given = Assignment(
+                run=run,
+                problem=problem,
+                delta=claim.delta,
+                relation=claim.relation,
+                progress=show,
+                save_models=settings.save == "models",
+            )
+            result = train(given, opened, runner)
     if result is None:  # rank 0 speaks for all
         return None
     remarks = (*training.family.remarks(training.setting()), *result.remarks)
@@ -266,15 +282,19 @@ def _of_own_data(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _runner(
-    settings: TrainingSettings, by_real_clock: bool, watch: Watch
+    settings: TrainingSettings, by_real_clock: bool, watch: Watch, party: Party | None
 ) -> OneProcess:
     """Where the nodes live. ``ValueError`` for a key or a seed without effect."""
-    from trainers.network.ranks import launched
+    from trainers.network.ranks import by_torchrun, launched
     from trainers.runs.over_ranks import OverRanks
+    from trainers.runs.parties import Parties
     from trainers.runs.real_clock.run import RealClock
     from trainers.runs.run import OneProcess
 
-    _check_keys(settings, launched(), by_real_clock)
+    together = by_torchrun() if party is not None else launched()
+    _check_keys(settings, together, by_real_clock)
+    if party is not None:
+        return Parties(party, settings.key_file)
     if launched():
         return OverRanks()
     if by_real_clock:

@@ -47,6 +47,7 @@ _COMMANDS = {
     ),
     "show": ("runs:show", "Print the results in a run's folder."),
     "verify": ("runs:verify", "Recompute a run's figures and compare them."),
+    "join": ("runs:join", "One statement from the folders of all parties."),
     "report": ("runs:report", "Write a run's page, report.html, into its folder."),
     "site": ("runs:site", "Write a static site of many runs, with an overview."),
     "completion": (

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from privaudit.cli.output import Seldom, note
+from privaudit.cli.output import Seldom, note, speaks
 from privaudit.results import round_up, stated
 
 if TYPE_CHECKING:
@@ -84,7 +83,8 @@ class _View:
                     f"{mean:.4f} mean, {worst:.4f} worst node  "
                     f"{sparkline(self._qualities)}",
                 )
-            table.add_row("consensus", f"distance {self._measured.consensus:.4g}")
+            if self._measured.consensus is not None:
+                table.add_row("consensus", f"distance {self._measured.consensus:.4g}")
         if self._epsilon is not None:
             told = self._claimed
             claimed = "" if told is None else f" of {stated(told)} claimed"
@@ -103,7 +103,7 @@ def live_view(name: str, claimed: float | None) -> Iterator[Callable[[Progress],
     from rich.live import Live
 
     console = Console(stderr=True)
-    if os.environ.get("RANK", "0") != "0":
+    if not speaks():
         yield lambda now: None
         return
     view = _View(name, claimed)

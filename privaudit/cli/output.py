@@ -20,6 +20,13 @@ def emit(value: Mapping[str, Any], sentences: list[str], *, as_json: bool) -> No
         print("\n".join(sentences))
 
 
+def speaks() -> bool:
+    """Whether this process tells how far it is: of ranks at one screen, the first."""
+    import os
+
+    return os.environ.get("LOCAL_RANK", os.environ.get("RANK", "0")) == "0"
+
+
 class Seldom:
     """Says when a log may have another line: after 15 seconds, then once a minute."""
 
@@ -42,9 +49,7 @@ def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
     Of ranks, the first has one. Where standard error is no terminal, a line now and
     then.
     """
-    import os
-
-    if os.environ.get("RANK", "0") != "0":
+    if not speaks():
         yield lambda done, total: None
         return
     from rich.console import Console
@@ -82,9 +87,8 @@ def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
 
 def note(message: str) -> None:
     """A line about what is going on, on standard error; of ranks, the first speaks."""
-    import os
     import sys
 
-    if os.environ.get("RANK", "0") != "0":
+    if not speaks():
         return
     print(message, file=sys.stderr, flush=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from privaudit.cli import COULD_NOT, FINE, REFUTED
 from privaudit.cli.options import Json, Require
 from privaudit.cli.output import emit
-from privaudit.cli.signing import Sign, Signer, check_key
+from privaudit.cli.signing import Sign, Signer, Signers, check_key
 from privaudit.cli.verdicts import status_of
 
 if TYPE_CHECKING:
@@ -73,6 +73,46 @@ def verify(
         lines.append(f"signed: {signed(found, sign)}")
     emit(found.summary(), lines, as_json=json)
     return REFUTED if found.differences else FINE
+
+
+def join(
+    folders: list[pathlib.Path],
+    /,
+    *,
+    overlap: int = 1,
+    signer: Signers = (),  # type: ignore[assignment]  # cyclopts' empty list
+    out: pathlib.Path | None = None,
+    json: Json = False,
+) -> int:
+    """One statement from the folders of all parties of a training.
+
+    Each folder is checked as by verify, and each account is computed again from its
+    ledger: no party's figure is believed. Status 1 if figures disagree with their
+    evidence, or the claim is disproved.
+
+    Parameters
+    ----------
+    folders
+        OUT/party-N of all parties, in any order.
+    overlap
+        How many parties may hold the same record: it then pays for the releases of so
+        many nodes, the worst.
+    out
+        A file for the statement, as JSON, with the ledger of all nodes.
+    """
+    from privaudit.api.evidence import join
+    from privaudit.report.verify import EvidenceError
+
+    try:
+        found = join(folders, overlap=overlap, signers=signer)
+    except EvidenceError as error:
+        differences = list(map(str, error.differences))
+        emit({"differences": differences}, differences, as_json=json)
+        return REFUTED
+    if out is not None:
+        found.save(out)
+    emit(found.summary(), found.lines(), as_json=json)
+    return FINE if found.verdict is None else status_of([found.verdict.status], None)
 
 
 def report(

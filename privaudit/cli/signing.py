@@ -23,14 +23,23 @@ Signer = Annotated[
         "pkey -in KEY.pem -pubout)."
     ),
 ]
+Signers = Annotated[
+    list[pathlib.Path],
+    Parameter(
+        name="--signer",
+        negative=(),
+        help="Public keys of who must have signed the folders, one for each and in "
+        "their order; may be repeated.",
+    ),
+]
 
 
-def check_key(key: pathlib.Path | None) -> None:
+def check_key(key: pathlib.Path | None, *, all_sign: bool = False) -> None:
     """``ValueError`` for a key that could not sign: before the work, not after it.
 
-    Of ranks, the first signs, and nobody else needs the key.
+    Of ranks, the first signs, and nobody else needs the key; parties all sign.
     """
-    if key is not None and os.environ.get("RANK", "0") == "0":
+    if key is not None and (all_sign or os.environ.get("RANK", "0") == "0"):
         from privaudit.files.signature import private_key
 
         private_key(key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import pathlib
 from typing import Annotated
 
@@ -38,7 +39,8 @@ class _Own:
         start; or a name.
     data
         module:function of yours, which gives a list with one data set a node, or one
-        data set for all; a folder with node-0.npz, node-1.npz, ..., each with arrays
+        data set for all (with --parties it is called with a node's number, and gives
+        that node's); a folder with node-0.npz, node-1.npz, ..., each with arrays
         inputs and targets; idx:FOLDER; or a name.
     loss
         module:function of yours, from outputs and targets to a number; cross entropy by
@@ -83,10 +85,13 @@ def train(
 
     Handwritten digits are the default data. A run that was stopped goes on from its
     last checkpoint, to the same bits. Started by torchrun, each rank holds some of the
-    nodes, and messages go between ranks along the graph's edges. With --set clock=real,
-    adp2sgd and adpsgd start a process a worker instead, and survive the death of some.
+    nodes, and messages go between ranks along the graph's edges; with --parties, each
+    is a party with its own data, key and folder. With --set clock=real, adp2sgd and
+    adpsgd start a process a worker instead, and survive the death of some.
     """
-    check_key(sign)
+    check_key(sign, all_sign=settings.parties)
+    if settings.parties:  # each has a screen of its own, but under torchrun
+        os.environ.setdefault("LOCAL_RANK", "0")
     from privaudit.api.trainings import run_training
 
     found = run_training(

@@ -196,6 +196,6 @@ def _figures(run: Paged) -> dict[str, str]:
     if curves.rounds:
         if curves.accuracy is not None or curves.loss is not None:
             drawn["quality"] = plots.quality(curves, nodes=nodes, name="quality")
-        if nodes > 1:
+        if nodes > 1 and curves.consensus is not None:
             drawn["consensus"] = plots.consensus(run.curves, name="consensus")
     return drawn

@@ -126,7 +126,8 @@ def quality(curves: Curves, *, nodes: int, name: str) -> str:
 
 
 def consensus(curves: Curves, *, name: str) -> str:
-    """How far the nodes' models are from their mean, over the rounds."""
+    """How far the nodes' models are from their mean, over the rounds, where known."""
+    assert curves.consensus is not None
     with drawing(440, 280) as (figure, axes):
         axes.plot(
             curves.rounds,

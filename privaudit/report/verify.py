@@ -528,16 +528,25 @@ def _ledger_by_settings(
     try:
         training = msgspec.convert(run.config.training, Training, strict=False)
         nodes = training.mixing().nodes
-        if len(run.ledger.nodes) != nodes:
+        party = getattr(run.config, "party", None)
+        held = range(nodes) if party is None else party.nodes
+        if party is not None and len(party.sizes) != nodes:
+            yield Difference(
+                run.path / "config.json",
+                "the number of nodes whose sizes are known",
+                *(str(len(party.sizes)), str(nodes), "its settings have"),
+            )
+            return
+        if len(run.ledger.nodes) != len(held):
             yield Difference(
                 file,
                 "the number of nodes",
                 str(len(run.ledger.nodes)),
-                str(nodes),
+                str(len(held)),
                 "config.json says",
             )
             return
-        sizes = _sizes(run.ledger, training.batch_size)
+        sizes = party.sizes if party else _sizes(run.ledger, training.batch_size)
         if sizes is None:
             unchecked.append(
                 "the ledger against the settings, as it does not say how many records "
@@ -552,9 +561,8 @@ def _ledger_by_settings(
         return
     unchecked.append("how many records the nodes have, which needs the data")
     checked.append("the ledger against the settings")
-    for node, (own, planned) in enumerate(
-        zip(run.ledger.nodes, expected.nodes, strict=True)
-    ):
+    planned_here = expected.nodes[held.start : held.stop]
+    for node, own, planned in zip(held, run.ledger.nodes, planned_here, strict=True):
         if RESUMED in run.ledger.assumptions and _has_all(own, planned):
             continue
         counts = sum(e.count for e in own), sum(e.count for e in planned)

@@ -87,8 +87,8 @@ class RankNetwork(Network):
             return placed(tuple(plan.places[node] for node in nodes), where)
 
         heard: dict[str, Tensor] = {}
-        operations: list[dist.P2POp] = []
-        arriving: list[tuple[str, Tensor, Tensor]] = []
+        going: list[Parcel] = []
+        coming: list[Parcel] = []
         for name, own in sent.items():
             whole = own.new_empty(own.shape[0], len(plan.places), *own.shape[2:])
             whole[:, at(self.ranks.held)] = own
@@ -96,18 +96,25 @@ class RankNetwork(Network):
             for rank, nodes in plan.sends.items():
                 here = placed(tuple(node - first for node in nodes), where)
                 rows = own.index_select(1, here)
-                operations.append(dist.P2POp(dist.isend, rows, rank))
+                going.append(Parcel(rank, name, nodes, rows))
                 self.traffic.add(rows)
             for rank, nodes in plan.receives.items():
                 buffer = own.new_empty(own.shape[0], len(nodes), *own.shape[2:])
-                operations.append(dist.P2POp(dist.irecv, buffer, rank))
-                arriving.append((name, at(nodes), buffer))
+                coming.append(Parcel(rank, name, nodes, buffer))
+        self.carry(going, coming, k)
+        for parcel in coming:
+            heard[parcel.name][:, at(parcel.nodes)] = parcel.rows
+        return RankInbox(heard, self.mixing, k, self.ranks.held, plan.places)
+
+    def carry(self, going: list[Parcel], coming: list[Parcel], k: int) -> None:
+        """Send what goes in round ``k``, and fill in what comes."""
+        operations = [
+            *(dist.P2POp(dist.isend, one.rows, one.rank) for one in going),
+            *(dist.P2POp(dist.irecv, one.rows, one.rank) for one in coming),
+        ]
         with explained():
             for work in dist.batch_isend_irecv(operations) if operations else ():
                 work.wait()
-        for name, places, buffer in arriving:
-            heard[name][:, places] = buffer
-        return RankInbox(heard, self.mixing, k, self.ranks.held, plan.places)
 
     @functools.cached_property
     def _plans(self) -> list[Exchange]:
@@ -115,6 +122,16 @@ class RankNetwork(Network):
             Exchange.of(self.mixing.heard(k), self.ranks)
             for k in range(self.mixing.period)
         ]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Parcel:
+    """Messages of ``nodes`` by one name, (runs, nodes, ...), to or from a rank."""
+
+    rank: int
+    name: str
+    nodes: list[int]
+    rows: Tensor
 
 
 @dataclasses.dataclass

@@ -22,7 +22,9 @@ import torch.distributed as dist
 # interpreter then, and now and then a finished run ends with SIGABRT.
 import torch.distributed.nn.functional
 
-_GO_ON = "the same command goes on from the last checkpoint"
+from privaudit.records import dealt
+
+GO_ON = "the same command goes on from the last checkpoint"
 TIMEOUT = 60.0  # seconds that a rank waits for another
 
 
@@ -52,9 +54,7 @@ class Ranks:
 
     def held_by(self, rank: int) -> range:
         """The nodes that ``rank`` holds."""
-        return range(
-            rank * self.nodes // self.size, (rank + 1) * self.nodes // self.size
-        )
+        return dealt(rank, self.size, self.nodes)
 
     @property
     def held(self) -> range:
@@ -65,6 +65,11 @@ class Ranks:
 def launched() -> bool:
     """Whether torchrun started this process, as one of several."""
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+def by_torchrun() -> bool:
+    """Whether torchrun started this process, and has a store at MASTER_PORT."""
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
 
 def own_gpu(device: str, gpus: int) -> int:
@@ -113,7 +118,7 @@ def _told_to_end() -> Iterator[None]:
 
     def end(signum: int, frame: object) -> NoReturn:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # there is nothing to add
-        raise RankLostError(f"torchrun ends this rank, as another one ended; {_GO_ON}")
+        raise RankLostError(f"torchrun ends this rank, as another one ended; {GO_ON}")
 
     before = signal.signal(signal.SIGTERM, end)
     try:
@@ -147,7 +152,7 @@ def explained() -> Iterator[None]:
             raise
         why = str(error).splitlines()[0]
         raise RankLostError(
-            f"lost contact with another rank ({why}); {_GO_ON}"
+            f"lost contact with another rank ({why}); {GO_ON}"
         ) from error
 
 

@@ -99,12 +99,17 @@ class Material:
         seed: int,
         data_dir: str | pathlib.Path | None = None,
         held_out: float = 0.0,
+        held: range | None = None,
     ) -> Material:
-        """What ``training`` names; ``seed`` deals the data. See `problem.Problem`."""
+        """What ``training`` names; ``seed`` deals the data. See `problem.Problem`.
+
+        With ``held``, of these nodes alone: a user's own data of others are not read,
+        and of a public data set nothing else is kept.
+        """
         if is_own(training.data):
-            found = _own_by_name(training, seed)
+            found = _own_by_name(training, seed, held)
         else:
-            found = cls._of_known_data(training, seed, data_dir, held_out)
+            found = cls._of_known_data(training, seed, data_dir, held_out, held)
         if training.transform is None:
             return found
         return found.with_transform(function_named(training.transform))
@@ -116,6 +121,7 @@ class Material:
         seed: int,
         data_dir: str | pathlib.Path | None,
         held_out: float,
+        held: range | None,
     ) -> Material:
         if not 0 <= held_out < 1:
             raise ValueError(f"held_out must be in [0, 1), got {held_out}")
@@ -135,6 +141,8 @@ class Material:
         shares = Partition.parse(training.partition)(
             train, nodes, t=training.split, seed=seed
         )
+        if held is not None:
+            shares = list(shares)[held.start : held.stop]
         if is_place(training.model):
             with checked(f"model {training.model}"):
                 function = function_named(training.model)
@@ -155,6 +163,7 @@ class Material:
         split: str = "even",
         seed: int = 0,
         users: Users | None = None,
+        classes: int | None = None,
     ) -> Material:
         """A user's module, data and loss, checked.
 
@@ -184,7 +193,7 @@ class Material:
             users=users,
         )
         if isinstance(model, str):
-            module = _named(model, found)
+            module = _named(model, found, classes)
         elif callable(model) and not isinstance(model, nn.Module):
             with checked("the model cannot be made"):
                 module = model()
@@ -224,8 +233,10 @@ def _in_memory(test: Any) -> Dataset:
     return Dataset(*found.read(torch.arange(min(len(found), _TEST))))
 
 
-def _named(model: str, shares: Sequence[Dataset | Lazy]) -> nn.Module:
+def _named(model: str, shares: Sequence[Dataset | Lazy], told: int | None) -> nn.Module:
     inputs, target = example(shares[0])
+    if told is not None:
+        return make_model(model, tuple(inputs.shape), max(2, told))
     classes = [
         int(share.targets.max()) + 1 for share in shares if isinstance(share, Dataset)
     ]
@@ -249,27 +260,37 @@ class OwnData:
         A data set to measure models on, or None.
     users
         Labels of records, as `trainers.data.shares.shares_of` takes them, or None.
+    classes
+        How many there are, where a party says so; None: as targets have it.
     """
 
     shares: Any
     test: Any = None
     users: Any = None
+    classes: int | None = None
 
     @classmethod
-    def load(cls, data: str) -> OwnData:
+    def load(cls, data: str, held: range | None = None) -> OwnData:
         """From ``module:function``, called with nothing, or ``folder:PATH``.
 
         The function gives shares, or a dictionary with ``shares``, and perhaps
         ``test`` and ``users``. A folder has ``node-0.npz``, ``node-1.npz``, ..., or
         .pt, each with arrays ``inputs`` and ``targets``, and perhaps ``users``; and
         perhaps ``test.npz``. Raises ``ValueError``.
+
+        With ``held``, what one party holds: the function is called with each node's
+        number, and gives its share, or a dictionary with ``share``, and perhaps
+        ``test``, ``users`` and ``classes``; of a folder, files of other nodes are
+        neither needed nor read.
         """
         if data.startswith(FOLDER):
-            return cls._of_folder(pathlib.Path(data.removeprefix(FOLDER)))
+            return cls._of_folder(pathlib.Path(data.removeprefix(FOLDER)), held)
         if not is_place(data):
             raise ValueError(
                 f"data={data} is in no place that can be loaded; give module:function"
             )
+        if held is not None:
+            return cls._of_nodes(data, held)
         with checked(f"data {data}"):
             found = function_named(data)()
         if isinstance(found, dict):
@@ -281,26 +302,57 @@ class OwnData:
         return cls(found)
 
     @classmethod
-    def _of_folder(cls, folder: pathlib.Path) -> OwnData:
+    def _of_nodes(cls, data: str, held: range) -> OwnData:
+        parts = []
+        for node in held:
+            with checked(f"data {data}, which parties call with a node's number"):
+                found = function_named(data)(node)
+            found = found if isinstance(found, dict) else {"share": found}
+            if "share" not in found:
+                raise ValueError(
+                    f"data {data} gives a dictionary without share: {', '.join(found)}"
+                )
+            names = ("share", "test", "users", "classes")
+            parts.append([found.get(name) for name in names])
+        return cls._of_parts(parts, data)
+
+    @classmethod
+    def _of_folder(cls, folder: pathlib.Path, held: range | None) -> OwnData:
         files = {}
         for path in folder.glob("node-*"):
             number = path.stem.removeprefix("node-")
             if number.isdigit() and path.suffix in (".npz", ".pt"):
                 files[int(number)] = path
-        if not files or sorted(files) != list(range(len(files))):
+        missing = [node for node in held or () if node not in files]
+        if missing:
+            raise ValueError(
+                f"{folder} must hold node-{missing[0]}.npz, or .pt, with arrays inputs "
+                "and targets: this party has that node"
+            )
+        if held is None and (not files or sorted(files) != list(range(len(files)))):
             raise ValueError(
                 f"{folder} must hold node-0.npz, node-1.npz and so on, or .pt, with "
                 "arrays inputs and targets"
             )
         tests = [path for path in map(folder.joinpath, _TESTS) if path.is_file()]
         test = _arrays_in(tests[0])[:2] if tests else None
-        found = [_arrays_in(files[number]) for number in sorted(files)]
-        shares, users = [one[:2] for one in found], [one[2] for one in found]
-        if any(one is None for one in users):
-            if any(one is not None for one in users):
-                raise ValueError(f"{folder}: only some of the nodes have users")
-            users = None
-        return cls(shares, test, users)
+        found = [_arrays_in(files[number]) for number in held or sorted(files)]
+        return cls._of_parts(
+            [(one[:2], test, one[2], one[3]) for one in found], str(folder)
+        )
+
+    @classmethod
+    def _of_parts(cls, parts: Sequence[Sequence[Any]], where: str) -> OwnData:
+        """Of nodes' shares, test data, users and classes."""
+        shares, tests, users, classes = map(list, zip(*parts, strict=True))
+        if any(one is None for one in users) and any(one is not None for one in users):
+            raise ValueError(f"{where}: only some of the nodes have users")
+        told = [int(one) for one in classes if one is not None]
+        if len(set(told)) > 1:
+            raise ValueError(f"{where}: the nodes have different numbers of classes")
+        test = next((one for one in tests if one is not None), None)
+        known = None if users[0] is None else users
+        return cls(shares, test, known, told[0] if told else None)
 
     @property
     def nodes(self) -> int | None:
@@ -311,14 +363,15 @@ class OwnData:
 _TESTS = ("test.npz", "test.pt")
 
 
-def _arrays_in(path: pathlib.Path) -> tuple[Any, Any, Any]:
+def _arrays_in(path: pathlib.Path) -> tuple[Any, ...]:
     try:
         if path.suffix == ".pt":
             found = torch.load(path, weights_only=True)
         else:
             with np.load(path, allow_pickle=False) as file:
                 found = dict(file.items())
-        return found["inputs"], found["targets"], found.get("users")
+        more = (found.get(name) for name in ("users", "classes"))
+        return found["inputs"], found["targets"], *more
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         raise ValueError(
             f"{path} must hold arrays inputs and targets: {told(error)}"
@@ -339,12 +392,18 @@ def _made(model: str, seed: int) -> Any:
         return function_named(model)()
 
 
-def _own_by_name(training: Training, seed: int) -> Material:
-    data = OwnData.load(training.data)
+def _own_by_name(training: Training, seed: int, held: range | None = None) -> Material:
+    data = OwnData.load(training.data, held)
     split = training.partition
     if split == "classes":
         split = f"classes:{training.split}" if training.split else "even"
     model: Any = training.model
+    if held is not None and not is_place(model) and data.classes is None:
+        raise ValueError(
+            f"how many classes the model {model} tells apart would be read from "
+            "everybody's data: parties give a model as module:function, or say classes "
+            "with their data"
+        )
     if is_place(model):
         model = _made(model, seed)
     users = None
@@ -359,4 +418,5 @@ def _own_by_name(training: Training, seed: int) -> Material:
         split=split,
         seed=seed,
         users=users,
+        classes=data.classes,
     )

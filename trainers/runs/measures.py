@@ -94,7 +94,7 @@ class Measured(NamedTuple):
     round: int
     accuracy: float | None
     worst_accuracy: float | None
-    consensus: float
+    consensus: float | None
     loss: float | None = None
     worst_loss: float | None = None
 

@@ -17,14 +17,15 @@ class Curves(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ``accuracy`` on test data is the mean over nodes, ``worst_accuracy`` that of the
     worst node; ``loss`` and ``worst_loss`` come in their place where targets are no
     classes, and neither without test data; ``consensus`` the root
-    mean square distance from the mean model; ``epsilon`` what the rounds before have
-    spent at the worst node, at most, where it was accounted.
+    mean square distance from the mean model, None at a party, which does not know it;
+    ``epsilon`` what the rounds before have spent at the worst node, at most, where it
+    was accounted.
     """
 
     rounds: tuple[int, ...] = ()
     accuracy: tuple[float, ...] | None = None
     worst_accuracy: tuple[float, ...] | None = None
-    consensus: tuple[float, ...] = ()
+    consensus: tuple[float, ...] | None = None
     epsilon: tuple[float, ...] | None = None
     loss: tuple[float, ...] | None = None
     worst_loss: tuple[float, ...] | None = None

@@ -23,6 +23,7 @@ from trainers.gradients.per_sample import parameter_places, parameter_vector
 from trainers.models import initial_parameters
 from trainers.network.engine import Network, Observer, Runner
 from trainers.network.over_ranks import RankNetwork
+from trainers.network.parties import Party
 from trainers.network.ranks import Ranks
 from trainers.numerics.randomness import Streams, public_generator
 from trainers.oracles.oracle import MEMORY_LIMIT, ReleaseObserver
@@ -100,6 +101,7 @@ class Problem:
     network: Runner
     gradients: Callable[[], Differentiator]  # one for each worker
     ranks: Ranks | None = None  # who holds which nodes, where not all are here
+    party: Party | None = None  # where each process has its own data alone
 
     @classmethod
     def of(
@@ -113,6 +115,7 @@ class Problem:
         compiled: bool = False,
         precision: Precision = "float32",
         material: Material | None = None,
+        party: Party | None = None,
     ) -> Problem:
         """The problem that ``training`` describes; ``seed`` deals the data.
 
@@ -127,7 +130,8 @@ class Problem:
         what clips, see `trainers.gradients.bfloat16`.
 
         With ``ranks``, (rank, number of ranks), only the nodes of one rank are here:
-        all other records are dropped as soon as they are dealt.
+        all other records are dropped as soon as they are dealt. With ``party``, the
+        nodes of one party are here, and others' records never were.
 
         Raises ``ValueError`` if the settings do not fit the data, and
         `trainers.data.DataUnavailableError` if these are not to be had.
@@ -135,30 +139,38 @@ class Problem:
         check_precision(precision, compiled=compiled)
         nodes = 1 if training.family.central else training.nodes
         if material is None:
-            material = Material.by_name(training, seed, data_dir, held_out)
+            held = None if party is None else party.ranks.held
+            material = Material.by_name(training, seed, data_dir, held_out, held)
         shares = list(material.shares)
-        if len(shares) != nodes:
+        sizes = units(shares, training.unit) if party is None else party.sizes
+        if len(sizes) != nodes:
             raise ValueError(
-                f"{len(shares)} nodes have data, but {training.algorithm} is to run on "
+                f"{len(sizes)} nodes have data, but {training.algorithm} is to run on "
                 f"{nodes}: give one data set a node, or one for all to be dealt"
             )
-        for node, size in enumerate(units(shares, training.unit)):
+        for node, size in enumerate(sizes):
             try:
                 training.mechanism(0.0).sampling_rate(size)
             except ValueError as error:
                 raise ValueError(f"node {node}: {error}") from None
         network = training.family.runner(training.make(), training.mixing())
         dealt = None if ranks is None else Ranks(*ranks, nodes)
+        if party is not None:
+            dealt = party.ranks
         if dealt is not None:
             if not (training.family.over_ranks and isinstance(network, Network)):
                 raise ValueError(
                     f"{training.algorithm} does not run over several ranks; start it "
-                    "without torchrun"
+                    f"without {'torchrun' if party is None else '--parties'}"
                 )
             network = RankNetwork(
                 network.algorithm, network.mixing, network.needs, ranks=dealt
             )
-            shares = shares[dealt.held.start : dealt.held.stop]
+            if party is None:
+                shares = shares[dealt.held.start : dealt.held.stop]
+            else:
+                dims = parameter_vector(material.module).numel()
+                network = party.network(network, dims)
         return cls(
             training=training,
             material=material,
@@ -172,6 +184,7 @@ class Problem:
                 precision=precision,
             ),
             ranks=dealt,
+            party=party,
         )
 
     @property
@@ -191,7 +204,12 @@ class Problem:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """How many each node has of what is protected: records, or users."""
+        """How many each node has of what is protected: records, or users.
+
+        Of a party, all nodes of the network.
+        """
+        if self.party is not None:
+            return self.party.sizes
         return units(self.shares, self.training.unit)
 
     def ledger(self, noise_multiplier: float) -> Ledger:

@@ -173,12 +173,16 @@ class Keeper:
 
     def _write(self, middle: Any) -> None:
         self._folder.write("rounds.csv", self.table())
-        content = {
-            "middle": middle,
-            "points": [tuple(point) for point in self.recorder.points],
-            "epsilons": dict(self._epsilons),
-            "seconds": self.seconds,
-        }
+        self._store(
+            {
+                "middle": middle,
+                "points": [tuple(point) for point in self.recorder.points],
+                "epsilons": dict(self._epsilons),
+                "seconds": self.seconds,
+            }
+        )
+
+    def _store(self, content: dict[str, Any]) -> None:
         self._folder.write("checkpoint.pt", checkpoint.pack(content))
 
     def finish(
@@ -243,15 +247,18 @@ class Keeper:
         if not path.exists():
             return
         try:
-            content = checkpoint.unpack(path.read_bytes())
-            self.resume = content["middle"]
-            self.recorder.points = [Measured(*point) for point in content["points"]]
-            self._epsilons = content["epsilons"]
-            self._before = content["seconds"]
-            self._seen = self.resume["done"]
-            self.recorder.resume(self._seen)
+            self._take(checkpoint.unpack(path.read_bytes()))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise self._folder.broken("checkpoint.pt", error) from None
+
+    def _take(self, content: dict[str, Any]) -> None:
+        """Go on from what was stored."""
+        self.resume = content["middle"]
+        self.recorder.points = [Measured(*point) for point in content["points"]]
+        self._epsilons = content["epsilons"]
+        self._before = content["seconds"]
+        self._seen = content["middle"]["done"]
+        self.recorder.resume(self._seen)
 
     def spent(self) -> list[float]:
         """At every point, the epsilon of the next round that was accounted: no less."""
@@ -311,6 +318,7 @@ def train(
         ended = runner.at_first(
             lambda: folder.settle(run) and folder.has("result.json")
         )
+        runner.begins(given, folder, ended=bool(ended))
         if not ended:
             result = runner.result(given, folder)
         else:
@@ -357,6 +365,9 @@ class OneProcess:
     def at_first(self, work: Callable[[], T]) -> T:
         """What ``work``, done by who keeps the folder, gives or raises; told to all."""
         return work()
+
+    def begins(self, given: Assignment, folder: RunFolder, *, ended: bool) -> None:
+        """What processes settle before they begin, or find that all has ``ended``."""
 
     def key_file(self, folder: RunFolder) -> pathlib.Path:
         """Where the key of the nodes here is."""
@@ -409,9 +420,17 @@ class OneProcess:
         return keeper.finish(
             beside([part.values for part in parts], 1),
             Ledger.joined(Ledger.from_json(part.ledger) for part in parts),
-            None if final is None else dict(enumerate(final)),
-            resumed(sum(part.further for part in parts)),
+            None if final is None else self.numbered(final),
+            self.remarks(parts),
         )
+
+    def numbered(self, models: torch.Tensor) -> dict[int, torch.Tensor]:
+        """The models of `gathered` parts, (nodes, dims), by their nodes' numbers."""
+        return dict(enumerate(models))
+
+    def remarks(self, parts: Sequence[Part]) -> tuple[str, ...]:
+        """What must be known of how it was run, in sentences."""
+        return resumed(sum(part.further for part in parts))
 
     def end(self, folder: RunFolder) -> None:
         """Forget the key of a run that has its result."""

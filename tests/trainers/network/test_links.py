@@ -1,0 +1,319 @@
+"""Contract of trainers.network.links: whoever fails is named, and nobody else."""
+
+import contextlib
+import itertools
+import socket
+import struct
+import threading
+import time
+
+import pytest
+import torch
+
+from trainers.network import links as _links
+from trainers.network.frames import (
+    ALIVE,
+    END,
+    HEADER,
+    MESSAGE,
+    Header,
+    words,
+)
+from trainers.network.links import Links, PartyLostError
+from trainers.network.meeting import joined, where_am_i
+
+LIKE = torch.zeros(1, 2, 3)
+
+
+@pytest.fixture
+def pair():
+    """Party 0 of two, and the other end of its connection, which a test plays."""
+    here, there = socket.socketpair()
+    links = Links(0, 2, {1: here})
+    links.expects(1 << 12)
+    yield links, there
+    links.close(None)
+    there.close()
+
+
+def message(tensor, k=4, name="theta"):
+    return Header.of(tensor, k, name).pack() + tensor.numpy().tobytes()
+
+
+class TestSound:
+    def test_what_is_sent_comes(self, pair):
+        links, there = pair
+        sent = torch.randn(1, 2, 3)
+        there.sendall(Header(ALIVE).pack() + message(sent))
+        assert links.receive(1, LIKE, 4, "theta").equal(sent)
+        links.send(1, sent, 4, "theta")
+        got = there.recv(1 << 12, socket.MSG_WAITALL | socket.MSG_DONTWAIT)
+        assert message(sent) in got
+
+    @pytest.mark.parametrize(
+        ("content", "why"),
+        [
+            (b"GET / HTTP/1.1\r\n".ljust(HEADER.size), "no frame of this program"),
+            (message(torch.zeros(1, 2, 4)), r"float32 \(1, 2, 4\), where"),
+            (message(torch.zeros(2, 3)), "where theta of round 4"),
+            (message(LIKE.double()), "float64"),
+            (message(LIKE, k=5), "theta of round 5"),
+            (message(LIKE, name="other"), "other of round 4"),
+            (message(torch.full((1, 2, 3), torch.nan)), "not finite"),
+            (message(torch.full((1, 2, 3), -torch.inf)), "not finite"),
+            (message(torch.zeros(1, 2, 3000)), "more than the 4096 bytes"),
+            (message(LIKE).replace(b"theta", b"\x1b[31m"), "a name that is no text"),
+            (message(LIKE)[:-24].replace(b"PVA1", b"PVA2"), "no frame"),
+            (Header(END, 5 * 256 + 1).pack(), "an end without a cause"),
+            (Header(END, 256 + 77).pack(), "an end without a cause"),
+            (Header(MESSAGE, 4, "theta").pack(), "without a content"),
+        ],
+    )
+    def test_malformed(self, pair, content, why):
+        """It is named, and told that it is; within a second."""
+        links, there = pair
+        began = time.monotonic()
+        there.sendall(content)
+        match = f"party 1 sent something malformed: .*{why}.*goes on from"
+        with pytest.raises(PartyLostError, match=match):
+            links.receive(1, LIKE, 4, "theta")
+        assert time.monotonic() - began < 5
+        told = b""
+        while Header(END, 256 + 3).pack() not in told:
+            told += there.recv(1 << 12)
+
+    @pytest.mark.parametrize(
+        ("place", "value"),
+        [
+            (struct.calcsize("<4s"), 99),  # a kind
+            (5, 9),  # a dtype
+            (6, 7),  # dimensions
+            (7, 1),  # what is always 0
+            (-1, 0x7F),  # the length
+            (-9, 1),  # a fourth dimension
+        ],
+    )
+    def test_headers_that_contradict_themselves(self, place, value):
+        header = bytearray(Header.of(LIKE, 4, "theta").pack())
+        header[place] = value
+        with pytest.raises(
+            ValueError, match=r"no frame|unknown|contradicts|a frame of"
+        ):
+            Header.unpack(header)
+
+    def test_headers_come_back(self):
+        for header in (Header.of(LIKE, 4, "theta"), Header(END, 3), Header(ALIVE)):
+            assert Header.unpack(header.pack()) == header
+
+    def test_words_are_of_their_kind(self, pair):
+        links, there = pair
+        there.sendall(words("start", b'["x"]') + b'["x"]')
+        with pytest.raises(PartyLostError, match="words on start that cannot be read"):
+            links.exchange("start", {"a": "b"}, dict[str, str])
+
+    def test_no_pickles(self, pair):
+        """Words that would run code are no words."""
+        links, there = pair
+        code = b"cos\nsystem\n(S'touch hacked'\ntR."
+        there.sendall(words("start", code) + code)
+        with pytest.raises(PartyLostError, match="party 1 sent something malformed"):
+            links.exchange("start", {"a": "b"}, dict[str, str])
+
+    def test_too_many_words(self, pair):
+        links, there = pair
+        there.sendall(words("start", b"{}" * (1 << 23) + b" "))
+        with pytest.raises(PartyLostError, match="more than"):
+            links.exchange("start", {}, dict[str, str])
+
+
+class TestLost:
+    def test_a_connection_that_ends(self, pair):
+        links, there = pair
+        there.close()
+        with pytest.raises(PartyLostError, match="party 1 has ended; the same command"):
+            links.receive(1, LIKE, 4, "theta")
+
+    def test_silence(self, pair, monkeypatch):
+        links, _ = pair
+        monkeypatch.setattr(_links, "SILENCE", 0.5)
+        with pytest.raises(PartyLostError, match="party 1 does not answer in 1 s"):
+            links.receive(1, LIKE, 4, "theta")
+
+    def test_who_computes_long_is_not_lost(self, pair, monkeypatch):
+        links, there = pair
+        monkeypatch.setattr(_links, "SILENCE", 1.5)
+        ended = threading.Event()
+
+        def beats():
+            while not ended.wait(0.2):
+                with contextlib.suppress(OSError):
+                    there.send(Header(ALIVE).pack())
+
+        threading.Thread(target=beats, daemon=True).start()
+        time.sleep(2.5)
+        links.check()
+        ended.set()
+
+    def test_who_was_stopped_itself_blames_nobody(self, pair, monkeypatch):
+        """Its own clock jumped: it was asleep, not the others."""
+        links, there = pair
+        monkeypatch.setattr(_links, "SILENCE", 5.0)
+        jump = itertools.chain([100.0], itertools.repeat(100.0))
+        real = time.monotonic
+        monkeypatch.setattr(_links.time, "monotonic", lambda: real() + next(jump))
+        there.send(Header(ALIVE).pack())
+        time.sleep(1.2)
+        links.check()
+
+    def test_what_another_says(self):
+        """Of three: 1 tells that 2 hangs; who says so is said."""
+        ends = [socket.socketpair() for _ in range(2)]
+        links = Links(0, 3, {1: ends[0][0], 2: ends[1][0]})
+        ends[0][1].sendall(Header(END, 2 * 256 + 2).pack())
+        with pytest.raises(
+            PartyLostError, match="party 2 does not answer, as party 1 says"
+        ):
+            links.receive(1, LIKE, 0, "theta")
+        links.close(None)
+        for _, there in ends:
+            there.close()
+
+    def test_an_error_of_its_own(self):
+        here, there = socket.socketpair()
+        one, two = Links(0, 2, {1: here}), Links(1, 2, {0: there})
+        one.close(ValueError("bad data"))
+        with pytest.raises(
+            PartyLostError, match="party 0 ended with an error of its own"
+        ):
+            two.receive(0, LIKE, 0, "theta")
+        two.close(None)
+
+    def test_who_is_done_is_not_lost(self):
+        here, there = socket.socketpair()
+        one, two = Links(0, 2, {1: here}), Links(1, 2, {0: there})
+        one.close(None)
+        time.sleep(0.3)
+        two.check()
+        two.close(None)
+
+    def test_large_messages_both_ways(self):
+        """Both send more than any buffer has before either receives."""
+        here, there = socket.socketpair()
+        both = Links(0, 2, {1: here}), Links(1, 2, {0: there})
+        large = torch.randn(1, 4, 1 << 20)
+        found = [None, None]
+
+        def trade(rank):
+            both[rank].expects(1 << 26)
+            both[rank].send(1 - rank, large + rank, 0, "theta")
+            found[rank] = both[rank].receive(1 - rank, large, 0, "theta")
+
+        threads = [threading.Thread(target=trade, args=(rank,)) for rank in (0, 1)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert found[0].equal(large + 1)
+        assert found[1].equal(large)
+        for one in both:
+            one.close(None)
+
+
+class TestMeeting:
+    def test_who_does_not_come_is_named(self, monkeypatch):
+        with socket.socket() as sock:
+            sock.bind(("127.0.0.1", 0))
+            port = str(sock.getsockname()[1])
+        monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+        monkeypatch.setenv("MASTER_PORT", port)
+        with (
+            pytest.raises(PartyLostError, match="parties 1, 2 did not come within 1 s"),
+            joined(0, 3, patience=1.0),
+        ):
+            pass
+        with (
+            pytest.raises(PartyLostError, match=f"party 0 cannot be .* port {port}"),
+            joined(1, 3, patience=0.5),
+        ):
+            pass
+
+    def test_who_came_is_told_who_did_not(self, monkeypatch):
+        with socket.socket() as sock:
+            sock.bind(("127.0.0.1", 0))
+            port = str(sock.getsockname()[1])
+        monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+        monkeypatch.setenv("MASTER_PORT", port)
+        found = {}
+
+        def meet(rank):
+            try:
+                with joined(rank, 3, patience=1.5):
+                    pass
+            except PartyLostError as error:
+                found[rank] = str(error)
+
+        threads = [threading.Thread(target=meet, args=(rank,)) for rank in (0, 2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert found[0].startswith("party 1 did not come within 2 s")
+        assert found[2].startswith("party 1 did not come, as party 0 says; the same")
+
+    def test_strangers_are_not_heard(self, monkeypatch):
+        """Who says something else is left alone; three parties meet all the same."""
+        with socket.socket() as sock:
+            sock.bind(("127.0.0.1", 0))
+            port = sock.getsockname()[1]
+        monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+        monkeypatch.setenv("MASTER_PORT", str(port))
+        found = {}
+
+        def meet(rank):
+            with joined(rank, 3, patience=30) as links:
+                found[rank] = links.exchange("who", {"rank": rank}, dict[str, int])
+
+        threads = [threading.Thread(target=meet, args=(rank,)) for rank in range(3)]
+        threads[0].start()
+        for _ in range(100):
+            try:
+                with socket.create_connection(("127.0.0.1", port)) as stranger:
+                    stranger.sendall(b"GET / HTTP/1.1\r\n\r\n".ljust(HEADER.size))
+                break
+            except OSError:
+                time.sleep(0.05)
+        for thread in threads[1:]:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert [*found.values()] == [[{"rank": rank} for rank in range(3)]] * 3
+
+    @pytest.mark.parametrize(
+        ("given", "words"),
+        [
+            ({}, "parties need RANK"),
+            ({"RANK": "0"}, "parties need WORLD_SIZE"),
+            ({"RANK": "x", "WORLD_SIZE": "2"}, "parties need RANK .* got 'x'"),
+            ({"RANK": "2", "WORLD_SIZE": "2"}, "RANK is from 0"),
+        ],
+    )
+    def test_where_am_i(self, monkeypatch, given, words):
+        for name in ("RANK", "WORLD_SIZE"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in given.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(ValueError, match=words):
+            where_am_i()
+
+    @pytest.mark.parametrize("text", ["soon", "0", "inf", "nan"])
+    def test_patience_is_a_number(self, monkeypatch, text):
+        monkeypatch.setenv("PRIVAUDIT_PATIENCE", text)
+        with pytest.raises(ValueError, match="a number of seconds"), joined(0, 2):
+            pass
+
+    def test_who_says_otherwise(self, monkeypatch):
+        monkeypatch.setenv("RANK", "1")
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        assert where_am_i(1) == (1, 2)
+        with pytest.raises(ValueError, match="party=0 was given where RANK is 1"):
+            where_am_i(0)

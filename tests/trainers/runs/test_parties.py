@@ -1,0 +1,378 @@
+"""Contract of trainers.runs.parties: parties make what one process makes, and no more.
+
+Parties here are threads of this process, each with connections of its own.
+"""
+
+import contextlib
+import copy
+import socket
+import threading
+import traceback
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+import privaudit as pa
+import trainers.runs.parties
+from privaudit.api.watch import Watch
+from privaudit.files.folder import RunFolder
+from privaudit.report.verify import EvidenceError
+from trainers.network.links import PartyLostError
+from trainers.network.meeting import joined
+from trainers.network.ranks import RankLostError
+from trainers.runs.parties import kept_rounds
+
+SIZES = (30, 41, 25, 37, 52)  # records of the nodes: no two alike
+
+
+def free_port():
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+def meet(patch):
+    """Say where two parties meet."""
+    patch.setattr(trainers.runs.parties, "joined", partial(joined, patience=30))
+    patch.setenv("WORLD_SIZE", "2")
+    patch.setenv("MASTER_ADDR", "127.0.0.1")
+    patch.setenv("MASTER_PORT", str(free_port()))
+    patch.delenv("RANK", raising=False)
+
+
+@pytest.fixture
+def meeting(monkeypatch):
+    meet(monkeypatch)
+
+
+def shares(nodes=range(5)):
+    found = []
+    for node in nodes:
+        generator = torch.Generator().manual_seed(node)
+        inputs = torch.randn(SIZES[node], 4, generator=generator)
+        found.append((inputs, (inputs.sum(1) > 0).long()))
+    return found
+
+
+def _net():
+    generator = torch.Generator().manual_seed(9)
+    module = nn.Linear(4, 2)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator))
+    return module
+
+
+NET = _net()  # once: making it draws, which a check of another thread's model would see
+
+
+def net():
+    return copy.deepcopy(NET)
+
+
+def together(work, parties=2):
+    """What ``work`` gives or raises at each party."""
+    found = [None] * parties
+
+    def run(party):
+        try:
+            found[party] = work(party)
+        except BaseException as error:
+            found[party] = error
+            traceback.print_exception(error)
+
+    threads = [threading.Thread(target=run, args=(party,)) for party in range(parties)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    return found
+
+
+HELD = (range(2), range(2, 5))
+SETTINGS = {"noise_multiplier": 1.5, "batch_size": 8, "rounds": 12, "graph": "ring"}
+
+
+def train(party, out, **changes):
+    given = {**SETTINGS, "seed": 3, "nodes": 5, "test": shares([0])[0], **changes}
+    return pa.train(net(), shares(HELD[party]), party=party, out=out, **given)
+
+
+def alone(tmp_path, **changes):
+    given = {**SETTINGS, "seed": 3, "test": shares([0])[0], **changes}
+    return pa.train(net(), shares(), out=tmp_path / "alone", **given)
+
+
+def vectors(models):
+    return [nn.utils.parameters_to_vector(model.parameters()) for model in models]
+
+
+def same(parts, whole):
+    ours = [vector for part in parts for vector in vectors(part.models)]
+    theirs = vectors(whole.models)
+    return all(one.equal(two) for one, two in zip(ours, theirs, strict=True))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        meet(patch)
+        out = tmp_path_factory.mktemp("parties")
+        parts = together(lambda party: train(party, out / "all"))
+        patch.setenv("WORLD_SIZE", "1")  # no ranks
+        whole = alone(out)
+    for part in parts:
+        if isinstance(part, BaseException):
+            raise part
+    return out, parts, whole
+
+
+class TestOneProcess:
+    def test_models_are_equal_to_the_last_bit(self, trained):
+        _, parts, whole = trained
+        assert same(parts, whole)
+
+    def test_each_has_the_ledger_of_its_nodes(self, trained):
+        _, parts, whole = trained
+        for part, held in zip(parts, HELD, strict=True):
+            assert part.ledger.nodes == whole.ledger.nodes[held.start : held.stop]
+
+    def test_each_folder_agrees_with_its_evidence(self, trained):
+        out, _, _ = trained
+        for party in range(2):
+            found = pa.verify(out / "all" / f"party-{party}")
+            assert not found.differences
+            assert "the ledger against the settings" in found.checked
+
+    def test_what_others_models_are_is_not_measured(self, trained):
+        out, parts, _ = trained
+        for party, part in enumerate(parts):
+            assert part.curves.consensus is None
+            assert part.curves.accuracy is not None
+            text = (out / "all" / f"party-{party}" / "rounds.csv").read_text()
+            assert "consensus" not in text
+            assert "not measured" in part.result.remarks[0]
+
+
+class TestJoint:
+    def test_is_the_worst_node(self, trained):
+        out, _, whole = trained
+        found = pa.join([out / "all/party-1", out / "all/party-0"])
+        assert found.ledger == whole.ledger
+        assert found.upper.epsilon == whole.result.upper().epsilon
+        assert found.worst == (2,)  # the fewest records: the largest rate
+        assert [list(one.nodes) for one in found.parties] == [[0, 1], [2, 3, 4]]
+
+    def test_overlap_composes_the_two_worst(self, trained):
+        """Against dp-accounting, on the two nodes with the fewest records."""
+        from dp_accounting.pld import PLDAccountant
+
+        out, _, whole = trained
+        found = pa.join([out / "all/party-0", out / "all/party-1"], overlap=2)
+        assert found.worst == (0, 2)
+        other = PLDAccountant()
+        for node in (0, 2):
+            other.compose(whole.ledger.to_event(node))
+        theirs = other.get_epsilon(1e-5)
+        assert found.upper.epsilon == pytest.approx(theirs, rel=2e-3)
+
+    @pytest.mark.parametrize(
+        ("names", "overlap", "words"),
+        [
+            (["party-0"], 1, "party 1 is missing"),
+            (["party-0", "party-0"], 1, "both of party 0"),
+            (["party-0", "../alone"], 1, "not the folder of one party"),
+            (["party-0", "party-1"], 3, "overlap is how many of the 2 parties"),
+            (["party-0", "party-1"], 0, "overlap is how many of the 2 parties"),
+        ],
+    )
+    def test_bad_input(self, trained, names, overlap, words):
+        out, _, _ = trained
+        with pytest.raises(ValueError, match=words):
+            pa.join([out / "all" / name for name in names], overlap=overlap)
+
+    def test_a_changed_ledger_is_seen(self, trained, tmp_path):
+        out, _, _ = trained
+        for party in range(2):
+            there = tmp_path / f"party-{party}"
+            there.mkdir()
+            for file in (out / "all" / there.name).iterdir():
+                (there / file.name).write_bytes(file.read_bytes())
+        ledger = tmp_path / "party-1" / "ledger.json"
+        ledger.write_text(ledger.read_text().replace("1.5", "2.5"))
+        with pytest.raises(EvidenceError, match="of node 2 is 2"):
+            pa.join([tmp_path / "party-0", tmp_path / "party-1"])
+
+    def test_another_run_is_seen(self, trained, tmp_path, meeting):
+        out, _, _ = trained
+        again = together(lambda party: train(party, tmp_path, rounds=11))
+        assert not any(isinstance(one, BaseException) for one in again), again
+        with pytest.raises(ValueError, match="rounds is 11, and 12 there"):
+            pa.join([out / "all/party-0", tmp_path / "party-1"])
+
+
+def test_secret_keys_are_each_partys_own(meeting, tmp_path):
+    seen = {}
+
+    class Keys(Watch):
+        def __init__(self, party):
+            self.party = party
+
+        def training(self, algorithm, claim):
+            def look(now):
+                key = tmp_path / f"party-{self.party}" / "key"
+                seen[self.party] = key.read_bytes()
+
+            return contextlib.nullcontext(look)
+
+    parts = together(lambda party: train(party, tmp_path, seed=None, watch=Keys(party)))
+    assert not any(isinstance(one, BaseException) for one in parts), parts
+    assert len(set(seen.values())) == 2
+    for party, part in enumerate(parts):
+        assert part.result.protected
+        left = {path.name for path in (tmp_path / f"party-{party}").iterdir()}
+        assert not {name for name in left if name.startswith("key")}
+    names = {
+        RunFolder(tmp_path / f"party-{party}").read("config.json", dict)["party"]["run"]
+        for party in range(2)
+    }
+    assert len(names) == 1
+
+
+def test_noise_is_calibrated_from_all_sizes(meeting, tmp_path):
+    """That of one process, though one party has the smallest node."""
+    changes = {"noise_multiplier": None, "epsilon": 4.0}
+    parts = together(lambda party: train(party, tmp_path / "two", **changes))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WORLD_SIZE", "1")
+        whole = alone(tmp_path, **changes)
+    assert {part.result.noise_multiplier for part in parts} == {
+        whole.result.noise_multiplier
+    }
+    assert pa.join([tmp_path / "two/party-0", tmp_path / "two/party-1"]).status == (
+        "consistent"
+    )
+
+
+class TestDisagreements:
+    @pytest.mark.parametrize(
+        ("changes", "words"),
+        [
+            ({"rounds": 13}, "party 1 has other settings.*rounds is 13, and 12 there"),
+            ({"seed": 4}, "party 1 has other settings.*seed is 4, and 3 there"),
+            ({"noise_multiplier": 2.0}, "party 1 has other settings.*noise_multiplier"),
+        ],
+    )
+    def test_settings_are_named_at_all(self, meeting, tmp_path, changes, words):
+        found = together(
+            lambda party: train(party, tmp_path, **(changes if party else {}))
+        )
+        for error in found:
+            assert isinstance(error, ValueError)
+            assert pytest.raises(ValueError, match=words).matches(error)
+
+    def test_other_records(self, meeting, tmp_path):
+        def work(party):
+            data = shares(HELD[party])
+            if party:
+                data = [(inputs.double().long(), targets) for inputs, targets in data]
+            return pa.train(
+                nn.Sequential(Float(), net()),
+                *(data,),
+                **{**SETTINGS, "seed": 3, "nodes": 5, "party": party, "out": tmp_path},
+            )
+
+        for error in together(work):
+            assert "party 1 has records of another kind than party 0" in str(error)
+
+    def test_other_starts(self, meeting, tmp_path):
+        def work(party):
+            given = {**SETTINGS, "seed": 3, "nodes": 5, "party": party}
+            module = net()
+            with torch.no_grad():
+                module.weight.add_(float(party))
+            return pa.train(module, shares(HELD[party]), out=tmp_path, **given)
+
+        for error in together(work):
+            assert "the models of party 1 start at other parameters" in str(error)
+
+    def test_too_few_nodes_here(self, meeting, tmp_path):
+        def work(party):
+            given = {**SETTINGS, "seed": 3, "nodes": 5, "party": party}
+            return pa.train(net(), shares(HELD[0]), out=tmp_path, **given)
+
+        for error in together(work):
+            assert "party 1 says that it has records for 2 nodes" in str(error)
+
+    def test_algorithms_without_parties(self, meeting, tmp_path):
+        with pytest.raises(ValueError, match="dp-sgd runs at one place"):
+            train(0, tmp_path, algorithm="dp-sgd")
+
+    def test_without_an_address(self, meeting, monkeypatch, tmp_path):
+        monkeypatch.delenv("MASTER_PORT")
+        with pytest.raises(ValueError, match="set MASTER_ADDR and MASTER_PORT"):
+            train(0, tmp_path)
+
+
+class Float(nn.Module):
+    """Of whole numbers, floats."""
+
+    def forward(self, x):
+        return x.float()
+
+
+class TestResumed:
+    @pytest.mark.parametrize("seed", [3, None])
+    def test_to_the_same_bits(self, meeting, tmp_path, seed, trained):
+        """One stops in a round of its own; all go on; nothing is released twice."""
+
+        class Stops(Watch):
+            def training(self, algorithm, claim):
+                def look(now):
+                    if now.done == 7:
+                        raise KeyboardInterrupt
+
+                return contextlib.nullcontext(look)
+
+        first = together(
+            lambda party: train(
+                party, tmp_path, seed=seed, watch=Stops() if party else None
+            )
+        )
+        assert isinstance(first[1], KeyboardInterrupt)
+        assert isinstance(first[0], PartyLostError)
+        assert "party 1 ended with an error of its own" in str(first[0])
+        kept = [kept_rounds(RunFolder(tmp_path / f"party-{p}")) for p in range(2)]
+        assert set(kept[0]) & set(kept[1])
+        again = together(lambda party: train(party, tmp_path, seed=seed))
+        for part in again:
+            if isinstance(part, BaseException):
+                raise part
+        counts = [sum(e.count for e in node) for p in again for node in p.ledger.nodes]
+        assert counts == [12] * 5
+        assert not any("made again" in text for p in again for text in p.result.remarks)
+        if seed is not None:
+            assert same(again, trained[2])
+
+    def test_one_that_had_ended_waits_for_the_other(self, meeting, tmp_path, trained):
+        """Killed between the last round and its result: it ends alone."""
+        _, _, whole = trained
+        parts = together(lambda party: train(party, tmp_path))
+        assert same(parts, whole)
+        again = together(lambda party: train(party, tmp_path))
+        assert same(again, whole)
+
+    def test_a_lost_folder(self, meeting, tmp_path):
+        parts = together(lambda party: train(party, tmp_path))
+        assert not any(isinstance(part, BaseException) for part in parts), parts
+        for file in (tmp_path / "party-1").iterdir():
+            file.unlink()
+        for error in together(lambda party: train(party, tmp_path)):
+            assert "party 1 has kept nothing of this run" in str(error)
+
+
+def test_lost_is_of_ranks():
+    assert issubclass(PartyLostError, RankLostError)
+    assert issubclass(RankLostError, OSError)  # status 3

@@ -1,0 +1,454 @@
+"""Connections between parties, with signs of life: whoever fails is named."""
+
+from __future__ import annotations
+
+import _thread
+import collections
+import contextlib
+import select
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn, TypeVar
+
+import torch
+from torch import Tensor
+
+from privaudit.files import json as _json
+from trainers.network.frames import (
+    ALIVE,
+    BYE,
+    END,
+    HEADER,
+    KEPT,
+    MESSAGE,
+    WORDS,
+    Header,
+    words,
+)
+from trainers.network.ranks import GO_ON, RankLostError, by_torchrun
+
+T = TypeVar("T")
+
+BEAT, SILENCE = 0.5, 7.5  # seconds between signs of life; without one, a party hangs
+_GRACE = 1.5  # seconds, from a connection's end to taking its party for the cause
+_QUEUED = 64  # frames that a party may be ahead
+MOST_WORDS = 1 << 24  # bytes of public words
+
+# Why a party is the cause of an end, by number: what another party says is no text.
+_WHY = {
+    1: "has ended",
+    2: "does not answer",
+    3: "sent something malformed",
+    4: "ended with an error of its own, which it says itself",
+    5: "did not come",
+}
+ENDED, HANGS, MALFORMED, OWN_ERROR, ABSENT = _WHY
+
+
+def cause(header: Header, size: int) -> tuple[int, int]:
+    """Who is the cause of an end, and why. ``ValueError`` if that is none."""
+    accused, why = divmod(header.round, 256)
+    if accused >= size or why not in _WHY:
+        raise ValueError("an end without a cause")
+    return accused, why
+
+
+def end(accused: int, why: int) -> bytes:
+    """A frame that says who is the cause of an end, and why."""
+    return Header(END, accused * 256 + why).pack()
+
+
+def as_said(accused: int, why: int, by: int) -> str:
+    """What ``by`` says of ``accused``."""
+    told = "" if accused == by else f", as party {by} says"
+    return f"party {accused} {_WHY[why]}{told}; {GO_ON} at every party"
+
+
+class PartyLostError(RankLostError):
+    """Another party is gone, hangs or sent something wrong; the message names it."""
+
+
+class _Link:
+    """A connection to one other party, and what came by it."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.lock = threading.Lock()  # of sending: whole frames
+        self.frames: dict[int, collections.deque[tuple[Header, bytearray]]] = {
+            MESSAGE: collections.deque(),
+            WORDS: collections.deque(),
+        }
+        self.heard = time.monotonic()
+        self.rest = b""  # of a frame that did not fit, to be sent first
+        self.is_whole = True  # no frame was left half sent
+        self.is_full = False  # it waits for us, not we for it
+        self.kept = -1
+        self.said_bye = False
+
+    def is_heard(self) -> None:
+        """Something came: it is alive."""
+        self.heard = time.monotonic()
+
+
+def bytes_of(
+    sock: socket.socket, length: int, told: Callable[[], None] = lambda: None
+) -> bytearray:
+    """The next ``length`` bytes; ``told`` is called at each part of them.
+
+    Raises ``OSError`` if the connection ends before.
+    """
+    content = bytearray(length)
+    view, done = memoryview(content), 0
+    while done < length:
+        got = sock.recv_into(view[done:], min(length - done, 1 << 20))
+        if not got:
+            raise ConnectionError
+        done += got
+        told()
+    return content
+
+
+class Links:
+    """Connections of one party to all others; see `joined`.
+
+    A thread for each reads what comes, so that a party that computes still hears; one
+    more sends signs of life and notices who sends none. The first failure is raised at
+    the next use, or within two seconds where this is the main thread; and told to all.
+
+    Parameters
+    ----------
+    rank, size
+        Which party this is, of how many.
+    socks
+        Connected, by the other party's rank.
+    """
+
+    def __init__(self, rank: int, size: int, socks: dict[int, socket.socket]) -> None:
+        self.rank, self.size = rank, size
+        self.most: int | None = None  # bytes of a message, once it is known
+        self.failure: PartyLostError | None = None
+        self._links = {other: _Link(sock) for other, sock in socks.items()}
+        self._changed = threading.Condition()
+        self._over = self._is_raised = False
+        self._agrees = True
+        self._accused: tuple[int, int] = rank, OWN_ERROR
+        self._stops = threading.Event()
+        self._interrupts = False
+        for other, link in self._links.items():
+            link.sock.settimeout(None)
+            if link.sock.family != socket.AF_UNIX:
+                link.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._start(self._read, other, link)
+        if self._links:
+            self._start(self._beat)
+
+    @staticmethod
+    def _start(work: Any, *arguments: Any) -> None:
+        threading.Thread(target=work, args=arguments, daemon=True).start()
+
+    # ---- what the main thread calls
+
+    def send(self, other: int, tensor: Tensor, k: int, name: str) -> None:
+        """Send a message of round ``k``, on the CPU."""
+        tensor = tensor.detach().contiguous()
+        header = Header.of(tensor, k, name)
+        content = tensor.view(-1).view(torch.uint8).numpy().data
+        self._put(other, header.pack(), content)
+
+    def receive(self, other: int, like: Tensor, k: int, name: str) -> Tensor:
+        """The message of round ``k``, of the dtype and shape of ``like``, finite.
+
+        Raises `PartyLostError` if something else comes, or nothing ever will.
+        """
+        due = Header.of(like, k, name)
+        header, content = self._next(other, MESSAGE)
+        if header != due:
+            self._fail(other, MALFORMED, f"{header}, where {due} was due")
+            self.check()
+        found = torch.frombuffer(content, dtype=like.dtype).view(like.shape)
+        if not found.isfinite().all():
+            self._fail(other, MALFORMED, f"{due} with numbers that are not finite")
+            self.check()
+        return found
+
+    def exchange(self, topic: str, value: Any, kind: type[T]) -> list[T]:
+        """What all say of ``topic``, by rank: public words, as JSON of ``kind``."""
+        own = _json.encode(value, indent=0)
+        for other in self._links:
+            self._put(other, words(topic, own), memoryview(own))
+        found = []
+        for other in range(self.size):
+            text, said = own, topic
+            if other != self.rank:
+                header, content = self._next(other, WORDS)
+                text, said = bytes(content), header.name
+            try:
+                if said != topic:
+                    raise ValueError
+                found.append(_json.decode(text, kind))
+            except ValueError:
+                self._fail(other, MALFORMED, f"words on {topic} that cannot be read")
+                self.check()
+        return found
+
+    def expects(self, most: int) -> None:
+        """Say how many bytes a message may have at most; none is read before."""
+        with self._changed:
+            self.most = most
+            self._changed.notify_all()
+
+    def begins(self, k: int) -> None:
+        """All have kept their state after ``k`` rounds, as they said."""
+        with self._changed:
+            for link in self._links.values():
+                link.kept = max(link.kept, k)
+
+    def kept(self, k: int) -> None:
+        """Tell all that this party has kept its state after ``k`` rounds."""
+        for other in self._links:
+            self._put(other, Header(KEPT, k).pack())
+
+    def all_kept(self, k: int) -> None:
+        """Wait until all have kept their state after ``k`` rounds, or more."""
+        with self._changed:
+            for link in self._links.values():
+                while link.kept < k:
+                    self._check()
+                    self._changed.wait(1.0)
+
+    def disagree(self, why: str) -> NoReturn:
+        """``ValueError`` for what all see by themselves, so that none is told."""
+        self._agrees = False
+        raise ValueError(why)
+
+    def over(self) -> None:
+        """Nobody is needed any more: who ends now is no loss."""
+        self._over = True
+        for link in self._links.values():
+            self._add(link, Header(BYE).pack(), 0.5)
+
+    def check(self) -> None:
+        """Raise what went wrong, if something did."""
+        with self._changed:
+            self._check()
+
+    def _check(self) -> None:
+        if self.failure is not None and not self._over:
+            self._is_raised = True
+            raise self.failure
+
+    def _next(self, other: int, kind: int) -> tuple[Header, bytearray]:
+        link = self._links[other]
+        with self._changed:
+            while not link.frames[kind]:
+                self._check()
+                self._changed.wait(1.0)
+            found = link.frames[kind].popleft()
+            self._changed.notify_all()
+            return found
+
+    def _put(
+        self, other: int, header: bytes, content: memoryview | None = None
+    ) -> None:
+        link = self._links[other]
+        with link.lock:
+            first, link.rest = memoryview(link.rest + header), b""
+            link.is_whole = False
+            for view in (first, content):
+                while view is not None and len(view):
+                    self.check()
+                    _, writable, _ = select.select([], [link.sock], [], 0.5)
+                    if writable:
+                        view = view[self._sent(other, view) :]
+            link.is_whole = True
+
+    def _sent(self, other: int, view: memoryview) -> int:
+        """How many bytes could be sent at once."""
+        try:
+            part = view[: 1 << 20]
+            return self._links[other].sock.send(part, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            if self._over:
+                return len(view)
+            self._lost(other)
+            self.check()
+            raise AssertionError from None
+
+    # ---- threads
+
+    def _read(self, other: int, link: _Link) -> None:
+        """Read frames of ``other`` until its end."""
+        try:
+            while True:
+                header = Header.unpack(bytes_of(link.sock, HEADER.size, link.is_heard))
+                if header.kind == ALIVE:
+                    continue
+                if header.kind == BYE:
+                    link.said_bye = True
+                    return
+                if header.kind == END:
+                    self._fail(*cause(header, self.size), by=other)
+                    return
+                if header.kind == KEPT:
+                    with self._changed:
+                        link.kept = header.round
+                        self._changed.notify_all()
+                    continue
+                self._wait_for_room(link, header)
+                content = bytes_of(link.sock, header.length, link.is_heard)
+                with self._changed:
+                    link.frames[header.kind].append((header, content))
+                    self._changed.notify_all()
+        except ValueError as error:
+            self._fail(other, MALFORMED, str(error))
+        except OSError:
+            self._lost(other)
+
+    def _lost(self, other: int) -> None:
+        """Its connection has ended: it is the cause, unless another one soon is."""
+        until = time.monotonic() + _GRACE
+        while time.monotonic() < until and self.failure is None and not self._over:
+            time.sleep(0.05)
+        self._fail(other, ENDED)
+
+    def _wait_for_room(self, link: _Link, header: Header) -> None:
+        """``ValueError`` for a frame that is too large whatever comes."""
+        queue = link.frames[header.kind]
+        if header.dtype is None or (
+            header.kind == WORDS and header.dtype != torch.uint8
+        ):
+            raise ValueError("a frame without a content")
+        with self._changed:
+            while header.kind == MESSAGE and (
+                self.most is None or len(queue) >= _QUEUED
+            ):
+                link.is_full = True
+                self._changed.wait(1.0)
+                if self._stops.is_set():
+                    raise OSError
+            link.is_full = False
+            link.heard = time.monotonic()
+        most = MOST_WORDS if header.kind == WORDS else self.most
+        if most is not None and header.length > most:
+            raise ValueError(f"{header}: more than the {most} bytes that there may be")
+        if len(queue) > _QUEUED:
+            raise ValueError("more words than are due")
+
+    def _beat(self) -> None:
+        """Send signs of life, and notice who sends none."""
+        alive, last, failed = Header(ALIVE).pack(), time.monotonic(), 0.0
+        while not self._stops.wait(BEAT):
+            now = time.monotonic()
+            if now - last > 3.0:  # it is we who were stopped
+                for link in self._links.values():
+                    link.heard = now
+            last = now
+            for other, link in self._links.items():
+                self._add(link, alive, 0.0)
+                silent = now - link.heard
+                if silent > SILENCE and not (link.is_full or link.said_bye):
+                    self._fail(other, HANGS, f"in {silent:.0f} s")
+            if self.failure is not None and not self._over:
+                failed = failed or now
+                if (
+                    self._interrupts
+                    and not self._is_raised
+                    and now - failed >= 2 * BEAT
+                ):
+                    self._is_raised = True
+                    _thread.interrupt_main(signal.SIGTERM)
+
+    def _fail(
+        self, accused: int, why: int, detail: str = "", by: int | None = None
+    ) -> None:
+        """Note the first failure, and tell all."""
+        with self._changed:
+            if self.failure is not None or self._over or self._stops.is_set():
+                return
+            link = self._links.get(accused)
+            if why == ENDED and link is not None and link.said_bye:
+                return
+            self._accused = accused, why
+            who = "this party" if accused == self.rank else f"party {accused}"
+            what = f"{_WHY[why]}{': ' if why != HANGS and detail else ' '}{detail}"
+            told = "" if by in (None, accused) else f", as party {by} says"
+            self.failure = PartyLostError(
+                f"{who} {what.strip()}{told}; {GO_ON} at every party"
+            )
+            self._changed.notify_all()
+        self._tell()
+
+    def _tell(self) -> None:
+        content = end(*self._accused)
+        for link in self._links.values():
+            self._add(link, content, 0.5)
+
+    @staticmethod
+    def _add(link: _Link, frame: bytes, patience: float) -> None:
+        """Send a short frame, if none is being sent; what does not fit comes first."""
+        if not link.lock.acquire(timeout=patience):
+            return
+        try:
+            if not link.is_whole:
+                return
+            if not link.rest or frame[4] != ALIVE:
+                link.rest += frame
+            done = link.sock.send(link.rest, socket.MSG_DONTWAIT)
+            link.rest = link.rest[done:]
+        except OSError:
+            return
+        finally:
+            link.lock.release()
+
+    # ---- beginning and end
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """While it lasts, a failure interrupts the main thread, and so does SIGTERM.
+
+        Who started this process ends it so when another one fails (torchrun): what is
+        said is which party failed.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def stop(signum: int, frame: object) -> NoReturn:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            until = time.monotonic() + 2 * _GRACE
+            while self.failure is None and time.monotonic() < until:
+                time.sleep(0.05)  # reading threads may know more in a moment
+            self._is_raised = True
+            raise self.failure or PartyLostError(f"this party was ended; {GO_ON}")
+
+        before = signal.signal(signal.SIGTERM, stop)
+        self._interrupts = True
+        try:
+            yield
+        except BaseException:
+            if by_torchrun():  # torchrun ends it; the message goes first
+                before = signal.SIG_IGN
+            raise
+        finally:
+            self._interrupts = False
+            signal.signal(signal.SIGTERM, before)
+
+    def close(self, error: BaseException | None) -> None:
+        """End all connections; others are told of an ``error`` that is this party's."""
+        if self.failure is None and not self._over:
+            if error is None:
+                self.over()
+            elif self._agrees:
+                self._tell()
+        self._stops.set()
+        for link in self._links.values():
+            with contextlib.suppress(OSError):
+                link.sock.shutdown(socket.SHUT_WR)
+        for link in self._links.values():
+            with contextlib.suppress(OSError):
+                link.sock.close()

@@ -1,0 +1,386 @@
+"""A training run over parties: each keeps its own nodes' folder, and trusts nobody's.
+
+What all must agree on crosses at the start as public words; after that only the
+algorithm's messages do, and the numbers of rounds after which a party kept its state.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import math
+import os
+import pathlib
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import torch
+from torch import Tensor
+
+from privaudit.files import json as _json
+from privaudit.files.folder import RunFolder
+from privaudit.files.manifest import digest
+from privaudit.records import PartyRecord
+from privaudit.settings import TrainingSettings
+from privaudit.task_settings import is_own
+from privaudit.version import __version__
+from trainers.data.shares import example
+from trainers.network.links import Links
+from trainers.network.meeting import joined, where_am_i
+from trainers.network.parties import Party
+from trainers.network.ranks import own_gpu
+from trainers.runs import checkpoint
+from trainers.runs.material import Material
+from trainers.runs.measures import CurveRecorder, Measured, as_figures
+from trainers.runs.problem import Problem, units
+from trainers.runs.run import Assignment, Keeper, OneProcess, Part
+from trainers.runs.training import Training
+
+_SAME_NOISE = 1e-6  # relative: of one account, computed on two machines
+APART = (
+    "accuracies are of this party's own nodes, on its own test data; how far apart the "
+    "parties' models are was not measured"
+)
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a party says of its data: public."""
+
+    sizes: tuple[int, ...]  # of its nodes
+    kind: str  # shapes and dtypes of a record's input and target
+
+
+def sizes_of(party: Party, shares: Sequence[Any], unit: Any) -> tuple[int, ...]:
+    """How many records, or users, each node of the network has, as its party says.
+
+    ``shares`` are this party's. Raises ``ValueError``, at all, if records are unlike.
+    """
+    links = party.links
+    parts = [tuple(value.shape) for value in example(shares[0])]
+    kinds = [str(value.dtype) for value in example(shares[0])]
+    own = Facts(sizes=units(shares, unit), kind=f"{parts} of {kinds}")
+    all_facts = links.exchange("data", own, Facts)
+    for other, facts in enumerate(all_facts):
+        held = party.ranks.held_by(other)
+        if facts.kind != all_facts[0].kind:
+            links.disagree(
+                f"party {other} has records of another kind than party 0: shapes and "
+                f"dtypes of inputs and targets are {_plain(facts.kind)}, and "
+                f"{_plain(all_facts[0].kind)} there"
+            )
+        if len(facts.sizes) != len(held) or min(facts.sizes, default=0) < 1:
+            links.disagree(
+                f"party {other} says that it has records for {len(facts.sizes)} nodes, "
+                f"where it is to hold {len(held)}"
+            )
+    return tuple(size for facts in all_facts for size in facts.sizes)
+
+
+def agreed(links: Links, settings: Mapping[str, Any]) -> None:
+    """Raise ``ValueError``, at all, that names the party with other ``settings``."""
+    own = {
+        name: _json.encode(value, indent=0).decode() for name, value in settings.items()
+    }
+    said = links.exchange("settings", own, dict[str, str])
+    for other, theirs in enumerate(said):
+        for name in {**said[0], **theirs}:
+            here, there = said[0].get(name, "unset"), theirs.get(name, "unset")
+            if here != there:
+                links.disagree(
+                    f"party {other} has other settings than party 0: "
+                    f"{_plain(name)} is {_plain(there)}, and {_plain(here)} there"
+                )
+
+
+def public_settings(training: Training, settings: TrainingSettings) -> dict[str, Any]:
+    """What must be the same at all parties, by name; where own data lie need not."""
+    own = ("data", "train") if is_own(training.data) else ()
+    fields = msgspec.to_builtins(training)
+    options = fields.pop("options")
+    asked = dataclasses.asdict(settings)
+    return {
+        **{name: value for name, value in fields.items() if name not in own},
+        **options,
+        **{name: value for name, value in asked.items() if name not in _OWN},
+        "version": __version__,
+        "torch_version": str(torch.__version__).partition("+")[0],
+    }
+
+
+# What each party may choose for itself.
+_OWN = ("data_dir", "key_file", "device", "compiled", "save", "parties")
+
+
+@contextlib.contextmanager
+def connected(
+    training: Training,
+    settings: TrainingSettings,
+    material: Material | None,
+    number: int | None = None,
+    note: Callable[[str], None] = lambda message: None,
+) -> Iterator[tuple[Training, Material | None, Party | None]]:
+    """The training, this party's data, and what all know of others', while it lasts.
+
+    As given, without a party, if ``settings`` do not ask for parties. ``number`` is
+    which one this is, if its process was not told; ``note`` is told what takes long.
+    Raises ``ValueError``, at all, that names a party with other settings or records.
+    """
+    if not settings.parties:
+        yield training, material, None
+        return
+    rank, size = where_am_i(number)
+    check_parties(training, size)
+    note(f"party {rank} of {size} waits for the others ...")
+    with joined(rank, size) as links:
+        agreed(links, public_settings(training, settings))
+        party = Party(links, training.nodes)
+        if material is None:
+            seed, held = settings.public_seed, party.ranks.held
+            material = Material.by_name(training, seed, settings.data_dir, held=held)
+        sizes = sizes_of(party, material.shares, training.unit)
+        if is_own(training.data):
+            training = msgspec.structs.replace(training, train=sum(sizes))
+        yield training, material, dataclasses.replace(party, sizes=sizes)
+
+
+def settled(
+    party: Party,
+    noise: float,
+    out: str | os.PathLike[str] | None,
+    name: str,
+    seed: int | None,
+) -> tuple[float, pathlib.Path, PartyRecord]:
+    """The noise that all add, this party's folder, and what its record says."""
+    links = party.links
+    noise = agreed_noise(links, noise)
+    folder = folder_of(links, None if out is None else pathlib.Path(out), name)
+    run = run_name(links, RunFolder(folder), seed)
+    record = PartyRecord(
+        party=links.rank, parties=links.size, sizes=party.sizes, run=run
+    )
+    return noise, folder, record
+
+
+def check_parties(training: Training, parties: int) -> None:
+    """``ValueError`` for what cannot be trained by so many parties."""
+    family = training.family
+    if family.central or not family.over_ranks:
+        why = (
+            "runs at one place that holds all data"
+            if family.central
+            else ("does not run over several processes")
+        )
+        raise ValueError(f"{training.algorithm} {why}: leave --parties out")
+    if training.nodes < parties:
+        raise ValueError(
+            f"{parties} parties are more than the {training.nodes} nodes that they "
+            "would hold: start fewer, or set nodes"
+        )
+
+
+def agreed_noise(links: Links, own: float) -> float:
+    """The most of what the parties' accounts ask for: they differ by rounding alone."""
+    said = links.exchange("noise", {"noise": own}, dict[str, float])
+    values = [theirs.get("noise", math.nan) for theirs in said]
+    for other, value in enumerate(values):
+        if not math.isclose(value, values[0], rel_tol=_SAME_NOISE):
+            links.disagree(
+                f"party {other} has other settings than party 0: noise_multiplier is "
+                f"{value:g}, and {values[0]:g} there"
+            )
+    return max(values)
+
+
+def folder_of(links: Links, out: pathlib.Path | None, name: str) -> pathlib.Path:
+    """This party's folder: in ``out``, or in the first ``runs/NAME`` to go on in."""
+    own = f"party-{links.rank}"
+    if out is not None:
+        return out / own
+    default = pathlib.Path("runs") / name
+
+    def numbered(number: int) -> pathlib.Path:
+        place = default if number == 1 else default.with_name(f"{name}-{number}")
+        return place / own
+
+    free = next(
+        number
+        for number in itertools.count(1)
+        if not RunFolder(numbered(number)).has("result.json")
+    )
+    said = links.exchange("place", {"number": free}, dict[str, int])
+    return numbered(min(theirs.get("number", 1) for theirs in said))
+
+
+def run_name(links: Links, folder: RunFolder, seed: int | None) -> str:
+    """What this run is called: as the folder has it, if it goes on."""
+    known = ""
+    if folder.has("config.json"):
+        config = folder.read("config.json", dict)
+        known = str((config.get("party") or {}).get("run", ""))
+    words = {"run": known, "new": secrets.token_hex(8)}
+    said = links.exchange("run", words, dict[str, str])
+    begun = {
+        name: other for other, theirs in enumerate(said) if (name := theirs.get("run"))
+    }
+    if len(begun) > 1:
+        one, two = sorted(begun.values())[:2]
+        links.disagree(
+            f"the folders of parties {one} and {two} hold different runs: give all the "
+            "folders of one run, or new ones, with --out"
+        )
+    new = f"study {seed}" if seed is not None else said[0].get("new", "")
+    return _plain(next(iter(begun), new), 64)
+
+
+def _plain(text: str, most: int = 200) -> str:
+    """What another party said, fit to be shown."""
+    shown = "".join(c if c.isprintable() else "?" for c in text)
+    return shown if len(shown) <= most else f"{shown[:most]}..."
+
+
+class Parties(OneProcess):
+    """Each process has some of the nodes, their data, and a folder of its own.
+
+    A checkpoint is of its own nodes. All keep theirs after the same rounds, the last
+    two of them, so that all have one in common whenever any is killed.
+
+    `trainers.network.links.PartyLostError` if another party ends, hangs or sends
+    something malformed.
+    """
+
+    def __init__(self, party: Party, key_file: pathlib.Path | None = None) -> None:
+        super().__init__(key_file)
+        self._party = party
+        self._common = self._rounds = 0
+
+    @contextlib.contextmanager
+    def joined(self, given: Assignment) -> Iterator[Assignment]:
+        """As given: parties are connected by now."""
+        if given.run.device != "cpu":
+            gpus = torch.cuda.device_count()
+            torch.cuda.set_device(own_gpu(given.run.device, gpus))
+        yield given
+
+    def begins(self, given: Assignment, folder: RunFolder, *, ended: bool) -> None:
+        """Agree on where all start, and after which round all go on."""
+        links = self._party.links
+        self._rounds = rounds = given.run.training.rounds
+        start = given.problem.start(given.run.public_seed)[0, 0].numpy().tobytes()
+        own = [rounds] if ended else kept_rounds(folder)
+        said = links.exchange("begin", Begin(start=digest(start), kept=own), Begin)
+        for other, theirs in enumerate(said):
+            if theirs.start != said[0].start:
+                links.disagree(
+                    f"the models of party {other} start at other parameters than those "
+                    "of party 0: make them the same, as with torch.manual_seed"
+                )
+        common = set.intersection(*(set(theirs.kept) for theirs in said))
+        if not common:
+            last = min(range(len(said)), key=lambda other: max(said[other].kept))
+            links.disagree(
+                f"party {last} has kept nothing of this run after the rounds that the "
+                "others can go on from: give the folder that it began with, or begin "
+                "again in new ones, with --out"
+            )
+        self._common = max(common)
+        links.begins(self._common)
+        if ended:
+            links.over()
+
+    def keeper(self, given: Assignment, folder: RunFolder) -> PartyKeeper:
+        """See `PartyKeeper`."""
+        return PartyKeeper(given, folder, self._party.links, self._common)
+
+    def gathered(self, part: Part) -> list[Part] | None:
+        """This party's alone, once all others can end without it."""
+        links = self._party.links
+        links.all_kept(self._rounds)
+        links.over()
+        return [part]
+
+    def numbered(self, models: Tensor) -> dict[int, Tensor]:
+        """The models by the nodes' numbers in the whole network."""
+        return dict(zip(self._party.ranks.held, models, strict=True))
+
+    def remarks(self, parts: Sequence[Part]) -> tuple[str, ...]:
+        """As of one process; and what was not measured."""
+        return (*super().remarks(parts), APART)
+
+
+class Begin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a party's models start, and after which rounds it can go on."""
+
+    start: str
+    kept: list[int]
+
+
+def kept_rounds(folder: RunFolder) -> list[int]:
+    """After which rounds a run can go on: the last two that were kept."""
+    return [0, *(content["middle"]["done"] for content in _contents(folder))][-2:]
+
+
+def _contents(folder: RunFolder) -> list[dict[str, Any]]:
+    """What was kept last, and before."""
+    if not folder.has("checkpoint.pt"):
+        return []
+    try:
+        kept = checkpoint.unpack((folder / "checkpoint.pt").read_bytes())["kept"]
+        found = [checkpoint.unpack(part) for part in kept]
+        for content in found:
+            _ = content["middle"]["done"] + 0
+        return found
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise folder.broken("checkpoint.pt", error) from None
+
+
+class PartyKeeper(Keeper):
+    """A `Keeper` of one party's nodes: it goes on after the round that all have."""
+
+    def __init__(
+        self, given: Assignment, folder: RunFolder, links: Links, common: int
+    ) -> None:
+        self._links, self._common = links, common
+        self._states: list[tuple[int, bytes]] = []
+        super().__init__(given, folder)
+
+    def _recorder(self, problem: Problem, points: int) -> CurveRecorder:
+        return PartyRecorder(problem, self.gradients, points)
+
+    def _restore(self) -> None:
+        for content in _contents(self._folder):
+            done = content["middle"]["done"]
+            if done <= self._common:
+                self._states.append((done, checkpoint.pack(content)))
+            if done == self._common:
+                self._take(content)
+
+    def keep(self, done: int, middle: Callable[[], Any]) -> None:
+        """Write a checkpoint where epsilon is computed, and after the last round.
+
+        That before it stays until all have a later one.
+        """
+        if done % self._every and done != self._rounds:
+            return
+        if self._states:
+            self._links.all_kept(self._states[-1][0])
+        self._write(middle())
+        self._links.kept(done)
+
+    def _store(self, content: dict[str, Any]) -> None:
+        done = content["middle"]["done"]
+        self._states = [*self._states, (done, checkpoint.pack(content))][-2:]
+        whole = checkpoint.pack({"kept": [part for _, part in self._states]})
+        self._folder.write("checkpoint.pt", whole)
+
+
+class PartyRecorder(CurveRecorder):
+    """A `CurveRecorder` of this party's nodes: how far apart all are is not known."""
+
+    def _point(
+        self, done: int, values: Tensor | None, models: Tensor
+    ) -> Measured | None:
+        figures = as_figures(self._problem.material.quality, values)
+        return Measured(round=done, consensus=None, **figures)  # type: ignore[arg-type]

@@ -222,7 +222,7 @@ class AuditedTraining:
 
     @property
     def upper(self) -> UpperBound | None:
-        """The account of the ledger; None if ``findings`` show that it is of another."""
+        """The account of the ledger; None where there are ``findings``."""
         return self.audited.upper
 
     @property

@@ -28,6 +28,7 @@ Audits, from below:
     sweep               many audits from one file
     probe               checks of one's own release that need no statistics
     lower_bound         attack scores in, a lower bound with its confidence out
+    lira, rmia          scores of membership from losses under reference models
     Scores              scores and worlds that know how they came about
 
 Tests of anybody's mechanism, for pytest and hypothesis:
@@ -65,6 +66,8 @@ _PLACES = {
     "oracle": "privaudit.api.loops",
     "replace_batch_norm": "trainers.models.own",
     "lower_bound": "privaudit.api.attacks",
+    "lira": "privaudit.auditing.membership",
+    "rmia": "privaudit.auditing.membership",
     "audit": "privaudit.api.audits",
     "canaries": "privaudit.api.canaries",
     "audit_algorithm": "privaudit.api.audits",

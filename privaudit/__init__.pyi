@@ -19,6 +19,8 @@ from privaudit.api.loops import oracle as oracle
 from privaudit.api.own_training import train as train
 from privaudit.api.probes import probe as probe
 from privaudit.api.views import views as views
+from privaudit.auditing.membership import lira as lira
+from privaudit.auditing.membership import rmia as rmia
 from privaudit.auditing.scores import Scores as Scores
 from privaudit.ledger import Ledger as Ledger
 from privaudit.release import NoSampling as NoSampling

@@ -138,9 +138,11 @@ class AttackSettings(BoundSettings, Compute):
     Parameters
     ----------
     adversary
-        What the attacker sees: final-loss (the default), all-losses, all-models,
+        What the attacker sees: final-loss (the default), all-losses, lira or rmia (the
+        final loss beside those under reference models that it trains), all-models,
         neighbour (one neighbour's inbox; the default where a part of the model never
-        leaves its node) or noisy-gradients.
+        leaves its node), noisy-gradients, or actions (of deep-q). In one run:
+        noisy-gradients (the default), final-loss, all-losses, lira or rmia.
     canary
         What is planted: blank, mislabelled, out-of-distribution, clipbkd, gradient (a
         crafted one, where others are smallest) or random-gradient. In one run: gradient

@@ -15,7 +15,7 @@ from privaudit.auditing.experiments.one_run_bounds import one_run_estimator
 from privaudit.auditing.programs.scored import AuditedScores
 from privaudit.auditing.scores import Scores
 from privaudit.ledger import Ledger
-from privaudit.results import Finding, LowerBound, Relation
+from privaudit.results import Finding, LowerBound, Relation, check_relation
 from privaudit.settings import MOST_CANARIES, claim_of
 
 KINDS = ("mislabelled", "noise")
@@ -31,11 +31,15 @@ class Canaries:
         All of them: numpy arrays, (canaries, ...). Score each under what was trained.
     member
         (canaries,) bool: which are to be among the data, each by its own fair coin.
+    instead
+        Under replace-one: inputs and targets of what stands in the place of each canary
+        that is not a member. None under add-or-remove-one: nothing does.
     """
 
     inputs: NDArray[Any]
     targets: NDArray[Any]
     member: NDArray[np.bool_]
+    instead: tuple[NDArray[Any], NDArray[Any]] | None = None
 
     def __len__(self) -> int:
         return len(self.member)
@@ -43,7 +47,17 @@ class Canaries:
     @property
     def included(self) -> tuple[NDArray[Any], NDArray[Any]]:
         """Inputs and targets of those to be trained on, beside the data."""
-        return self.inputs[self.member], self.targets[self.member]
+        if self.instead is None:
+            return self.inputs[self.member], self.targets[self.member]
+        inputs, targets = (part.copy() for part in self.instead)
+        inputs[self.member] = self.inputs[self.member]
+        targets[self.member] = self.targets[self.member]
+        return inputs, targets
+
+    @property
+    def relation(self) -> Relation:
+        """What two data sets differ in that one coin decides between."""
+        return "add-or-remove-one" if self.instead is None else "replace-one"
 
     def audit(
         self,
@@ -52,7 +66,7 @@ class Canaries:
         epsilon: float,
         delta: float = 1e-5,
         ledger: Ledger | None = None,
-        relation: Relation = "add-or-remove-one",
+        relation: Relation | None = None,
         confidence: float = 0.95,
         method: str = "best",
     ) -> AuditedScores:
@@ -64,7 +78,7 @@ class Canaries:
             (canaries,): one for each, in order, higher or lower for members; such as
             minus its loss, less what that was before training.
         epsilon, delta, relation
-            The claim, and what the guarantee is about.
+            The claim. The relation is that of the canaries, and may be left out.
         ledger
             What the run released: its account comes beside the audit, its curve gives
             another bound, and how many guesses are made is planned by it.
@@ -83,6 +97,13 @@ class Canaries:
         ValueError
             If a value is out of its range, or there is not one score a canary.
         """
+        if relation not in (None, self.relation):
+            raise ValueError(
+                f"these canaries' coins decide about {self.relation}, and nothing they "
+                f"show is about {relation}: make them by canaries(..., "
+                f"relation={relation!r})"
+            )
+        relation = self.relation
         found = Scores(self.member, scores, "one-run")
         claim = claim_of(epsilon, delta, relation, source="privaudit.canaries")
         if not 0 < confidence < 1:
@@ -154,6 +175,7 @@ def canaries(
     *,
     like: Any,
     kind: str = "mislabelled",
+    relation: Relation = "add-or-remove-one",
     seed: int | None = None,
 ) -> Canaries:
     """Canaries for one run of a user's own training.
@@ -172,6 +194,9 @@ def canaries(
     kind
         "mislabelled": records of ``like`` with another label, a little apart where
         there are fewer than ``count``. "noise": uniform over the range of ``like``.
+    relation
+        What a coin decides: whether the canary is among the data, or, for
+        "replace-one", whether it or another record of its kind is.
     seed
         Of the coins and the records, for a study; from the operating system by default.
 
@@ -203,9 +228,25 @@ def canaries(
         raise ValueError(f"kind is {' or '.join(KINDS)}, got {kind!r}")
     if seed is not None and seed < 0:
         raise ValueError(f"seed must be >= 0, got {seed}")
+    check_relation(relation)
     inputs, targets = _pair(like)
     random = np.random.default_rng(secrets.randbits(128) if seed is None else seed)
     member = random.random(count) < 0.5
+    if relation == "replace-one":
+        made, labels = _made(2 * count, inputs, targets, kind, random)
+        instead = made[count:], labels[count:]
+        return Canaries(made[:count], labels[:count], member, instead)
+    return Canaries(*_made(count, inputs, targets, kind, random), member)
+
+
+def _made(
+    count: int,
+    inputs: NDArray[Any],
+    targets: NDArray[Any],
+    kind: str,
+    random: np.random.Generator,
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Inputs and targets of so many records of a ``kind``."""
     classes = np.unique(targets)
     if len(classes) < 2:
         raise ValueError("like must have records of two classes or more")
@@ -218,7 +259,7 @@ def canaries(
         low, high = inputs.min(), inputs.max()
         shape = (count, *inputs.shape[1:])
         made = random.uniform(low, high, shape).astype(inputs.dtype)
-        return Canaries(made, random.choice(classes, count), member)
+        return made, random.choice(classes, count)
     order = random.permutation(len(inputs))
     chosen = order[np.arange(count) % len(inputs)]
     made = inputs[chosen].copy()
@@ -228,7 +269,7 @@ def canaries(
         later += random.normal(0, apart, later.shape).astype(inputs.dtype)
     place = np.searchsorted(classes, targets[chosen])
     shift = random.integers(1, len(classes), count)
-    return Canaries(made, classes[(place + shift) % len(classes)], member)
+    return made, classes[(place + shift) % len(classes)]
 
 
 def _pair(like: Any) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import pathlib
 from collections.abc import Iterable, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 
 from privaudit.report import joint as _joint
 from privaudit.report import verify as _evidence
+from privaudit.report.attempts import Together, together
 from privaudit.report.joint import Joint
 from privaudit.report.sweep import FoundSweep
 from privaudit.report.verify import Verification
@@ -17,7 +19,7 @@ from privaudit.report.verify import Verification
 Path = str | os.PathLike[str]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True)
 class Shown:
     """What several folders hold; each was compared with its evidence."""
 
@@ -47,10 +49,19 @@ class Shown:
         """Whether all runs of all sweeps have a verdict."""
         return all(one.complete for one in self.found if isinstance(one, FoundSweep))
 
+    @functools.cached_property
+    def together(self) -> list[Together]:
+        """Claims that several audits in them attack, and what these show together."""
+        runs: list[Any] = []
+        for one in self.found:
+            runs += one.finished if isinstance(one, FoundSweep) else [one]
+        return together(runs)
+
     def summary(self) -> dict[str, Any]:
         """All figures, for JSON."""
         return {
             "runs": [one.summary() for one in self.found],
+            "together": [one.summary() for one in self.together],
             "evidence": [one.summary() for one in self.checks],
         }
 
@@ -61,7 +72,7 @@ class Shown:
             if one.found and not one.differences:
                 lines += one.found.lines()
             lines.append(str(one))
-        return lines
+        return lines + [f"together: {one}" for one in self.together]
 
 
 def show(folders: Iterable[Path], *, signer: Path | None = None) -> Shown:

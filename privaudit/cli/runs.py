@@ -26,7 +26,8 @@ def show(
     """Print the results in folders of finished runs; a sweep's runs as one table.
 
     Figures are made again from ledger and scores, and shown if they agree; else there
-    is one line that names the file and both values. Status 1 if a claim is refuted or
+    is one line that names the file and both values. Where several audits attack one
+    claim, a line says what they show together. Status 1 if a claim is refuted or
     disproved or a figure disagrees, else 3 if a run of a sweep has no verdict.
 
     Parameters

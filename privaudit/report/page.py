@@ -20,6 +20,7 @@ from privaudit.report import (
     table,
     words,
 )
+from privaudit.report.attempts import Together, beside
 from privaudit.report.load import FinishedAudit, Paged, load_any
 from privaudit.report.numbers import claimed, down, up
 from privaudit.report.program import FinishedProgram
@@ -40,7 +41,9 @@ def write(
     What it says is made again from the folder's evidence before, which must be signed
     by ``signer``, if one is given.
 
-    Equal folders give equal bytes. A file that is there is replaced whole.
+    Other audits of the same claim that lie beside the folder are named, with what all
+    of them show together. Equal folders give equal bytes. A file that is there is
+    replaced whole.
 
     Raises
     ------
@@ -58,19 +61,34 @@ def write(
     if checked.differences:
         raise EvidenceError(checked.differences)
     folder = RunFolder(path)
-    folder.write("report.html", render(run, str(checked)).encode())
+    others = None
+    if isinstance(run, FinishedAudit | FinishedProgram):
+        others = beside(run)
+    folder.write("report.html", render(run, str(checked), others).encode())
     return folder / "report.html"
 
 
 def render(
-    run: Paged | FinishedProgram, checked: str = "not checked against its evidence"
+    run: Paged | FinishedProgram,
+    checked: str = "not checked against its evidence",
+    others: Together | None = None,
 ) -> str:
-    """The page of ``run``, with what was ``checked`` in words."""
+    """The page of ``run``, with what was ``checked`` in words.
+
+    ``others`` are audits of its claim, itself among them.
+    """
     if isinstance(run, FinishedProgram):
         content, drawn = program_page.content(run), program_page.drawings(run)
         content |= {"certified": _upper(run.upper), "worth": _worth(run.upper)}
     else:
         content, drawn = _content(run), _figures(run)
+    if others is not None:
+        said = str(others)
+        content["story"] = [
+            *content["story"],
+            f"More than once: {said}. Counted are the audits in this folder's parent; "
+            "what was tried elsewhere is not.",
+        ]
     return fill("page.html.jinja", drawn, **content, checked=checked)
 
 

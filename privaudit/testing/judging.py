@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import numbers
+import reprlib
 import time
 from collections.abc import Callable
 from typing import Any, Literal
@@ -117,7 +119,7 @@ def judge(
     >>> judge(count, ([], [1]), epsilon=1.0).refuted  # its epsilon is 2
     True
     """
-    _check(pair, epsilon, delta, confidence, runs, score, k)
+    _check(pair, epsilon, delta, confidence, runs, score, seed, k)
     started = time.monotonic()
     alpha = (1 - confidence) / (k * (k + 1))
     coins, draws = (
@@ -240,9 +242,15 @@ def _grid(epsilon: float) -> tuple[float, ...]:
 
 
 def _scored(score: Callable[[Any], float], outputs: list[object]) -> list[object]:
-    found = real_numbers([score(output) for output in outputs])
-    if found.ndim != 1:
-        raise ValueError("a score must give one number an output")
+    given = [score(output) for output in outputs]
+    try:
+        found = real_numbers(given)
+    except ValueError:
+        found = np.zeros(0)
+    if found.shape != (len(outputs),):
+        raise ValueError(
+            f"a score must give one number an output, got {reprlib.repr(given[0])}"
+        )
     return found.tolist()
 
 
@@ -253,10 +261,23 @@ def _check(
     confidence: float,
     runs: int,
     score: Scoring,
+    seed: int,
     k: int,
 ) -> None:
     if not isinstance(pair, (tuple, list)) or len(pair) != 2:
         raise ValueError("pair must be a tuple of two data sets")
+    for name, value, kinds, what in (
+        ("epsilon", epsilon, numbers.Real, "a number"),
+        ("delta", delta, numbers.Real, "a number"),
+        ("confidence", confidence, numbers.Real, "a number"),
+        ("runs", runs, numbers.Integral, "a whole number"),
+        ("k", k, numbers.Integral, "a whole number"),
+        ("seed", seed, numbers.Integral, "a whole number"),
+    ):
+        if not isinstance(value, kinds):
+            raise ValueError(f"{name} must be {what}, got {value!r}")
+    if seed < 0:
+        raise ValueError(f"seed must be >= 0, got {seed}")
     if not 0 <= epsilon < math.inf:
         raise ValueError(f"epsilon must be >= 0 and finite, got {epsilon}")
     if not 0 <= delta < 1:

@@ -87,3 +87,46 @@ class TestAudit:
             planted.audit(np.zeros(99), epsilon=1)
         with pytest.raises(ValueError, match="give ledger"):
             planted.audit(np.zeros(100), epsilon=1, method="family")
+
+
+class TestReplaceOne:
+    """A coin chooses between two records, and the guarantee is that of a mean."""
+
+    LIKE = np.random.default_rng(0).normal(size=(60, 8)), np.arange(60) % 3
+
+    def planted(self, count=400, **more):
+        return pa.canaries(count, like=self.LIKE, relation="replace-one", **more)
+
+    def test_there_is_one_of_each_pair(self):
+        planted = self.planted(seed=1)
+        inputs, targets = planted.included
+        others, labels = planted.instead
+        assert len(inputs) == len(planted) == 400
+        for at, member in enumerate(planted.member):
+            expected = planted.inputs[at] if member else others[at]
+            np.testing.assert_array_equal(inputs[at], expected)
+            assert targets[at] == (planted.targets[at] if member else labels[at])
+        assert (planted.inputs != others).any(axis=1).all()
+
+    def test_the_relation_is_that_of_the_coins(self):
+        planted = self.planted(seed=1)
+        found = planted.audit(planted.member * 3.0, epsilon=1)
+        assert found.lower.relation == "replace-one"
+        assert found.status == "refuted"
+
+    def test_randomised_response_keeps_its_epsilon(self):
+        # Each coin is told rightly with chance e / (1 + e): 1-DP under replace-one.
+        above = 0
+        for seed in range(200):
+            planted = self.planted(200, seed=seed)
+            right = np.random.default_rng(10_000 + seed).random(200) < 0.7310585
+            found = planted.audit(planted.member == right, epsilon=1, delta=1e-9)
+            above += found.status == "refuted"
+        assert above <= 20  # of 10 expected at most
+
+    @pytest.mark.parametrize("made", ["add-or-remove-one", "replace-one"])
+    def test_coins_of_one_kind_show_nothing_of_the_other(self, made):
+        planted = pa.canaries(100, like=self.LIKE, relation=made, seed=0)
+        (other,) = {"add-or-remove-one", "replace-one"} - {made}
+        with pytest.raises(ValueError, match="nothing they show is about"):
+            planted.audit(planted.member, epsilon=1, relation=other)

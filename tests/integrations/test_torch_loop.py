@@ -217,6 +217,8 @@ class TestOpacus:
     def test_a_shuffled_loader_is_found(self):
         found = opacus_audit.audit(training(shuffled=True), epsilon=2.0, runs=42)
         assert "batches are shuffled, not Poisson sampled" in found.findings[0]
+        assert found.status == "unproven"  # the account is of Poisson batches
+        assert found.upper is None
 
     def test_what_cannot_be_audited(self):
         canary = opacus_audit.OpacusCanary(np.array([True]), 0)

@@ -193,6 +193,11 @@ class TestLaws:
             ({"confidence": 1.0}, "confidence must be"),
             ({"runs": 0}, "runs and k must be"),
             ({"score": "low"}, "score must be"),
+            ({"score": str}, "one number an output"),
+            ({"score": lambda output: [output, 1]}, "one number an output"),
+            ({"epsilon": "1"}, "epsilon must be a number, got '1'"),
+            ({"runs": 10.5}, "runs must be a whole number, got 10.5"),
+            ({"seed": -1}, "seed must be >= 0, got -1"),
         ],
     )
     def test_values_out_of_range(self, values, words):

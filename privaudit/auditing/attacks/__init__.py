@@ -13,12 +13,15 @@ from privaudit.auditing.attacks.losses import AllLosses
 from privaudit.auditing.attacks.models import AllModels
 from privaudit.auditing.attacks.neighbour import Neighbour
 from privaudit.auditing.attacks.noisy_gradients import NoisyGradients
+from privaudit.auditing.attacks.references import RMIA, LiRA
 
 ADVERSARIES: dict[str, type[Adversary]] = {
     adversary.name: adversary
     for adversary in (
         FinalLoss,
         AllLosses,
+        LiRA,
+        RMIA,
         AllModels,
         Neighbour,
         NoisyGradients,

@@ -12,6 +12,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,15 +23,23 @@ from privaudit.auditing.attacks.canaries import (
 )
 from privaudit.auditing.attacks.contract import Differentiator
 from privaudit.auditing.attacks.likelihood import log_ratio
+from privaudit.auditing.attacks.references import (
+    NO_PROBABILITY,
+    References,
+    losses,
+    population,
+)
+from privaudit.auditing.membership import lira, rmia
 from trainers.data import Dataset
 from trainers.gradients.per_sample import PerSample
 from trainers.models import cross_entropy
 from trainers.numerics.randomness import public_generator
 from trainers.oracles.oracle import Mechanism, ReleaseObserver, clip_weights
-from trainers.runs.problem import Problem
+from trainers.runs.problem import Planted, Problem
 
 CRAFTED, MISLABELLED, NOISE = "gradient", "mislabelled", "out-of-distribution"
 KINDS = (CRAFTED, MISLABELLED, NOISE)
+_REFERENCES = 32  # models that an attacker trains for many canaries
 _PART = 64  # records whose gradients are held at once
 
 
@@ -250,7 +259,75 @@ class ManyLosses(ManyFinalLosses):
         return begun + self._total / max(1, self._rounds)
 
 
+class ManyLiRA(ManyFinalLosses):
+    """Each canary's loss beside those under models trained with and without it."""
+
+    name = "lira"
+    sees = (
+        "each canary's loss under the final model of its node, and "
+        f"{_REFERENCES} models trained with and without each"
+    )
+
+    def __init__(self, scene: ManyScene, gradients: Differentiator) -> None:
+        super().__init__(scene, gradients)
+        canaries = scene.canaries
+        # Each of two that follow each other has the canaries that the other has not.
+        coins = torch.rand(
+            _REFERENCES // 2,
+            len(canaries),
+            generator=public_generator(0, "canaries of reference models"),
+        )
+        worlds = torch.stack([coins < 0.5, coins >= 0.5], 1).flatten(0, 1)
+        self._references = References.trained(
+            scene.problem,
+            Planted(canaries.records, worlds, canaries.coordinates),
+            scene.noise_multiplier,
+            scene.start,
+        )
+        self._had = self._references.included.numpy()
+        self._known = self._under(self._references.models)
+
+    def _under(self, models: Tensor) -> np.ndarray:
+        """(models, canaries): losses, of models (models, dims)."""
+        return torch.stack([self._losses(one[None]) for one in models]).numpy()
+
+    def scores(self, models: Tensor) -> Tensor:
+        crafted = self._scene.canaries.coordinates is not None
+        seen = self._under(models[:, CANARY_NODE].cpu())
+        found = lira(seen, self._known, self._had, log_odds=not crafted)
+        return torch.from_numpy(found[0])
+
+
+class ManyRMIA(ManyLiRA):
+    """How many held-out records each canary's probability has grown more than."""
+
+    name = "rmia"
+
+    def __init__(self, scene: ManyScene, gradients: Differentiator) -> None:
+        if scene.canaries.coordinates is not None:
+            raise ValueError(NO_PROBABILITY)
+        super().__init__(scene, gradients)
+
+    def scores(self, models: Tensor) -> Tensor:
+        final = models[:, CANARY_NODE].cpu()
+        others = population(self._scene.problem)
+        found = rmia(
+            self._under(final),
+            self._known,
+            losses(self._gradients, final, others),
+            losses(self._gradients, self._references.models, others),
+            self._had,
+        )
+        return torch.from_numpy(found[0])
+
+
 MANY: dict[str, type[ManyWatcher]] = {
     watcher.name: watcher
-    for watcher in (ManyNoisyGradients, ManyFinalLosses, ManyLosses)
+    for watcher in (
+        ManyNoisyGradients,
+        ManyFinalLosses,
+        ManyLosses,
+        ManyLiRA,
+        ManyRMIA,
+    )
 }

@@ -11,6 +11,13 @@ mu). For each v any parameter L(v) may be returned at which that bound is at mos
 if the true parameter is t, the result exceeds t only if W >= v0, the least v with
 L(v) > t, and the chance of that is at most alpha by the bound for v0 at L(v0), which is
 a true hypothesis too. A few k are tried, each at its part of alpha.
+
+The relation: the theorems read coins S in {0, 1}^m and an output whose law, given S,
+is (epsilon, delta)- or f-close to that given S with one coin turned, and nothing else
+of the data. So they hold under add-or-remove-one where a coin decides whether its
+canary is there, and under replace-one where it decides which of two records is. A coin
+of the first kind shows nothing of a replace-one guarantee: the data sets that it
+decides between differ in size, and are no neighbours.
 """
 
 from __future__ import annotations

@@ -306,7 +306,7 @@ def judge(
     """
     scores = Scores(*arrays(audit, done), "coin-flip")
     claim = audit.claim
-    nodes, attacked = _attacked(audit, ledger)
+    nodes, attacked = attacked_part(audit, ledger)
     estimator = _named(audit, audit.estimator, attacked)
     found, confidence, stopped = _bound(audit, scores, estimator)
     verdict = Finding(claim=claim, lower=found.lower)
@@ -355,7 +355,7 @@ def judge(
     )
 
 
-def _attacked(
+def attacked_part(
     audit: ProgramAudit, ledger: Ledger | None
 ) -> tuple[tuple[UpperBound, ...], Ledger | None]:
     """The account of each node of ``ledger``, and the part of the worst one."""
@@ -401,7 +401,7 @@ def _is_refuted(
     member, score = arrays(audit, done)
     if not 0 < np.count_nonzero(member) < len(member):
         return False
-    estimator = _named(audit, audit.estimator, _attacked(audit, ledger)[1])
+    estimator = _named(audit, audit.estimator, attacked_part(audit, ledger)[1])
     found, _, _ = _bound(audit, Scores(member, score, "coin-flip"), estimator)
     return found.epsilon > audit.claim.epsilon
 

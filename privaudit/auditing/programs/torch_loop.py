@@ -44,7 +44,7 @@ from privaudit.auditing.programs.targets import spread_seed
 from privaudit.auditing.scores import Design, Scores
 from privaudit.ledger import Entry, Ledger
 from privaudit.release import PoissonSampling, Release
-from privaudit.results import LowerBound, Relation, Status, UpperBound
+from privaudit.results import Finding, LowerBound, Relation, Status, UpperBound
 from privaudit.settings import ProgramSettings, claim_of
 
 _DIRECTION = 0x19  # seed of the canary's direction, which is the same in every run
@@ -212,7 +212,7 @@ class AuditedTraining:
 
     @property
     def status(self) -> Status:
-        """The verdict in a word; it holds where there are no ``findings``."""
+        """The verdict in a word; never consistent where there are ``findings``."""
         return self.audited.status
 
     @property
@@ -222,7 +222,7 @@ class AuditedTraining:
 
     @property
     def upper(self) -> UpperBound | None:
-        """The account of the ledger."""
+        """The account of the ledger; None where there are ``findings``."""
         return self.audited.upper
 
     @property
@@ -340,7 +340,14 @@ def audit_with(
     checks.append(_apart(noises))
     accounted = seen if ledger is None else ledger
     audited = _judged(accounted, member.ravel(), scores.ravel(), many, how)
-    return AuditedTraining(audited, accounted, tuple(checks))
+    found = AuditedTraining(audited, accounted, tuple(checks))
+    if not found.findings:
+        return found
+    # The account is of another training than this one: it meets no claim.
+    known = audited.verdict
+    alone = Finding(claim=known.claim, lower=known.lower)
+    audited = dataclasses.replace(audited, verdict=alone)
+    return dataclasses.replace(found, audited=audited)
 
 
 def _judged(

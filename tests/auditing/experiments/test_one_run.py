@@ -65,6 +65,26 @@ class TestOurTrainer:
         np.savez(copy / "scores.npz", **arrays)
         assert pa.verify(copy).differences
 
+    @pytest.mark.parametrize("adversary", ["lira", "rmia"])
+    def test_reference_models_tell_what_the_loss_does_not(self, adversary, tmp_path):
+        # Records with wrong labels differ in how hard they are, whoever was there.
+        def shown(seen):
+            more = {"canaries": 300, "canary": "mislabelled", "noise_multiplier": 0.1}
+            audited = pa.audit_algorithm(
+                "dp-sgd",
+                settings(adversary=seen, epsilon=1000.0, **more),
+                training={"rounds": 60, "train": 200},
+                out=tmp_path / seen,
+            )
+            return audited.lower.epsilon
+
+        assert shown("final-loss") < 0.1 < 0.2 < shown(adversary)
+
+    def test_rmia_needs_records(self, tmp_path):
+        asked = settings(adversary="rmia", canary="gradient")
+        with pytest.raises(ValueError, match="crafted gradient has none"):
+            pa.audit_algorithm("dp-sgd", asked, training=FAST, out=tmp_path / "x")
+
     def test_half_the_noise_is_refuted_by_the_curve(self, monkeypatch, tmp_path):
         whole = Problem.train
 

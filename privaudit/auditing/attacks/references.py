@@ -1,0 +1,173 @@
+"""Black-box adversaries with reference models: LiRA and RMIA.
+
+They train the algorithm themselves, in worlds that they know, and compare losses under
+the final model with those under these. References have a key of their own: no run that
+is scored is one of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from privaudit.auditing.attacks.canaries import CANARY_NODE
+from privaudit.auditing.attacks.contract import (
+    Adversary,
+    Differentiator,
+    Scene,
+    Watcher,
+)
+from privaudit.auditing.attacks.final_loss import canary_losses
+from privaudit.auditing.membership import lira, rmia
+from trainers.data import Dataset
+from trainers.models import cross_entropy
+from trainers.numerics.keys import Key
+from trainers.numerics.randomness import Streams
+from trainers.runs.problem import Planted, Problem
+
+REFERENCES = 128  # models that an attacker trains for one canary
+_BLOCK = 32  # at a time
+_POPULATION = 1000  # held-out records at most that RMIA compares with
+_VALUES = 1 << 22  # of inputs that losses are taken of at once
+_KEY = "reference models"  # no audit has it
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class References:
+    """Final models of node 0, and which canaries each was trained with.
+
+    Parameters
+    ----------
+    models
+        (models, dims).
+    included
+        (models, canaries) bool.
+    """
+
+    models: Tensor
+    included: Tensor
+
+    @classmethod
+    def trained(
+        cls, problem: Problem, planted: Planted, noise_multiplier: float, start: Tensor
+    ) -> References:
+        """As ``planted`` says, from ``start``, (dims,), some at a time."""
+        found = []
+        for first in range(0, len(planted.runs), _BLOCK):
+            worlds = planted.runs[first : first + _BLOCK]
+            models, _ = problem.train(
+                noise_multiplier,
+                Streams(Key.study(_KEY), first),
+                runs=len(worlds),
+                start=start.repeat(len(worlds), len(problem.shares), 1),
+                planted=dataclasses.replace(planted, runs=worlds),
+            )
+            found.append(models[:, CANARY_NODE].cpu())
+        return cls(torch.cat(found), planted.runs.reshape(len(planted.runs), -1))
+
+
+def population(problem: Problem) -> Dataset:
+    """Records that no model is trained on."""
+    test = problem.test
+    return Dataset(test.inputs[:_POPULATION], test.targets[:_POPULATION])
+
+
+def losses(gradients: Differentiator, models: Tensor, data: Dataset) -> np.ndarray:
+    """(models, records), of models (models, dims)."""
+    part = max(1, _VALUES // data.inputs.numel())
+    found = []
+    for some in models.split(part):
+        inputs = data.inputs.expand(len(some), *data.inputs.shape)
+        outputs = gradients.outputs(some, inputs).double()  # (models, records, classes)
+        targets = data.targets.expand(len(some), *data.targets.shape)
+        each = cross_entropy(outputs.flatten(0, 1), targets.flatten(0, 1))
+        found.append(each.view(len(some), len(data)))
+    return torch.cat(found).numpy()
+
+
+class LiRA(Adversary):
+    """The likelihood ratio of the canary's log odds, by two normal laws.
+
+    Of a crafted gradient g, that of <g, theta>. See `privaudit.lira`.
+    """
+
+    name = "lira"
+    sees = (
+        "the canary's loss under the final model of its node, and "
+        f"{REFERENCES} models trained with and without it"
+    )
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        worlds = torch.arange(REFERENCES) % 2 == 0
+        self.references = References.trained(
+            scene.problem,
+            scene.canary.planted(worlds),
+            scene.noise_multiplier,
+            scene.start,
+        )
+        self._known = self.losses(self.references.models, scene.problem.gradients())
+
+    def losses(self, models: Tensor, gradients: Differentiator) -> np.ndarray:
+        """(runs, 1), the canary's."""
+        return canary_losses(self.scene, gradients, models)[:, None].numpy()
+
+    def watch(self, runs: int, gradients: Differentiator) -> Watcher:
+        """See `Adversary.watch`."""
+        return _Watcher(self, gradients)
+
+    def scores(self, models: Tensor, gradients: Differentiator) -> np.ndarray:
+        """(runs, 1), given the final models of the canary's node, (runs, dims)."""
+        return lira(
+            self.losses(models, gradients),
+            self._known,
+            self.references.included.numpy(),
+            log_odds=self.scene.canary.direction is None,
+        )
+
+
+class RMIA(LiRA):
+    """How many held-out records the canary's probability has grown more than.
+
+    See `privaudit.rmia`.
+    """
+
+    name = "rmia"
+
+    def __init__(self, scene: Scene) -> None:
+        if scene.canary.direction is not None:
+            raise ValueError(NO_PROBABILITY)
+        super().__init__(scene)
+        self._others = population(scene.problem)
+        self._known_others = losses(
+            scene.problem.gradients(), self.references.models, self._others
+        )
+
+    def scores(self, models: Tensor, gradients: Differentiator) -> np.ndarray:
+        """See `LiRA.scores`."""
+        return rmia(
+            self.losses(models, gradients),
+            self._known,
+            losses(gradients, models, self._others),
+            self._known_others,
+            self.references.included.numpy(),
+        )
+
+
+NO_PROBABILITY = (
+    "rmia reads the probability of a record's label, and a crafted gradient has none: "
+    "choose a canary that is a record, such as mislabelled"
+)
+
+
+class _Watcher(Watcher):
+    def __init__(self, attack: LiRA, gradients: Differentiator) -> None:
+        self._attack = attack
+        self._gradients = gradients
+
+    def score(self, models: Tensor) -> Tensor:
+        found = self._attack.scores(models[:, CANARY_NODE], self._gradients)
+        return torch.from_numpy(found[:, 0])

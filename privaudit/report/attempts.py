@@ -144,7 +144,9 @@ def beside(run: Attempt) -> Together | None:
 
 
 def _key(config: Any) -> bytes:
-    return _key_of(_json.decode(_json.encode(config), dict))
+    key = _key_of(_json.decode(_json.encode(config), dict))
+    assert key is not None  # of an audit
+    return key
 
 
 def _key_of(config: dict[str, Any]) -> bytes | None:
@@ -161,9 +163,9 @@ def _key_of(config: dict[str, Any]) -> bytes | None:
 def _bound(run: Attempt, confidence: float) -> LowerBound:
     """The lower bound of one audit, by its own method, at another confidence."""
     config, scores = run.config, run.scores
-    block = config.batch if isinstance(run, FinishedProgram) else config.block
+    many = run.config.batch if isinstance(run, FinishedProgram) else run.config.block
     if config.stop_when_refuted:
-        looks = Looks.of(config.runs, block)
+        looks = Looks.of(config.runs, many)
         confidence = looks.confidence(len(scores), confidence)
     found = _estimator(run, confidence)(
         scores,

@@ -183,16 +183,13 @@ class Site:
         return place
 
     def _run(self, path: pathlib.Path, name: str) -> Item:
-        why = ""
         try:
             checked = verify(path, signer=self._signer)
-            if checked.differences:
-                why = f"disagrees with its evidence: {checked.differences[0]}"
         except FolderError as error:
-            why = str(error)
-        if why:
-            self.differs = True
-            return Item(name=name, kind="run", why=why)
+            return self._wrong(name, str(error))
+        if checked.differences:
+            first = checked.differences[0]
+            return self._wrong(name, f"disagrees with its evidence: {first}")
         run: Any = checked.found
         if run.result.upper() is None:  # a program's, without a ledger
             body = [("p", line) for line in run.lines()]
@@ -200,6 +197,10 @@ class Site:
         else:
             page = render(run, str(checked))
         return Item.of(checked, name, self._keep(name, page))
+
+    def _wrong(self, name: str, why: str) -> Item:
+        self.differs = True
+        return Item(name=name, kind="run", why=why)
 
     def _sweep(self, path: pathlib.Path) -> None:
         rows = load_sweep(path).rows

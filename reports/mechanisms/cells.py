@@ -41,10 +41,11 @@ def opacus_step(records: list[float], rng: Rng, noise: float = 3.7307) -> np.nda
 @functools.cache
 def _optimizer(noise: float) -> tuple[Any, Any]:
     import torch
-    from opacus.optimizers import DPOptimizer
+
+    optimizers: Any = importlib.import_module("opacus.optimizers")
 
     weight = torch.nn.Parameter(torch.zeros(1))
-    optimizer = DPOptimizer(
+    optimizer = optimizers.DPOptimizer(
         torch.optim.SGD([weight], lr=1.0),
         noise_multiplier=noise,
         max_grad_norm=1.0,

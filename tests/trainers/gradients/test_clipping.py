@@ -15,7 +15,7 @@ from trainers.gradients.clipping import (
     WORKING_SET,
     evenly,
     packing,
-    plan,
+    summation,
     usual_width,
 )
 from trainers.gradients.per_sample import PerSample
@@ -25,7 +25,7 @@ from trainers.numerics.deferred_checks import Watch
 CALL = {"batch_size": 4, "memory_limit": 1 << 30}
 
 
-class TestPlan:
+class TestSummation:
     @given(st.integers(1, 200), st.integers(1, 60))
     def test_parts_are_few_and_even(self, count, most):
         size = evenly(count, most)
@@ -77,7 +77,7 @@ class TestClippedSum:
         batches = torch.rand(6, data.inputs.shape[1], generator=generator) < 0.5
         sizes = torch.tensor(data.sizes).repeat(2)[:, None]
         batches &= torch.arange(batches.shape[1]) < sizes
-        planned = plan(exact, data, at, **CALL)
+        planned = summation(exact, data, at, **CALL)
         got = planned.clipped_sum(at, batches, torch.arange(3), 0.3)
         for row in range(6):
             wanted = torch.zeros(15, dtype=torch.float64)
@@ -95,7 +95,7 @@ class TestClippedSum:
         way = BookKeeping(module, cross_entropy, data.inputs[0, 0])
         generator = torch.Generator().manual_seed(2)
         at = torch.randn(30, 15, generator=generator)
-        planned = plan(way, data, at, batch_size=batch_size, memory_limit=1 << 30)
+        planned = summation(way, data, at, batch_size=batch_size, memory_limit=1 << 30)
         assert planned.shape.moves
         sizes = torch.tensor(data.sizes).repeat(10)[:, None]
         there = torch.arange(data.inputs.shape[1]) < sizes
@@ -118,7 +118,7 @@ class TestClippedSum:
         at = torch.ones(2, 15, dtype=torch.float64)
         batches = torch.arange(61).expand(2, -1) < torch.tensor([[60], [50]])
         one, other = (
-            plan(exact, data, at, batch_size=50, memory_limit=limit).clipped_sum(
+            summation(exact, data, at, batch_size=50, memory_limit=limit).clipped_sum(
                 at, batches, torch.arange(2), 0.3
             )
             for limit in (WORKING_SET, 1 << 40)
@@ -130,7 +130,7 @@ class TestClippedSum:
         exact = PerSample(softmax(), cross_entropy)
         at = torch.ones(3, 15, dtype=torch.float64)
         batches = torch.zeros(3, data.inputs.shape[1], dtype=torch.bool)
-        planned = plan(exact, data, at, **CALL)
+        planned = summation(exact, data, at, **CALL)
         got = planned.clipped_sum(at, batches, torch.arange(3), 1.0)
         assert not got.any()
 
@@ -146,7 +146,7 @@ class TestClippedSum:
         def found():
             watch = Watch(at_once=False)
             nodes, more = torch.arange(3), {"watch": watch, "width": width}
-            planned = plan(exact, PrivateData.of(shares), at, **CALL)
+            planned = summation(exact, PrivateData.of(shares), at, **CALL)
             total = planned.clipped_sum(at, batches, nodes, 0.3, **more)
             watch.settle()
             return total

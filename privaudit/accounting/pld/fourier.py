@@ -228,7 +228,8 @@ def log_mixture(weights: Floats, gains: Floats) -> Floats:
     if top < 600:
         return np.log1p(weights @ np.expm1(gains))
     rest = np.maximum(1 - weights.sum(axis=-1), 0.0) * math.exp(-top)
-    return top + np.log(rest + weights @ np.exp(gains - top))
+    with np.errstate(divide="ignore"):  # what nothing has a part in
+        return top + np.log(rest + weights @ np.exp(gains - top))
 
 
 def _window(
@@ -257,6 +258,8 @@ def _window(
         moved = _total_log_moment(terms, logs(tilt + sign * t), exact=False)
         # Tilted mass beyond x is at most exp(moved - whole - t x).
         excess = moved - whole + 1e-12 * (abs(moved) + abs(whole)) + LOG_OUTSIDE
+        if not math.isfinite(excess):
+            return None
         end = math.ceil((excess / t - sign * offset) / spacing) + 1
         support = max(sign * least, sign * most) + 1
         if end < support:

@@ -161,7 +161,7 @@ def _key_of(config: dict[str, Any]) -> bytes | None:
 def _bound(run: Attempt, confidence: float) -> LowerBound:
     """The lower bound of one audit, by its own method, at another confidence."""
     config, scores = run.config, run.scores
-    block = config.batch if isinstance(run, FinishedProgram) else config.block
+    block = run.config.batch if isinstance(run, FinishedProgram) else run.config.block
     if config.stop_when_refuted:
         looks = Looks.of(config.runs, block)
         confidence = looks.confidence(len(scores), confidence)

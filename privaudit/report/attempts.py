@@ -110,7 +110,7 @@ class Together:
 
 def together(found: Iterable[Any]) -> list[Together]:
     """Those claims that several of the finished runs are audits of."""
-    groups: dict[bytes, list[Attempt]] = {}
+    groups: dict[bytes | None, list[Attempt]] = {}
     for one in found:
         if isinstance(one, FinishedAudit | FinishedProgram):
             groups.setdefault(_key(one.config), []).append(one)
@@ -143,7 +143,7 @@ def beside(run: Attempt) -> Together | None:
     return Together.of(attempts, unfinished) if many > 1 else None
 
 
-def _key(config: Any) -> bytes:
+def _key(config: Any) -> bytes | None:
     return _key_of(_json.decode(_json.encode(config), dict))
 
 

@@ -136,7 +136,6 @@ class Material:
         split: str = "even",
         seed: int = 0,
         users: Users | None = None,
-        classes: int | None = None,
     ) -> Material:
         """A user's module, data and loss, checked.
 
@@ -165,7 +164,7 @@ class Material:
             users=users,
         )
         if isinstance(model, str):
-            module = _named(model, found, classes)
+            module = _named(model, found)
         elif callable(model) and not isinstance(model, nn.Module):
             with checked("the model cannot be made"):
                 module = model()
@@ -204,10 +203,8 @@ def _in_memory(test: Any) -> Dataset:
     return Dataset(*found.read(torch.arange(min(len(found), _TEST))))
 
 
-def _named(model: str, shares: Sequence[Dataset | Lazy], told: int | None) -> nn.Module:
+def _named(model: str, shares: Sequence[Dataset | Lazy]) -> nn.Module:
     inputs, target = example(shares[0])
-    if told is not None:
-        return make_model(model, tuple(inputs.shape), max(2, told))
     classes = [
         int(share.targets.max()) + 1 for share in shares if isinstance(share, Dataset)
     ]
@@ -363,10 +360,13 @@ def _own_by_name(training: Training, seed: int, held: range | None = None) -> Ma
             "everybody's data: parties give a model as module:function, or say classes "
             "with their data"
         )
-    if is_place(model):
-        with torch.random.fork_rng(devices=()), checked(f"model {model}"):
-            torch.manual_seed(seed)  # where it starts, equal at all ranks
+    with torch.random.fork_rng(devices=()), checked(f"model {model}"):
+        torch.manual_seed(seed)  # where it starts, equal at all ranks
+        if is_place(model):
             model = function_named(model)()
+        elif data.classes is not None and data.nodes is not None:
+            inputs, _ = example(shares_of(data.shares)[0])
+            model = make_model(model, tuple(inputs.shape), max(2, data.classes))
     users = None
     if data.users is not None and training.unit == "user":
         users = Users(data.users, getattr(training.algorithm_options(), "overlap", 1))
@@ -379,5 +379,4 @@ def _own_by_name(training: Training, seed: int, held: range | None = None) -> Ma
         split=split,
         seed=seed,
         users=users,
-        classes=data.classes,
     )

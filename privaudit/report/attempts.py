@@ -163,7 +163,7 @@ def _bound(run: Attempt, confidence: float) -> LowerBound:
     config, scores = run.config, run.scores
     block = run.config.batch if isinstance(run, FinishedProgram) else run.config.block
     if config.stop_when_refuted:
-        looks = Looks.of(config.runs, many)
+        looks = Looks.of(config.runs, block)
         confidence = looks.confidence(len(scores), confidence)
     found = _estimator(run, confidence)(
         scores,

@@ -61,6 +61,10 @@ class Ranks:
         """The nodes that this rank holds."""
         return self.held_by(self.rank)
 
+    def holder(self, node: int) -> int:
+        """The rank that holds ``node``."""
+        return next(r for r in range(self.size) if node in self.held_by(r))
+
 
 def launched() -> bool:
     """Whether torchrun started this process, as one of several."""

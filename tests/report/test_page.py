@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import html.parser
+import json
 import math
 import re
 import sys
@@ -211,6 +212,30 @@ class TestSound:
         assert f"W{died[1:]}." in read(write(tmp_path).read_text()).words
         assert main(["show", str(tmp_path)]) == 0
         assert died in capsys.readouterr().out.splitlines()
+
+    @pytest.mark.parametrize(
+        ("test", "sentence", "line"),
+        [
+            (
+                (960, 10_000),
+                "of 960 of 10,000 test records",
+                "960 of 10,000 test records",
+            ),
+            ((397, 397), "of the test data", "test data"),
+            (None, "of the test data", "test data"),  # of an earlier version
+        ],
+    )
+    def test_on_how_many_records_it_was_measured(
+        self, tmp_path, capsys, test, sentence, line
+    ):
+        runs.write_training(tmp_path, upper=runs.accounted(), test=test)
+        words = read(write(tmp_path).read_text()).words
+        assert f"The models get 70.0 % {sentence} right." in words
+        assert main(["show", str(tmp_path)]) == 0
+        assert f"accuracy 0.7000 on {line}, mean" in capsys.readouterr().out
+        assert main(["show", str(tmp_path), "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert (found["test_records"], found["test_size"]) == (test or (None, None))
 
     def test_training_without_a_claim_has_no_verdict(self, tmp_path):
         runs.write_training(tmp_path, claim=None, upper=math.inf)

@@ -120,7 +120,7 @@ class TestSound:
         assert whole.result.accuracy == pytest.approx(float(sum(right)) / 4)
         assert tenth.ledger == whole.ledger
         whole.save(tmp_path / "run")
-        assert 'evaluate="all"' in again(load(tmp_path / "run"))
+        assert "evaluate='all'" in again(load(tmp_path / "run"))
         with pytest.raises(ValueError, match="evaluate must be one of tenth, all, got"):
             trained(evaluate="half")
 

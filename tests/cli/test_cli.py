@@ -142,7 +142,7 @@ class TestRuns:
         assert json.loads(out)["test_records"] == json.loads(out)["test_size"] == 1397
         assert "--evaluate all" in again(load(tmp_path / "all"))
         status, _, err = call(capsys, *given, tmp_path / "tenth")
-        assert status == BAD_USAGE
+        assert status == COULD_NOT
         assert "a run with evaluate = tenth, not all" in err
 
     def test_audit(self, capsys, tmp_path):

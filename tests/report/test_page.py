@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import html.parser
-import json
 import math
 import re
 import sys
@@ -233,8 +232,7 @@ class TestSound:
         assert f"The models get 70.0 % {sentence} right." in words
         assert main(["show", str(tmp_path)]) == 0
         assert f"accuracy 0.7000 on {line}, mean" in capsys.readouterr().out
-        assert main(["show", str(tmp_path), "--json"]) == 0
-        found = json.loads(capsys.readouterr().out)
+        found = load(tmp_path).summary()
         assert (found["test_records"], found["test_size"]) == (test or (None, None))
 
     def test_training_without_a_claim_has_no_verdict(self, tmp_path):

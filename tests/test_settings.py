@@ -196,3 +196,8 @@ def parameters():
                 name = f"{file.relative_to(ROOT)}:{node.name}"
                 if name not in public:
                     yield name, len(own)
+
+
+def test_an_observer_is_of_all_nodes_together():
+    with pytest.raises(ValueError, match="--observer is an account of all nodes"):
+        TrainingSettings(parties=True, observer="any-node")

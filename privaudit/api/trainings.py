@@ -223,7 +223,7 @@ def run_in_folder(
             compiled=compute.compiled,
             precision=compute.precision,
             material=material,
-            party=party,
+            ranks=party,
         )
         by_real_clock = is_by_real_clock(problem)
         runner = _runner(settings, by_real_clock, watch, party)

@@ -110,7 +110,7 @@ class Together:
 
 def together(found: Iterable[Any]) -> list[Together]:
     """Those claims that several of the finished runs are audits of."""
-    groups: dict[bytes, list[Attempt]] = {}
+    groups: dict[bytes | None, list[Attempt]] = {}
     for one in found:
         if isinstance(one, FinishedAudit | FinishedProgram):
             groups.setdefault(_key(one.config), []).append(one)
@@ -143,10 +143,8 @@ def beside(run: Attempt) -> Together | None:
     return Together.of(attempts, unfinished) if many > 1 else None
 
 
-def _key(config: Any) -> bytes:
-    key = _key_of(_json.decode(_json.encode(config), dict))
-    assert key is not None  # of an audit
-    return key
+def _key(config: Any) -> bytes | None:
+    return _key_of(_json.decode(_json.encode(config), dict))
 
 
 def _key_of(config: dict[str, Any]) -> bytes | None:
@@ -163,9 +161,9 @@ def _key_of(config: dict[str, Any]) -> bytes | None:
 def _bound(run: Attempt, confidence: float) -> LowerBound:
     """The lower bound of one audit, by its own method, at another confidence."""
     config, scores = run.config, run.scores
-    many = run.config.batch if isinstance(run, FinishedProgram) else run.config.block
+    block = run.config.batch if isinstance(run, FinishedProgram) else run.config.block
     if config.stop_when_refuted:
-        looks = Looks.of(config.runs, many)
+        looks = Looks.of(config.runs, block)
         confidence = looks.confidence(len(scores), confidence)
     found = _estimator(run, confidence)(
         scores,

@@ -8,6 +8,7 @@ from typing import Any
 
 from privaudit.results import round_up
 from reports import pages
+from reports.consensus.cells import SEEDS, cells
 from reports.consensus.paper import TABLE_1, TABLE_2
 from reports.study import Results
 
@@ -36,11 +37,11 @@ def mean(known: Results, *key: object) -> float:
 
 def _row(known: Results, method: str, keys: Iterable[tuple], printed: list) -> tuple:
     """Accuracies of cells, each beside the paper's mean and deviation."""
-    pairs = [
-        f"{pages.spread(known[name_of(method, *key)]['accuracy'])} "
-        f"(*{theirs[0]:.1f} ± {theirs[1]:.1f}*)"
-        for key, theirs in zip(keys, printed, strict=True)
-    ]
+    pairs = []
+    for key, theirs in zip(keys, printed, strict=True):
+        cell = known.get(name_of(method, *key))
+        ours = "not yet" if cell is None else pages.spread(cell["accuracy"])
+        pairs.append(f"{ours} (*{theirs[0]:.1f} ± {theirs[1]:.1f}*)")
     return method, *pairs
 
 
@@ -62,7 +63,9 @@ def accounts(known: Results) -> Iterable[tuple]:
     """Noise and what it is certified for."""
     for method in ("central", "DSGD"):
         for epsilon in EPSILONS[1:]:
-            cell = known[name_of(method, epsilon, "complete", 1.0)]
+            cell = known.get(name_of(method, epsilon, "complete", 1.0))
+            if cell is None:
+                continue
             certified = map(round_up, (cell["add-or-remove-one"], cell["replace-one"]))
             yield (
                 f"{method}, {epsilon:g}",
@@ -140,7 +143,9 @@ def chosen(known: Results, graph: str) -> Iterable[tuple]:
             yield (
                 method,
                 *(
-                    _settings(known[name_of("search", method, epsilon, graph)])
+                    _settings(known[name])
+                    if (name := name_of("search", method, epsilon, graph)) in known
+                    else "not yet"
                     for epsilon in EPSILONS
                 ),
             )
@@ -167,17 +172,25 @@ def values(known: Results) -> dict[str, Any]:
         for name, cell in known.items()
         if "add-or-remove-one" in cell
     )
+    every = [cell.name for cell in cells(quick=False)]
+    done = [name for name in every if name in known]
+    compared: dict[str, Any] = {}
+    if len(done) == len(every):
+        compared = {
+            "on_top": on_top(known),
+            "spreads": spreads(known),
+            "by_graph": by_graph(known),
+            "by_split": by_split(known),
+        }
     return {
-        "seeds": len(known[name_of("DSGD", 1.0, "complete", 1.0)]["accuracy"]),
+        "cells": (len(done), len(every)),
+        "seeds": SEEDS,
         "budgets": ["not private", *(f"epsilon {e:g}" for e in EPSILONS[1:])],
         "table_1": table_1(known),
         "table_2": table_2(known),
         "accounts": accounts(known),
         "most": f"{most:.4f}",
-        "on_top": on_top(known),
-        "spreads": spreads(known),
-        "by_graph": by_graph(known),
-        "by_split": by_split(known),
+        "compared": compared,
         "searched": searched(known),
         "chosen": {graph: list(chosen(known, graph)) for graph in ("complete", SPARSE)},
     }
@@ -192,9 +205,15 @@ def draw(path: pathlib.Path, known: Results) -> None:
             zip(axes, EPSILONS[1:], strict=True), start=1
         ):
             for method, colour in (("DSGD", "C0"), ("DSGT", "C1"), ("DiNNO", "C2")):
-                own = [mean(known, method, epsilon, graph, 1.0) for graph in FIEDLER]
+                here = [
+                    (place, mean(known, method, epsilon, graph, 1.0))
+                    for place, graph in zip(connectivity, FIEDLER, strict=True)
+                    if name_of(method, epsilon, graph, 1.0) in known
+                ]
                 printed = [TABLE_1[graph][method][place][0] for graph in FIEDLER]
-                axis.plot(connectivity, own, "o-", color=colour, label=method)
+                if here:
+                    x, y = zip(*here, strict=True)
+                    axis.plot(x, y, "o-", color=colour, label=method)
                 axis.plot(connectivity, printed, ":", color=colour, alpha=0.6)
             axis.set_title(f"epsilon {epsilon:g}")
             axis.set_xlabel("normalised Fiedler value")

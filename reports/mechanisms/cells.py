@@ -42,10 +42,8 @@ def opacus_step(records: list[float], rng: Rng, noise: float = 3.7307) -> np.nda
 def _optimizer(noise: float) -> tuple[Any, Any]:
     import torch
 
-    optimizers: Any = importlib.import_module("opacus.optimizers")
-
     weight = torch.nn.Parameter(torch.zeros(1))
-    optimizer = optimizers.DPOptimizer(
+    optimizer = importlib.import_module("opacus.optimizers").DPOptimizer(
         torch.optim.SGD([weight], lr=1.0),
         noise_multiplier=noise,
         max_grad_norm=1.0,
@@ -250,7 +248,7 @@ def suites(first: int, suites: int, runs: int, confidence: float) -> dict[str, A
 
     All of alpha is spent on one pair: `assert_private` spends half of it on the first.
     """
-    right = [case for case in CASES if case.right]
+    right = [case for case in CASES if case.right and "c 3" not in case.name]
     alarms = failed = 0
     for suite in range(first, first + suites):
         tests = [
@@ -290,8 +288,8 @@ def cells(quick: bool) -> Iterator[Cell]:
         Cell(
             f"suites from {first}",
             suites,
-            {"first": first, "suites": 50, "runs": 400, "confidence": 0.99},
+            {"first": first, "suites": 25, "runs": 400, "confidence": 0.99},
         )
-        for first in range(0, 200, 50)
+        for first in range(0, 200, 25)
     ]
     yield from small(found, suites=1, runs=200) if quick else found

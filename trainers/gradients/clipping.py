@@ -144,15 +144,13 @@ def summation(
         limit = min(limit, max(WORKING_SET, passes))
     samples = max(1, limit // (values * at.element_size()))
     most = max(data.sizes) + data.canaries
-    shape, columns, rows = None, 0, 0
+    columns = usual_width(min(batch_size, most), samples, most)
+    shape, rows = None, 1
     if at.device.type == "cpu":
-        columns, rows = packing(
-            *(len(at), batch_size, max(data.sizes), samples),
-            *(values, _PASSES * at.shape[1]),
-        )
+        costs = values * columns + _PASSES * at.shape[1]
+        rows = packing(len(at), batch_size, max(data.sizes), samples, columns, costs)
         shape = moving_shape_for(differentiator, at[:1].expand(rows, -1), data, columns)
     if shape is None:
-        columns = usual_width(min(batch_size, most), samples, most)
         rows = evenly(len(at), max(1, samples // columns))
         shape = Shape(columns)
         if clips:
@@ -174,48 +172,35 @@ def evenly(count: int, most: int) -> int:
 
 @functools.cache
 def packing(
-    replicas: int, batch: float, most: int, samples: int, values: int, passes: int
-) -> tuple[int, int]:
-    """Columns and rows of calls that chunks are packed into: what takes least.
-
-    From public numbers alone; columns do not depend on the number of ``replicas``.
+    replicas: int, batch: float, most: int, samples: int, columns: int, costs: int
+) -> int:
+    """How many chunks go through together, so that all calls take least.
 
     Parameters
     ----------
     replicas, batch, most
         How many, the expected size of their batches, and the most records of one.
     samples
-        A call has no more places.
-    values, passes
-        What a place and what a chunk costs, in numbers that are gone through.
+        A call has no more places, but for one chunk.
+    columns, costs
+        Places of a chunk, and what it costs, in numbers that are gone through.
     """
-
-    def chunks(columns: int) -> tuple[float, float]:
-        """Mean and variance of how many chunks a batch makes."""
-        if batch >= most:
-            return math.ceil(most / columns), 0.0
+    mean, variance = math.ceil(most / columns), 0.0  # of a batch's chunks
+    if batch < most:
         last = int(batch + 10 * math.sqrt(batch) + 10) // columns + 1
         more = stats.poisson.sf(columns * np.arange(last), batch)
         mean = more.sum()
-        return mean, ((2 * np.arange(last) + 1) * more).sum() - mean**2
-
-    def cost(columns: int) -> float:
-        return chunks(columns)[0] * (columns * values + passes)
-
-    widths = [1, 2, 3, 4, 6, *range(8, 8 * math.ceil(min(most, 512) / 8) + 1, 8)]
-    columns = min((each for each in widths if each <= samples), key=cost)
-    mean, variance = (replicas * each for each in chunks(columns))
-    fewest = math.ceil(mean / max(1, samples // columns))
+        variance = ((2 * np.arange(last) + 1) * more).sum() - mean**2
+    limit = max(1, samples // columns)
+    fewest = math.ceil(replicas * mean / limit)
     found = []
     for room in range(4):  # deviations
-        wanted = mean + room * math.sqrt(variance)
+        wanted = replicas * mean + room * math.sqrt(replicas * variance)
         for calls in range(fewest, 4 * fewest + 16):
-            rows = math.ceil(wanted / calls)
-            if 0 < rows * columns <= samples:
-                times = calls + (stats.norm.sf(room) if variance else 0.0)
-                one = rows * (columns * values + passes) + _CALL
-                found.append((times * one, rows))
-    return columns, min(found)[1]
+            rows = min(limit, math.ceil(wanted / calls))
+            times = calls + (stats.norm.sf(room) if variance else 0.0)
+            found.append((times * (rows * costs + _CALL), rows))
+    return min(found)[1]
 
 
 def usual_width(batch_size: float, samples: int, most: int) -> int:

@@ -163,7 +163,6 @@ class Material:
         split: str = "even",
         seed: int = 0,
         users: Users | None = None,
-        classes: int | None = None,
     ) -> Material:
         """A user's module, data and loss, checked.
 
@@ -193,7 +192,7 @@ class Material:
             users=users,
         )
         if isinstance(model, str):
-            module = _named(model, found, classes)
+            module = _named(model, found)
         elif callable(model) and not isinstance(model, nn.Module):
             with checked("the model cannot be made"):
                 module = model()
@@ -233,10 +232,8 @@ def _in_memory(test: Any) -> Dataset:
     return Dataset(*found.read(torch.arange(min(len(found), _TEST))))
 
 
-def _named(model: str, shares: Sequence[Dataset | Lazy], told: int | None) -> nn.Module:
+def _named(model: str, shares: Sequence[Dataset | Lazy]) -> nn.Module:
     inputs, target = example(shares[0])
-    if told is not None:
-        return make_model(model, tuple(inputs.shape), max(2, told))
     classes = [
         int(share.targets.max()) + 1 for share in shares if isinstance(share, Dataset)
     ]
@@ -406,6 +403,11 @@ def _own_by_name(training: Training, seed: int, held: range | None = None) -> Ma
         )
     if is_place(model):
         model = _made(model, seed)
+    elif data.classes is not None and data.nodes is not None:
+        inputs, _ = example(shares_of(data.shares)[0])
+        with torch.random.fork_rng(devices=()):
+            torch.manual_seed(seed)  # where it starts, equal at all ranks
+            model = make_model(model, tuple(inputs.shape), max(2, data.classes))
     users = None
     if data.users is not None and training.unit == "user":
         users = Users(data.users, getattr(training.algorithm_options(), "overlap", 1))
@@ -418,5 +420,4 @@ def _own_by_name(training: Training, seed: int, held: range | None = None) -> Ma
         split=split,
         seed=seed,
         users=users,
-        classes=data.classes,
     )

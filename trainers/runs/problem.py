@@ -111,11 +111,10 @@ class Problem:
         seed: int = 0,
         data_dir: str | pathlib.Path | None = None,
         held_out: float = 0.0,
-        ranks: tuple[int, int] | None = None,
+        ranks: tuple[int, int] | Party | None = None,
         compiled: bool = False,
         precision: Precision = "float32",
         material: Material | None = None,
-        party: Party | None = None,
     ) -> Problem:
         """The problem that ``training`` describes; ``seed`` deals the data.
 
@@ -130,14 +129,15 @@ class Problem:
         what clips, see `trainers.gradients.bfloat16`.
 
         With ``ranks``, (rank, number of ranks), only the nodes of one rank are here:
-        all other records are dropped as soon as they are dealt. With ``party``, the
-        nodes of one party are here, and others' records never were.
+        all other records are dropped as soon as they are dealt. With a `Party`, the
+        nodes of that party are here, and others' records never were.
 
         Raises ``ValueError`` if the settings do not fit the data, and
         `trainers.data.DataUnavailableError` if these are not to be had.
         """
         check_precision(precision, compiled=compiled)
         nodes = 1 if training.family.central else training.nodes
+        party = ranks if isinstance(ranks, Party) else None
         if material is None:
             held = None if party is None else party.ranks.held
             material = Material.by_name(training, seed, data_dir, held_out, held)
@@ -154,9 +154,10 @@ class Problem:
             except ValueError as error:
                 raise ValueError(f"node {node}: {error}") from None
         network = training.family.runner(training.make(), training.mixing())
-        dealt = None if ranks is None else Ranks(*ranks, nodes)
-        if party is not None:
-            dealt = party.ranks
+        if isinstance(ranks, Party):
+            dealt: Ranks | None = ranks.ranks
+        else:
+            dealt = None if ranks is None else Ranks(*ranks, nodes)
         if dealt is not None:
             if not (training.family.over_ranks and isinstance(network, Network)):
                 raise ValueError(

@@ -40,19 +40,16 @@ class TestSummation:
         st.integers(1, 300),
         st.integers(1, 5000),
     )
-    def test_what_is_packed_fits_and_does_not_ask_how_many_replicas(
-        self, replicas, batch, most, samples
-    ):
-        columns, rows = packing(replicas, batch, most, samples, 100, 1000)
-        assert 1 <= columns * rows <= samples
-        assert columns < most + 8
-        assert packing(1, batch, most, samples, 100, 1000)[0] == columns
+    def test_what_is_packed_fits(self, replicas, batch, most, samples):
+        columns = usual_width(min(batch, most), samples, most)
+        rows = packing(replicas, batch, most, samples, columns, 1000 * columns)
+        assert rows >= 1
+        assert columns * rows <= max(samples, columns)
 
     def test_batches_without_chance_fill_their_calls(self):
-        assert packing(6, 40, 40, 10**6, 100, 100) == (40, 6)
-        # Two chunks each, all of them in one call.
-        columns, rows = packing(6, 80, 80, 320, 100, 100)
-        assert 6 * 80 % (columns * rows) == 0
+        assert packing(6, 40, 40, 10**6, 40, 4000) == 6
+        rows = packing(6, 80, 80, 320, 40, 4000)  # two chunks each
+        assert 12 % rows == 0
 
     @given(st.floats(1, 1e4), st.integers(1, 1000))
     def test_usual_batches_are_a_few_parts(self, batch, samples):

@@ -388,8 +388,8 @@ class TrainingSettings(AccountSettings):
         super().__post_init__()
         if self.parties and self.observer is not None:
             raise ValueError(
-                "--observer is an account of all nodes together, and with --parties each "
-                "has the ledger of its own nodes: leave one of them out"
+                "--observer is an account of all nodes together, and with --parties "
+                "each has the ledger of its own nodes: leave one of them out"
             )
         _check_claim(self.epsilon, self.delta, self.relation)
         check_seeds(self.seed, self.public_seed)

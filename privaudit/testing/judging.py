@@ -12,6 +12,7 @@ Capital that is not bet is kept.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import numbers
@@ -243,10 +244,10 @@ def _grid(epsilon: float) -> tuple[float, ...]:
 
 def _scored(score: Callable[[Any], float], outputs: list[object]) -> list[object]:
     given = [score(output) for output in outputs]
-    try:
-        found = real_numbers(given)
-    except ValueError:
-        found = np.zeros(0)
+    found = np.zeros(0)
+    if not any(isinstance(value, (str, bytes)) for value in given):  # not "1" either
+        with contextlib.suppress(ValueError):
+            found = real_numbers(given)
     if found.shape != (len(outputs),):
         raise ValueError(
             f"a score must give one number an output, got {reprlib.repr(given[0])}"

@@ -6,7 +6,13 @@ import dataclasses
 from typing import Generic, TypeVar
 
 from privaudit.results import Claim
-from privaudit.settings import AttackSettings, Checked, Compute, check_seeds
+from privaudit.settings import (
+    AttackSettings,
+    Checked,
+    Compute,
+    Evaluate,
+    check_seeds,
+)
 
 Task = TypeVar("Task")  # the settings of a training: as they were read, or checked
 
@@ -65,7 +71,7 @@ class TrainingRecord(Compute, RunIdentity, Generic[Task]):
     repeatable, and its model not protected. ``public_seed`` decides how data are dealt
     and where models start; everybody may know it. ``observer`` is for whom the account
     holds; None: for whoever sees all releases. ``party`` is of a run whose processes
-    are parties.
+    are parties. ``evaluate`` is on how many test records models are measured.
     """
 
     training: Task
@@ -76,6 +82,7 @@ class TrainingRecord(Compute, RunIdentity, Generic[Task]):
     public_seed: int = 0
     observer: str | None = None
     party: PartyRecord | None = None
+    evaluate: Evaluate = "tenth"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -29,6 +29,7 @@ from privaudit.results import (
 Precision = Literal["float32", "bf16"]
 Calibration = Literal["certified", "paper"]
 Saved = Literal["models", "none"]
+Evaluate = Literal["tenth", "all"]
 
 BLOCK = 50  # runs that are trained together, by default
 MOST_RUNS = 10_000_000
@@ -356,6 +357,10 @@ class TrainingSettings(AccountSettings):
         the recipe's, or float32.
     save
         models: keep every node's final model (model.safetensors); none: do not.
+    evaluate
+        On how many test records models are measured. tenth: so many that it takes about
+        a tenth of the training's gradients, and 500 at least at the end; all: the final
+        models on all.
     parties
         Each process is a party of its own, which loads its own data alone, has its own
         key, ledger and folder (OUT/party-N), and sends the algorithm's messages and
@@ -376,6 +381,7 @@ class TrainingSettings(AccountSettings):
     compiled: bool | None = None
     precision: Precision | None = None
     save: Saved = "models"
+    evaluate: Evaluate = "tenth"
     parties: bool = False
 
     def __post_init__(self) -> None:
@@ -391,6 +397,11 @@ class TrainingSettings(AccountSettings):
             check_device_name(self.device)
         if self.precision is not None:
             check_precision(self.precision, compiled=bool(self.compiled))
+        if self.evaluate not in get_args(Evaluate):
+            raise ValueError(
+                f"evaluate must be one of {', '.join(get_args(Evaluate))}, got "
+                f"{self.evaluate!r}"
+            )
 
     def over(self, **recipe: Any) -> Self:
         """These settings, with those of a ``recipe`` where they leave one open."""

@@ -26,7 +26,7 @@ from privaudit.files.notebook import box
 from privaudit.ledger import Ledger
 from privaudit.report import page
 from privaudit.results import Claim, Relation, Unit, symbols
-from privaudit.settings import TrainingSettings
+from privaudit.settings import Evaluate, TrainingSettings
 from privaudit.task_settings import OWN
 from trainers.runs.outcome import Curves, TrainingResult
 
@@ -153,6 +153,7 @@ def train(
     warm_up: int = 0,
     optimiser: str | None = None,
     test: Any = None,
+    evaluate: Evaluate = "tenth",
     nodes: int | None = None,
     split: str = "even",
     unit: Unit | None = None,
@@ -176,7 +177,7 @@ def train(
     network (``algorithm``, ``graph``, ``options``), the training (``loss``, ``rounds``
     to ``step_size``, ``schedule``, ``warm_up``, ``optimiser``, ``transform``), the
     guarantee (``delta``, ``relation``, ``unit``, ``users``, ``overlap``), the data
-    (``nodes``, ``split``, ``test``), and the run (``seed`` to ``watch``).
+    (``nodes``, ``split``, ``test``, ``evaluate``), and the run (``seed`` to ``watch``).
 
     Parameters
     ----------
@@ -222,8 +223,11 @@ def train(
         options as in "momentum:decay=0.8". It costs no privacy. None: "sgd", but that
         of the algorithm where it has its own.
     test
-        A data set to measure models on, as one of ``shares``. During training that is
-        some of it, in about a tenth of the time; at the end it is all.
+        A data set to measure models on, as one of ``shares``.
+    evaluate
+        On how many of its records: "tenth", so many, evenly drawn, that measuring takes
+        about a tenth of the training's gradients, and 500 at least at the end
+        (``result.test_records``); "all", the final models on all.
     nodes, split
         See ``shares``. The account takes it as given which node has which record, also
         where a split dealt them by their labels.
@@ -370,6 +374,7 @@ def train(
         seed=seed,
         public_seed=public_seed,
         device=device,
+        evaluate=evaluate,
         parties=party is not None,
     )
     claim = Claim(

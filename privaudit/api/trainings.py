@@ -89,6 +89,8 @@ class Trained:
             "worst_accuracy": result.worst_accuracy,
             "loss": result.loss,
             "worst_loss": result.worst_loss,
+            "test_records": result.test_records,
+            "test_size": result.test_size,
             "seconds": result.seconds,
             "verdict": result.status,
             "remarks": list(self.remarks),
@@ -244,6 +246,7 @@ def run_in_folder(
             seed=settings.seed,
             public_seed=settings.public_seed,
             party=record,
+            evaluate=settings.evaluate,
             observer=claim.observer or None,
         )
         place = Place(out, name)

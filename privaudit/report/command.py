@@ -119,6 +119,8 @@ def _call(run: Finished) -> str:
         given["public_seed"] = config.public_seed
     if config.device != "cpu":
         given["device"] = config.device
+    if config.evaluate != "tenth":
+        given["evaluate"] = config.evaluate
     return "\n".join(
         [
             "privaudit.train(  # with the model, data and loss that were given",

@@ -83,6 +83,8 @@ class FinishedTraining:
             "worst_accuracy": self.result.worst_accuracy,
             "loss": self.result.loss,
             "worst_loss": self.result.worst_loss,
+            "test_records": self.result.test_records,
+            "test_size": self.result.test_size,
             "seconds": self.result.seconds,
             "verdict": self.status,
             "remarks": list(self.result.remarks),

@@ -276,10 +276,12 @@ def _quality(result: TrainingResult, nodes: int) -> str:
     """How good the models are, as a sentence."""
     if result.accuracy is not None and result.worst_accuracy is not None:
         worst = f" ({100 * result.worst_accuracy:.1f} % at the worst node)"
-        said = f"get {100 * result.accuracy:.1f} % of the test data right"
+        asked = result.test_data
+        asked = "the test data" if asked == "test data" else asked
+        said = f"get {100 * result.accuracy:.1f} % of {asked} right"
     elif result.loss is not None and result.worst_loss is not None:
         worst = f" ({result.worst_loss:.4g} at the worst node)"
-        said = f"have a mean loss of {result.loss:.4g} on test data"
+        said = f"have a mean loss of {result.loss:.4g} on {result.test_data}"
     else:
         return "There were no test data, so that nothing was measured."
     return f"The models {said}{worst if nodes > 1 else ''}."

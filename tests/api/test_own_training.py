@@ -10,6 +10,8 @@ from safetensors.torch import load_file
 from torch import nn
 
 import privaudit as pa
+from privaudit.report.command import again
+from privaudit.report.load import load
 
 SCRIPT = """
 import sys, torch, privaudit as pa
@@ -99,7 +101,28 @@ class TestSound:
         assert "loss" in str(runs[1])
 
     def test_without_test_data_nothing_is_measured(self):
-        assert "nothing was measured" in str(trained(rounds=2))
+        run = trained(rounds=2)
+        assert "nothing was measured" in str(run)
+        assert run.result.test_records is None
+
+    def test_measured_on_a_tenth_or_on_all(self, tmp_path):
+        how = {"test": data(600), "seed": 0, "rounds": 2}
+        tenth, whole = (trained(evaluate=e, **how) for e in ("tenth", "all"))
+        assert (tenth.result.test_records, tenth.result.test_size) == (500, 600)
+        assert "on 500 of 600 test records" in str(tenth)
+        assert whole.result.test_records == 600
+        assert "on test data" in str(whole)
+        inputs, targets = data(600)
+        right = [
+            (model(inputs).argmax(1) == targets).double().mean()
+            for model in whole.models
+        ]
+        assert whole.result.accuracy == pytest.approx(float(sum(right)) / 4)
+        assert tenth.ledger == whole.ledger
+        whole.save(tmp_path / "run")
+        assert "evaluate='all'" in again(load(tmp_path / "run"))
+        with pytest.raises(ValueError, match="evaluate must be one of tenth, all, got"):
+            trained(evaluate="half")
 
     def test_a_registered_model(self):
         how = {"nodes": 2, "epsilon": 1, "rounds": 2, "seed": 0}

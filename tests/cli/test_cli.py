@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from privaudit.cli import BAD_USAGE, COULD_NOT, FINE, REFUTED, main
+from privaudit.report.command import again
+from privaudit.report.load import load
 from privaudit.results import round_up
 
 
@@ -130,6 +132,18 @@ class TestRuns:
         assert result["claimed"] is None
         assert result["protected"] is False
         assert "no noise" in result["noise"]
+
+    def test_train_measures_on_all_where_that_is_asked(self, capsys, tmp_path):
+        quick = ("train", "dp-dsgd", *QUICK, "--set", "train=400", "--seed", 0)
+        _, out, _ = call(capsys, *quick, "--out", tmp_path / "tenth")
+        assert "on 500 of 1,397 test records" in out
+        given = (*quick, "--evaluate", "all", "--out")
+        _, out, _ = call(capsys, *given, tmp_path / "all", "--json")
+        assert json.loads(out)["test_records"] == json.loads(out)["test_size"] == 1397
+        assert "--evaluate all" in again(load(tmp_path / "all"))
+        status, _, err = call(capsys, *given, tmp_path / "tenth")
+        assert status == COULD_NOT
+        assert "a run with evaluate = tenth, not all" in err
 
     def test_audit(self, capsys, tmp_path):
         status, out, _ = call(

@@ -132,8 +132,9 @@ def write_training(
     claim: float | None = 1.0,
     upper: float = 0.99996,
     remarks: tuple[str, ...] = (),
+    test: tuple[int, int] | None = None,
 ) -> TrainingResult:
-    """Fill the folder ``path`` with a training run."""
+    """Fill the folder ``path`` with a training run, measured on so many of so many."""
     promised = None if claim is None else claim_of(claim, 1e-4, "the command line")
     nodes = nodes_of(upper, 1e-4, 1)
     verdict = None if promised is None else Finding(claim=promised, upper=nodes[0])
@@ -149,6 +150,8 @@ def write_training(
         remarks=remarks,
         protected=protected,
         noise=said,
+        test_records=test and test[0],
+        test_size=test and test[1],
     )
     config = TrainingConfig(
         claim=promised,

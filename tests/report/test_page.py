@@ -212,6 +212,29 @@ class TestSound:
         assert main(["show", str(tmp_path)]) == 0
         assert died in capsys.readouterr().out.splitlines()
 
+    @pytest.mark.parametrize(
+        ("test", "sentence", "line"),
+        [
+            (
+                (960, 10_000),
+                "of 960 of 10,000 test records",
+                "960 of 10,000 test records",
+            ),
+            ((397, 397), "of the test data", "test data"),
+            (None, "of the test data", "test data"),  # of an earlier version
+        ],
+    )
+    def test_on_how_many_records_it_was_measured(
+        self, tmp_path, capsys, test, sentence, line
+    ):
+        runs.write_training(tmp_path, upper=runs.accounted(), test=test)
+        words = read(write(tmp_path).read_text()).words
+        assert f"The models get 70.0 % {sentence} right." in words
+        assert main(["show", str(tmp_path)]) == 0
+        assert f"accuracy 0.7000 on {line}, mean" in capsys.readouterr().out
+        found = load(tmp_path).summary()
+        assert (found["test_records"], found["test_size"]) == (test or (None, None))
+
     def test_training_without_a_claim_has_no_verdict(self, tmp_path):
         runs.write_training(tmp_path, claim=None, upper=math.inf)
         words = read(write(tmp_path).read_text()).words

@@ -2,28 +2,68 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
 
+from privaudit.settings import Evaluate
 from trainers.data import Dataset
 from trainers.gradients.differentiator import Differentiator
 from trainers.oracles.oracle import MEMORY_LIMIT
 from trainers.runs.material import Quality
 from trainers.runs.outcome import Curves
 from trainers.runs.problem import Problem
+from trainers.runs.training import Training
 
 CURVE_RECORDS = 2000  # of the test data, for accuracy within a point during training
-# Measuring takes a tenth of the training's gradients, one of which is worth three
-# looks at a record, where that leaves so many points and so many records.
-_SHARE, _LOOKS, _LEAST_POINTS, _LEAST_RECORDS = 0.1, 3, 10, 100
+# Measuring takes a tenth of the training's gradients, one of which is worth three looks
+# at a record: one forwards, and two for the way back.
+_SHARE, _LOOKS = 0.1, 3
+LEAST_LAST = 500  # records, for the last measurement: fewer would say nothing
+_LEAST_POINTS, _LEAST_RECORDS = 10, 50  # of the curve before it
+# Bytes of one look at some records: more do not fit into a CPU's cache, and are slower;
+# but so few records at once are slower still.
+_CACHED, _AT_ONCE = 1 << 26, 16
 
 
-def _some(test: Dataset, records: int) -> Dataset:
+class Looks(NamedTuple):
+    """How many test records are looked at, and when."""
+
+    last: int  # records, for the last measurement
+    records: int  # for each before it; the same ones each time, and among the last
+    every: int  # rounds between measurements
+
+    @classmethod
+    def of(cls, training: Training, test: int, points: int, evaluate: Evaluate) -> Self:
+        """Of ``test`` records, for a curve of at most so many ``points``.
+
+        Arithmetic of what is public, and of no clock: a study repeats to the bit. With
+        "tenth", half of a tenth of the training's work is for the last models, and the
+        other half, or what is left, for the curve; a short training has 500 records for
+        the last, and ten points of 50, whatever they take. With "all", the last are
+        measured on all, and the curve takes a tenth.
+        """
+        rounds, batch, last = training.rounds, training.batch_size, test
+        asked, least = rounds, 2 * _LEAST_RECORDS
+        if evaluate == "tenth":
+            asked, least = training.family.releases(training.setting()), _LEAST_RECORDS
+        looks = _SHARE * _LOOKS * asked * batch  # of each node's model
+        if evaluate == "tenth":
+            last = min(test, max(LEAST_LAST, int(looks / 2)))
+            looks = max(0.0, looks - last)
+        most = max(1, min(last, CURVE_RECORDS))
+        points = max(_LEAST_POINTS, min(points, int(looks / most)))
+        records = min(most, max(least, int(looks / points)))
+        every = rounds // points if evaluate == "all" else -(-rounds // points)
+        return cls(last, records, max(1, every))
+
+
+def _some(test: Dataset, records: int, seed: int) -> Dataset:
+    """So many records, evenly over all; fewer are among those of more."""
     if len(test) <= records:
         return test
-    order = torch.randperm(len(test), generator=torch.Generator().manual_seed(0))
+    order = torch.randperm(len(test), generator=torch.Generator().manual_seed(seed))
     return test.select(order[:records])
 
 
@@ -42,7 +82,10 @@ def quality(
     """
     flat = models.flatten(0, 1)
     values = gradients.values_per_sample + test.inputs[0].numel()
-    step = max(1, MEMORY_LIMIT // (values * models.element_size() * len(flat)))
+    size = values * models.element_size() * len(flat)
+    step = max(1, MEMORY_LIMIT // size)
+    if not models.is_cuda:
+        step = min(step, max(_AT_ONCE, _CACHED // size))
     total = torch.zeros(len(flat), dtype=torch.float64, device=models.device)
     for start in range(0, len(test), step):
         part = slice(start, start + step)
@@ -58,15 +101,6 @@ def quality(
             losses = gradients.loss(outputs.flatten(0, 1), several.flatten(0, 1))
             total += losses.view(len(flat), -1).double().sum(1)
     return (total / len(test)).view(models.shape[:2]).cpu()
-
-
-def measured(
-    problem: Problem, gradients: Differentiator, models: Tensor
-) -> Tensor | None:
-    """`quality` of models on all test data; None if there are none."""
-    if problem.test is None:
-        return None
-    return quality(gradients, models, problem.test, problem.material.quality)
 
 
 def as_figures(kind: Quality, values: Tensor | None) -> dict[str, float | None]:
@@ -115,41 +149,58 @@ class Measured(NamedTuple):
 class CurveRecorder:
     """Measures models after about ``points`` of the rounds, and the last.
 
-    The last on all test data, those before on `CURVE_RECORDS` of them or fewer, the
-    same ones each time, and so often that they take a tenth of the time or so.
+    On as many test records as `Looks` says, drawn by ``seed``, which is public.
     """
 
     def __init__(
-        self, problem: Problem, gradients: Differentiator, points: int = 25
+        self,
+        problem: Problem,
+        gradients: Differentiator,
+        points: int = 25,
+        evaluate: Evaluate = "all",
+        seed: int = 0,
     ) -> None:
         self._problem = problem
         self._gradients = gradients
-        self._some = None
-        if problem.test is not None:
-            rounds, batch = problem.training.rounds, problem.training.batch_size
-            looks = _SHARE * _LOOKS * rounds * batch
-            most = min(len(problem.test), CURVE_RECORDS)
-            points = max(_LEAST_POINTS, min(points, int(looks / most)))
-            records = max(_LEAST_RECORDS, min(most, int(looks / points)))
-            self._some = _some(problem.test, records)
+        self._test = self._some = None
         self._every = max(1, problem.training.rounds // points)
+        if problem.test is not None:
+            plan = Looks.of(problem.training, len(problem.test), points, evaluate)
+            self._every = plan.every
+            self._test = _some(problem.test, plan.last, seed)
+            self._some = _some(problem.test, plan.records, seed)
         self.points: list[Measured] = []
         self._seen = 0
+        self._final: tuple[Tensor, Tensor | None] | None = None
+
+    @property
+    def test_records(self) -> int | None:
+        """How many the last models are measured on; None if there are no test data."""
+        return None if self._test is None else len(self._test)
 
     def __call__(self, done: int, models: Tensor) -> Measured | None:
         """Measure ``models``, (runs, nodes, dims), if ``done`` rounds reach a point."""
         passed = done // self._every > self._seen // self._every
         self._seen = done
-        last = done == self._problem.training.rounds
+        last = self._is_last(done)
         if not passed and not last:
             return None
-        point = self._point(done, self._values(models, last=last), models)
+        values = self.final(models) if last else self._values(models, self._some)
+        point = self._point(done, values, models)
         if point is not None:
             self.points.append(point)
         return point
 
-    def _values(self, models: Tensor, *, last: bool) -> Tensor | None:
-        test = self._problem.test if last else self._some
+    def _is_last(self, done: int) -> bool:
+        return done == self._problem.training.rounds
+
+    def final(self, models: Tensor) -> Tensor | None:
+        """Quality of the last models, (runs, nodes), measured once; None if no data."""
+        if self._final is None or not torch.equal(self._final[0], models):
+            self._final = (models, self._values(models, self._test))
+        return self._final[1]
+
+    def _values(self, models: Tensor, test: Dataset | None) -> Tensor | None:
         if test is None:
             return None
         return quality(self._gradients, models, test, self._problem.material.quality)

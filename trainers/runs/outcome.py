@@ -106,6 +106,9 @@ class TrainingResult(
     nothing was claimed. ``remarks`` say what else must be known of the run, such as
     workers that died, in sentences.
 
+    They are measured on ``test_records`` of the ``test_size`` test records that there
+    are; None if there are none, and in results of earlier versions, which used all.
+
     Where the accounts are for an observer, ``seen_by_all`` is that of whoever sees all
     releases.
 
@@ -126,6 +129,16 @@ class TrainingResult(
     loss: float | None = None
     worst_loss: float | None = None
     seen_by_all: UpperBound | UnsetType = UNSET
+    test_records: int | None = None
+    test_size: int | None = None
+
+    @property
+    def test_data(self) -> str:
+        """What models were measured on, in words."""
+        used, there = self.test_records, self.test_size
+        if used is None or there is None or used == there:
+            return "test data"
+        return f"{used:,} of {there:,} test records"
 
     @property
     def quality(self) -> str:
@@ -135,8 +148,8 @@ class TrainingResult(
         if mean is None:
             return "no test data, so that nothing was measured"
         return (
-            f"{kind} {mean:.4f} on test data, mean of nodes; {worst:.4f} at the worst "
-            "node"
+            f"{kind} {mean:.4f} on {self.test_data}, mean of nodes; {worst:.4f} at the "
+            "worst node"
         )
 
     @property

@@ -20,7 +20,6 @@ from trainers.numerics.releases import ReleaseJournal
 from trainers.runs import checkpoint
 from trainers.runs.measures import CurveRecorder, Measured, as_figures
 from trainers.runs.outcome import TrainingResult
-from trainers.runs.problem import Problem
 from trainers.runs.run import (
     Assignment,
     Keeper,
@@ -164,6 +163,8 @@ class RankRecorder(CurveRecorder):
 class RankKeeper(Keeper):
     """A `Keeper` to which all ranks tell theirs; only rank 0 writes."""
 
+    _recorder = RankRecorder
+
     def __init__(
         self,
         given: Assignment,
@@ -172,9 +173,6 @@ class RankKeeper(Keeper):
     ) -> None:
         self._at_first = at_first
         super().__init__(given, folder)
-
-    def _recorder(self, problem: Problem, points: int) -> CurveRecorder:
-        return RankRecorder(problem, self.gradients, points)
 
     def _restore(self) -> None:
         self._at_first(super()._restore)

@@ -35,7 +35,7 @@ from trainers.network.ranks import own_gpu
 from trainers.runs import checkpoint
 from trainers.runs.material import Material
 from trainers.runs.measures import CurveRecorder, Measured, as_figures
-from trainers.runs.problem import Problem, units
+from trainers.runs.problem import units
 from trainers.runs.run import Assignment, Keeper, OneProcess, Part
 from trainers.runs.training import Training
 
@@ -336,8 +336,20 @@ def _contents(folder: RunFolder) -> list[dict[str, Any]]:
         raise folder.broken("checkpoint.pt", error) from None
 
 
+class PartyRecorder(CurveRecorder):
+    """A `CurveRecorder` of this party's nodes: how far apart all are is not known."""
+
+    def _point(
+        self, done: int, values: Tensor | None, models: Tensor
+    ) -> Measured | None:
+        figures = as_figures(self._problem.material.quality, values)
+        return Measured(round=done, consensus=None, **figures)  # type: ignore[arg-type]
+
+
 class PartyKeeper(Keeper):
     """A `Keeper` of one party's nodes: it goes on after the round that all have."""
+
+    _recorder = PartyRecorder
 
     def __init__(
         self, given: Assignment, folder: RunFolder, links: Links, common: int
@@ -345,9 +357,6 @@ class PartyKeeper(Keeper):
         self._links, self._common = links, common
         self._states: list[tuple[int, bytes]] = []
         super().__init__(given, folder)
-
-    def _recorder(self, problem: Problem, points: int) -> CurveRecorder:
-        return PartyRecorder(problem, self.gradients, points)
 
     def _restore(self) -> None:
         for content in _contents(self._folder):
@@ -374,13 +383,3 @@ class PartyKeeper(Keeper):
         self._states = [*self._states, (done, checkpoint.pack(content))][-2:]
         whole = checkpoint.pack({"kept": [part for _, part in self._states]})
         self._folder.write("checkpoint.pt", whole)
-
-
-class PartyRecorder(CurveRecorder):
-    """A `CurveRecorder` of this party's nodes: how far apart all are is not known."""
-
-    def _point(
-        self, done: int, values: Tensor | None, models: Tensor
-    ) -> Measured | None:
-        figures = as_figures(self._problem.material.quality, values)
-        return Measured(round=done, consensus=None, **figures)  # type: ignore[arg-type]

@@ -30,7 +30,7 @@ from trainers.numerics.randomness import Streams
 from trainers.numerics.releases import ReleaseJournal
 from trainers.runs import checkpoint
 from trainers.runs.final_models import may_be_released, packed
-from trainers.runs.measures import CurveRecorder, Measured, as_figures, measured
+from trainers.runs.measures import CurveRecorder, Measured, as_figures
 from trainers.runs.outcome import TrainingResult, protection
 from trainers.runs.problem import Observers, Problem
 from trainers.runs.run_keys import forget_key, journal_of, key_of
@@ -120,9 +120,17 @@ class Assignment:
 class Keeper:
     """Measures, accounts and keeps a run as it goes."""
 
+    _recorder: type[CurveRecorder] = CurveRecorder
+
     def __init__(self, given: Assignment, folder: RunFolder) -> None:
         self.gradients = given.problem.gradients()
-        self.recorder = self._recorder(given.problem, _POINTS)
+        self.recorder = self._recorder(
+            given.problem,
+            self.gradients,
+            _POINTS,
+            given.run.evaluate,
+            given.run.public_seed,
+        )
         self.resume: dict[str, Any] | None = None
         self._given = given
         self._folder = folder
@@ -221,6 +229,8 @@ class Keeper:
             protected=protected,
             noise=noise,
             seen_by_all=UNSET if run.observer is None else worst_bound(every),
+            test_records=self.recorder.test_records,
+            test_size=None if problem.test is None else len(problem.test),
         )
         self._folder.write("ledger.json", ledger.to_json().encode())
         curves = msgspec.structs.replace(
@@ -237,9 +247,6 @@ class Keeper:
         write_result(self._folder, result, released)
         self._folder.remove("checkpoint.pt")
         return result
-
-    def _recorder(self, problem: Problem, points: int) -> CurveRecorder:
-        return CurveRecorder(problem, self.gradients, points)
 
     def _restore(self) -> None:
         """Go on from the checkpoint, if there is one."""
@@ -409,7 +416,7 @@ class OneProcess:
         parts = self.gathered(
             Part(
                 models[0].cpu() if given.save_models else None,
-                measured(problem, keeper.gradients, models),
+                keeper.recorder.final(models),
                 ledger.to_json(),
                 further,
             )

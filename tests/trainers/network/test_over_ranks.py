@@ -127,7 +127,7 @@ def test_goes_on_with_another_number_of_ranks(tmp_path):
         (tmp_path / run / "rounds.csv").read_text().splitlines()
         for run in ("parts", "whole")
     )
-    assert len(one) == len(other) == 61
+    assert len(one) == len(other) == 11
     for left, right in zip(one[1:], other[1:], strict=True):
         assert list(map(float, left.split(","))) == pytest.approx(
             list(map(float, right.split(","))), rel=1e-4

@@ -41,7 +41,7 @@ def models_of(path, problem):
 
 class TestSound:
     def test_it_is_what_the_accuracy_is_of(self, tmp_path):
-        run = plan(rounds=20)
+        run = dataclasses.replace(plan(rounds=20), evaluate="all")
         result = done(tmp_path, run)
         problem = Problem.of(run.training)
         models = models_of(tmp_path, problem)

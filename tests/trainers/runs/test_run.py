@@ -84,6 +84,7 @@ class TestResume:
             assert (tmp_path / "parts" / "checkpoint.pt").exists()
         parts = done(tmp_path / "parts", what)
         assert (parts.accuracy, parts.nodes) == (whole.accuracy, whole.nodes)
+        assert (whole.test_records, whole.test_size) == (500, 1677)
         for name in KEPT:
             one, other = (tmp_path / run / name for run in ("whole", "parts"))
             assert one.read_bytes() == other.read_bytes()

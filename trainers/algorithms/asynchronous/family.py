@@ -175,6 +175,10 @@ class Workers(FixedBatches[WorkerOptions]):
         most = options.most(algorithm.steps, mixing.nodes)
         return OverProcesses(timed, mixing, self.needs, most, options.step_time)
 
+    def releases(self, setting: Setting[WorkerOptions]) -> int:
+        """Of a worker, on average: rounds are steps of any of them."""
+        return -(-setting.rounds // setting.nodes)
+
     def ledger(
         self, setting: Setting[WorkerOptions], noise_multiplier: float
     ) -> Ledger:

@@ -16,7 +16,7 @@ from trainers.algorithms.asynchronous.virtual_time import OverProcesses
 from trainers.data import PrivateData
 from trainers.numerics.keys import Key
 from trainers.numerics.randomness import Streams
-from trainers.runs.measures import CurveRecorder, Measured, measured
+from trainers.runs.measures import CurveRecorder
 from trainers.runs.outcome import TrainingResult
 from trainers.runs.problem import Problem
 from trainers.runs.real_clock.exits import Death, Outcome
@@ -108,7 +108,7 @@ class RealClock(OneProcess):
             folder.write("ledger.json", so_far().to_json().encode())
         models = _stacked(outcome.models)
         keeper.end(sum(outcome.counts), models, lambda: so_far(outcome))
-        values = measured(problem, keeper.gradients, models)
+        values = keeper.recorder.final(models)
         final = outcome.models if given.save_models else None
         told = remarks(run, problem, outcome)
         return keeper.finish(values, so_far(outcome), final, told)
@@ -230,17 +230,14 @@ def _stacked(models: Mapping[int, Tensor]) -> Tensor:
 
 
 class _EveryReport(CurveRecorder):
-    """Measures whenever it is shown models; the last at a step counts."""
+    """Measures at an end that is not known beforehand, in place of a point there."""
 
-    ends = False  # then all test data are looked at
+    ends = False
 
-    def __call__(self, done: int, models: Tensor) -> Measured | None:
-        if self.points and self.points[-1].round >= done:
+    def _is_last(self, done: int) -> bool:
+        if self.ends and self.points and self.points[-1].round >= done:
             self.points.pop()
-        point = self._point(done, self._values(models, last=self.ends), models)
-        if point is not None:
-            self.points.append(point)
-        return point
+        return self.ends
 
 
 class _Keeper(Keeper):
@@ -251,10 +248,11 @@ class _Keeper(Keeper):
 
     _ends = False
 
-    def _recorder(self, problem: Problem, points: int) -> CurveRecorder:
+    _recorder = _EveryReport
+
+    def __init__(self, given: Assignment, folder: RunFolder) -> None:
         self._ledgers: dict[int, Ledger] = {}
-        self._measures = _EveryReport(problem, self.gradients, points)
-        return self._measures
+        super().__init__(given, folder)
 
     def _is_accounted(self, done: int) -> bool:
         every = max(1, self._rounds // _ACCOUNTS)
@@ -268,7 +266,8 @@ class _Keeper(Keeper):
 
     def end(self, done: int, models: Tensor, ledger: Callable[[], Ledger]) -> None:
         """Measure the last models, and account all."""
-        self._ends = self._measures.ends = True
+        assert isinstance(self.recorder, _EveryReport)
+        self._ends = self.recorder.ends = True
         for before, spent in self._ledgers.items():
             super()._spend(before, spent)
         self.after_round(done, models, ledger)

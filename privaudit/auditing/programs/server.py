@@ -63,9 +63,9 @@ class Server:
         asked = f"{int(member)} {seed}"
         try:
             process = self._started()
-            if self._read or self._ready(0):
-                if not self._more(process) and not self._read:
-                    raise self._died(process, asked)
+            if self._ready(0) and not self._more(process) and not self._read:
+                raise self._died(process, asked)
+            if self._read:
                 raise ForeignError(
                     f"{self._name} wrote {reprlib.repr(_text(self._read))} without "
                     "being asked: it must write one line for each that it reads, and "

@@ -284,10 +284,13 @@ class _Integral:
         rough = mass * (1 + x * x)
         if orders.many:  # by products, which are good to a unit in the last place of 1
             powers = _powers(loss, orders.s)
-            moved = mass @ powers.real.T + 1j * (mass @ powers.imag.T) - 1
+            # Of the same integrand: where psi is near 1, the rule may be too coarse for
+            # that of 1 and of r, which must not be put in for their sums.
+            moved = mass @ powers.real.T + 1j * (mass @ powers.imag.T)
+            moved = moved - mass.sum(axis=1)[:, None] - orders.s * (mass @ ratio)[:, None]
             size = float((rough @ np.exp(power)).max())
             size = size + np.abs(orders.s) * float(
-                (rough @ (np.abs(loss) * np.exp(power))).max()
+                (rough @ (np.abs(loss) * np.exp(power) + np.abs(ratio))).max()
             )
         else:
             inner = np.expm1(orders.s[:, None] * loss) - orders.s[:, None] * ratio

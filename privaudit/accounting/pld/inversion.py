@@ -317,9 +317,7 @@ def _part(m: Any, q: Any, left: Any, right: Any, order: float) -> tuple[Floats, 
     log_ratio = m * left - 0.5 * m * m
     loss = [np.log1p(q * np.expm1(m * x - 0.5 * m * m)) for x in (left, right)]
     # Not as a difference of losses, which may be equal but for rounding.
-    length = np.log1p(
-        q * np.exp(log_ratio - loss[0]) * np.expm1(m * (right - left))
-    )
+    length = np.log1p(q * np.exp(log_ratio - loss[0]) * np.expm1(m * (right - left)))
     # phi(x) exp(-g) r^(order + 1) / (q m): log-concave times monotone.
     normal = [-0.5 * x * x - m * x + 0.5 * m * m for x in (left, right)]
     least = np.minimum(*normal) + np.minimum(*((order + 1) * one for one in loss))

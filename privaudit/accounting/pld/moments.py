@@ -287,7 +287,9 @@ class _Integral:
             # Of the same integrand: where psi is near 1, the rule may be too coarse for
             # that of 1 and of r, which must not be put in for their sums.
             moved = mass @ powers.real.T + 1j * (mass @ powers.imag.T)
-            moved = moved - mass.sum(axis=1)[:, None] - orders.s * (mass @ ratio)[:, None]
+            moved = (
+                moved - mass.sum(axis=1)[:, None] - orders.s * (mass @ ratio)[:, None]
+            )
             size = float((rough @ np.exp(power)).max())
             size = size + np.abs(orders.s) * float(
                 (rough @ (np.abs(loss) * np.exp(power) + np.abs(ratio))).max()

@@ -12,8 +12,12 @@ from privaudit.accounting.pld.composition import Composition
 from privaudit.accounting.pld.grouping import Family
 from privaudit.accounting.pld.inversion import Inverted, _Decay, _part, invert
 from privaudit.accounting.pld.moments import (
+    Orders,
     TooHard,
     _log1p,
+    _majorant,
+    _Nodes,
+    _Weight,
     log_moments,
     most_log_moment,
 )
@@ -110,6 +114,68 @@ class TestMoments:
         assert (error < 1e-3).all()
         truth = sum(nearly(1 / z, q, orders) for z, q in zip(noise, rate, strict=True))
         assert (np.abs(value - truth) <= error + 1e-11).all()
+
+    @pytest.mark.parametrize("kind", ["strip", "shift", "rate"])
+    def test_majorants_are_above_off_the_real_line(self, kind):
+        """The integral of the modulus itself; at best they are within a third of it."""
+        rng = np.random.default_rng(5)
+        shares = []
+        for _ in range(60):
+            m, q = 10 ** rng.uniform(-2, 0.3), 10 ** rng.uniform(-4, -0.15)
+            real = rng.choice(
+                [1 + 10 ** rng.uniform(-1, 1), -(10 ** rng.uniform(-1, 1))]
+            )
+            s = complex(real, 10 ** rng.uniform(-1, 2))
+            orders = Orders.of(np.array([s]), np.ones(1))
+            angle, strip, turn = rng.choice([0.03, 0.2, 0.6]), 0.0, 1.0 + 0.0j
+            if kind == "strip":
+                strip = rng.choice([0.1, 0.3, 0.8]) * min(1.0, 6 * m)
+                most = _majorant(_Weight.of(m, m), orders, q, strip)[0]
+                most *= np.exp(0.5 * (strip / m) ** 2)
+            elif kind == "shift":
+                most = _majorant(_Weight.of(m, m, angle), orders, q)[0]
+                turn = np.exp(1j * angle)
+            else:
+                most = _majorant(_Weight.of(m, m), orders, q, angle=angle)[0]
+                q = q * np.exp(1j * angle)
+            m = m * turn
+            size = abs(m)
+            far = (size**2 * (max(real, 0) + 3) + 16 * size) / np.cos(2 * angle)
+            x = np.linspace(-far - 2 * size**2, 1.5 * far, 8001)
+            for g in (x + 1j * strip, x - 1j * strip):
+                ratio = q * np.expm1(g)
+                with np.errstate(over="ignore", invalid="ignore"):
+                    f = np.expm1(s * np.log(1 + ratio)) - s * ratio
+                    f = f * np.exp(-0.5 * (g / m + m / 2) ** 2)
+                found = np.nansum(np.abs(f)) * (x[1] - x[0]) / (2.5066283 * size)
+                assert found <= most + 1e-13 * abs(s)
+                shares.append(found / most)
+        assert max(shares) > 0.67
+
+    @pytest.mark.parametrize("order", [2.5, -3.0, 4.0 + 6.0j])
+    def test_interpolants_are_within_their_remainders(self, order):
+        """Of few nodes, so that the remainder is no rounding."""
+        orders = Orders.of(np.array([order + 0j]), np.full(1, 10.0))
+        values = np.geomspace(0.5, 0.8, 41)
+        weight = _Weight.of(1.0, 1.0)
+        for moved, majorant, psi in (
+            (
+                values,
+                lambda angle, a, b: _majorant(_Weight.of(a, b, angle), orders, 0.02),
+                lambda m: nearly(m, 0.02, orders.s)[0],
+            ),
+            (
+                values / 20,
+                lambda angle, _, b: _majorant(weight, orders, b, angle=angle),
+                lambda q: nearly(1.0, q, orders.s)[0],
+            ),
+        ):
+            nodes = _Nodes.of(moved, orders, majorant)
+            found = nodes.weights @ np.array([psi(one) for one in nodes.points])
+            off = np.abs(found - np.array([psi(one) for one in moved])).max()
+            assert 1e-5 * nodes.error[0] <= off <= nodes.error[0]
+            assert np.abs(nodes.weights).sum(axis=1).max() <= nodes.norm
+            assert off > 1e-9
 
     @pytest.mark.parametrize("order", [3.0, -2.0])
     def test_quick_bounds_are_above(self, order):

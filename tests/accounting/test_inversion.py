@@ -249,7 +249,8 @@ class TestSound:
     @pytest.mark.parametrize("way", ["remove", "add"])
     def test_what_is_beyond_is_below_its_bound(self, way):
         """At every frequency from there on, by log moments."""
-        for noise, rate, count in ((1.0, 0.01, 3000), (0.5, 1e-4, 10**6), (5, 0.3, 99)):
+        settings = (1.0, 0.01, 3000), (0.5, 1e-4, 10**6), (5, 0.3, 99), (0.6, 0.3, 50)
+        for noise, rate, count in settings:
             one = family(noise, rate, count)
             order = 3.0 if way == "remove" else -2.0
             decay = _Decay.of((one,), order)
@@ -276,6 +277,21 @@ class TestSound:
                 for x in (left, left + 0.6)
             ]
             assert 0.999_999 * (ends[1] - ends[0]) <= long[0] <= ends[1] - ends[0]
+
+    @pytest.mark.parametrize("order", [3.0, -2.0])
+    def test_density_of_losses(self, order):
+        """Of the tilted outputs over how fast the loss moves, at every output."""
+        for m, q, left, right in (
+            (1.0, 0.3, -1, 1),
+            (2.0, 0.01, 0, 2),
+            (0.1, 0.7, 1, 3),
+        ):
+            _, dense = _part(np.array([m]), np.array([q]), left, right, order)
+            x = np.linspace(left, right, 101)
+            ratio = 1 + q * np.expm1(m * x - m * m / 2)
+            slope = q * m * np.exp(m * x - m * m / 2) / ratio
+            found = np.exp(-x * x / 2) / np.sqrt(2 * np.pi) * ratio**order / slope
+            assert 0.1 * found.min() <= dense[0] <= found.min()
 
     @pytest.mark.parametrize("way", ["remove", "add"])
     def test_at_every_epsilon(self, way, monkeypatch):
@@ -306,11 +322,15 @@ class TestSound:
                 assert found.delta_above(epsilon) >= sharp.delta_below(epsilon)
 
     def test_poor_guesses_are_refused(self):
+        """Moments much less than what is guessed from, which needs no period at all."""
         composition = compose_steps(1.0, 0.02, 1000)
-        scout = composition._scout("remove")
-        guess = EpsilonAt(1e-6, 0.01).guess(scout)
-        far = dataclasses.replace(guess, epsilon=0.0, tilt=guess.tilt * 50)
-        assert invert(composition.families, "remove", scout, far, 1e-3) is None
+        guess = EpsilonAt(1e-6, 0.01).guess(composition._scout("remove"))
+
+        class Poor:
+            def log_moment(self, tilt: float) -> float:
+                return 1e6 if tilt == guess.tilt else 0.0
+
+        assert invert(composition.families, "remove", Poor(), guess, 1e-3) is None
 
     def test_an_error_moves_both_sides(self):
         """Terms that are off by what they may be are still inside."""

@@ -10,9 +10,14 @@ import pytest
 from privaudit.accounting.pld import compose_steps
 from privaudit.accounting.pld.composition import Composition
 from privaudit.accounting.pld.grouping import Family
-from privaudit.accounting.pld.inversion import Inverted, invert
+from privaudit.accounting.pld.inversion import Inverted, _Decay, _part, invert
 from privaudit.accounting.pld.moments import (
+    Orders,
     TooHard,
+    _log1p,
+    _majorant,
+    _Nodes,
+    _Weight,
     log_moments,
     most_log_moment,
 )
@@ -80,6 +85,24 @@ class TestMoments:
             assert off < 1e-14
             assert abs(mp.mpc(found) - exact(1e-3, 0.01, order)) <= off
 
+    @pytest.mark.parametrize(
+        ("noise", "rate", "aim"),
+        [(20.4, 0.0025, 1e-9), (84.0, 4e-4, 1e-8), (39.0, 2e-4, 1e-3)],
+    )
+    def test_many_orders_are_within_their_error(self, noise, rate, aim):
+        """Of a step that hardly moves, where others make |exp(K)| fall."""
+        orders = 4.0 + 1j * np.arange(20.0)
+        value, error = log_moments(family(noise, rate), orders, np.full(20, aim))
+        for i in (0, 3, 19):
+            assert abs(mp.mpc(value[i]) - exact(1 / noise, rate, orders[i])) <= error[i]
+
+    def test_log_of_almost_nothing(self):
+        """Whose squared modulus is lost beside 1."""
+        for z in (-1 + 3e-9 + 4e-9j, -0.9 + 0.001j, 1e-9 + 1e-5j, 3.0 - 2j, -0.4 + 2j):
+            found = complex(_log1p(np.array([z]))[0])
+            off = 2e-16 * (1 + 1 / abs(1 + z)) * min(abs(z), 1.0)
+            assert abs(mp.mpc(found) - mp.log(1 + mp.mpc(z))) <= 8 * off
+
     @pytest.mark.parametrize("scale", [1.0, 10.0])
     def test_interpolation_is_within_its_error(self, scale):
         rng = np.random.default_rng(7)
@@ -91,6 +114,68 @@ class TestMoments:
         assert (error < 1e-3).all()
         truth = sum(nearly(1 / z, q, orders) for z, q in zip(noise, rate, strict=True))
         assert (np.abs(value - truth) <= error + 1e-11).all()
+
+    @pytest.mark.parametrize("kind", ["strip", "shift", "rate"])
+    def test_majorants_are_above_off_the_real_line(self, kind):
+        """The integral of the modulus itself; at best they are within a third of it."""
+        rng = np.random.default_rng(5)
+        shares = []
+        for _ in range(60):
+            m, q = 10 ** rng.uniform(-2, 0.3), 10 ** rng.uniform(-4, -0.15)
+            real = rng.choice(
+                [1 + 10 ** rng.uniform(-1, 1), -(10 ** rng.uniform(-1, 1))]
+            )
+            s = complex(real, 10 ** rng.uniform(-1, 2))
+            orders = Orders.of(np.array([s]), np.ones(1))
+            angle, strip, turn = rng.choice([0.03, 0.2, 0.6]), 0.0, 1.0 + 0.0j
+            if kind == "strip":
+                strip = rng.choice([0.1, 0.3, 0.8]) * min(1.0, 6 * m)
+                most = _majorant(_Weight.of(m, m), orders, q, strip)[0]
+                most *= np.exp(0.5 * (strip / m) ** 2)
+            elif kind == "shift":
+                most = _majorant(_Weight.of(m, m, angle), orders, q)[0]
+                turn = np.exp(1j * angle)
+            else:
+                most = _majorant(_Weight.of(m, m), orders, q, angle=angle)[0]
+                q = q * np.exp(1j * angle)
+            m = m * turn
+            size = abs(m)
+            far = (size**2 * (max(real, 0) + 3) + 16 * size) / np.cos(2 * angle)
+            x = np.linspace(-far - 2 * size**2, 1.5 * far, 8001)
+            for g in (x + 1j * strip, x - 1j * strip):
+                ratio = q * np.expm1(g)
+                with np.errstate(over="ignore", invalid="ignore"):
+                    f = np.expm1(s * np.log(1 + ratio)) - s * ratio
+                    f = f * np.exp(-0.5 * (g / m + m / 2) ** 2)
+                found = np.nansum(np.abs(f)) * (x[1] - x[0]) / (2.5066283 * size)
+                assert found <= most + 1e-13 * abs(s)
+                shares.append(found / most)
+        assert max(shares) > 0.67
+
+    @pytest.mark.parametrize("order", [2.5, -3.0, 4.0 + 6.0j])
+    def test_interpolants_are_within_their_remainders(self, order):
+        """Of few nodes, so that the remainder is no rounding."""
+        orders = Orders.of(np.array([order + 0j]), np.full(1, 10.0))
+        values = np.geomspace(0.5, 0.8, 41)
+        weight = _Weight.of(1.0, 1.0)
+        for moved, majorant, psi in (
+            (
+                values,
+                lambda angle, a, b: _majorant(_Weight.of(a, b, angle), orders, 0.02),
+                lambda m: nearly(m, 0.02, orders.s)[0],
+            ),
+            (
+                values / 20,
+                lambda angle, _, b: _majorant(weight, orders, b, angle=angle),
+                lambda q: nearly(1.0, q, orders.s)[0],
+            ),
+        ):
+            nodes = _Nodes.of(moved, orders, majorant)
+            found = nodes.weights @ np.array([psi(one) for one in nodes.points])
+            off = np.abs(found - np.array([psi(one) for one in moved])).max()
+            assert 1e-5 * nodes.error[0] <= off <= nodes.error[0]
+            assert np.abs(nodes.weights).sum(axis=1).max() <= nodes.norm
+            assert off > 1e-9
 
     @pytest.mark.parametrize("order", [3.0, -2.0])
     def test_quick_bounds_are_above(self, order):
@@ -142,6 +227,69 @@ class TestSound:
         assert slow.lower <= fast.upper
         assert fast.upper <= 1.01 * fast.lower
 
+    @pytest.mark.parametrize(
+        ("noise", "rate", "count", "delta"),
+        [
+            ([22.2, 0.4, 0.4], [1.0, 0.018, 3e-4], [500, 120, 400], 7e-4),
+            ([39.0, 0.44], [2e-4, 2.3e-3], [2400, 3300], 3e-6),
+            ([14.4, 14.4], [0.015, 4e-7], [52_000, 13_000], 7e-5),
+            (84.0, 3.7e-4, 777_000, 1e-3),
+        ],
+    )
+    def test_steps_of_very_different_weight(
+        self, noise, rate, count, delta, monkeypatch
+    ):
+        composition = compose_steps(noise, rate, count)
+        fast = composition.epsilon(delta, 0.01)
+        monkeypatch.setattr(Composition, "_inverted", lambda *args: None)
+        slow = composition.epsilon(delta, 0.02)
+        assert fast.lower <= slow.upper
+        assert slow.lower <= fast.upper
+
+    @pytest.mark.parametrize("way", ["remove", "add"])
+    def test_what_is_beyond_is_below_its_bound(self, way):
+        """At every frequency from there on, by log moments."""
+        settings = (1.0, 0.01, 3000), (0.5, 1e-4, 10**6), (5, 0.3, 99), (0.6, 0.3, 50)
+        for noise, rate, count in settings:
+            one = family(noise, rate, count)
+            order = 3.0 if way == "remove" else -2.0
+            decay = _Decay.of((one,), order)
+            orders = order + 1j * np.linspace(0.0, 40.0, 81)
+            size = count * nearly(1 / noise, rate, orders).real
+            for first in range(1, 81):
+                most = decay.log(float(orders[first].imag))
+                assert (size[first:] - size[0]).max() <= most + 1e-6
+
+    def test_decay_where_sines_have_no_digits(self):
+        for u in (3e-9, 1e-8, 7e-8, 1e-5, 0.05, 0.1, 0.11, 1.9, 2.0, 3.0):
+            decay = _Decay(np.array([[2.0]]), np.array([[1e10]]), 0.0)
+            x = mp.mpf(u)
+            least = max(abs(mp.sin(x) / x), mp.mpf("0.4546") if u >= 2 else 0)
+            assert -decay.log(u) <= 1e10 * (1 - least)
+            assert -decay.log(u) >= 0.999 * 1e10 * (1 - least) * (1 - x**4 / 800)
+
+    def test_lengths_of_losses_that_are_equal_but_for_rounding(self):
+        m, q = np.array([8.0]), np.array([0.3])
+        for left in (-1.0, 0.0, 1.5):
+            long, _ = _part(m, q, left, left + 0.6, 3.0)
+            ends = [
+                mp.log(1 - mp.mpf(0.3) + mp.mpf(0.3) * mp.exp(8 * mp.mpf(x) - 32))
+                for x in (left, left + 0.6)
+            ]
+            assert 0.999_999 * (ends[1] - ends[0]) <= long[0] <= ends[1] - ends[0]
+
+    @pytest.mark.parametrize("order", [3.0, -2.0])
+    def test_density_of_losses(self, order):
+        """Of the tilted outputs over how fast the loss moves, at every output."""
+        settings = (1.0, 0.3, -1, 1), (2.0, 0.7, -1.0, -0.9), (0.1, 0.7, 1, 3)
+        for m, q, left, right in settings:
+            _, dense = _part(np.array([m]), np.array([q]), left, right, order)
+            x = np.linspace(left, right, 101)
+            ratio = 1 + q * np.expm1(m * x - m * m / 2)
+            slope = q * m * np.exp(m * x - m * m / 2) / ratio
+            found = np.exp(-x * x / 2) / np.sqrt(2 * np.pi) * ratio**order / slope
+            assert 0.1 * found.min() <= dense[0] <= found.min()
+
     @pytest.mark.parametrize("way", ["remove", "add"])
     def test_at_every_epsilon(self, way, monkeypatch):
         composition = compose_steps(1.0, 0.02, 1000)
@@ -155,6 +303,31 @@ class TestSound:
             assert other is not None
             assert found.delta_below(epsilon) <= other.delta_above(epsilon)
             assert found.delta_below(epsilon) <= found.delta_above(epsilon)
+
+    @pytest.mark.parametrize("way", ["remove", "add"])
+    def test_copies_are_not_counted_below(self, way):
+        """A sum whose copies are near says little, but nothing wrong."""
+        composition = compose_steps(1.0, 0.02, 1000)
+        scout = composition._scout(way)
+        sharp = inverted(composition, way, 1e-6, 1e-4)
+        for delta in (1e-2, 1e-4, 1e-6):
+            guess = EpsilonAt(delta, 0.01).guess(scout)
+            found = invert(composition.families, way, scout, guess, 1.0)
+            assert found is not None
+            for epsilon in np.linspace(0.0, 3 * guess.epsilon, 40).tolist():
+                assert found.delta_below(epsilon) <= sharp.delta_above(epsilon)
+                assert found.delta_above(epsilon) >= sharp.delta_below(epsilon)
+
+    def test_poor_guesses_are_refused(self):
+        """Moments much less than what is guessed from, which needs no period at all."""
+        composition = compose_steps(1.0, 0.02, 1000)
+        guess = EpsilonAt(1e-6, 0.01).guess(composition._scout("remove"))
+
+        class Poor:
+            def log_moment(self, tilt: float) -> float:
+                return 1e6 if tilt == guess.tilt else 0.0
+
+        assert invert(composition.families, "remove", Poor(), guess, 1e-3) is None
 
     def test_an_error_moves_both_sides(self):
         """Terms that are off by what they may be are still inside."""

@@ -156,7 +156,11 @@ def _invert(
         )
         near.append((best, _most(families, way, best)))
         period = max(period, apart(*near[-1]))
-    spacing = 2 * math.pi / period
+    if not 0 < period < math.inf:  # a poor guess
+        raise TooHard
+    # Of few digits, so that its multiples are exact.
+    mantissa, power = math.frexp(2 * math.pi / period)
+    spacing = math.ldexp(math.floor(mantissa * 2.0**20), power - 20)
     # As far as what is beyond is that small beside delta.
     wanted = math.log(aim / 4) - math.log(width) + math.log(math.pi)
     count = 8
@@ -191,7 +195,8 @@ def _invert(
         wrong = np.abs(terms) * np.expm1(errors)
     if not np.isfinite(wrong).all():
         raise TooHard
-    rest = math.exp(decay.log(count * spacing)) / (math.pi * count * spacing)
+    last = decay.log(count * spacing) + float(errors[0])
+    rest = math.exp(last) / (math.pi * count * spacing)
     return Inverted(
         tilt,
         base,
@@ -261,12 +266,12 @@ class _Decay:
     def log(self, frequency: float) -> float:
         """log of the bound from ``frequency`` on."""
         u = 0.5 * frequency * self.lengths
-        with np.errstate(invalid="ignore"):
-            sinc = np.where(
-                u < 1e-8, 1.0, np.sin(np.minimum(u, 2.0)) / np.minimum(u, 2.0)
-            )
-        sinc = np.where(u < 2, sinc, _SINC)
-        gain = float((self.weights * (1 - sinc) * (1 - 1e-9)).sum(axis=1).max())
+        # At most 1 - sin(u) / u; by its series where that would have no digits.
+        small = u * u / 6 * (1 - u * u / 20)
+        some = np.clip(u, 0.1, 2.0)
+        fall = np.where(u < 2, 1 - np.sin(some) / some, 1 - _SINC)
+        fall = np.where(u < 0.1, small, fall)
+        gain = float((self.weights * fall * (1 - 1e-9)).sum(axis=1).max())
         return -gain - 0.5 * self.square * frequency**2
 
 
@@ -309,10 +314,12 @@ def _uniform_parts(family: Family, order: float) -> tuple[Floats, Floats]:
 
 def _part(m: Any, q: Any, left: Any, right: Any, order: float) -> tuple[Floats, Floats]:
     """Length of the losses between two outputs, and their least density times psi."""
-    ratio = [q * np.expm1(m * x - 0.5 * m * m) for x in (left, right)]
-    loss = [np.log1p(r) for r in ratio]
+    log_ratio = m * left - 0.5 * m * m
+    loss = [np.log1p(q * np.expm1(m * x - 0.5 * m * m)) for x in (left, right)]
+    # Not as a difference of losses, which may be equal but for rounding.
+    length = np.log1p(q * np.exp(log_ratio - loss[0]) * np.expm1(m * (right - left)))
     # phi(x) exp(-g) r^(order + 1) / (q m): log-concave times monotone.
     normal = [-0.5 * x * x - m * x + 0.5 * m * m for x in (left, right)]
     least = np.minimum(*normal) + np.minimum(*((order + 1) * one for one in loss))
     dense = np.exp(least) / (math.sqrt(2 * math.pi) * q * m) * (1 - 1e-9)
-    return (loss[1] - loss[0]) * (1 - 1e-9), dense
+    return length * (1 - 1e-9), dense

@@ -284,10 +284,15 @@ class _Integral:
         rough = mass * (1 + x * x)
         if orders.many:  # by products, which are good to a unit in the last place of 1
             powers = _powers(loss, orders.s)
-            moved = mass @ powers.real.T + 1j * (mass @ powers.imag.T) - 1
+            # Of the same integrand: where psi is near 1, the rule may be too coarse for
+            # that of 1 and of r, which must not be put in for their sums.
+            moved = mass @ powers.real.T + 1j * (mass @ powers.imag.T)
+            moved = (
+                moved - mass.sum(axis=1)[:, None] - orders.s * (mass @ ratio)[:, None]
+            )
             size = float((rough @ np.exp(power)).max())
             size = size + np.abs(orders.s) * float(
-                (rough @ (np.abs(loss) * np.exp(power))).max()
+                (rough @ (np.abs(loss) * np.exp(power) + np.abs(ratio))).max()
             )
         else:
             inner = np.expm1(orders.s[:, None] * loss) - orders.s[:, None] * ratio
@@ -313,8 +318,13 @@ def _powers(loss: Floats, s: Complexes) -> Complexes:
 
 
 def _log1p(z: Complexes) -> Complexes:
-    """log(1 + z), good to a few units in the last place of |z|, which may be tiny."""
-    real = 0.5 * np.log1p(2 * z.real + z.real**2 + z.imag**2)
+    """log(1 + z), good to a few units in the last place of |z|, which may be tiny.
+
+    Or of 1 / |1 + z|, which may be large: there the squares would have too few digits.
+    """
+    size = np.abs(1 + z)
+    near = 0.5 * np.log1p(np.maximum(2 * z.real + z.real**2 + z.imag**2, -0.9))
+    real = np.where(size < 0.5, np.log(np.maximum(size, 1e-300)), near)
     return real + 1j * np.arctan2(z.imag, 1 + z.real)
 
 
@@ -362,6 +372,8 @@ def log_moments(family: Family, s: Complexes, aim: Floats) -> tuple[Complexes, F
             if error_.rows is None or not depth or made + len(todo) > _MOST_BOXES:
                 raise
             halves = error_.rows < math.sqrt(error_.rows.min() * error_.rows.max())
+            if halves.all() or not halves.any():  # neighbouring floats
+                raise
             todo += [(some[halves], depth - 1), (some[~halves], depth - 1)]
             continue
         made += 1
@@ -394,7 +406,8 @@ def most_log_moment(family: Family, order: float) -> float:
         a, b = lattice.to_shift, lattice.to_rate
         psi = (1 - b) * ((1 - a) * grid[j, i] + a * grid[j, i + 1])
         psi += b * ((1 - a) * grid[j + 1, i] + a * grid[j + 1, i + 1])
-        total += float(count @ np.log(psi)) * (1 + 1e-12) + 1e-15 * float(count.sum())
+        total += float(count @ np.log(psi)) * (1 + 1e-12)
+        total += 64 * UNIT * float(count.sum())
     return total
 
 
@@ -448,7 +461,8 @@ def _interpolated(box: Family, orders: Orders) -> tuple[Complexes, Floats]:
     total = np.asarray(np.tensordot(weights.T, np.stack(values), 2), np.complex128)
     most = np.maximum(shifts.size, rates.size)[orders.group]
     nodes = 16 + shifts.points.size + rates.points.size
-    rounding = 64 * UNIT * nodes * most + functools.reduce(np.maximum, off)
+    rounding = UNIT * (64 * nodes + box.shift.size) * most
+    rounding = rounding + functools.reduce(np.maximum, off)
     error = shifts.error[orders.group] + shifts.norm * rates.error[orders.group]
     return total, box.steps * (error + shifts.norm * rates.norm * rounding)
 

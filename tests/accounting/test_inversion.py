@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from privaudit.accounting.pld import compose_steps
-from privaudit.accounting.pld.composition import Composition
+from privaudit.accounting.pld.composition import Composition, _Search
 from privaudit.accounting.pld.grouping import Family
 from privaudit.accounting.pld.inversion import Inverted, _Decay, _part, invert
 from privaudit.accounting.pld.moments import (
@@ -361,3 +361,17 @@ class TestTight:
             rng.uniform(0.8, 2.0, 20_000), rng.uniform(2e-3, 4e-3, 20_000)
         ).epsilon(1e-5)
         assert found.reached
+
+
+def test_what_another_proof_contradicts_is_not_believed(monkeypatch):
+    noise, rate = np.linspace(1.0, 1.5, 20), np.linspace(0.01, 0.02, 20)
+    composition = compose_steps(noise, rate, np.full(20, 40))
+    scouts = {way: composition._scout(way) for way in composition.directions}
+    target = EpsilonAt(1e-5, 1e-3)
+    guesses = {
+        way: target.guess(scouts[way], composition._infinite(way)) for way in scouts
+    }
+    asked = (target, 1e-3, scouts, guesses)
+    assert composition._inverted(*asked) is not None
+    monkeypatch.setattr(_Search, "run_below", lambda self, way: np.inf)
+    assert composition._inverted(*asked) is None

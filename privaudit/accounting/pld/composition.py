@@ -36,6 +36,8 @@ from privaudit.results import check_sides
 Side = Literal["both", "upper", "lower"]
 
 _ROUNDS = 4  # refinements before a bracket is returned as it is
+_FEW_KINDS, _FEW_STEPS, _WIDE = 4, 1e7, 2e-4
+_DOUBLED = 0.3  # relative width of grids that inversions are held against
 _SCOUTED = 1e-10  # what is left out of an epoch to guess by
 _LN10 = math.log(10.0)
 _LINES, _LINES_AT = 30, (-1.5, -7.0)  # a side; logs of delta that compositions aim at
@@ -286,6 +288,10 @@ class Composition:
         """Both sides without a grid, if they come as near as was asked."""
         if self.epochs or self.others or self.attained is not None:
             return None
+        kinds = sum(family.shift.size for family in self.families)
+        steps = sum(family.steps for family in self.families)
+        if kinds <= _FEW_KINDS and steps <= _FEW_STEPS and width >= _WIDE:
+            return None  # grids are faster
         upper: dict[Direction, float] = {}
         lower: dict[Direction, float] = {}
         for way, guess in guesses.items():
@@ -303,6 +309,10 @@ class Composition:
             else:
                 if upper[way] > max(lower.values()):
                     return None
+        # Another proof, coarsely: what it contradicts is not believed.
+        coarse = _Search(self, target, _DOUBLED, dict(guesses), {})
+        if any(coarse.run_below(way) > upper[way] for way in guesses):
+            return None
         return Found(upper, lower, False)
 
     @property

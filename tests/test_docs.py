@@ -33,7 +33,7 @@ def test_snippets_run(page, tmp_path, monkeypatch, capsys):
     space: dict = {}
     for block in snippets(page):
         exec(compile(block, str(page), "exec"), space)
-        assert capsys.readouterr().out
+        assert capsys.readouterr().out or "print" not in block
 
 
 def test_other_pages_are_tested_elsewhere():
@@ -43,7 +43,7 @@ def test_other_pages_are_tested_elsewhere():
 
 
 def test_there_are_some():
-    assert len(snippets(ROOT / "README.md")) >= 3
+    assert len(snippets(ROOT / "README.md")) >= 2
 
 
 def test_every_page_is_on_the_site():

@@ -27,7 +27,7 @@ from privaudit.auditing.experiments.progress import Block, Progress
 from privaudit.files.folder import RunFolder
 from privaudit.results import Claim
 from trainers.network.named_graphs import mixing
-from trainers.network.over_ranks import Plan
+from trainers.network.over_ranks import Exchange
 from trainers.network.ranks import Ranks
 from trainers.oracles.oracle import Mechanism
 from trainers.runs.training import Training
@@ -52,7 +52,7 @@ def network(nodes: int) -> Row:
     row["graph"] = processor(graph)
     on = mixing("exponential", "uniform", nodes)
     heard = on.heard(0)
-    row["plan"] = processor(lambda: Plan.of(heard, Ranks(0, nodes, nodes)))
+    row["plan"] = processor(lambda: Exchange.of(heard, Ranks(0, nodes, nodes)))
     ledger = Mechanism(64.0, 1.0, 1.0).ledger([600] * nodes, 1000)
     row["account"] = processor(
         lambda: account_nodes(ledger, 1e-5, "add-or-remove-one", "certified")

@@ -218,7 +218,8 @@ class Attack:
     canary: str = "gradient"
     estimator: str = FAMILY
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    observer: str | None = None
+    # Not in the names of cells that know of none.
+    observer: str | None = dataclasses.field(default=None, repr=False)
 
     @property
     def confidence(self) -> float:

@@ -144,9 +144,15 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     def joined(cls, parts: Iterable[Ledger]) -> Ledger:
         """One of all nodes, from those of parts of a network, in their order.
 
-        Raises ``ValueError`` if they are of different units.
+        Raises ``ValueError`` if they are of different units, or of what an observer
+        sees, who is a node of one of them.
         """
         parts = list(parts)
+        if any(part.observer is not UNSET for part in parts):
+            raise ValueError(
+                "ledgers of what an observer sees cannot be joined: join those of the "
+                "runs, and observe the whole"
+            )
         units = {part.unit for part in parts} or {"record"}
         if len(units) > 1:
             raise ValueError(f"ledgers of different units, {units}, cannot be joined")
@@ -156,7 +162,6 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             unit=units.pop(),
             failure=max((part.failure for part in parts), default=0.0),
             assumes=tuple(assumed),
-            observer=_one_observer(parts),
         )
 
     @classmethod
@@ -327,7 +332,12 @@ class Recorder:
 
     @classmethod
     def of(cls, ledger: Ledger) -> Recorder:
-        """One that goes on from ``ledger``."""
+        """One that goes on from ``ledger``. ``ValueError`` if it is an observer's."""
+        if ledger.observer is not UNSET:
+            raise ValueError(
+                f"a ledger of what {ledger.observer} sees cannot go on: go on from the "
+                "run's own"
+            )
         recorder = cls(len(ledger.nodes), unit=ledger.unit, failure=ledger.failure)
         recorder._entries = [list(entries) for entries in ledger.nodes]
         recorder._assumes = ledger.assumptions

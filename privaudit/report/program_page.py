@@ -102,8 +102,12 @@ def _certificate(run: FinishedProgram) -> Certificate:
 def _story(run: FinishedProgram) -> list[str]:
     result, config = run.result, run.config
     how = "stayed alive and answered for" if config.serve else "was called for"
+    early = ""
+    if len(run.scores) < config.runs:
+        early = f" of {config.runs:,} planned: by then the claim was refuted"
     return [
-        f"{config.program} {how} {config.runs:,} runs. In {result.member_runs:,} of "
+        f"{config.program} {how} {len(run.scores):,} runs{early}. In "
+        f"{result.member_runs:,} of "
         "the runs the record under attack was among its data, by a fair coin each; in "
         f"the other {result.non_member_runs:,} it was not. The program scored each run "
         "by itself.",

@@ -22,10 +22,10 @@ from trainers.gradients.differentiator import Differentiator
 from trainers.gradients.per_sample import trained
 
 # Elementwise kernels on a CPU take two vectors at a time, and what is left one by one,
-# by functions that differ in the last bit. This many numbers leave nothing over.
+# by functions that differ in the last bit. A multiple of this many leaves nothing over.
 _VECTORS = 32
-# Where there are more, the last places are not used: in them lies what is left over.
-_SPARE = 2
+_TRIED = 1000  # records that a trial compares, at least,
+_WORK = 20_000_000  # where they take no more products than this
 _LINE = 64  # bytes
 _HOST = "cpu"  # where a trial is drawn
 _known: weakref.WeakKeyDictionary[nn.Module, dict[Any, Shape | None]] = (
@@ -137,12 +137,9 @@ def candidates(replicas: int, columns: int) -> Iterator[Shape]:
     """Shapes of at most ``columns`` places, the one that is wanted first."""
     sizes = [columns, *(columns // step * step for step in (64, 32, 16, 8, 4, 2)), 1]
     for size in dict.fromkeys(size for size in sizes if size > 0):
-        if size == 1 or replicas * size % _VECTORS == 0:
-            yield Shape(size)
-        elif size > _SPARE * replicas:
-            yield Shape(size, spare_columns=_SPARE)
-        else:
-            yield Shape(size, spare_rows=1)
+        # Whole vectors of records, whatever a layer makes of each.
+        wide = next(s for s in range(_VECTORS) if replicas * (size + s) % _VECTORS == 0)
+        yield Shape(size, spare_columns=0 if size == 1 else wide)
 
 
 def holds(
@@ -179,7 +176,9 @@ def holds(
     inputs = draw()
     wanted = found(inputs, whose)
     # More threads have more places at which they begin and end.
-    for _ in range(2 if torch.get_num_threads() == 1 else 6):
+    least = 2 if torch.get_num_threads() == 1 else 6
+    many = min(_TRIED, _WORK // at.shape[1]) // (rows * columns)
+    for _ in range(max(least, min(many, 20))):
         order = torch.randperm(columns, generator=generator, device=_HOST)
         keeps = torch.rand(columns, generator=generator, device=_HOST) < 0.7
         keeps[0] |= columns == 1

@@ -214,10 +214,19 @@ class Links:
     def all_kept(self, k: int) -> None:
         """Wait until all have kept their state after ``k`` rounds, or more."""
         with self._changed:
-            for link in self._links.values():
+            for other, link in self._links.items():
                 while link.kept < k:
                     self._check()
+                    self._left(other, link)
                     self._changed.wait(1.0)
+
+    def _left(self, other: int, link: _Link) -> None:
+        """Raise if ``other``, who is waited for, has said goodbye."""
+        if link.said_bye:
+            raise PartyLostError(
+                f"party {other} {_WHY[ENDED]} before it had sent all that the others "
+                f"wait for; {GO_ON} at every party"
+            )
 
     def disagree(self, why: str) -> NoReturn:
         """``ValueError`` for what all see by themselves, so that none is told."""
@@ -245,6 +254,7 @@ class Links:
         with self._changed:
             while not link.frames[kind]:
                 self._check()
+                self._left(other, link)
                 self._changed.wait(1.0)
             found = link.frames[kind].popleft()
             self._changed.notify_all()

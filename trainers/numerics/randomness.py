@@ -181,6 +181,7 @@ class Streams:
         *,
         purpose: Purpose = "noise",
         law: noise.Law = noise.GAUSSIAN,
+        point: Tensor | None = None,
     ) -> Tensor:
         """``sums``, (runs, nodes, dims), with exactly rounded noise on a grid.
 
@@ -190,7 +191,9 @@ class Streams:
         Under a secret key the noise depends on the sums as well: a release that is made
         again has the same noise if its sums are the same to the last bit, and
         independent noise if they are not. So no two sums are ever told apart by noise
-        that they share.
+        that they share. It depends on the ``point``, (runs, nodes, dims) of floating
+        point, as well: whoever leads a resumed run to another one sees other noise,
+        whether the sum changed there or not, and so does not learn if it did.
         """
         step = grid_step(deviation) if step is None else step
         scale = deviation / step
@@ -199,7 +202,11 @@ class Streams:
             rows = self.rows(purpose, nodes, release, shape)
             return noise.noisy(sums, step, rows, scale, law)
         whole = noise.to_grid(sums, step)
-        marks = self.key.fingerprints(whole, step, scale)
+        marked = whole
+        if point is not None:
+            bits = point.double().contiguous().view(torch.int64).to(whole.device)
+            marked = torch.cat([whole, bits], 2)
+        marks = self.key.fingerprints(marked, step, scale)
         if self.journal is not None:
             (row,) = marks  # a run that can be resumed is one
             self.journal.enter(purpose, nodes, release, row)

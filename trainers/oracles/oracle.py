@@ -110,6 +110,7 @@ class Oracle:
         self._memory_limit = memory_limit
         self._summations: dict[tuple[Any, ...], Summation] = {}
         self._streams = streams
+        self._point: Tensor | None = None  # that noise is added at
         self._units = self._units_of(data)
         self._sampler = Sampler(
             self._units, mechanism, streams, runs=runs, planted=planted
@@ -231,6 +232,7 @@ class Oracle:
             row, share = crafted
             total[:, row] += share
         if multiplier > 0:
+            self._point = at
             total = self._noisy(total, nodes, deviation, step)
         for node in nodes:
             release = self.mechanism.release(index, self._units.sizes[node])
@@ -356,7 +358,9 @@ class Oracle:
         """``total``, (runs, nodes, dims), on a grid, with each node's own noise."""
         who = [self._numbers[node] for node in nodes]
         index = self._releases[nodes[0]]
-        return self._streams.noisy(total, who, index, deviation, step)
+        return self._streams.noisy(
+            *(total, who, index, deviation, step), point=self._point
+        )
 
 
 def _clip_left(clip: float, share: float, step: float, dims: int) -> float:

@@ -279,7 +279,9 @@ class Parties(OneProcess):
                 )
         common = set.intersection(*(set(theirs.kept) for theirs in said))
         if not common:
-            last = min(range(len(said)), key=lambda other: max(said[other].kept))
+            last = min(
+                range(len(said)), key=lambda other: max(said[other].kept, default=-1)
+            )
             links.disagree(
                 f"party {last} has kept nothing of this run after the rounds that the "
                 "others can go on from: give the folder that it began with, or begin "

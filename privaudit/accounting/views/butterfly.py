@@ -14,6 +14,7 @@ import math
 
 import msgspec
 import numpy as np
+from msgspec import UNSET
 from numpy.typing import NDArray
 
 from privaudit.accounting.certificate import relation_of
@@ -108,7 +109,8 @@ def observed(ledger: Ledger, observer: str, relation: Relation | None = None) ->
     Parameters
     ----------
     ledger
-        Of all nodes: a release a step.
+        Of all nodes and of one run: a release a step. Several runs each begin the cycle
+        anew: compose what is observed of each.
     observer
         As `Observer.parse` takes it, or ``any-node``: for each node whichever other
         one learns most of it, or a bit more.
@@ -129,6 +131,10 @@ def observed(ledger: Ledger, observer: str, relation: Relation | None = None) ->
     >>> [(round(e.release.noise, 3), e.count) for e in seen.nodes[0]], seen.observer
     ([(3.0, 1), (4.243, 2)], 'any-node')
     """
+    if ledger.observer is not UNSET:
+        raise ValueError(
+            f"the ledger is of what {ledger.observer} sees already: give the run's own"
+        )
     nodes = len(ledger.nodes)
     who = None if observer == ANY_NODE else Observer.parse(observer)
     name = ANY_NODE if who is None else str(who.name)
@@ -154,6 +160,8 @@ def observed(ledger: Ledger, observer: str, relation: Relation | None = None) ->
     bare = RESUMED in ledger.assumptions or not all(
         _is_covered(each, chosen) for each in releases
     )
+    # Which node's small sums come when, no order of different steps says for all.
+    bare |= who is None and any(len(set(each)) > 1 for each in releases)
     found, most = [], 1
     for node, each in enumerate(releases):
         if node in inside:

@@ -236,6 +236,4 @@ def of_nodes(ledger: Ledger, sizes: Sequence[int]) -> Ledger:
         tuple(Entry(whole(entry.release, size), entry.count) for entry in entries)
         for entries, size in zip(ledger.nodes, sizes, strict=True)
     )
-    return Ledger(
-        nodes=nodes, unit="node", failure=ledger.failure, assumes=ledger.assumes
-    )
+    return msgspec.structs.replace(ledger, nodes=nodes, unit="node")

@@ -16,7 +16,8 @@ from privaudit.accounting.views import (
     observed,
 )
 from privaudit.accounting.views.butterfly import fresh_noises
-from privaudit.ledger import RESUMED, Entry, Ledger
+from privaudit.ledger import RESUMED, Entry, Ledger, Recorder
+from privaudit.release import PoissonSampling, Release
 from privaudit.results import worst_bound
 from tests.accounting.views.networks import releases
 
@@ -146,7 +147,9 @@ class TestRefused:
     def test_ledgers_of_different_observers_are_not_put_together(self):
         two = [observed(plan(4, 2), name) for name in ("1", "2")]
         for together in (Ledger.joined, Ledger.composed):
-            with pytest.raises(ValueError, match="different observers"):
+            with pytest.raises(
+                ValueError, match="different observers|an observer sees"
+            ):
                 together(two)
         assert Ledger.composed([two[0], plan(4, 2)]).observer == "1"
         with pytest.raises(ValueError, match="for whom it holds"):
@@ -157,3 +160,25 @@ class TestRefused:
         assert ledger.version == 5
         assert Ledger.from_json(ledger.to_json()) == ledger
         assert "any one other node" in str(Certificate.of(ledger).epsilon(1e-5))
+
+
+def test_what_an_observer_sees_is_no_runs_ledger():
+    seen = observed(plan(4, 2), "1")
+    with pytest.raises(ValueError, match="sees already"):
+        observed(seen, "2")
+    with pytest.raises(ValueError, match="cannot go on"):
+        Recorder.of(seen)
+
+
+def test_of_steps_that_differ_any_node_is_whoever_sees_all():
+    releases = [
+        Release.of_sum(
+            norm_bound=1.0, noise_multiplier=3.0, sampling=PoissonSampling(rate)
+        )
+        for rate in (0.01, 0.5)
+    ]
+    ledger = Ledger(nodes=(tuple(Entry(one, 3) for one in releases),) * 8)
+    assert observed(ledger, "any-node").nodes == ledger.nodes
+    one = Certificate.of(observed(ledger, "3")).node(0).epsilon(1e-5)
+    every = Certificate.of(observed(ledger, "any-node")).node(0).epsilon(1e-5)
+    assert every.upper >= one.lower

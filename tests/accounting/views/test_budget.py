@@ -148,7 +148,7 @@ class TestRefused:
         two = [observed(plan(4, 2), name) for name in ("1", "2")]
         for together in (Ledger.joined, Ledger.composed):
             with pytest.raises(
-                ValueError, match="different observers|an observer sees"
+                ValueError, match=r"different observers|an observer sees"
             ):
                 together(two)
         assert Ledger.composed([two[0], plan(4, 2)]).observer == "1"

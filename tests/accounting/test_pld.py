@@ -126,7 +126,7 @@ class TestCells:
 
 
 class TestSound:
-    @examples(50)
+    @examples(100)
     @given(shifts, rates, epsilons)
     def test_one_step(self, shift, rate, epsilon):
         found = compose_steps(1 / shift, rate).delta(epsilon)

@@ -16,7 +16,7 @@ def faults():
         parts = [torch.ones(1 << 20) for _ in range(8)]
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 faults()
-print(faults())
+print(min(faults() for _ in range(5)))  # a block may once come to lie elsewhere
 """
 
 
@@ -34,9 +34,8 @@ def faults(call, **environment):
 @pytest.mark.skipif(sys.platform != "linux", reason="of glibc")
 class TestTight:
     def test_pages_are_not_asked_for_again(self):
-        # 20 times 32 MiB are 163 840 pages of 4 KiB, or 10 240 of 64 KiB; a block of
-        # 4 MiB or two may come anew, as others lie in the heap.
-        assert faults("keep_freed()") < 4000
+        # 20 times 32 MiB in pages of 4 KiB, or of 64 KiB.
+        assert faults("keep_freed()") < 1000
 
     def test_what_the_environment_says_stays(self):
         small = {"MALLOC_MMAP_THRESHOLD_": "65536"}

@@ -100,14 +100,16 @@ def _known_or_found(
     moves: bool,
 ) -> Shape | None:
     known = _known.setdefault(differentiator.module, {})
+    first = torch.zeros(1, 1, dtype=torch.long, device=at.device)
+    inputs, targets = data.records(first[0], first)
     key = (
         *(type(differentiator), getattr(differentiator, "lower", False)),
+        *(getattr(differentiator, "loss", None), inputs.shape, inputs.dtype),
+        *(targets.shape, targets.dtype),
         *(at.shape, at.dtype, at.device, data.values_per_record),
         *(columns, moves, torch.get_num_threads()),
     )
     if key not in known:
-        first = torch.zeros(1, 1, dtype=torch.long, device=at.device)
-        inputs, targets = data.records(first[0], first)
         example = torch.zeros_like(inputs[0, 0]), torch.zeros_like(targets[0, 0])
         wanted = candidates(len(at), columns)
         if moves:

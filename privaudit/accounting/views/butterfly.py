@@ -109,8 +109,8 @@ def observed(ledger: Ledger, observer: str, relation: Relation | None = None) ->
     Parameters
     ----------
     ledger
-        Of all nodes and of one run: a release a step. Several runs each begin the cycle
-        anew: compose what is observed of each.
+        Of all nodes: a release a step. Of several runs, or steps that differ, all is
+        taken as seen: compose what is observed of each run.
     observer
         As `Observer.parse` takes it, or ``any-node``: for each node whichever other
         one learns most of it, or a bit more.
@@ -160,8 +160,9 @@ def observed(ledger: Ledger, observer: str, relation: Relation | None = None) ->
     bare = RESUMED in ledger.assumptions or not all(
         _is_covered(each, chosen) for each in releases
     )
-    # Which node's small sums come when, no order of different steps says for all.
-    bare |= who is None and any(len(set(each)) > 1 for each in releases)
+    # Of steps that differ, or of several runs, which each begin the cycle anew, a
+    # ledger does not say which come with which sums.
+    bare |= any(len(entries) > 1 for entries in ledger.nodes)
     found, most = [], 1
     for node, each in enumerate(releases):
         if node in inside:

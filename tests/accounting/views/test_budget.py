@@ -182,3 +182,11 @@ def test_of_steps_that_differ_any_node_is_whoever_sees_all():
     one = Certificate.of(observed(ledger, "3")).node(0).epsilon(1e-5)
     every = Certificate.of(observed(ledger, "any-node")).node(0).epsilon(1e-5)
     assert every.upper >= one.lower
+
+
+def test_several_runs_are_not_taken_for_one():
+    run = plan(8, 3)
+    together = observed(Ledger.composed([run] * 4), "3")
+    apart = Ledger.composed([observed(run, "3")] * 4)
+    first, second = (Certificate.of(one).node(0) for one in (together, apart))
+    assert first.epsilon(1e-5).upper >= second.epsilon(1e-5).lower

@@ -110,6 +110,10 @@ class _Releases:
         found: dict[Direction, Proved] = {}
         if sides != "lower":
             found = dict(_above(self.entries, self.relation, question, ways))
+            # What proves the upper side sometimes proves the lower one as well.
+            most = max(proved.upper.value for proved in found.values())
+            if question.reached(max(p.lower.value for p in found.values()), most):
+                return found
         if sides != "upper":
             steps, known = self.ways[0], {way: p.upper for way, p in found.items()}
             if self.shared is not None:

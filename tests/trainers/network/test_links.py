@@ -70,14 +70,14 @@ class TestSound:
         ],
     )
     def test_malformed(self, pair, content, why):
-        """It is named, and told that it is; within a second."""
+        """It is named, and told that it is; at once."""
         links, there = pair
         began = time.monotonic()
         there.sendall(content)
         match = f"party 1 sent something malformed: .*{why}.*goes on from"
         with pytest.raises(PartyLostError, match=match):
             links.receive(1, LIKE, 4, "theta")
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 10
         told = b""
         while Header(END, 256 + 3).pack() not in told:
             told += there.recv(1 << 12)

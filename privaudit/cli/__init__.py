@@ -103,7 +103,7 @@ def main(arguments: list[str] | None = None) -> int:
         return _say(str(error), BAD_USAGE)
     except ModuleNotFoundError as error:
         extra = _EXTRAS.get((error.name or "").split(".")[0])
-        hint = f": pip install 'privaudit[{extra}]'" if extra else ""
+        hint = f": in a clone of privaudit, pip install '.[{extra}]'" if extra else ""
         return _say(
             f"this command needs {error.name}, which is not installed{hint}", COULD_NOT
         )

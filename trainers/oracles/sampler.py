@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from privaudit.release import RandomAllocation
 from trainers.data import PrivateData
 from trainers.gradients.batches import most
 from trainers.numerics.device import placed
@@ -69,12 +70,16 @@ class Sampler:
                 drawn[:, row, :records] = self.subset(node, index, records, size)
                 if self.data.replaced is not None and node == self.data.canary_node:
                     drawn[:, row, records] = drawn[:, row, self.data.replaced]
-            else:
-                # More than the public size: the canaries' coins are tossed whether they
-                # are there or not.
-                planted = self.data.canaries if node == self.data.canary_node else 1
+                continue
+            # More than the public size: the canaries' coins are tossed whether they are
+            # there or not.
+            planted = self.data.canaries if node == self.data.canary_node else 1
+            how = self.mechanism.allocation(records)
+            if how is None:
                 coins = self.coins(node, index, records + planted, self.rates[node])
-                drawn[:, row, : coins.shape[1]] = coins
+            else:
+                coins = self.allocated(node, index, records + planted, how)
+            drawn[:, row, : coins.shape[1]] = coins
         return drawn & present
 
     def present(self, nodes: Sequence[int]) -> Tensor:
@@ -87,6 +92,18 @@ class Sampler:
         """Which of ``records`` coins of chance ``rate`` are heads, (runs, records)."""
         who, shape = [self.numbers[node]], (self.runs, records)
         return self.streams.coins(who, index, shape, rate)[:, 0]
+
+    def allocated(
+        self, node: int, index: int, records: int, how: RandomAllocation
+    ) -> Tensor:
+        """Which of ``records`` are in the ``index``-th batch, (runs, records).
+
+        All batches of an epoch make its allocation again, from the same random numbers.
+        """
+        batch = index % how.batches
+        who, shape = [self.numbers[node]], (self.runs, records)
+        choice = (how.batches, how.taken, batch)
+        return self.streams.allocated(who, index - batch, shape, *choice)[:, 0]
 
     def subset(self, node: int, index: int, records: int, size: int) -> Tensor:
         """A uniform subset of ``size`` of a node's records, (runs, records)."""

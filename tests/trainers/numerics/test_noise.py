@@ -345,6 +345,7 @@ class TestLaws:
                 coins(at, 1e-9, meta),
                 noise.subsets(at, 4, meta),
                 noise.permutations(at, meta),
+                *noise.allocations(at, 7, 1, meta),
             ]
             assert all(one.shape == at.shape and one.device == meta for one in made)
 
@@ -410,6 +411,36 @@ class TestSubsets:
     @pytest.mark.parametrize("size", [0, 5])
     def test_ends(self, size):
         assert (noise.subsets(rows(5), size, CPU).sum(2) == size).all()
+
+
+class TestAllocations:
+    @given(
+        st.integers(1, 2**31 - 1),
+        st.integers(0, 2**31),
+        st.integers(0, 2**512 - 2),
+        st.integers(-1, 1),
+    )
+    def test_integers_are_exact(self, below, at, further, beside):
+        # A uniform number of infinitely many bits, at or beside a border.
+        word = min(max(-(-(at % below) * 2**64 // below) + beside, 0), 2**64 - 1)
+        u = (word + fractions.Fraction(further, 2**512 - 1)) / 2**64
+        drawn = noise.integers(
+            fixed([word + LOWEST], further), torch.tensor([below]), CPU
+        )
+        assert int(drawn) == math.floor(u * below)
+
+    @pytest.mark.parametrize(("batches", "taken"), [(5, 1), (5, 2), (4, 3), (3, 3)])
+    def test_all_choices_are_as_likely(self, batches, taken):
+        at = rows(2 * taken, runs=range(40_000))
+        made = torch.stack(noise.allocations(at, batches, taken, CPU), 3)[:, 0]
+        codes = (2**made).sum(2)  # of each record
+        assert all(int(code).bit_count() == taken for code in codes.unique())
+        kinds = math.comb(batches, taken)
+        pairs = codes[:, 0] * 2**batches + codes[:, 1]  # two records are independent
+        counts = pairs.unique(return_counts=True)[1]
+        assert len(counts) == kinds**2
+        if kinds > 1:
+            assert stats.chisquare(counts.numpy()).pvalue > 1e-3
 
 
 class TestRefused:

@@ -3,6 +3,7 @@
 import fractions
 import itertools
 import math
+import random
 
 import mpmath
 import numpy as np
@@ -414,20 +415,17 @@ class TestSubsets:
 
 
 class TestAllocations:
-    @given(
-        st.integers(1, 2**31 - 1),
-        st.integers(0, 2**31),
-        st.integers(0, 2**512 - 2),
-        st.integers(-1, 1),
-    )
-    def test_integers_are_exact(self, below, at, further, beside):
-        # A uniform number of infinitely many bits, at or beside a border.
-        word = min(max(-(-(at % below) * 2**64 // below) + beside, 0), 2**64 - 1)
-        u = (word + fractions.Fraction(further, 2**512 - 1)) / 2**64
-        drawn = noise.integers(
-            fixed([word + LOWEST], further), torch.tensor([below]), CPU
-        )
-        assert int(drawn) == math.floor(u * below)
+    def test_integers_are_exact(self):
+        """Uniform numbers of infinitely many bits, at the borders and beside them."""
+        more = random.Random(0)
+        for _ in range(300):
+            below, further = more.randrange(1, 2**31), more.randrange(2**512 - 1)
+            border = -(-more.randrange(below) * 2**64 // below)
+            word = min(max(border + more.randrange(-1, 2), 0), 2**64 - 1)
+            u = (word + fractions.Fraction(further, 2**512 - 1)) / 2**64
+            at = fixed([word + LOWEST], further)
+            drawn = noise.integers(at, torch.tensor([below]), CPU)
+            assert int(drawn) == math.floor(u * below)
 
     @pytest.mark.parametrize(("batches", "taken"), [(5, 1), (5, 2), (4, 3), (3, 3)])
     def test_all_choices_are_as_likely(self, batches, taken):

@@ -85,13 +85,16 @@ class _Releases:
 
     @functools.cached_property
     def shared(self) -> Steps | None:
-        """What every record enters, if that is not all there is."""
-        shared = tuple(
-            entry for entry in outside_passes(self.entries) if not is_allocated(entry)
-        )
-        if len(shared) == len(self.entries):
-            return None
-        return Steps.of(shared, self.relation)
+        """What every record enters, if that is not all there is.
+
+        Of a random allocation whose mixture is not accounted nothing is known.
+        """
+        outside = tuple(outside_passes(self.entries))
+        steps = Steps.of(outside, self.relation)
+        if not steps.epochs and any(map(is_allocated, outside)):
+            outside = tuple(entry for entry in outside if not is_allocated(entry))
+            steps = Steps.of(outside, self.relation)
+        return None if len(outside) == len(self.entries) else steps
 
     @property
     def directions(self) -> tuple[Direction, ...]:

@@ -147,6 +147,7 @@ def train(
     loss: Callable[..., Any] | None = None,
     rounds: int = 200,
     batch_size: float = 32,
+    sampling: str = "poisson",
     clip_norm: float = 1.0,
     step_size: float = 0.1,
     schedule: str | None = None,
@@ -214,6 +215,10 @@ def train(
     rounds, batch_size, clip_norm, step_size
         Of the algorithm; ``batch_size`` is the expected number of records in a node's
         batch, or how many of a user's records are in that of a local step.
+    sampling
+        How a batch is drawn: "poisson", each record by its own coin;
+        "random-allocation", each by itself in one of an epoch's batches;
+        "random-allocation:k", in k of them.
     schedule, warm_up
         How step sizes change over the rounds: "cosine", down to 0;
         "parts:100=0.1,150=0.01", from these rounds on by other step sizes; None:
@@ -309,6 +314,8 @@ def train(
         algorithm = "dp-fedavg" if unit == "user" else "dp-dsgt"
     paid = {} if overlap == 1 else {"overlap": overlap}
     changes = {"schedule": schedule, "warm_up": warm_up, "optimiser": optimiser}
+    if sampling != "poisson":
+        changes["sampling"] = sampling
     changed = {name: value for name, value in changes.items() if value}
     whole = nodes
     if party is not None:

@@ -71,6 +71,7 @@ def train(
     settings: Annotated[TrainingSettings, Flat] = TrainingSettings(),  # frozen
     changes: Changes = (),  # type: ignore[assignment]  # cyclopts' empty list
     own: Annotated[_Own, Flat] = _Own(),  # frozen
+    sampling: str | None = None,
     out: Out = None,
     require: Require = None,
     sign: Sign = None,
@@ -88,16 +89,27 @@ def train(
     nodes, and messages go between ranks along the graph's edges; with --parties, each
     is a party with its own data, key and folder. With --set clock=real, adp2sgd and
     adpsgd start a process a worker instead, and survive the death of some.
+
+    Parameters
+    ----------
+    sampling
+        How batches are drawn: poisson (each record by its own coin) or
+        random-allocation (each record by itself in one of an epoch's batches;
+        random-allocation:k: in k of them).
     """
     check_key(sign, all_sign=settings.parties)
     if settings.parties:  # each has a screen of its own, but under torchrun
         os.environ.setdefault("LOCAL_RANK", "0")
     from privaudit.api.trainings import run_training
 
+    changed = {**changes_of(changes), **own.changes()}
+    if sampling is not None:
+        changed["sampling"] = sampling
+
     found = run_training(
         what,
         settings,
-        changes={**changes_of(changes), **own.changes()},
+        changes=changed,
         out=out,
         claimed=require is not None,
         watch=Console(),

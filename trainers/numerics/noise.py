@@ -28,6 +28,7 @@ SCALES = (2.0**4, 2.0**30)
 STEP_BITS = 20  # a deviation has 2^20 steps or more: rounding is paid with a millionth
 MOST = 1 << 52  # of a number on the grid: its double is exact
 MAX_SUM = 1 << 62
+_LOW = (1 << 32) - 1  # half of a word
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -445,6 +446,48 @@ def subsets(rows: Rows, size: int, device: torch.device) -> Tensor:
             first = _order(words[row, column].tolist(), rows, row, column)[:size]
             found[row, column] = False
             found[row, column, first] = True
+    return found
+
+
+def integers(rows: Rows, below: Tensor, device: torch.device) -> Tensor:
+    """Independent and uniform whole numbers in [0, below), (runs, nodes, width) int64.
+
+    ``below``, (width,) int64, is at most 2^31 - 1.
+    """
+    words = rows.words(device)
+    # floor(below u), u = (word + 2^63 + rest) / 2^64, by halves of the word.
+    low = (words & _LOW) * below
+    total = ((words >> 32) + (1 << 31)) * below + (low >> 32)
+    found = total >> 32
+    if device.type != "meta":  # the bits after the word may make it one more
+        left = (1 << 32) - (low & _LOW)
+        near = (total & _LOW == _LOW) & (left < below)
+        for run, node, at in near.nonzero().tolist():
+            share = fractions.Fraction(int(left[run, node, at]), int(below[at]))
+            more = functools.partial(rows.more, run, node, at)
+            found[run, node, at] += not _less(share, more)
+    return found
+
+
+def allocations(
+    rows: Rows, batches: int, taken: int, device: torch.device
+) -> list[Tensor]:
+    """For each record ``taken`` different ones of ``batches``, all choices alike.
+
+    ``rows`` has ``taken`` words a record. Returns as many (runs, nodes, records) int64.
+    By Floyd's method (Bentley and Floyd 1987): the i-th is uniform among the first
+    batches - taken + i, and the last of these if that one is taken already.
+    """
+    records = rows.width // taken
+    last = range(batches - taken, batches)
+    below = torch.arange(last.start + 1, batches + 1, device=device)
+    drawn = integers(rows, below.repeat_interleave(records), device)
+    found: list[Tensor] = []
+    for new, most in zip(drawn.split(records, 2), last, strict=True):
+        again = torch.zeros_like(new, dtype=torch.bool)
+        for old in found:
+            again |= new == old
+        found.append(new.masked_fill(again, most))
     return found
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from privaudit.release import RandomAllocation
 from trainers.data import PrivateData
 from trainers.gradients.batches import most
 from trainers.numerics.device import placed
@@ -72,6 +73,8 @@ class Sampler:
             if fixed:
                 size = int(self.mechanism.batch_size)
                 found = self.subsets(who, index, records, size)
+            elif (how := self.mechanism.allocation(records)) is not None:
+                found = self.allocated(who, index, records + planted, how)
             else:
                 found = self.coins(who, index, records + planted, self.rates[who[0]])
             here = (
@@ -107,3 +110,15 @@ class Sampler:
         """Uniform subsets of ``size`` of nodes' records, (runs, len(nodes), records)."""
         who, shape = [self.numbers[node] for node in nodes], (self.runs, records)
         return self.streams.subsets(who, index, shape, size)
+
+    def allocated(
+        self, nodes: Sequence[int], index: int, records: int, how: RandomAllocation
+    ) -> Tensor:
+        """Which are in the ``index``-th batch, (runs, len(nodes), records).
+
+        All batches of an epoch make its allocation again, from the same random numbers.
+        """
+        batch = index % how.batches
+        who, shape = [self.numbers[node] for node in nodes], (self.runs, records)
+        choice = (how.batches, how.taken, batch)
+        return self.streams.allocated(who, index - batch, shape, *choice)

@@ -3,6 +3,7 @@
 import fractions
 import itertools
 import math
+import random
 
 import mpmath
 import numpy as np
@@ -359,6 +360,7 @@ class TestLaws:
                 coins(at, 1e-9, meta),
                 noise.subsets(at, 4, meta),
                 noise.permutations(at, meta),
+                *noise.allocations(at, 7, 1, meta),
             ]
             assert all(one.shape == at.shape and one.device == meta for one in made)
 
@@ -424,6 +426,33 @@ class TestSubsets:
     @pytest.mark.parametrize("size", [0, 5])
     def test_ends(self, size):
         assert (noise.subsets(rows(5), size, CPU).sum(2) == size).all()
+
+
+class TestAllocations:
+    def test_integers_are_exact(self):
+        """Uniform numbers of infinitely many bits, at the borders and beside them."""
+        more = random.Random(0)
+        for _ in range(300):
+            below, further = more.randrange(1, 2**31), more.randrange(2**512 - 1)
+            border = -(-more.randrange(below) * 2**64 // below)
+            word = min(max(border + more.randrange(-1, 2), 0), 2**64 - 1)
+            u = (word + fractions.Fraction(further, 2**512 - 1)) / 2**64
+            at = fixed([word + LOWEST], further)
+            drawn = noise.integers(at, torch.tensor([below]), CPU)
+            assert int(drawn) == math.floor(u * below)
+
+    @pytest.mark.parametrize(("batches", "taken"), [(5, 1), (5, 2), (4, 3), (3, 3)])
+    def test_all_choices_are_as_likely(self, batches, taken):
+        at = rows(2 * taken, runs=range(40_000))
+        made = torch.stack(noise.allocations(at, batches, taken, CPU), 3)[:, 0]
+        codes = (2**made).sum(2)  # of each record
+        assert all(int(code).bit_count() == taken for code in codes.unique())
+        kinds = math.comb(batches, taken)
+        pairs = codes[:, 0] * 2**batches + codes[:, 1]  # two records are independent
+        counts = pairs.unique(return_counts=True)[1]
+        assert len(counts) == kinds**2
+        if kinds > 1:
+            assert stats.chisquare(counts.numpy()).pvalue > 1e-3
 
 
 class TestRefused:

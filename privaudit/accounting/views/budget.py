@@ -58,11 +58,10 @@ def account_observed(
     """
     seen = observed_by(algorithm, ledger, observer, relation)
     told = account_nodes(seen, delta, relation, method)
-    own = [
-        bool(made) and not told_of
-        for made, told_of in zip(ledger.nodes, seen.nodes, strict=True)
-    ]
-    if not any(own):
+    if not seen.observing:
         return told
     every = account_nodes(ledger, delta, relation, method)
-    return tuple(every[node] if own[node] else told[node] for node in range(len(own)))
+    return tuple(
+        every[node] if node in seen.observing else told[node]
+        for node in range(len(told))
+    )

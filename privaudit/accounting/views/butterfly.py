@@ -102,7 +102,8 @@ def fresh_noises(
 def observed(ledger: Ledger, observer: str, relation: Relation | None = None) -> Ledger:
     """What ``observer`` learns of each node: the ledger, with the noise that it meets.
 
-    Nodes of the observer have no releases in it. Valid where ``ledger`` is of a run
+    Nodes of the observer have no releases in it: nothing of theirs is hidden from it,
+    and `Certificate.node` of them says infinity. Valid where ``ledger`` is of a run
     whose sums are exact, see ``grid.md``; where releases were made again with other
     sums, or have next to no noise, all is taken as seen.
 

@@ -156,7 +156,7 @@ ALGORITHMS: dict[str, Family] = {
         "butterfly",
         Butterfly,
         ButterflyFamily,
-        needs=_GOSSIP,
+        needs=("connected",),
         options=ButterflyOptions,
         # As many exchanges a step as the number of nodes has bits: 200 steps.
         defaults={
@@ -167,6 +167,23 @@ ALGORITHMS: dict[str, Family] = {
             "step_size": 1.0,
         },
         audited={"nodes": 4, "graph": "butterfly", "split": 0.0},
+    ),
+    **_both(
+        "chain",
+        Butterfly,
+        ButterflyFamily,
+        graph="chain",
+        needs=("connected",),
+        options=ButterflyOptions,
+        # As many exchanges a step as nodes: 200 steps.
+        defaults={
+            "graph": "chain",
+            "nodes": 8,
+            "rounds": 1600,
+            "model": "softmax",
+            "step_size": 1.0,
+        },
+        audited={"nodes": 4, "graph": "chain", "rounds": 12, "split": 0.0},
     ),
     **_messages("partpsp", PartPspOptions),
     **_messages("sgpdp", SgpdpOptions),

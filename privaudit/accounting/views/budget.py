@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from privaudit.accounting.account import account_nodes
 from privaudit.accounting.views.butterfly import observed
 from privaudit.accounting.views.observer import ANY_NODE, Observer
@@ -9,7 +11,10 @@ from privaudit.ledger import Ledger
 from privaudit.results import Relation, UpperBound
 
 # Algorithms whose ledgers alone say what each observer learns.
-_PROVED = {"dp-butterfly": observed}
+_PROVED = {
+    "dp-butterfly": observed,
+    "dp-chain": functools.partial(observed, graph="chain"),
+}
 
 
 def check_observer(algorithm: str, observer: str, nodes: int) -> str:

@@ -150,7 +150,11 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("algorithm", "observer", "words"),
         [
-            ("dp-dsgd", "any-node", "proved for dp-butterfly, not for dp-dsgd"),
+            (
+                "dp-dsgd",
+                "any-node",
+                "proved for dp-butterfly, dp-chain, not for dp-dsgd",
+            ),
             (BUTTERFLY, "me", "an observer is a node"),
             (BUTTERFLY, "4", "there is no node 4"),
             (BUTTERFLY, "0,1,2,3", "nobody is left"),

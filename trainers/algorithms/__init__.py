@@ -30,6 +30,11 @@ from trainers.algorithms.dsgd import Dsgd
 from trainers.algorithms.dsgt import Dsgt
 from trainers.algorithms.family import Family
 from trainers.algorithms.fedavg import Fedavg, FedavgFamily, FedavgOptions
+from trainers.algorithms.muffliato import (
+    Muffliato,
+    MuffliatoFamily,
+    MuffliatoOptions,
+)
 from trainers.algorithms.partpsp.family import (
     NoisyMessages,
     PartPspOptions,
@@ -108,6 +113,15 @@ ALGORITHMS: dict[str, Family] = {
     **_both("sgd", Sgd, central=True),
     **_both("dsgd", Dsgd, needs=_GOSSIP),
     **_both("dsgt", Dsgt, needs=_GOSSIP, defaults={"step_size": 0.5}),
+    **_both(
+        "muffliato",
+        Muffliato,
+        MuffliatoFamily,
+        needs=_GOSSIP,
+        options=MuffliatoOptions,
+        # As a step is four rounds: 50 steps.
+        defaults={"rounds": 200, "model": "softmax", "step_size": 1.0},
+    ),
     **_both(
         "dinno",
         Dinno,

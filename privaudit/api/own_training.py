@@ -201,9 +201,9 @@ def train(
         the least that certifies it. An algorithm without noise, such as "dsgt", takes
         neither epsilon nor noise_multiplier, and promises nothing.
     observer
-        For whom the budget is to hold, with "dp-butterfly": "any-node", each other node
-        by itself, a node (3) or several that collude ([3, 5]). None: for whoever sees
-        all that is released.
+        For whom the budget is to hold, with "dp-butterfly" and "dp-chain": "any-node",
+        each other node by itself, a node (3) or several that collude ([3, 5]). None:
+        for whoever sees all that is released.
     noise_multiplier
         The noise, in place of a budget.
     relation

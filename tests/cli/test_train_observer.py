@@ -91,8 +91,12 @@ class TestAnyNode:
 @pytest.mark.parametrize(
     ("observer", "more", "words"),
     [
-        ("any-node", ["dp-dsgd"], "proved for dp-butterfly, not for dp-dsgd"),
-        ("any-node", ["butterfly"], "proved for dp-butterfly, not for butterfly"),
+        ("any-node", ["dp-dsgd"], "proved for dp-butterfly, dp-chain, not for dp-dsgd"),
+        (
+            "any-node",
+            ["butterfly"],
+            "proved for dp-butterfly, dp-chain, not for butterfly",
+        ),
         ("x", ["dp-butterfly"], "an observer is a node"),
         ("8", ["dp-butterfly"], "there is no node 8"),
         ("2,2", ["dp-butterfly"], "must differ"),

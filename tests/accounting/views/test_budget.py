@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from privaudit.accounting import Certificate
+from privaudit.accounting import Certificate, account_nodes
+from privaudit.accounting.account import account
 from privaudit.accounting.views import (
     Observer,
     account_observed,
@@ -87,6 +88,30 @@ class TestSound:
             assert 0 < found[node].epsilon < every
         assert worst_bound(found).observer == "1,2"
 
+    def test_an_observers_own_nodes_are_not_protected_from_it(self):
+        # They have no releases in the ledger, which must not read as privacy.
+        seen = observed(plan(4, 6), "1,2")
+        certificate = Certificate.of(seen)
+        for node in (1, 2):
+            found = certificate.node(node).epsilon(1e-5)
+            assert found.upper_by == "the observer's own node"
+            assert found.upper == math.inf
+            assert certificate.nodes[node].delta(1.0).upper == 1
+            assert certificate.nodes[node].upper_by(lambda *_: 0.1, 1e-5) == math.inf
+            for method in ("certified", "rdp"):
+                bounds = account_nodes(seen, 1e-5, method=method)
+                assert bounds[node].epsilon == math.inf
+        others = max(certificate.nodes[node].epsilon(1e-5).upper for node in (0, 3))
+        assert account(seen, 1e-5).epsilon == others
+        assert certificate.epsilon(1e-5).upper == others < math.inf
+        grouped = Certificate.of(seen, group=2)
+        assert grouped.node(1).epsilon(1e-5).upper == math.inf
+        for name in ("any-node", "edge:1-2", "everybody"):
+            assert (
+                Certificate.of(observed(plan(4, 6), name)).nodes[1].epsilon(0.1).upper
+                < 1
+            )
+
     def test_who_hears_single_releases_is_told_all(self):
         for name in ("everybody", "edge:0-1"):
             assert observed(plan(4, 6), name).nodes == plan(4, 6).nodes
@@ -125,7 +150,11 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("algorithm", "observer", "words"),
         [
-            ("dp-dsgd", "any-node", "proved for dp-butterfly, not for dp-dsgd"),
+            (
+                "dp-dsgd",
+                "any-node",
+                "proved for dp-butterfly, dp-chain, not for dp-dsgd",
+            ),
             (BUTTERFLY, "me", "an observer is a node"),
             (BUTTERFLY, "4", "there is no node 4"),
             (BUTTERFLY, "0,1,2,3", "nobody is left"),

@@ -5,6 +5,7 @@ Parties here are threads of this process, each with connections of its own.
 
 import contextlib
 import copy
+import json
 import socket
 import threading
 import traceback
@@ -19,10 +20,11 @@ import trainers.runs.parties
 from privaudit.api.watch import Watch
 from privaudit.files.folder import RunFolder
 from privaudit.report.verify import EvidenceError
-from trainers.network.links import PartyLostError
+from trainers.network.frames import words
+from trainers.network.links import Links, PartyLostError
 from trainers.network.meeting import joined
 from trainers.network.ranks import RankLostError
-from trainers.runs.parties import kept_rounds
+from trainers.runs.parties import folder_of, kept_rounds
 
 SIZES = (30, 41, 25, 37, 52)  # records of the nodes: no two alike
 
@@ -103,6 +105,20 @@ def train(party, out, **changes):
 def alone(tmp_path, **changes):
     given = {**SETTINGS, "seed": 3, "test": shares([0])[0], **changes}
     return pa.train(net(), shares(), out=tmp_path / "alone", **given)
+
+
+@pytest.mark.parametrize("number", [0, -3, 1.5, "1", None])
+def test_a_place_is_a_number_from_1_on(number, tmp_path, monkeypatch):
+    """Whatever another party says of where it goes on."""
+    monkeypatch.chdir(tmp_path)
+    here, there = socket.socketpair()
+    links = Links(0, 2, {1: here})
+    text = json.dumps({"number": number}).encode()
+    there.sendall(words("place", text) + text)
+    with pytest.raises(PartyLostError, match=r"party 1 .* words on place that cannot"):
+        folder_of(links, None, "mine")
+    links.close(None)
+    there.close()
 
 
 def vectors(models):

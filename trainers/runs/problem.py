@@ -26,6 +26,7 @@ from trainers.network.over_ranks import RankNetwork
 from trainers.network.parties import Party
 from trainers.network.ranks import Ranks
 from trainers.numerics.randomness import Streams, public_generator
+from trainers.oracles.capabilities import GivesMessages
 from trainers.oracles.oracle import MEMORY_LIMIT, ReleaseObserver
 from trainers.runs import checkpoint
 from trainers.runs.material import Material
@@ -285,6 +286,8 @@ class Problem:
             memory_limit=memory_limit,
             observers=observers.releases,
         )
+        if isinstance(self.network, RankNetwork) and isinstance(oracle, GivesMessages):
+            oracle.over(self.network.broadcast)
         begin = self.start(streams.seed, runs) if start is None else start
         begin = begin.to(streams.device)
         middle = None

@@ -6,6 +6,7 @@ Parties here are threads of this process, each with connections of its own.
 import contextlib
 import copy
 import json
+import math
 import socket
 import threading
 import traceback
@@ -340,9 +341,24 @@ class Float(nn.Module):
 
 
 class TestResumed:
-    @pytest.mark.parametrize("seed", [3, None])
-    def test_to_the_same_bits(self, meeting, tmp_path, seed, trained):
-        """One stops in a round of its own; all go on; nothing is released twice."""
+    @pytest.mark.parametrize(
+        ("seed", "sensitivity"),
+        [(3, None), (None, None), (3, "data-independent"), (3, "certified")],
+    )
+    def test_to_the_same_bits(self, meeting, tmp_path, seed, sensitivity, trained):
+        """One stops in a round of its own; all go on; nothing is released twice.
+
+        With noise of messages as well: by a public scale, and by one that nodes
+        broadcast norms for, which no epsilon covers.
+        """
+        whole, changes = trained[2], {"seed": seed}
+        if sensitivity:
+            options = {"sensitivity": sensitivity}
+            changes |= {"algorithm": "sgpdp", "options": options}
+            changes |= {"noise_multiplier": 0.1, "batch_size": 20}
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("WORLD_SIZE", "1")
+                whole = alone(tmp_path, **changes)
 
         class Stops(Watch):
             def training(self, algorithm, claim):
@@ -354,7 +370,7 @@ class TestResumed:
 
         first = together(
             lambda party: train(
-                party, tmp_path, seed=seed, watch=Stops() if party else None
+                party, tmp_path, watch=Stops() if party else None, **changes
             )
         )
         assert isinstance(first[1], KeyboardInterrupt)
@@ -362,7 +378,7 @@ class TestResumed:
         assert "party 1 ended with an error of its own" in str(first[0])
         kept = [kept_rounds(RunFolder(tmp_path / f"party-{p}")) for p in range(2)]
         assert set(kept[0]) & set(kept[1])
-        again = together(lambda party: train(party, tmp_path, seed=seed))
+        again = together(lambda party: train(party, tmp_path, **changes))
         for part in again:
             if isinstance(part, BaseException):
                 raise part
@@ -370,7 +386,11 @@ class TestResumed:
         assert counts == [12] * 5
         assert not any("made again" in text for p in again for text in p.result.remarks)
         if seed is not None:
-            assert same(again, trained[2])
+            assert same(again, whole)
+            for part, held in zip(again, HELD, strict=True):
+                assert part.ledger.nodes == whole.ledger.nodes[held.start : held.stop]
+                is_private = math.isfinite(part.result.upper().epsilon)
+                assert is_private == (sensitivity != "certified")
 
     def test_one_that_had_ended_waits_for_the_other(self, meeting, tmp_path, trained):
         """Killed between the last round and its result: it ends alone."""

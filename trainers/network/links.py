@@ -28,11 +28,11 @@ from trainers.network.frames import (
     Header,
     words,
 )
-from trainers.network.ranks import GO_ON, RankLostError, by_torchrun
+from trainers.network.ranks import GO_ON, RankLostError, ToldToEnd, by_torchrun
 
 T = TypeVar("T")
 
-BEAT, SILENCE = 0.5, 7.5  # seconds between signs of life; without one, a party hangs
+BEAT, SILENCE = 0.5, 6.0  # seconds between signs of life; without one, a party hangs
 _GRACE = 1.5  # seconds, from a connection's end to taking its party for the cause
 _QUEUED = 64  # frames that a party may be ahead
 MOST_WORDS = 1 << 20  # bytes of public words that a party may be ahead
@@ -469,15 +469,18 @@ class Links:
             while self.failure is None and time.monotonic() < until:
                 time.sleep(0.05)  # reading threads may know more in a moment
             self._is_raised = True
-            raise self.failure or PartyLostError(f"this party was ended; {GO_ON}")
+            raise ToldToEnd
 
         before = signal.signal(signal.SIGTERM, stop)
         self._interrupts = True
         try:
             yield
-        except BaseException:
+        except BaseException as error:
             if by_torchrun():  # torchrun ends it; the message goes first
                 before = signal.SIG_IGN
+            if isinstance(error, ToldToEnd):
+                lost = self.failure or PartyLostError(f"this party was ended; {GO_ON}")
+                raise lost from None
             raise
         finally:
             self._interrupts = False

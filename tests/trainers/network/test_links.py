@@ -5,6 +5,7 @@ import itertools
 import json
 import socket
 import struct
+import sys
 import threading
 import time
 
@@ -220,6 +221,28 @@ class TestLost:
         monkeypatch.setattr(_links, "SILENCE", 0.5)
         with pytest.raises(PartyLostError, match="party 1 does not answer in 1 s"):
             links.receive(1, LIKE, 4, "theta")
+
+    def test_a_failure_while_modules_are_sought(self, pair):
+        """No import takes it for a file that is not there."""
+        links, there = pair
+
+        class Finder:
+            @staticmethod
+            def find_spec(*_):
+                with contextlib.suppress(OSError):  # as `importlib` has it
+                    for _ in range(400):
+                        time.sleep(0.05)
+
+        there.close()
+        sys.meta_path.append(Finder)
+        try:
+            with (
+                pytest.raises(PartyLostError, match="party 1 has ended"),
+                links.watched(),
+            ):
+                import no_such_module_anywhere  # noqa: F401
+        finally:
+            sys.meta_path.remove(Finder)
 
     def test_who_computes_long_is_not_lost(self, pair, monkeypatch):
         links, there = pair

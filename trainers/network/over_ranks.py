@@ -161,10 +161,21 @@ class Parcel:
 
 @dataclasses.dataclass
 class Traffic:
-    """How many messages, and how many bytes, went to other ranks."""
+    """How many messages, and how many bytes, went to other ranks.
+
+    Of a run that goes on, with those before; rounds that are made again count once.
+    """
 
     messages: int = 0
     bytes: int = 0
+
+    @classmethod
+    def of_all(cls, parts: Iterable[Traffic | None]) -> Traffic | None:
+        """The sum of what ranks sent; None where there is but one process."""
+        found = [part for part in parts if part is not None]
+        if not found:
+            return None
+        return cls(sum(part.messages for part in found), sum(p.bytes for p in found))
 
     def add(self, rows: Tensor) -> None:
         """Count ``rows``, (runs, messages, dims)."""

@@ -22,7 +22,7 @@ from trainers.gradients.differentiator import Differentiator
 from trainers.gradients.per_sample import parameter_places, parameter_vector
 from trainers.models import initial_parameters
 from trainers.network.engine import Network, Observer, Runner
-from trainers.network.over_ranks import RankNetwork
+from trainers.network.over_ranks import RankNetwork, Traffic
 from trainers.network.parties import Party
 from trainers.network.ranks import Ranks
 from trainers.numerics.randomness import Streams, public_generator
@@ -213,6 +213,11 @@ class Problem:
         if self.party is not None:
             return self.party.sizes
         return units(self.shares, self.training.unit)
+
+    @property
+    def traffic(self) -> Traffic | None:
+        """What was sent from here to other processes; None where there are none."""
+        return getattr(self.network, "traffic", None)
 
     def ledger(self, noise_multiplier: float) -> Ledger:
         """What a run would release, as often as its algorithm asks the oracle."""

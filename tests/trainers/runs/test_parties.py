@@ -12,6 +12,7 @@ import threading
 import traceback
 from functools import partial
 
+import msgspec
 import pytest
 import torch
 from torch import nn
@@ -155,6 +156,18 @@ class TestOneProcess:
         _, parts, whole = trained
         for part, held in zip(parts, HELD, strict=True):
             assert part.ledger.nodes == whole.ledger.nodes[held.start : held.stop]
+
+    def test_what_each_sent_is_in_its_result(self, trained):
+        """Of a ring of 5: two models, of 10 floats, of each node that the other hears.
+
+        Party 0 has nodes 0 and 1, party 1 has 2, 3 and 4: 0 and 1, and 2 and 4.
+        """
+        _, parts, whole = trained
+        for part in parts:
+            assert part.result.messages_sent == 12 * 2 * 2
+            assert part.result.bytes_sent == 12 * 2 * 2 * 10 * 4
+            assert "sent to other processes: 48 messages, 1,920 bytes" in str(part)
+        assert whole.result.bytes_sent is msgspec.UNSET
 
     def test_each_folder_agrees_with_its_evidence(self, trained):
         out, _, _ = trained
@@ -387,6 +400,10 @@ class TestResumed:
         assert not any("made again" in text for p in again for text in p.result.remarks)
         if seed is not None:
             assert same(again, whole)
+            sent = [part.result.messages_sent for part in again]
+            if sensitivity != "certified":  # norms are told again, to who goes on
+                # Of 12 rounds, two messages of each node that another party hears.
+                assert sent == [12 * 2 * 2, 12 * 2 * (3 if sensitivity else 2)]
             for part, held in zip(again, HELD, strict=True):
                 assert part.ledger.nodes == whole.ledger.nodes[held.start : held.stop]
                 is_private = math.isfinite(part.result.upper().epsilon)

@@ -172,6 +172,10 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             assumes=tuple(assumed),
         )
 
+    def apart(self) -> list[Ledger]:
+        """One of each node, which `joined` makes into this one."""
+        return [msgspec.structs.replace(self, nodes=(node,)) for node in self.nodes]
+
     @classmethod
     def composed(cls, parts: Iterable[Ledger]) -> Ledger:
         """One of several runs on the same data: node i's releases of each in sequence.

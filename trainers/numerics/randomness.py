@@ -246,10 +246,10 @@ class Streams:
     ) -> tuple[Tensor, bool]:
         """As `noisy`, for what no public number bounds; and whether it was.
 
-        In runs whose sums have 2^52 steps or more, noise is added in floating point:
+        Where a node's sum has 2^52 steps or more, noise is added in floating point:
         who accounts it as ideal must say `TOO_SMALL`.
         """
-        fits = sums.abs().amax((1, 2), keepdim=True) < noise.MOST * step
+        fits = sums.abs().amax(2, keepdim=True) < noise.MOST * step
         found = self.noisy(
             *(sums.where(fits, 0.0), nodes, release, deviation, step),
             purpose=purpose,

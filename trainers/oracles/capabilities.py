@@ -57,6 +57,10 @@ class GivesMessages(Protocol):
     What leaves a node goes by its ``channel``, which adds the noise.
     """
 
+    def over(self, broadcast: Any) -> None:
+        """Other nodes are elsewhere: what each says to all goes by ``broadcast``."""
+        ...
+
     def batch(self) -> Tensor:
         """A fresh batch of each node's records, (runs, nodes, records) bool."""
         ...

@@ -22,10 +22,11 @@ from trainers.gradients.differentiator import Differentiator
 from trainers.gradients.per_sample import parameter_places, parameter_vector
 from trainers.models import initial_parameters
 from trainers.network.engine import Network, Observer, Runner
-from trainers.network.over_ranks import RankNetwork
+from trainers.network.over_ranks import RankNetwork, Traffic
 from trainers.network.parties import Party
 from trainers.network.ranks import Ranks
 from trainers.numerics.randomness import Streams, public_generator
+from trainers.oracles.capabilities import GivesMessages
 from trainers.oracles.oracle import MEMORY_LIMIT, ReleaseObserver
 from trainers.runs import checkpoint
 from trainers.runs.material import Material
@@ -213,6 +214,11 @@ class Problem:
             return self.party.sizes
         return units(self.shares, self.training.unit)
 
+    @property
+    def traffic(self) -> Traffic | None:
+        """What was sent from here to other processes; None where there are none."""
+        return getattr(self.network, "traffic", None)
+
     def ledger(self, noise_multiplier: float) -> Ledger:
         """What a run would release, as often as its algorithm asks the oracle."""
         return self.training.family.ledger(self.setting, noise_multiplier)
@@ -285,6 +291,8 @@ class Problem:
             memory_limit=memory_limit,
             observers=observers.releases,
         )
+        if isinstance(self.network, RankNetwork) and isinstance(oracle, GivesMessages):
+            oracle.over(self.network.broadcast)
         begin = self.start(streams.seed, runs) if start is None else start
         begin = begin.to(streams.device)
         middle = None

@@ -128,12 +128,7 @@ class PedflOptions(SgpdpOptions, frozen=True, kw_only=True):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlainMessages(Family[PartPspOptions]):
-    """Messages without noise: how far they are apart is all that is kept.
-
-    A channel asks how far apart all nodes are: they must be in one process.
-    """
-
-    over_ranks: bool = False
+    """Messages without noise."""
 
     def runner(self, algorithm: PartPsp, mixing: Mixing) -> Network:
         """On a graph, with rounds of synchronisation in between."""

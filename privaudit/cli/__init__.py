@@ -103,9 +103,14 @@ def main(arguments: list[str] | None = None) -> int:
         return _say(str(error), BAD_USAGE)
     except ModuleNotFoundError as error:
         extra = _EXTRAS.get((error.name or "").split(".")[0])
-        hint = f": pip install 'privaudit[{extra}]'" if extra else ""
+        hint = (
+            f": it comes with the extra {extra}; pip install '.[{extra}]' in a clone, "
+            f"or 'privaudit-{__version__}-py3-none-any.whl[{extra}]' with a wheel"
+        )
         return _say(
-            f"this command needs {error.name}, which is not installed{hint}", COULD_NOT
+            f"this command needs {error.name}, which is not installed"
+            f"{hint if extra else ''}",
+            COULD_NOT,
         )
     except ValueError as error:
         return _say(str(error), BAD_USAGE)

@@ -384,7 +384,7 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("module", "command", "extra"),
         [
-            ("torch", ("train", "sgd", *QUICK), "privaudit[train]"),
+            ("torch", ("train", "sgd", *QUICK), "whl[train]"),
         ],
     )
     def test_a_missing_extra_is_named(self, tmp_path, module, command, extra):

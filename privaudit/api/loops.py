@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from privaudit.files.extras import need
 from privaudit.ledger import Ledger
 from privaudit.release import Release
 
@@ -167,6 +168,7 @@ def oracle(
     >>> pa.epsilon(ledger=oracle.ledger, delta=1e-5).upper < 7
     True
     """
+    need("privaudit.oracle", "train")
     from privaudit.accounting.filters import Budget
     from trainers.data.shares import private_data
     from trainers.gradients.choose import differentiator

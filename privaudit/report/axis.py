@@ -96,7 +96,7 @@ def together(lines: Sequence[Line], *, width: float, name: str) -> str:
 
 
 def _ticks(low: float, high: float, most: int) -> list[float]:
-    """At most ``most`` round figures where ``high`` is 4 ``low`` or more, so that no two labels touch."""
+    """At most ``most`` round figures, so that no two labels touch; high / low >= 4."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     every = [
         float(f"{n}e{power}") for power in range(first, last + 1) for n in range(1, 10)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from privaudit.files.extras import need
 from privaudit.ledger import Ledger
 from privaudit.release import NoSampling, RandomAllocation
 
@@ -186,6 +187,7 @@ def oracle(
     >>> pa.epsilon(ledger=oracle.ledger, delta=1e-5).upper < 7
     True
     """
+    need("privaudit.oracle", "train")
     from privaudit.accounting.filters import Budget
     from trainers.data.shares import private_data
     from trainers.gradients.choose import differentiator

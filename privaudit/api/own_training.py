@@ -21,6 +21,7 @@ from privaudit.accounting.views import Observer, check_observer, observed_by
 from privaudit.api.trainings import run_in_folder
 from privaudit.api.watch import SILENT, Watch
 from privaudit.files import manifest
+from privaudit.files.extras import need
 from privaudit.files.folder import MANIFEST, MODEL, FolderError, RunFolder, write_whole
 from privaudit.files.notebook import box
 from privaudit.ledger import Ledger
@@ -295,6 +296,7 @@ def train(
     >>> len(run.models), 3.9 < run.certificate.epsilon(1e-5).upper <= 4
     (2, True)
     """
+    need("privaudit.train", "train")
     from trainers.algorithms import family_named
     from trainers.data.shares import Users
     from trainers.network.meeting import where_am_i

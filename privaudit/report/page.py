@@ -55,8 +55,6 @@ def write(
         If matplotlib or jinja2, of the extra ``report``, is missing.
     """
     run = load_any(path)
-    if isinstance(run, FinishedProgram):
-        program_page.content(run)  # raises without a ledger
     checked = verify(path, signer=signer)
     if checked.differences:
         raise EvidenceError(checked.differences)
@@ -79,7 +77,11 @@ def render(
     """
     if isinstance(run, FinishedProgram):
         content, drawn = program_page.content(run), program_page.drawings(run)
-        content |= {"certified": _upper(run.upper), "worth": _worth(run.upper)}
+        upper = run.upper
+        content |= {
+            "certified": None if upper is None else _upper(upper),
+            "worth": None if upper is None else _worth(upper),
+        }
     else:
         content, drawn = _content(run), _figures(run)
     if others is not None:

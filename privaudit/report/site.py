@@ -191,12 +191,8 @@ class Site:
             first = checked.differences[0]
             return self._wrong(name, f"disagrees with its evidence: {first}")
         run: Any = checked.found
-        if run.result.upper() is None:  # a program's, without a ledger
-            body = [("p", line) for line in run.lines()]
-            page = fill("text.html.jinja", {}, title=name, body=body, checked=checked)
-        else:
-            page = render(run, str(checked))
-        return Item.of(checked, name, self._keep(name, page))
+        page = self._keep(name, render(run, str(checked)))
+        return Item.of(checked, name, page)
 
     def _wrong(self, name: str, why: str) -> Item:
         self.differs = True

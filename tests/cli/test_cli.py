@@ -381,29 +381,6 @@ class TestErrors:
             assert "Traceback" not in err
         assert os.listdir(tmp_path) == ["notes.txt"]
 
-    @pytest.mark.parametrize(
-        ("module", "command", "extra"),
-        [
-            ("torch", ("train", "sgd", *QUICK), "'.[train]'"),
-        ],
-    )
-    def test_a_missing_extra_is_named(self, tmp_path, module, command, extra):
-        program = (
-            "import sys; sys.modules[sys.argv[1]] = None\n"
-            "from privaudit.cli import main; sys.exit(main(sys.argv[2:]))"
-        )
-        arguments = [str(part) for part in command]
-        done = subprocess.run(
-            [sys.executable, "-c", program, module, *arguments],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == COULD_NOT
-        assert extra in done.stderr
-        assert "Traceback" not in done.stderr
-
 
 def test_help_imports_nothing_heavy():
     program = (

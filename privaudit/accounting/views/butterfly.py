@@ -30,7 +30,7 @@ from privaudit.accounting.certificate import relation_of
 from privaudit.accounting.views.grid import MOST_MU2, failure_up
 from privaudit.accounting.views.observer import ANY_NODE, Observer
 from privaudit.ledger import RESUMED, Entry, Ledger
-from privaudit.release import Release
+from privaudit.release import RandomAllocation, Release
 from privaudit.results import Relation, round_down
 
 _PRIMITIVE = {
@@ -229,8 +229,8 @@ def observed(
     Raises
     ------
     ValueError
-        If there is no such observer, or nobody is left to be protected; or nodes have
-        different noise.
+        If there is no such observer, or nobody is left to be protected; nodes have
+        different noise; or records are in batches by random allocation.
 
     >>> from privaudit.release import NoSampling
     >>> release = Release.of_sum(
@@ -264,6 +264,13 @@ def observed(
         raise ValueError(
             "what an observer learns of sums by recursive doubling is accounted where "
             "all nodes release equally often, with equal noise"
+        )
+    if any(
+        isinstance(one.sampling, RandomAllocation) for each in releases for one in each
+    ):
+        raise ValueError(
+            "what an observer learns is not accounted for random allocation; use "
+            "Poisson sampling"
         )
     chosen = relation or relation_of(ledger)
     bare = RESUMED in ledger.assumptions or not all(

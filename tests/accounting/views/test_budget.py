@@ -18,7 +18,7 @@ from privaudit.accounting.views import (
 )
 from privaudit.accounting.views.butterfly import fresh_noises
 from privaudit.ledger import RESUMED, Entry, Ledger, Recorder
-from privaudit.release import PoissonSampling, Release
+from privaudit.release import PoissonSampling, RandomAllocation, Release
 from privaudit.results import worst_bound
 from tests.accounting.views.networks import releases
 
@@ -48,6 +48,14 @@ class TestSound:
                     2 * np.sqrt(fresh_noises(nodes, steps, of, Observer.of(by)))
                 )
                 assert (np.array(all_nodes) <= one * (1 + 1e-11)).all()
+
+    def test_batches_of_an_epoch_are_not_told_apart(self):
+        """Sums of different sizes would have to keep their places in the epoch."""
+        release = Release.of_sum(
+            norm_bound=1.0, noise_multiplier=2.0, sampling=RandomAllocation(4)
+        )
+        with pytest.raises(ValueError, match="not accounted for random allocation"):
+            observed(Ledger.of(release, 8, nodes=4), "any-node")
 
     def test_noise_is_never_rounded_up(self):
         (entries, *_) = observed(plan(8, 14), "3").nodes

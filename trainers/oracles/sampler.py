@@ -84,7 +84,12 @@ class Sampler:
             )
             drawn[:, here, : found.shape[2]] = found
         canary = self.data.canary_node
-        if fixed and self.data.replaced is not None and canary in nodes:
+        if (
+            fixed
+            and canary is not None
+            and canary in nodes
+            and self.data.replaced is not None
+        ):
             # A canary comes in a record's place: it must, for there to be a subset
             # of equal chances in both worlds. It takes that record's coin.
             own = drawn[:, list(nodes).index(canary)]

@@ -104,6 +104,6 @@ class Sampler:
     def subsets(
         self, nodes: Sequence[int], index: int, records: int, size: int
     ) -> Tensor:
-        """Uniform subsets of ``size`` of nodes' records, (runs, len(nodes), records)."""
+        """Uniform subsets of ``size`` records, (runs, len(nodes), records)."""
         who, shape = [self.numbers[node] for node in nodes], (self.runs, records)
         return self.streams.subsets(who, index, shape, size)

@@ -187,14 +187,14 @@ class _Elementwise(TorchDispatchMode):
         self.counts: set[int] = set()
 
     def __torch_dispatch__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        result = function(*args, **(kwargs or {}))
-        name = function.overloadpacket.__name__
+        result = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
         safe = name in _SAFE or name.removesuffix("_") in _SAFE
         safe &= (kwargs or {}).get("alpha", 1) == 1  # else it is rounded once or twice
         safe |= name in ("pow", "pow_") and args[1:] == (2,)  # a square
-        if not (safe or function.is_view or name.startswith("empty")):
+        if not (safe or func.is_view or name.startswith("empty")):
             self.counts |= {
                 each.numel()
                 for each in tree_leaves((args, result))

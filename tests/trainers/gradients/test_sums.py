@@ -395,21 +395,19 @@ class TestShapes:
             )
         assert shape.columns == 1
 
-    @pytest.mark.parametrize("threads", [1, 2, 3, 4])
-    @pytest.mark.parametrize(
-        "name", ["silu", "gelu", "softplus", "elu", "mish", "tanh"]
-    )
+    @pytest.mark.parametrize("threads", [1, 2, 3])
+    @pytest.mark.parametrize("name", ["silu", "gelu", "softplus", "mish"])
     def test_a_function_has_equal_bits_where_vectors_are_whole(self, threads, name):
         """Where they are not, most functions differ in a thread's last numbers."""
         function, differs = getattr(torch.nn.functional, name), set()
         with shapes.Shape(1, threads=threads).in_threads():
-            for count in (1013, 70_001, 65_600, 96 * 1024):
+            for count in (1013, 65_600, 70_001):
                 for value in torch.linspace(-6, 6, 60):
                     found = function(value.repeat(count))
                     if not (found == found[0]).all():
                         differs.add(count)
         assert not any(shapes.whole_vectors(count, threads) for count in differs)
-        assert differs or name in ("gelu", "tanh")
+        assert differs or name == "gelu"
 
     @pytest.mark.parametrize("threads", [1, 2, 3])
     def test_equal_records_have_equal_bits_whatever_the_threads(self, threads):

@@ -83,17 +83,12 @@ class Sampler:
                 else placed(tuple(rows), drawn.device)
             )
             drawn[:, here, : found.shape[2]] = found
-        canary = self.data.canary_node
-        if (
-            fixed
-            and canary is not None
-            and canary in nodes
-            and self.data.replaced is not None
-        ):
+        canary, replaced = self.data.canary_node, self.data.replaced
+        if fixed and replaced is not None and canary is not None and canary in nodes:
             # A canary comes in a record's place: it must, for there to be a subset
             # of equal chances in both worlds. It takes that record's coin.
             own = drawn[:, list(nodes).index(canary)]
-            own[:, self.data.sizes[canary]] = own[:, self.data.replaced]
+            own[:, self.data.sizes[canary]] = own[:, replaced]
         return drawn & present
 
     def present(self, nodes: Sequence[int]) -> Tensor:

@@ -10,7 +10,6 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from privaudit.cli import FINE
-from privaudit.cli.console import Console
 from privaudit.cli.options import Changes, Flat, Json, Out, Require
 from privaudit.cli.output import emit
 from privaudit.cli.signing import Sign, check_key, kept
@@ -101,6 +100,7 @@ def train(
     if settings.parties:  # each has a screen of its own, but under torchrun
         os.environ.setdefault("LOCAL_RANK", "0")
     from privaudit.api.trainings import run_training
+    from privaudit.cli.console import Console
 
     changed = {**changes_of(changes), **own.changes()}
     if sampling is not None:

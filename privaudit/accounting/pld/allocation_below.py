@@ -57,7 +57,7 @@ class AllocatedBelow(Loss):
         return cls(epoch, taken)
 
     @property
-    def _pairs(self) -> dict[Direction, _Below]:
+    def _pairs(self) -> dict[Direction, Atoms]:
         return _pairs(self.epoch, self.taken)
 
     def above(self, way: Direction, spacing: float, reach: float) -> GridMeasure:
@@ -66,18 +66,18 @@ class AllocatedBelow(Loss):
 
     def below(self, way: Direction, spacing: float, reach: float) -> GridMeasure | None:
         """See `Loss`."""
-        return self._pairs[way].below(way, spacing, reach)
+        return PairLoss(self._pairs[way]).below(way, spacing, reach)
 
     def sketch(self, way: Direction) -> tuple[Floats, Floats]:
         """See `Loss`."""
-        pair = self._pairs[way].pair  # its rarest losses matter as well, far above
+        pair = self._pairs[way]  # its rarest losses matter as well, far above
         starts = np.arange(0, pair.loss.size, -(-pair.loss.size // 4000))
         loss, log_q = pair.loss[starts], np.logaddexp.reduceat(pair.log_q, starts)
         return (loss, log_q) if way == "remove" else (-loss, log_q + loss)
 
     def length(self, reach: float) -> float:
         """See `Loss`."""
-        return max(pair.length(reach) for pair in self._pairs.values())
+        return max(PairLoss(one).length(reach) for one in self._pairs.values())
 
     def range(self, way: Direction) -> tuple[float, float]:
         """See `Loss`."""
@@ -89,15 +89,11 @@ class AllocatedBelow(Loss):
 
     def infinite(self, way: Direction) -> float:
         """See `Loss`."""
-        return self._pairs[way].infinite(way)
-
-
-class _Below(PairLoss):
-    pair: Atoms
+        return PairLoss(self._pairs[way]).infinite(way)
 
 
 @functools.lru_cache(maxsize=16)
-def _pairs(epoch: Epoch, taken: int) -> dict[Direction, _Below]:
+def _pairs(epoch: Epoch, taken: int) -> dict[Direction, Atoms]:
     """The outputs' chances, of the first law too little and of the second too much."""
     low, (p, off_p), (q, off_q), relative = _laws(epoch, taken)
     # Neighbours become one output, wherever their losses are about the same.
@@ -112,7 +108,7 @@ def _pairs(epoch: Epoch, taken: int) -> dict[Direction, _Below]:
     seen = (p > _SURE * wrong_p) & (q > _SURE * wrong_q)
     p, q, wrong_p, wrong_q = p[seen], q[seen], wrong_p[seen], wrong_q[seen]
     whole = math.sqrt(sums.size)
-    pairs: dict[Direction, _Below] = {}
+    pairs: dict[Direction, Atoms] = {}
     both: list[tuple[Direction, Floats, Floats, Floats, Floats]] = [
         ("remove", p, q, wrong_p, wrong_q),
         ("add", q, p, wrong_q, wrong_p),
@@ -130,7 +126,7 @@ def _pairs(epoch: Epoch, taken: int) -> dict[Direction, _Below]:
             pair = Atoms(*logs, null=rest / all_, far=error / UNIT)
         else:
             pair = Atoms(*logs[::-1], top=rest / all_, far=error / UNIT)
-        pairs[way] = _Below(pair)
+        pairs[way] = pair
     return pairs
 
 

@@ -18,6 +18,7 @@ from privaudit.report import (
     program_page,
     recorded,
     table,
+    views,
     words,
 )
 from privaudit.report.attempts import Together, beside
@@ -211,6 +212,9 @@ def _figures(run: Paged) -> dict[str, str]:
         )
     if isinstance(run, recorded.FinishedRecord):
         return drawn
+    learnt = views.on_page(run, "views")
+    if learnt is not None:
+        drawn["views"] = learnt
     nodes = len(run.ledger.nodes)
     curves = run.curves
     if curves.rounds:

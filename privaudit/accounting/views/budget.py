@@ -6,6 +6,7 @@ import functools
 
 from privaudit.accounting.account import account_nodes
 from privaudit.accounting.views.butterfly import observed
+from privaudit.accounting.views.figures import Pair, diluted
 from privaudit.accounting.views.observer import ANY_NODE, Observer
 from privaudit.ledger import Ledger
 from privaudit.results import Relation, UpperBound
@@ -47,6 +48,16 @@ def observed_by(
         return ledger
     check_observer(algorithm, observer, len(ledger.nodes))
     return _PROVED[algorithm](ledger, observer, relation)
+
+
+def pairs_observed(
+    algorithm: str, ledger: Ledger, delta: float, relation: Relation
+) -> tuple[Pair, ...]:
+    """What each node learns of each other one; none where no ledger alone says so."""
+    if algorithm not in _PROVED or not any(ledger.nodes):
+        return ()
+    graph = algorithm.removeprefix("dp-")
+    return diluted(ledger, delta, None, relation, graph)
 
 
 def account_observed(

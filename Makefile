@@ -8,7 +8,7 @@ OTHERS := .venv-integrations
 # One thread a process: the tests and the audit run several processes or threads.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test test-slow integrations lint types house docs benchmark clean
+.PHONY: help demo test test-slow integrations lint types house docs benchmark gpu clean
 
 help:
 	@echo "make demo       audit one training three times, one of them with a planted bug"
@@ -19,6 +19,7 @@ help:
 	@echo "make docs       build the documentation as a site"
 	@echo "make house      print the rooms of the code and what imports what"
 	@echo "make benchmark  measure against the peers that are installed"
+	@echo "make gpu        on a GPU: equality with the CPU, speed, a paper's recipe; JSON"
 
 demo: $(VENV)/ready-all
 	@echo "== Auditing DP-DSGD on handwritten digits, three times ..."
@@ -51,6 +52,9 @@ house: $(VENV)/ready-dev
 docs: $(VENV)/ready-docs
 	$(BIN)/python -m sphinx -q -W --keep-going -c docs . build/site
 	@echo "The site is build/site/docs/index.html"
+
+gpu: $(VENV)/ready-test
+	@$(BIN)/python tests/benchmarks/bench_gpu.py
 
 benchmark: $(VENV)/ready-test
 	@for file in tests/benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file; done

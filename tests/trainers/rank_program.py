@@ -14,6 +14,7 @@ from trainers.runs.problem import Observers, Problem
 from trainers.runs.training import Training, training_from
 
 _PSP = {"graph": "d-out:2", "model": "tanh-mlp", "sync_interval": 5}
+_TURNS = {"model": "one-vs-all", "hidden": None, "gain": 1e-3, "step_size": 0.5}
 CASES = {
     "dp-dsgd": {"graph": "ring"},
     "dsgt": {"graph": "fiedler:0.39", "weights": "metropolis"},
@@ -23,6 +24,8 @@ CASES = {
     "partpsp-plain": _PSP,
     "sgpdp": {**_PSP, "clip_norm": 1e-4, "sensitivity": "certified"},
     "pedfl": {**_PSP, "clip_norm": 1e-4, "sensitivity": "paper"},
+    "deep-q": {**_TURNS, "policy": "deep-q"},
+    "deep-q-noiseless": {**_TURNS, "policy": "coin"},
     "dp-dinno": {"graph": "star", "inner_steps": 2, "rho": 0.01, "optimiser": "sgd"},
 }
 
@@ -44,6 +47,7 @@ def training(name, **more) -> Training:
         **CASES[name],
         **more,
     }
+    values = {key: value for key, value in values.items() if value is not None}
     return training_from(values, where="the test")
 
 
@@ -90,11 +94,17 @@ def main(out: pathlib.Path) -> None:
             problem = Problem.of(training(name), ranks=where)
             assert len(problem.shares) == len(problem.ranks.held)
             models, ledger = problem.train(noise(name), Streams(3), runs=2)
-            network = problem.network
+            network = problem.carrier
             counted = (network.traffic.messages, network.traffic.bytes // 2)  # 2 runs
-            expected = traffic(
-                network, rounds(name), message_bytes(name, models.shape[2])
-            )
+            dims = models.shape[2]
+            expected = traffic(network, rounds(name), message_bytes(name, dims))
+            if "deep-q" in name:  # each passes the model on, the last one to all others
+                turns, last = 50 // 16, where[1] - 1
+                sent = turns * (last if where[0] == last else 1)
+                own = (
+                    len(network.ranks.held) * last
+                )  # for how many turns it has batches
+                expected = sent + own, sent * 4 * dims + own * 4
             assert counted == expected, (name, counted, expected)
             parts = gathered((models, ledger.to_json()))
             if parts is not None:

@@ -57,10 +57,6 @@ class GivesMessages(Protocol):
     What leaves a node goes by its ``channel``, which adds the noise.
     """
 
-    def over(self, broadcast: Any) -> None:
-        """Other nodes are elsewhere: what each says to all goes by ``broadcast``."""
-        ...
-
     def batch(self) -> Tensor:
         """A fresh batch of each node's records, (runs, nodes, records) bool."""
         ...
@@ -84,6 +80,15 @@ class GivesModels(Protocol):
 
     def publish(self, turn: int, node: int, action: Tensor, shared: Tensor) -> Tensor:
         """The global model after a node's noisy update, (runs, classes, features)."""
+        ...
+
+
+@runtime_checkable
+class HearsAll(Protocol):
+    """Asks something of all nodes, wherever they are."""
+
+    def over(self, broadcast: Any) -> None:
+        """Other nodes are elsewhere: what each says to all goes by ``broadcast``."""
         ...
 
 

@@ -172,13 +172,8 @@ def settled(
 
 def check_parties(training: Training, parties: int) -> None:
     """``ValueError`` for what cannot be trained by so many parties."""
-    family = training.family
-    if family.central or not family.over_ranks:
-        why = (
-            "runs at one place that holds all data"
-            if family.central
-            else ("does not run over several processes")
-        )
+    why = training.family.whole(training.setting())
+    if why:
         raise ValueError(f"{training.algorithm} {why}: leave --parties out")
     if training.nodes < parties:
         raise ValueError(

@@ -26,7 +26,8 @@ from trainers.network.frames import words
 from trainers.network.links import Links, PartyLostError
 from trainers.network.meeting import joined
 from trainers.network.ranks import RankLostError
-from trainers.runs.parties import folder_of, kept_rounds
+from trainers.runs.parties import check_parties, folder_of, kept_rounds
+from trainers.runs.training import Training
 
 SIZES = (30, 41, 25, 37, 52)  # records of the nodes: no two alike
 
@@ -339,6 +340,19 @@ class TestDisagreements:
     def test_algorithms_without_parties(self, meeting, tmp_path):
         with pytest.raises(ValueError, match="dp-sgd runs at one place"):
             train(0, tmp_path, algorithm="dp-sgd")
+
+    @pytest.mark.parametrize(
+        ("algorithm", "options", "words"),
+        [
+            ("adp2sgd", {}, "adp2sgd averages two workers' models in one step"),
+            ("dp-sgd-with-replacement", {}, "draws who updates next among all nodes"),
+            ("sgpdp", {"sensitivity": "real"}, "asks what all nodes hold"),
+        ],
+    )
+    def test_why_some_have_no_parties(self, algorithm, options, words):
+        training = Training(algorithm=algorithm, options=options)
+        with pytest.raises(ValueError, match=f"{words}.*: leave --parties out"):
+            check_parties(training, 2)
 
     def test_without_an_address(self, meeting, monkeypatch, tmp_path):
         monkeypatch.delenv("MASTER_PORT")

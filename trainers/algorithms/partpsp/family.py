@@ -164,6 +164,12 @@ class PlainMessages(Family[PartPspOptions]):
         bounds = [algorithm.bound(k, setting.clip_norm) for k in range(setting.rounds)]
         return planned(how.messages, how.mixing, bounds, len(shared), setting.sizes)
 
+    def whole(self, setting: Setting[PartPspOptions]) -> str:
+        """By ``sensitivity=real``, as noise is scaled by what all nodes hold."""
+        if self.private and setting.options.sensitivity == "real":
+            return "with sensitivity=real asks what all nodes hold, which none knows"
+        return Family.whole(self, setting)
+
     def stays_home(self, setting: Setting[PartPspOptions]) -> bool:
         """Whether some parameters are never sent: no account covers such a model."""
         return setting.options.shared != "*"

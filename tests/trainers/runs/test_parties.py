@@ -5,6 +5,7 @@ Parties here are threads of this process, each with connections of its own.
 
 import contextlib
 import copy
+import json
 import socket
 import threading
 import traceback
@@ -17,8 +18,10 @@ from torch import nn
 import privaudit as pa
 import trainers.runs.parties
 from privaudit.api.watch import Watch
+from privaudit.files import json as _json
 from privaudit.files.folder import RunFolder
 from privaudit.report.verify import EvidenceError
+from tests.cli.test_shapes import validator
 from trainers.network.links import PartyLostError
 from trainers.network.meeting import joined
 from trainers.network.ranks import RankLostError
@@ -164,6 +167,8 @@ class TestJoint:
         assert found.upper.epsilon == whole.result.upper().epsilon
         assert found.worst == (2,)  # the fewest records: the largest rate
         assert [list(one.nodes) for one in found.parties] == [[0, 1], [2, 3, 4]]
+        printed = json.loads(_json.encode({"schema": 1, **found.summary()}))
+        validator("join").validate(printed)
 
     def test_overlap_composes_the_two_worst(self, trained):
         """Against dp-accounting, on the two nodes with the fewest records."""

@@ -94,7 +94,10 @@ def main(arguments: list[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         from privaudit.files.extras import missing
 
-        return _say(f"this command needs {missing(error.name or '')}", COULD_NOT)
+        said = str(error)
+        if " needs " not in said:
+            said = f"this command needs {missing(error.name or '')}"
+        return _say(said, COULD_NOT)
     except ValueError as error:
         return _say(str(error), BAD_USAGE)
     except KeyboardInterrupt:

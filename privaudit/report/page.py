@@ -31,6 +31,7 @@ from privaudit.results import LowerBound, UpperBound, seen_by
 from privaudit.task_settings import is_own
 from privaudit.version import __version__
 
+_PACKAGE = importlib.resources.files(__package__ or "privaudit.report")
 _NO_BOUND = "too little noise, or none, for any bound"
 
 
@@ -95,12 +96,16 @@ def render(
     return fill("page.html.jinja", drawn, **content, checked=checked)
 
 
+def style() -> str:
+    """The one style sheet of all pages."""
+    return _PACKAGE.joinpath("page.css").read_text(encoding="utf-8")
+
+
 def fill(name: str, figures: dict[str, str], **content: Any) -> str:
     """The template ``name`` with its ``content``, which is escaped, and ``figures``."""
     import jinja2
     import markupsafe  # what jinja2 escapes with
 
-    package = importlib.resources.files(__package__ or "privaudit.report")
     environment = jinja2.Environment(
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -109,15 +114,14 @@ def fill(name: str, figures: dict[str, str], **content: Any) -> str:
         keep_trailing_newline=True,
     )
     template = environment.from_string(
-        package.joinpath(name).read_text(encoding="utf-8")
+        _PACKAGE.joinpath(name).read_text(encoding="utf-8")
     )
-    style = package.joinpath("page.css").read_text(encoding="utf-8")
     drawn = {
         name: markupsafe.Markup(drawing)  # ours, and escaped where it is made
         for name, drawing in figures.items()
     }
     return template.render(
-        style=markupsafe.Markup(style), figures=drawn, version=__version__, **content
+        style=markupsafe.Markup(style()), figures=drawn, version=__version__, **content
     )
 
 

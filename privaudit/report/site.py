@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import os
 import pathlib
@@ -22,6 +23,9 @@ from privaudit.report.verify import Verification, verify
 
 Path = str | os.PathLike[str]
 SITE = "site.json"  # what a site's folder is known by
+_SCROLLS = (
+    '<div class="scroll" tabindex="0" role="region" aria-label="table {}">\n<table>'
+)
 _PICTURES = re.compile(r"!\[([^\]]*)\]\(([^)]+\.svg)\)\n?")
 
 
@@ -261,7 +265,11 @@ class Site:
             MarkdownIt("commonmark", {"html": False})
             .enable("table")
             .render(_PICTURES.sub("", rest))
+            .replace("<pre>", '<pre tabindex="0">')  # what scrolls is reached by keys
+            .replace("</table>", "</table>\n</div>")
         )
+        number = itertools.count(1)
+        body = re.sub("<table>", lambda _: _SCROLLS.format(next(number)), body)
         drawn = {
             f"chart{n}": embedded(svg, f"chart{n}", words)
             for n, (words, svg) in enumerate(charts)

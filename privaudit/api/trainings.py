@@ -97,6 +97,7 @@ class Trained:
             "protected": result.protected,
             "noise": result.noise,
             "out": str(self.path),
+            **result.sent(),
             **({} if party is None else {"party": party.party, "of": party.parties}),
         }
 

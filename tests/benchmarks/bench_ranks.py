@@ -19,6 +19,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
+import pathlib
 
 import torch
 from measuring import Clock, Row, answer, measured, medians, records
@@ -95,7 +97,7 @@ def network(algorithm: str, graph: str, nodes: str, silent: str) -> Row | None:
 Setting = tuple[str, str, int, int, str]  # algorithm, graph, nodes, ranks, silent
 
 
-def table(settings: list[Setting], repeats: int, *, per: bool = False) -> None:
+def table(settings: list[Setting], repeats: int, *, per: bool = False) -> list[Row]:
     """Rows, measured in turns; overheads against the first of them.
 
     With ``per``, a row is held against as many times the first as it has more nodes.
@@ -111,6 +113,7 @@ def table(settings: list[Setting], repeats: int, *, per: bool = False) -> None:
     heads = ("CPU ms", "least", "wall ms", "CPU +", "least +", "wall +")
     print(f"{'':43s}" + "".join(f"{head:>9s}" for head in heads), end="")
     print(f"{'bytes':>12s}{'of graph':>12s}{'MiB':>6s}")
+    kept: list[Row] = []
     for setting in settings:
         algorithm, graph, nodes, ranks, silent = setting
         name = f"{algorithm}, {graph}, {nodes} nodes, {ranks} ranks {silent}"
@@ -118,6 +121,7 @@ def table(settings: list[Setting], repeats: int, *, per: bool = False) -> None:
         if row is None or first is None:
             print(f"{name:42s} failed")
             continue
+        kept.append({"nodes": nodes, "ranks": ranks, **row})
         times = nodes / settings[0][2] if per else 1
         cpu = row["ms"] / first["ms"] / times - 1
         least = row["least"] / first["least"] / times - 1
@@ -128,6 +132,7 @@ def table(settings: list[Setting], repeats: int, *, per: bool = False) -> None:
             f"{row['bytes']:12,.0f}{row['graph']:12,.0f}{row['peak']:6.0f}",
             flush=True,
         )
+    return kept
 
 
 def overhead(repeats: int) -> None:
@@ -155,13 +160,26 @@ def weak(repeats: int) -> None:
         table(settings, repeats, per=True)
 
 
-PARTS = {"overhead": overhead, "strong": strong, "weak": weak}
+def sized(repeats: int) -> list[Row]:
+    """16 and 64 nodes over 1, 2 and 4 ranks, on the exponential graph."""
+    return [
+        row
+        for nodes in (16, 64)
+        for row in table(
+            [("dp-dsgd", "exponential", nodes, ranks, "") for ranks in (1, 2, 4)],
+            repeats,
+        )
+    ]
+
+
+PARTS = {"overhead": overhead, "strong": strong, "weak": weak, "sized": sized}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []])
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--json", type=pathlib.Path, help="keeps the rows of sized")
     parser.add_argument("--one", nargs="+")
     given = parser.parse_args()
     if given.one:
@@ -169,7 +187,9 @@ def main() -> None:
         return
     for part in given.parts or PARTS:
         print(PARTS[part].__doc__)
-        PARTS[part](given.repeats)
+        rows = PARTS[part](given.repeats)
+        if rows and given.json:
+            given.json.write_text(json.dumps(rows))
 
 
 if __name__ == "__main__":

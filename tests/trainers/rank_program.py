@@ -13,39 +13,78 @@ from trainers.numerics.randomness import Streams
 from trainers.runs.problem import Observers, Problem
 from trainers.runs.training import Training, training_from
 
+_PSP = {"graph": "d-out:2", "model": "tanh-mlp", "sync_interval": 5}
+_TURNS = {"model": "one-vs-all", "hidden": None, "gain": 1e-3, "step_size": 0.5}
 CASES = {
     "dp-dsgd": {"graph": "ring"},
     "dsgt": {"graph": "fiedler:0.39", "weights": "metropolis"},
     "dp-dsgt": {"graph": "exponential"},
     "dyn-d2p": {"graph": "star", "weights": "column-stochastic"},
+    "partpsp": {**_PSP, "clip_norm": 1e-4, "sync_interval": 1},
+    "partpsp-plain": _PSP,
+    "sgpdp": {**_PSP, "clip_norm": 1e-4, "sensitivity": "certified"},
+    "pedfl": {**_PSP, "clip_norm": 1e-4, "sensitivity": "paper"},
+    "deep-q": {**_TURNS, "policy": "deep-q"},
+    "deep-q-noiseless": {**_TURNS, "policy": "coin"},
     "dp-dinno": {"graph": "star", "inner_steps": 2, "rho": 0.01, "optimiser": "sgd"},
 }
 
 
-def training(name, rounds=100) -> Training:
+def rounds(name: str) -> int:
+    """As many as a case has."""
+    return 20 if CASES[name].get("model") else 100
+
+
+def training(name, **more) -> Training:
     values = {
         "algorithm": name,
         "nodes": 6,
         "train": 300,
-        "rounds": rounds,
+        "rounds": rounds(name),
         "batch_size": 16,
         "hidden": 8,
         "step_size": 0.1,
         **CASES[name],
+        **more,
     }
+    values = {key: value for key, value in values.items() if value is not None}
     return training_from(values, where="the test")
 
 
+def message_bytes(name: str, dims: int) -> list[int]:
+    """Of what a node sends in a round: models, in doubles where they are DPPS's."""
+    if "psp" in name or "pdp" in name or "pedfl" in name:
+        shared = 64 * 8 + 8 if "part" in name else dims
+        says = [8] if name in BROADCAST else []  # S_i
+        return [8 * shared, 8, *says]
+    own = [4 * dims]
+    return own + own if "dsgt" in name else [*own, 8] if "d2p" in name else own
+
+
+BROADCAST = ("sgpdp", "pedfl")  # by their sensitivities above
+
+
+def noise(name: str) -> float:
+    """Its multiplier: little where noise that makes nodes differ asks for more."""
+    return 1e-3 if name in BROADCAST else 1.0
+
+
 def traffic(network: RankNetwork, rounds: int, rows: list[int]):
-    """Messages and bytes that the graph has leave this rank, counted edge by edge."""
+    """Messages and bytes that the graph has leave this rank, counted edge by edge.
+
+    Where norms are broadcast, two numbers of each node go to every other rank.
+    """
     ranks = network.ranks
     pairs = 0
+    norms = 0
+    if getattr(network.algorithm, "broadcasts", False):
+        norms = rounds * len(ranks.held) * (ranks.size - 1)
     for k in range(rounds):
         matrix = network.mixing.at(k) > 0
         for node in ranks.held:
             hearing = {ranks.holder(i) for i in range(ranks.nodes) if matrix[i, node]}
             pairs += len(hearing - {ranks.rank})
-    return pairs * len(rows), pairs * sum(rows)
+    return pairs * len(rows) + norms, pairs * sum(rows) + norms * 16
 
 
 def main(out: pathlib.Path) -> None:
@@ -54,12 +93,19 @@ def main(out: pathlib.Path) -> None:
         for name in CASES:
             problem = Problem.of(training(name), ranks=where)
             assert len(problem.shares) == len(problem.ranks.held)
-            models, ledger = problem.train(1.0, Streams(3), runs=2)
-            network = problem.network
-            rows = [models.shape[2] * 4]  # bytes, a message
-            rows += rows if "dsgt" in name else [8] if "d2p" in name else []
+            models, ledger = problem.train(noise(name), Streams(3), runs=2)
+            network = problem.carrier
             counted = (network.traffic.messages, network.traffic.bytes // 2)  # 2 runs
-            assert counted == traffic(network, 100, rows), counted
+            dims = models.shape[2]
+            expected = traffic(network, rounds(name), message_bytes(name, dims))
+            if "deep-q" in name:  # each passes the model on, the last one to all others
+                turns, last = 50 // 16, where[1] - 1
+                sent = turns * (last if where[0] == last else 1)
+                own = (
+                    len(network.ranks.held) * last
+                )  # for how many turns it has batches
+                expected = sent + own, sent * 4 * dims + own * 4
+            assert counted == expected, (name, counted, expected)
             parts = gathered((models, ledger.to_json()))
             if parts is not None:
                 torch.save(parts, out / f"{name}.pt")
@@ -87,7 +133,7 @@ def fail(out: pathlib.Path) -> None:
 
     try:
         with joined(timeout=20) as where:
-            problem = Problem.of(training("dp-dsgd", 100_000), ranks=where)
+            problem = Problem.of(training("dp-dsgd", rounds=100_000), ranks=where)
             problem.train(1.0, Streams(3), observers=Observers(after_round=dies))
     except RankLostError as error:
         (out / f"lost-{os.environ['RANK']}.txt").write_text(str(error))

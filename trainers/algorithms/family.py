@@ -28,6 +28,8 @@ class Family(Generic[OptionsType]):
         Whether it runs at one place that holds all data.
     over_ranks
         Whether its nodes can live in several processes.
+    one_process
+        Why they cannot, if they cannot: words that its name goes before.
     needs
         What must be true of the mixing matrices for it to be valid.
     options
@@ -45,6 +47,7 @@ class Family(Generic[OptionsType]):
     private: bool
     central: bool = False
     over_ranks: bool = True
+    one_process: str = "does not run over several processes"
     needs: tuple[Property, ...] = ()
     options: type[OptionsType] = Options  # type: ignore[assignment]
     oracle: Callable[..., Any] = Oracle
@@ -65,11 +68,12 @@ class Family(Generic[OptionsType]):
     ) -> Mechanism:
         """How gradients are made private: all noise grows with the multiplier.
 
-        Poisson batches, one clip norm, one noise multiplier; neither if not private.
+        Batches as is set, one clip norm, one noise multiplier; neither if not private.
         """
+        size, sampling = setting.batch_size, setting.sampling
         if not self.private:
-            return Mechanism(setting.batch_size)
-        return Mechanism(setting.batch_size, setting.clip_norm, noise_multiplier)
+            return Mechanism(size, sampling=sampling)
+        return Mechanism(size, setting.clip_norm, noise_multiplier, sampling)
 
     def releases(self, setting: Setting[OptionsType]) -> int:
         """How often each node asks the oracle in all rounds."""
@@ -90,6 +94,12 @@ class Family(Generic[OptionsType]):
     def remarks(self, setting: Setting[OptionsType]) -> tuple[str, ...]:
         """What must be said beside its account, in sentences."""
         return ()
+
+    def whole(self, setting: Setting[OptionsType]) -> str:
+        """Why all nodes must be in one process, in words; empty if they need not."""
+        if self.central:
+            return "runs at one place that holds all data"
+        return "" if self.over_ranks else self.one_process
 
     @property
     def takes_optimisers(self) -> bool:

@@ -10,7 +10,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 import torch
@@ -28,14 +28,14 @@ from trainers.network.frames import (
     Header,
     words,
 )
-from trainers.network.ranks import GO_ON, RankLostError, by_torchrun
+from trainers.network.ranks import GO_ON, RankLostError, ToldToEnd, by_torchrun
 
 T = TypeVar("T")
 
-BEAT, SILENCE = 0.5, 7.5  # seconds between signs of life; without one, a party hangs
+BEAT, SILENCE = 0.5, 6.0  # seconds between signs of life; without one, a party hangs
 _GRACE = 1.5  # seconds, from a connection's end to taking its party for the cause
 _QUEUED = 64  # frames that a party may be ahead
-MOST_WORDS = 1 << 24  # bytes of public words
+MOST_WORDS = 1 << 20  # bytes of public words that a party may be ahead
 
 # Why a party is the cause of an end, by number: what another party says is no text.
 _WHY = {
@@ -81,6 +81,9 @@ class _Link:
             MESSAGE: collections.deque(),
             WORDS: collections.deque(),
         }
+        self.queued = {MESSAGE: 0, WORDS: 0}  # bytes of them
+        self.most: int | None = None  # bytes of messages to queue, once it is known
+        self.round, self.due = -1, frozenset[Header]()  # messages that are due, of it
         self.heard = time.monotonic()
         self.rest = b""  # of a frame that did not fit, to be sent first
         self.is_whole = True  # no frame was left half sent
@@ -94,15 +97,20 @@ class _Link:
 
 
 def bytes_of(
-    sock: socket.socket, length: int, told: Callable[[], None] = lambda: None
+    sock: socket.socket,
+    length: int,
+    told: Callable[[], None] = lambda: None,
+    until: float | None = None,
 ) -> bytearray:
     """The next ``length`` bytes; ``told`` is called at each part of them.
 
-    Raises ``OSError`` if the connection ends before.
+    Raises ``OSError`` if the connection ends before, or at ``until``.
     """
     content = bytearray(length)
     view, done = memoryview(content), 0
     while done < length:
+        if until is not None:
+            sock.settimeout(max(until - time.monotonic(), 1e-3))
         got = sock.recv_into(view[done:], min(length - done, 1 << 20))
         if not got:
             raise ConnectionError
@@ -128,7 +136,6 @@ class Links:
 
     def __init__(self, rank: int, size: int, socks: dict[int, socket.socket]) -> None:
         self.rank, self.size = rank, size
-        self.most: int | None = None  # bytes of a message, once it is known
         self.failure: PartyLostError | None = None
         self._links = {other: _Link(sock) for other, sock in socks.items()}
         self._changed = threading.Condition()
@@ -195,9 +202,26 @@ class Links:
         return found
 
     def expects(self, most: int) -> None:
-        """Say how many bytes a message may have at most; none is read before."""
+        """Say how many bytes of messages a party may be ahead at most, before `due`.
+
+        None is read before.
+        """
         with self._changed:
-            self.most = most
+            for link in self._links.values():
+                link.most = most
+            self._changed.notify_all()
+
+    def due(self, k: int, messages: Mapping[int, Sequence[tuple[str, Tensor]]]) -> None:
+        """Say what is due in round ``k``, by rank: names, and tensors alike.
+
+        Nothing else of this round is read, and nothing of an earlier one. Of later ones
+        no more than what is due now, and as much again.
+        """
+        with self._changed:
+            for other, link in self._links.items():
+                here = [Header.of(like, k, name) for name, like in messages[other]]
+                link.round, link.due = k, frozenset(here)
+                link.most = 2 * sum(header.length for header in here)
             self._changed.notify_all()
 
     def begins(self, k: int) -> None:
@@ -257,6 +281,7 @@ class Links:
                 self._left(other, link)
                 self._changed.wait(1.0)
             found = link.frames[kind].popleft()
+            link.queued[kind] -= found[0].length
             self._changed.notify_all()
             return found
 
@@ -313,6 +338,7 @@ class Links:
                 content = bytes_of(link.sock, header.length, link.is_heard)
                 with self._changed:
                     link.frames[header.kind].append((header, content))
+                    link.queued[header.kind] += header.length
                     self._changed.notify_all()
         except ValueError as error:
             self._fail(other, MALFORMED, str(error))
@@ -327,27 +353,36 @@ class Links:
         self._fail(other, ENDED)
 
     def _wait_for_room(self, link: _Link, header: Header) -> None:
-        """``ValueError`` for a frame that is too large whatever comes."""
-        queue = link.frames[header.kind]
+        """Until ``header``'s content may be read; ``ValueError`` if it never may."""
         if header.dtype is None or (
             header.kind == WORDS and header.dtype != torch.uint8
         ):
             raise ValueError("a frame without a content")
         with self._changed:
-            while header.kind == MESSAGE and (
-                self.most is None or len(queue) >= _QUEUED
-            ):
+            while not self._has_room(link, header):
                 link.is_full = True
                 self._changed.wait(1.0)
                 if self._stops.is_set():
                     raise OSError
             link.is_full = False
             link.heard = time.monotonic()
-        most = MOST_WORDS if header.kind == WORDS else self.most
-        if most is not None and header.length > most:
-            raise ValueError(f"{header}: more than the {most} bytes that there may be")
-        if len(queue) > _QUEUED:
+
+    @staticmethod
+    def _has_room(link: _Link, header: Header) -> bool:
+        """Whether it may be queued now. ``ValueError`` as `_wait_for_room`."""
+        ahead = len(link.frames[header.kind])
+        queued = link.queued[header.kind] + header.length
+        most = MOST_WORDS if header.kind == WORDS else link.most
+        if header.kind == WORDS and ahead and (ahead >= _QUEUED or queued > MOST_WORDS):
             raise ValueError("more words than are due")
+        if header.kind == MESSAGE and link.round >= 0:
+            if header.round < link.round or (
+                header.round == link.round and header not in link.due
+            ):
+                raise ValueError(f"{header}, which is not due in round {link.round}")
+        elif most is not None and header.length > most:
+            raise ValueError(f"{header}: more than the {most} bytes that there may be")
+        return most is not None and ahead < _QUEUED and queued <= most
 
     def _beat(self) -> None:
         """Send signs of life, and notice who sends none."""
@@ -434,15 +469,18 @@ class Links:
             while self.failure is None and time.monotonic() < until:
                 time.sleep(0.05)  # reading threads may know more in a moment
             self._is_raised = True
-            raise self.failure or PartyLostError(f"this party was ended; {GO_ON}")
+            raise ToldToEnd
 
         before = signal.signal(signal.SIGTERM, stop)
         self._interrupts = True
         try:
             yield
-        except BaseException:
+        except BaseException as error:
             if by_torchrun():  # torchrun ends it; the message goes first
                 before = signal.SIG_IGN
+            if isinstance(error, ToldToEnd):
+                lost = self.failure or PartyLostError(f"this party was ended; {GO_ON}")
+                raise lost from None
             raise
         finally:
             self._interrupts = False

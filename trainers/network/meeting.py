@@ -7,10 +7,11 @@ import datetime
 import math
 import os
 import secrets
+import selectors
 import socket
 import time
-from collections.abc import Iterator
-from typing import Any, TypeVar
+from collections.abc import Generator, Iterator
+from typing import Annotated, Any
 
 import msgspec
 import torch.distributed as dist
@@ -30,10 +31,14 @@ from trainers.network.links import (
 )
 from trainers.network.ranks import by_torchrun
 
-T = TypeVar("T")
-
 PATIENCE = 300.0  # seconds that parties wait for each other; PRIVAUDIT_PATIENCE
 _HANDSHAKE = 10.0
+_HELLO = 5.0  # seconds that a hello may take, as a whole,
+_MOST_HELLO = 1 << 12  # and bytes that it may have
+_STRANGERS = 256  # connections whose hellos are read at once; the oldest gives way
+
+_Host = Annotated[str, msgspec.Meta(max_length=255)]
+_Port = Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)]
 
 
 class _Hello(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -42,15 +47,15 @@ class _Hello(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rank: int
     size: int
     token: str
-    host: str
-    port: int
+    host: _Host
+    port: _Port
 
 
 class _Book(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where all are, by rank."""
 
     token: str
-    places: tuple[tuple[str, int], ...]
+    places: tuple[tuple[_Host, _Port], ...]
 
 
 @contextlib.contextmanager
@@ -111,7 +116,7 @@ def _gathered(
     """Party 0's connections: all come to it."""
     master = _master()
     listening = _listening(own or (master if not by_torchrun() else (master[0], 0)))
-    with listening:
+    with listening, contextlib.closing(_arrivals(listening, until)) as arrivals:
         if by_torchrun():
             port = listening.getsockname()[1]
             _store(patience).set("party 0", f"{master[0]}:{port}")
@@ -128,7 +133,7 @@ def _gathered(
 
         undo.callback(told)
         while len(found) < size - 1:
-            hello, sock = _accepted(listening, until)
+            hello, sock = next(arrivals, (None, None))
             if hello is None or sock is None:
                 missing = [str(r) for r in range(1, size) if r not in found]
                 accused = int(missing[0]), ABSENT
@@ -171,13 +176,14 @@ def _introduced(
     sock = _to(first, until, 0)
     undo.callback(sock.close)
     here = sock.getsockname()[0]
-    with _listening(own or (here, 0)) as listening:
+    with contextlib.ExitStack() as ends:
+        listening = ends.enter_context(_listening(own or (here, 0)))
         port = listening.getsockname()[1]
         host = here if own is None else own[0]
         hello = _Hello(rank, size, "", host, port if own is None else own[1])
         _say(sock, hello)
         # Party 0 is the one to say who is missing.
-        book = _heard(sock, _Book, until - time.monotonic() + _HANDSHAKE, size)
+        book = _told(sock, until + _HANDSHAKE, size)
         if book is None or len(book.places) != size:
             raise PartyLostError(
                 "party 0 has ended, or has other parties; start all again, with the "
@@ -190,35 +196,96 @@ def _introduced(
             found[other] = _to(place, until, other)
             undo.callback(found[other].close)
             _say(found[other], _Hello(rank, size, book.token, "", 0))
+        arrivals = ends.enter_context(contextlib.closing(_arrivals(listening, until)))
         while len(found) < size - 1:
-            come, sock = _accepted(listening, until)
+            come, sock = next(arrivals, (None, None))
             if come is None or sock is None:
                 missing = [r for r in range(size) if r not in found and r != rank]
                 raise PartyLostError(
                     f"party {missing[0]} does not reach this one, {rank}, at {host} "
                     f"port {hello.port}; open it, or set PRIVAUDIT_ADDRESS=host:port"
                 )
-            undo.callback(sock.close)
             if come.token == book.token and rank < come.rank < size:
                 found[come.rank] = sock
+                undo.callback(sock.close)
+            else:
+                sock.close()
     return found
 
 
-def _accepted(
+def _arrivals(
     listening: socket.socket, until: float
-) -> tuple[_Hello | None, socket.socket | None]:
-    """Who comes next; None if nobody does in time. Strangers are not heard."""
-    while (left := until - time.monotonic()) > 0:
-        listening.settimeout(left)
-        try:
-            sock, _ = listening.accept()
-        except TimeoutError:
-            break
-        hello = _heard(sock, _Hello, min(left, 5.0))
-        if hello is not None:
-            return hello, sock
-        sock.close()
-    return None, None
+) -> Generator[tuple[_Hello, socket.socket]]:
+    """Who comes, and says so, before the time is over.
+
+    Strangers are not heard, and hold up nobody: all are read as their bytes come.
+    """
+    coming: dict[socket.socket, tuple[float, bytearray]] = {}  # ends when, what it said
+    with selectors.DefaultSelector() as selector, contextlib.ExitStack() as stack:
+        listening.setblocking(False)
+        selector.register(listening, selectors.EVENT_READ)
+
+        def leave(sock: socket.socket) -> None:
+            selector.unregister(sock)
+            del coming[sock]
+
+        def refuse(sock: socket.socket) -> None:
+            leave(sock)
+            sock.close()
+
+        stack.callback(lambda: [refuse(sock) for sock in [*coming]])
+        while (now := time.monotonic()) < until:
+            for sock in [sock for sock, (ends, _) in coming.items() if ends <= now]:
+                refuse(sock)
+            next_end = min([until, *(ends for ends, _ in coming.values())])
+            for key, _ in selector.select(next_end - now):
+                sock = key.fileobj
+                assert isinstance(sock, socket.socket)
+                if sock is listening:
+                    with contextlib.suppress(OSError):
+                        come, _ = listening.accept()
+                        come.setblocking(False)
+                        coming[come] = time.monotonic() + _HELLO, bytearray()
+                        selector.register(come, selectors.EVENT_READ)
+                    if len(coming) > _STRANGERS:
+                        refuse(next(iter(coming)))
+                elif sock in coming:
+                    try:
+                        hello = _more_of(sock, coming[sock][1])
+                    except (OSError, ValueError):
+                        refuse(sock)
+                        continue
+                    if hello is not None:
+                        leave(sock)
+                        sock.setblocking(True)
+                        yield hello, sock
+
+
+def _more_of(sock: socket.socket, said: bytearray) -> _Hello | None:
+    """The hello that ``said`` becomes by what can be read now; None: not yet.
+
+    Raises ``ValueError`` or ``OSError`` for what will be none.
+    """
+    length = 0
+    if len(said) >= HEADER.size:
+        length = _words_of(said[: HEADER.size], _MOST_HELLO)
+    part = sock.recv(HEADER.size + length - len(said))
+    if not part:
+        raise ConnectionError
+    said += part
+    if len(said) == HEADER.size:
+        _words_of(said, _MOST_HELLO)
+    elif len(said) == HEADER.size + length:
+        return _json.decode(bytes(said[HEADER.size :]), _Hello)
+    return None
+
+
+def _words_of(content: bytes | bytearray, most: int) -> int:
+    """How many bytes of words follow. ``ValueError`` if it is something else."""
+    header = Header.unpack(content)
+    if header.kind != WORDS or not 0 < header.length <= most:
+        raise ValueError("what is no hello")
+    return header.length
 
 
 def _say(sock: socket.socket, value: msgspec.Struct) -> None:
@@ -227,22 +294,18 @@ def _say(sock: socket.socket, value: msgspec.Struct) -> None:
         sock.sendall(words("hello", text) + text)
 
 
-def _heard(
-    sock: socket.socket, kind: type[T], timeout: float, size: int = 0
-) -> T | None:
-    """What somebody says of itself; None if that is no ``kind``.
+def _told(sock: socket.socket, until: float, size: int) -> _Book | None:
+    """Where all are, as party 0 says; None if it does not, in time.
 
     Raises `PartyLostError` if it says which of ``size`` parties is missing.
     """
-    sock.settimeout(timeout)
     try:
-        header = Header.unpack(bytes_of(sock, HEADER.size))
-        if header.kind == END and size:
-            lost = as_said(*cause(header, size), by=0)
-            raise PartyLostError(lost)
-        if header.kind != WORDS or header.length > MOST_WORDS:
-            return None
-        return _json.decode(bytes(bytes_of(sock, header.length)), kind)
+        content = bytes_of(sock, HEADER.size, until=until)
+        header = Header.unpack(content)
+        if header.kind == END:
+            raise PartyLostError(as_said(*cause(header, size), by=0))
+        length = _words_of(content, MOST_WORDS)
+        return _json.decode(bytes(bytes_of(sock, length, until=until)), _Book)
     except PartyLostError:
         raise
     except (OSError, ValueError):
@@ -253,6 +316,8 @@ def _to(place: tuple[str, int], until: float, other: int) -> socket.socket:
     """A connection to ``other``, tried until it stands."""
     while True:
         try:
+            if not place[0].isprintable():
+                raise ValueError
             return socket.create_connection(place, timeout=5.0)
         except OSError as error:
             if time.monotonic() > until:
@@ -262,6 +327,11 @@ def _to(place: tuple[str, int], until: float, other: int) -> socket.socket:
                     "MASTER_PORT and PRIVAUDIT_PEERS"
                 ) from None
             time.sleep(0.1)
+        except ValueError:
+            raise PartyLostError(
+                f"party {other} says that it is at {place[0]!r} port {place[1]}, which "
+                "is no address"
+            ) from None
 
 
 def _listening(place: tuple[str, int]) -> socket.socket:

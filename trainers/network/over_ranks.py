@@ -6,6 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -101,10 +102,34 @@ class RankNetwork(Network):
             for rank, nodes in plan.receives.items():
                 buffer = own.new_empty(own.shape[0], len(nodes), *own.shape[2:])
                 coming.append(Parcel(rank, name, nodes, buffer))
-        self.carry(going, coming, k)
+        self.carry(going, coming, 2 * k + 1 if self._broadcasts else k)
         for parcel in coming:
             heard[parcel.name][:, at(parcel.nodes)] = parcel.rows
         return RankInbox(heard, self.mixing, k, self.ranks.held, plan.places)
+
+    @property
+    def _broadcasts(self) -> bool:
+        """Whether what nodes broadcast goes before the messages of each round."""
+        return getattr(self.algorithm, "broadcasts", False)
+
+    def broadcast(self, own: Tensor, k: int) -> Tensor:
+        """What all nodes say in round ``k``, (runs, nodes, any), of those here.
+
+        Every rank must call.
+        """
+        held = [[*self.ranks.held_by(rank)] for rank in range(self.ranks.size)]
+        parts = [
+            own.new_empty(own.shape[0], len(nodes), own.shape[2]) for nodes in held
+        ]
+        parts[self.ranks.rank] = own
+        going, coming = [], []
+        for rank, nodes in enumerate(held):
+            if rank != self.ranks.rank:
+                going.append(Parcel(rank, "norms", held[self.ranks.rank], own))
+                coming.append(Parcel(rank, "norms", nodes, parts[rank]))
+                self.traffic.add(own)
+        self.carry(going, coming, 2 * k)
+        return torch.cat(parts, 1)
 
     def carry(self, going: list[Parcel], coming: list[Parcel], k: int) -> None:
         """Send what goes in round ``k``, and fill in what comes."""
@@ -136,10 +161,21 @@ class Parcel:
 
 @dataclasses.dataclass
 class Traffic:
-    """How many messages, and how many bytes, went to other ranks."""
+    """How many messages, and how many bytes, went to other ranks.
+
+    Of a run that goes on, with those before; rounds that are made again count once.
+    """
 
     messages: int = 0
     bytes: int = 0
+
+    @classmethod
+    def of_all(cls, parts: Iterable[Traffic | None]) -> Traffic | None:
+        """The sum of what ranks sent; None where there is but one process."""
+        found = [part for part in parts if part is not None]
+        if not found:
+            return None
+        return cls(sum(part.messages for part in found), sum(p.bytes for p in found))
 
     def add(self, rows: Tensor) -> None:
         """Count ``rows``, (runs, messages, dims)."""

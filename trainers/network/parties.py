@@ -10,7 +10,7 @@ from trainers.network.links import Links
 from trainers.network.over_ranks import Parcel, RankNetwork
 from trainers.network.ranks import Ranks
 
-_SLACK = 1 << 26  # bytes of a message beyond 16 numbers for each parameter
+_SLACK = 1 << 16  # bytes of messages beyond 16 numbers for each parameter
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +24,11 @@ class PartyNetwork(RankNetwork):
 
     def carry(self, going: list[Parcel], coming: list[Parcel], k: int) -> None:
         """Send all, then wait for what comes: threads read meanwhile."""
+        due = {
+            rank: [(one.name, one.rows) for one in coming if one.rank == rank]
+            for rank in range(self.ranks.size)
+        }
+        self.links.due(k, due)
         for one in going:
             if not one.rows.isfinite().all():
                 raise ValueError(
@@ -61,7 +66,8 @@ class Party:
 
     def network(self, network: RankNetwork, dims: int) -> PartyNetwork:
         """The same by this party's links, for models of ``dims`` parameters."""
-        self.links.expects(self.nodes * dims * 16 * torch.float64.itemsize + _SLACK)
+        most = max(len(self.ranks.held_by(rank)) for rank in range(self.links.size))
+        self.links.expects(most * dims * 16 * torch.float64.itemsize + _SLACK)
         return PartyNetwork(
             *(network.algorithm, network.mixing, network.needs),
             ranks=network.ranks,

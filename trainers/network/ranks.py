@@ -28,6 +28,14 @@ GO_ON = "the same command goes on from the last checkpoint"
 TIMEOUT = 60.0  # seconds that a rank waits for another
 
 
+class ToldToEnd(BaseException):
+    """Raised by a signal, wherever the program is; who waits for it says why.
+
+    No `OSError`: `import` takes one, while it looks for a file, for a file that is not
+    there.
+    """
+
+
 class RankLostError(OSError):
     """Another rank does not answer, or has ended; the message says what to do."""
 
@@ -122,11 +130,15 @@ def _told_to_end() -> Iterator[None]:
 
     def end(signum: int, frame: object) -> NoReturn:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # there is nothing to add
-        raise RankLostError(f"torchrun ends this rank, as another one ended; {GO_ON}")
+        raise ToldToEnd
 
     before = signal.signal(signal.SIGTERM, end)
     try:
         yield
+    except ToldToEnd:
+        raise RankLostError(
+            f"torchrun ends this rank, as another one ended; {GO_ON}"
+        ) from None
     except BaseException:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # until the message is out
         raise

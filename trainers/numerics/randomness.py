@@ -8,6 +8,7 @@ the deal of a study's data, come from `public_generator`.
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
 import math
 from collections.abc import Sequence
@@ -126,6 +127,24 @@ class Streams:
         rows = self.rows("sampling", nodes, release, shape)
         return noise.subsets(rows, size, torch.device(self.device))
 
+    def allocated(
+        self,
+        nodes: Sequence[int],
+        release: int,
+        shape: tuple[int, int],
+        batches: int,
+        taken: int,
+        batch: int,
+    ) -> Tensor:
+        """Which records are in ``batch``, (runs, nodes, records) bool.
+
+        Each is by itself in ``taken`` of the ``batches`` of the epoch whose first
+        release ``release`` is.
+        """
+        rows = self.rows("sampling", nodes, release, (shape[0], shape[1] * taken))
+        found = noise.allocations(rows, batches, taken, torch.device(self.device))
+        return functools.reduce(torch.logical_or, (one == batch for one in found))
+
     def permutations(
         self, nodes: Sequence[int], release: int, shape: tuple[int, int]
     ) -> Tensor:
@@ -227,10 +246,10 @@ class Streams:
     ) -> tuple[Tensor, bool]:
         """As `noisy`, for what no public number bounds; and whether it was.
 
-        In runs whose sums have 2^52 steps or more, noise is added in floating point:
+        Where a node's sum has 2^52 steps or more, noise is added in floating point:
         who accounts it as ideal must say `TOO_SMALL`.
         """
-        fits = sums.abs().amax((1, 2), keepdim=True) < noise.MOST * step
+        fits = sums.abs().amax(2, keepdim=True) < noise.MOST * step
         found = self.noisy(
             *(sums.where(fits, 0.0), nodes, release, deviation, step),
             purpose=purpose,

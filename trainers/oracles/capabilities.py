@@ -83,6 +83,15 @@ class GivesModels(Protocol):
         ...
 
 
+@runtime_checkable
+class HearsAll(Protocol):
+    """Asks something of all nodes, wherever they are."""
+
+    def over(self, broadcast: Any) -> None:
+        """Other nodes are elsewhere: what each says to all goes by ``broadcast``."""
+        ...
+
+
 def gives(oracle: object, capability: type) -> bool:
     """Whether ``oracle``, an instance or what makes one, has ``capability``."""
     if isinstance(oracle, type):

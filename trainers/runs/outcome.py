@@ -109,6 +109,10 @@ class TrainingResult(
     They are measured on ``test_records`` of the ``test_size`` test records that there
     are; None if there are none, and in results of earlier versions, which used all.
 
+    ``messages_sent`` and ``bytes_sent`` are what the processes sent each other to
+    train, or this party the others: a message for each process that a node's goes to,
+    without frames' headers. Unset where all was in one process.
+
     Where the accounts are for an observer, ``seen_by_all`` is that of whoever sees all
     releases.
 
@@ -131,6 +135,8 @@ class TrainingResult(
     seen_by_all: UpperBound | UnsetType = UNSET
     test_records: int | None = None
     test_size: int | None = None
+    messages_sent: int | UnsetType = UNSET
+    bytes_sent: int | UnsetType = UNSET
 
     @property
     def test_data(self) -> str:
@@ -165,8 +171,20 @@ class TrainingResult(
         """The account of the worst node, for whoever sees all releases."""
         return self.upper() if self.seen_by_all is UNSET else self.seen_by_all
 
+    def sent(self) -> dict[str, int]:
+        """What went to other processes, by name; nothing where there were none."""
+        if self.messages_sent is UNSET or self.bytes_sent is UNSET:
+            return {}
+        return {"messages_sent": self.messages_sent, "bytes_sent": self.bytes_sent}
+
     def also(self) -> list[str]:
-        """Beside an observer's account, that of whoever sees all releases."""
-        if self.seen_by_all is UNSET:
-            return []
-        return [f"for whoever sees all releases: {self.seen_by_all}"]
+        """Beside an observer's account, that of all releases; and what was sent."""
+        found = []
+        if self.seen_by_all is not UNSET:
+            found.append(f"for whoever sees all releases: {self.seen_by_all}")
+        if sent := self.sent():
+            messages, content = sent.values()
+            found.append(
+                f"sent to other processes: {messages:,} messages, {content:,} bytes"
+            )
+        return found

@@ -14,6 +14,7 @@ from torch import Tensor
 from privaudit.files.folder import KEY, KEY_ID, FolderError, RunFolder
 from privaudit.files.manifest import digest
 from privaudit.ledger import Ledger
+from trainers.network.over_ranks import Traffic
 from trainers.network.ranks import gathered, joined, summed, told
 from trainers.numerics.keys import Key
 from trainers.numerics.releases import ReleaseJournal
@@ -197,12 +198,15 @@ class RankKeeper(Keeper):
         """Write a checkpoint where epsilon is computed: at rounds known to all."""
         if done % self._every or done == self._rounds:
             return
-        parts = gathered(checkpoint.tree(middle()))
-        if parts is not None:
+        traffic = self._given.problem.traffic
+        found = gathered((checkpoint.tree(middle()), traffic))
+        if found is not None:
+            parts = [part for part, _ in found]
             self._write(
                 {
                     "done": done,
                     "state": checkpoint.join([part["state"] for part in parts]),
                     "oracle": checkpoint.join([part["oracle"] for part in parts]),
-                }
+                },
+                Traffic.of_all(sent for _, sent in found),
             )

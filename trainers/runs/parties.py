@@ -14,7 +14,7 @@ import os
 import pathlib
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import torch
@@ -51,6 +51,12 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     sizes: tuple[int, ...]  # of its nodes
     kind: str  # shapes and dtypes of a record's input and target
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The first ``runs/NAME-number`` in which a party could go on."""
+
+    number: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 
 
 def sizes_of(party: Party, shares: Sequence[Any], unit: Any) -> tuple[int, ...]:
@@ -166,13 +172,8 @@ def settled(
 
 def check_parties(training: Training, parties: int) -> None:
     """``ValueError`` for what cannot be trained by so many parties."""
-    family = training.family
-    if family.central or not family.over_ranks:
-        why = (
-            "runs at one place that holds all data"
-            if family.central
-            else ("does not run over several processes")
-        )
+    why = training.family.whole(training.setting())
+    if why:
         raise ValueError(f"{training.algorithm} {why}: leave --parties out")
     if training.nodes < parties:
         raise ValueError(
@@ -210,8 +211,8 @@ def folder_of(links: Links, out: pathlib.Path | None, name: str) -> pathlib.Path
         for number in itertools.count(1)
         if not RunFolder(numbered(number)).has("result.json")
     )
-    said = links.exchange("place", {"number": free}, dict[str, int])
-    return numbered(min(theirs.get("number", 1) for theirs in said))
+    said = links.exchange("place", Place(number=free), Place)
+    return numbered(min(theirs.number for theirs in said))
 
 
 def run_name(links: Links, folder: RunFolder, seed: int | None) -> str:

@@ -22,10 +22,11 @@ from trainers.gradients.differentiator import Differentiator
 from trainers.gradients.per_sample import parameter_places, parameter_vector
 from trainers.models import initial_parameters
 from trainers.network.engine import Network, Observer, Runner
-from trainers.network.over_ranks import RankNetwork
+from trainers.network.over_ranks import RankNetwork, Traffic
 from trainers.network.parties import Party
 from trainers.network.ranks import Ranks
 from trainers.numerics.randomness import Streams, public_generator
+from trainers.oracles.capabilities import HearsAll
 from trainers.oracles.oracle import MEMORY_LIMIT, ReleaseObserver
 from trainers.runs import checkpoint
 from trainers.runs.material import Material
@@ -153,25 +154,27 @@ class Problem:
                 training.mechanism(0.0).sampling_rate(size)
             except ValueError as error:
                 raise ValueError(f"node {node}: {error}") from None
-        network = training.family.runner(training.make(), training.mixing())
+        network: Any = training.family.runner(training.make(), training.mixing())
         if isinstance(ranks, Party):
             dealt: Ranks | None = ranks.ranks
         else:
             dealt = None if ranks is None else Ranks(*ranks, nodes)
         if dealt is not None:
-            if not (training.family.over_ranks and isinstance(network, Network)):
-                raise ValueError(
-                    f"{training.algorithm} does not run over several ranks; start it "
-                    f"without {'torchrun' if party is None else '--parties'}"
-                )
-            network = RankNetwork(
+            if why := training.family.whole(training.setting()):
+                start = "torchrun" if party is None else "--parties"
+                raise ValueError(f"{training.algorithm} {why}: leave {start} out")
+            carrier = RankNetwork(
                 network.algorithm, network.mixing, network.needs, ranks=dealt
             )
             if party is None:
                 shares = shares[dealt.held.start : dealt.held.stop]
             else:
                 dims = parameter_vector(material.module).numel()
-                network = party.network(network, dims)
+                carrier = party.network(carrier, dims)
+            if isinstance(network, Network):
+                network = carrier
+            else:
+                network = dataclasses.replace(network, carrier=carrier)
         return cls(
             training=training,
             material=material,
@@ -212,6 +215,18 @@ class Problem:
         if self.party is not None:
             return self.party.sizes
         return units(self.shares, self.training.unit)
+
+    @property
+    def traffic(self) -> Traffic | None:
+        """What was sent from here to other processes; None where there are none."""
+        return None if self.carrier is None else self.carrier.traffic
+
+    @property
+    def carrier(self) -> RankNetwork | None:
+        """What messages to other processes go by; None where there are none."""
+        if isinstance(self.network, RankNetwork):
+            return self.network
+        return getattr(self.network, "carrier", None)
 
     def ledger(self, noise_multiplier: float) -> Ledger:
         """What a run would release, as often as its algorithm asks the oracle."""
@@ -285,6 +300,8 @@ class Problem:
             memory_limit=memory_limit,
             observers=observers.releases,
         )
+        if self.carrier is not None and isinstance(oracle, HearsAll):
+            oracle.over(self.carrier.broadcast)
         begin = self.start(streams.seed, runs) if start is None else start
         begin = begin.to(streams.device)
         middle = None

@@ -24,6 +24,7 @@ from privaudit.ledger import Ledger
 from privaudit.records import TrainingRecord
 from privaudit.results import Relation, UpperBound, worst_bound
 from privaudit.version import __version__
+from trainers.network.over_ranks import Traffic
 from trainers.numerics.device import check_device
 from trainers.numerics.keys import Key
 from trainers.numerics.randomness import Streams
@@ -179,11 +180,13 @@ class Keeper:
         self._kept = time.monotonic()
         self._cost = self._kept - began
 
-    def _write(self, middle: Any) -> None:
+    def _write(self, middle: Any, sent: Traffic | None = None) -> None:
+        sent = sent or self._given.problem.traffic
         self._folder.write("rounds.csv", self.table())
         self._store(
             {
                 "middle": middle,
+                "sent": None if sent is None else [sent.messages, sent.bytes],
                 "points": [tuple(point) for point in self.recorder.points],
                 "epsilons": dict(self._epsilons),
                 "seconds": self.seconds,
@@ -199,6 +202,7 @@ class Keeper:
         ledger: Ledger,
         models: Mapping[int, torch.Tensor] | None,
         remarks: tuple[str, ...] = (),
+        sent: Traffic | None = None,
     ) -> TrainingResult:
         """Account and write all.
 
@@ -231,6 +235,8 @@ class Keeper:
             seen_by_all=UNSET if run.observer is None else worst_bound(every),
             test_records=self.recorder.test_records,
             test_size=None if problem.test is None else len(problem.test),
+            messages_sent=UNSET if sent is None else sent.messages,
+            bytes_sent=UNSET if sent is None else sent.bytes,
         )
         self._folder.write("ledger.json", ledger.to_json().encode())
         curves = msgspec.structs.replace(
@@ -264,6 +270,9 @@ class Keeper:
         self.recorder.points = [Measured(*point) for point in content["points"]]
         self._epsilons = content["epsilons"]
         self._before = content["seconds"]
+        traffic = self._given.problem.traffic
+        if traffic is not None:  # a run of one process had none
+            traffic.messages, traffic.bytes = content["sent"] or (0, 0)
         self._seen = content["middle"]["done"]
         self.recorder.resume(self._seen)
 
@@ -342,13 +351,14 @@ class Part:
 
     ``models``, (nodes, dims), are None where they are not kept; ``values``, (runs,
     nodes), are the final quality; ``further`` counts releases that were made again
-    with other sums.
+    with other sums; ``sent`` is what went to other processes, if there are any.
     """
 
     models: torch.Tensor | None
     values: torch.Tensor | None
     ledger: str
     further: int
+    sent: Traffic | None
 
 
 class OneProcess:
@@ -419,6 +429,7 @@ class OneProcess:
                 keeper.recorder.final(models),
                 ledger.to_json(),
                 further,
+                problem.traffic,
             )
         )
         if parts is None:
@@ -429,6 +440,7 @@ class OneProcess:
             Ledger.joined(Ledger.from_json(part.ledger) for part in parts),
             None if final is None else self.numbered(final),
             self.remarks(parts),
+            Traffic.of_all(part.sent for part in parts),
         )
 
     def numbered(self, models: torch.Tensor) -> dict[int, torch.Tensor]:

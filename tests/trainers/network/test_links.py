@@ -2,8 +2,10 @@
 
 import contextlib
 import itertools
+import json
 import socket
 import struct
+import sys
 import threading
 import time
 
@@ -119,6 +121,87 @@ class TestSound:
         with pytest.raises(PartyLostError, match="party 1 sent something malformed"):
             links.exchange("start", {"a": "b"}, dict[str, str])
 
+    def test_what_is_queued_is_bounded(self, pair):
+        """Whoever sends ahead waits, whatever it says; what was sent comes in order."""
+        links, there = pair
+        links.expects(100)  # of 24 bytes each: four
+        sent = [torch.full((1, 2, 3), float(k)) for k in range(40)]
+        threading.Thread(
+            target=lambda: [
+                there.sendall(message(one, k)) for k, one in enumerate(sent)
+            ]
+        ).start()
+        link = links._links[1]
+        for k, one in enumerate(sent):
+            until = time.monotonic() + 60
+            while time.monotonic() < until and not link.is_full and k < 30:
+                time.sleep(0.01)
+            content = [len(part) for _, part in link.frames[MESSAGE]]
+            assert sum(content) == link.queued[MESSAGE] <= 100
+            assert links.receive(1, LIKE, k, "theta").equal(one)
+        assert link.queued[MESSAGE] == 0
+
+    @pytest.mark.parametrize(
+        "header",
+        [
+            Header.of(LIKE.double(), 4, "theta"),
+            Header.of(LIKE, 4, "other"),
+            Header.of(LIKE, 3, "theta"),
+            Header.of(torch.zeros(1, 2, 1 << 20), 4, "theta"),
+        ],
+    )
+    def test_what_is_due_is_checked_before_it_is_read(self, pair, header):
+        """By its header alone: the content never comes."""
+        links, there = pair
+        links.due(4, {1: [("theta", LIKE)]})
+        there.sendall(header.pack())
+        with pytest.raises(PartyLostError, match="party 1 sent something malformed"):
+            links.receive(1, LIKE, 4, "theta")
+
+    def test_what_is_due_is_read(self, pair):
+        """Before it is said what is due, and after; of the next round as well."""
+        links, there = pair
+        there.sendall(message(LIKE + 1, 4) + message(LIKE + 2, 5))
+        for k in (4, 5):
+            links.due(k, {1: [("theta", LIKE)]})
+            assert links.receive(1, LIKE, k, "theta").equal(LIKE + k - 3)
+        there.sendall(message(LIKE, 6))
+        links.due(6, {1: [("theta", LIKE)]})
+        assert links.receive(1, LIKE, 6, "theta").equal(LIKE)
+
+    def test_both_send_a_round_before_they_receive(self):
+        """Of several messages each, all larger than any buffer: none waits for ever."""
+        here, there = socket.socketpair()
+        both = Links(0, 2, {1: here}), Links(1, 2, {0: there})
+        large, found = torch.ones(1, 1, 1 << 20), [0.0, 0.0]
+
+        def trade(rank):
+            links, names = both[rank], ("a", "b", "c")
+            links.expects(large.numel() * 4)  # less than a round has
+            for k in range(3):
+                links.due(k, {1 - rank: [(name, large) for name in names]})
+                for name in names:
+                    links.send(1 - rank, large, k, name)
+                for name in names:
+                    got = links.receive(1 - rank, large, k, name)
+                    found[rank] += float(got.mean())
+
+        threads = [threading.Thread(target=trade, args=(rank,)) for rank in (0, 1)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(120)
+        assert found == [9.0, 9.0]
+        for one in both:
+            one.close(None)
+
+    def test_words_ahead_are_bounded(self, pair):
+        links, there = pair
+        text = b'"' + b"x" * 500_000 + b'"'
+        there.sendall((words("start", text) + text) * 2 + words("start", text))
+        with pytest.raises(PartyLostError, match="more words than are due"):
+            links.receive(1, LIKE, 4, "theta")
+
     def test_too_many_words(self, pair):
         links, there = pair
         there.sendall(words("start", b"{}" * (1 << 23) + b" "))
@@ -138,6 +221,28 @@ class TestLost:
         monkeypatch.setattr(_links, "SILENCE", 0.5)
         with pytest.raises(PartyLostError, match="party 1 does not answer in 1 s"):
             links.receive(1, LIKE, 4, "theta")
+
+    def test_a_failure_while_modules_are_sought(self, pair):
+        """No import takes it for a file that is not there."""
+        links, there = pair
+
+        class Finder:
+            @staticmethod
+            def find_spec(*_):
+                with contextlib.suppress(OSError):  # as `importlib` has it
+                    for _ in range(400):
+                        time.sleep(0.05)
+
+        there.close()
+        sys.meta_path.append(Finder)
+        try:
+            with (
+                pytest.raises(PartyLostError, match="party 1 has ended"),
+                links.watched(),
+            ):
+                import no_such_module_anywhere  # noqa: F401
+        finally:
+            sys.meta_path.remove(Finder)
 
     def test_who_computes_long_is_not_lost(self, pair, monkeypatch):
         links, there = pair
@@ -219,13 +324,19 @@ class TestLost:
             one.close(None)
 
 
+def free_port(monkeypatch):
+    """Where parties are to meet."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port = sock.getsockname()[1]
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", str(port))
+    return port
+
+
 class TestMeeting:
     def test_who_does_not_come_is_named(self, monkeypatch):
-        with socket.socket() as sock:
-            sock.bind(("127.0.0.1", 0))
-            port = str(sock.getsockname()[1])
-        monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
-        monkeypatch.setenv("MASTER_PORT", port)
+        port = free_port(monkeypatch)
         with (
             pytest.raises(PartyLostError, match="parties 1, 2 did not come within 1 s"),
             joined(0, 3, patience=1.0),
@@ -238,11 +349,7 @@ class TestMeeting:
             pass
 
     def test_who_came_is_told_who_did_not(self, monkeypatch):
-        with socket.socket() as sock:
-            sock.bind(("127.0.0.1", 0))
-            port = str(sock.getsockname()[1])
-        monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
-        monkeypatch.setenv("MASTER_PORT", port)
+        free_port(monkeypatch)
         found = {}
 
         def meet(rank):
@@ -262,11 +369,7 @@ class TestMeeting:
 
     def test_strangers_are_not_heard(self, monkeypatch):
         """Who says something else is left alone; three parties meet all the same."""
-        with socket.socket() as sock:
-            sock.bind(("127.0.0.1", 0))
-            port = sock.getsockname()[1]
-        monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
-        monkeypatch.setenv("MASTER_PORT", str(port))
+        port = free_port(monkeypatch)
         found = {}
 
         def meet(rank):
@@ -287,6 +390,98 @@ class TestMeeting:
         for thread in threads:
             thread.join(60)
         assert [*found.values()] == [[{"rank": rank} for rank in range(3)]] * 3
+
+    def test_strangers_hold_up_nobody(self, monkeypatch):
+        """Many, who say nothing, or a byte now and then: each would take 5 s."""
+        port = free_port(monkeypatch)
+        found, ended, strangers = {}, threading.Event(), []
+
+        def meet(rank):
+            with joined(rank, 3, patience=30) as links:
+                found[rank] = links.exchange("who", {"rank": rank}, dict[str, int])
+
+        threads = [threading.Thread(target=meet, args=(rank,)) for rank in range(3)]
+        threads[0].start()
+        until = time.monotonic() + 60
+        while len(strangers) < 60 and time.monotonic() < until:
+            with contextlib.suppress(OSError):
+                strangers.append(socket.create_connection(("127.0.0.1", port)))
+
+        def drip():
+            for byte in itertools.cycle(words("hello", b"{}")):
+                for stranger in strangers[::2]:
+                    with contextlib.suppress(OSError):
+                        stranger.send(bytes([byte]), socket.MSG_DONTWAIT)
+                if ended.wait(0.1):
+                    return
+
+        threading.Thread(target=drip).start()
+        try:
+            for thread in threads[1:]:
+                thread.start()
+            for thread in threads:
+                thread.join(60)
+        finally:
+            ended.set()
+            for stranger in strangers:
+                stranger.close()
+        assert [*found.values()] == [[{"rank": rank} for rank in range(3)]] * 3
+
+    @pytest.mark.parametrize(
+        "hello",
+        [
+            {"rank": 1, "size": 2, "token": "", "host": "h", "port": 1 << 16},
+            {"rank": 1, "size": 2, "token": "", "host": "h", "port": -1},
+            {"rank": 1, "size": 2, "token": "", "host": "h" * 256, "port": 1},
+            {"rank": 1, "size": 2, "token": "t" * 5000, "host": "h", "port": 1},
+            {"rank": 1},
+            "x",
+        ],
+    )
+    def test_what_is_no_hello(self, monkeypatch, hello):
+        """It is a stranger's: the party that is waited for did not come."""
+        port = free_port(monkeypatch)
+        text = json.dumps(hello).encode()
+
+        def says():
+            until = time.monotonic() + 60
+            while time.monotonic() < until:
+                with (
+                    contextlib.suppress(OSError),
+                    socket.create_connection(("127.0.0.1", port)) as stranger,
+                ):
+                    stranger.sendall(words("hello", text) + text)
+                    return
+
+        threading.Thread(target=says).start()
+        with (
+            pytest.raises(PartyLostError, match="party 1 did not come"),
+            joined(0, 2, patience=0.5),
+        ):
+            pass
+
+    @pytest.mark.parametrize("host", ["a\0b", "x" * 70 + ".org"])
+    def test_an_address_that_is_none(self, monkeypatch, host):
+        """What another party says of where it is may be any text."""
+        port = free_port(monkeypatch)
+
+        def first():
+            places = [["127.0.0.1", port], [host, 9], ["127.0.0.1", 9]]
+            text = json.dumps({"token": "t", "places": places}).encode()
+            with (
+                socket.create_server(("127.0.0.1", port)) as listening,
+                listening.accept()[0] as sock,
+            ):
+                sock.sendall(words("hello", text) + text)
+                while sock.recv(1 << 12):
+                    pass
+
+        threading.Thread(target=first).start()
+        with (
+            pytest.raises(PartyLostError, match=r"party 1 says .* no address"),
+            joined(2, 3, patience=30.0),
+        ):
+            pass
 
     @pytest.mark.parametrize(
         ("given", "words"),

@@ -5,11 +5,14 @@ Parties here are threads of this process, each with connections of its own.
 
 import contextlib
 import copy
+import json
+import math
 import socket
 import threading
 import traceback
 from functools import partial
 
+import msgspec
 import pytest
 import torch
 from torch import nn
@@ -17,12 +20,16 @@ from torch import nn
 import privaudit as pa
 import trainers.runs.parties
 from privaudit.api.watch import Watch
+from privaudit.files import json as _json
 from privaudit.files.folder import RunFolder
 from privaudit.report.verify import EvidenceError
-from trainers.network.links import PartyLostError
+from tests.cli.test_shapes import validator
+from trainers.network.frames import words
+from trainers.network.links import Links, PartyLostError
 from trainers.network.meeting import joined
 from trainers.network.ranks import RankLostError
-from trainers.runs.parties import kept_rounds
+from trainers.runs.parties import check_parties, folder_of, kept_rounds
+from trainers.runs.training import Training
 
 SIZES = (30, 41, 25, 37, 52)  # records of the nodes: no two alike
 
@@ -105,6 +112,20 @@ def alone(tmp_path, **changes):
     return pa.train(net(), shares(), out=tmp_path / "alone", **given)
 
 
+@pytest.mark.parametrize("number", [0, -3, 1.5, "1", None])
+def test_a_place_is_a_number_from_1_on(number, tmp_path, monkeypatch):
+    """Whatever another party says of where it goes on."""
+    monkeypatch.chdir(tmp_path)
+    here, there = socket.socketpair()
+    links = Links(0, 2, {1: here})
+    text = json.dumps({"number": number}).encode()
+    there.sendall(words("place", text) + text)
+    with pytest.raises(PartyLostError, match=r"party 1 .* words on place that cannot"):
+        folder_of(links, None, "mine")
+    links.close(None)
+    there.close()
+
+
 def vectors(models):
     return [nn.utils.parameters_to_vector(model.parameters()) for model in models]
 
@@ -139,6 +160,18 @@ class TestOneProcess:
         for part, held in zip(parts, HELD, strict=True):
             assert part.ledger.nodes == whole.ledger.nodes[held.start : held.stop]
 
+    def test_what_each_sent_is_in_its_result(self, trained):
+        """Of a ring of 5: two models, of 10 floats, of each node that the other hears.
+
+        Party 0 has nodes 0 and 1, party 1 has 2, 3 and 4: 0 and 1, and 2 and 4.
+        """
+        _, parts, whole = trained
+        for part in parts:
+            assert part.result.messages_sent == 12 * 2 * 2
+            assert part.result.bytes_sent == 12 * 2 * 2 * 10 * 4
+            assert "sent to other processes: 48 messages, 1,920 bytes" in str(part)
+        assert whole.result.bytes_sent is msgspec.UNSET
+
     def test_each_folder_agrees_with_its_evidence(self, trained):
         out, _, _ = trained
         for party in range(2):
@@ -164,6 +197,8 @@ class TestJoint:
         assert found.upper.epsilon == whole.result.upper().epsilon
         assert found.worst == (2,)  # the fewest records: the largest rate
         assert [list(one.nodes) for one in found.parties] == [[0, 1], [2, 3, 4]]
+        printed = json.loads(_json.encode({"schema": 1, **found.summary()}))
+        validator("join").validate(printed)
 
     def test_overlap_composes_the_two_worst(self, trained):
         """Against dp-accounting, on the two nodes with the fewest records."""
@@ -310,6 +345,19 @@ class TestDisagreements:
         with pytest.raises(ValueError, match="dp-sgd runs at one place"):
             train(0, tmp_path, algorithm="dp-sgd")
 
+    @pytest.mark.parametrize(
+        ("algorithm", "options", "words"),
+        [
+            ("adp2sgd", {}, "adp2sgd averages two workers' models in one step"),
+            ("dp-sgd-with-replacement", {}, "draws who updates next among all nodes"),
+            ("sgpdp", {"sensitivity": "real"}, "asks what all nodes hold"),
+        ],
+    )
+    def test_why_some_have_no_parties(self, algorithm, options, words):
+        training = Training(algorithm=algorithm, options=options)
+        with pytest.raises(ValueError, match=f"{words}.*: leave --parties out"):
+            check_parties(training, 2)
+
     def test_without_an_address(self, meeting, monkeypatch, tmp_path):
         monkeypatch.delenv("MASTER_PORT")
         with pytest.raises(ValueError, match="set MASTER_ADDR and MASTER_PORT"):
@@ -324,9 +372,24 @@ class Float(nn.Module):
 
 
 class TestResumed:
-    @pytest.mark.parametrize("seed", [3, None])
-    def test_to_the_same_bits(self, meeting, tmp_path, seed, trained):
-        """One stops in a round of its own; all go on; nothing is released twice."""
+    @pytest.mark.parametrize(
+        ("seed", "sensitivity"),
+        [(3, None), (None, None), (3, "data-independent"), (3, "certified")],
+    )
+    def test_to_the_same_bits(self, meeting, tmp_path, seed, sensitivity, trained):
+        """One stops in a round of its own; all go on; nothing is released twice.
+
+        With noise of messages as well: by a public scale, and by one that nodes
+        broadcast norms for, which no epsilon covers.
+        """
+        whole, changes = trained[2], {"seed": seed}
+        if sensitivity:
+            options = {"sensitivity": sensitivity}
+            changes |= {"algorithm": "sgpdp", "options": options}
+            changes |= {"noise_multiplier": 0.1, "batch_size": 20}
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("WORLD_SIZE", "1")
+                whole = alone(tmp_path, **changes)
 
         class Stops(Watch):
             def training(self, algorithm, claim):
@@ -338,7 +401,7 @@ class TestResumed:
 
         first = together(
             lambda party: train(
-                party, tmp_path, seed=seed, watch=Stops() if party else None
+                party, tmp_path, watch=Stops() if party else None, **changes
             )
         )
         assert isinstance(first[1], KeyboardInterrupt)
@@ -346,7 +409,7 @@ class TestResumed:
         assert "party 1 ended with an error of its own" in str(first[0])
         kept = [kept_rounds(RunFolder(tmp_path / f"party-{p}")) for p in range(2)]
         assert set(kept[0]) & set(kept[1])
-        again = together(lambda party: train(party, tmp_path, seed=seed))
+        again = together(lambda party: train(party, tmp_path, **changes))
         for part in again:
             if isinstance(part, BaseException):
                 raise part
@@ -354,7 +417,15 @@ class TestResumed:
         assert counts == [12] * 5
         assert not any("made again" in text for p in again for text in p.result.remarks)
         if seed is not None:
-            assert same(again, trained[2])
+            assert same(again, whole)
+            sent = [part.result.messages_sent for part in again]
+            if sensitivity != "certified":  # norms are told again, to who goes on
+                # Of 12 rounds, two messages of each node that another party hears.
+                assert sent == [12 * 2 * 2, 12 * 2 * (3 if sensitivity else 2)]
+            for part, held in zip(again, HELD, strict=True):
+                assert part.ledger.nodes == whole.ledger.nodes[held.start : held.stop]
+                is_private = math.isfinite(part.result.upper().epsilon)
+                assert is_private == (sensitivity != "certified")
 
     def test_one_that_had_ended_waits_for_the_other(self, meeting, tmp_path, trained):
         """Killed between the last round and its result: it ends alone."""

@@ -164,6 +164,10 @@ class Workers(FixedBatches[WorkerOptions]):
     """A(DP)2SGD and AD-PSGD, by a virtual clock or a real one."""
 
     over_ranks: bool = False
+    one_process: str = (
+        "averages two workers' models in one step, which processes without shared "
+        "memory cannot: clock=real starts a process a worker on this machine"
+    )
     takes_optimisers = False  # there are no rounds of all nodes
 
     def runner(self, algorithm: Untimed, mixing: Mixing) -> Asynchronous:

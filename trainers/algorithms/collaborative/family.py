@@ -123,8 +123,6 @@ class ResamplingOptions(Options, frozen=True, kw_only=True):
 class OneVsAll(Family[OptionsType], abc.ABC):
     """One-vs-all logistic regression, whose constants the noise rests on."""
 
-    over_ranks: bool = False
-
     def runner(self, algorithm: Collaborative, mixing: Mixing) -> Collaboration:
         """Turn by turn."""
         return Collaboration(algorithm, mixing, self.needs)
@@ -186,6 +184,11 @@ class PrivateOnePass(NoiselessOnePass):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WithReplacement(OneVsAll[ResamplingOptions]):
     """The baseline: batches drawn anew in every update."""
+
+    over_ranks: bool = False
+    one_process: str = (
+        "draws who updates next among all nodes, so that the model would go to and fro"
+    )
 
     def mechanism(
         self, setting: Setting[ResamplingOptions], noise_multiplier: float

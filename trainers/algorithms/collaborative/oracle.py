@@ -6,7 +6,7 @@ does is the global model after a noisy update, and which updates those were.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -66,14 +66,23 @@ class Participants:
         self._rows = unit_rows(data.inputs.flatten(2))  # (nodes, records, features)
         self._targets = data.targets
         self._turns = [mechanism.turns(size) for size in data.sizes]
-        self._steps = mechanism.steps(max(self._turns))  # of each turn
+        self._all_turns = self._turns  # with those of nodes that are elsewhere
+        self._steps = mechanism.steps(self.turns)  # of each turn
         self._streams = streams
+        # The nodes' numbers in the whole network.
+        self._numbers = streams.numbers or tuple(range(len(data.sizes)))
         self._updates = [0] * self.nodes  # turns that there were
         self._choices = 0  # times that the networks asked for random numbers
         self._choosing = streams
         self._order = self._permutations(data, planted)
         self._recorder = Recorder(self.nodes)
         self._networks: QNetworks | None = None
+
+    def over(self, broadcast: Callable[[Tensor, int], Tensor]) -> None:
+        """Other nodes are elsewhere: all hear for how many turns each has batches."""
+        own = torch.tensor(self._turns, dtype=torch.float64)[None, :, None]
+        self._all_turns = broadcast(own, 0).flatten().long().tolist()
+        self._steps = self.mechanism.steps(self.turns)
 
     @property
     def nodes(self) -> int:
@@ -88,7 +97,7 @@ class Participants:
     @property
     def turns(self) -> int:
         """Until the last node's batches are used up."""
-        return max(self._turns)
+        return max(self._all_turns)
 
     @property
     def ledger(self) -> Ledger:
@@ -123,7 +132,8 @@ class Participants:
 
     def _places(self, node: int, size: int) -> Tensor:
         """The places of a node's records, (runs, size), in the order they are taken."""
-        return self._streams.permutations([node], 0, (self.runs, size))[:, 0]
+        who = [self._numbers[node]]
+        return self._streams.permutations(who, 0, (self.runs, size))[:, 0]
 
     def begin(self, start: Tensor) -> None:
         """All local models start from ``start``, (runs, nodes, dims)."""
@@ -156,9 +166,9 @@ class Participants:
             self._before: tuple[Tensor, Tensor] | None = None  # state, action
             self._table = None
         else:
-            self._table = torch.from_numpy(
-                choices.table(self.turns, self.nodes, classes)
-            ).to(start.device)
+            table = choices.table(self.turns, len(self._all_turns), classes)
+            here = table[:, list(self._numbers)]
+            self._table = torch.from_numpy(here).to(start.device)
 
     def _batch(self, turn: int, nodes: Sequence[int]) -> tuple[Tensor, Tensor]:
         """Rows (runs, nodes, batch, features), signs (..., classes) of a turn."""
@@ -256,7 +266,7 @@ class Participants:
     def _draw_choices(self, shape: tuple[int, int]) -> Tensor:
         """Uniform numbers, (runs, nodes, count), for the networks of all nodes."""
         index, self._choices = self._choices, self._choices + 1
-        return self._choosing.uniforms("message", range(self.nodes), index, shape)
+        return self._choosing.uniforms("message", self._numbers, index, shape)
 
     def _noisy(self, node: int, new: Tensor, scale: Tensor) -> Tensor:
         """Updates, (runs, classes, features), on grids, with noise of ``scale``.
@@ -273,14 +283,14 @@ class Participants:
                     continue
                 rows = scale[:, number] == value
                 noisy, is_exact = self._streams.noisy_if_it_fits(
-                    *(new[:, number, None], [node], index, value),
+                    *(new[:, number, None], [self._numbers[node]], index, value),
                     self.mechanism.grid(value, new.shape[2]),
                 )
                 if not is_exact:
                     self._recorder.assume(TOO_SMALL)
                 found[rows, number] = noisy[rows, 0]
             # At least the noise of any record that it has, whichever its batch.
-            others = self._streams.others("noise", node, index)
+            others = self._streams.others("noise", self._numbers[node], index)
             self._recorder.again(node, plain, others)
         return found
 
@@ -290,7 +300,7 @@ class Participants:
         return {
             "updates": list(self._updates),
             "choices": self._choices,
-            "ledger": self.ledger.to_json(),
+            "ledger": [part.to_json() for part in self.ledger.apart()],
             "local": self._local,
             "peak": self._peak,
             "pending": self._pending,
@@ -302,7 +312,8 @@ class Participants:
         """Go on from where an oracle stood, made like this one."""
         self.begin(state["local"].flatten(2))
         self._updates, self._choices = list(state["updates"]), state["choices"]
-        self._recorder = Recorder.of(Ledger.from_json(state["ledger"]))
+        ledgers = map(Ledger.from_json, state["ledger"])
+        self._recorder = Recorder.of(Ledger.joined(ledgers))
         self._peak, self._pending = state["peak"], state["pending"]
         if self._networks is not None:
             self._networks.load_state_dict(state["networks"])

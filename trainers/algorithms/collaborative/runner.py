@@ -12,6 +12,7 @@ from torch import Tensor
 from trainers.algorithms.collaborative.oracle import Participants
 from trainers.network.engine import Observer
 from trainers.network.mixing import Property
+from trainers.network.over_ranks import Parcel, RankNetwork
 
 Outcome = Literal["global", "local"]
 
@@ -32,7 +33,7 @@ class Collaborative:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shared:
-    """What all nodes know: the global model, (runs, dims)."""
+    """What all nodes know: the global model, (runs, nodes, dims), of each the same."""
 
     model: Tensor
 
@@ -44,15 +45,19 @@ class Collaboration:
     Everybody hears everybody: the mixing's graph says how many nodes there are, and no
     more. In a turn each node takes one batch. Those that update the global model do so
     one after another, in the order of their numbers, each on what the one before left.
+
+    With a ``carrier`` some nodes are in other processes: the global model goes from one
+    to the next, and from the last to all.
     """
 
     algorithm: Collaborative
     mixing: Any
     needs: tuple[Property, ...] = ()
+    carrier: RankNetwork | None = None
 
     def begin(self, start: Tensor) -> Shared:
         """The global model before the first turn: node 0's of ``start``."""
-        return Shared(start[:, 0].clone())
+        return Shared(start[:, :1].clone().expand_as(start))
 
     def run(
         self,
@@ -95,17 +100,54 @@ class Collaboration:
     def _turn(
         self, state: Shared, private: Participants, turn: int
     ) -> tuple[Shared, dict[str, Tensor]]:
-        shared = state.model.unflatten(1, (-1, private.features))
         action = private.choose(turn)
         private.locally(turn, action)
+        shared = self._passed(state.model[:, 0], turn)
         left = []
         for node in range(private.nodes):
-            shared = private.publish(turn, node, action, shared)
-            left.append(shared.flatten(1))
+            model = shared.unflatten(1, (-1, private.features))
+            shared = private.publish(turn, node, action, model).flatten(1)
+            left.append(shared)
+        shared = self._told(shared, turn)
         sent = {"actions": action.to(shared.dtype), "global": torch.stack(left, 1)}
-        return Shared(shared.flatten(1)), sent
+        return Shared(shared[:, None].expand(-1, private.nodes, -1)), sent
+
+    def _passed(self, shared: Tensor, turn: int) -> Tensor:
+        """The global model as the process before this one leaves it."""
+        if self.carrier is None or self.carrier.ranks.rank == 0:
+            return shared
+        rank = self.carrier.ranks.rank
+        return self._exchange([], [rank - 1], shared, self._stage(turn, rank))
+
+    def _told(self, shared: Tensor, turn: int) -> Tensor:
+        """The global model after the last node, at all: the last process tells it."""
+        if self.carrier is None:
+            return shared
+        rank, last = self.carrier.ranks.rank, self.carrier.ranks.size - 1
+        if rank < last:
+            self._exchange([rank + 1], [], shared, self._stage(turn, rank + 1))
+        to, by = ([*range(last)], []) if rank == last else ([], [last])
+        return self._exchange(to, by, shared, self._stage(turn, last + 1))
+
+    def _stage(self, turn: int, stage: int) -> int:
+        """The number of an exchange: turns have one for each process, and one more."""
+        assert self.carrier is not None
+        return turn * (self.carrier.ranks.size + 1) + stage
+
+    def _exchange(
+        self, to: list[int], by: list[int], shared: Tensor, number: int
+    ) -> Tensor:
+        """Send ``shared``, (runs, dims), or receive what comes in its place."""
+        assert self.carrier is not None
+        rows = shared[:, None].contiguous()
+        going = [Parcel(rank, "global", [0], rows) for rank in to]
+        coming = [Parcel(rank, "global", [0], torch.empty_like(rows)) for rank in by]
+        for parcel in going:
+            self.carrier.traffic.add(parcel.rows)
+        self.carrier.carry(going, coming, number)
+        return coming[0].rows[:, 0] if coming else shared
 
     def _models(self, state: Shared, private: Participants) -> Tensor:
         if self.algorithm.outcome == "local":
             return private.local_models.flatten(2)
-        return state.model[:, None].repeat(1, private.nodes, 1)
+        return state.model.clone()

@@ -128,12 +128,7 @@ class PedflOptions(SgpdpOptions, frozen=True, kw_only=True):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlainMessages(Family[PartPspOptions]):
-    """Messages without noise: how far they are apart is all that is kept.
-
-    A channel asks how far apart all nodes are: they must be in one process.
-    """
-
-    over_ranks: bool = False
+    """Messages without noise."""
 
     def runner(self, algorithm: PartPsp, mixing: Mixing) -> Network:
         """On a graph, with rounds of synchronisation in between."""
@@ -168,6 +163,12 @@ class PlainMessages(Family[PartPspOptions]):
         shared = shared_places(setting.places, algorithm.shared)
         bounds = [algorithm.bound(k, setting.clip_norm) for k in range(setting.rounds)]
         return planned(how.messages, how.mixing, bounds, len(shared), setting.sizes)
+
+    def whole(self, setting: Setting[PartPspOptions]) -> str:
+        """By ``sensitivity=real``, as noise is scaled by what all nodes hold."""
+        if self.private and setting.options.sensitivity == "real":
+            return "with sensitivity=real asks what all nodes hold, which none knows"
+        return Family.whole(self, setting)
 
     def stays_home(self, setting: Setting[PartPspOptions]) -> bool:
         """Whether some parameters are never sent: no account covers such a model."""

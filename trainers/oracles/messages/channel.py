@@ -23,6 +23,9 @@ from trainers.oracles.messages.sensitivities import Tracker, real_sensitivity
 # Round, real sensitivity (runs,), and the one by which noise was scaled (runs,).
 Watch = Callable[[int, np.ndarray, np.ndarray], None]
 
+# Numbers of the nodes here, (runs, nodes here, any), and a round; of all nodes.
+Broadcast = Callable[[Tensor, int], Tensor]
+
 
 class FeedsItself(ValueError):
     """Noise makes nodes differ, which asks for more noise, beyond all bounds."""
@@ -38,7 +41,8 @@ class Channel:
     mixing
         Who will hear whom, known to all.
     streams
-        Where this block's randomness comes from.
+        Where this block's randomness comes from. Where they are of some nodes alone
+        (`Streams.of`), so is the channel: see `over`.
     runs
         How many runs there are in the block.
     populations
@@ -61,11 +65,19 @@ class Channel:
         self.mixing = mixing
         self.runs = runs
         self.watch = watch
-        self._populations = populations or (1,) * mixing.nodes
+        self._here = streams.numbers or tuple(range(mixing.nodes))
+        self._broadcast: Broadcast | None = None
+        if self._is_part and noise.sensitivity == "real" and noise.noise_multiplier:
+            raise ValueError(
+                "sensitivity=real is of what all nodes hold, which no process knows "
+                "that has some of them: choose another, or train in one process"
+            )
+        self._populations = populations or (1,) * len(self._here)
         self._streams = streams
-        self._recorder = noise.recorder(mixing.nodes)
+        self._recorder = noise.recorder(len(self._here))
         self._tracker: Tracker | None = None
         self._log: dict[str, Any] = {}  # what the tracker was told since it last forgot
+        self._last: tuple[np.ndarray, np.ndarray] | None = None  # noises, widths
         self._fresh = 0.0  # bound of what the next message reveals of the start
         self._done = 0
         self._scales: Tensor | None = None  # of the noise of the round, (runs, 1, 1)
@@ -75,16 +87,38 @@ class Channel:
         """All that was sent so far, node by node, in each of the runs."""
         return self._recorder.ledger()
 
+    @property
+    def _is_part(self) -> bool:
+        """Whether other nodes are elsewhere."""
+        return len(self._here) < self.mixing.nodes
+
+    def over(self, broadcast: Broadcast) -> None:
+        """Nodes are elsewhere as well: what each broadcasts goes by ``broadcast``."""
+        self._broadcast = broadcast
+
+    def _of_all(self, own: np.ndarray, k: int) -> np.ndarray:
+        """What all nodes broadcast in round ``k``, (runs, nodes, any), of those here.
+
+        Zeros, of the nodes elsewhere, where nothing is broadcast: nobody asks.
+        """
+        if not self._is_part:
+            return own
+        if not self.noise.broadcasts:
+            return np.zeros((len(own), self.mixing.nodes, own.shape[2]))
+        if self._broadcast is None:
+            raise RuntimeError("some nodes are elsewhere: say how to reach them")
+        return self._broadcast(torch.from_numpy(own), k).numpy()
+
     def begin(self, states: Tensor, *, bound: float | None = None) -> None:
         """Before round 0, from what nodes hold, (runs, nodes, dims).
 
         ``bound`` on their L1 norms makes them private, of that bound; without it they
         are public, and the same at all nodes.
         """
-        if states.shape[:2] != (self.runs, self.mixing.nodes):
+        if states.shape[:2] != (self.runs, len(self._here)):
             raise ValueError(
                 f"states must be (runs, nodes, dims) = ({self.runs}, "
-                f"{self.mixing.nodes}, ...), got {tuple(states.shape)}"
+                f"{len(self._here)}, ...), got {tuple(states.shape)}"
             )
         norms = _norms(states)
         public = bound is None
@@ -104,7 +138,12 @@ class Channel:
 
     def _restart(self, dims: int, norms: Any, bound: float, *, equal: bool) -> None:
         self._tracker = self.noise.tracker(self.mixing, dims)
-        self._tracker.begin(norms, bound, equal=equal)
+        self._last = None
+        every = norms
+        if self._is_part:  # public starts are equal; of others, the bound is known
+            every = norms[:, :1] if equal else np.full((self.runs, 1), bound)
+            every = every.repeat(self.mixing.nodes, 1)
+        self._tracker.begin(every, bound, equal=equal)
         self._log = {
             "dims": dims,
             "begin": torch.from_numpy(norms),
@@ -139,8 +178,8 @@ class Channel:
         """
         if self._tracker is None:
             raise RuntimeError("a channel must begin before it sends")
-        k, nodes = self._done, self.mixing.nodes
-        norms = np.zeros((self.runs, nodes)) if change is None else _norms(change)
+        k, here = self._done, len(self._here)
+        norms = np.zeros((self.runs, here)) if change is None else _norms(change)
         if not (norms <= bound * (1 + 1e-9)).all():
             raise ValueError(
                 f"round {k}: a node added {norms.max():.6g} in L1 norm, above the "
@@ -157,7 +196,7 @@ class Channel:
         # Where there is a grid, the scale is public, and the same in all runs.
         step, rounding = self.noise.on_grid(float(scale[0]), states.shape[2])
         scale = scale + rounding
-        if self.watch is not None:
+        if self.watch is not None and not self._is_part:
             self.watch(k, real_sensitivity(_array(states)), scale)
         width = self.noise.noise_multiplier * torch.from_numpy(scale)
         self._scales = width[:, None, None].to(states.device)
@@ -166,10 +205,22 @@ class Channel:
         self._fresh = 0.0
         self._told(k, norms, bound, _norms(sent - states), width.numpy())
         self._done += 1
-        return sent, torch.from_numpy(said)[:, :, None].to(states.device)
+        own = said[:, self._here[0] : self._here[-1] + 1]
+        return sent, torch.from_numpy(own)[:, :, None].to(states.device)
 
     def _perturbed(self, states: Any, norms: Any, bound: float) -> np.ndarray:
+        """What all nodes say, from what they added, and from the last noise."""
         assert self._tracker is not None
+        if self._is_part and self.noise.sensitivity == "real":
+            return np.zeros((self.runs, self.mixing.nodes))  # no noise is scaled by it
+        noises, width = self._last or (np.zeros_like(norms), None)
+        k = self._done
+        told = self._of_all(np.stack([norms, noises], 2), k)
+        norms, noises = told[:, :, 0], told[:, :, 1]
+        if width is not None:
+            ends = self.noise.synchronises(k - 1)
+            matrix = self.mixing.at(k - 1)
+            self._tracker.sent(noises, width, matrix, synchronises=ends)
         try:
             return self._tracker.perturbed(states, norms, bound)
         except ValueError:  # a norm is not finite
@@ -181,7 +232,7 @@ class Channel:
         if not step:
             return states + self._draw(states) * self._scales
         sent, is_exact = self._streams.noisy_if_it_fits(
-            *(states.double(), range(self.mixing.nodes), self._done),
+            *(states.double(), self._here, self._done),
             *(float(self._scales[0]), step),
             purpose="message",
             law=LAPLACE,
@@ -199,11 +250,10 @@ class Channel:
         if self.noise.noise_multiplier == 0:
             return torch.zeros_like(like)
         shape = (self.runs, like.shape[2])
-        nodes = range(self.mixing.nodes)
         assert self._scales is not None  # `send` says by what it will be scaled
-        scales = self._scales.expand(-1, self.mixing.nodes, 1)
+        scales = self._scales.expand(-1, len(self._here), 1)
         drawn = self._streams.unit_noise(
-            *("message", nodes, self._done, shape, LAPLACE),
+            *("message", self._here, self._done, shape, LAPLACE),
             hides=torch.cat([like.double(), scales.double()], 2),
         )
         return drawn.to(like)
@@ -213,39 +263,39 @@ class Channel:
             release = self.noise.release(bound, scale, population, rounding)
             if release is not None:
                 self._recorder.record(node, release)
-                others = self._streams.others("message", node, self._done)
+                others = self._streams.others("message", self._here[node], self._done)
                 self._recorder.again(node, release, others)
 
     def _told(self, k: int, norms: Any, bound: float, noises: Any, width: Any) -> None:
-        assert self._tracker is not None
-        ends = self.noise.synchronises(k)
-        self._tracker.sent(noises, width, self.mixing.at(k), synchronises=ends)
-        told = [torch.from_numpy(np.array(part)) for part in (norms, noises, width)]
-        self._log["rounds"].append([k, bound, *told])
+        """Write down what the tracker is told of round ``k``: the noise in the next."""
+        self._last = noises, width
+        own = [torch.from_numpy(np.array(part)) for part in (norms, noises)]
+        self._log["rounds"].append((k, bound, *own, tuple(width.tolist())))
 
     def state_dict(self) -> dict[str, Any]:
         """Where it stands, for `trainers.runs.checkpoint`."""
         return {
-            "ledger": self.ledger.to_json(),
-            "log": self._log,
+            "ledger": [part.to_json() for part in self.ledger.apart()],
+            "log": self._log and {**self._log, "rounds": tuple(self._log["rounds"])},
             "fresh": self._fresh,
             "done": self._done,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from where a channel stood, made like this one."""
-        self._recorder = Recorder.of(Ledger.from_json(state["ledger"]))
+        ledgers = map(Ledger.from_json, state["ledger"])
+        self._recorder = Recorder.of(Ledger.joined(ledgers))
         self._fresh = state["fresh"]
         log = state["log"]
         if log:
             norms = log["begin"].numpy()
             self._restart(log["dims"], norms, log["bound"], equal=log["equal"])
-            assert self._tracker is not None
-            for k, bound, *told in log["rounds"]:
-                norms, noises, width = (part.numpy() for part in told)
+            for k, bound, *own, width in log["rounds"]:
+                norms, noises = (part.numpy() for part in own)
                 if self.noise.sensitivity != "real":
-                    self._tracker.perturbed(np.zeros(0), norms, bound)
-                self._told(k, norms, bound, noises, width)
+                    self._done = k
+                    self._perturbed(np.zeros(0), norms, bound)
+                self._told(k, norms, bound, noises, np.array(width))
         self._done = state["done"]
 
 

@@ -23,7 +23,7 @@ from trainers.gradients.differentiator import Differentiator
 from trainers.gradients.per_sample import PerSample, parameter_places
 from trainers.network.mixing import Mixing
 from trainers.numerics.randomness import Streams
-from trainers.oracles.messages.channel import Channel
+from trainers.oracles.messages.channel import Broadcast, Channel
 from trainers.oracles.messages.noise import MessageNoise
 from trainers.oracles.oracle import (
     MEMORY_LIMIT,
@@ -146,6 +146,10 @@ class MessageOracle:
             if mechanism.clip_by == "sample"
             else None
         )
+
+    def over(self, broadcast: Broadcast) -> None:
+        """Other nodes are elsewhere: see `Channel.over`."""
+        self.channel.over(broadcast)
 
     @property
     def ledger(self) -> Ledger:

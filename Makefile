@@ -8,7 +8,8 @@ OTHERS := .venv-integrations
 # One thread a process: the tests and the audit run several processes or threads.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test test-slow integrations lint types house docs benchmark gpu clean
+.PHONY: help demo test test-slow integrations lint types house docs browser
+.PHONY: benchmark gpu clean
 
 help:
 	@echo "make demo       audit one training three times, one of them with a planted bug"
@@ -17,6 +18,7 @@ help:
 	@echo "make integrations  test with Opacus, Lightning and jax-privacy, installed apart"
 	@echo "make lint types check style and types"
 	@echo "make docs       build the documentation as a site"
+	@echo "make browser    install Chromium, with which pages are tested (Debian, as root)"
 	@echo "make house      print the rooms of the code and what imports what"
 	@echo "make benchmark  measure against the peers that are installed"
 	@echo "make gpu        on a GPU: equality with the CPU, speed, a paper's recipe; JSON"
@@ -52,6 +54,12 @@ house: $(VENV)/ready-dev
 docs: $(VENV)/ready-docs
 	$(BIN)/python -m sphinx -q -W --keep-going -c docs . build/site
 	@echo "The site is build/site/docs/index.html"
+
+# For tests of pages, which are skipped without it. The only target that installs
+# something outside of the clone, and never needed for the others.
+browser:
+	command -v chromium || command -v google-chrome || \
+	  (apt-get update -q && apt-get install -qy --no-install-recommends chromium)
 
 gpu: $(VENV)/ready-test
 	@$(BIN)/python tests/benchmarks/bench_gpu.py

@@ -48,8 +48,10 @@ class ReleaseSettings:
         RHO: noise falls from step to step, as 1 / mu_k with mu_k = mu0 RHO^(k/K), so
         that the last step has about 1 / RHO of the first one's.
     schedule
-        Noise and rate of every step: a CSV with the columns noise_multiplier and
-        sampling_rate, one row a step, or a TOML file.
+        Noise and rate of every step: a .csv, its first line
+        noise_multiplier,sampling_rate and then a row a step, such as 1.1,0.01; or a
+        .toml, such as steps = 1000, sampling_rate = 0.01 and noise_multiplier = {type =
+        "shrinking", initial = 2.0, rho = 1.5}, a line each.
     """
 
     sampling_rate: float = 1.0

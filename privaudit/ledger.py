@@ -132,6 +132,14 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         """``assumes``, perhaps empty."""
         return () if isinstance(self.assumes, UnsetType) else self.assumes
 
+    @property
+    def observing(self) -> frozenset[int]:
+        """Nodes that are the observer's own: nothing of theirs is hidden from it."""
+        named = "" if isinstance(self.observer, UnsetType) else self.observer
+        if len(self.nodes) == 1 or not named.replace(",", "").isdigit():
+            return frozenset()  # a node's part of a ledger, or no nodes that look
+        return frozenset(map(int, named.split(",")))
+
     @classmethod
     def of(cls, release: Release, count: int = 1, *, nodes: int = 1) -> Ledger:
         """``nodes`` nodes that each made ``count`` equal releases (perhaps none)."""

@@ -328,8 +328,8 @@ class TrainingSettings(AccountSettings):
         that certifies it. Default: the recipe's, or 1.
     observer
         For whom the claim is to hold: any-node, each other node by itself; a node (3);
-        several that collude (3,5); a wire (edge:1-2). Proved for dp-butterfly. Default:
-        whoever sees all releases.
+        several that collude (3,5); a wire (edge:1-2). Proved for dp-butterfly and
+        dp-chain. Default: whoever sees all releases.
     delta
         Delta of the claim, in (0, 1). Default: the recipe's, or 1e-4.
     relation

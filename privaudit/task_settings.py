@@ -51,6 +51,10 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
         (None: its own number, 32 for small-cnn); scale of its initial parameters.
     rounds, batch_size, clip_norm, step_size
         Of the algorithm. ``batch_size`` is the expected size of a node's batch.
+    sampling
+        How a batch is drawn: "poisson", each record by its own coin;
+        "random-allocation", each by itself in one of an epoch's batches, or in k of
+        them, "random-allocation:k".
     final_step_size
         Step sizes fall (or rise) by equal factors from ``step_size`` in the first round
         to this in the last; None keeps them constant.
@@ -92,6 +96,7 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
     gain: float = 1.0
     rounds: int = 200
     batch_size: float = 64.0
+    sampling: str = "poisson"
     clip_norm: float = 1.0
     step_size: float = 0.5
     final_step_size: float | None = None
@@ -115,6 +120,11 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("graph_seed", "warm_up"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be >= 0, got {getattr(self, name)}")
+        if self.sampling != "poisson" and batches_taken(self.sampling) is None:
+            raise ValueError(
+                "sampling must be poisson, random-allocation or random-allocation:k, "
+                f"where each record is in k of an epoch's batches; got {self.sampling}"
+            )
         if not 0 <= self.split <= 1:
             raise ValueError(f"split must be in [0, 1], got {self.split}")
         if len(set(self.digits)) < 2 or not set(self.digits) <= set(range(10)):
@@ -124,6 +134,25 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
             )
         if list(self.digits) != sorted(set(self.digits)):
             raise ValueError(f"digits must be in order, got {list(self.digits)}")
+
+
+def batches_taken(sampling: str) -> int | None:
+    """In how many batches of an epoch a record is; None if none are allocated.
+
+    >>> batches_taken("random-allocation"), batches_taken("random-allocation:2")
+    (1, 2)
+    """
+    name, colon, text = sampling.partition(":")
+    if name != "random-allocation":
+        return None
+    if not colon:
+        return 1
+    if not (text.isascii() and text.isdecimal() and 0 < int(text) < 2**31):
+        raise ValueError(
+            "random-allocation:k has a whole number k >= 1, in how many batches of an "
+            f"epoch each record is; got {sampling}"
+        )
+    return int(text)
 
 
 # Names that settings had in earlier versions: files that have them are still read.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import pathlib
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,6 +24,18 @@ def table(head: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
 def mean(values: Iterable[float], scale: float = 100.0) -> float:
     """Mean, in per cent."""
     return statistics.mean(scale * value for value in values)
+
+
+def span(values: Iterable[float], digits: int = 1) -> str:
+    """The least and the largest, or one figure where both are printed alike."""
+    known = list(values)
+    low, high = (f"{value:.{digits}f}" for value in (min(known), max(known)))
+    return low if low == high else f"{low} to {high}"
+
+
+def at_most(values: Iterable[float]) -> str:
+    """The largest, rounded up to tenths."""
+    return f"{math.ceil(round(10 * max(values), 6)) / 10:.1f}"
 
 
 def spread(values: Iterable[float], scale: float = 100.0) -> str:

@@ -156,13 +156,12 @@ def account_nodes(
     ValueError
         If an argument is out of its range, or the account is not valid for a release.
     """
-    known: dict[Entries, UpperBound] = {}  # nodes alike are accounted once
-    for entries, one in zip(
-        ledger.nodes, Certificate.of(ledger, relation).nodes, strict=True
-    ):
-        if entries not in known:
-            known[entries] = bound_of(one, delta, method)
-    return tuple(known[entries] for entries in ledger.nodes)
+    known: dict[Certificate, UpperBound] = {}  # nodes alike are accounted once
+    nodes = Certificate.of(ledger, relation).nodes
+    for one in nodes:
+        if one not in known:
+            known[one] = bound_of(one, delta, method)
+    return tuple(known[one] for one in nodes)
 
 
 def account(
@@ -175,9 +174,9 @@ def account(
 
     It holds for every record of the network.
     """
-    return max(
-        account_nodes(ledger, delta, relation, method), key=lambda bound: bound.epsilon
-    )
+    bounds = account_nodes(ledger, delta, relation, method)
+    hidden = [b for node, b in enumerate(bounds) if node not in ledger.observing]
+    return max(hidden, key=lambda bound: bound.epsilon)
 
 
 def bound_of(

@@ -9,11 +9,14 @@ add-or-remove-one the mixture over all batches (`privaudit.accounting.pld.alloca
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from privaudit.accounting.pld.allocation import Epoch
+from privaudit.accounting.pld.allocation_below import AllocatedBelow
+from privaudit.accounting.pld.mechanisms import Loss
 from privaudit.ledger import Entry
 from privaudit.release import NoSampling, RandomAllocation, Release
 from privaudit.results import Relation
@@ -26,7 +29,7 @@ def is_allocated(entry: Entry) -> bool:
     return isinstance(entry.release.sampling, RandomAllocation)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True)
 class Allocated:
     """``often`` equal epochs: the releases of one, each with its number."""
 
@@ -53,22 +56,35 @@ class Allocated:
                     yield Entry(plain, some * self.often)
                 wanted -= some
 
-    def epochs(self) -> tuple[Epoch, int] | None:
-        """As a mixture over the batches, and how often; None if nothing is told."""
-        relation: Relation = "add-or-remove-one"
+    def above(self) -> tuple[Epoch, int]:
+        """As a mixture over the batches, and how often."""
+        epoch = self._epoch
+        if self.how.taken == 1:
+            return epoch, self.often
+        block = self.how.batches // self.how.taken
+        worst = Epoch((max(epoch.shifts),), (block,), block)
+        return worst, self.often * self.how.taken
+
+    def below(self) -> tuple[Loss, int] | None:
+        """What some data attain, and how often; None if that is not known."""
+        loss = AllocatedBelow.of(self._epoch, self.how.taken)
+        return None if loss is None else (loss, self.often)
+
+    @property
+    def tells(self) -> bool:
+        """Whether any of its releases depends on the record."""
+        return bool(self._epoch.shifts)
+
+    @functools.cached_property
+    def _epoch(self) -> Epoch:
         shifts: dict[float, int] = {}
         for release, count in self.releases:
-            shift = release.sensitivity_under(relation) / release.noise
+            shift = release.sensitivity_under("add-or-remove-one") / release.noise
             if shift > 0:
                 shifts[shift] = shifts.get(shift, 0) + count
-        if not shifts:
-            return None
-        if self.how.taken == 1:
-            rows = sorted(shifts.items())
-            kinds, counts = tuple(s for s, _ in rows), tuple(n for _, n in rows)
-            return Epoch(kinds, counts, self.how.batches), self.often
-        block = self.how.batches // self.how.taken
-        return Epoch((max(shifts),), (block,), block), self.often * self.how.taken
+        rows = sorted(shifts.items())
+        kinds, counts = tuple(s for s, _ in rows), tuple(n for _, n in rows)
+        return Epoch(kinds, counts, self.how.batches)
 
 
 def epochs_of(entries: Sequence[Entry]) -> list[Allocated]:

@@ -15,6 +15,9 @@ The one place that turns a ledger into figures. It takes the best of several pro
   data: there is no lower side.
 - *Units*: of all that one node holds, no data are known to attain the sensitivities,
   and there is no lower side.
+- *Observers*: what is seen by some nodes bounds what they learn of all others. Of
+  their own records nothing is hidden from them: these nodes' figures are infinite, and
+  the worst node is the worst of the others.
 - *Assumptions*: they make the upper side conditional.
 - *Releases without noise*: nothing bounds epsilon; from below it is infinite where
   delta is less than the probability that some release holds the record. A ledger
@@ -61,6 +64,7 @@ Entries = tuple[Entry, ...]
 
 MOST_COMBINATIONS = 256
 _NO_NOISE = "no noise"
+_OWN = "the observer's own node"
 _SHOWN = (1e-5, 1e-8)  # deltas, in a notebook
 _MEETS_WIDTHS = (0.1, 0.02, 0.004, 0.001)
 
@@ -71,10 +75,11 @@ class _Releases:
 
     entries: Entries
     relation: Relation
+    own: bool = False  # of a node that looks
 
     @property
     def is_private(self) -> bool:
-        return all(entry.release.is_private for entry in self.entries)
+        return not self.own and all(one.release.is_private for one in self.entries)
 
     @functools.cached_property
     def ways(self) -> tuple[Steps, ...]:
@@ -85,13 +90,16 @@ class _Releases:
 
     @functools.cached_property
     def shared(self) -> Steps | None:
-        """What every record enters, if that is not all there is."""
-        shared = tuple(
-            entry for entry in outside_passes(self.entries) if not is_allocated(entry)
-        )
-        if len(shared) == len(self.entries):
-            return None
-        return Steps.of(shared, self.relation)
+        """What every record enters, if that is not all there is.
+
+        Of a random allocation whose mixture is not accounted nothing is known.
+        """
+        outside = tuple(outside_passes(self.entries))
+        steps = Steps.of(outside, self.relation)
+        if not steps.epochs and any(map(is_allocated, outside)):
+            outside = tuple(entry for entry in outside if not is_allocated(entry))
+            steps = Steps.of(outside, self.relation)
+        return None if len(outside) == len(self.entries) else steps
 
     @property
     def directions(self) -> tuple[Direction, ...]:
@@ -103,6 +111,9 @@ class _Releases:
         self, question: Question, sides: Side, ways: tuple[Direction, ...] | None
     ) -> dict[Direction, Proved]:
         """Both sides of each direction."""
+        if self.own:
+            most = Proof(question.trivial.value, _OWN)
+            return {"remove": Proved(most, most)}
         if not self.entries:
             return {"remove": Proved(NOTHING, Proof(0.0, "closed form"))}
         if not self.is_private:
@@ -176,6 +187,8 @@ class Certificate:
         As given to `of`.
     attained
         Whether some data attain what the ledger says of the group.
+    own
+        Whether this is of one node that looks, of which nothing is hidden from it.
     """
 
     ledger: Ledger
@@ -183,6 +196,7 @@ class Certificate:
     overlap: int = 1
     group: int = 1
     attained: bool = True
+    own: bool = False
 
     @classmethod
     def of(
@@ -265,28 +279,33 @@ class Certificate:
     @property
     def nodes(self) -> tuple[Certificate, ...]:
         """One certificate a node, of its own releases alone; equal nodes share one."""
-        known: dict[Entries, Certificate] = {}
-        for entries in self.ledger.nodes:
-            if entries not in known:
-                known[entries] = self._of_node(entries)
-        return tuple(known[entries] for entries in self.ledger.nodes)
+        known: dict[tuple[Entries, bool], Certificate] = {}
+        looking = self.ledger.observing
+        for index, entries in enumerate(self.ledger.nodes):
+            if (entries, index in looking) not in known:
+                known[entries, index in looking] = self.node(index)
+        return tuple(
+            known[entries, index in looking]
+            for index, entries in enumerate(self.ledger.nodes)
+        )
 
     def node(self, index: int) -> Certificate:
         """The certificate of one node's own releases alone."""
-        return self._of_node(self.ledger.nodes[index])
-
-    def _of_node(self, entries: Entries) -> Certificate:
         if len(self.ledger.nodes) == 1:
             return self
         part = Ledger(
-            nodes=(entries,),
+            nodes=(self.ledger.nodes[index],),
             unit=self.ledger.unit,
             failure=self.ledger.failure,
             assumes=self.ledger.assumes,
             observer=self.ledger.observer,
         )
         return Certificate(
-            part, self.relation, group=self.group, attained=self.attained
+            part,
+            self.relation,
+            group=self.group,
+            attained=self.attained,
+            own=range(len(self.ledger.nodes))[index] in self.ledger.observing,
         )
 
     def _repr_html_(self) -> str:
@@ -414,7 +433,7 @@ class Certificate:
         """
         left, worst = self._left(_checked_delta(delta)), 0.0
         for one in self._cases:
-            if not one.entries:
+            if not one.entries and not one.own:
                 continue
             if not one.is_private or not left > 0:
                 return math.inf
@@ -433,7 +452,14 @@ class Certificate:
     @functools.cached_property
     def _cases(self) -> tuple[_Releases, ...]:
         """The releases that a record may be in: each different node, or combination."""
-        nodes = collections.Counter(self.ledger.nodes)
+        looking = self.ledger.observing
+        nodes = collections.Counter(
+            entries
+            for index, entries in enumerate(self.ledger.nodes)
+            if index not in looking
+        )
+        if self.own:
+            return (_Releases(self.ledger.nodes[0], self.relation, own=True),)
         if self.overlap == 1:
             return tuple(_Releases(entries, self.relation) for entries in nodes)
         ways = list(

@@ -7,7 +7,7 @@ import functools
 import math
 import pathlib
 import reprlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 import numpy as np
@@ -69,16 +69,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     mechanism: Mechanism = "gaussian"
 
     def __post_init__(self) -> None:
-        for name, low, high in (
-            ("noise_multiplier", 0.0, math.inf),
-            ("sampling_rate", 0.0, 1.0),
-        ):
-            values = getattr(self, name)
-            wrong = ~((values > low) & (values <= high) & np.isfinite(values))
-            if wrong.any():
-                k = int(np.argmax(wrong))
-                allowed = "> 0 and finite" if high == math.inf else "in (0, 1]"
-                raise ValueError(f"{name} must be {allowed}, got {values[k]:g} at {k}")
+        _check(self.noise_multiplier, self.sampling_rate, "step {}".format)
         if self.scheme == "none" and (self.sampling_rate < 1).any():
             raise ValueError(
                 "a sampling rate below 1 needs a sampling scheme: poisson, "
@@ -259,7 +250,7 @@ def _checked_steps(steps: int) -> int:
 
 
 def _read_csv(path: pathlib.Path) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    values = []
+    values, numbers = [], []
     for line, cells in _csv.rows(path, ("noise_multiplier", "sampling_rate")):
         try:
             values.append([float(cell) for cell in cells])
@@ -268,10 +259,28 @@ def _read_csv(path: pathlib.Path) -> tuple[NDArray[np.float64], NDArray[np.float
             raise ValueError(
                 f"line {line} must hold two numbers, got {noise} and {rate}"
             ) from None
+        numbers.append(line)
     if not values:
         raise ValueError("there is no step in it")
-    columns = np.array(values, dtype=np.float64).T
-    return columns[0], columns[1]
+    noise, rate = np.array(values, dtype=np.float64).T
+    _check(noise, rate, lambda k: f"line {numbers[k]}")
+    return noise, rate
+
+
+def _check(
+    noise: NDArray[np.float64],
+    rate: NDArray[np.float64],
+    place: Callable[[int], str],
+) -> None:
+    """Raise ``ValueError`` for what is out of range, and say in which ``place``."""
+    for name, values, most, allowed in (
+        ("noise_multiplier", noise, math.inf, "> 0 and finite"),
+        ("sampling_rate", rate, 1.0, "in (0, 1]"),
+    ):
+        wrong = ~((values > 0) & (values <= most) & np.isfinite(values))
+        if wrong.any():
+            k = int(np.argmax(wrong))
+            raise ValueError(f"{place(k)}: {name} must be {allowed}, got {values[k]:g}")
 
 
 def _read_toml(path: pathlib.Path) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -28,9 +28,8 @@ from numpy.typing import NDArray
 from scipy import special
 
 from privaudit.accounting import gdp, rdp
-from privaudit.accounting.allocation import epochs_of, is_allocated
+from privaudit.accounting.allocation import Allocated, epochs_of, is_allocated
 from privaudit.accounting.pld import Composition, compose_entries
-from privaudit.accounting.pld.allocation import Epoch
 from privaudit.accounting.pld.cells import Direction
 from privaudit.accounting.pld.closed_form import gaussian_delta, gaussian_epsilon
 from privaudit.accounting.pld.composition import Side
@@ -88,7 +87,7 @@ class Steps:
     rate: Floats
     count: Floats
     plain: tuple[Entry, ...] = ()
-    epochs: tuple[tuple[Epoch, int], ...] = ()
+    epochs: tuple[Allocated, ...] = ()
     attained: bool = True
     others: tuple[tuple[Loss, float], ...] = ()
 
@@ -98,19 +97,17 @@ class Steps:
         plain = [entry for entry in entries if not is_allocated(entry)]
         allocated = epochs_of(entries)
         known = [one for some in allocated for one in some.known_batches(relation)]
-        mixed: list[tuple[Epoch, int]] = []
+        told: list[Allocated] = []
         if relation == "add-or-remove-one" and all(
             entry.release.mechanism == "gaussian" for entry in known
         ):
-            found = (some.epochs() for some in allocated)
-            mixed = [one for one in found if one is not None]
+            told = [some for some in allocated if some.tells]
         steps = cls._of([*plain, *known], relation)
         if not allocated:
             return steps
-        used = plain if mixed else [*plain, *known]
-        kept = cls._of(used, relation).entries
+        kept = cls._of(plain if told else [*plain, *known], relation).entries
         return dataclasses.replace(
-            steps, plain=kept, epochs=tuple(mixed), attained=False
+            steps, plain=kept, epochs=tuple(told), attained=False
         )
 
     @classmethod
@@ -166,7 +163,15 @@ class Steps:
         if self.attained:
             return compose_entries(self.entries, self.relation)
         found = compose_entries(self.plain, self.relation)
-        return dataclasses.replace(found, exact=False, epochs=self.epochs)
+        if not self.epochs:  # known batches are no more than a bound
+            return dataclasses.replace(found, exact=False)
+        base = found.attained or found
+        below = [one for one in (some.below() for some in self.epochs) if one]
+        return dataclasses.replace(
+            found,
+            epochs=tuple(some.above() for some in self.epochs),
+            attained=dataclasses.replace(base, others=(*base.others, *below)),
+        )
 
 
 class Prover(abc.ABC):

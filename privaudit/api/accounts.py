@@ -52,7 +52,8 @@ def epsilon(
         How many noisy sums there are, one after another.
     schedule
         (noise multiplier, sampling rate) of every step, where they differ: pairs, an
-        array, or a pandas frame with the columns noise_multiplier and sampling_rate.
+        array, a pandas frame with the columns noise_multiplier and sampling_rate, or
+        the path of a .csv or .toml file, as for the command's --schedule.
     ledger
         What was released, where it is known; its worst node's figure is given. Several
         are of the same data, and compose (`Ledger.composed`).
@@ -103,19 +104,7 @@ def epsilon(
         whole = Ledger.composed(parts)
         return Certificate.of(whole, relation, group=group).epsilon(delta)
     if schedule is not None:
-        table = (
-            columns_of(schedule, _COLUMNS, what="a schedule")
-            if is_frame(schedule)
-            else np.asarray(schedule, float)
-        )
-        if table.ndim != 2 or table.shape[1] != 2:
-            raise ValueError(
-                "a schedule has a noise multiplier and a sampling rate for every step, "
-                f"got an array of shape {table.shape}"
-            )
-        plan = Plan(
-            noise_multiplier=table[:, 0], sampling_rate=table[:, 1], scheme=sampling
-        )
+        plan = _planned(schedule, sampling)
         return Certificate.of(plan.ledger(), relation, group=group).epsilon(delta)
     assert noise_multiplier is not None
     if not 0 < noise_multiplier < np.inf:
@@ -132,24 +121,27 @@ def noise_multiplier(
     delta: float,
     sampling_rate: float = 1.0,
     steps: int = 1,
+    schedule: Any = None,
     sampling: Sampling = "poisson",
     relation: Relation | None = None,
 ) -> float:
     """The least noise multiplier that is certified to meet (epsilon, delta).
 
+    Of a ``schedule`` the least factor of all its noise multipliers.
+
     Parameters
     ----------
     epsilon, delta
         The budget: epsilon > 0, delta in (0, 1).
-    sampling_rate, steps, sampling
+    sampling_rate, steps, schedule, sampling
         As in `privaudit.epsilon`.
     relation
         As there; None is replace-one for batches of a fixed size and shuffled ones.
 
     Returns
     -------
-    Standard deviation of the noise over the clip norm, found to 1e-4 of itself: the
-    budget is never exceeded.
+    Standard deviation of the noise over the clip norm, or the schedule's factor, found
+    to 1e-4 of itself: the budget is never exceeded.
 
     Raises
     ------
@@ -163,13 +155,43 @@ def noise_multiplier(
     >>> z = pa.noise_multiplier(epsilon=1, **run)
     >>> 0.999 < pa.epsilon(noise_multiplier=z, **run).upper < 1.001
     True
+    >>> plan = [(2.0, 0.01), (1.0, 0.02)]
+    >>> scale = pa.noise_multiplier(epsilon=1, delta=1e-5, schedule=plan)
+    >>> scaled = [(scale * z, q) for z, q in plan]
+    >>> 0.999 < pa.epsilon(delta=1e-5, schedule=scaled).upper <= 1
+    True
     """
+    if schedule is not None and (sampling_rate, steps) != (1.0, 1):
+        raise ValueError(
+            "a schedule says sampling rate and steps: leave sampling_rate and steps out"
+        )
     if relation is None:
         fixed = sampling in ("without-replacement", "shuffled")
         relation = "replace-one" if fixed else "add-or-remove-one"
-    plan = Plan.constant(1.0, sampling_rate, steps, sampling)
-    found, _ = calibration.noise_multiplier(plan.ledger, epsilon, delta, relation)
-    return found
+    if schedule is None:
+        plan = Plan.constant(1.0, sampling_rate, steps, sampling)
+        search = calibration.noise_multiplier
+    else:
+        plan, search = _planned(schedule, sampling), calibration.noise_scale
+    return search(plan.ledger, epsilon, delta, relation)[0]
+
+
+def _planned(schedule: Any, sampling: Sampling) -> Plan:
+    if isinstance(schedule, (str, os.PathLike)):
+        return Plan.from_file(pathlib.Path(schedule), sampling)
+    table = (
+        columns_of(schedule, _COLUMNS, what="a schedule")
+        if is_frame(schedule)
+        else np.asarray(schedule, float)
+    )
+    if table.ndim != 2 or table.shape[1] != 2:
+        raise ValueError(
+            "a schedule has a noise multiplier and a sampling rate for every step, "
+            f"got an array of shape {table.shape}"
+        )
+    return Plan(
+        noise_multiplier=table[:, 0], sampling_rate=table[:, 1], scheme=sampling
+    )
 
 
 def ledger_from(source: Any) -> Ledger:

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from privaudit.api.place import Place, short_name
 from privaudit.api.watch import SILENT, Watch
 from privaudit.auditing.programs.scored import AuditedScores
+from privaudit.files.extras import need
 from privaudit.files.folder import FolderError, RunFolder
 from privaudit.files.user_code import ForeignError, is_place
 from privaudit.ledger import Ledger
@@ -191,6 +192,7 @@ def audit_algorithm(
     >>> found.status  # there is no noise
     'refuted'
     """
+    need("an audit of an algorithm", "train")
     from privaudit.auditing.experiments.experiment import run
     from privaudit.auditing.experiments.over_ranks import run_on_ranks
     from privaudit.auditing.experiments.plan import planned

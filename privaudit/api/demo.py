@@ -9,6 +9,7 @@ from typing import Any
 
 from privaudit.api.audits import check_workers
 from privaudit.api.watch import SILENT, Watch
+from privaudit.files.extras import need
 from privaudit.report.demo import View, load_views, write
 
 
@@ -83,6 +84,7 @@ def demo(
     ValueError: --workers must be >= 1, got 0
     """
     check_workers(workers)
+    need("the demo", "train", "report")
     from privaudit.auditing.experiments.demo import RUNS, run_demo
 
     path = pathlib.Path(out)

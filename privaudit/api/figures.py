@@ -125,7 +125,7 @@ def noise_for(
         figure = figure_of(found, delta, name, width=_BESIDE, directions=directions)
         return Answer(found, figure, noise)
 
-    return _answered(solve, how)
+    return _answered(solve, how, plan.ledger(), _MOST_COMPARED // _TRIES)
 
 
 def epsilon_of(
@@ -141,7 +141,7 @@ def epsilon_of(
         figure = figure_of(certificate, delta, name, directions=directions)
         return Answer(certificate, figure)
 
-    return _answered(solve, how)
+    return _answered(solve, how, certificate.ledger, _MOST_COMPARED)
 
 
 def certificate_of(
@@ -313,8 +313,13 @@ def told(name: str, value: float) -> str:
     return round_down(value, 6) if name in ("mu", "mu0") else round_up(value, 6)
 
 
+# Of a table of all accounts: releases that differ, each some tenths of a second by
+# dp-accounting, and how often a search asks.
+_MOST_COMPARED, _TRIES = 40, 10
+
+
 def _answered(
-    solve: Callable[[str], Answer], how: FigureSettings
+    solve: Callable[[str], Answer], how: FigureSettings, released: Ledger, most: int
 ) -> Answer | Comparison:
     if not how.compare:
         answer = solve(how.account)
@@ -324,7 +329,14 @@ def _answered(
             draw_profile(answer.certificate, how.plot)
         return answer
     answers: dict[str, Answer | str] = {}
+    entries = max(map(len, released.nodes), default=0)
     for name in METHODS:
+        if name == "pld" and entries > most:
+            answers[name] = (
+                f"left out of the table: it composes {entries:,} different releases "
+                "one by one, which takes long; ask for it alone, --account pld"
+            )
+            continue
         try:
             answers[name] = solve(name)
         except ValueError as error:

@@ -7,8 +7,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from privaudit.files.extras import need
 from privaudit.ledger import Ledger
-from privaudit.release import Release
+from privaudit.release import NoSampling, RandomAllocation
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -44,7 +47,7 @@ class GradientOracle:
     def gradient(self, at: Tensor, nodes: Sequence[int] | None = None) -> Tensor:
         """A noisy mean gradient of each node's loss, (nodes, dims), at ``at``.
 
-        At each node a Poisson sample of its records: the sum of their gradients, each
+        At each node a sample of its records: the sum of their gradients, each
         scaled to at most the clip norm, plus noise, over the batch size. The ledger has
         it when this returns.
 
@@ -72,18 +75,29 @@ class GradientOracle:
             raise ValueError("parameters are not finite: the training diverged")
         known = nodes is None or all(0 <= node < self.nodes for node in nodes)
         if self._budget is not None and wanted and known:
-            self._budget.spend(self._costliest(nodes))
+            self._pay(self._budget, nodes)
         at = at.detach().to(self.start.dtype)
         return self._inner.gradient(at[None], nodes)[0]
 
-    def _costliest(self, nodes: Sequence[int] | None) -> Release:
-        """What is released by the node with the least records of those that ask.
+    def _pay(self, budget: Budget, nodes: Sequence[int] | None) -> None:
+        """Spend what is released by the node with the least records of those that ask.
 
-        All have the same noise, so that no other record of theirs pays more.
+        All have the same noise, so that no other record of theirs pays more. Of a
+        random allocation an epoch is paid as its first batch is asked for: the releases
+        that a record is in, as if it were known which ones these are.
         """
         mechanism, sizes = self._inner.mechanism, self._inner.data.sizes
-        asked = sizes if nodes is None else [sizes[node] for node in nodes]
-        return mechanism.release(0, min(asked))
+        asked = range(self.nodes) if nodes is None else nodes
+        release = mechanism.release(0, min(sizes[node] for node in asked))
+        if not isinstance(release.sampling, RandomAllocation):
+            budget.spend(release)
+            return
+        for node in asked:
+            how = mechanism.allocation(sizes[node])
+            if how is not None and self._inner.releases_of(node) % how.batches == 0:
+                plain = msgspec.structs.replace(release, sampling=NoSampling())
+                budget.spend(plain, how.taken)
+                return
 
     @property
     def ledger(self) -> Ledger:
@@ -109,6 +123,7 @@ def oracle(
     noise_multiplier: float,
     clip_norm: float,
     batch_size: float,
+    sampling: str = "poisson",
     loss: Callable[..., Any] | None = None,
     nodes: int | None = None,
     split: str = "even",
@@ -133,6 +148,11 @@ def oracle(
         L2 bound on each record's gradient.
     batch_size
         Expected number of records in a node's batch, and the divisor of the sum.
+    sampling
+        "poisson": each record is in a batch by its own coin. "random-allocation": each
+        is by itself in one of an epoch's batches, an epoch being as many calls as bring
+        the expected size nearest to ``batch_size``; "random-allocation:k": in k of
+        them. A budget then pays for an epoch, without amplification, as it begins.
     budget
         A `privaudit.Budget` that pays for each call before it is made, so that a loop
         may choose what it does in view of earlier results: ``gradient`` raises
@@ -167,6 +187,7 @@ def oracle(
     >>> pa.epsilon(ledger=oracle.ledger, delta=1e-5).upper < 7
     True
     """
+    need("privaudit.oracle", "train")
     from privaudit.accounting.filters import Budget
     from trainers.data.shares import private_data
     from trainers.gradients.choose import differentiator
@@ -193,7 +214,7 @@ def oracle(
     inner = Oracle(
         material.data(private_data(material.shares).to(device)),
         differentiator(material.module, material.loss, *material.example),
-        Mechanism(batch_size, clip_norm, noise_multiplier),
+        Mechanism(batch_size, clip_norm, noise_multiplier, sampling),
         Streams(Key.secret() if seed is None else Key.study(seed), device=device),
     )
     return GradientOracle(inner, material, budget)

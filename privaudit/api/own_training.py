@@ -21,6 +21,7 @@ from privaudit.accounting.views import Observer, check_observer, observed_by
 from privaudit.api.trainings import run_in_folder
 from privaudit.api.watch import SILENT, Watch
 from privaudit.files import manifest
+from privaudit.files.extras import need
 from privaudit.files.folder import MANIFEST, MODEL, FolderError, RunFolder, write_whole
 from privaudit.files.notebook import box
 from privaudit.ledger import Ledger
@@ -147,6 +148,7 @@ def train(
     loss: Callable[..., Any] | None = None,
     rounds: int = 200,
     batch_size: float = 32,
+    sampling: str = "poisson",
     clip_norm: float = 1.0,
     step_size: float = 0.1,
     schedule: str | None = None,
@@ -200,9 +202,9 @@ def train(
         the least that certifies it. An algorithm without noise, such as "dsgt", takes
         neither epsilon nor noise_multiplier, and promises nothing.
     observer
-        For whom the budget is to hold, with "dp-butterfly": "any-node", each other node
-        by itself, a node (3) or several that collude ([3, 5]). None: for whoever sees
-        all that is released.
+        For whom the budget is to hold, with "dp-butterfly" and "dp-chain": "any-node",
+        each other node by itself, a node (3) or several that collude ([3, 5]). None:
+        for whoever sees all that is released.
     noise_multiplier
         The noise, in place of a budget.
     relation
@@ -214,6 +216,10 @@ def train(
     rounds, batch_size, clip_norm, step_size
         Of the algorithm; ``batch_size`` is the expected number of records in a node's
         batch, or how many of a user's records are in that of a local step.
+    sampling
+        How a batch is drawn: "poisson", each record by its own coin;
+        "random-allocation", each by itself in one of an epoch's batches;
+        "random-allocation:k", in k of them.
     schedule, warm_up
         How step sizes change over the rounds: "cosine", down to 0;
         "parts:100=0.1,150=0.01", from these rounds on by other step sizes; None:
@@ -290,6 +296,7 @@ def train(
     >>> len(run.models), 3.9 < run.certificate.epsilon(1e-5).upper <= 4
     (2, True)
     """
+    need("privaudit.train", "train")
     from trainers.algorithms import family_named
     from trainers.data.shares import Users
     from trainers.network.meeting import where_am_i
@@ -309,6 +316,8 @@ def train(
         algorithm = "dp-fedavg" if unit == "user" else "dp-dsgt"
     paid = {} if overlap == 1 else {"overlap": overlap}
     changes = {"schedule": schedule, "warm_up": warm_up, "optimiser": optimiser}
+    if sampling != "poisson":
+        changes["sampling"] = sampling
     changed = {name: value for name, value in changes.items() if value}
     whole = nodes
     if party is not None:

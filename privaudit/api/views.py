@@ -220,7 +220,8 @@ def views_of(
     if how.unit == "node":
         ledger = of_nodes(ledger, problem.sizes)
     if isinstance(training.family, ButterflyFamily):
-        pairs = diluted(ledger, delta, observers, relation)
+        graph = training.family.graph
+        pairs = diluted(ledger, delta, observers, relation, graph)
     else:
         assert protocol is not None
         pairs = figures(protocol, ledger, delta, observers, relation)

@@ -55,16 +55,6 @@ _COMMANDS = {
         "Print what completes commands and options in your shell.",
     ),
 }
-# What a missing module means for a user.
-_EXTRAS = {
-    "torch": "train",
-    "networkx": "train",
-    "sklearn": "train",
-    "safetensors": "train",
-    "cryptography": "sign",
-    "matplotlib": "report",
-    "jinja2": "report",
-}
 
 
 def made(alone: str | None = None) -> cyclopts.App:
@@ -102,11 +92,12 @@ def main(arguments: list[str] | None = None) -> int:
     except cyclopts.CycloptsError as error:
         return _say(str(error), BAD_USAGE)
     except ModuleNotFoundError as error:
-        extra = _EXTRAS.get((error.name or "").split(".")[0])
-        hint = f": pip install 'privaudit[{extra}]'" if extra else ""
-        return _say(
-            f"this command needs {error.name}, which is not installed{hint}", COULD_NOT
-        )
+        from privaudit.files.extras import missing
+
+        said = str(error)
+        if " needs " not in said:
+            said = f"this command needs {missing(error.name or '')}"
+        return _say(said, COULD_NOT)
     except ValueError as error:
         return _say(str(error), BAD_USAGE)
     except KeyboardInterrupt:

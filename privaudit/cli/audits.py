@@ -8,7 +8,6 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from privaudit.cli import FINE
-from privaudit.cli.console import Console
 from privaudit.cli.options import Changes, Flat, Json, Out, Require
 from privaudit.cli.output import emit
 from privaudit.cli.signing import Sign, check_key, kept
@@ -87,6 +86,7 @@ def audit(
     if algorithm is None:
         raise ValueError("audit needs an algorithm, such as dp-dsgd")
     from privaudit.api.audits import audit_algorithm
+    from privaudit.cli.console import Console
 
     found = audit_algorithm(
         algorithm,
@@ -132,6 +132,7 @@ def audit_program(
     """
     check_key(kept_in.sign)
     from privaudit.api.audits import audit_program
+    from privaudit.cli.console import Console
     from privaudit.files.user_code import is_place
 
     program = command if target is None else target

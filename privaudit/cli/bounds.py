@@ -6,7 +6,6 @@ import pathlib
 from typing import Annotated
 
 from privaudit.cli import FINE, REFUTED
-from privaudit.cli.console import Console
 from privaudit.cli.options import Flat, Json
 from privaudit.cli.output import emit
 from privaudit.cli.verdicts import status_of
@@ -46,6 +45,7 @@ def selfcheck(
     Exit status 1 if one does so more often than chance explains.
     """
     from privaudit.api.attacks import selfcheck
+    from privaudit.cli.console import Console
 
     found = selfcheck(settings, Console())
     emit(found.summary(), found.lines(), as_json=json)

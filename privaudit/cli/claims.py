@@ -7,7 +7,6 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from privaudit.cli.console import Console
 from privaudit.cli.options import Json, Require
 from privaudit.cli.output import emit
 from privaudit.cli.verdicts import status_of
@@ -45,6 +44,7 @@ def claims(
         Number of threads of an attack.
     """
     from privaudit.api.claims import findings_on
+    from privaudit.cli.console import Console
 
     findings = findings_on(
         which, quick=quick, out=out, workers=workers, watch=Console()

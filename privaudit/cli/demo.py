@@ -8,7 +8,6 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from privaudit.cli import FINE
-from privaudit.cli.console import Console
 from privaudit.cli.options import Json
 from privaudit.cli.output import emit
 from privaudit.cli.runs import differing
@@ -39,6 +38,7 @@ def demo(
         Threads; as many as processors by default. Results do not depend on it.
     """
     from privaudit.api.demo import demo
+    from privaudit.cli.console import Console
     from privaudit.report.verify import EvidenceError
 
     try:

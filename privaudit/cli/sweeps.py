@@ -5,7 +5,6 @@ from __future__ import annotations
 import pathlib
 
 from privaudit.cli import COULD_NOT, FINE
-from privaudit.cli.console import Console
 from privaudit.cli.options import Json, Out, Require
 from privaudit.cli.output import emit
 from privaudit.cli.signing import Sign, check_key, kept
@@ -40,6 +39,7 @@ def sweep(
     """
     check_key(sign)
     from privaudit.api.audits import sweep
+    from privaudit.cli.console import Console
 
     found = sweep(file, out=out, workers=workers, watch=Console())
     emit(found.summary(), [*found.lines(), kept(found.path, sign)], as_json=json)

@@ -10,7 +10,6 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from privaudit.cli import FINE
-from privaudit.cli.console import Console
 from privaudit.cli.options import Changes, Flat, Json, Out, Require
 from privaudit.cli.output import emit
 from privaudit.cli.signing import Sign, check_key, kept
@@ -30,7 +29,7 @@ What = Annotated[
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Own:
-    """A model, data and a loss of the user's own.
+    """A model, data and a loss of the user's own, and how batches are drawn.
 
     Parameters
     ----------
@@ -48,12 +47,17 @@ class _Own:
     transform
         module:function of yours, from one record's input to another of the same shape,
         such as a random flip: each time that the record is drawn.
+    sampling
+        How batches are drawn: poisson (each record by its own coin) or
+        random-allocation (each record by itself in one of an epoch's batches;
+        random-allocation:k: in k of them).
     """
 
     model: str | None = None
     data: str | None = None
     loss: str | None = None
     transform: str | None = None
+    sampling: str | None = None
 
     def changes(self) -> dict[str, str]:
         """What was given, as settings."""
@@ -64,6 +68,22 @@ class _Own:
         return {name: value for name, value in given.items() if value is not None}
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Kept:
+    """Where a run is kept, and who vouches for it.
+
+    Parameters
+    ----------
+    log_dir
+        A folder for TensorBoard's events: accuracy or loss, consensus distance, and the
+        epsilon spent, by round. Needs the extra tensorboard.
+    """
+
+    out: Out = None
+    sign: Sign = None
+    log_dir: pathlib.Path | None = None
+
+
 def train(
     what: What,
     /,
@@ -71,9 +91,8 @@ def train(
     settings: Annotated[TrainingSettings, Flat] = TrainingSettings(),  # frozen
     changes: Changes = (),  # type: ignore[assignment]  # cyclopts' empty list
     own: Annotated[_Own, Flat] = _Own(),  # frozen
-    out: Out = None,
+    kept_in: Annotated[_Kept, Flat] = _Kept(),  # frozen
     require: Require = None,
-    sign: Sign = None,
     json: Json = False,
 ) -> int:
     """Train once, with noise for a budget, and account what was released.
@@ -89,18 +108,26 @@ def train(
     is a party with its own data, key and folder. With --set clock=real, adp2sgd and
     adpsgd start a process a worker instead, and survive the death of some.
     """
+    sign = kept_in.sign
     check_key(sign, all_sign=settings.parties)
     if settings.parties:  # each has a screen of its own, but under torchrun
         os.environ.setdefault("LOCAL_RANK", "0")
+    from privaudit.cli.console import Console
+
+    watch = Console()
+    if kept_in.log_dir is not None:
+        from privaudit.cli.tensorboard import Logged
+
+        watch = Logged(kept_in.log_dir)
     from privaudit.api.trainings import run_training
 
     found = run_training(
         what,
         settings,
         changes={**changes_of(changes), **own.changes()},
-        out=out,
+        out=kept_in.out,
         claimed=require is not None,
-        watch=Console(),
+        watch=watch,
     )
     if found is None:  # rank 0 speaks for all
         return FINE

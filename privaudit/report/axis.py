@@ -76,6 +76,9 @@ def together(lines: Sequence[Line], *, width: float, name: str) -> str:
             if line.claimed is not None and line.claimed < math.inf:
                 axes.plot(line.claimed, -place, "|", color=ink, ms=15, mew=2)
         axes.set_xlim(low, high)
+        ticks = _ticks(low, high, 8 if wide else 5)
+        axes.set_xticks(ticks, [f"{tick:,g}" for tick in ticks])
+        axes.minorticks_off()
         axes.set_ylim(-len(lines) + 0.4, 0.6)
         names = [line.name for line in lines]
         if wide:
@@ -90,6 +93,19 @@ def together(lines: Sequence[Line], *, width: float, name: str) -> str:
         axes.set_xlabel("ε, on a logarithmic axis")
         said = "; ".join(map(str, lines))
         return inline(figure, name, f"Epsilon, item by item: {said}.")
+
+
+def _ticks(low: float, high: float, most: int) -> list[float]:
+    """At most ``most`` round figures, so that no two labels touch; high / low >= 4."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    every = [
+        float(f"{n}e{power}") for power in range(first, last + 1) for n in range(1, 10)
+    ]
+    for digits in (range(1, 10), (1, 2, 5), (1, 3), (1,)):
+        ticks = [x for x in every if low <= x <= high and int(f"{x:e}"[0]) in digits]
+        if len(ticks) <= most:
+            return ticks
+    return ticks[:: math.ceil(len(ticks) / most)]
 
 
 def _short(name: str) -> str:

@@ -37,9 +37,11 @@ def sentences(run: FinishedAudit | FinishedProgram) -> list[str]:
             "bound no ε by themselves."
         )
     standing = (
-        run.upper.standing
-        if isinstance(run, FinishedProgram)
-        else run.result.nodes[CANARY_NODE].standing
+        run.result.nodes[CANARY_NODE].standing
+        if isinstance(run, FinishedAudit)
+        else "certified"
+        if run.upper is None  # and then no gap
+        else run.upper.standing
     )
     if result.gap is not None:
         parts = _parts(result.gap, standing, result.lower().method)
@@ -62,17 +64,24 @@ def _beside(bound: LowerBound) -> str:
 
 
 def _parts(gap: Gap, standing: Standing, method: str) -> str:
-    return (
+    known = (
         f"{up(gap.certified)} {WORDS[standing].is_so} for the canary's node and "
         f"{down(gap.attained)} is attained by what was accounted; the best attack on "
         f"that shows about {gap.reachable:.3g} in so many {gap.counted}, by the method "
-        f"{method}; this one showed {down(gap.found)}. So {gap.account:.2g} is slack "
-        "of the account, "
-        f"{gap.statistics:.3g} is for want of {gap.counted}, and "
+        f"{method}; this one showed {down(gap.found)}."
+    )
+    if gap.overshoot > 0:
+        return (
+            f"{known} That is {gap.overshoot:.3g} above the account: by chance, or "
+            "because more was released than accounted."
+        )
+    return (
+        f"{known} So {gap.account:.2g} is slack of the account, {gap.statistics:.3g} "
+        f"is for want of {gap.counted}, "
         + (
-            f"{gap.attack:.3g} is what the attack did not get."
-            if gap.attack > 0
-            else "nothing is left to a better attack."
+            f"and {gap.attack:.3g} is what the attack did not get."
+            if gap.attack >= 0
+            else f"less {-gap.attack:.3g} by which this attack was luckier than most."
         )
     )
 

@@ -224,8 +224,8 @@ def _config(folder: RunFolder) -> AuditConfig | TrainingConfig:
     kind = AuditConfig if "adversary" in fields else TrainingConfig
     if "program" in fields:
         raise FolderError(
-            f"{folder.path} is of a program that is not ours, of which there is no "
-            "account and no page; `privaudit show` has its figures"
+            f"{folder.path} is of a user program; `privaudit show` and `report` have "
+            "its figures"
         )
     if not {"training", "noise_multiplier"} <= fields.keys():
         raise FolderError(

@@ -20,17 +20,17 @@ def paragraphs(run: Paged | FinishedProgram) -> list[str]:
     """What the numbers mean, a paragraph each."""
     upper, claim = run.upper, run.config.claim
     lines: list[str] = []
-    found = _attacker(upper.epsilon, upper.delta, upper.unit)
+    found = "" if upper is None else _attacker(upper.epsilon, upper.delta, upper.unit)
     if claim is not None:
         promised = _attacker(claim.epsilon, claim.delta, claim.unit)
         at = f"ε = {claimed(claim.epsilon)} and δ = {claim.delta:.15g}"
         lines.append(f"If the claim holds, {at}: {promised}.")
-        if found == promised and upper.standing == "certified":
+        if upper and found == promised and upper.standing == "certified":
             lines.append("What is certified says the same, to these digits.")
             found = ""
-    if found and upper.epsilon == math.inf:
+    if upper and found and upper.epsilon == math.inf:
         lines.append(f"The account gives no bound: {found}.")
-    elif found:
+    elif upper and found:
         at = f"ε at most {up(upper.epsilon)} at δ = {upper.delta:.15g}"
         lines.append(f"{WORDS[upper.standing].by}, {at}: {found}.")
     if isinstance(run, FinishedAudit | FinishedProgram):

@@ -18,6 +18,7 @@ from privaudit.report import (
     program_page,
     recorded,
     table,
+    views,
     words,
 )
 from privaudit.report.attempts import Together, beside
@@ -30,6 +31,7 @@ from privaudit.results import LowerBound, UpperBound, seen_by
 from privaudit.task_settings import is_own
 from privaudit.version import __version__
 
+_PACKAGE = importlib.resources.files(__package__ or "privaudit.report")
 _NO_BOUND = "too little noise, or none, for any bound"
 
 
@@ -55,8 +57,6 @@ def write(
         If matplotlib or jinja2, of the extra ``report``, is missing.
     """
     run = load_any(path)
-    if isinstance(run, FinishedProgram):
-        program_page.content(run)  # raises without a ledger
     checked = verify(path, signer=signer)
     if checked.differences:
         raise EvidenceError(checked.differences)
@@ -79,7 +79,11 @@ def render(
     """
     if isinstance(run, FinishedProgram):
         content, drawn = program_page.content(run), program_page.drawings(run)
-        content |= {"certified": _upper(run.upper), "worth": _worth(run.upper)}
+        upper = run.upper
+        content |= {
+            "certified": None if upper is None else _upper(upper),
+            "worth": None if upper is None else _worth(upper),
+        }
     else:
         content, drawn = _content(run), _figures(run)
     if others is not None:
@@ -92,12 +96,16 @@ def render(
     return fill("page.html.jinja", drawn, **content, checked=checked)
 
 
+def style() -> str:
+    """The one style sheet of all pages."""
+    return _PACKAGE.joinpath("page.css").read_text(encoding="utf-8")
+
+
 def fill(name: str, figures: dict[str, str], **content: Any) -> str:
     """The template ``name`` with its ``content``, which is escaped, and ``figures``."""
     import jinja2
     import markupsafe  # what jinja2 escapes with
 
-    package = importlib.resources.files(__package__ or "privaudit.report")
     environment = jinja2.Environment(
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -106,15 +114,14 @@ def fill(name: str, figures: dict[str, str], **content: Any) -> str:
         keep_trailing_newline=True,
     )
     template = environment.from_string(
-        package.joinpath(name).read_text(encoding="utf-8")
+        _PACKAGE.joinpath(name).read_text(encoding="utf-8")
     )
-    style = package.joinpath("page.css").read_text(encoding="utf-8")
     drawn = {
         name: markupsafe.Markup(drawing)  # ours, and escaped where it is made
         for name, drawing in figures.items()
     }
     return template.render(
-        style=markupsafe.Markup(style), figures=drawn, version=__version__, **content
+        style=markupsafe.Markup(style()), figures=drawn, version=__version__, **content
     )
 
 
@@ -209,6 +216,9 @@ def _figures(run: Paged) -> dict[str, str]:
         )
     if isinstance(run, recorded.FinishedRecord):
         return drawn
+    learnt = views.on_page(run, "views")
+    if learnt is not None:
+        drawn["views"] = learnt
     nodes = len(run.ledger.nodes)
     curves = run.curves
     if curves.rounds:

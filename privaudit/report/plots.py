@@ -13,7 +13,7 @@ from trainers.runs.outcome import Curves
 
 def epsilon_axis(
     claim: Claim | None,
-    upper: UpperBound,
+    upper: UpperBound | None,
     lowers: Sequence[tuple[str, LowerBound]],
     *,
     width: float,
@@ -29,21 +29,27 @@ def epsilon_axis(
     if claim is not None:
         text = f"ε = {claimed(claim.epsilon)}"
         rows.append(("claimed", text, 0.0, claim.epsilon, "ink"))
-    sign = "≈" if upper.standing == "asymptotic" else "≤"
-    text = f"ε {sign} {up(upper.epsilon)}" if upper.epsilon < math.inf else "no bound"
-    rows.append((upper.standing, text, 0.0, upper.epsilon, "allowed"))
+    most = math.inf if upper is None else upper.epsilon
+    if upper is not None:
+        sign = "≈" if upper.standing == "asymptotic" else "≤"
+        text = f"ε {sign} {up(most)}" if most < math.inf else "no bound"
+        rows.append((upper.standing, text, 0.0, most, "allowed"))
     for label, lower in lowers:
         text = f"ε ≥ {down(lower.epsilon)}"
         role = "refuted" if claim is not None and lower > claim else "audited"
         rows.append((label, text, lower.epsilon, math.inf, role))
     limit = _axis_end(
         [] if claim is None else [claim.epsilon],
-        upper.epsilon,
+        most,
         [lower.epsilon for _, lower in lowers],
     )
     with drawing(width, 46 + 42 * len(rows)) as (figure, axes):
-        end = min(upper.epsilon, limit)
-        if len(lowers) == 1 and (begin := lowers[0][1].epsilon) <= end:
+        end = min(most, limit)
+        if (
+            upper is not None
+            and len(lowers) == 1
+            and (begin := lowers[0][1].epsilon) <= end
+        ):
             axes.axvspan(begin, end, facecolor=COLOURS["allowed"], alpha=0.14, lw=0)
         for place, (_, _, left, right, role) in enumerate(rows):
             line = {"color": COLOURS[role], "solid_capstyle": "butt"}

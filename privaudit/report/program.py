@@ -34,11 +34,9 @@ class FinishedProgram:
         return self.result.status
 
     @property
-    def upper(self) -> UpperBound:
-        """The account of the ledger's worst node; there must be a ledger."""
-        upper = self.result.upper()
-        assert upper is not None
-        return upper
+    def upper(self) -> UpperBound | None:
+        """The account of the ledger's worst node, if there is a ledger."""
+        return self.result.upper()
 
     def summary(self) -> dict[str, Any]:
         """All figures, for `privaudit show --json`."""

@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privaudit.accounting import Certificate
-from privaudit.files.folder import FolderError
+from privaudit.ledger import Ledger
 from privaudit.report import attack, limits, meaning, plots, table, words
 from privaudit.report.numbers import claimed, down
 from privaudit.report.program import FinishedProgram
 from privaudit.report.standing import WORDS
+from privaudit.results import Standing, UpperBound
 
 
 def content(run: FinishedProgram) -> dict[str, Any]:
-    """What the template is filled with, figures aside.
-
-    Raises `FolderError` if there is no ledger, and so no account to show.
-    """
-    if run.ledger is None:
-        raise FolderError(
-            f"{run.path} is of a program that is not ours, of which there is no "
-            "account and no page; audit it with --ledger, or --noise-multiplier, "
-            "--sampling-rate and --steps; `privaudit show` has its figures"
-        )
+    """What the template is filled with, figures and the account aside."""
     claim, lower, result = run.config.claim, run.result.lower(), run.result
-    certificate = _certificate(run)
+    upper = run.upper
     return {
         "kind": "audit",
         "title": f"{run.config.program}, a program of the user's",
@@ -39,7 +31,7 @@ def content(run: FinishedProgram) -> dict[str, Any]:
         "verdict": result.verdict.reason,
         "delta": f"{claim.delta:.15g}",
         "claimed": claimed(claim.epsilon),
-        "standing": run.upper.standing,
+        "standing": None if upper is None else upper.standing,
         "noise": None,
         "protected": False,
         "audited": down(lower.epsilon),
@@ -47,18 +39,18 @@ def content(run: FinishedProgram) -> dict[str, Any]:
         + f", with {100 * lower.confidence:g} % confidence",
         "assumptions": words.assumptions(run),
         "limits": limits.sentences(run),
-        "otherwise": WORDS[certificate.standing].otherwise,
+        "otherwise": "" if upper is None else WORDS[upper.standing].otherwise,
         "operating_point": words.operating_point(run),
         "outside": attack.span(run.scores)[2],
         "runs": len(run.scores),
         "ledger_columns": table.COLUMNS,
-        "ledger": table.rows(run),
+        "ledger": [] if upper is None else table.rows(run),
         "meaning": meaning.paragraphs(run),
         "command": _command(run),
         "versions": (f"privaudit {run.config.version}",),
         "own_data": True,
         "written": "as its user says",
-        "unit": run.upper.unit,
+        "unit": claim.unit,
         "seconds": f"{result.seconds:,.1f} s",
     }
 
@@ -66,11 +58,13 @@ def content(run: FinishedProgram) -> dict[str, Any]:
 def drawings(run: FinishedProgram) -> dict[str, str]:
     """The figures, drawn."""
     claim, lower = run.config.claim, run.result.lower()
-    certificate = _certificate(run)
-    (entries,) = certificate.ledger.nodes
     account: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None
-    if entries and all(entry.release.is_private for entry in entries):
-        account = certificate.trade_off
+    standing: Standing = "certified"
+    if run.ledger is not None:
+        certificate = _certificate(run.ledger, run.result.nodes)
+        (entries,) = certificate.ledger.nodes
+        if entries and all(entry.release.is_private for entry in entries):
+            account, standing = certificate.trade_off, certificate.standing
     evidence = run.result.evidence
     drawn = {
         "scores": attack.histogram(run.scores, evidence, name="scores"),
@@ -81,7 +75,7 @@ def drawings(run: FinishedProgram) -> dict[str, str]:
             lower,
             name="roc",
             account=account,
-            standing=certificate.standing,
+            standing=standing,
         ),
     }
     for name, width in (("wide", 860), ("narrow", 400)):
@@ -91,12 +85,10 @@ def drawings(run: FinishedProgram) -> dict[str, str]:
     return drawn
 
 
-def _certificate(run: FinishedProgram) -> Certificate:
+def _certificate(ledger: Ledger, bounds: Sequence[UpperBound]) -> Certificate:
     """Of the node that is worst off, where the record under attack is taken to be."""
-    assert run.ledger is not None
-    bounds = run.result.nodes
     worst = max(range(len(bounds)), key=lambda node: bounds[node].epsilon)
-    return Certificate.of(run.ledger, run.upper.relation).node(worst)
+    return Certificate.of(ledger, bounds[worst].relation).node(worst)
 
 
 def _story(run: FinishedProgram) -> list[str]:
@@ -111,8 +103,11 @@ def _story(run: FinishedProgram) -> list[str]:
         "the runs the record under attack was among its data, by a fair coin each; in "
         f"the other {result.non_member_runs:,} it was not. The program scored each run "
         "by itself.",
-        "What one run releases is what the user's ledger says; nothing here proves "
-        "that the program does that.",
+        "There is no account: nobody said what a run releases (audit-program takes "
+        "--ledger, or --noise-multiplier, --sampling-rate and --steps)."
+        if run.ledger is None
+        else "What one run releases is what the user's ledger says; nothing here "
+        "proves that the program does that.",
     ]
 
 
@@ -127,7 +122,7 @@ def _command(run: FinishedProgram) -> str:
         ["--seed", str(config.seed)],
         ["--estimator", config.estimator],
         ["--confidence", repr(config.confidence)],
-        ["--ledger", str(run.path / "ledger.json")],
+        *([["--ledger", str(run.path / "ledger.json")]] if run.ledger else []),
         *([["--serve"]] if config.serve else []),
         ["--out", "another-folder"],
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import os
 import pathlib
@@ -22,6 +23,9 @@ from privaudit.report.verify import Verification, verify
 
 Path = str | os.PathLike[str]
 SITE = "site.json"  # what a site's folder is known by
+_SCROLLS = (
+    '<div class="scroll" tabindex="0" role="region" aria-label="table {}">\n<table>'
+)
 _PICTURES = re.compile(r"!\[([^\]]*)\]\(([^)]+\.svg)\)\n?")
 
 
@@ -191,12 +195,8 @@ class Site:
             first = checked.differences[0]
             return self._wrong(name, f"disagrees with its evidence: {first}")
         run: Any = checked.found
-        if run.result.upper() is None:  # a program's, without a ledger
-            body = [("p", line) for line in run.lines()]
-            page = fill("text.html.jinja", {}, title=name, body=body, checked=checked)
-        else:
-            page = render(run, str(checked))
-        return Item.of(checked, name, self._keep(name, page))
+        page = self._keep(name, render(run, str(checked)))
+        return Item.of(checked, name, page)
 
     def _wrong(self, name: str, why: str) -> Item:
         self.differs = True
@@ -265,7 +265,11 @@ class Site:
             MarkdownIt("commonmark", {"html": False})
             .enable("table")
             .render(_PICTURES.sub("", rest))
+            .replace("<pre>", '<pre tabindex="0">')  # what scrolls is reached by keys
+            .replace("</table>", "</table>\n</div>")
         )
+        number = itertools.count(1)
+        body = re.sub("<table>", lambda _: _SCROLLS.format(next(number)), body)
         drawn = {
             f"chart{n}": embedded(svg, f"chart{n}", words)
             for n, (words, svg) in enumerate(charts)

@@ -31,7 +31,12 @@ from privaudit.files import signature as _signature
 from privaudit.files.folder import MANIFEST, SIGNATURE, FolderError, RunFolder
 from privaudit.files.user_code import is_place
 from privaudit.ledger import RESUMED, Entry, Ledger
-from privaudit.release import NoSampling, PoissonSampling, SamplingWithoutReplacement
+from privaudit.release import (
+    NoSampling,
+    PoissonSampling,
+    RandomAllocation,
+    SamplingWithoutReplacement,
+)
 from privaudit.report.load import (
     Finished,
     FinishedAudit,
@@ -609,6 +614,8 @@ def _sizes(ledger: Ledger, batch_size: float) -> tuple[int, ...] | None:
             sizes.append(round(batch_size / sampling.rate))
         elif isinstance(sampling, SamplingWithoutReplacement):
             sizes.append(sampling.population)
+        elif isinstance(sampling, RandomAllocation):  # a number that gives as many
+            sizes.append(max(round(batch_size / sampling.rate), math.ceil(batch_size)))
         else:
             return None
     return tuple(sizes)

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from privaudit.accounting.views import LinearProtocol, Pair
+from privaudit.accounting.views import LinearProtocol, Pair, pairs_observed
 from privaudit.files.folder import write_whole
+from privaudit.report.load import Finished
+from privaudit.report.numbers import up
+from privaudit.report.svg import drawing, inline
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,6 +24,9 @@ _TITLES = {
     "certified": "certified",
     "everything_seen": "everything seen",
 }
+
+
+_MOST_NODES, _MOST_WRITTEN = 16, 8  # on a page
 
 
 def draw_views(
@@ -72,6 +78,43 @@ def draw_views(
     finally:
         pyplot.close(figure)
     write_whole(path, drawn.getvalue())
+
+
+def on_page(run: Finished, name: str) -> str | None:
+    """Nodes by nodes, for a page; None where no ledger alone says who learns what."""
+    upper, nodes = run.upper, len(run.ledger.nodes)
+    if nodes > _MOST_NODES:
+        return None
+    pairs = pairs_observed(
+        run.config.settings.algorithm, run.ledger, upper.delta, upper.relation
+    )
+    finite = [p.certified for p in pairs if math.isfinite(p.certified)]
+    if not finite:
+        return None
+    every = max(pair.everything_seen for pair in pairs)
+    with drawing(440, 380) as (figure, axes):
+        top = every if math.isfinite(every) else max(finite)
+        image = _squares(axes, pairs, nodes, "certified", top or 1.0)
+        for pair in pairs if nodes <= _MOST_WRITTEN else ():
+            axes.annotate(
+                up(pair.certified),
+                (int(pair.by), pair.of),
+                ha="center",
+                va="center",
+                fontsize=8,
+                color="white" if pair.certified > 0.5 * top else "black",
+            )
+        axes.grid(visible=False)
+        axes.set_xticks(range(nodes))
+        axes.set_yticks(range(nodes))
+        figure.colorbar(image, ax=axes, label="epsilon, at most")
+        worst = max(pair.certified for pair in pairs)
+        return inline(
+            figure,
+            name,
+            f"Of each node, what each other one learns: epsilon at most {up(worst)}; "
+            f"whoever sees everything, at most {up(every)}.",
+        )
 
 
 def _squares(

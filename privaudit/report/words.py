@@ -11,7 +11,7 @@ from privaudit.report.load import Finished, FinishedAudit, Paged
 from privaudit.report.numbers import down, up
 from privaudit.report.program import FinishedProgram
 from privaudit.report.standing import WORDS
-from privaudit.results import Unit, seen_by
+from privaudit.results import Unit, UpperBound, seen_by
 from privaudit.task_settings import OWN, TaskSettings, is_own
 from trainers.runs.outcome import TrainingResult
 
@@ -182,17 +182,21 @@ def assumptions(run: Paged | FinishedProgram) -> list[tuple[str, str]]:
     """Name and meaning of all that the figures stand on."""
     upper = run.upper
     claim = run.config.claim
+    about = upper or claim  # a program without an account has a claim
+    assert about is not None
+    unit = about.unit
     lines = [
         (
             "neighbouring data sets",
-            f"{upper.relation}: {_RELATIONS[upper.relation].format(unit=upper.unit)}",
+            f"{about.relation}: {_RELATIONS[about.relation].format(unit=unit)}",
         ),
-        ("unit of privacy", _UNITS[upper.unit]),
-        ("sampling", _of_unit(_SAMPLING[upper.sampling], upper.unit)),
+        ("unit of privacy", _UNITS[unit]),
     ]
-    if isinstance(run, Finished) and len(run.ledger.nodes) > 1 and upper.unit != "node":
-        lines.append(("shares", _of_unit(_SHARES, upper.unit)))
-    if upper.observer is not UNSET:
+    if upper is not None:
+        lines.append(("sampling", _of_unit(_SAMPLING[upper.sampling], unit)))
+    if isinstance(run, Finished) and len(run.ledger.nodes) > 1 and unit != "node":
+        lines.append(("shares", _of_unit(_SHARES, unit)))
+    if upper is not None and upper.observer is not UNSET:
         whom = seen_by(upper.observer).removeprefix("; seen by ")
         lines.append(("it holds for", f"{whom}, who follows the protocol"))
     if isinstance(run, FinishedAudit | FinishedProgram):
@@ -201,21 +205,8 @@ def assumptions(run: Paged | FinishedProgram) -> list[tuple[str, str]]:
     if claim is not None:
         said = f"{claim.source} ({claim.method})"
         lines.append(("claimed", f"the promise in question, from {said}"))
-    stands = (
-        "no bound: some release had no noise, or far too little"
-        if upper.epsilon == math.inf
-        else WORDS[upper.standing].meaning
-    )
-    account = f"{upper.method} ({upper.source})"
-    if upper.method == "certified" != upper.standing:  # its name would mislead
-        account = upper.source
-    lines.append(
-        (
-            upper.standing,
-            f"{stands}; account: {account}, of the run's ledger; the worst node",
-        )
-    )
-    lines += [("assumed", what) for what in upper.assumes]
+    if upper is not None:
+        lines += _account(upper)
     if isinstance(run, FinishedAudit | FinishedProgram):
         lower = run.result.lower()
         lines.append(
@@ -228,6 +219,20 @@ def assumptions(run: Paged | FinishedProgram) -> list[tuple[str, str]]:
             )
         )
     return lines
+
+
+def _account(upper: UpperBound) -> list[tuple[str, str]]:
+    """What the upper bound stands on."""
+    stands = (
+        "no bound: some release had no noise, or far too little"
+        if upper.epsilon == math.inf
+        else WORDS[upper.standing].meaning
+    )
+    account = f"{upper.method} ({upper.source})"
+    if upper.method == "certified" != upper.standing:  # its name would mislead
+        account = upper.source
+    what = f"{stands}; account: {account}, of the run's ledger; the worst node"
+    return [(upper.standing, what), *(("assumed", one) for one in upper.assumes)]
 
 
 def _of_unit(text: str, unit: Unit) -> str:

@@ -245,7 +245,8 @@ def _grid(epsilon: float) -> tuple[float, ...]:
 def _scored(score: Callable[[Any], float], outputs: list[object]) -> list[object]:
     given = [score(output) for output in outputs]
     found = np.zeros(0)
-    if not any(isinstance(value, (str, bytes)) for value in given):  # not "1" either
+    # Neither "1", nor None, which would count as not a number.
+    if not any(isinstance(value, (str, bytes, type(None))) for value in given):
         with contextlib.suppress(ValueError):
             found = real_numbers(given)
     if found.shape != (len(outputs),):
@@ -277,16 +278,15 @@ def _check(
     ):
         if not isinstance(value, kinds):
             raise ValueError(f"{name} must be {what}, got {value!r}")
-    if seed < 0:
-        raise ValueError(f"seed must be >= 0, got {seed}")
+    for name, value, least in (("runs", runs, 1), ("k", k, 1), ("seed", seed, 0)):
+        if value < least:
+            raise ValueError(f"{name} must be >= {least}, got {value}")
     if not 0 <= epsilon < math.inf:
         raise ValueError(f"epsilon must be >= 0 and finite, got {epsilon}")
     if not 0 <= delta < 1:
         raise ValueError(f"delta must be in [0, 1), got {delta}")
     if not 0 < confidence < 1:
         raise ValueError(f"confidence must be in (0, 1), got {confidence}")
-    if runs < 1 or k < 1:
-        raise ValueError(f"runs and k must be >= 1, got {runs} and {k}")
     if not (score is None or score == "bits" or callable(score)):
         raise ValueError(
             f"score must be a function of an output or 'bits', got {score!r}"

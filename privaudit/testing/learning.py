@@ -111,16 +111,27 @@ def _linear(columns: Floats, worlds: Worlds) -> Score:
 
 
 def _trees(columns: Floats, worlds: Worlds) -> Score:
+    """On one thread: such small tables gain nothing of several, and tests that run at
+    the same time would wait for each other's."""
     from sklearn.ensemble import HistGradientBoostingClassifier
+    from threadpoolctl import ThreadpoolController
 
+    threads = ThreadpoolController()
     trees = HistGradientBoostingClassifier(
         max_iter=30,
         max_leaf_nodes=8,
         min_samples_leaf=20,
         early_stopping=False,
         random_state=0,
-    ).fit(columns, worlds)
-    return lambda readings: trees.decision_function(readings.columns)
+    )
+    with threads.limit(limits=1):
+        trees.fit(columns, worlds)
+
+    def score(readings: Readings) -> Floats:
+        with threads.limit(limits=1):
+            return trees.decision_function(readings.columns)
+
+    return score
 
 
 def _telling(columns: Floats, worlds: Worlds) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import importlib.resources
 from collections.abc import Iterable, Sequence
 
 from privaudit.results import round_down
@@ -76,24 +77,40 @@ def _markdown(cells: Sequence[str]) -> str:
 
 
 def _html(rows: list[list[str]], count: str) -> str:
-    def line(cells: Sequence[str], tag: str) -> str:
-        inner = "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells)
-        return f"<tr>{inner}</tr>"
+    def line(cells: Sequence[str]) -> str:
+        named = zip(_HEAD, cells, strict=True)
+        inner = (f'<td data-label="{x}">{html.escape(cell)}</td>' for x, cell in named)
+        return f"<tr>{''.join(inner)}</tr>"
 
-    body = "\n".join(line(row, "td") for row in rows)
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{_TITLE}</title>
+    style = importlib.resources.files("privaudit.report").joinpath("page.css")
+    head = "".join(f'<th scope="col">{name}</th>' for name in _HEAD)
+    body = "\n".join(map(line, rows))
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{_TITLE}</title>
 <style>
-body {{ font: 15px/1.5 system-ui, sans-serif; margin: 2rem; }}
-table {{ border-collapse: collapse; }}
-th, td {{ border-bottom: 1px solid #ccc; padding: .2rem .6rem; text-align: left; }}
-</style></head><body>
+{style.read_text(encoding="utf-8")}</style>
+</head>
+<body>
+<main class="overview">
 <h1>{_TITLE}</h1>
 <p>{count}.</p>
+<div class="scroll" tabindex="0" role="region" aria-label="table">
 <table>
-{line(_HEAD, "th")}
+<thead>
+<tr>{head}</tr>
+</thead>
+<tbody>
 {body}
+</tbody>
 </table>
-<p>{_NOTE}</p>
-</body></html>
+</div>
+<p class="note">{_NOTE}</p>
+</main>
+</body>
+</html>
 """

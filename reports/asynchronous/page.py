@@ -17,6 +17,7 @@ CASES = {
     "one-slow:10": "II: one slower by 10",
 }
 STEPS = (1.0, 2.0, 4.0, 8.0)
+CLOCKS = ("virtual", "real")
 GOAL = 0.75  # of the test images, for how long it takes
 
 
@@ -83,7 +84,7 @@ def real(known: Results) -> list[tuple]:
     """The real clock beside the virtual one."""
     rows = []
     for case in ("constant", "one-slow:10"):
-        for clock in ("virtual", "real"):
+        for clock in CLOCKS:
             cell = known[f"{clock} {case}"]
             stale = statistics.mean(cell["mean_stale"]), max(cell["most_stale"])
             steps = ", ".join(map(str, cell["counts"][0]))
@@ -94,9 +95,47 @@ def real(known: Results) -> list[tuple]:
     return rows
 
 
+def said(known: Results) -> dict[str, str]:
+    """Figures of the text that stand in no table."""
+
+    def ahead(one: str, other: str) -> float:
+        return pages.mean(known[one]["accuracy"]) - pages.mean(known[other]["accuracy"])
+
+    names = {s: [f"sync {s:g}", *(f"adp2sgd {s:g} {c}" for c in CASES)] for s in SIGMAS}
+    gaps = {s: [ahead(sync, own) for own in all_] for s, (sync, *all_) in names.items()}
+    late = [
+        float(_reaches(known[f"adp2sgd {sigma:g} constant"]["curve"]))
+        / float(_reaches(known[f"sync {sigma:g}"]["curves"]["constant"]))
+        for sigma in SIGMAS
+    ]
+    doubled = (
+        ahead(f"large {name} {step:g} 1", f"large {name} {step:g} 2")
+        for name in ("dp-sync", "adp2sgd")
+        for step in STEPS[:-1]
+    )
+    clocks = [f"{clock} {c}" for clock in CLOCKS for c in ("constant", "one-slow:10")]
+    return {
+        "gap_plain": pages.at_most(gaps[0.0]),
+        "gap_noisy": pages.at_most(g for s in SIGMAS[1:] for g in gaps[s]),
+        "later": pages.at_most(late),
+        "clipped": pages.span(map(ahead, names[0.0], names[1.0])),
+        "within": pages.at_most(map(abs, doubled)),
+        "sync_above": pages.span(
+            ahead(f"large dp-sync {step:g} 1", f"large adp2sgd {step:g} 1")
+            for step in STEPS[:-1]
+        ),
+        "deviation": pages.span(
+            statistics.stdev(100 * a for a in known[name]["accuracy"])
+            for name in clocks
+        ),
+        "stale": pages.span((s for n in clocks for s in known[n]["mean_stale"]), 2),
+    }
+
+
 def values(known: Results) -> dict[str, Any]:
     """Of the template."""
     return {
+        "said": said(known),
         "goal": f"{100 * GOAL:g}",
         "cases": cases(known),
         "slow": known["adp2sgd 2 one-slow:10"],

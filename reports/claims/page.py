@@ -6,9 +6,13 @@ import math
 import os
 from typing import Any
 
+from markupsafe import Markup  # what jinja2 escapes with
+
 from privaudit.auditing.bounds import RankWalk, most_shown
 from privaudit.claims import PAPERS, all_claims
 from privaudit.claims.claim import Certified, PaperFinding
+from privaudit.report.axis import Line, together
+from privaudit.report.page import style as page_style
 from privaudit.results import MEANING, round_down, round_up, stated
 from reports.study import Results
 
@@ -85,6 +89,14 @@ def rows(known: Results) -> list[dict[str, Any]]:
                 "audit_corrected": known.get(f"attack {claim.key}/corrected"),
                 "audited": audit and round_down(audit["epsilon_lower"], 3),
                 "axis": axis(finding, audit),
+                "line": Line(
+                    claim.key,
+                    claimed=claim.claimed,
+                    certified=finding.printed.upper,
+                    proved=finding.printed.lower,
+                    audited=audit and audit["epsilon_lower"],
+                    verdict=verdict,
+                ),
                 "by_rates": audit and by_rates(audit, claim.delta),
                 "most": audit and most(audit, claim.delta),
             }
@@ -116,8 +128,14 @@ def values(known: Results) -> dict[str, Any]:
     """Of the templates."""
     found = rows(known)
     attacked = [row for row in found if row["audit"]]
+    lines = [row["line"] for row in found if row["claim"].quantity == "epsilon"]
     return {
         "rows": found,
+        "style": Markup(page_style()),
+        "all_claims": [
+            (name, Markup(together(lines, width=width, name=name)))
+            for name, width in (("wide", 860), ("narrow", 400))
+        ],
         "meaning": MEANING,
         "papers": PAPERS,
         "sections": sections(found),

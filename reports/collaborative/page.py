@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import pathlib
 import statistics
 from collections.abc import Iterable
+from itertools import starmap
 from typing import Any
 
 from privaudit.results import round_up
@@ -113,25 +115,76 @@ def kept(known: Results) -> Iterable[tuple]:
         for case in CASES:
             for noise in NOISES:
                 for coin in ("coin", "coin of 0.1"):
-                    policies = ("fully collaborative", "deep-Q", coin)
-                    shares = [
-                        _share(
-                            *(found(known, data, n, case, p, noise) for p in policies)
-                        )
-                        for n in NODES[1:]
-                    ]
-                    yield data, case, noise, coin, *shares
+                    shares = shares_of(known, data, case, noise, coin)
+                    yield data, case, noise, coin, *starmap(_told, shares)
 
 
-def _share(full: Cell, deep: Cell, own: Cell) -> str:
-    if full is None or deep is None or own is None:
-        return ""
-    base = pages.mean(full["accuracy"])
-    gain = pages.mean(deep["accuracy"]) - base
-    if gain < 1:
-        return f"no gain ({gain:+.1f})"
-    share = 100 * (pages.mean(own["accuracy"]) - base) / gain
-    return f"{share:.0f} (of {gain:.1f} points)"
+def shares_of(
+    known: Results, data: str, case: str, noise: str, coin: str
+) -> Iterable[tuple[float, float]]:
+    """Gain of deep-Q in points, and how much of it a coin has, by number of nodes."""
+    for nodes in NODES[1:]:
+        cells = (
+            found(known, data, nodes, case, policy, noise)
+            for policy in ("fully collaborative", "deep-Q", coin)
+        )
+        full, deep, own = (pages.mean(cell["accuracy"]) for cell in cells if cell)
+        yield deep - full, 100 * (own - full) / (deep - full)
+
+
+def _told(gain: float, share: float) -> str:
+    return (
+        f"no gain ({gain:+.1f})" if gain < 1 else f"{share:.0f} (of {gain:.1f} points)"
+    )
+
+
+def said(known: Results) -> dict[str, Any]:
+    """Figures of the text that stand in no table."""
+
+    def shares(coin: str, *cases: str) -> str:
+        every = (
+            share
+            for case in cases
+            for noise in NOISES
+            for _, share in shares_of(known, "glyphs-pca", case, noise, coin)
+        )
+        return pages.span(every, 0)
+
+    def at_ten(data: str, policy: str, noise: str = "joint") -> dict[str, Any]:
+        return found(known, data, 10, "convex", policy, noise) or {}
+
+    def printed(data: str, case: str) -> float:
+        cells = (
+            found(known, data, nodes, case, policy, "paper")
+            for nodes, policy in itertools.product(NODES, ROWS)
+        )
+        return max(cell.get("account", 0.0) for cell in cells if cell)
+
+    of = "frequency among"
+    attacks = [known[f"choices known{less}"] for less in (" 1", " 0.25", "")]
+    rivals = "DP-SGD with replacement", "local alone"
+    return {
+        "coin": shares("coin of 0.1", *CASES),
+        "annealed": shares("coin", "convex"),
+        "annealed_strongly": shares("coin", "strongly convex"),
+        "gains": pages.span(
+            gain
+            for case, noise in itertools.product(CASES, NOISES)
+            for gain, _ in shares_of(known, "forest", case, noise, "coin")
+        ),
+        "replaced": at_ten("glyphs-pca", rivals[0], "paper")["account"],
+        "against": {
+            data: " against ".join(
+                f"{pages.mean(at_ten(data, rival)['accuracy']):.1f}" for rival in rivals
+            )
+            for data in DATA
+        },
+        "differences": [
+            pages.at_most([100 * abs(a[f"{of} members"] - a[f"{of} others"])])
+            for a in attacks
+        ],
+        "printed": {(d, c): printed(d, c) for d in DATA for c in CASES},
+    }
 
 
 def points(known: Results, data: str, policy: str) -> dict[float, dict[str, Any]]:
@@ -150,6 +203,7 @@ def values(known: Results) -> dict[str, Any]:
                 scores = (_score(found_.get(epsilon)) for epsilon in epsilons)
                 sweep.append((data, policy, *scores))
     return {
+        "said": said(known),
         "nodes": list(map(str, NODES)),
         "sections": sections(known),
         "kept": kept(known),

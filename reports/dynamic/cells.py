@@ -23,7 +23,8 @@ from trainers.runs.training import training_from
 
 DELTA = 1e-4
 TUNED_AT = 1.0
-RECORDS, ROUNDS = 900, 900  # J / sqrt(K) = 30, as with J = 3 000 and K = 10 000
+RECORDS, ROUNDS = 900, 900  # J / sqrt(K) = 30, as with the following
+PAPER_RECORDS, PAPER_ROUNDS = 3000, 10_000
 SEEDS, TESTED = 5, 2000
 
 # Of the paper's grids, clip norms of its shallow CNN and 1/rho; and its C0 = 4 halved.
@@ -92,6 +93,14 @@ def noise_cell(how: str, epsilon: float, growth: float) -> Cell:
         values |= {"algorithm": "dyn-mu-d2p", "rho_mu": growth}
     name = f"noise {how} epsilon={epsilon:g} 1/rho_mu={1 / growth:.1f}"
     return Cell(name, noise, {"training": values, "epsilon": epsilon, "how": how})
+
+
+def noise_at_length(epsilon: float) -> Cell:
+    """The paper's noise with as many records and rounds as the paper may have."""
+    size = {"train": PAPER_RECORDS, "rounds": PAPER_ROUNDS}
+    values = training("const-d2p", nodes=1) | size
+    name = f"noise paper epsilon={epsilon:g} J={PAPER_RECORDS} K={PAPER_ROUNDS}"
+    return Cell(name, noise, {"training": values, "epsilon": epsilon, "how": "paper"})
 
 
 def runs(
@@ -262,6 +271,7 @@ def everything() -> Iterator[Cell]:
     """At full size."""
     for how in CALIBRATIONS:
         yield from of_one(how)
+    yield from map(noise_at_length, EPSILONS)
     sgp = {"training": training("sgp")}
     settings = {**sgp, "seeds": list(range(SEEDS)), "tested": TESTED}
     yield Cell(key_of("none", "sgp", 0.0), not_private, settings)

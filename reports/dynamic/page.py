@@ -45,13 +45,78 @@ def gains(known: Results) -> Iterable[tuple]:
         yield NAMES[method], "the paper's", *(f"{o} (*{p:+.1f}*)" for o, p in pairs)
 
 
-def _gain(known: Results, how: str, method: str, epsilon: float) -> str:
+def gain(known: Results, how: str, method: str, epsilon: float) -> tuple[float, float]:
+    """Over Const-D2P in points, and its standard error."""
     one, other = (
         known[key_of(how, name, epsilon)]["accuracy"] for name in (method, "const-d2p")
     )
     points = [100 * (a - b) for a, b in zip(one, other, strict=True)]
     error = statistics.stdev(points) / math.sqrt(len(points))
-    return f"{statistics.mean(points):+.1f} ± {error:.1f}"
+    return statistics.mean(points), error
+
+
+def _gain(known: Results, how: str, method: str, epsilon: float) -> str:
+    return "{:+.1f} ± {:.1f}".format(*gain(known, how, method, epsilon))
+
+
+def first(known: Results, how: str, method: str) -> str:
+    """At how many epsilons it is above all others, in words."""
+    count = sum(
+        method
+        == max(
+            METHODS, key=lambda m: statistics.mean(known[key_of(how, m, e)]["accuracy"])
+        )
+        for e in EPSILONS
+    )
+    return {0: "never first", len(EPSILONS): f"first at all {count} epsilons"}.get(
+        count, f"first at {count} of {len(EPSILONS)} epsilons"
+    )
+
+
+def said(known: Results) -> dict[str, Any]:
+    """Figures of the text that stand in no table."""
+    dynamic, shrinking, growing = "dyn-d2p", "dyn-c-d2p", "dyn-mu-d2p"
+    won = {
+        (how, method): [gain(known, how, method, e) for e in EPSILONS]
+        for how in CALIBRATIONS
+        for method in METHODS[1:]
+    }
+    real = {
+        e: [known[key_of("paper", m, e)]["certified"] for m in METHODS]
+        for e in EPSILONS
+    }
+    printed = [PAPER[m][0.3] - PAPER["const-d2p"][0.3] for m in METHODS[1:]]
+    norms = [
+        known[f"norms {name}"] for name in ("sgp epsilon=0", "const-d2p epsilon=1")
+    ]
+    plain, private = (100 * (seen["900"] / seen["1"] - 1) for seen in norms)
+    longer = [known[f"noise paper epsilon={e:g} J=3000 K=10000"] for e in EPSILONS]
+    return {
+        "behind": pages.span(-points for points, _ in won["certified", dynamic]),
+        "behind_errors": pages.at_most(-a / b for a, b in won["certified", dynamic]),
+        "shrinking_first": first(known, "certified", shrinking),
+        "shrinking": pages.at_most(a for a, _ in won["certified", shrinking]),
+        "shrinking_errors": pages.at_most(
+            a / b for a, b in won["certified", shrinking]
+        ),
+        "dynamic_first": first(known, "paper", dynamic),
+        "low": pages.span(won["paper", method][0][0] for method in METHODS[1:]),
+        "low_printed": pages.span(printed, 0),
+        "growing": pages.at_most(abs(a) for a, _ in won["certified", growing]),
+        "clip": {
+            f"{how} {m}": f"{known[key_of(how, m, 1.0)]['options']['clip_norm']:g}"
+            for how in CALIBRATIONS
+            for m in ("const-d2p", growing)
+        },
+        "times": pages.span(spent / e for e in EPSILONS for spent in real[e]),
+        "really": [
+            " to ".join(dict.fromkeys(round_up(x, 2) for x in (min(r), max(r))))
+            for r in real.values()
+        ],
+        "longer": [round_up(cell["certified"], 2) for cell in longer],
+        "norm_plain": f"{plain:+.0f}",
+        "norm_private": f"{private:+.0f}",
+    }
 
 
 def scores(known: Results, how: str) -> Iterable[tuple]:
@@ -109,6 +174,7 @@ def values(known: Results) -> dict[str, Any]:
     }
     rounds = sorted(norms["SGP, not private"], key=int)
     return {
+        "said": said(known),
         "budgets": [f"epsilon {epsilon:g}" for epsilon in EPSILONS],
         "gains": gains(known),
         "not_private": pages.spread(known[key_of("none", "sgp", 0.0)]["accuracy"]),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 
+from privaudit import audit_program
 from privaudit.accounting import account, noise_multiplier
 from privaudit.accounting.papers.push_sum_sensitivity import least_constant
+from privaudit.settings import ProgramSettings
 from reports.study import Cell, small
 from trainers.data import PrivateData
 from trainers.network.named_graphs import mixing
@@ -30,6 +33,14 @@ MLP = {
     "clip_norm": 100.0,
     "step_size": 0.1,
     "sync_interval": 5,
+}
+BUDGET: dict[str, Any] = {
+    "nodes": MLP["nodes"],
+    "model": MLP["model"],
+    "graph": "d-out:2",
+    "batch_size": 50,
+    "rounds": 200,
+    "step_size": 0.5,
 }
 DECAY = {1: 0.55, 2: 0.62}  # lambda, by how many layers are shared (Figure 2)
 GRAPHS = ("d-out:2", "exponential")
@@ -107,6 +118,34 @@ def certified(training: dict, epsilon: float) -> dict[str, Any]:
         "noise_multiplier": z,
         "epsilon": bound.epsilon,
     }
+
+
+def untrained(training: dict) -> dict[str, Any]:
+    """Accuracy of the start that `certified` trains from."""
+    problem = Problem.of(training_from(training, where=__name__))
+    start = problem.start(0).repeat(1, training["nodes"], 1)
+    return {
+        "accuracy": [
+            100 * accuracy(problem.gradients(), start, problem.test).mean().item()
+        ]
+    }
+
+
+def attacked(claim: float, audited: int) -> dict[str, Any]:
+    """What a node's final model gives away, in so many runs."""
+    settings = ProgramSettings(
+        epsilon=claim,
+        delta=1e-2,
+        relation="replace-one",
+        runs=audited,
+        estimator="clopper-pearson",
+        seed=0,
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        found = audit_program(
+            "reports.pushsum.published:scores", settings, out=f"{folder}/run"
+        )
+    return {"epsilon_lower": found.lower.epsilon, "status": found.status}
 
 
 def epsilons(training: dict, b: float, gamma_n: float) -> dict[str, Any]:
@@ -229,16 +268,7 @@ def budgets() -> Iterator[Cell]:
             ("a bias of 10", (1e-4,), {"algorithm": "partpsp", "shared": "1.bias"}),
         ):
             for clip in clips:
-                training = {
-                    "nodes": MLP["nodes"],
-                    "model": MLP["model"],
-                    "graph": "d-out:2",
-                    "batch_size": 50,
-                    "rounds": 200,
-                    "step_size": 0.5,
-                    "clip_norm": clip,
-                    **options,
-                }
+                training = {**BUDGET, "clip_norm": clip, **options}
                 settings = {"training": training, "epsilon": epsilon}
                 yield Cell(
                     f"certified {method} {epsilon:g} {clip:g}", certified, settings
@@ -262,9 +292,11 @@ def everything() -> Iterator[Cell]:
             yield Cell(f"epsilon {b:g} {gamma_n:g} {rounds}", epsilons, settings)
     yield from tables()
     yield from budgets()
+    yield Cell("untrained", untrained, {"training": BUDGET | {"algorithm": "sgpdp"}})
+    yield Cell("final models", attacked, {"claim": 2.0, "audited": 300})
 
 
 def cells(quick: bool) -> Iterator[Cell]:
     """Figures 2 to 4, constants, epsilons, Tables 2 and 3, and certified accuracies."""
     size = {"data": "digits", "train": 500, "rounds": 5, "batch_size": 10}
-    return small(everything(), training=size) if quick else everything()
+    return small(everything(), training=size, audited=8) if quick else everything()

@@ -134,11 +134,49 @@ def best(known: Results, method: str, epsilon: float) -> str:
     return f"{max(statistics.mean(cell['accuracy']) for cell in found):.1f}"
 
 
+def said(known: Results) -> dict[str, Any]:
+    """Figures of the text that stand in no table."""
+    rows = known.starting("figure 2")
+    even = [cell for name, cell in rows.items() if name.endswith("published")]
+    ratios = {
+        name: pages.span(c["ratio"] for n, c in rows.items() if n.endswith(f" {name}"))
+        for name in ("certified", "data-independent")
+    }
+    holds = [c for n, c in rows.items() if n.rsplit(maxsplit=1)[1] in ratios]
+    one, two = (
+        known[f"table 2 {method} exponential 1.0"]["accuracy"][0]
+        for method in ("PartPSP-1", "PartPSP-2")
+    )
+    pedfl = [
+        known[f"table 2 PEDFL {graph} {b}"]["accuracy"]
+        for graph in ("exponential", "d-out:8")
+        for b in (1.0, 3.0)
+    ]
+    theirs = [value for b in (1.0, 3.0) for value in TABLE_2["PEDFL", b]]
+    enough = known.starting("constant ")
+    return {
+        "even": f"{sum(c['below'] for c in even)} of {sum(c['rounds'] for c in even)}",
+        "margin": f"{100 * (min(c['least_ratio'] for c in even) - 1):.1f}",
+        "constants": pages.span(
+            cell["constant"] for n, cell in enough.items() if n.split()[1] == "5"
+        ),
+        "certified": ratios["certified"],
+        "independent": ratios["data-independent"],
+        "below": sum(cell["below"] for cell in holds),
+        "ahead": f"{one - two:.1f}",
+        "refused": f"{pedfl.count(None)} cells of {len(pedfl)}",
+        "left": ", ".join(f"{value[0]:.1f}" for value in pedfl if value),
+        "theirs": pages.span(theirs, 0),
+        "start": f"{known['untrained']['accuracy'][0]:.1f}",
+    }
+
+
 def values(known: Results) -> dict[str, Any]:
     """Of the template."""
     methods = ("nothing", "a bias of 10", "PartPSP-1", "PartPSP-2", "SGPDP")
     figures = {**known.starting("figure 3"), **known.starting("figure 4")}
     return {
+        "said": said(known),
         "figure_2": figure_2(known),
         "constants": constants(known),
         "figures_3_4": figures_3_4(known),

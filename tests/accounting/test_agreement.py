@@ -10,11 +10,12 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import special, stats
 
-from privaudit.accounting import METHODS, account, closed_forms, gdp
+from privaudit.accounting import METHODS, Certificate, account, closed_forms, gdp
 from privaudit.accounting.pld import compose_entries
 from privaudit.ledger import Entry, Ledger
+from privaudit.mechanisms import DiscretePair
 from privaudit.release import (
     NoSampling,
     PoissonSampling,
@@ -169,3 +170,106 @@ def test_the_limit_is_not_called_a_bound():
     # 6.007 by the limit, 6.1877 in truth.
     assert bound.epsilon == pytest.approx(6.007, abs=2e-3)
     assert account(Ledger.of(release, 10_000), DELTA).epsilon > 6.18
+
+
+def discrete(generator, most):
+    """A random pair of laws, and how often it is run: ``most`` outcomes in all."""
+    size = int(generator.integers(2, 5))
+    p, q = generator.dirichlet(np.full(size, generator.uniform(0.3, 3)), 2)
+    if generator.random() < 0.2:  # an output that one world alone has
+        p[0], q[-1] = 0.0, 0.0
+    count = int(generator.integers(1, max(2, int(math.log(most) / math.log(size)))))
+    return p / p.sum(), q / q.sum(), count
+
+
+def sampled(shift, rate):
+    """delta of one sampled Gaussian at epsilons of any sign, both directions."""
+
+    def strike(epsilon):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            over = np.exp(epsilon) - (1 - rate)
+            return np.where(over > 0, np.log(over / rate) / shift + shift / 2, -np.inf)
+
+    def remove(epsilon):
+        x = strike(epsilon)
+        p = (1 - rate) * special.ndtr(-x) + rate * special.ndtr(shift - x)
+        return p - np.exp(epsilon) * special.ndtr(-x)
+
+    def add(epsilon):
+        x = strike(-epsilon)
+        q = (1 - rate) * special.ndtr(x) + rate * special.ndtr(x - shift)
+        return special.ndtr(x) - np.exp(epsilon) * q
+
+    return {"remove": remove, "add": add}
+
+
+NODES = np.linspace(-10.0, 10.0, 4001)
+
+
+def joined(shift, rate, rest):
+    """One more sampled Gaussian before ``rest``, by the trapezoid rule."""
+    weights = (
+        np.exp(-NODES * NODES / 2) / math.sqrt(2 * math.pi) * (NODES[1] - NODES[0])
+    )
+
+    def remove(epsilon):
+        found = 0.0
+        for centre, share in ((0.0, 1 - rate), (shift, rate)):
+            x = NODES + centre
+            loss = np.log1p(rate * np.expm1(shift * x - shift * shift / 2))
+            found += share * rest["remove"](epsilon[:, None] - loss) @ weights
+        return found
+
+    def add(epsilon):
+        loss = -np.log1p(rate * np.expm1(shift * NODES - shift * shift / 2))
+        return rest["add"](epsilon[:, None] - loss) @ weights
+
+    return {"remove": remove, "add": add}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10))
+def test_a_hundred_random_compositions_each(seed):
+    """Against outcomes that are enumerated, closed forms and the trapezoid rule."""
+    generator = np.random.default_rng(seed)
+    for _ in range(100):
+        continuous = int(generator.integers(0, 3))
+        most = 64 if continuous == 2 else 5000
+        entries = []
+        log_p, log_q = np.zeros(1), np.zeros(1)
+        for _ in range(int(generator.integers(0 if continuous else 1, 3))):
+            p, q, count = discrete(generator, max(most // log_p.size, 2))
+            if log_p.size * p.size**count > most:
+                continue
+            mechanism = DiscretePair(tuple(p.tolist()), tuple(q.tolist()))
+            entries.append(Entry(Release.of(mechanism), count))
+            with np.errstate(divide="ignore"):
+                for _ in range(count):
+                    log_p = np.add.outer(log_p, np.log(p)).ravel()
+                    log_q = np.add.outer(log_q, np.log(q)).ravel()
+        rest = None
+        for _ in range(continuous):
+            noise = float(10 ** generator.uniform(-0.2, 1.0))
+            rate = float(generator.choice([1.0, 0.5, 0.1, 0.01]))
+            how = NoSampling() if rate == 1 else PoissonSampling(rate)
+            release = Release.of_sum(
+                norm_bound=1.0, noise_multiplier=noise, sampling=how
+            )
+            entries.append(Entry(release, 1))
+            one = (1 / noise, rate)
+            rest = sampled(*one) if rest is None else joined(*one, rest)
+        epsilon = float(generator.choice([0.0, 0.1, 1.0])) * generator.uniform(0.1, 4)
+        truth = 0.0
+        for way in ("remove", "add"):
+            first, second = (log_p, log_q) if way == "remove" else (log_q, log_p)
+            some = np.isfinite(first)
+            first, second = first[some], second[some]
+            weight, loss = np.exp(first), first - second  # infinite where alone
+            left = np.where(np.isfinite(loss), epsilon - loss, -50.0)
+            each = np.maximum(-np.expm1(left), 0.0) if rest is None else rest[way](left)
+            truth = max(truth, float(weight @ each))
+        found = Certificate.of(Ledger(nodes=(tuple(entries),))).delta(epsilon, 1e-2)
+        slack = 1e-6 * truth + 1e-12  # of the trapezoid rule, at kinks
+        assert found.lower - slack <= truth <= found.upper + slack, entries
+        if truth > 1e-7 and found.reached:
+            assert found.upper <= 1.0101 * truth

@@ -12,6 +12,7 @@ from scipy import special
 from privaudit.accounting import Certificate, account, gdp
 from privaudit.accounting.allocation import epochs_of
 from privaudit.accounting.pld.allocation import Epoch, epoch_law, epoch_measure
+from privaudit.accounting.pld.allocation_below import AllocatedBelow
 from privaudit.ledger import Entry, Ledger
 from privaudit.release import NoSampling, PoissonSampling, RandomAllocation, Release
 
@@ -85,8 +86,10 @@ class TestSound:
         truth = max(exact([1 / noise] * batches, epsilon, taken))
         found = one_of(batches, noise, taken=taken).delta(epsilon)
         assert found.upper >= truth * (1 - 1e-6)
+        assert found.lower <= truth * (1 + 1e-6)
         if taken == 1 and truth > 1e-6:
             assert found.upper <= 1.002 * truth
+            assert found.lower >= 0.995 * truth
 
     @settings(max_examples=30)
     @given(
@@ -99,6 +102,9 @@ class TestSound:
         truth = max(exact(shifts, epsilon))
         found = Certificate.of(Ledger(nodes=(entries,))).delta(epsilon)
         assert found.upper >= truth * (1 - 1e-5) - 1e-13
+        assert found.lower <= truth * (1 + 1e-5) + 1e-13
+        if truth > 1e-5:
+            assert found.lower >= 0.98 * truth
 
     @pytest.mark.parametrize("shifts", [(1.0, 1.0), (2.0, 2.0, 2.0), (0.3, 1.5)])
     @pytest.mark.parametrize("tail", [0.3, 1e-2, 1e-5, 1e-9])
@@ -116,12 +122,47 @@ class TestSound:
                 found = measure.mass @ gain + measure.infinite
                 assert found >= truth * (1 - 3e-5)  # the quadrature's error
 
+    @pytest.mark.parametrize(
+        ("shifts", "counts", "batches", "taken"),
+        [
+            ((1.0,), (2,), 2, 1),
+            ((2.0,), (3,), 3, 1),
+            ((0.3, 1.5), (1, 1), 2, 1),
+            ((0.3, 1.5), (2, 1), 4, 1),
+            ((1.0,), (3,), 3, 2),
+            ((0.7,), (2,), 4, 3),
+        ],
+    )
+    @pytest.mark.parametrize("spacing", [0.05, 0.002])
+    def test_the_measure_below_is_dominated_at_any_loss(
+        self, shifts, counts, batches, taken, spacing
+    ):
+        """Also below 0, which composing needs."""
+        epoch = Epoch(shifts, counts, batches)
+        all_ = [s for s, n in zip(shifts, counts, strict=True) for _ in range(n)]
+        all_ += [1e-9] * (batches - len(all_))
+        loss = AllocatedBelow.of(epoch, taken)
+        for epsilon in (-3.0, -1.0, -0.1, 0.0, 0.5, 2.0, 4.0):
+            ways = ("remove", "add")
+            for way, truth in zip(ways, exact(all_, epsilon, taken), strict=True):
+                measure = loss.below(way, spacing, 8.0)
+                if measure is None:
+                    assert spacing > 0.01
+                    continue
+                index = measure.start + np.arange(measure.mass.size)
+                gain = np.maximum(0.0, -np.expm1(epsilon - spacing * index))
+                found = measure.mass @ gain + measure.infinite
+                assert found <= truth * (1 + 3e-5) + 1e-9
+                if truth > 1e-3 and spacing < 0.01 and taken == 1 and max(shifts) < 2:
+                    assert found >= 0.98 * truth
+
     @pytest.mark.parametrize("released", [1, 2])
     def test_an_epoch_cut_short(self, released):
         how = release(1.0, RandomAllocation(3))
         truth = max(exact([0.0] * (3 - released) + [1.0] * released, 0.3))
-        found = Certificate.of(Ledger.of(how, released)).delta(0.3).upper
-        assert truth * (1 - 1e-6) <= found <= 1.003 * truth
+        found = Certificate.of(Ledger.of(how, released)).delta(0.3)
+        assert truth * (1 - 1e-6) <= found.upper <= 1.003 * truth
+        assert 0.99 * truth <= found.lower <= truth * (1 + 1e-6)
 
     @pytest.mark.parametrize(
         ("batches", "noise", "epsilon"), [(50, 0.7, 0.5), (20, 1.0, 0.2)]

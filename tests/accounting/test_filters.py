@@ -60,6 +60,37 @@ class TestSound:
         truth = Certificate.of(Ledger(nodes=(got,))).epsilon(delta, 0.05)
         assert truth.lower <= budget.epsilon
 
+    @settings(max_examples=20)
+    @given(
+        st.lists(
+            st.tuples(
+                st.builds(
+                    release,
+                    st.one_of(noises, st.sampled_from([0.0, 1e-3, 0.05, 1e3, 1e6])),
+                    st.sampled_from([1.0, 0.5, 1e-3, 1e-6]),
+                    kinds,
+                ),
+                st.sampled_from([1, 7, 10_000]),
+            ),
+            min_size=2,
+            max_size=6,
+        ),
+        st.sampled_from([(10.0, 1.0), (1.0, 0.01), (0.3, 1.0), (1e4, 1.0)]),
+        st.floats(-2, 1.3),
+        st.sampled_from([1e-2, 1e-9]),
+    )
+    def test_no_extreme_adversary_exceeds_any_filter(
+        self, wanted, typical, log_epsilon, delta
+    ):
+        """No noise, next to none, and huge: under the filter of any typical release."""
+        epsilon = 10**log_epsilon
+        budget = Budget(epsilon=epsilon, delta=delta, typical=release(*typical))
+        got = all_that_fits(budget, wanted)
+        assert all(entry.release.is_private for entry in got)
+        truth = Certificate.of(Ledger(nodes=(got,))).epsilon(delta, 0.05)
+        assert truth.lower <= epsilon
+        assert budget.spent <= 1
+
     @settings(max_examples=40)
     @given(st.lists(noises, min_size=1, max_size=8), st.floats(-1, 1))
     def test_no_gaussian_adversary_exceeds_it(self, wanted, log_epsilon):

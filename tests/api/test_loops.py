@@ -92,6 +92,23 @@ class TestGradients:
             )
             assert budget.spent == other.spent > 0
 
+    def test_an_epoch_of_an_allocation_is_paid_as_it_begins(self):
+        """Two releases without sampling, the record's batches known."""
+        budget, other = (pa.Budget(epsilon=3.0, delta=1e-5) for _ in range(2))
+        plain = pa.Release.of_sum(
+            norm_bound=0.5, noise_multiplier=10.0, sampling=pa.NoSampling()
+        )
+        oracle = made(
+            budget=budget, noise_multiplier=10.0, sampling="random-allocation:2"
+        )
+        for call in range(5):  # 2 of an epoch's 2 batches
+            if call % 2 == 0:
+                other.spend(plain, 2)
+            oracle.gradient(oracle.start)
+            assert budget.spent == other.spent > 0
+        (entry,) = oracle.ledger.nodes[0]
+        assert entry.release.sampling == pa.RandomAllocation(2, 2)
+
     def test_a_budget_is_a_budget(self):
         with pytest.raises(ValueError, match=r"budget must be a privaudit\.Budget"):
             made(budget=3.0)

@@ -53,6 +53,16 @@ class TestSound:
         assert run.result.status == "consistent"
         assert run.result.protected
 
+    def test_random_allocation(self, tmp_path):
+        """The certificate is its ledger's, and the folder says how it was sampled."""
+        run = trained(nodes=2, sampling="random-allocation:2", out=tmp_path / "run")
+        (entry,) = run.ledger.nodes[1]
+        assert entry.release.sampling == pa.RandomAllocation(8, 2)
+        upper = run.certificate.epsilon(1e-5).upper
+        assert 3.98 < upper <= 4
+        assert upper == pa.epsilon(ledger=run.ledger, delta=1e-5).upper
+        assert pa.verify(tmp_path / "run").differences == ()
+
     def test_it_starts_at_the_users_parameters(self):
         """A step that moves nothing leaves them as they were."""
         run = trained(step_size=1e-30, seed=0)

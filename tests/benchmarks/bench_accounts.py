@@ -2,14 +2,19 @@
 
 Times are the processor's, medians of three.
 
-Run as ``python tests/benchmarks/bench_accounts.py``. prv-accountant and Opacus are
-measured too where they are installed; neither is needed for anything else.
+Run as ``python tests/benchmarks/bench_accounts.py``, or with ``--table`` for the six
+works of the plan alone, beside dp-accounting at equal tightness: at the coarsest of its
+grids whose epsilon is as near to the truth as was asked of ours. prv-accountant and
+Opacus are measured too where they are installed; neither is needed for anything else.
 """
 
 from __future__ import annotations
 
+import math
 import resource
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 
@@ -17,6 +22,8 @@ import dp_accounting as dpa
 import numpy as np
 from dp_accounting.pld import PLDAccountant
 
+import privaudit as pa
+from privaudit.accounting.certificate import _above
 from privaudit.accounting.pld import CertifiedAccountant, compose_steps
 
 
@@ -44,6 +51,111 @@ def calibrate(accountant: Callable[[], object]) -> Callable[[], object]:
         )
 
     return lambda: dpa.calibrate_dp_mechanism(accountant, event, 1.0, 1e-5, tol=1e-4)
+
+
+def as_tight(
+    z: float, q: float, steps: int, delta: float, most: float
+) -> tuple[float, float]:
+    """dp-accounting's epsilon on the coarsest grid that keeps to ``most``, and time."""
+    event = dpa.PoissonSampledDpEvent(q, dpa.GaussianDpEvent(z))
+    value, seconds = math.inf, math.inf
+    for interval in (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5):
+
+        def run(interval: float = interval) -> float:
+            accountant = PLDAccountant(value_discretization_interval=interval)
+            return accountant.compose(event, steps).get_epsilon(delta)
+
+        value, seconds = timed(run)
+        if value <= most:
+            break
+    return value, seconds
+
+
+def children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def process(*arguments: object) -> float:
+    """Processor time of Python with ``arguments``; median of five."""
+    times = []
+    for _ in range(5):
+        before = children()
+        line = [sys.executable, *map(str, arguments)]
+        subprocess.run(line, check=True, stdout=subprocess.DEVNULL)
+        times.append(children() - before)
+    return statistics.median(times)
+
+
+def table() -> None:
+    """The works that have an aim, each with its time and, where it can, the peer's."""
+
+    def tell(work: str, seconds: float, more: str = "") -> None:
+        print(f"{work:52s} {seconds:8.4f} s   {more}", flush=True)
+
+    first = (1.0, 0.01, 10_000, 1e-5)
+    found, ours = timed(lambda: compose_steps(*first[:3]).epsilon(1e-5, 1e-3), 15)
+    value, theirs_ = as_tight(*first, found.lower * 1.001)
+    tell("q .01, z 1, T 1e4, .1 %", ours, f"dp-accounting {value:.5f} {theirs_:.3f} s")
+    print(f"{'':55s}[{found.lower:.5f}, {found.upper:.5f}] ratio {theirs_ / ours:.0f}")
+
+    run = {"delta": 1e-5, "sampling_rate": 0.01, "steps": 2000}
+
+    def calibrated() -> float:
+        _above.cache_clear()
+        return pa.noise_multiplier(epsilon=1, **run)
+
+    z, ours = timed(calibrated, 9)
+    one = dpa.PoissonSampledDpEvent(0.01, dpa.GaussianDpEvent(1.0))
+    value, theirs_ = timed(
+        lambda: dpa.calibrate_dp_mechanism(
+            PLDAccountant,
+            lambda z: dpa.SelfComposedDpEvent(
+                dpa.PoissonSampledDpEvent(
+                    one.sampling_probability, dpa.GaussianDpEvent(z)
+                ),
+                2000,
+            ),
+            *(1.0, 1e-5),
+            tol=1e-4,
+        ),
+        1,
+    )
+    tell("noise for (1, 1e-5), T 2 000", ours, f"dp-accounting {theirs_:.2f} s")
+    print(f"{'':55s}{z:.5f} against {value:.5f}, ratio {theirs_ / ours:.0f}")
+
+    growing = 1 / (1.5 ** (np.arange(1, 10_001) / 10_000))
+    rate = np.full(10_000, 0.01)
+    tell(
+        "growing budget, 10 000 steps: epsilon at .1 %",
+        timed(lambda: compose_steps(1.5 * growing, rate).epsilon(1e-5, 1e-3))[1],
+    )
+    plan = np.stack([growing, rate], 1)
+    tell(
+        "the same: noise",
+        timed(lambda: pa.noise_multiplier(epsilon=1, delta=1e-5, schedule=plan), 1)[1],
+    )
+    generator = np.random.default_rng(1)
+    for steps in (1_000, 10_000, 100_000):
+        z_, q_ = (
+            generator.uniform(0.7, 2.0, steps),
+            generator.uniform(2e-3, 2e-2, steps),
+        )
+        found, ours = timed(lambda z=z_, q=q_: compose_steps(z, q).epsilon(1e-5), 1)
+        tell(f"noise and rate random, {steps:,}, 1 %", ours, f"reached {found.reached}")
+    found, ours = timed(lambda: compose_steps(1000.0, 0.01, 10**9).epsilon(1e-5))
+    tell("T 1e9, 1 %", ours, f"reached {found.reached}")
+
+    call = (
+        "pa.epsilon(delta=1e-5, noise_multiplier=1, sampling_rate=0.01, steps=10_000)"
+    )
+    script = process("-c", f"import privaudit as pa; print({call})")
+    shell = process(
+        *("-m", "privaudit", "epsilon", "--noise-multiplier", 1, "--delta", 1e-5),
+        *("--sampling-rate", 0.01, "--steps", 10_000),
+    )
+    tell("the command", shell, f"a script of that call {script:.3f} s")
+    print(f"{'':55s}ratio {shell / script:.2f}")
 
 
 def row(name: str, run: Callable[[], object], rival: Callable[[], object] | None):
@@ -176,4 +288,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    table() if "--table" in sys.argv[1:] else main()

@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 
+import privaudit as pa
 from privaudit.cli import BAD_USAGE, COULD_NOT, FINE, REFUTED, main
 from privaudit.report.command import again
 from privaudit.report.load import load
@@ -381,29 +382,6 @@ class TestErrors:
             assert "Traceback" not in err
         assert os.listdir(tmp_path) == ["notes.txt"]
 
-    @pytest.mark.parametrize(
-        ("module", "command", "extra"),
-        [
-            ("torch", ("train", "sgd", *QUICK), "privaudit[train]"),
-        ],
-    )
-    def test_a_missing_extra_is_named(self, tmp_path, module, command, extra):
-        program = (
-            "import sys; sys.modules[sys.argv[1]] = None\n"
-            "from privaudit.cli import main; sys.exit(main(sys.argv[2:]))"
-        )
-        arguments = [str(part) for part in command]
-        done = subprocess.run(
-            [sys.executable, "-c", program, module, *arguments],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == COULD_NOT
-        assert extra in done.stderr
-        assert "Traceback" not in done.stderr
-
 
 def test_help_imports_nothing_heavy():
     program = (
@@ -519,6 +497,45 @@ class TestMoreAccounts:
         found = json.loads(out)
         assert found["epsilon"]["upper"] <= 0.5
         assert found["noise_multiplier_most"] == pytest.approx(2 * found["scale"])
+
+    def test_a_schedule_is_the_same_in_python(self, capsys, tmp_path):
+        plan = [(1.5, 0.01), (1.2, 0.02), (1.0, 0.01)]
+        path = tmp_path / "plan.csv"
+        rows = [f"{z},{q}" for z, q in plan]
+        path.write_text("\n".join(["noise_multiplier,sampling_rate", *rows]))
+        _, out, _ = call(capsys, "noise", *BUDGET, "--schedule", path, "--json")
+        budget = dict(zip(("epsilon", "delta"), BUDGET[1::2], strict=True))
+        scale = pa.noise_multiplier(**budget, schedule=plan)
+        assert scale == json.loads(out)["scale"]
+        assert scale == pa.noise_multiplier(**budget, schedule=str(path))
+        scaled = [(scale * z, q) for z, q in plan]
+        found = pa.epsilon(delta=budget["delta"], schedule=scaled)
+        assert 0.999 * budget["epsilon"] < found.upper <= budget["epsilon"]
+
+    def test_a_table_does_not_wait_for_many_different_steps(self, capsys, tmp_path):
+        """dp-accounting composes them one by one: hours for a schedule."""
+        path = tmp_path / "plan.csv"
+        rows = [f"{2 + k / 100},0.01" for k in range(60)]
+        path.write_text("\n".join(["noise_multiplier,sampling_rate", *rows]))
+        _, out, _ = call(
+            capsys,
+            *("epsilon", "--delta", 1e-5, "--schedule", path, "--compare", "--json"),
+        )
+        accounts = {row["method"]: row for row in json.loads(out)["accounts"]}
+        assert accounts["certified"]["applies"]
+        assert "60 different releases" in accounts["pld"]["reason"]
+
+    @pytest.mark.parametrize(
+        ("row", "said"),
+        [("0,0.1", "noise_multiplier must be"), ("1,1.5", "sampling_rate must be")],
+    )
+    def test_a_wrong_row_is_named_by_its_line(self, capsys, tmp_path, row, said):
+        path = tmp_path / "plan.csv"
+        path.write_text(f"noise_multiplier,sampling_rate\n\n1,0.1\n{row}\n")
+        run = ("epsilon", "--delta", 1e-5, "--schedule", path)
+        status, out, err = call(capsys, *run)
+        assert (status, out) == (BAD_USAGE, "")
+        assert f"plan.csv: line 4: {said}" in err
 
     def test_compare_says_what_applies_and_why_not(self, capsys):
         status, out, _ = call(

@@ -22,6 +22,7 @@ from privaudit.report.command import command
 from privaudit.report.demo import load_views, write
 from privaudit.report.load import load
 from privaudit.results import round_down
+from tests.cli.test_shapes import validator
 from tests.report.test_page import read
 from trainers.numerics.randomness import Streams
 from trainers.runs.problem import Problem
@@ -207,7 +208,7 @@ class TestCommand:
         out, err = capsys.readouterr()
         assert (status, err) == (FINE, "")
         found = json.loads(out)
-        assert found.keys() == {"schema", "folder", "page", "audits"}
+        validator("demo").validate(found)
         assert found["page"] == str(copied / "report.html")
         assert [each["name"] for each in found["audits"]] == NAMES
         assert [each["verdict"] for each in found["audits"]][2] == "refuted"

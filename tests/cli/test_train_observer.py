@@ -9,6 +9,7 @@ import privaudit as pa
 from privaudit.accounting.certificate import Certificate
 from privaudit.accounting.views import observed
 from privaudit.cli import main
+from privaudit.report.numbers import up
 
 RUN = ["train", "dp-butterfly", "--epsilon", "1", "--delta", "1e-4", "--seed", "0"]
 for setting in ("nodes=4", "rounds=12", "train=300", "batch_size=10"):
@@ -69,6 +70,24 @@ class TestAnyNode:
         for words in ("seen by any one other node", "--observer any-node", "follows"):
             assert words in page
 
+    def test_its_page_shows_who_learns_how_much_of_whom(self, folder):
+        assert main(["report", str(folder)]) == 0
+        page = (folder / "report.html").read_text()
+        assert "What each node learns of each other" in page
+        noise = read(folder, "config.json")["noise_multiplier"]
+        pairs = pa.views(
+            "dp-butterfly",
+            noise_multiplier=noise,
+            delta=1e-4,
+            **{"nodes": 4, "rounds": 12, "train": 300, "batch_size": 10},
+        ).pairs
+        for value in (
+            max(pair.certified for pair in pairs),
+            max(pair.everything_seen for pair in pairs),
+        ):
+            assert f"at most {up(value)}" in page
+        assert page.count(up(pairs[0].certified)) >= 1
+
     @pytest.mark.parametrize("forged", ["seen by all", "another one"])
     def test_a_claim_for_others_is_found_out(self, folder, tmp_path, forged, capsys):
         # What any one node learns, said of whoever sees everything or of another.
@@ -91,8 +110,12 @@ class TestAnyNode:
 @pytest.mark.parametrize(
     ("observer", "more", "words"),
     [
-        ("any-node", ["dp-dsgd"], "proved for dp-butterfly, not for dp-dsgd"),
-        ("any-node", ["butterfly"], "proved for dp-butterfly, not for butterfly"),
+        ("any-node", ["dp-dsgd"], "proved for dp-butterfly, dp-chain, not for dp-dsgd"),
+        (
+            "any-node",
+            ["butterfly"],
+            "proved for dp-butterfly, dp-chain, not for butterfly",
+        ),
         ("x", ["dp-butterfly"], "an observer is a node"),
         ("8", ["dp-butterfly"], "there is no node 8"),
         ("2,2", ["dp-butterfly"], "must differ"),

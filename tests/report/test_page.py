@@ -358,7 +358,7 @@ class TestCommand:
         runs.write_training(tmp_path, upper=runs.accounted())
         monkeypatch.setitem(sys.modules, module, None)
         assert main(["report", str(tmp_path)]) == 3
-        assert "pip install 'privaudit[report]'" in capsys.readouterr().err
+        assert "pip install '.[report]'" in capsys.readouterr().err
         assert not (tmp_path / "report.html").exists()
 
     def test_unfinished_folder_is_refused(self, tmp_path):

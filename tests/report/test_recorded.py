@@ -59,7 +59,7 @@ class TestCommands:
     def test_the_page_says_how_its_account_is_made_again(self, folder, capsys):
         assert main(["report", str(folder)]) == 0
         page = (folder / "report.html").read_text()
-        command = page.split("<pre><code>")[1].split("</code>")[0]
+        command = page.split("<code>")[1].split("</code>")[0]
         assert "read from its history" in page
         assert "a time that was not recorded" in page
         capsys.readouterr()

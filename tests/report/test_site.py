@@ -6,10 +6,15 @@ import json
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from privaudit import ProgramSettings, audit_program
 from privaudit.cli import COULD_NOT, FINE, REFUTED, main
 from privaudit.files.folder import FolderError
+from privaudit.report.axis import _ticks
 from privaudit.report.site import Site
+from privaudit.results import round_down
 from tests.report import runs
 from tests.report.test_page import Reader
 
@@ -117,6 +122,31 @@ def test_two_of_one_name_have_two_pages(tmp_path):
     made = site_of(*paths)
     assert len(made.pages) == 2
     assert len({item.page for item in made.items}) == 2
+
+
+def test_a_program_without_an_account_has_a_page_and_no_certified_figure(tmp_path):
+    plan = ProgramSettings(runs=9)
+    result = audit_program("operator:add", plan, out=tmp_path / "run").result
+    assert main(["report", str(tmp_path / "run")]) == FINE
+    page = (tmp_path / "run/report.html").read_text()
+    words = checked(page)
+    assert f"audited ε ≥ {round_down(result.lower().epsilon)}" in words
+    assert "There is no account" in words
+    assert "certified ε" not in words
+    site_of(tmp_path / "run").write(tmp_path / "site")
+    (item,) = json.loads((tmp_path / "site/site.json").read_text())["items"]
+    assert "There is no account" in checked(
+        (tmp_path / "site" / item["page"]).read_text()
+    )
+
+
+@given(st.floats(-9, 9), st.floats(0.61, 12), st.sampled_from([5, 8]))
+def test_ticks_are_few_and_some(low, decades, most):
+    ticks = _ticks(10**low, 10 ** (low + decades), most)
+    assert 1 <= len(ticks) <= most
+    assert ticks == sorted(set(ticks))
+    assert 10**low <= ticks[0]
+    assert ticks[-1] <= 10 ** (low + decades)
 
 
 def test_a_folder_of_runs_is_all_of_them(tmp_path):

@@ -23,6 +23,46 @@ def drawn_by(picture: str) -> str:
     return re.search(r"Matplotlib v([\d.]+)", picture)[1]
 
 
+# Decimals in the text of templates that are no setting of a cell: printed by others,
+# exact, or levels of confidence. The consensus page quotes figures that it withdrew.
+TYPED = {
+    "asynchronous": ["5.3", "95.0", "81.0"],  # section, Table 1
+    "audits": [],
+    "bounds": ["0.95", "4.377178", "2.317789"],  # exact, of two normals
+    "claims": [],
+    "collaborative": ["0.05"],  # the coin's last chance
+    "dynamic": ["0.8", "0.2", "0.1", "7.7", "0.03"],  # 1 / rho; the paper's
+    "fashion": ["0.01"],
+    "mechanisms": ["99.9", ".001"],
+    "papers": [],
+    "pushsum": [],
+    "scale": ["6.5"],  # millions of runs
+    "zoo": ["0.999", "0.99"],
+}
+
+
+def settings_in(value: object) -> set[str]:
+    """Numbers of a cell's settings, also those that stand in texts."""
+    if isinstance(value, (dict, list, tuple)):
+        parts = value.values() if isinstance(value, dict) else value
+        return set().union(*map(settings_in, parts))
+    if isinstance(value, (int, float)):
+        return {f"{value:g}"}
+    return set(re.findall(r"\d*\.\d+", str(value)))
+
+
+@pytest.mark.parametrize("name", TYPED)
+def test_no_figure_of_the_text_is_typed(name):
+    """Each is made of what is stored, unless it is a setting or somebody else's."""
+    study = Study(name)
+    text = "".join(path.read_text() for path in study.folder.glob("*.md.jinja"))
+    text = re.sub(r"\{\{.*?\}\}|\{%.*?%\}|\]\([^)]*\)", "", text, flags=re.DOTALL)
+    known = settings_in([cell.settings for cell in study.cells().values()])
+    decimals = re.findall(r"(?<![\w.])\d*\.\d+(?![\w.]*\d\.)", text)
+    typed = {each for each in decimals if f"{float(each):g}" not in known}
+    assert typed <= set(TYPED[name])
+
+
 @by_name
 class TestPages:
     def test_they_are_what_the_stored_results_give(self, study):

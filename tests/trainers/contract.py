@@ -12,6 +12,7 @@ from trainers.algorithms.dinno import Dinno, DinnoFamily
 from trainers.algorithms.dsgt import Dsgt
 from trainers.algorithms.dyn_d2p import Pushed
 from trainers.algorithms.family import Family
+from trainers.algorithms.muffliato import Muffliato
 from trainers.algorithms.optimisers import OPTIMISERS
 from trainers.algorithms.sgp import Sgp
 from trainers.network.engine import Inbox, Network, WorksFirst
@@ -121,6 +122,8 @@ FACTS = {
     # What is sent is the stepped parameters, so that the step is averaged too.
     Sgp: lambda algorithm: Facts(equal_when_complete=True),
     Sync: lambda algorithm: Facts(equal_when_complete=True),
+    # A step is averaged by its own gossip, plain here.
+    Muffliato: lambda algorithm: Facts(equal_when_complete=True),
     # Adam's step is not linear: the penalties no longer add up to 0.
     Dinno: lambda algorithm: Facts(
         keeps_mean=algorithm.optimiser == "sgd" and algorithm.inner_steps == 1,
@@ -142,6 +145,9 @@ CASES = [
         for name, family in ALGORITHMS.items()
         if type(family) in (Family, DinnoFamily, Pushed, AllReduce)
     ),
+    # A step each round; of more rounds, see test_muffliato.
+    Case("dp-muffliato", {"gossips": 1}),
+    Case("muffliato", {"gossips": 1}),
     Case("dp-dinno", {"inner_steps": 3}),
     Case("dp-dinno", {"optimiser": "sgd"}),
     Case("dp-dinno", {"optimiser": "sgd", "inner_steps": 3}),

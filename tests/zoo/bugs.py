@@ -77,13 +77,13 @@ class CoinsOfUniforms(Sampler):
 
     _WIDTH = 1024  # of records, at most
 
-    def drawn(self, node, index):
+    def drawn(self, nodes, index):
         shape = (self.runs, self._WIDTH)
-        who = [self.numbers[node]]
-        return self.streams.uniforms("sampling", who, index, shape)[:, 0]
+        who = [self.numbers[node] for node in nodes]
+        return self.streams.uniforms("sampling", who, index, shape)
 
-    def coins(self, node, index, records, rate):
-        return self.drawn(node, index)[:, :records] < rate
+    def coins(self, nodes, index, records, rate):
+        return self.drawn(nodes, index)[..., :records] < rate
 
 
 class SamplingSharesNoise(FloatNoise):
@@ -95,7 +95,7 @@ class SamplingSharesNoise(FloatNoise):
 
     def _draw_noise(self, like, nodes):
         index = self._releases[nodes[0]]
-        drawn = torch.stack([self._sampler.drawn(node, index) for node in nodes], 1)
+        drawn = self._sampler.drawn(nodes, index)
         normal = torch.special.ndtri(drawn.clamp_min(2.0**-54))
         return normal[..., : like.shape[2]].to(like)
 

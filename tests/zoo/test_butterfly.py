@@ -60,7 +60,7 @@ class SentAgain(OwnMomentum):
 
     def round(self, state, inbox, private, k):
         done = OwnMomentum.round(self, state, inbox, private, k)
-        return dataclasses.replace(done, again=inbox["again"])
+        return dataclasses.replace(done, again=inbox.neighbour_sum("again"))
 
 
 def _values(state):
@@ -70,8 +70,8 @@ def _values(state):
 def family(kind):
     """With this in the algorithm's place."""
 
-    def made(steps, momentum, exchanges, divisor):
-        return kind(steps, momentum, exchanges, divisor)
+    def made(steps, momentum, exchanges, divisor, told):
+        return kind(steps, momentum, exchanges, divisor, told)
 
     return dataclasses.replace(ALGORITHMS[NAME], make=made)
 
@@ -79,7 +79,7 @@ def family(kind):
 def gaussian(nodes, observer, runs, noise=2.0):
     """Without sampling, over two cycles of 4 nodes or one of 8."""
     settings = {**SETTINGS, "nodes": nodes, "train": 4 * nodes, "batch_size": 4.0}
-    settings["rounds"] = {4: 12, 8: 21}[nodes]
+    settings["rounds"] = {4: 12, 8: 21, 6: 40}[nodes]
     return Attack(runs, noise=noise, settings=settings, observer=observer)
 
 
@@ -98,6 +98,28 @@ class TestRightCode:
         assert found == pytest.approx(mu2**0.5, rel=0.1)
         steps = sum(entry.count for entry in ledger.nodes[0])
         assert mu2 < 0.85 * steps  # of everything seen
+
+    @pytest.mark.parametrize(
+        ("graph", "observer"),
+        [
+            ("butterfly", "1"),
+            pytest.param("butterfly", "1,5", marks=pytest.mark.slow),
+            ("chain", "3"),
+            pytest.param("chain", "2,3", marks=pytest.mark.slow),
+        ],
+    )
+    def test_of_six_nodes(self, graph, observer):
+        # Four sum by recursive doubling, two fold; or all along a chain.
+        attack = gaussian(6, observer, 1000, noise=1.0)
+        settings = {**attack.settings, "graph": graph, "train": 24}
+        settings["rounds"] = 10 * (4 if graph == "butterfly" else 6)
+        attack = dataclasses.replace(attack, settings=settings)
+        scores, ledger, _ = played(attack, f"dp-{graph}")
+        apart = scores.score[scores.member].mean() - scores.score[~scores.member].mean()
+        found = apart / scores.score[~scores.member].std()
+        mu2 = sum(entry.count / entry.release.noise**2 for entry in ledger.nodes[0])
+        assert found == pytest.approx(mu2**0.5, rel=0.1)
+        assert mu2 < (7 if len(observer) == 1 else 8)  # of 10 of everything seen
 
     @pytest.mark.slow
     @pytest.mark.parametrize(
@@ -131,7 +153,7 @@ class TestAudits:
 
 
 def test_partial_sums_are_whole_steps_of_one_grid():
-    # What is sent in later exchanges is exactly a mean of releases, to the last bit.
+    # What is sent in later exchanges is exactly a sum of releases, to the last bit.
     from tests.trainers.algorithms.test_butterfly import made
     from trainers.numerics import noise
     from trainers.numerics.randomness import Streams
@@ -145,13 +167,13 @@ def test_partial_sums_are_whole_steps_of_one_grid():
 
     problem.train(1.3, Streams(0), observers=Observers(messages=(Seen(),)))
     step = noise.grid(1.3 * problem.training.clip_norm)
-    for k, partial in enumerate(sent):
+    for partial in sent:
         assert partial.dtype == torch.float64
-        whole = partial * 2.0 ** (k % 3) / step
+        whole = partial / step
         assert torch.equal(whole, whole.round())
         assert (whole % 2).any()
-    # Exchange by exchange, the mean of all stays what it was.
+    # Exchange by exchange, all sums together double.
     for first in (0, 3):
-        means = [partial.mean(1) for partial in sent[first : first + 3]]
-        assert torch.equal(means[0], means[1])
-        assert torch.equal(means[0], means[2])
+        sums = [partial.sum(1) for partial in sent[first : first + 3]]
+        assert torch.equal(2 * sums[0], sums[1])
+        assert torch.equal(4 * sums[0], sums[2])

@@ -30,6 +30,11 @@ from trainers.algorithms.dsgd import Dsgd
 from trainers.algorithms.dsgt import Dsgt
 from trainers.algorithms.family import Family
 from trainers.algorithms.fedavg import Fedavg, FedavgFamily, FedavgOptions
+from trainers.algorithms.muffliato import (
+    Muffliato,
+    MuffliatoFamily,
+    MuffliatoOptions,
+)
 from trainers.algorithms.partpsp.family import (
     NoisyMessages,
     PartPspOptions,
@@ -109,6 +114,15 @@ ALGORITHMS: dict[str, Family] = {
     **_both("dsgd", Dsgd, needs=_GOSSIP),
     **_both("dsgt", Dsgt, needs=_GOSSIP, defaults={"step_size": 0.5}),
     **_both(
+        "muffliato",
+        Muffliato,
+        MuffliatoFamily,
+        needs=_GOSSIP,
+        options=MuffliatoOptions,
+        # As a step is four rounds: 50 steps.
+        defaults={"rounds": 200, "model": "softmax", "step_size": 1.0},
+    ),
+    **_both(
         "dinno",
         Dinno,
         DinnoFamily,
@@ -156,7 +170,7 @@ ALGORITHMS: dict[str, Family] = {
         "butterfly",
         Butterfly,
         ButterflyFamily,
-        needs=_GOSSIP,
+        needs=("connected",),
         options=ButterflyOptions,
         # As many exchanges a step as the number of nodes has bits: 200 steps.
         defaults={
@@ -167,6 +181,23 @@ ALGORITHMS: dict[str, Family] = {
             "step_size": 1.0,
         },
         audited={"nodes": 4, "graph": "butterfly", "split": 0.0},
+    ),
+    **_both(
+        "chain",
+        Butterfly,
+        ButterflyFamily,
+        graph="chain",
+        needs=("connected",),
+        options=ButterflyOptions,
+        # As many exchanges a step as nodes: 200 steps.
+        defaults={
+            "graph": "chain",
+            "nodes": 8,
+            "rounds": 1600,
+            "model": "softmax",
+            "step_size": 1.0,
+        },
+        audited={"nodes": 4, "graph": "chain", "rounds": 12, "split": 0.0},
     ),
     **_messages("partpsp", PartPspOptions),
     **_messages("sgpdp", SgpdpOptions),

@@ -1,4 +1,6 @@
-"""Descent along sums by recursive doubling, at a model that all nodes share.
+"""Descent along sums of all nodes' gradients, at a model that all share.
+
+Sums by recursive doubling, or along a chain, their slower and stronger twin.
 
 What a node learns of another is proved: docs/butterfly.md.
 """
@@ -6,16 +8,14 @@ What a node learns of another is proved: docs/butterfly.md.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 
 import numpy as np
 from torch import Tensor
 
-from privaudit.accounting.views.butterfly import exchanges
+from privaudit.accounting.views.butterfly import exchanges, hears
 from trainers.algorithms.family import Family
 from trainers.algorithms.setting import Options, Setting
-from trainers.network.engine import Gradients, Network, Schedule
-from trainers.network.graphs import butterfly
+from trainers.network.engine import Gradients, Inbox, Network, Schedule
 from trainers.network.mixing import Mixing
 from trainers.oracles.oracle import Mechanism
 
@@ -34,7 +34,7 @@ class ButterflyOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields
 class State:
     """All (runs, nodes, dims); the first two are the same at all nodes.
 
-    ``partial`` is the mean of the releases that a node has heard of in this step.
+    ``partial`` is the sum of the releases that a node has heard of in this step.
     """
 
     theta: Tensor
@@ -46,21 +46,24 @@ class State:
 class Butterfly:
     """theta <- theta - eta v, v <- m v + mean of all nodes' gradients at theta.
 
-    A round is an exchange: each node swaps the mean that it has with a partner, and
-    takes the mean of both. After k = log2(nodes) rounds all have the mean of all, equal
-    to the bit, and step. The noisy gradient of a step is taken once, before its first
-    exchange, at the common model; nothing else is sent, and no node keeps anything of
-    its own from one step to the next. The step size is that of a step's last round.
+    A round is an exchange: each node adds what it hears to the sum that it has. After
+    the exchanges of a step (log2(nodes) by recursive doubling) all have the sum of all,
+    equal to the bit, and step. Where not all sum alike (``told``), those that have it
+    tell the others in a step's last exchange. The noisy gradient of a step is taken
+    once, before its first exchange, at the common model; nothing else is sent, and no
+    node keeps anything of its own from one step to the next. The step size is that of a
+    step's last round.
 
-    Releases are noisy sums, whole steps of one grid, in double precision: their means
-    over 2, 4, ... nodes are exact, and tell no more than their sums. Only the mean of
-    all is divided, by ``divisor``, the batch size, and rounded.
+    Releases are noisy sums, whole steps of one grid, in double precision, so that sums
+    of them are exact. Only the sum of all is divided, by ``divisor``, the number of
+    nodes times the batch size, and rounded.
     """
 
     step_size: Schedule
     momentum: float = 0.0
     exchanges: int = 1
     divisor: float = 1.0
+    told: bool = False
 
     def init(self, start: Tensor) -> State:
         """All nodes at ``start``, which must be the same."""
@@ -74,16 +77,16 @@ class Butterfly:
         return dataclasses.replace(state, partial=private.gradient(at=state.theta))
 
     def messages(self, state: State, k: int) -> dict[str, Tensor]:
-        """The mean of a node's part of the network."""
+        """The sum of a node's part of the network."""
         return {"partial": state.partial}
 
-    def round(
-        self, state: State, inbox: Mapping[str, Tensor], private: Gradients, k: int
-    ) -> State:
-        """The mean of both parts; after the last exchange, a step along it."""
-        partial = inbox["partial"]
+    def round(self, state: State, inbox: Inbox, private: Gradients, k: int) -> State:
+        """The sum of what is heard; after the last exchange, a step along all's."""
+        partial = inbox.neighbour_sum("partial")
         if (k + 1) % self.exchanges:
             return dataclasses.replace(state, partial=partial)
+        if self.told:  # who hears one, hears the sum of all
+            partial = partial - state.partial * (inbox.degree - 1)
         mean = (partial / self.divisor).to(state.theta.dtype)
         velocity = self.momentum * state.velocity + mean
         theta = state.theta - self.step_size(k) * velocity
@@ -96,7 +99,15 @@ class Butterfly:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ButterflyFamily(Family[ButterflyOptions]):
-    """A power of two of nodes, and as many exchanges a step as that has bits."""
+    """Sums on a graph of `privaudit.accounting.views.butterfly`, exchange by exchange.
+
+    Parameters
+    ----------
+    graph
+        Its name there, and among graphs.
+    """
+
+    graph: str = "butterfly"
 
     # A state of a node's own between steps would leave the common model.
     takes_optimisers = False
@@ -106,28 +117,33 @@ class ButterflyFamily(Family[ButterflyOptions]):
         return self.make(
             setting.step_sizes,
             setting.options.momentum,
-            exchanges(setting.nodes),
-            setting.batch_size,
+            exchanges(setting.nodes, self.graph),
+            setting.batch_size * setting.nodes,
+            self._told(setting.nodes),
         )
+
+    def _told(self, nodes: int) -> bool:
+        return self.graph == "chain" or nodes & (nodes - 1) != 0
 
     def mechanism(
         self, setting: Setting[ButterflyOptions], noise_multiplier: float
     ) -> Mechanism:
-        """Sums that add up exactly."""
+        """Sums that add up exactly; who is told adds that to what it has."""
         plain = super().mechanism(setting, noise_multiplier)
-        return dataclasses.replace(plain, summed=setting.nodes)
+        most = setting.nodes * (2 if self._told(setting.nodes) else 1)
+        return dataclasses.replace(plain, summed=most)
 
     def runner(self, algorithm: Butterfly, mixing: Mixing) -> Network:
-        """On the graph butterfly, with uniform weights; ``ValueError`` on others."""
+        """On its graph; ``ValueError`` on others."""
         # The very graph: what is certified counts on who is joined to whom, and when.
-        proved = Mixing.of(butterfly(mixing.nodes), "uniform").matrices
-        if not np.array_equal(mixing.matrices, proved):
+        proved = hears(mixing.nodes, self.graph) | np.eye(mixing.nodes, dtype=bool)
+        if not np.array_equal(mixing.matrices > 0, proved):
             raise ValueError(
-                "dp-butterfly is for graph=butterfly with uniform weights: on no other "
-                "graph is proved what a node learns"
+                f"this algorithm is for graph={self.graph} with uniform weights: on no "
+                "other graph is proved what a node learns"
             )
         return Network(algorithm, mixing, self.needs)
 
     def releases(self, setting: Setting[ButterflyOptions]) -> int:
         """One a step, that of the last step too if it was not finished."""
-        return -(-setting.rounds // exchanges(setting.nodes))
+        return -(-setting.rounds // exchanges(setting.nodes, self.graph))

@@ -68,11 +68,12 @@ class Family(Generic[OptionsType]):
     ) -> Mechanism:
         """How gradients are made private: all noise grows with the multiplier.
 
-        Poisson batches, one clip norm, one noise multiplier; neither if not private.
+        Batches as is set, one clip norm, one noise multiplier; neither if not private.
         """
+        size, sampling = setting.batch_size, setting.sampling
         if not self.private:
-            return Mechanism(setting.batch_size)
-        return Mechanism(setting.batch_size, setting.clip_norm, noise_multiplier)
+            return Mechanism(size, sampling=sampling)
+        return Mechanism(size, setting.clip_norm, noise_multiplier, sampling)
 
     def releases(self, setting: Setting[OptionsType]) -> int:
         """How often each node asks the oracle in all rounds."""

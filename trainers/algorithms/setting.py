@@ -42,7 +42,7 @@ class Setting(Generic[OptionsType]):
         Its name, for messages.
     options
         Of the algorithm alone.
-    rounds, batch_size, clip_norm, step_sizes
+    rounds, batch_size, sampling, clip_norm, step_sizes
         As in `trainers.runs.training.Training`.
     nodes
         How many nodes there are.
@@ -62,6 +62,7 @@ class Setting(Generic[OptionsType]):
     options: OptionsType
     rounds: int
     batch_size: float
+    sampling: str
     clip_norm: float
     step_sizes: Schedule
     nodes: int

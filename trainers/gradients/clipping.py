@@ -102,7 +102,7 @@ class Summation:
             for first in range(start, start + group, self.rows):
                 here = slice(first, min(first + self.rows, start + group))
                 replica = packed.replica[here]
-                spare = self.rows - len(replica) + self.shape.spare_rows
+                spare = self.rows - len(replica)
                 wide = self.shape.spare_columns
                 taken = _extended(packed.taken[here], spare, wide)
                 if spare or wide:
@@ -111,13 +111,14 @@ class Summation:
                     _extended(node[replica], spare, 0),
                     _extended(packed.record[here], spare, wide),
                 )
-                found = self.differentiator.weighted_sum(
-                    lined(at, replica, spare),
-                    inputs,
-                    targets,
-                    ClipTo(clip, taken, watch=watch),
-                    self.rounding.slack,
-                )
+                with self.shape.in_threads():
+                    found = self.differentiator.weighted_sum(
+                        lined(at, replica, spare),
+                        inputs,
+                        targets,
+                        ClipTo(clip, taken, watch=watch),
+                        self.rounding.slack,
+                    )
                 total.index_add_(0, replica, found[: len(replica)])
         return total
 

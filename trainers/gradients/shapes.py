@@ -3,12 +3,14 @@
 A record's gradient must be a function of that record, to the last bit: see `sums.md`.
 Kernels choose their ways by shape, so that every call has the same one, made from
 public numbers alone. Within it a row's bits may still depend on its place, where rows
-begin at other alignments or end in what is no whole vector. So a shape is tried with
-random records, and another one taken if it fails.
+begin at other alignments or end in what is no whole vector. Shapes are such that each
+thread goes through whole vectors where that matters; and a shape is tried with random
+records, and another one taken if it fails.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import weakref
 from collections.abc import Iterable, Iterator
@@ -16,14 +18,39 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from trainers.data import PrivateData
 from trainers.gradients.differentiator import Differentiator
 from trainers.gradients.per_sample import trained
 
 # Elementwise kernels on a CPU take two vectors at a time, and what is left one by one,
-# by functions that differ in the last bit. A multiple of this many leaves nothing over.
+# by functions that differ in the last bit: at the end of what each thread goes through.
+# A multiple of this many leaves nothing over.
 _VECTORS = 32
+_GRAIN = 1 << 15  # numbers from which on there is a further thread
+# What gives equal bits for a number wherever it is, or is seen by a trial: correctly
+# rounded, chosen or moved; and kernels that go by rows.
+_SAFE = frozenset(
+    """
+    abs add amax argmax bitwise_and bitwise_not bitwise_or cat clamp clamp_max
+    clamp_min clone constant_pad_nd copy div eq expand fill ge gt le lt masked_fill
+    maximum minimum mul ne neg ones_like reciprocal relu repeat repeat_interleave
+    scalar_tensor sgn sign slice_backward select_backward sqrt stack sub threshold
+    threshold_backward to unfold_backward view where zero zeros_like _to_copy
+    _unsafe_view _reshape_alias new_zeros new_ones new_full full full_like zeros ones
+    index index_put index_select gather scatter scatter_add embedding
+    embedding_dense_backward bmm baddbmm mm addmm convolution convolution_backward
+    _log_softmax _log_softmax_backward_data _softmax _softmax_backward_data
+    nll_loss_forward nll_loss_backward nll_loss2d_forward nll_loss2d_backward
+    native_layer_norm native_layer_norm_backward native_group_norm
+    native_group_norm_backward linalg_vector_norm sum mean max max_pool2d_with_indices
+    max_pool2d_with_indices_backward avg_pool2d avg_pool2d_backward
+    _adaptive_avg_pool2d _adaptive_avg_pool2d_backward adaptive_max_pool2d
+    adaptive_max_pool2d_backward
+    """.split()  # noqa: SIM905 - a list of so many strings is not read
+)
 _TRIED = 1000  # records that a trial compares, at least,
 _WORK = 20_000_000  # where they take no more products than this
 _LINE = 64  # bytes
@@ -41,19 +68,34 @@ class Shape:
     ----------
     columns
         Places for records, of each replica.
-    spare_rows, spare_columns
-        Replicas and places that are added and never hold a record.
+    spare_columns
+        Places that are added and never hold a record.
     aligned
         Whether the differentiator aligns rows.
     moves
         Whether a replica may come in any row, beside any others.
+    threads
+        With how many a call is made, of those that torch has; 0 for all.
     """
 
     columns: int
-    spare_rows: int = 0
     spare_columns: int = 0
     aligned: bool = False
     moves: bool = False
+    threads: int = 0
+
+    @contextlib.contextmanager
+    def in_threads(self) -> Iterator[None]:
+        """Be in so many threads, as in the trial."""
+        before = torch.get_num_threads()
+        if self.threads in (0, before):
+            yield
+            return
+        torch.set_num_threads(self.threads)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
 
 
 def lined(at: Tensor, rows: Tensor, spare: int = 0) -> Tensor:
@@ -111,7 +153,8 @@ def _known_or_found(
     )
     if key not in known:
         example = torch.zeros_like(inputs[0, 0]), torch.zeros_like(targets[0, 0])
-        wanted = candidates(len(at), columns)
+        counts = _elementwise(differentiator, at, example)
+        wanted = candidates(counts, columns, torch.get_num_threads())
         if moves:
             wanted = [dataclasses.replace(next(wanted), moves=True)]
         known[key] = _search(differentiator, at, example, wanted)
@@ -130,18 +173,85 @@ def _search(
             if differentiator.aligned != aligned:
                 continue
             tried = dataclasses.replace(shape, aligned=aligned)
-            if holds(differentiator, at, example, tried):
-                return tried
+            with tried.in_threads():
+                if holds(differentiator, at, example, tried):
+                    return tried
     return None
 
 
-def candidates(replicas: int, columns: int) -> Iterator[Shape]:
-    """Shapes of at most ``columns`` places, the one that is wanted first."""
+class _Elementwise(TorchDispatchMode):
+    """Sees how many numbers go through functions that may differ at a vector's end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: set[int] = set()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        safe = name in _SAFE or name.removesuffix("_") in _SAFE
+        safe &= (kwargs or {}).get("alpha", 1) == 1  # else it is rounded once or twice
+        safe |= name in ("pow", "pow_") and args[1:] == (2,)  # a square
+        if not (safe or func.is_view or name.startswith("empty")):
+            self.counts |= {
+                each.numel()
+                for each in tree_leaves((args, result))
+                if isinstance(each, Tensor) and each.is_floating_point()
+            }
+        return result
+
+
+def _elementwise(
+    differentiator: Differentiator, at: Tensor, example: tuple[Tensor, Tensor]
+) -> set[int]:
+    """How many numbers a place of all replicas has, where they must fill vectors.
+
+    On a CPU; elsewhere, whatever a layer makes of a place.
+    """
+    if at.device.type != "cpu":
+        return {len(at)}
+    there = (len(at), 2)
+    inputs, targets = (
+        part.expand(*there, *part.shape).contiguous() for part in example
+    )
+    models = _models(differentiator.module, len(at), torch.Generator()).to(at)
+    with _Elementwise() as seen:
+        differentiator.rows(models, inputs, targets)
+    # What is not twice as many for two places is not of records.
+    return {count // 2 for count in seen.counts if count % 2 == 0 and count}
+
+
+def candidates(
+    counts: Iterable[int], columns: int, threads: int = 1
+) -> Iterator[Shape]:
+    """Shapes of at most ``columns`` places, the one that is wanted first.
+
+    ``counts`` are numbers of a place of all replicas, of each of which any of
+    ``threads`` must go through whole vectors.
+    """
     sizes = [columns, *(columns // step * step for step in (64, 32, 16, 8, 4, 2)), 1]
     for size in dict.fromkeys(size for size in sizes if size > 0):
-        # Whole vectors of records, whatever a layer makes of each.
-        wide = next(s for s in range(_VECTORS) if replicas * (size + s) % _VECTORS == 0)
-        yield Shape(size, spare_columns=0 if size == 1 else wide)
+        if size == 1:
+            yield Shape(size)
+            continue
+        found = []
+        fewer = threads
+        while fewer:
+            for wide in range(_VECTORS * fewer):
+                if all(whole_vectors(each * (size + wide), fewer) for each in counts):
+                    found.append(((size + wide) / fewer, wide, fewer))
+                    break
+            fewer //= 2  # one of them can always
+        _, wide, used = min(found)
+        yield Shape(size, spare_columns=wide, threads=0 if used == threads else used)
+
+
+def whole_vectors(count: int, threads: int) -> bool:
+    """Whether each of ``threads`` goes through whole vectors of ``count`` numbers."""
+    part = -(-count // min(threads, -(-count // _GRAIN)))
+    return count % _VECTORS == 0 and (part >= count or part % _VECTORS == 0)
 
 
 def holds(
@@ -158,7 +268,7 @@ def holds(
     """
     generator = torch.Generator().manual_seed(seed)
     rows, columns = len(at), shape.columns
-    there = (rows + shape.spare_rows, columns + shape.spare_columns)
+    there = (rows, columns + shape.spare_columns)
     models = _models(differentiator.module, rows, generator).to(at)
     like, target = example
     targets = target.expand(*there, *target.shape)
@@ -167,9 +277,9 @@ def holds(
         return _inputs(differentiator.module, like, there, generator)
 
     def found(inputs: Tensor, whose: Tensor) -> list[Tensor]:
-        theta = lined(models, whose, shape.spare_rows)
+        theta = lined(models, whose)
         parts = differentiator.rows(theta, inputs, targets)
-        return [_bits(part).unflatten(0, there)[:rows] for part in parts]
+        return [_bits(part).unflatten(0, there) for part in parts]
 
     whose = torch.arange(rows, device=at.device)
     alone = columns == 1 and (rows == 1 or not shape.moves)
@@ -192,7 +302,7 @@ def holds(
             whose = torch.randperm(rows, generator=generator, device=_HOST).to(
                 at.device
             )
-        moved[:rows, here] = inputs[whose][:, before]
+        moved[:, here] = inputs[whose][:, before]
         for one, other in zip(wanted, found(moved, whose), strict=True):
             if not torch.equal(one[whose][:, before], other[:, here]):
                 return False

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from privaudit.accounting.views.butterfly import exchanges, places
+from privaudit.accounting.views.butterfly import hears
 from trainers.network.topology import Topology, check_nodes, strongly_connected
 
 _TRIES = 2000  # random graphs drawn before a search gives up
@@ -187,15 +187,21 @@ def exponential(nodes: int) -> Topology:
 def butterfly(nodes: int) -> Topology:
     """Recursive doubling: in an exchange, a node and its partner hear each other.
 
-    Round t k + r joins nodes whose places in step t differ in bit r alone, of k bits;
-    see `privaudit.accounting.views.butterfly`. With uniform weights all have the mean
-    after k rounds. Raises ``ValueError`` unless the nodes are a power of two.
+    Round t k + r joins nodes whose places in step t differ in bit r alone, of k bits.
+    With uniform weights all have the mean after k rounds. Of nodes that are no power of
+    two, some fold into others first, and are told the sum at last: see
+    `privaudit.accounting.views.butterfly`. Raises ``ValueError`` for too many nodes.
     """
-    graphs = []
-    for place in places(nodes):
-        apart = place[:, None] ^ place
-        graphs += [apart == 1 << bit for bit in range(exchanges(nodes))]
-    return Topology(np.stack(graphs))
+    return Topology(hears(nodes))
+
+
+def chain(nodes: int) -> Topology:
+    """Each node hears the one before it, by turns, and all the last one.
+
+    In another order in each step: see `privaudit.accounting.views.butterfly`. Raises
+    ``ValueError`` for more than 64 nodes.
+    """
+    return Topology(hears(nodes, "chain"))
 
 
 def d_out(nodes: int, degree: int) -> Topology:

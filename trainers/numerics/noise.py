@@ -28,6 +28,7 @@ SCALES = (2.0**4, 2.0**30)
 STEP_BITS = 20  # a deviation has 2^20 steps or more: rounding is paid with a millionth
 MOST = 1 << 52  # of a number on the grid: its double is exact
 MAX_SUM = 1 << 62
+_LOW = (1 << 32) - 1  # half of a word
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,6 +47,8 @@ class Law:
         Bound on the first pass's error in x there.
     far
         From the upper tail's probability to x >= 0.
+    density
+        At x >= 0, in doubles.
     tail
         P(X > x) by mpmath, for whatever x, from mpmath itself and x.
     """
@@ -55,6 +58,7 @@ class Law:
     limit: float
     slack: float
     far: Callable[[Tensor], Tensor]
+    density: Callable[[np.ndarray], np.ndarray]
     tail: Callable[[Any, Any], Any]
 
 
@@ -75,6 +79,7 @@ GAUSSIAN = Law(
     limit=_MIDDLE / math.sqrt(2),
     slack=ERROR * _MIDDLE + _SPREAD * math.sqrt(2 * math.pi) * math.exp(_MIDDLE**2 / 2),
     far=lambda tail: torch.special.ndtri(tail).neg_(),
+    density=lambda x: np.exp(-x * x / 2) / math.sqrt(2 * math.pi),
     tail=lambda mp, x: mp.erfc(x / mp.sqrt(2)) / 2,
 )
 LAPLACE = Law(
@@ -83,6 +88,7 @@ LAPLACE = Law(
     limit=_LOG_LIMIT,
     slack=ERROR * _LOG_LIMIT + 2 * _SPREAD * math.exp(_LOG_LIMIT),
     far=lambda tail: torch.log(2 * tail).neg_(),
+    density=lambda x: np.exp(-x) / 2,
     tail=lambda mp, x: mp.exp(-x) / 2 if x > 0 else 1 - mp.exp(x) / 2,
 )
 
@@ -305,35 +311,53 @@ def _second_pass(piece: Piece, index: Tensor, scale: float, law: Law) -> np.ndar
     whole = np.rint(near)
     margin = ERROR * far + _SLOPE * 2.0**-64 / tail
     unsure = np.abs(near - whole) + scale * margin >= 0.5 - scale * _SLOPE * 2.0**-51
-    for one in np.flatnonzero(unsure).tolist():
-        found = None
-        if scale * margin[one] < 0.25:
-            found = _of_two(int(high[one]), float(near[one]), scale, law)
-        if found is None:
+    left = np.flatnonzero(unsure)
+    if len(left):
+        whole[left], sure = _third_pass(high[left], near[left], scale, law)
+        sure &= scale * margin[left] < 0.25
+        for one in left[~sure].tolist():
             place = piece.of.places(index[one] + piece.first)
             more = functools.partial(piece.of.more, *map(int, place))
-            found = _exactly(int(high[one]), float(far[one]), scale, law, more)
-        whole[one] = found
+            whole[one] = _exactly(int(high[one]), float(far[one]), scale, law, more)
     return np.copysign(whole, words)
 
 
-def _of_two(high: int, near: float, scale: float, law: Law) -> int | None:
-    """As `_exactly`, of the two integers beside ``near``; None if 64 bits are too few.
+def _third_pass(
+    high: np.ndarray, near: np.ndarray, scale: float, law: Law
+) -> tuple[np.ndarray, np.ndarray]:
+    """Which of the two integers beside ``near`` is round(scale x); where it is sure.
 
-    For scale x that is within 1/4 of ``near``, and that within 1/4 and a little of half
-    an integer: the tail there is all that is asked.
+    For scale x within 1/4 of ``near``, and that within 1/4 and a little of half an
+    integer: the tail there is all that is asked. It is that at a point of a table, less
+    the integral of the density from there, which is small.
     """
+    below = np.floor(near)
+    border = (below + 0.5) / scale
+    number = np.rint(border * _POINTS)
+    known = [_tail_at(law, one) for one in number.tolist()]
+    gap = (high - np.array(known, dtype=np.int64)) * 2.0**-64
+    width = border - number / _POINTS
+    places = number / _POINTS + width * _NODES
+    area = width * (law.density(places) * _WEIGHTS).sum(0)
+    over = gap + area  # how much more the word's tail is than that of the border
+    margin = ERROR * (np.abs(gap) + np.abs(area)) + 2.0**-60
+    margin += 2.0**-51 * border * law.density(border)
+    return below + (over < 0), np.abs(over) > margin
+
+
+_POINTS = 64  # of the table, a deviation
+_NODES = np.array([[0.5 - math.sqrt(0.15)], [0.5], [0.5 + math.sqrt(0.15)]])
+_WEIGHTS = np.array([[5], [8], [5]]) / 18  # of Gauss and Legendre
+
+
+@functools.cache
+def _tail_at(law: Law, number: float) -> int:
+    """The tail from a point of the table on, in units of 2^-64; below 2^63."""
     import mpmath
 
-    below = math.floor(near)
     with mpmath.workprec(192):
-        bound = law.tail(mpmath, mpmath.mpf(below + 0.5) / scale)
-        error = mpmath.ldexp(bound, -128)
-        if bound + error < mpmath.ldexp(high, -64):
-            return below
-        if bound - error > mpmath.ldexp(high + 1, -64):
-            return below + 1
-    return None
+        tail = law.tail(mpmath, mpmath.mpf(number) / _POINTS)
+        return min(int(mpmath.ldexp(tail, 64)), (1 << 63) - 1)
 
 
 def _exactly(
@@ -422,6 +446,48 @@ def subsets(rows: Rows, size: int, device: torch.device) -> Tensor:
             first = _order(words[row, column].tolist(), rows, row, column)[:size]
             found[row, column] = False
             found[row, column, first] = True
+    return found
+
+
+def integers(rows: Rows, below: Tensor, device: torch.device) -> Tensor:
+    """Independent and uniform whole numbers in [0, below), (runs, nodes, width) int64.
+
+    ``below``, (width,) int64, is at most 2^31 - 1.
+    """
+    words = rows.words(device)
+    # floor(below u), u = (word + 2^63 + rest) / 2^64, by halves of the word.
+    low = (words & _LOW) * below
+    total = ((words >> 32) + (1 << 31)) * below + (low >> 32)
+    found = total >> 32
+    if device.type != "meta":  # the bits after the word may make it one more
+        left = (1 << 32) - (low & _LOW)
+        near = (total & _LOW == _LOW) & (left < below)
+        for run, node, at in near.nonzero().tolist():
+            share = fractions.Fraction(int(left[run, node, at]), int(below[at]))
+            more = functools.partial(rows.more, run, node, at)
+            found[run, node, at] += not _less(share, more)
+    return found
+
+
+def allocations(
+    rows: Rows, batches: int, taken: int, device: torch.device
+) -> list[Tensor]:
+    """For each record ``taken`` different ones of ``batches``, all choices alike.
+
+    ``rows`` has ``taken`` words a record. Returns as many (runs, nodes, records) int64.
+    By Floyd's method (Bentley and Floyd 1987): the i-th is uniform among the first
+    batches - taken + i, and the last of these if that one is taken already.
+    """
+    records = rows.width // taken
+    last = range(batches - taken, batches)
+    below = torch.arange(last.start + 1, batches + 1, device=device)
+    drawn = integers(rows, below.repeat_interleave(records), device)
+    found: list[Tensor] = []
+    for new, most in zip(drawn.split(records, 2), last, strict=True):
+        again = torch.zeros_like(new, dtype=torch.bool)
+        for old in found:
+            again |= new == old
+        found.append(new.masked_fill(again, most))
     return found
 
 

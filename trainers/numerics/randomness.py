@@ -8,6 +8,7 @@ the deal of a study's data, come from `public_generator`.
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
 import math
 from collections.abc import Sequence
@@ -125,6 +126,24 @@ class Streams:
         """Uniform subsets of ``size`` records, (runs, nodes, records) bool."""
         rows = self.rows("sampling", nodes, release, shape)
         return noise.subsets(rows, size, torch.device(self.device))
+
+    def allocated(
+        self,
+        nodes: Sequence[int],
+        release: int,
+        shape: tuple[int, int],
+        batches: int,
+        taken: int,
+        batch: int,
+    ) -> Tensor:
+        """Which records are in ``batch``, (runs, nodes, records) bool.
+
+        Each is by itself in ``taken`` of the ``batches`` of the epoch whose first
+        release ``release`` is.
+        """
+        rows = self.rows("sampling", nodes, release, (shape[0], shape[1] * taken))
+        found = noise.allocations(rows, batches, taken, torch.device(self.device))
+        return functools.reduce(torch.logical_or, (one == batch for one in found))
 
     def permutations(
         self, nodes: Sequence[int], release: int, shape: tuple[int, int]

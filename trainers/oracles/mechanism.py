@@ -8,8 +8,15 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from privaudit.ledger import Entry, Ledger, Recorder
-from privaudit.release import PoissonSampling, Release, SamplingWithoutReplacement
+from privaudit.release import (
+    PoissonSampling,
+    RandomAllocation,
+    Release,
+    Sampling,
+    SamplingWithoutReplacement,
+)
 from privaudit.results import Unit
+from privaudit.task_settings import batches_taken
 
 SamplingName = Literal["poisson", "without-replacement"]
 
@@ -35,7 +42,10 @@ class Mechanism:
         function, as ``clip_norm``.
     sampling
         How a batch is drawn: "poisson", each record by its own coin, or
-        "without-replacement", a uniform subset of ``batch_size`` (whole) records.
+        "without-replacement", a uniform subset of ``batch_size`` (whole) records;
+        "random-allocation", each record by itself in one of an epoch's batches, or in k
+        of them: "random-allocation:k". An epoch has as many batches as bring their
+        expected size nearest to ``batch_size``.
     summed
         If not 0, what is given out is the noisy sum itself, in double precision: whole
         steps of a grid that all nodes share, so that so many of them add up exactly.
@@ -44,7 +54,7 @@ class Mechanism:
     batch_size: float
     clip_norm: float | Callable[[int], float] = math.inf
     noise_multiplier: float | Callable[[int], float] = 0.0
-    sampling: SamplingName = "poisson"
+    sampling: SamplingName | str = "poisson"
     summed: int = 0
 
     @property
@@ -103,18 +113,34 @@ class Mechanism:
                 f"a batch of {self.batch_size:g} is larger than a node's data "
                 f"({records} records); use at most {records}"
             )
-        return self.batch_size / records
+        allocation = self.allocation(records)
+        return self.batch_size / records if allocation is None else allocation.rate
+
+    def allocation(self, records: int) -> RandomAllocation | None:
+        """How a node's ``records`` (public number) are allocated; None if not."""
+        taken = batches_taken(self.sampling)
+        if taken is None:
+            return None
+        batches = max(taken, round(taken * records / self.batch_size))
+        if batches >= 1 << 31:
+            raise ValueError(
+                f"batches of {self.batch_size:g} of {records:,} records are too many "
+                "batches for an epoch: use larger ones"
+            )
+        return RandomAllocation(batches, taken)
 
     def release(self, index: int, records: int) -> Release:
         """What one call at a node of ``records`` records is accounted as."""
         clip, multiplier = self.at(index)
         rate = self.sampling_rate(records)
+        sampling: Sampling | None = self.allocation(records)
+        if self.sampling == "poisson":
+            sampling = PoissonSampling(rate)
         return Release.of_sum(
             norm_bound=clip,
             noise_multiplier=multiplier,
-            sampling=PoissonSampling(rate)
-            if self.sampling == "poisson"
-            else SamplingWithoutReplacement(int(self.batch_size), records),
+            sampling=sampling
+            or SamplingWithoutReplacement(int(self.batch_size), records),
         )
 
     def ledger(self, sizes: Sequence[int], releases: int) -> Ledger:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from privaudit.release import RandomAllocation
 from trainers.data import PrivateData
 from trainers.gradients.batches import most
 from trainers.numerics.device import placed
@@ -60,21 +61,34 @@ class Sampler:
         present = self.present(nodes)
         drawn = torch.zeros_like(present)
         fixed = self.mechanism.sampling == "without-replacement"
+        # Nodes of equal public size go through together: calls cost more than coins.
+        alike: dict[tuple[int, int], list[int]] = {}
         for row, node in enumerate(nodes):
-            records = self.data.sizes[node]
+            # More than the public size: the canaries' coins are tossed whether they
+            # are there or not.
+            planted = self.data.canaries if node == self.data.canary_node else 1
+            alike.setdefault((self.data.sizes[node], planted), []).append(row)
+        for (records, planted), rows in alike.items():
+            who = [nodes[row] for row in rows]
             if fixed:
-                # A canary comes in a record's place: it must, for there to be a subset
-                # of equal chances in both worlds. It takes that record's coin.
                 size = int(self.mechanism.batch_size)
-                drawn[:, row, :records] = self.subset(node, index, records, size)
-                if self.data.replaced is not None and node == self.data.canary_node:
-                    drawn[:, row, records] = drawn[:, row, self.data.replaced]
+                found = self.subsets(who, index, records, size)
+            elif (how := self.mechanism.allocation(records)) is not None:
+                found = self.allocated(who, index, records + planted, how)
             else:
-                # More than the public size: the canaries' coins are tossed whether they
-                # are there or not.
-                planted = self.data.canaries if node == self.data.canary_node else 1
-                coins = self.coins(node, index, records + planted, self.rates[node])
-                drawn[:, row, : coins.shape[1]] = coins
+                found = self.coins(who, index, records + planted, self.rates[who[0]])
+            here = (
+                slice(None)
+                if len(who) == len(nodes)
+                else placed(tuple(rows), drawn.device)
+            )
+            drawn[:, here, : found.shape[2]] = found
+        canary, replaced = self.data.canary_node, self.data.replaced
+        if fixed and replaced is not None and canary is not None and canary in nodes:
+            # A canary comes in a record's place: it must, for there to be a subset
+            # of equal chances in both worlds. It takes that record's coin.
+            own = drawn[:, list(nodes).index(canary)]
+            own[:, self.data.sizes[canary]] = own[:, replaced]
         return drawn & present
 
     def present(self, nodes: Sequence[int]) -> Tensor:
@@ -83,12 +97,28 @@ class Sampler:
             return self._present
         return self._present[:, placed(tuple(nodes), self._present.device)]
 
-    def coins(self, node: int, index: int, records: int, rate: float) -> Tensor:
-        """Which of ``records`` coins of chance ``rate`` are heads, (runs, records)."""
-        who, shape = [self.numbers[node]], (self.runs, records)
-        return self.streams.coins(who, index, shape, rate)[:, 0]
+    def coins(
+        self, nodes: Sequence[int], index: int, records: int, rate: float
+    ) -> Tensor:
+        """Which coins of chance ``rate`` are heads, (runs, len(nodes), records)."""
+        who, shape = [self.numbers[node] for node in nodes], (self.runs, records)
+        return self.streams.coins(who, index, shape, rate)
 
-    def subset(self, node: int, index: int, records: int, size: int) -> Tensor:
-        """A uniform subset of ``size`` of a node's records, (runs, records)."""
-        who, shape = [self.numbers[node]], (self.runs, records)
-        return self.streams.subsets(who, index, shape, size)[:, 0]
+    def subsets(
+        self, nodes: Sequence[int], index: int, records: int, size: int
+    ) -> Tensor:
+        """Uniform subsets of ``size`` records, (runs, len(nodes), records)."""
+        who, shape = [self.numbers[node] for node in nodes], (self.runs, records)
+        return self.streams.subsets(who, index, shape, size)
+
+    def allocated(
+        self, nodes: Sequence[int], index: int, records: int, how: RandomAllocation
+    ) -> Tensor:
+        """Which are in the ``index``-th batch, (runs, len(nodes), records).
+
+        All batches of an epoch make its allocation again, from the same random numbers.
+        """
+        batch = index % how.batches
+        who, shape = [self.numbers[node] for node in nodes], (self.runs, records)
+        choice = (how.batches, how.taken, batch)
+        return self.streams.allocated(who, index - batch, shape, *choice)

@@ -41,6 +41,11 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         super().__post_init__()
         self.algorithm_options()
         self.step_sizes()
+        if self.sampling not in ("poisson", self.mechanism(0.0).sampling):
+            raise ValueError(
+                f"{self.algorithm} draws its batches in a way of its own: leave "
+                f"sampling={self.sampling} out"
+            )
         if optimiser_named(self.optimiser) and not self.family.takes_optimisers:
             raise ValueError(
                 f"{self.algorithm} has no use for optimiser={self.optimiser}: it makes "
@@ -172,6 +177,7 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             options=self.algorithm_options(),
             rounds=self.rounds,
             batch_size=self.batch_size,
+            sampling=self.sampling,
             clip_norm=self.clip_norm,
             step_sizes=self.step_sizes(),
             nodes=self.nodes,

@@ -18,6 +18,7 @@ ledger of sums by recursive doubling as one observer sees it: what `privaudit tr
 from privaudit.accounting.views.budget import account_observed as account_observed
 from privaudit.accounting.views.budget import check_observer as check_observer
 from privaudit.accounting.views.budget import observed_by as observed_by
+from privaudit.accounting.views.budget import pairs_observed as pairs_observed
 from privaudit.accounting.views.butterfly import observed as observed
 from privaudit.accounting.views.figures import ASSUMES as ASSUMES
 from privaudit.accounting.views.figures import FOLLOWS as FOLLOWS

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+
 from privaudit.accounting.account import account_nodes
 from privaudit.accounting.views.butterfly import observed
+from privaudit.accounting.views.figures import Pair, diluted
 from privaudit.accounting.views.observer import ANY_NODE, Observer
 from privaudit.ledger import Ledger
 from privaudit.results import Relation, UpperBound
 
 # Algorithms whose ledgers alone say what each observer learns.
-_PROVED = {"dp-butterfly": observed}
+_PROVED = {
+    "dp-butterfly": observed,
+    "dp-chain": functools.partial(observed, graph="chain"),
+}
 
 
 def check_observer(algorithm: str, observer: str, nodes: int) -> str:
@@ -44,6 +50,16 @@ def observed_by(
     return _PROVED[algorithm](ledger, observer, relation)
 
 
+def pairs_observed(
+    algorithm: str, ledger: Ledger, delta: float, relation: Relation
+) -> tuple[Pair, ...]:
+    """What each node learns of each other one; none where no ledger alone says so."""
+    if algorithm not in _PROVED or not any(ledger.nodes):
+        return ()
+    graph = algorithm.removeprefix("dp-")
+    return diluted(ledger, delta, None, relation, graph)
+
+
 def account_observed(
     algorithm: str,
     ledger: Ledger,
@@ -58,11 +74,10 @@ def account_observed(
     """
     seen = observed_by(algorithm, ledger, observer, relation)
     told = account_nodes(seen, delta, relation, method)
-    own = [
-        bool(made) and not told_of
-        for made, told_of in zip(ledger.nodes, seen.nodes, strict=True)
-    ]
-    if not any(own):
+    if not seen.observing:
         return told
     every = account_nodes(ledger, delta, relation, method)
-    return tuple(every[node] if own[node] else told[node] for node in range(len(own)))
+    return tuple(
+        every[node] if node in seen.observing else told[node]
+        for node in range(len(told))
+    )

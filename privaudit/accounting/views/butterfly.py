@@ -1,15 +1,24 @@
-"""Sums by recursive doubling at a common model: what each node hears, in closed form.
+"""Sums of all nodes at a common model: what each node hears, in closed form.
 
-Of 2^k nodes, node i is at place a_t i in step t, the product in GF(2^k) with a_t going
-through all elements but 0. In exchange r the nodes whose places differ in bit r alone
-swap what they have summed. So v first hears node u's release in a sum of 2^b releases,
-b the highest bit in which their places differ, and every pair meets in a sum of 2^b
-nodes 2^b times in 2^k - 1 steps. Theorem and proof: docs/butterfly.md.
+*By recursive doubling*, of 2^k nodes. Node i is at place a_t i in step t, the product
+in GF(2^k) with a_t going through all elements but 0. In exchange r the nodes whose
+places differ in bit r alone swap what they have summed. So v first hears node u's
+release in a sum of 2^b releases, b the highest bit in which their places differ, and
+every pair meets in a sum of 2^b nodes 2^b times in 2^k - 1 steps. Of other numbers of
+nodes, 2^k do so, after each of the others has *folded* its release into that of one of
+them, and before that one tells it the sum of all.
+
+*Along a chain*, of any number: each adds its release to what it hears and hands it on,
+and the last tells all. Of what node v hears, u's release is among those before v, or
+among those behind it.
+
+Who is where changes with every step (`slots`). Theorem and proof: docs/butterfly.md.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 
 import msgspec
@@ -21,7 +30,7 @@ from privaudit.accounting.certificate import relation_of
 from privaudit.accounting.views.grid import MOST_MU2, failure_up
 from privaudit.accounting.views.observer import ANY_NODE, Observer
 from privaudit.ledger import RESUMED, Entry, Ledger
-from privaudit.release import Release
+from privaudit.release import RandomAllocation, Release
 from privaudit.results import Relation, round_down
 
 _PRIMITIVE = {
@@ -38,18 +47,26 @@ _PRIMITIVE = {
 }
 
 
-def exchanges(nodes: int) -> int:
-    """How many exchanges make a step, k. ``ValueError`` unless 2 <= 2^k <= 1024.
+_MOST = {"butterfly": 128, "chain": 64}  # nodes, but for powers of two
+_ENTRIES = 1 << 22  # of a cycle's graphs, at most
 
-    >>> exchanges(8)
-    3
+
+def exchanges(nodes: int, graph: str = "butterfly") -> int:
+    """How many exchanges make a step.
+
+    k of 2^k nodes, up to 1024, and two more of other numbers, up to 128; as many as
+    nodes of a ``chain``, up to 64. ``ValueError`` of other numbers.
+
+    >>> exchanges(8), exchanges(6), exchanges(6, "chain")
+    (3, 4, 6)
     """
-    found = int(nodes).bit_length() - 1
-    if found not in _PRIMITIVE or nodes != 1 << found:
-        raise ValueError(
-            f"a butterfly has 2, 4, 8, ... or 1024 nodes, a power of two, got {nodes}"
-        )
-    return found
+    bits = int(nodes).bit_length() - 1
+    if graph == "butterfly" and nodes == 1 << bits and bits in _PRIMITIVE:
+        return bits
+    if not 2 <= nodes <= _MOST[graph]:
+        more = ", or 256, 512 or 1024" if graph == "butterfly" else ""
+        raise ValueError(f"a {graph} has 2 to {_MOST[graph]} nodes{more}, got {nodes}")
+    return nodes if graph == "chain" else bits + 2
 
 
 def _product(one: int, other: int, bits: int) -> int:
@@ -66,43 +83,133 @@ def _product(one: int, other: int, bits: int) -> int:
 
 
 @functools.cache
-def places(nodes: int) -> NDArray[np.int_]:
-    """(nodes - 1, nodes): each node's place in the steps of a cycle.
+def slots(nodes: int, graph: str = "butterfly") -> NDArray[np.int_]:
+    """(steps of a cycle, nodes): each node's place, in each step another.
 
-    >>> places(4).tolist()
+    Of a butterfly of 2^k nodes the product with a_t. Else, in step q (p - 1) + a - 1,
+    p the least prime that is no less than the number n of nodes: the rank of a i modulo
+    p, and a + q more, modulo n. For n = p every two nodes are at every two places
+    equally often in a cycle; else about so. Long cycles are cut.
+
+    >>> slots(4).tolist()
     [[0, 1, 2, 3], [0, 2, 3, 1], [0, 3, 1, 2]]
+    >>> slots(3, "chain").tolist()
+    [[1, 2, 0], [2, 1, 0], [2, 0, 1], [0, 2, 1], [0, 1, 2], [1, 0, 2]]
     """
-    bits = exchanges(nodes)
+    rounds = exchanges(nodes, graph)
+    if graph == "butterfly" and nodes == 1 << rounds:
+        return np.array(
+            [[_product(a, i, rounds) for i in range(nodes)] for a in range(1, nodes)]
+        )
+    prime = next(p for p in itertools.count(nodes) if _is_prime(p))
+    turns = max(1, min(nodes, _ENTRIES // (rounds * nodes**2 * (prime - 1))))
     return np.array(
-        [[_product(a, i, bits) for i in range(nodes)] for a in range(1, nodes)]
+        [
+            (np.argsort(np.argsort(a * np.arange(nodes) % prime)) + a + q) % nodes
+            for q in range(turns)
+            for a in range(1, prime)
+        ]
     )
 
 
+def _is_prime(number: int) -> bool:
+    return number > 1 and all(number % d for d in range(2, math.isqrt(number) + 1))
+
+
+@functools.cache
+def folded(nodes: int) -> NDArray[np.int_]:
+    """(nodes,): the place of a butterfly's 2^k that whoever is in a slot sums at.
+
+    Slots from 2^k on are of those that fold; the places that they fold into are spread.
+
+    >>> folded(6).tolist()
+    [0, 1, 2, 3, 0, 2]
+    """
+    whole = 1 << (nodes.bit_length() - 1)
+    rest = nodes - whole
+    return np.append(np.arange(whole), np.arange(rest) * whole // max(rest, 1))
+
+
+@functools.lru_cache(maxsize=8)
+def hears(nodes: int, graph: str = "butterfly") -> NDArray[np.bool_]:
+    """(steps of a cycle times exchanges, nodes, nodes): whether i hears j, i not j."""
+    where, found = slots(nodes, graph), []
+    rounds = exchanges(nodes, graph)
+    for slot in where:
+        me, other = slot[:, None], slot
+        if graph == "chain":
+            found += [(me == r + 1) & (other == r) for r in range(rounds - 1)]
+            found.append((other == nodes - 1) & (me != other))
+            continue
+        whole = 1 << (nodes.bit_length() - 1)
+        place = folded(nodes)[slot]
+        sums, same = slot < whole, place[:, None] == place
+        fold = same & sums[:, None] & ~sums
+        both = sums[:, None] & sums
+        apart = place[:, None] ^ place
+        swaps = [both & (apart == 1 << bit) for bit in range(whole.bit_length() - 1)]
+        found += swaps if nodes == whole else [fold, *swaps, fold.T]
+    result = np.array(found)
+    result.flags.writeable = False
+    return result
+
+
 def fresh_noises(
-    nodes: int, steps: int, of: int, observer: Observer
+    nodes: int, steps: int, of: int, observer: Observer, graph: str = "butterfly"
 ) -> NDArray[np.int_]:
     """(steps,): of how many releases the least sum is in which ``of`` is heard.
 
-    1 for a wire, and for whoever hears everything.
+    Of nodes that are not the observer's. 1 for a wire, and for whoever hears all.
 
     >>> fresh_noises(4, 6, 0, Observer.of(3)).tolist()
     [2, 1, 2, 2, 1, 2]
     """
     observer.check(nodes)
+    exchanges(nodes, graph)
     if not observer.nodes:
-        exchanges(nodes)
         return np.ones(steps, int)
     if of in observer.nodes:
         raise ValueError(f"node {of} is of the observer: nothing of it is hidden")
-    where = places(nodes)
-    apart = where[:, [of]] ^ where[:, list(observer.nodes)]
-    return np.resize(_msb(apart.min(1)), steps)
+    inside = list(observer.nodes)
+    least = _along_chain if graph == "chain" else _in_butterfly
+    return np.resize(least(slots(nodes, graph), of, inside), steps)
 
 
-def observed(ledger: Ledger, observer: str, relation: Relation | None = None) -> Ledger:
+def _along_chain(where: NDArray, of: int, inside: list[int]) -> NDArray[np.int_]:
+    """How many are between two of the observer's, where ``of`` is; or up to an end."""
+    mine, theirs = where[:, [of]], where[:, inside]
+    before = np.where(theirs < mine, theirs, -1).max(1)
+    behind = np.where(theirs > mine, theirs, where.shape[1]).min(1)
+    return behind - before - 1
+
+
+def _in_butterfly(where: NDArray, of: int, inside: list[int]) -> NDArray[np.int_]:
+    """All in the part of the network that some of the observer's is told of ``of``."""
+    nodes = where.shape[1]
+    whole = 1 << (nodes.bit_length() - 1)
+    place, sums = folded(nodes)[where], where < whole
+    apart = place[:, [of]] ^ place[:, inside]
+    # Whoever folds hears nothing but the sum of all.
+    power = _msb(np.where(sums[:, inside], apart, whole).min(1))
+    if nodes == whole:
+        return power
+    # One that folds into one of the observer's is heard alone.
+    power = np.maximum(power, 1)[:, None]
+    together = place // power == place[:, [of]] // power
+    together[:, inside] = False
+    return together.sum(1)
+
+
+def observed(
+    ledger: Ledger,
+    observer: str,
+    relation: Relation | None = None,
+    graph: str = "butterfly",
+) -> Ledger:
     """What ``observer`` learns of each node: the ledger, with the noise that it meets.
 
-    Nodes of the observer have no releases in it. Valid where ``ledger`` is of a run
+    Nodes of the observer have no releases in it: nothing of theirs is hidden from it,
+    and `Certificate.node` of them says infinity. Valid where ``ledger`` is of a run
     whose sums are exact, see ``grid.md``; where releases were made again with other
     sums, or have next to no noise, all is taken as seen.
 
@@ -116,12 +223,14 @@ def observed(ledger: Ledger, observer: str, relation: Relation | None = None) ->
         one learns most of it, or a bit more.
     relation
         The neighbour relation, as of `Certificate.of`.
+    graph
+        ``butterfly`` or ``chain``: how sums are made.
 
     Raises
     ------
     ValueError
-        If there is no such observer, or nobody is left to be protected; or nodes have
-        different noise.
+        If there is no such observer, or nobody is left to be protected; nodes have
+        different noise; or records are in batches by random allocation.
 
     >>> from privaudit.release import NoSampling
     >>> release = Release.of_sum(
@@ -156,6 +265,13 @@ def observed(ledger: Ledger, observer: str, relation: Relation | None = None) ->
             "what an observer learns of sums by recursive doubling is accounted where "
             "all nodes release equally often, with equal noise"
         )
+    if any(
+        isinstance(one.sampling, RandomAllocation) for each in releases for one in each
+    ):
+        raise ValueError(
+            "what an observer learns is not accounted for random allocation; use "
+            "Poisson sampling"
+        )
     chosen = relation or relation_of(ledger)
     bare = RESUMED in ledger.assumptions or not all(
         _is_covered(each, chosen) for each in releases
@@ -170,7 +286,7 @@ def observed(ledger: Ledger, observer: str, relation: Relation | None = None) ->
             continue
         sizes = np.ones(len(each), int)
         if not bare:
-            sizes = _sizes(nodes, len(each), node, who)
+            sizes = _sizes(nodes, len(each), node, who, graph)
         most = max(most, int(sizes.max(initial=1)))
         counts: dict[Release, int] = {}
         for one, size in zip(each, sizes.tolist(), strict=True):
@@ -201,25 +317,33 @@ def _less(release: Release, size: int) -> Release:
     return msgspec.structs.replace(release, noise=noise)
 
 
-def _sizes(nodes: int, steps: int, of: int, observer: Observer | None) -> NDArray:
+def _sizes(
+    nodes: int, steps: int, of: int, observer: Observer | None, graph: str
+) -> NDArray[np.int_]:
     """(steps,): `fresh_noises`; by any node, a sequence that is below all of theirs.
 
     Noises are fixed beforehand, so that an account does not depend on their order: it
-    is enough that no node has more steps with 2^b noises or fewer, for any b.
+    is enough that no node has more steps with so many noises or fewer, for any number.
     """
     if observer is not None:
-        return fresh_noises(nodes, steps, of, observer)
-    powers = 1 << np.arange(exchanges(nodes))
-    most = np.zeros(len(powers), int)
-    cycle = _msb(places(nodes)[:, 1:])  # (steps of a cycle, by how far nodes are apart)
-    for bit, power in enumerate(powers):
-        fewer = cycle <= power
-        whole, rest = divmod(steps, len(cycle))
-        counts = whole * fewer.sum(0) + fewer[:rest].sum(0)
-        most[bit] = counts.max()
-    return np.repeat(powers, np.diff(most, prepend=0))
+        return fresh_noises(nodes, steps, of, observer, graph)
+    alike = graph == "butterfly" and nodes & (nodes - 1) == 0
+    return _worst(nodes, steps, 0 if alike else of, graph)
+
+
+@functools.lru_cache(maxsize=256)
+def _worst(nodes: int, steps: int, of: int, graph: str) -> NDArray[np.int_]:
+    cycle = len(slots(nodes, graph))
+    whole, rest = divmod(steps, cycle)
+    most = np.zeros(nodes, int)
+    for by in set(range(nodes)) - {of}:
+        met = fresh_noises(nodes, cycle, of, Observer.of(by), graph)
+        counts = whole * np.bincount(met, minlength=nodes)
+        counts += np.bincount(met[:rest], minlength=nodes)
+        most = np.maximum(most, counts.cumsum())
+    return np.repeat(np.arange(nodes), np.diff(most, prepend=0))
 
 
 def _msb(places: NDArray[np.int_]) -> NDArray[np.int_]:
-    """The highest bit of each, as a power of two."""
-    return 1 << (np.frexp(places)[1] - 1)
+    """The highest bit of each, as a power of two; 0 of 0."""
+    return (1 << np.frexp(places)[1]) >> 1

@@ -129,15 +129,16 @@ def diluted(
     delta: float,
     observers: Sequence[Observer] | None = None,
     relation: Relation | None = None,
+    graph: str = "butterfly",
 ) -> tuple[Pair, ...]:
-    """As `figures`, of sums by recursive doubling at points that all know."""
+    """As `figures`, of sums on a ``graph`` of `observed` at points that all know."""
     check_delta(delta)
     chosen = Certificate.of(ledger, relation).relation
     account = _Account(ledger, chosen, delta)
     count = len(ledger.nodes)
     pairs = []
     for observer in observers or [Observer.of(v) for v in range(count)]:
-        seen = observed(ledger, str(observer.name), chosen)
+        seen = observed(ledger, str(observer.name), chosen, graph)
         for node in sorted(set(range(count)) - set(observer.nodes)):
             own = _releases(ledger.nodes[node])
             every = account(own, np.array([one.noise for one, _ in own]))

@@ -59,18 +59,31 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         """
         return self.reachable - self.found
 
+    @property
+    def overshoot(self) -> float:
+        """How far the audit lies above the account; at most 0 where there is a gap."""
+        return self.found - self.certified
+
     def __str__(self) -> str:
-        weak = (
+        most = (
+            f"no attack shows more than {round_down(self.most)} in so many "
+            f"{self.counted}"
+        )
+        if self.overshoot > 0:
+            return (
+                f"no gap: the audit lies {self.overshoot:.3g} above the account, by "
+                f"chance or because more was released than accounted; {most}"
+            )
+        attack = (
             f"{self.attack:.3g} because the attack is weaker than the best one"
-            if self.attack > 0
-            else "nothing because of the attack"
+            if self.attack >= 0
+            else f"less {-self.attack:.3g} because this attack was luckier than most"
         )
         return (
-            f"gap of {self.certified - self.found:.3g} between account and audit: "
+            f"gap of {-self.overshoot:.3g} between account and audit: "
             f"{self.account:.2g} because the account is not exact, "
             f"{self.statistics:.3g} because so many {self.counted} cannot show more, "
-            f"{weak}; no attack shows more than {round_down(self.most)} in so many "
-            f"{self.counted}"
+            f"{attack}; {most}"
         )
 
     def summary(self) -> dict[str, float]:

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from privaudit.accounting import Certificate
+from privaudit.accounting import Certificate, account_nodes
+from privaudit.accounting.account import account
 from privaudit.accounting.views import (
     Observer,
     account_observed,
@@ -17,7 +18,7 @@ from privaudit.accounting.views import (
 )
 from privaudit.accounting.views.butterfly import fresh_noises
 from privaudit.ledger import RESUMED, Entry, Ledger, Recorder
-from privaudit.release import PoissonSampling, Release
+from privaudit.release import PoissonSampling, RandomAllocation, Release
 from privaudit.results import worst_bound
 from tests.accounting.views.networks import releases
 
@@ -47,6 +48,14 @@ class TestSound:
                     2 * np.sqrt(fresh_noises(nodes, steps, of, Observer.of(by)))
                 )
                 assert (np.array(all_nodes) <= one * (1 + 1e-11)).all()
+
+    def test_batches_of_an_epoch_are_not_told_apart(self):
+        """Sums of different sizes would have to keep their places in the epoch."""
+        release = Release.of_sum(
+            norm_bound=1.0, noise_multiplier=2.0, sampling=RandomAllocation(4)
+        )
+        with pytest.raises(ValueError, match="not accounted for random allocation"):
+            observed(Ledger.of(release, 8, nodes=4), "any-node")
 
     def test_noise_is_never_rounded_up(self):
         (entries, *_) = observed(plan(8, 14), "3").nodes
@@ -87,6 +96,30 @@ class TestSound:
             assert 0 < found[node].epsilon < every
         assert worst_bound(found).observer == "1,2"
 
+    def test_an_observers_own_nodes_are_not_protected_from_it(self):
+        # They have no releases in the ledger, which must not read as privacy.
+        seen = observed(plan(4, 6), "1,2")
+        certificate = Certificate.of(seen)
+        for node in (1, 2):
+            found = certificate.node(node).epsilon(1e-5)
+            assert found.upper_by == "the observer's own node"
+            assert found.upper == math.inf
+            assert certificate.nodes[node].delta(1.0).upper == 1
+            assert certificate.nodes[node].upper_by(lambda *_: 0.1, 1e-5) == math.inf
+            for method in ("certified", "rdp"):
+                bounds = account_nodes(seen, 1e-5, method=method)
+                assert bounds[node].epsilon == math.inf
+        others = max(certificate.nodes[node].epsilon(1e-5).upper for node in (0, 3))
+        assert account(seen, 1e-5).epsilon == others
+        assert certificate.epsilon(1e-5).upper == others < math.inf
+        grouped = Certificate.of(seen, group=2)
+        assert grouped.node(1).epsilon(1e-5).upper == math.inf
+        for name in ("any-node", "edge:1-2", "everybody"):
+            assert (
+                Certificate.of(observed(plan(4, 6), name)).nodes[1].epsilon(0.1).upper
+                < 1
+            )
+
     def test_who_hears_single_releases_is_told_all(self):
         for name in ("everybody", "edge:0-1"):
             assert observed(plan(4, 6), name).nodes == plan(4, 6).nodes
@@ -125,7 +158,11 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("algorithm", "observer", "words"),
         [
-            ("dp-dsgd", "any-node", "proved for dp-butterfly, not for dp-dsgd"),
+            (
+                "dp-dsgd",
+                "any-node",
+                "proved for dp-butterfly, dp-chain, not for dp-dsgd",
+            ),
             (BUTTERFLY, "me", "an observer is a node"),
             (BUTTERFLY, "4", "there is no node 4"),
             (BUTTERFLY, "0,1,2,3", "nobody is left"),

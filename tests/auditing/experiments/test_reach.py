@@ -17,6 +17,7 @@ from privaudit.release import (
     Release,
     SamplingWithoutReplacement,
 )
+from privaudit.report.limits import _parts
 from privaudit.results import LowerBound
 
 ADD, REPLACE = "add-or-remove-one", "replace-one"
@@ -149,5 +150,18 @@ def test_a_gap_says_what_it_is_made_of():
         "0.5 because so many runs cannot show more, 2 because the attack is weaker "
         "than the best one; no attack shows more than 5.000 in so many runs"
     )
-    lucky = Gap(certified=4.0, attained=3.5, reachable=3.0, found=3.1, most=5.0)
-    assert "nothing because of the attack;" in str(lucky)
+    lucky = msgspec.structs.replace(weak, found=3.25)
+    assert str(lucky).startswith(
+        "gap of 0.75 between account and audit: 0.5 because the account is not exact, "
+        "0.5 because so many runs cannot show more, less 0.25 because this attack was "
+        "luckier than most; "
+    )
+
+
+def test_an_audit_above_the_account_leaves_no_gap():
+    above = Gap(certified=4.0, attained=3.5, reachable=3.0, found=4.5, most=5.0)
+    assert str(above) == (
+        "no gap: the audit lies 0.5 above the account, by chance or because more was "
+        "released than accounted; no attack shows more than 5.000 in so many runs"
+    )
+    assert "0.5 above the account: by chance" in _parts(above, "certified", "best")

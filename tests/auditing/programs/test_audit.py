@@ -140,7 +140,7 @@ class TestResume:
         assert result.stopped.runs < 800
         assert len(load_any(tmp_path).scores) == result.stopped.runs
 
-    def test_shown_and_not_paged(self, tmp_path):
+    def test_shown(self, tmp_path):
         result = done(tmp_path, plan(runs=75))
         shown = load_any(tmp_path)
         assert shown.summary()["epsilon_lower"] == result.lower().epsilon

@@ -379,14 +379,55 @@ class TestShapes:
             for part in shown[-2:]
         )
 
-    @given(st.integers(1, 200), st.integers(1, 300))
-    def test_no_last_vector_is_half_full_of_records(self, replicas, columns):
-        for shape in shapes.candidates(replicas, columns):
-            rows = replicas + shape.spare_rows
-            places = rows * (shape.columns + shape.spare_columns)
-            spare = shape.spare_rows or shape.spare_columns
+    @given(
+        st.sets(st.integers(1, 2000), max_size=4),
+        st.integers(1, 300),
+        st.integers(1, 16),
+    )
+    def test_each_thread_has_whole_vectors(self, counts, columns, threads):
+        for shape in shapes.candidates(counts, columns, threads):
+            places = shape.columns + shape.spare_columns
             assert shape.columns <= columns
-            assert places % 32 == 0 or spare or shape.columns == 1
+            assert 0 <= shape.threads < max(2, threads)
+            assert shape.columns == 1 or all(
+                shapes.whole_vectors(each * places, shape.threads or threads)
+                for each in counts
+            )
+        assert shape.columns == 1
+
+    @pytest.mark.parametrize("threads", [1, 2, 3])
+    @pytest.mark.parametrize("name", ["silu", "gelu", "softplus", "mish"])
+    def test_a_function_has_equal_bits_where_vectors_are_whole(self, threads, name):
+        """Where they are not, most functions differ in a thread's last numbers."""
+        function, differs = getattr(torch.nn.functional, name), set()
+        with shapes.Shape(1, threads=threads).in_threads():
+            for count in (1013, 65_600, 70_001):
+                for value in torch.linspace(-6, 6, 60):
+                    found = function(value.repeat(count))
+                    if not (found == found[0]).all():
+                        differs.add(count)
+        assert not any(shapes.whole_vectors(count, threads) for count in differs)
+        assert differs or name == "gelu"
+
+    @pytest.mark.parametrize("threads", [1, 2, 3])
+    def test_equal_records_have_equal_bits_whatever_the_threads(self, threads):
+        width, places = 1025, 64
+        module = nn.Sequential(nn.Linear(4, width), nn.SiLU(), nn.Linear(width, 2))
+        data = PrivateData.of([Dataset(torch.zeros(1, 4), CLASS)])
+        way = BookKeeping(module, cross_entropy, torch.zeros(4))
+        at = parameter_vector(module)[None]
+        with shapes.Shape(1, threads=threads).in_threads():
+            shape = shapes.shape_for(way, at, data, places)
+            there = shape.columns + shape.spare_columns
+            with shape.in_threads():
+                for _ in range(20):
+                    one = torch.randn(4).expand(1, there, 4)
+                    classes = torch.zeros(1, there, dtype=torch.long)
+                    for part in way.rows(
+                        shapes.lined(at, torch.zeros(1).long()), one, classes
+                    ):
+                        assert torch.equal(part, part[:1].expand_as(part))
+            assert torch.get_num_threads() == threads
 
 
 class TestRounding:

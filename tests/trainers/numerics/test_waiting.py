@@ -54,16 +54,18 @@ class Waits(TorchDispatchMode):
 class DrawnBatches(Sampler):
     """Batches by torch's random numbers."""
 
-    def _uniform(self, node, index, records):
-        generator = torch.Generator().manual_seed(100 * node + index)
-        return torch.rand(self.runs, records, generator=generator)
+    def _uniform(self, nodes, index, records):
+        generator = torch.Generator().manual_seed(100 * nodes[0] + index)
+        return torch.rand(self.runs, len(nodes), records, generator=generator)
 
-    def coins(self, node, index, records, rate):
-        return self._uniform(node, index, records) < rate
+    def coins(self, nodes, index, records, rate):
+        return self._uniform(nodes, index, records) < rate
 
-    def subset(self, node, index, records, size):
-        chosen = self._uniform(node, index, records).topk(size, 1).indices
-        return torch.zeros(self.runs, records, dtype=torch.bool).scatter_(1, chosen, 1)
+    def subsets(self, nodes, index, records, size):
+        uniform = self._uniform(nodes, index, records)
+        return (
+            torch.zeros_like(uniform).scatter_(2, uniform.topk(size, 2).indices, 1) > 0
+        )
 
 
 class Drawn(FloatNoise):

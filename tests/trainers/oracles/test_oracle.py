@@ -8,7 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from privaudit.release import PoissonSampling, SamplingWithoutReplacement
+from privaudit.release import (
+    PoissonSampling,
+    RandomAllocation,
+    SamplingWithoutReplacement,
+)
 from tests.trainers.problems import oracle, random_data, softmax, start
 from trainers.data import Dataset, PrivateData
 from trainers.oracles.oracle import Mechanism, clip_weights
@@ -310,6 +314,60 @@ class TestFixedBatches:
         assert release.sensitivity_under("replace-one") == 1.0
         with pytest.raises(ValueError, match="no sensitivity under add-or-remove"):
             release.sensitivity_under("add-or-remove-one")
+
+
+class TestRandomAllocation:
+    """Each record is by itself in k of an epoch's t batches."""
+
+    @pytest.mark.parametrize(
+        ("sampling", "taken", "batches"),
+        [("random-allocation", 1, (4, 2, 4)), ("random-allocation:2", 2, (7, 5, 9))],
+    )
+    def test_each_epoch_has_each_record_as_often(self, sampling, taken, batches):
+        mechanism = Mechanism(2.0, 0.5, 2.0, sampling=sampling)
+        private = oracle(mechanism, runs=300)
+        drawn = []
+        for _ in range(2 * max(batches)):
+            drawn.append(private._batches(range(3)))
+            private.gradient(start(DIMS, runs=300))
+        for node, (size, many) in enumerate(zip((7, 5, 9), batches, strict=True)):
+            epochs = torch.stack(drawn[: 2 * many])[:, :, node, :size].double()
+            for epoch in epochs.split(many):
+                assert (epoch.sum(0) == taken).all()
+                # Uniform over batches, and not all records together.
+                rate = epoch.mean((1, 2))
+                spread = math.sqrt(taken / many * (1 - taken / many) / (300 * size))
+                assert (rate - taken / many).abs().max() <= 5 * spread
+            assert not torch.equal(epochs[:many], epochs[many:])  # drawn anew
+            (entry,) = private.ledger.nodes[node]
+            assert entry.release.sampling == RandomAllocation(many, taken)
+            planned = mechanism.ledger((7, 5, 9), 2 * max(batches))
+            assert planned == private.ledger
+
+    def test_a_canary_moves_no_other_record(self):
+        planted = torch.arange(40) % 2 == 0
+        mechanism = Mechanism(2.0, 0.5, 2.0, sampling="random-allocation")
+        both = [
+            oracle(mechanism, runs=40, canary=blank(), planted=one)._batches(range(3))
+            for one in (planted, ~planted)
+        ]
+        assert torch.equal(both[0][:, 0, :7], both[1][:, 0, :7])
+        assert torch.equal(both[0][:, 1:], both[1][:, 1:])
+        assert not both[0][~planted, 0, 7].any()
+        assert both[0][planted, 0, 7].any()
+
+    def test_an_oracle_that_goes_on_is_in_the_same_epoch(self):
+        mechanism = Mechanism(2.0, 0.5, 2.0, sampling="random-allocation")
+        whole, resumed = oracle(mechanism), oracle(mechanism)
+        at = start(DIMS)
+        whole.gradient(at)
+        resumed.load_state_dict(whole.state_dict())
+        torch.testing.assert_close(whole.gradient(at), resumed.gradient(at))
+        assert whole.ledger == resumed.ledger
+
+    def test_too_many_batches(self):
+        with pytest.raises(ValueError, match="too many"):
+            oracle(Mechanism(1e-9, sampling="random-allocation"))
 
 
 class TestOneNodeAtATime:

@@ -20,8 +20,10 @@ from torch import nn
 import privaudit as pa
 import trainers.runs.parties
 from privaudit.api.watch import Watch
+from privaudit.files import json as _json
 from privaudit.files.folder import RunFolder
 from privaudit.report.verify import EvidenceError
+from tests.cli.test_shapes import validator
 from trainers.network.frames import words
 from trainers.network.links import Links, PartyLostError
 from trainers.network.meeting import joined
@@ -195,6 +197,8 @@ class TestJoint:
         assert found.upper.epsilon == whole.result.upper().epsilon
         assert found.worst == (2,)  # the fewest records: the largest rate
         assert [list(one.nodes) for one in found.parties] == [[0, 1], [2, 3, 4]]
+        printed = json.loads(_json.encode({"schema": 1, **found.summary()}))
+        validator("join").validate(printed)
 
     def test_overlap_composes_the_two_worst(self, trained):
         """Against dp-accounting, on the two nodes with the fewest records."""

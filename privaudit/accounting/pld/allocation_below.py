@@ -1,0 +1,241 @@
+"""An epoch of random allocation from below: what a sum of rounded ratios tells.
+
+The data that attain it have one record, whose vector is the same in every batch, and
+others that add up to nothing. Each batch's likelihood ratio is rounded to a grid, and
+these integers are added up, modulo a number of points: a function of what was released,
+so that its two laws are a pair below. Both are products of transforms: without the
+record of the rounded ratios without it, with it of as many with it as batches have it.
+The proof, rounding included, is in ``allocation.md``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+
+import numpy as np
+from scipy import fft
+
+from privaudit.accounting.pld.allocation import Epoch
+from privaudit.accounting.pld.cells import Direction
+from privaudit.accounting.pld.dots import GridMeasure
+from privaudit.accounting.pld.line import UNIT, Floats, log_normal_mass
+from privaudit.accounting.pld.mechanisms.atoms import Atoms
+from privaudit.accounting.pld.mechanisms.loss import Loss, PairLoss
+
+_FINENESS = 0.04  # grid step over the deviation of a ratio
+_FAR = 6.5  # deviations of noise beyond which a ratio is not told apart
+_GOOD_POINTS, _FINEST = 1 << 17, 0.1  # a finer one where that costs nothing
+_MOST_POINTS, _MOST_CELLS, _MOST_OUTPUTS = 1 << 20, 1 << 18, 1 << 14
+_MOST_KINDS, _MOST_MIXED = 100, 100
+_SURE = 16.0  # times its error, from which on a mass is looked at
+
+
+@dataclasses.dataclass(frozen=True)
+class AllocatedBelow(Loss):
+    """The loss of an epoch, for lower bounds only.
+
+    Parameters
+    ----------
+    epoch
+        Its batches. With more ``taken`` than one there is one kind of them.
+    taken
+        How many of the batches a record is in.
+    """
+
+    epoch: Epoch
+    taken: int = 1
+
+    @classmethod
+    def of(cls, epoch: Epoch, taken: int) -> AllocatedBelow | None:
+        """None where there is no bound: for too many kinds of batches."""
+        kinds = len(epoch.shifts)
+        mixed = min(taken, epoch.batches - sum(epoch.counts), sum(epoch.counts))
+        if kinds > (_MOST_KINDS if taken == 1 else 1) or mixed > _MOST_MIXED:
+            return None
+        return cls(epoch, taken)
+
+    @property
+    def _pairs(self) -> dict[Direction, Atoms]:
+        return _pairs(self.epoch, self.taken)
+
+    def above(self, way: Direction, spacing: float, reach: float) -> GridMeasure:
+        """See `Loss`; nothing is known."""
+        raise NotImplementedError("an epoch from below bounds nothing from above")
+
+    def below(self, way: Direction, spacing: float, reach: float) -> GridMeasure | None:
+        """See `Loss`."""
+        return PairLoss(self._pairs[way]).below(way, spacing, reach)
+
+    def sketch(self, way: Direction) -> tuple[Floats, Floats]:
+        """See `Loss`."""
+        pair = self._pairs[way]  # its rarest losses matter as well, far above
+        starts = np.arange(0, pair.loss.size, -(-pair.loss.size // 4000))
+        loss, log_q = pair.loss[starts], np.logaddexp.reduceat(pair.log_q, starts)
+        return (loss, log_q) if way == "remove" else (-loss, log_q + loss)
+
+    def length(self, reach: float) -> float:
+        """See `Loss`."""
+        return max(PairLoss(one).length(reach) for one in self._pairs.values())
+
+    def range(self, way: Direction) -> tuple[float, float]:
+        """See `Loss`."""
+        return math.inf, math.inf
+
+    def distance(self) -> float:
+        """See `Loss`."""
+        return 1.0
+
+    def infinite(self, way: Direction) -> float:
+        """See `Loss`."""
+        return PairLoss(self._pairs[way]).infinite(way)
+
+
+@functools.lru_cache(maxsize=16)
+def _pairs(epoch: Epoch, taken: int) -> dict[Direction, Atoms]:
+    """The outputs' chances, of the first law too little and of the second too much."""
+    low, (p, off_p), (q, off_q), relative = _laws(epoch, taken)
+    # Neighbours become one output, wherever their losses are about the same.
+    sums = low + np.arange(p.size)
+    each = math.log((low + p.size) / (low + 1)) / _MOST_OUTPUTS
+    starts = np.unique(np.floor(np.log(np.maximum(sums, 1)) / each), return_index=True)[
+        1
+    ]
+    p, q = np.add.reduceat(p, starts), np.add.reduceat(q, starts)
+    size = np.diff(np.append(starts, sums.size))
+    wrong_p, wrong_q = off_p * np.sqrt(size), off_q * np.sqrt(size)
+    seen = (p > _SURE * wrong_p) & (q > _SURE * wrong_q)
+    p, q, wrong_p, wrong_q = p[seen], q[seen], wrong_p[seen], wrong_q[seen]
+    whole = math.sqrt(sums.size)
+    pairs: dict[Direction, Atoms] = {}
+    both: list[tuple[Direction, Floats, Floats, Floats, Floats]] = [
+        ("remove", p, q, wrong_p, wrong_q),
+        ("add", q, p, wrong_q, wrong_p),
+    ]
+    for way, first, second, off_first, off_second in both:
+        least, most = first - off_first, second + off_second
+        # All other outputs are one, of which the first law is said to have nothing.
+        off = whole * (off_q if way == "remove" else off_p)
+        rest = max(0.0, 1 - math.fsum(second)) + off
+        had, all_ = math.fsum(least), math.fsum(most) + rest
+        # Both are made laws again: that is one more relative error.
+        error = relative + abs(math.log(had)) + abs(math.log(all_)) + 64 * UNIT
+        logs = np.log(least / had), np.log(most / all_)
+        if way == "remove":
+            pair = Atoms(*logs, null=rest / all_, far=error / UNIT)
+        else:
+            pair = Atoms(*logs[::-1], top=rest / all_, far=error / UNIT)
+        pairs[way] = pair
+    return pairs
+
+
+def _laws(
+    epoch: Epoch, taken: int
+) -> tuple[int, tuple[Floats, float], tuple[Floats, float], float]:
+    """The least sum, and the chances of all sums with the record and without it.
+
+    With each law the Euclidean norm of its error; last the relative one of all chances.
+    """
+    shifts = np.array(epoch.shifts)
+    counts = np.array(epoch.counts)
+    variance = np.expm1(shifts**2)
+    step = _FINENESS * math.sqrt(min(float(counts @ variance) / counts.sum(), 1.0))
+    mean = float(counts.sum())
+    wide = 10 * math.sqrt(min(float(counts @ variance), 4 * mean))
+    tops = [math.exp(min(s * (_FAR + s / 2), 700)) for s in shifts.tolist()]
+    length = min(mean, wide) + wide + max(tops)
+    step *= min(max(length / step / _GOOD_POINTS, _FINEST), 1.0)
+    cells = [math.ceil(min(top / step, _MOST_CELLS)) for top in tops]
+    low = max(0, math.floor((mean - wide) / step))  # few sums are below
+    points = math.ceil((min(mean, wide) + wide) / step + max(cells)) + 64
+    points = fft.next_fast_len(min(points, _MOST_POINTS), real=True)
+    tiny = 24 * UNIT * (math.log2(points) + 2)
+    without, with_it = [], []
+    relative = 0.0
+    for s, most in zip(shifts.tolist(), cells, strict=True):
+        edges = np.append((np.arange(most) + 0.5) * step, np.inf)
+        x = np.concatenate([[-np.inf], np.log(edges[:-1]) / s + s / 2, [np.inf]])
+        reach = float(np.abs(x[1:-1]).max()) + s
+        relative = max(relative, UNIT * (1024 + 32 * reach * reach))
+        for into, centre in ((without, 0.0), (with_it, s)):
+            mass = np.exp(log_normal_mass(x[:-1], x[1:], centre))
+            index = np.arange(mass.size) % points
+            into.append(fft.rfft(np.bincount(index, mass, minlength=points)))
+    released = int(counts.sum())
+    total, blank = epoch.batches, epoch.batches - released
+    spectra: list[tuple[float, list[int], list[int]]] = []  # weight, with it, without
+    if taken == 1:
+        for i, n in enumerate(epoch.counts):
+            one = [int(i == j) for j in range(shifts.size)]
+            spectra.append(
+                (
+                    n / total,
+                    one,
+                    [m - a for m, a in zip(epoch.counts, one, strict=True)],
+                )
+            )
+        spectra.append((blank / total, [0] * shifts.size, list(epoch.counts)))
+    else:  # how many of the batches that it is in were released
+        for m in range(max(0, taken - blank), min(taken, released) + 1):
+            spectra.append((_chance(m, released, total, taken), [m], [released - m]))
+    p, q = np.zeros(points // 2 + 1, complex), np.zeros(points // 2 + 1, complex)
+    off_p, off_q = np.zeros(p.size), np.zeros(p.size)
+    for weight, here, rest in spectra:
+        if weight:
+            found, off = _product([*with_it, *without], [*here, *rest], tiny)
+            p += weight * found
+            off_p += weight * off
+    q, off_q = _product(without, list(epoch.counts), tiny)
+    back = functools.partial(_back, points=points, low=low, tiny=tiny)
+    return low, back(p, off_p), back(q, off_q), (released + 1) * relative
+
+
+def _chance(m: int, released: int, total: int, taken: int) -> float:
+    """Of m of the ``taken`` among the ``released`` of ``total``; hypergeometric."""
+    ways = math.comb(released, m) * math.comb(total - released, taken - m)
+    return ways / math.comb(total, taken)
+
+
+def _product(
+    spectra: list[np.ndarray], powers: list[int], tiny: float
+) -> tuple[np.ndarray, Floats]:
+    """The product of powers of transforms, and a bound on its error.
+
+    Each transform is off by ``tiny`` at most. Products of a's and b's differ by the sum
+    over the factors of |a - b| times the others, each the larger of its two.
+    """
+    size, phase, rounding = (np.zeros(spectra[0].size) for _ in range(3))
+    largest: list[tuple[int, Floats]] = []
+    for values, n in zip(spectra, powers, strict=True):
+        if not n:
+            continue
+        modulus = np.abs(values)
+        with np.errstate(divide="ignore"):
+            log = np.log(modulus)
+        turn = np.angle(values)
+        size += n * log
+        phase += n * turn
+        rounding += 32 * UNIT * n * (np.minimum(-log, 800.0) + np.abs(turn) + 1)
+        with np.errstate(divide="ignore"):
+            largest.append((n, np.log(modulus + tiny)))
+    found = np.exp(size + 1j * phase)
+    bound = sum((n * log for n, log in largest), np.zeros(found.size))
+    off = np.abs(found) * np.expm1(np.minimum(rounding, 50.0))
+    off += 1e-290
+    for n, log in largest:
+        off += n * tiny * np.exp(np.minimum(bound - log, 1.0)) * (1 + 1e-9)
+    return found, off
+
+
+def _back(
+    spectrum: np.ndarray, off: Floats, *, points: int, low: int, tiny: float
+) -> tuple[Floats, float]:
+    """The law, and the Euclidean norm of its error, by Parseval."""
+    double = np.full(off.size, 2.0)
+    double[0] = 1.0
+    if points % 2 == 0:
+        double[-1] = 1.0
+    norm = math.sqrt(float(double @ np.abs(spectrum) ** 2) / points)
+    wrong = math.sqrt(float(double @ off**2) / points) + tiny * norm
+    return np.roll(fft.irfft(spectrum, points), -(low % points)), wrong * (1 + 1e-9)

@@ -1,0 +1,109 @@
+"""Muffliato: noise once, then gossip of many rounds, for each step of descent."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from trainers.algorithms.family import Family
+from trainers.algorithms.setting import Options, Setting
+from trainers.network.engine import Gradients, Schedule
+
+
+class MuffliatoOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Rounds of gossip a step, >= 1, and whether they are accelerated."""
+
+    gossips: int = 4
+    accelerated: bool = True
+
+    def __post_init__(self) -> None:
+        if self.gossips < 1:
+            raise ValueError(f"gossips must be >= 1, got {self.gossips}")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class State:
+    """(runs, nodes, dims) each; ``last`` is what theta was a round of gossip ago."""
+
+    theta: Tensor
+    last: Tensor
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Muffliato:
+    """theta_i <- theta_i - eta_k G_i(theta_i), then K rounds of gossip on theta.
+
+    Muffliato-SGD (Cyffers, Even, Bellet and Massoulie 2022), where the oracle clips and
+    adds noise. A round of gossip is theta_i <- gamma sum_j w_ij theta_j + (1 - gamma)
+    theta_i', theta_i' what it was a round before: Chebyshev's acceleration, and plain
+    gossip where gamma = 1. W must be doubly stochastic.
+
+    *Muffliato averaging* is one step, as many rounds as it has of gossip: noisy vectors
+    at a start that all know are averaged. Of it, what is certified of an observer is
+    what fixed vectors give; of more steps it is not (docs/views.md).
+    """
+
+    step_size: Schedule
+    gossips: int = 1
+    gamma: float = 1.0
+
+    def init(self, start: Tensor) -> State:
+        """All nodes at ``start``."""
+        return State(theta=start, last=start)
+
+    def local(self, state: State, private: Gradients, k: int) -> State:
+        """Before a step's first round of gossip, a step along a gradient."""
+        if k % self.gossips:
+            return state
+        theta = state.theta - self.step_size(k) * private.gradient(at=state.theta)
+        return State(theta=theta, last=theta)
+
+    def messages(self, state: State, k: int) -> dict[str, Tensor]:
+        """The parameters."""
+        return {"theta": state.theta}
+
+    def round(
+        self, state: State, inbox: Mapping[str, Tensor], private: Gradients, k: int
+    ) -> State:
+        """A round of gossip."""
+        theta = self.gamma * inbox["theta"] + (1 - self.gamma) * state.last
+        return State(theta=theta, last=state.theta)
+
+    def models(self, state: State) -> Tensor:
+        """The parameters."""
+        return state.theta
+
+
+def acceleration(gap: float) -> float:
+    """Gamma for a spectral gap in (0, 1]; 1 would be none.
+
+    >>> acceleration(1.0) < acceleration(0.1) < 2
+    True
+    """
+    return 2 * (1 - math.sqrt(gap * (1 - gap / 4))) / (1 - gap / 2) ** 2
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MuffliatoFamily(Family[MuffliatoOptions]):
+    """Steps are fewer than rounds; acceleration is the graph's."""
+
+    def algorithm(self, setting: Setting[MuffliatoOptions]) -> Muffliato:
+        """With its graph's gamma; ``ValueError`` where acceleration is for none."""
+        gamma = 1.0
+        if setting.options.accelerated:
+            mixing = setting.mixing
+            if mixing.period > 1 or "symmetric" not in mixing.properties:
+                raise ValueError(
+                    "accelerated gossip is for symmetric weights that stay the same: "
+                    "set accelerated=false, or another graph or weights"
+                )
+            if mixing.spectral_gap > 0:  # else the graph is not connected
+                gamma = acceleration(mixing.spectral_gap)
+        return self.make(setting.step_sizes, setting.options.gossips, gamma)
+
+    def releases(self, setting: Setting[MuffliatoOptions]) -> int:
+        """One a step, that of the last step too if it was not finished."""
+        return -(-setting.rounds // setting.options.gossips)

@@ -95,8 +95,12 @@ def cells(quick: bool) -> Iterator[Cell]:
     """Benchmarks, and work that is counted."""
     growth = {"program": "bench_growth.py", "arguments": ["--repeats", "3"]}
     setup = {"program": "bench_setup.py", "arguments": QUICK if quick else []}
+    speed = {"program": "bench_speed.py", "arguments": ["--repeats", "2"]}
+    apart = {"program": "bench_ranks.py", "arguments": ["sized", "--repeats", "1"]}
     if not quick:
         yield Cell("growth", measured, growth)
+        yield Cell("speed", measured, speed)
+        yield Cell("processes", measured, apart)
     yield Cell("setup", measured, setup)
     for batch in (4,) if quick else (4, 64):
         yield Cell(

@@ -227,10 +227,57 @@ def audits(known: Results, found: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def speed(known: Results) -> list[tuple[str, str, str]]:
+    """Work, by whom, and milliseconds of the processor."""
+    found = []
+    for work, ways in known["speed"].items():
+        for who, row in ways.items():
+            if row is None:
+                continue
+            said = (
+                f"{row['ms']:,.3g} ms" if row["ms"] < 1000 else f"{row['ms']:,.0f} ms"
+            )
+            if "share" in row:
+                said += f", of which measuring takes {row['share']:.1%}"
+            found.append((work, who, said))
+    return found
+
+
+def processes(known: Results) -> dict[str, Any]:
+    """16 and 64 nodes over processes; and what a thousand parties would take."""
+    rows = known["processes"]
+    first = {row["nodes"]: row for row in rows if row["ranks"] == 1}
+    table = [
+        (
+            f"{row['nodes']}",
+            f"{row['ranks']}",
+            f"{row['ms']:,.0f}",
+            f"{row['ms'] / first[row['nodes']]['ms'] - 1:+.0%}",
+            f"{row['bytes'] / 1e6:.2f}",
+            f"{row['peak']:.0f}",
+        )
+        for row in rows
+    ]
+    large = first[max(first)]
+    dims, parties = 28_440, 1000
+    return {
+        "processes": table,
+        "party": {
+            "ms": f"{large['ms'] / large['nodes']:.0f}",
+            "megabytes": f"{dims * 4 / 1e6:.2f}",
+            "connections": parties - 1,
+            "beats": f"{2 * 88 * (parties - 1) / 1e3:.0f}",
+            "memory": f"{min(row['peak'] for row in rows):.0f}",
+        },
+    }
+
+
 def values(known: Results) -> dict[str, Any]:
     """Of the template."""
     found = costs(known)
     return {
+        "speed": speed(known),
+        **processes(known),
         "single": single(found),
         "missed": f"{found['missed']:.2f}",
         **network(known, found),

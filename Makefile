@@ -8,7 +8,7 @@ OTHERS := .venv-integrations
 # One thread a process: the tests and the audit run several processes or threads.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test test-slow integrations lint types house docs browser benchmark clean
+.PHONY: help demo test test-slow integrations lint types house docs browser benchmark gpu clean
 
 help:
 	@echo "make demo       audit one training three times, one of them with a planted bug"
@@ -20,6 +20,7 @@ help:
 	@echo "make browser    install Chromium, with which pages are tested (Debian, as root)"
 	@echo "make house      print the rooms of the code and what imports what"
 	@echo "make benchmark  measure against the peers that are installed"
+	@echo "make gpu        on a GPU: equality with the CPU, speed, a paper's recipe; JSON"
 
 demo: $(VENV)/ready-all
 	@echo "== Auditing DP-DSGD on handwritten digits, three times ..."
@@ -58,6 +59,9 @@ docs: $(VENV)/ready-docs
 browser:
 	command -v chromium || command -v google-chrome || \
 	  (apt-get update -q && apt-get install -qy --no-install-recommends chromium)
+
+gpu: $(VENV)/ready-test
+	@$(BIN)/python tests/benchmarks/bench_gpu.py
 
 benchmark: $(VENV)/ready-test
 	@for file in tests/benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file; done

@@ -1,5 +1,6 @@
 """The benchmarks that need what is not here say so; what is counted is right."""
 
+import json
 import pathlib
 import subprocess
 import sys
@@ -22,6 +23,24 @@ def test_without_a_gpu_one_sentence():
     assert done.stdout == ""
     assert done.stderr.startswith("there is no GPU here")
     assert done.stderr.count("\n") == 1
+
+
+def test_of_a_gpu_one_object_is_told(monkeypatch, capsys):
+    """By what needs none: counts, and the CPU in the GPU's place."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import bench_gpu
+
+    monkeypatch.setattr(sys, "argv", ["bench_gpu.py", "--count", "rounds", "recipe"])
+    monkeypatch.setattr(bench_gpu, "METHODS", ["dp-dsgd"])
+    bench_gpu.main()
+    told = json.loads(capsys.readouterr().out)
+    assert told["device"] is None
+    assert told["rounds"]["dp-dsgd"]["counted"]["gflop"] > 0
+    assert bench_gpu.RECIPE in told["recipe"]["command"]
+    some = {name: bench_gpu.ALGORITHMS[name] for name in ("dp-dsgt", "partpsp")}
+    monkeypatch.setattr(bench_gpu, "ALGORITHMS", some)
+    equal = bench_gpu.equality(False, "cpu")
+    assert equal == {name: {"difference": 0.0} for name in some}
 
 
 def test_what_is_counted(monkeypatch):

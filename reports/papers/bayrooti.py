@@ -9,7 +9,16 @@ from typing import Any
 
 from reports.consensus import cells as consensus
 from reports.consensus.paper import TABLE_1
-from reports.papers.programme import Claim, Row, above, results_of, unknown, verdict
+from reports.papers.programme import (
+    Claim,
+    Row,
+    Shown,
+    above,
+    per_cent,
+    results_of,
+    unknown,
+    verdict,
+)
 from reports.papers.running import pilot, trained
 from reports.papers.size import Size, parameters
 from reports.study import Cell, Results
@@ -253,6 +262,23 @@ def cells() -> Iterator[Cell]:
 def _accuracies(method: str, epsilon: float | None, graph: str) -> list[float]:
     known = results_of("consensus").get(f"{method} {epsilon} {graph} 1.0")
     return [] if known is None else known["accuracy"]
+
+
+def shown(own: Results) -> Iterator[Shown]:
+    """Table 1 at both ends of connectivity; the CNN's where it was computed."""
+    for graph in (consensus.GRAPHS[0], consensus.GRAPHS[-1]):
+        for method, printed in TABLE_1[graph].items():
+            budgets = zip(consensus.EPSILONS, printed, strict=True)
+            for epsilon, (mean, _) in budgets:
+                cnn = own.get(published(method, epsilon, graph, 1.0).name, {})
+                whole = per_cent(cnn.get("accuracy"))
+                yield Shown(
+                    f"{method}, {graph}, {_budget(epsilon)}"
+                    + (" (CNN)" if whole else ""),
+                    claimed=epsilon,
+                    printed=mean,
+                    ours=whole or per_cent(_accuracies(method, epsilon, graph)),
+                )
 
 
 def _loses(method: str, most: float) -> tuple[str, str]:

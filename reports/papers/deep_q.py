@@ -10,7 +10,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from reports.collaborative import cells as collaborative
-from reports.papers.programme import Claim, Row, above, results_of, verdict, within
+from reports.collaborative.page import PRINTED, found
+from reports.papers.programme import (
+    Claim,
+    Row,
+    Shown,
+    above,
+    per_cent,
+    results_of,
+    verdict,
+    within,
+)
 from reports.papers.size import Size, parameters
 from reports.study import Cell, Results
 
@@ -136,6 +146,24 @@ def _above(own: Results, other: str, noise: str) -> tuple[str, str]:
                 words.append(f"{points} ({item}, epsilon {epsilon:g})")
     told = f"points: {', '.join(words)}" if words else "nothing was run"
     return verdict(cases), told
+
+
+def shown(own: Results) -> Iterator[Shown]:
+    """Tables I and II with ten nodes; ours at epsilon 1 for all classes together."""
+    known = results_of("collaborative")
+    place = collaborative.NODES.index(10)
+    for (data, case, policy), printed in PRINTED.items():
+        private = policy != "noiseless"
+        ours, theirs = (
+            found(known, data, 10, case, policy, noise) for noise in ("joint", "paper")
+        )
+        yield Shown(
+            f"{data}, {case}, {policy}",
+            1.0 if private else None,
+            theirs["account"] if private and theirs else None,
+            printed[place],
+            per_cent(ours["accuracy"]) if ours else (),
+        )
 
 
 def _by_nodes(own: Results) -> tuple[str, str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import pathlib
+import statistics
 from collections.abc import Iterable
 from typing import Any
 
@@ -126,6 +128,7 @@ def values(known: Results) -> dict[str, Any]:
     papers = {
         name.replace("-", "_"): {
             "title": paper.TITLE,
+            "picture": f"{name}.svg",
             "rows": list(rows(paper, known)),
             "claims": list(claims(paper, known)),
             "runs": list(runs(name, known)),
@@ -217,4 +220,55 @@ def statuses(path: pathlib.Path, known: Results) -> None:
         )
 
 
-CHARTS = {"statuses.svg": statuses}
+def beside(paper: Any, path: pathlib.Path, known: Results) -> None:
+    """A line for each setting: claimed and certified, printed and here."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    lines = list(paper.shown(known))
+    size = (8, 1.2 + 0.17 * len(lines))
+    with pages.chart(path, 1, 2, figsize=size, sharey=True, layout="constrained") as (
+        left,
+        right,
+    ):
+        for place, line in enumerate(lines):
+            _pair(left, -place, line.claimed, line.certified)
+            ours = line.ours
+            _pair(right, -place, line.printed, statistics.mean(ours) if ours else None)
+            if len(ours) > 1:
+                right.plot(
+                    [min(ours), max(ours)], [-place] * 2, color="C0", lw=4, alpha=0.3
+                )
+        for axes, title, named in (
+            (left, "epsilon", ("claimed", "certified for the paper's noise")),
+            (right, "accuracy, per cent", ("printed", "here, mean and range of seeds")),
+        ):
+            axes.plot([], [], "o", color="0.4", fillstyle="none", label=named[0])
+            axes.plot([], [], "o", color="C0", label=named[1])
+            axes.set_xlabel(title, fontsize=8)
+            axes.tick_params(labelsize=7)
+            axes.grid(axis="x", color="0.9")
+            axes.legend(
+                fontsize=7, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1)
+            )
+        left.set_xscale("log")
+        left.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0), numticks=12))
+        left.xaxis.set_major_formatter("{x:g}")
+        left.xaxis.set_minor_formatter(NullFormatter())
+        places = [-place for place in range(len(lines))]
+        left.set_yticks(places, [line.label for line in lines], fontsize=7)
+
+
+def _pair(axes: Any, place: float, said: float | None, known: float | None) -> None:
+    """What a paper says, and from there to what is known."""
+    if said is not None and known is not None:
+        axes.plot([said, known], [place] * 2, color="0.7", linewidth=0.8, zorder=1)
+    if said is not None:
+        axes.plot(said, place, "o", color="0.4", fillstyle="none", markersize=4)
+    if known is not None:
+        axes.plot(known, place, "o", color="C0", markersize=4)
+
+
+CHARTS = {
+    "statuses.svg": statuses,
+    **{f"{name}.svg": functools.partial(beside, of) for name, of in PAPERS.items()},
+}

@@ -153,6 +153,34 @@ def hours(row: Row, own: Results) -> float | None:
 
 
 @dataclasses.dataclass(frozen=True)
+class Shown:
+    """A line of a paper's picture: what is printed, and what is known of it.
+
+    Parameters
+    ----------
+    label
+        Of the setting.
+    claimed, certified
+        Epsilon as printed, and what the paper's own noise for it is certified for.
+    printed, ours
+        Accuracy in per cent as printed, and of each seed here, at ``claimed`` certified
+        where the line has one.
+    """
+
+    label: str
+    claimed: float | None = None
+    certified: float | None = None
+    printed: float | None = None
+    ours: tuple[float, ...] = ()
+
+
+def per_cent(values: float | Sequence[float | None] | None) -> tuple[float, ...]:
+    """Of one accuracy or several, without those that a refused run lacks."""
+    several = values if isinstance(values, Sequence) else [values]
+    return tuple(100 * value for value in several if value is not None)
+
+
+@dataclasses.dataclass(frozen=True)
 class Claim:
     """A statement of the paper's text, in our words, and how results judge it.
 

@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from reports.papers.programme import Claim, Row, results_of, unknown, verdict, within
+from reports.papers.programme import (
+    Claim,
+    Row,
+    Shown,
+    per_cent,
+    results_of,
+    unknown,
+    verdict,
+    within,
+)
 from reports.papers.running import pilot, staged
 from reports.papers.size import Size, parameters
 from reports.pushsum.cells import DECAY, GAMMA_N, GRAPHS, MLP
+from reports.pushsum.page import TABLE_2
 from reports.study import Cell, Results
 
 TITLE = "PartPSP: partial push-sum with Laplace noise"
@@ -304,6 +314,26 @@ def _epsilons(own: Results) -> tuple[str, str]:
         if (found := known.get(f"epsilon {b} 0.001 720")) and (total := found["record"])
     }
     return within(cases)
+
+
+def shown(own: Results) -> Iterator[Shown]:
+    """Table 2 of two graphs; what b claims, b / gamma_n, is of one round and record."""
+    known = results_of("pushsum")
+    for (method, b), both in TABLE_2.items():
+        for graph, printed in zip(("exponential", "d-out:8"), both, strict=True):
+            whole = own.get(table_2(method, graph, b).name)
+            ours = whole or known.get(f"table 2 {method} {graph} {b}", {})
+            right = ours.get("accuracy")
+            total = None if b is None else known.get(f"epsilon {b:g} 0.001 720")
+            yield Shown(
+                f"{method}, {graph}, "
+                + ("no noise" if b is None else f"b = {b:g}")
+                + (" (at size)" if whole else ""),
+                None if b is None else b / 0.001,
+                None if total is None else total["record"],
+                printed,
+                per_cent(right) if whole else tuple(right or ()),
+            )
 
 
 def _order(own: Results) -> tuple[str, str]:

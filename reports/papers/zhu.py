@@ -14,11 +14,13 @@ from reports.dynamic.names import (
     NODES,
     key_of,
 )
-from reports.dynamic.page import PAPER
+from reports.dynamic.page import NAMES, PAPER
 from reports.papers.programme import (
     Claim,
     Row,
+    Shown,
     above,
+    per_cent,
     results_of,
     unknown,
     verdict,
@@ -223,6 +225,22 @@ def _dynamic_wins(how: str, own: Results) -> tuple[str, str]:
             whole.append(f"{points} at epsilon {epsilon:g} ({len(seeds)} seeds)")
     told = f"points, in reports/dynamic: {', '.join(reduced)}"
     return verdict(cases), told + (f"; at size: {', '.join(whole)}" if whole else "")
+
+
+def shown(own: Results) -> Iterator[Shown]:
+    """Table 2; at size where any seed was computed, else as reports/dynamic has it."""
+    known = results_of("dynamic")
+    for method in METHODS:
+        for epsilon in EPSILONS:
+            reduced = known[key_of("certified", method, epsilon)]["accuracy"]
+            whole = list(at_size(own, "certified", method, epsilon).values())
+            yield Shown(
+                f"{NAMES[method]}, {epsilon:g}" + (" (at size)" if whole else ""),
+                epsilon,
+                known[key_of("paper", method, epsilon)]["certified"],
+                PAPER[method][epsilon],
+                per_cent(whole or reduced),
+            )
 
 
 def _epsilons(own: Results) -> tuple[str, str]:

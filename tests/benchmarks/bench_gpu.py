@@ -1,20 +1,28 @@
 """Paper 001's MNIST setting and its audit on a GPU, and how far from its roofline.
 
-Run as ``python tests/benchmarks/bench_gpu.py``: with ``rounds`` or ``audit`` for a part
-of it; ``--count`` only counts, which needs no GPU. Bayrooti et al. 2023: ten agents,
-2 000 rounds, batches of 256, a CNN of 38 424 parameters; 1.24 hours on four RTX 2080.
-Its audit: 10 000 trainings of three agents, 100 rounds. Inputs are random numbers of
-the same shape.
+Run as ``python tests/benchmarks/bench_gpu.py``, or ``make gpu``: with ``equality``,
+``rounds``, ``audit`` or ``recipe`` for a part of it; ``--count`` only counts, which
+needs no GPU. What happens is told on standard error; at the end one JSON object comes.
 
-Of each: seconds; arithmetic and bytes a second as they were counted, and the share of
-the roofline that they reach; the share of the time in which a kernel runs; and of the
-largest kernels, time and launches a round.
+Equality: every algorithm on the CPU and on the GPU from one seed. Rounds: Bayrooti et
+al. 2023, ten agents, 2 000 rounds, batches of 256, a CNN of 38 424 parameters; 1.24
+hours on four RTX 2080. Their audit: 10 000 trainings of three agents, 100 rounds;
+inputs are random numbers. Recipe: a training of a paper at its own size.
+
+Of rounds and audit: seconds; arithmetic and bytes a second as they were counted, and
+the share of the roofline that they reach; the share of the time in which a kernel runs;
+and of the largest kernels, time and launches a round.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
+import json
+import platform
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
@@ -27,6 +35,7 @@ from torch.profiler import ProfilerActivity, profile
 from privaudit.auditing.experiments.experiment import Audit, attacker, train_block
 from privaudit.auditing.experiments.presets import AUDITED
 from privaudit.results import Claim
+from privaudit.version import __version__
 from trainers.algorithms import ALGORITHMS
 from trainers.data import PrivateData
 from trainers.gradients.choose import differentiator
@@ -36,11 +45,16 @@ from trainers.network.named_graphs import mixing
 from trainers.numerics.randomness import Streams
 from trainers.oracles.oracle import Mechanism, Oracle
 from trainers.runs.problem import Problem
-from trainers.runs.training import Training
+from trainers.runs.training import Training, training_from
 
 SHAPE, AGENTS, ROUNDS, BATCH, RECORDS = (1, 32, 32), 10, 2000, 256, 6000
 RUNS, BLOCK = 10_000, 1000
 METHODS = ("dp-dsgd", "dp-dsgt", "dp-dinno")
+RECIPE = "zhu-fashion-dyn"
+SMALL = {"nodes": 4, "train": 200, "rounds": 3, "batch_size": 8}
+SETTINGS = ("weights", "graph", "model")  # that an algorithm brings
+Told = dict[str, Any]
+tell = functools.partial(print, file=sys.stderr, flush=True)
 MEMORY = 8 << 30  # bytes that one call of the oracle may keep alive
 
 
@@ -77,17 +91,20 @@ def seconds(run: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def said(work: Work) -> str:
+def said(work: Work) -> Told:
     """What was counted, and what follows from data sheets."""
-    return (
-        f"{work.flops / 1e9:.2f} GFLOP, {work.bytes / 1e9:.2f} GB, {work.launches} "
-        f"operations; {H200.name}: at least {1e3 * work.floor(H200):.2f} ms unfused, "
-        f"{1e3 * work.eager(H200):.1f} ms if each is started by the host; "
-        f"{RTX_2080.name}: at least {1e3 * work.floor(RTX_2080):.2f} ms"
-    )
+    return {
+        "gflop": work.flops / 1e9,
+        "gigabytes": work.bytes / 1e9,
+        "operations": work.launches,
+        "least_ms_unfused": {
+            one.name: 1e3 * work.floor(one) for one in (H200, RTX_2080)
+        },
+        "least_ms_started_by_the_host": {H200.name: 1e3 * work.eager(H200)},
+    }
 
 
-def kernels(run: Callable[[int], Any], rounds: int) -> None:
+def kernels(run: Callable[[int], Any], rounds: int) -> Told:
     """The largest kernels, and for how much of the time any runs."""
     took = seconds(lambda: run(rounds))
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
@@ -95,21 +112,57 @@ def kernels(run: Callable[[int], Any], rounds: int) -> None:
         torch.cuda.synchronize()
     events = profiler.key_averages()
     busy = sum(event.self_device_time_total for event in events) / 1e6
-    print(f"    a kernel runs for {busy / took:.0%} of the time")
     largest = sorted(events, key=lambda event: -event.self_device_time_total)[:6]
-    for event in largest:
-        print(
-            f"    {event.key[:52]:52s} {event.self_device_time_total / rounds:9.1f} us "
-            f"{event.count / rounds:7.1f} launches a round"
-        )
+    return {
+        "share_of_the_time": busy / took,
+        "largest": [
+            {
+                "kernel": event.key,
+                "us_a_round": event.self_device_time_total / rounds,
+                "launches_a_round": event.count / rounds,
+            }
+            for event in largest
+        ],
+    }
 
 
-def rounds(count_only: bool) -> None:
+def equality(count_only: bool, device: str = "cuda") -> Told:
+    """Each algorithm from one seed, on the CPU and on the device: largest difference.
+
+    Relative to the largest number of the model. Noise has equal bits; sums differ by
+    their order, and what follows from that.
+    """
+    found = {}
+    for name, family in () if count_only else ALGORITHMS.items():
+        values: Told = {**SMALL, "algorithm": name, "hidden": 4}
+        values |= {k: v for k, v in family.defaults.items() if k in SETTINGS}
+        if "model" in values:
+            del values["hidden"]
+        problem = Problem.of(training_from(values, where=name))
+        try:
+            models = [
+                problem.train(1.0, Streams(0, device=place), runs=2)[0].cpu()
+                for place in ("cpu", device)
+            ]
+        except ValueError as error:  # of what is made for the CPU alone
+            found[name] = {"refused": str(error)}
+        else:
+            one, other = models
+            found[name] = {
+                "difference": float((one - other).abs().max() / one.abs().max())
+            }
+        tell(f"  {name}: {found[name]}")
+    return found
+
+
+def rounds(count_only: bool) -> Told:
     """Ten agents, 2 000 rounds, batches of 256: seconds a method (paper: 4 464)."""
+    found: Told = {}
     for name in METHODS:
         run = setting(name, "meta")
         work = counted(lambda run=run: run(1))
-        print(f"{name}, a round: {said(work)}", flush=True)
+        found[name] = {"counted": said(work)}
+        tell(f"  {name}, a round: {found[name]['counted']}")
         if count_only:
             continue
         for how in ({}, {"precision": "bf16"}, {"compiled": True}):
@@ -117,15 +170,19 @@ def rounds(count_only: bool) -> None:
             run(20)  # kernels are chosen, or compiled
             took = seconds(lambda run=run: run(ROUNDS))
             rate = ROUNDS / took
-            print(
-                f"  {how or 'eager'}: {took:.1f} s, {1e3 / rate:.2f} ms a round, "
-                f"{work.flops * rate / 1e12:.2f} TFLOP/s, "
-                f"{work.bytes * rate / 1e12:.2f} TB/s, "
-                f"{work.floor(H200) * rate:.0%} of the unfused roofline of "
-                f"{H200.name}, {torch.cuda.max_memory_allocated() >> 20} MiB",
-                flush=True,
-            )
-            kernels(run, 20)
+            key = "".join(map(str, how)) or "eager"
+            found[name][key] = {
+                "seconds": took,
+                "tflop_a_second": work.flops * rate / 1e12,
+                "terabytes_a_second": work.bytes * rate / 1e12,
+                "share_of_the_unfused_roofline": {
+                    H200.name: work.floor(H200) * rate,
+                },
+                "mib": torch.cuda.max_memory_allocated() >> 20,
+                "kernels": kernels(run, 20),
+            }
+            tell(f"  {key}: {took:.1f} s")
+    return found
 
 
 def planned(device: str, compiled: bool) -> Audit:
@@ -143,7 +200,7 @@ def planned(device: str, compiled: bool) -> Audit:
     )
 
 
-def audit(count_only: bool) -> None:
+def audit(count_only: bool) -> Told:
     """10 000 trainings of three agents, 100 rounds: seconds."""
     problem = Problem.of(planned("cpu", False).training)
     streams = Streams(0, device="meta")
@@ -152,10 +209,9 @@ def audit(count_only: bool) -> None:
     work = counted(lambda: problem.train(3.5, streams, runs=BLOCK, memory_limit=MEMORY))
     count = problem.training.rounds
     each = Work(work.flops / count, work.bytes / count, work.launches // count)
-    print(f"a round of {BLOCK} runs: {said(each)}", flush=True)
-    if count_only:
-        return
-    for compiled in (False, True):
+    found: Told = {"runs": RUNS, "block": BLOCK, "counted a round": said(each)}
+    tell(f"  a round of {BLOCK} runs: {found['counted a round']}")
+    for compiled in () if count_only else (False, True):
         plan = planned("cuda", compiled)
         adversary = attacker(plan, Problem.of(plan.training, compiled=compiled))
 
@@ -164,14 +220,34 @@ def audit(count_only: bool) -> None:
 
         block(RUNS // BLOCK)  # kernels are chosen, or compiled
         took = seconds(lambda block=block: [block(n) for n in range(RUNS // BLOCK)])
-        print(
-            f"  {'compiled' if compiled else 'eager'}: {took:.1f} s, "
-            f"{RUNS / took:.0f} runs a second",
-            flush=True,
+        key = "compiled" if compiled else "eager"
+        found[key] = {"seconds": took, "runs_a_second": RUNS / took}
+        tell(f"  {key}: {took:.1f} s")
+    return found
+
+
+def recipe(count_only: bool) -> Told:
+    """A paper's training at its own size, by the command that a user would call."""
+    command = ["train", RECIPE, "--seed", "0", "--json", "--device", "cuda"]
+    found: Told = {"command": ["privaudit", *command]}
+    if count_only:
+        return found
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.perf_counter()
+        done = subprocess.run(
+            [sys.executable, "-m", "privaudit", *command, "--out", f"{folder}/run"],
+            stdout=subprocess.PIPE,
+            text=True,
+            check=False,
         )
+        found["seconds"] = time.perf_counter() - began
+    found["result" if done.returncode == 0 else "failed"] = (
+        json.loads(done.stdout) if done.returncode == 0 else done.stdout[-2000:]
+    )
+    return found
 
 
-PARTS = {"rounds": rounds, "audit": audit}
+PARTS = {"equality": equality, "rounds": rounds, "audit": audit, "recipe": recipe}
 
 
 def main() -> None:
@@ -181,9 +257,17 @@ def main() -> None:
     given = parser.parse_args()
     if not given.count and not torch.cuda.is_available():
         sys.exit("there is no GPU here; --count says what one would have to do")
+    found: Told = {
+        "schema": 1,
+        "device": None if given.count else torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "privaudit": __version__,
+    }
     for part in given.parts or PARTS:
-        print(PARTS[part].__doc__)
-        PARTS[part](given.count)
+        tell(PARTS[part].__doc__)
+        found[part] = PARTS[part](given.count)
+    print(json.dumps(found, indent=2))
 
 
 if __name__ == "__main__":

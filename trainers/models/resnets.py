@@ -89,14 +89,14 @@ def resnet18(
     width = 64
     for outputs in (64, 128, 256, 512):
         for stride in (1 if outputs == 64 else 2, 1):
-            layers.append(_basic_block(width, outputs, stride, groups))
+            layers.append(basic_block(width, outputs, stride, groups))
             width = outputs
     return nn.Sequential(
         *layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, classes)
     )
 
 
-def _basic_block(inputs: int, outputs: int, stride: int, groups: int) -> Residual:
+def basic_block(inputs: int, outputs: int, stride: int, groups: int) -> Residual:
     inner = nn.Sequential(
         nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False),
         nn.GroupNorm(groups, outputs),

@@ -8,8 +8,7 @@ OTHERS := .venv-integrations
 # One thread a process: the tests and the audit run several processes or threads.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test test-slow integrations lint types house docs browser
-.PHONY: benchmark gpu clean
+.PHONY: help demo test test-slow integrations lint types house docs browser benchmark gpu clean
 
 help:
 	@echo "make demo       audit one training three times, one of them with a planted bug"

@@ -222,13 +222,23 @@ def _known() -> dict[str, type[DpEvent]]:
     }
 
 
+def _fits(key: str, part: Any) -> bool:
+    """Whether a field is of the kind that its name says: events, or else numbers."""
+    if key == "event":
+        return isinstance(part, DpEvent)
+    every = part if isinstance(part, list) else [part]
+    if key == "events":
+        return isinstance(part, list) and all(isinstance(x, DpEvent) for x in every)
+    return all(isinstance(x, int | float) and not isinstance(x, bool) for x in every)
+
+
 def _event(value: Any) -> Any:
     if isinstance(value, list):
         return [_event(part) for part in value]
     if not isinstance(value, dict):
         return value
     name = value.get("class_name")
-    if name not in _known():
+    if not isinstance(name, str) or name not in _known():
         raise ValueError(
             f"this is no event of dp-accounting's: its class_name is {name!r}; known: "
             f"{', '.join(_known())}"
@@ -238,6 +248,9 @@ def _event(value: Any) -> Any:
         for key, part in value.items()
         if key not in ("module_name", "class_name")
     }
+    for key, part in fields.items():
+        if not _fits(key, part):
+            raise ValueError(f"{name}: {key} cannot be {value[key]!r}")
     try:
         return _known()[name](**fields)
     except TypeError as error:

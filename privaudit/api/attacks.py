@@ -21,6 +21,7 @@ from privaudit.auditing.bounds import (
     Rate,
     most_shown,
 )
+from privaudit.auditing.rates import AttackRates, attack_rates
 from privaudit.auditing.scores import DESIGNS, Design, Scores
 from privaudit.figure_settings import ScoreSettings, SelfcheckSettings
 from privaudit.results import (
@@ -121,6 +122,14 @@ class Bounded:
     most: float
     verdict: Finding | None
 
+    @property
+    def rates(self) -> AttackRates | None:
+        """AUROC and TPR at fixed FPR; none of one run, whose scores may depend."""
+        counts = self.scores.member_runs, self.scores.non_member_runs
+        if self.scores.design == "one-run" or not all(counts):
+            return None
+        return attack_rates(self.scores, self.settings.confidence)
+
     def summary(self) -> dict[str, Any]:
         """All figures, for JSON."""
         settings, evidence = self.settings, self.found.evidence
@@ -143,6 +152,7 @@ class Bounded:
             "tail": evidence.tail,
             "tpr": _rate(evidence.tpr),
             "fpr": _rate(evidence.fpr),
+            **({} if self.rates is None else self.rates.summary()),
             "note": evidence.note,
             "most_shown": self.most,
             "claimed": settings.epsilon,
@@ -164,6 +174,7 @@ class Bounded:
                     f"{name} {rate.rate:.4f} ({rate.hits:,} of {rate.runs:,} runs), "
                     f"its limits [{round_down(rate.low)}, {round_up(rate.high)}]"
                 )
+        lines += [] if self.rates is None else [str(self.rates)]
         most = round_down(self.most)
         counted = self.found.lower.counted
         lines.append(f"the most that so many {counted} could have shown: {most}")

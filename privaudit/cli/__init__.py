@@ -68,7 +68,7 @@ def made(alone: str | None = None) -> cyclopts.App:
         "--require consistent also if unproven), 2 bad usage, 3 could not compute.",
         version=__version__,
         result_action="return_value",
-        default_parameter=cyclopts.Parameter(negative=()),
+        default_parameter=cyclopts.Parameter(negative=(), json_list=False),
         suppress_keyboard_interrupt=False,  # it would end silently, with 130
     )
     for name, (place, summary) in _COMMANDS.items():

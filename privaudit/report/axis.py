@@ -48,7 +48,8 @@ def together(lines: Sequence[Line], *, width: float, name: str) -> str:
     """A row a thing: what audit and account leave, from both sides, and the claim.
 
     The axis is logarithmic, as one thing may be a thousand times another. What has no
-    positive finite figure is left out; an audit that showed nothing begins at the left.
+    positive finite figure is left out; an audit that showed nothing begins at the left,
+    and an arrow at the right end is an epsilon that no number bounds, proved.
     """
     lines = [line for line in lines if line.drawn]
     if not lines:
@@ -69,6 +70,8 @@ def together(lines: Sequence[Line], *, width: float, name: str) -> str:
                     (left, max(left, right)), (-place, -place), color=colour, lw=6,
                     alpha=0.35, solid_capstyle="butt",
                 )  # fmt: skip
+            if line.proved == math.inf:  # beyond any axis
+                axes.plot(high, -place, ">", color=colour, ms=12, clip_on=False)
             if line.certified is not None and line.certified < math.inf:
                 axes.plot(line.certified, -place, "<", color=colour, ms=8)
             if line.audited:

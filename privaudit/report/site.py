@@ -24,7 +24,7 @@ from privaudit.report.verify import Verification, verify
 Path = str | os.PathLike[str]
 SITE = "site.json"  # what a site's folder is known by
 _SCROLLS = (
-    '<div class="scroll" tabindex="0" role="region" aria-label="table {}">\n<table>'
+    '<div class="scroll" tabindex="0" role="region" aria-label="table {}">\n{}\n</div>'
 )
 _PICTURES = re.compile(r"!\[([^\]]*)\]\(([^)]+\.svg)\)\n?")
 
@@ -266,10 +266,14 @@ class Site:
             .enable("table")
             .render(_PICTURES.sub("", rest))
             .replace("<pre>", '<pre tabindex="0">')  # what scrolls is reached by keys
-            .replace("</table>", "</table>\n</div>")
         )
         number = itertools.count(1)
-        body = re.sub("<table>", lambda _: _SCROLLS.format(next(number)), body)
+        body = re.sub(
+            "<table>.*?</table>",
+            lambda found: _SCROLLS.format(next(number), _labelled(found.group())),
+            body,
+            flags=re.DOTALL,
+        )
         drawn = {
             f"chart{n}": embedded(svg, f"chart{n}", words)
             for n, (words, svg) in enumerate(charts)
@@ -316,6 +320,14 @@ class Site:
             counts=", ".join(f"{count} {word}" for word, count in counts.items()),
             drawn=any(line.drawn for line in lines),
         ).encode()
+
+
+def _labelled(table: str) -> str:
+    """A table in HTML, each cell with its column's head: a card's lines, on a phone."""
+    heads = re.findall("<th(?: [^>]*)?>(.*?)</th>", table, re.DOTALL)
+    plain = itertools.cycle([re.sub("<[^>]*>", "", head) for head in heads])
+    label = lambda _: f'<td data-label="{next(plain)}"'  # noqa: E731
+    return re.sub("<td", label, table)
 
 
 def _number(value: float | str | None) -> float | None:

@@ -96,7 +96,7 @@ def _html(rows: list[list[str]], count: str) -> str:
 {style.read_text(encoding="utf-8")}</style>
 </head>
 <body>
-<main class="overview">
+<main class="study">
 <h1>{_TITLE}</h1>
 <p>{count}.</p>
 <div class="scroll" tabindex="0" role="region" aria-label="table">

@@ -227,6 +227,22 @@ def joined(shift, rate, rest):
     return {"remove": remove, "add": add}
 
 
+@pytest.mark.parametrize(
+    ("p", "q", "epsilon", "truth"),
+    [
+        ((0.0, 1.0), (1.0, 0.0), 1.0, 1.0),
+        # One finite loss, 2.16, of which two are a spike far from 0.
+        ((0.0, 0.94, 0.06), (0.89, 0.11, 0.0), 2.5, 1 - 0.11**2),
+    ],
+)
+def test_laws_of_different_outputs(p, q, epsilon, truth):
+    """No loss is finite, or one is: no crash, and no grid of a billion points."""
+    entry = Entry(Release.of(DiscretePair(p, q)), 2)
+    found = Certificate.of(Ledger(nodes=((entry,),))).delta(epsilon, 1e-2)
+    assert found.lower <= truth * (1 + 1e-12)
+    assert truth <= found.upper * (1 + 1e-12)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10))
 def test_a_hundred_random_compositions_each(seed):

@@ -76,3 +76,21 @@ def test_order_of_time_says_what_it_assumes(capsys, tmp_path):
     assert "no run looked at later ones" in found["note"]
     assert found["epsilon_lower"] > 1
     assert json.loads(call(capsys, path, *COINS, "--json")[1])["order"] is None
+
+
+class TestRates:
+    def test_auroc_and_tpr_at_fixed_fpr_are_told(self, capsys, tmp_path):
+        """Against scikit-learn's; one run's canaries may depend, and have none."""
+        metrics = pytest.importorskip("sklearn.metrics")
+        random = np.random.default_rng(2)
+        member = np.arange(1000) % 2 == 0
+        score = random.normal(size=1000) + member
+        path = table(tmp_path / "scores.csv", member, score)
+        _, out, _ = call(capsys, path, "--design", "fixed", "--json")
+        found = json.loads(out)
+        truth = metrics.roc_auc_score(member, score)
+        assert found["auroc"]["value"] == pytest.approx(truth)
+        assert found["auroc"]["low"] < truth < found["auroc"]["high"]
+        assert [one["fpr"] for one in found["tpr_at_fpr"]] == [0.001, 0.01, 0.1]
+        assert "AUROC 0.7" in call(capsys, path, "--design", "fixed")[1]
+        assert "AUROC" not in call(capsys, path, "--design", "one-run")[1]

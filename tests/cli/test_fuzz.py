@@ -242,6 +242,25 @@ def test_some(whole, tmp_path, monkeypatch):
     assert not list(filter(None, faults))
 
 
+@pytest.mark.parametrize("change", [{"class_name": []}, {"noise_multiplier": None}])
+def test_an_event_that_is_none(whole, tmp_path, change, capsys):
+    """What many cases found."""
+    event = json.loads((whole / "event.json").read_text())
+    inner = event
+    while "noise_multiplier" not in inner:
+        inner = inner["events"][0] if "events" in inner else inner["event"]
+    inner.update(change)
+    (tmp_path / "event.json").write_text(json.dumps(event))
+    command = ["epsilon", "--delta", "1e-5", "--ledger", str(tmp_path / "event.json")]
+    assert main(command) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_list_in_json_is_a_name_like_any_other(capsys):
+    assert main(["show", "[]"]) == 3
+    assert "no folder []" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")
 def test_many(whole, tmp_path):

@@ -110,7 +110,7 @@ def test_pictures_of_a_study_come_first(tmp_path):
     assert "What we saw" in checked(page)
     assert page.index("<svg") < page.index("Words")
     assert 'aria-label="two"' in page
-    assert "<td>1</td>" in page
+    assert '<td data-label="a">1</td>' in page
     assert "<b>more" not in page
 
 

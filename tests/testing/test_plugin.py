@@ -75,8 +75,8 @@ def test_the_report_has_all_assertions_of_all_workers(tmp_path, workers):
 def test_as_a_web_page(tmp_path):
     run_pytest(tmp_path, SUITE, "--privacy-report", "page.html", "-k", "account")
     page = (tmp_path / "page.html").read_text()
-    assert page.startswith("<!doctype html>")
-    assert "<td>(2, 1e-05)-DP</td>" in page
+    assert page.startswith("<!DOCTYPE html>")
+    assert '<td data-label="claim">(2, 1e-05)-DP</td>' in page
 
 
 def test_seconds_run_out(tmp_path):

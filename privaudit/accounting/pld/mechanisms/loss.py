@@ -219,9 +219,9 @@ class PairLoss(Loss):
         return (loss, log_q) if way == "remove" else (-loss, log_q + loss)
 
     def length(self, reach: float) -> float:
-        """See `Loss`."""
+        """See `Loss`; a grid reaches to 0, wherever the losses are."""
         low, high = (_sampled(loss, self.rate) for loss in self.pair.span(reach))
-        return high - max(low, -300.0)
+        return max(high, 0.0) - min(max(low, -300.0), 0.0)
 
     def range(self, way: Direction) -> tuple[float, float]:
         """See `Loss`."""

@@ -346,15 +346,19 @@ class TestDisagreements:
             train(0, tmp_path, algorithm="dp-sgd")
 
     @pytest.mark.parametrize(
-        ("algorithm", "options", "words"),
+        ("algorithm", "settings", "words"),
         [
             ("adp2sgd", {}, "adp2sgd averages two workers' models in one step"),
-            ("dp-sgd-with-replacement", {}, "draws who updates next among all nodes"),
-            ("sgpdp", {"sensitivity": "real"}, "asks what all nodes hold"),
+            (
+                "dp-sgd-with-replacement",
+                {"model": "one-vs-all"},
+                "draws who updates next among all nodes",
+            ),
+            ("sgpdp", {"options": {"sensitivity": "real"}}, "asks what all nodes hold"),
         ],
     )
-    def test_why_some_have_no_parties(self, algorithm, options, words):
-        training = Training(algorithm=algorithm, options=options)
+    def test_why_some_have_no_parties(self, algorithm, settings, words):
+        training = Training(algorithm=algorithm, **settings)
         with pytest.raises(ValueError, match=f"{words}.*: leave --parties out"):
             check_parties(training, 2)
 

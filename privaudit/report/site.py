@@ -327,7 +327,7 @@ def _labelled(table: str) -> str:
     heads = re.findall("<th(?: [^>]*)?>(.*?)</th>", table, re.DOTALL)
     plain = itertools.cycle([re.sub("<[^>]*>", "", head) for head in heads])
     label = lambda _: f'<td data-label="{next(plain)}"'  # noqa: E731
-    return re.sub("<td", label, table)
+    return re.sub("<td", label, table).replace("<th></th>", "<td></td>")  # no head
 
 
 def _number(value: float | str | None) -> float | None:

@@ -38,6 +38,11 @@ _OBSERVER = re.compile(
     r"any-node|everybody|edge:[0-9]{1,9}-[0-9]{1,9}|[0-9]{1,9}(,[0-9]{1,9})*"
 )
 
+PLACED = (
+    "within an epoch of random allocation, the run went on with the records that it "
+    "had before it was stopped, each in its place"
+)
+
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``count`` equal releases, one after another.

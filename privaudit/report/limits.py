@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from privaudit.accounting import Certificate
 from privaudit.auditing.bounds import ESTIMATORS, Estimator
 from privaudit.auditing.bounds.ledger_family import FAMILY, family_bound
-from privaudit.auditing.experiments.outcome import Gap
+from privaudit.auditing.experiments.outcome import MORE_THAN_BEST, Gap
 from privaudit.auditing.programs.audit import SAME_SCORE
 from privaudit.auditing.scores import CANARY_NODE, Scores
 from privaudit.ledger import Entry
@@ -84,7 +84,7 @@ def _parts(gap: Gap, standing: Standing, method: str) -> str:
         + (
             f"and {gap.attack:.3g} is what the attack did not get."
             if gap.attack >= 0
-            else f"less {-gap.attack:.3g} by which this attack was luckier than most."
+            else f"less {-gap.attack:.3g}: {MORE_THAN_BEST}."
         )
     )
 

@@ -199,7 +199,8 @@ class ProgramResult(Outcome, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """All figures, in sentences."""
         figures = (self.verdict.claim, self.upper(), self.lower())
         known = [str(figure) for figure in figures if figure is not None]
-        return [*known, *self.limits(), str(self.verdict)]
+        misfits = self.verdict.misfits(self.beside)
+        return [*known, *self.limits(), str(self.verdict), *misfits]
 
     def limits(self) -> list[str]:
         """As there, with what could have been shown at most, and how well it told."""

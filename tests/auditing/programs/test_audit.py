@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from privaudit.auditing.programs import audit as anybody
-from privaudit.auditing.programs.audit import ProgramAudit, run
+from privaudit.auditing.programs.audit import ProgramAudit, digest_of_ledger, run
 from privaudit.auditing.programs.targets import (
     Command,
     share_random_numbers,
@@ -19,8 +19,11 @@ from privaudit.auditing.programs.targets import (
 )
 from privaudit.files.folder import FolderError, RunFolder
 from privaudit.files.user_code import ForeignError
+from privaudit.ledger import Ledger
+from privaudit.release import PoissonSampling, Release
 from privaudit.report.limits import sentences
 from privaudit.report.load import load, load_any
+from privaudit.report.program_page import content
 from privaudit.results import Claim
 
 HERE = "tests.auditing.programs.test_audit"
@@ -152,6 +155,31 @@ class TestSharedSeeds:
         assert any("All runs got the same score" in line for line in said)
         other = done(tmp_path / "two", plan("no_noise", runs=40))
         assert not any("same score" in line for line in other.lines())
+
+
+class TestAccount:
+    """Scores that no mechanism of the ledger's family gives are told."""
+
+    @pytest.mark.parametrize(("spread", "fits"), [(0.05, False), (20.0, True)])
+    def test_scores_that_do_not_fit(self, tmp_path, spread, fits):
+        def function(worlds, seed):
+            noise = np.random.default_rng(seed).normal(size=len(worlds))
+            return worlds + spread * noise
+
+        release = Release.of_sum(
+            norm_bound=1.0, noise_multiplier=1.0, sampling=PoissonSampling(0.2)
+        )
+        ledger = Ledger.of(release, 20)
+        what = plan(epsilon=7.0, runs=200, ledger=digest_of_ledger(ledger))
+        result = done(tmp_path, what, function=function, ledger=ledger)
+        assert result.status == "consistent"  # what is sound for any mechanism
+        assert result.beside is not None
+        assert (result.beside.epsilon > result.upper().epsilon) == (not fits)
+        page = content(load_any(tmp_path))["verdict"]
+        for said in (*result.lines()[-1:], page):
+            assert ("scores do not fit the account" in said) == (not fits)
+        assert any("attack showed more than" in line for line in result.lines()) != fits
+        assert sum("gap of" in line for line in result.lines()) == 1
 
 
 class TestResume:

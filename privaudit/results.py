@@ -550,6 +550,12 @@ def _same_meaning(one: _Figure | Bracket, other: _Figure) -> None:
             )
 
 
+_CONTRADICTED = (
+    "The program does not do what its ledger says, the attacker saw what no ledger "
+    "covers, or this is the rare unlucky audit."
+)
+
+
 class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is found about a claim: what is known from above and from below.
 
@@ -638,13 +644,33 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
         At confidence c this happens by chance in at most a share 1 - c of audits.
         """
+        return self._contradicted_by(self.lower)
+
+    def _contradicted_by(self, lower: LowerBound | None) -> bool:
         return (
-            self.lower is not None
+            lower is not None
             and self.upper is not None
             and self.upper.standing == "certified"
-            and self.lower.delta >= self.upper.delta
-            and self.lower > self.upper
+            and lower.delta >= self.upper.delta
+            and lower > self.upper
         )
+
+    def misfits(self, beside: LowerBound | None) -> list[str]:
+        """Says that ``beside``, of the same scores, exceeds the certified bound.
+
+        Nothing where it does not, or where `reason` says it of the audit's own bound.
+        """
+        upper = self.upper
+        if self.account_contradicted or not self._contradicted_by(beside):
+            return []
+        assert upper is not None
+        assert beside is not None
+        return [
+            "The scores do not fit the account: if the program released what its "
+            f"ledger says, the bound for {beside.valid_for} would be at most "
+            f"{round_up(upper.epsilon)} in at least {100 * beside.confidence:g} % of "
+            f"audits, and it is {round_down(beside.epsilon)}. {_CONTRADICTED}"
+        ]
 
     def _repr_html_(self) -> str:
         known = (self.claim, self.upper, self.lower)
@@ -673,11 +699,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             "consistent": f"a certified account meets the claim, and {attack}.",
         }[self.status]
         if self.account_contradicted:
-            text += (
-                " The audit also exceeds the certified bound: the program does not do "
-                "what its ledger says, the attacker saw what no ledger covers, or this "
-                "is the rare unlucky audit."
-            )
+            text += f" The audit also exceeds the certified bound. {_CONTRADICTED}"
         return text
 
     def __str__(self) -> str:

@@ -90,7 +90,8 @@ class Audited:
             known += self.result.limits()
         rates, stopped = self.result.rates, self.result.stopped
         said = [str(one) for one in (stopped, rates) if one is not None]
-        return [*known, *said, str(self.verdict), *self.remarks]
+        verdict = [str(self.verdict), *self.verdict.misfits(self.result.beside)]
+        return [*known, *said, *verdict, *self.remarks]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -247,8 +248,9 @@ def audit(
     ----------
     scores_of
         Called with a bool array, True for the runs in which the record is to be among
-        the data, and a seed in [0, 2^31); returns one score a run, higher or lower for
-        members.
+        the data, and one seed in [0, 2^31) for all of them; returns one score a run,
+        higher or lower for members. Runs must share no random numbers: seed the i-th by
+        ``numpy.random.default_rng([seed, i])``, or set ``batch`` to 1.
     epsilon, delta, relation
         The claim, and what the two worlds differ in.
     runs
@@ -278,7 +280,7 @@ def audit(
     ------
     ValueError
         If a value is out of its range, or ``scores_of`` fails or gives no finite number
-        a run.
+        a run, or its runs are seen to share random numbers.
 
     Examples
     --------
@@ -348,7 +350,8 @@ def audit_program(
     """Test a claim of epsilon about a program that is not ours, from below.
 
     Each run tosses a fair coin for its world. A function is called with a bool array,
-    True where the canary is to be planted, and a seed; it returns one score a run. A
+    True where the canary is to be planted, and one seed for all of them; it returns one
+    score a run, and its runs must share no random numbers: see `audit`. A
     command is started once a run, and the last line that it prints is the score; or,
     with ``settings.serve``, it stays alive, reads a line "member seed" a run, and
     answers each with a line that is the score.
@@ -376,7 +379,8 @@ def audit_program(
     Raises
     ------
     ValueError
-        If a setting is out of its range, or there is no such function.
+        If a setting is out of its range, there is no such function, or its runs are
+        seen to share random numbers.
     privaudit.files.folder.FolderError
         If ``out`` is another run's, damaged, or cannot be written, or a run gave no
         score; what was done is kept.
@@ -387,7 +391,7 @@ def audit_program(
     >>> import privaudit as pa
     >>> with tempfile.TemporaryDirectory() as out:
     ...     found = pa.audit_program(
-    ...         "operator:add",  # the world and the seed: a score that tells all
+    ...         "numpy:copysign",  # the world, as a number: a score that tells all
     ...         pa.ProgramSettings(runs=100),
     ...         out=out,
     ...     )

@@ -110,7 +110,7 @@ def verify(folder: Path, *, signer: Path | None = None) -> Verification:
     >>> import tempfile
     >>> import privaudit as pa
     >>> with tempfile.TemporaryDirectory() as out:
-    ...     _ = pa.audit_program("operator:add", pa.ProgramSettings(runs=9), out=out)
+    ...     _ = pa.audit_program("numpy:copysign", pa.ProgramSettings(runs=9), out=out)
     ...     found = pa.verify(out)
     >>> found.differences
     ()

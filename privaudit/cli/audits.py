@@ -26,7 +26,8 @@ Target = Annotated[
     str | None,
     Parameter(
         help="module:function of yours: called with a bool array (True: plant the "
-        "canary) and a seed, it returns one score a run."
+        "canary in that run) and one seed for all, it returns one score a run. Runs "
+        "share no random numbers: default_rng([seed, i]) for the i-th, or --batch 1."
     ),
 ]
 

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from privaudit.accounting import Certificate
 from privaudit.auditing.bounds import ESTIMATORS, Estimator
 from privaudit.auditing.bounds.ledger_family import FAMILY, family_bound
-from privaudit.auditing.experiments.outcome import Gap
+from privaudit.auditing.experiments.outcome import MORE_THAN_BEST, Gap
+from privaudit.auditing.programs.audit import SAME_SCORE
 from privaudit.auditing.scores import CANARY_NODE, Scores
 from privaudit.ledger import Entry
 from privaudit.report.load import FinishedAudit
@@ -29,6 +30,8 @@ def sentences(run: FinishedAudit | FinishedProgram) -> list[str]:
     lines = []
     if result.beside is not None:
         lines.append(_beside(result.beside))
+    if isinstance(run, FinishedProgram) and run.result.one_score:
+        lines.append(SAME_SCORE)
     if result.stopped is not None:
         lines.append(f"The audit {result.stopped}.")
     if result.rates is not None:
@@ -81,7 +84,7 @@ def _parts(gap: Gap, standing: Standing, method: str) -> str:
         + (
             f"and {gap.attack:.3g} is what the attack did not get."
             if gap.attack >= 0
-            else f"less {-gap.attack:.3g} by which this attack was luckier than most."
+            else f"less {-gap.attack:.3g}: {MORE_THAN_BEST}."
         )
     )
 

@@ -154,7 +154,7 @@ def _content(run: Paged) -> dict[str, Any]:
     content |= {
         "title": words.title(run.config.settings),
         "story": words.story(run),
-        "verdict": words.verdict(run),
+        "verdict": " ".join([words.verdict(run), *words.misfits(run)]),
         "written": "as the program wrote it down while it ran",
         "command": command.again(run),
         "versions": command.versions(run),

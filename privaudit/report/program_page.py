@@ -28,7 +28,9 @@ def content(run: FinishedProgram) -> dict[str, Any]:
         "story": _story(run),
         "status": run.status,
         "heading": run.status.capitalize(),
-        "verdict": result.verdict.reason,
+        "verdict": " ".join(
+            [result.verdict.reason, *result.verdict.misfits(result.beside)]
+        ),
         "delta": f"{claim.delta:.15g}",
         "claimed": claimed(claim.epsilon),
         "standing": None if upper is None else upper.standing,

@@ -91,7 +91,7 @@ def whole(tmp_path_factory):
     main(["epsilon", "--delta", "1e-5", "--ledger", str(folder / "ledger.json"),
           "--event", str(folder / "event.json")])  # fmt: skip
     np.savez(folder / "scores.npz", member=[0, 1] * 9, score=range(18), design="fixed")
-    audit_program("operator:add", ProgramSettings(runs=9), out=folder / "program")
+    audit_program("numpy:copysign", ProgramSettings(runs=9), out=folder / "program")
     runs.write_training(folder / "training", upper=runs.accounted())
     runs.Made(worlds=runs.noise(9, 9)).write(folder / "audit")
     own = RecordedRun.of("a tool", "read", 1e-5)

@@ -90,8 +90,8 @@ RUNS = {
         SET,
         REFUTED,
     ),
-    "audit-program operator:add --runs 20 --out program": ([], REFUTED),
-    "audit-program operator:add --runs 20 --out other": (
+    "audit-program numpy:copysign --runs 20 --out program": ([], REFUTED),
+    "audit-program numpy:copysign --runs 20 --out other": (
         ["--noise-multiplier", "2", *STEPS],
         REFUTED,
     ),

@@ -15,7 +15,7 @@ from privaudit.files.extras import EXTRAS, need
 ROOT = pathlib.Path(__file__).parents[2]
 MODULES = {"scikit-learn": "sklearn"}  # of distributions, where the name is another
 SCORES = "member,score\n" + "".join(f"{n % 2},{n % 2 + n / 100}\n" for n in range(60))
-RUN = ["audit-program", "operator:add", "--runs", "20", "--out"]
+RUN = ["audit-program", "numpy:copysign", "--runs", "20", "--out"]
 SUITE = ["--epsilon", "1", "--delta", "1e-5"]
 COMMANDS = [
     (["--help"], FINE, None),

@@ -72,7 +72,7 @@ def folder(tmp_path_factory):
         patch.chdir(folder)
         patch.setattr(reach, "_REPEATS", 3)
         runs.write_training(folder / "training", upper=runs.accounted())
-        audit_program("operator:add", ProgramSettings(runs=9), out="program")
+        audit_program("numpy:copysign", ProgramSettings(runs=9), out="program")
         release = Release.of_sum(
             norm_bound=2.0, noise_multiplier=1.0, sampling=PoissonSampling(0.01)
         )

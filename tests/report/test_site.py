@@ -126,7 +126,7 @@ def test_two_of_one_name_have_two_pages(tmp_path):
 
 def test_a_program_without_an_account_has_a_page_and_no_certified_figure(tmp_path):
     plan = ProgramSettings(runs=9)
-    result = audit_program("operator:add", plan, out=tmp_path / "run").result
+    result = audit_program("numpy:copysign", plan, out=tmp_path / "run").result
     assert main(["report", str(tmp_path / "run")]) == FINE
     page = (tmp_path / "run/report.html").read_text()
     words = checked(page)

@@ -11,6 +11,11 @@ from privaudit.auditing.experiments.looks import Stopped
 from privaudit.auditing.rates import AttackRates
 from privaudit.results import Finding, LowerBound, Status, UpperBound, round_down
 
+MORE_THAN_BEST = (
+    "this attack showed more than the best attack on what was accounted usually does, "
+    "by chance or because more was released than accounted"
+)
+
 
 class Gap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What lies between what is certified and what was shown, for one estimator.
@@ -55,7 +60,7 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     def attack(self) -> float:
         """What the best attack would have shown and this one did not.
 
-        Below 0 where this one had more luck than the middle of the simulated ones.
+        Below 0 where this one showed more than the middle of the simulated ones.
         """
         return self.reachable - self.found
 
@@ -77,7 +82,7 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         attack = (
             f"{self.attack:.3g} because the attack is weaker than the best one"
             if self.attack >= 0
-            else f"less {-self.attack:.3g} because this attack was luckier than most"
+            else f"less {-self.attack:.3g}: {MORE_THAN_BEST}"
         )
         return (
             f"gap of {-self.overshoot:.3g} between account and audit: "
@@ -124,14 +129,15 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return self.verdict.lower
 
     def limits(self) -> list[str]:
-        """The parts of the gap, and the bound beside the verdict's, in sentences."""
+        """The parts of the gap, and the bound beside the verdict's, in sentences.
+
+        The parts of that one's gap are for the page.
+        """
         lines = []
         if self.gap is not None:
             lines.append(f"  {self.gap}")
         if self.beside is not None:
             lines.append(f"beside it, {self.beside}")
-        if self.beside_gap is not None:
-            lines.append(f"  {self.beside_gap}")
         return lines
 
     def summary(self) -> dict[str, Any]:

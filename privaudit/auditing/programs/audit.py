@@ -1,10 +1,12 @@
 """Audits of programs that are not ours: they train and score, we toss and judge.
 
 A *function* ``module:function(worlds, seed)`` gets a bool array, True where the canary
-is to be in the run, and a seed for the whole batch; it returns one score a run, higher
-for "member". A *command* is run once a run, with ``{member}`` (0 or 1) and ``{seed}``
-filled in, and its last line of output is the score; or it stays alive and is *served*
-by: it reads a line "member seed" a run, and answers with the score.
+is to be in the run, and one seed for all of them; it returns one score a run, higher
+for "member". Runs must share no random numbers. Where they are seen to, the audit ends
+with an error and without a verdict, so that no bound gains by it. A *command* is run
+once a run, with ``{member}`` (0 or 1) and ``{seed}`` filled in, and its last line of
+output is the score; or it stays alive and is *served* by: it reads a line "member seed"
+a run, and answers with the score.
 
 Worlds are fair coins of the audit's own seed, so that every estimator is valid. With a
 ledger of what one run releases there is an account beside the lower bound.
@@ -38,9 +40,12 @@ from privaudit.auditing.programs.server import TIME_LIMIT, Servers, check_comman
 from privaudit.auditing.programs.targets import (
     Command,
     Score,
+    SharedSeedError,
     Worlds,
     checked,
     function_of,
+    is_alike,
+    share_random_numbers,
     spread_seed,
 )
 from privaudit.auditing.rates import attack_rates
@@ -57,6 +62,9 @@ from privaudit.results import (
     round_down,
 )
 from privaudit.version import __version__
+
+_EARLY = 10  # calls, up to which each is looked at for shared seeds
+_REST = 0.2  # seconds at least between two writings of what is done
 
 
 def digest_of_ledger(ledger: Ledger) -> str:
@@ -166,11 +174,18 @@ class ProgramAudit(
         return spread_seed(int.from_bytes(offset), number * used)
 
 
+SAME_SCORE = (
+    "All runs got the same score, which shows nothing of who was there: score by "
+    "something that the record may change, such as its loss."
+)
+
+
 class ProgramResult(Outcome, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the audit of a program found."""
 
     most_shown: float
     nodes: tuple[UpperBound, ...] = ()
+    one_score: bool = False  # all runs have it
 
     def upper(self) -> UpperBound | None:
         """The account of the ledger's worst node; None without a ledger."""
@@ -184,12 +199,14 @@ class ProgramResult(Outcome, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """All figures, in sentences."""
         figures = (self.verdict.claim, self.upper(), self.lower())
         known = [str(figure) for figure in figures if figure is not None]
-        return [*known, *self.limits(), str(self.verdict)]
+        misfits = self.verdict.misfits(self.beside)
+        return [*known, *self.limits(), str(self.verdict), *misfits]
 
     def limits(self) -> list[str]:
         """As there, with what could have been shown at most, and how well it told."""
         most = round_down(self.most_shown)
         said = [f"the most that so many runs could have shown: {most}"]
+        said += [SAME_SCORE] * self.one_score
         said += [str(one) for one in (self.stopped, self.rates) if one is not None]
         return [*super().limits(), *said]
 
@@ -230,7 +247,8 @@ def run(
     privaudit.files.folder.FolderError
         If the folder is another audit's, damaged, or cannot be written.
     ValueError
-        If there is no such function.
+        If there is no such function, or its runs share random numbers; their scores are
+        not kept.
     """
     many = workers or (1 if audit.is_function else os.cpu_count() or 1)
     scores = contextlib.ExitStack()
@@ -273,14 +291,21 @@ def run(
             futures |= more
             for future in concurrent.futures.as_completed(more):
                 done[more[future]] = future.result()
+                if 1 < len(done) < _EARLY:
+                    _check_seeds(audit, done, batch)
                 progress(min(len(done) * audit.batch, audit.runs), audit.runs)
-                if time.monotonic() - kept > 1 or audit.is_function:
+                if time.monotonic() - kept > _REST:
                     _keep(audit, folder, done)
                     kept = time.monotonic()
             here = {number: done[number] for number in numbers}
+            _check_seeds(audit, here, batch)
             if runs < audit.runs and _is_refuted(audit, here, ledger):
                 done = here  # an earlier call may have begun more
                 break
+    except SharedSeedError:
+        done, futures = {}, {}
+        folder.remove("scores.npz")
+        raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
         scores.close()
@@ -292,6 +317,29 @@ def run(
     result = judge(audit, done, time.monotonic() - began, ledger)
     write_result(folder, result)
     return result
+
+
+def _check_seeds(
+    audit: ProgramAudit,
+    done: dict[int, NDArray[np.float64]],
+    batch: Callable[[int], NDArray[np.float64]],
+) -> None:
+    """Raise `SharedSeedError` if the runs of each call of a function seem to be one.
+
+    One call alone cannot tell that from a program without noise: it is called again.
+    """
+    if not audit.is_function:
+        return
+    calls = [(audit.worlds(number), score) for number, score in done.items()]
+    if len(calls) == 1 and is_alike(calls[0]):
+        calls.append((audit.worlds(1), batch(1)))
+    if share_random_numbers(calls):
+        raise SharedSeedError(
+            f"{audit.program} gave all runs of a world in one call the same score, and "
+            "other scores in other calls: its runs share random numbers; seed the i-th "
+            "run of a call by numpy.random.default_rng([seed, i]), or make one run a "
+            "call (--batch 1)"
+        )
 
 
 def judge(
@@ -352,6 +400,7 @@ def judge(
         beside_gap=other_gap,
         stopped=stopped,
         rates=attack_rates(scores, confidence),
+        one_score=bool((scores.score == scores.score[0]).all()),
     )
 
 

@@ -81,7 +81,8 @@ class AuditedScores:
             f"{round_down(self.most_shown)}"
         )
         rates = [] if self.rates is None else [str(self.rates)]
-        return "\n".join([*known, most, *rates, str(self.verdict)])
+        verdict = [str(self.verdict), *self.verdict.misfits(self.beside)]
+        return "\n".join([*known, most, *rates, *verdict])
 
     def _repr_html_(self) -> str:
         return box(self.status.capitalize(), str(self).splitlines())

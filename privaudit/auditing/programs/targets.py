@@ -7,7 +7,7 @@ import math
 import reprlib
 import shlex
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,46 @@ def spread_seed(seed: int, number: int) -> int:
     [5, 1327217890, 506952127]
     """
     return (seed + number * _APART) % _SEEDS
+
+
+class SharedSeedError(ValueError):
+    """Runs of one call shared their random numbers; no bound holds for them."""
+
+
+Call = tuple[Worlds, NDArray[np.float64]]
+
+
+def is_alike(call: Call) -> bool:
+    """Whether all runs of a world have one score."""
+    member, score = call
+    worlds = (score[member], score[~member])
+    return all((runs == runs[0]).all() for runs in worlds if len(runs))
+
+
+def share_random_numbers(calls: Sequence[Call]) -> bool:
+    """Whether the runs of each call, worlds and scores, seem to be one run.
+
+    True where all runs of a world in one call have one score, calls differ, and the
+    chance of that for independent runs is below 1e-9: each run repeats the score of its
+    call's first with a chance of at most about the share of the commonest score.
+
+    >>> from privaudit.auditing.programs.targets import share_random_numbers
+    >>> worlds = np.arange(50) < 25
+    >>> share_random_numbers([(worlds, worlds + 0.3), (worlds, worlds + 0.7)])
+    True
+    >>> share_random_numbers([(worlds, worlds + 0.3)] * 2)  # it draws nothing at all
+    False
+    """
+    if not all(map(is_alike, calls)):
+        return False
+    chance = 0.0  # its logarithm
+    for world in (False, True):
+        groups = [score[member == world] for member, score in calls]
+        _, counts = np.unique(np.concatenate(groups), return_counts=True)
+        runs, repeats = sum(map(len, groups)), sum(len(g) - 1 for g in groups if len(g))
+        if repeats:
+            chance += repeats * math.log(counts.max() / runs)
+    return chance < math.log(1e-9)
 
 
 def function_of(name: str) -> Score:

@@ -153,8 +153,9 @@ def test_a_gap_says_what_it_is_made_of():
     lucky = msgspec.structs.replace(weak, found=3.25)
     assert str(lucky).startswith(
         "gap of 0.75 between account and audit: 0.5 because the account is not exact, "
-        "0.5 because so many runs cannot show more, less 0.25 because this attack was "
-        "luckier than most; "
+        "0.5 because so many runs cannot show more, less 0.25: this attack showed more "
+        "than the best attack on what was accounted usually does, by chance or because "
+        "more was released than accounted; "
     )
 
 

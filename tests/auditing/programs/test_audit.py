@@ -11,11 +11,19 @@ import numpy as np
 import pytest
 
 from privaudit.auditing.programs import audit as anybody
-from privaudit.auditing.programs.audit import ProgramAudit, run
-from privaudit.auditing.programs.targets import Command, spread_seed
+from privaudit.auditing.programs.audit import ProgramAudit, digest_of_ledger, run
+from privaudit.auditing.programs.targets import (
+    Command,
+    share_random_numbers,
+    spread_seed,
+)
 from privaudit.files.folder import FolderError, RunFolder
 from privaudit.files.user_code import ForeignError
+from privaudit.ledger import Ledger
+from privaudit.release import PoissonSampling, Release
+from privaudit.report.limits import sentences
 from privaudit.report.load import load, load_any
+from privaudit.report.program_page import content
 from privaudit.results import Claim
 
 HERE = "tests.auditing.programs.test_audit"
@@ -32,6 +40,30 @@ def tells(worlds, seed):
 def slow(worlds, seed):
     time.sleep(0.02)
     return tells(worlds, seed)
+
+
+def trained(member, seed):  # exactly (1, 0)-DP
+    return member + np.random.default_rng(seed).laplace()
+
+
+def one_seed(worlds, seed):
+    return [trained(member, seed) for member in worlds]
+
+
+def own_seeds(worlds, seed):
+    return [trained(member, [seed, i]) for i, member in enumerate(worlds)]
+
+
+def rare(worlds, seed):  # a member is given away in one run of a hundred
+    return worlds & (np.random.default_rng(seed).random(len(worlds)) < 0.01)
+
+
+def constant(worlds, seed):
+    return np.zeros(len(worlds))
+
+
+def no_noise(worlds, seed):
+    return 1.0 * worlds
 
 
 def wrong_shape(worlds, seed):
@@ -78,6 +110,76 @@ class TestSound:
         assert np.diff(ordered).min() > 0.3 * (1 << 31) / many.batches
         other = plan(runs=100_000, seed=1)
         assert (other.worlds(0) != many.worlds(0)).any()
+
+
+class TestSharedSeeds:
+    """Runs that are one run give no bound; that ends the audit, whatever they say."""
+
+    @pytest.mark.parametrize("runs", [1000, 80, 50, 9])  # 50 are one call
+    def test_refused(self, tmp_path, runs):
+        called = []
+
+        def function(worlds, seed):
+            called.append(seed)
+            return one_seed(worlds, seed)
+
+        with pytest.raises(ValueError, match=r"default_rng\(\[seed, i\]\).*--batch 1"):
+            done(tmp_path, plan("one_seed", runs=runs), function=function)
+        assert len(called) == 2 or runs == 1000  # or some are under way
+        assert not (tmp_path / "scores.npz").exists()  # so that a mended one may start
+        done(tmp_path, plan("one_seed", runs=runs), function=own_seeds)
+
+    @pytest.mark.parametrize("function", ["own_seeds", "rare", "constant", "no_noise"])
+    @pytest.mark.parametrize("batch", [2, 50, 500])
+    def test_independent_runs_are_not(self, tmp_path, function, batch):
+        done(tmp_path, plan(function, runs=200, batch=batch))
+
+    def test_one_run_a_call_shares_nothing(self, tmp_path):
+        what = plan("one_seed", epsilon=1.0, batch=1, runs=300, confidence=0.999)
+        result = done(tmp_path, what)
+        assert result.status == "unproven"
+
+    def test_runs_of_few_scores_are_seldom_alike(self):
+        random = np.random.default_rng(0)
+        for _ in range(2000):  # of coins, of two and of three runs a call
+            calls = [
+                (random.random(size) < 0.5, random.integers(0, 2, size))
+                for size in random.integers(2, 4, 12)
+            ]
+            assert not share_random_numbers(calls)
+
+    def test_a_constant_score_is_told(self, tmp_path):
+        result = done(tmp_path / "one", plan("constant", runs=40))
+        assert any("All runs got the same score" in line for line in result.lines())
+        said = sentences(load_any(tmp_path / "one"))  # on the page
+        assert any("All runs got the same score" in line for line in said)
+        other = done(tmp_path / "two", plan("no_noise", runs=40))
+        assert not any("same score" in line for line in other.lines())
+
+
+class TestAccount:
+    """Scores that no mechanism of the ledger's family gives are told."""
+
+    @pytest.mark.parametrize(("spread", "fits"), [(0.05, False), (20.0, True)])
+    def test_scores_that_do_not_fit(self, tmp_path, spread, fits):
+        def function(worlds, seed):
+            noise = np.random.default_rng(seed).normal(size=len(worlds))
+            return worlds + spread * noise
+
+        release = Release.of_sum(
+            norm_bound=1.0, noise_multiplier=1.0, sampling=PoissonSampling(0.2)
+        )
+        ledger = Ledger.of(release, 20)
+        what = plan(epsilon=7.0, runs=200, ledger=digest_of_ledger(ledger))
+        result = done(tmp_path, what, function=function, ledger=ledger)
+        assert result.status == "consistent"  # what is sound for any mechanism
+        assert result.beside is not None
+        assert (result.beside.epsilon > result.upper().epsilon) == (not fits)
+        page = content(load_any(tmp_path))["verdict"]
+        for said in (*result.lines()[-1:], page):
+            assert ("scores do not fit the account" in said) == (not fits)
+        assert any("attack showed more than" in line for line in result.lines()) != fits
+        assert sum("gap of" in line for line in result.lines()) == 1
 
 
 class TestResume:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from privaudit.version import __version__
 
@@ -57,12 +58,40 @@ _COMMANDS = {
 }
 
 
+class _Filled:
+    """Help as cyclopts prints it, of docstrings: lines filled, code without marks."""
+
+    def __call__(self, console: Any, options: Any, panel: Any) -> None:
+        from cyclopts.help.formatters import DefaultFormatter
+
+        for entry in panel.entries:
+            self._fill(entry.description)
+        DefaultFormatter()(console, options, panel)
+
+    def render_usage(self, console: Any, options: Any, usage: Any) -> None:
+        from cyclopts.help.formatters import DefaultFormatter
+
+        DefaultFormatter().render_usage(console, options, usage)
+
+    def render_description(self, console: Any, options: Any, text: Any) -> None:
+        self._fill(text)
+        console.print(text)
+
+    def _fill(self, text: Any) -> None:
+        told = getattr(text, "primary_renderable", None)
+        if told is not None:
+            plain = told.plain.replace("`", "")
+            told.plain = re.sub(r"(?<!\n)\n(?![\n ]|- )", " ", plain)
+
+
 def made(alone: str | None = None) -> cyclopts.App:
     """The program; of the command ``alone`` the help is all of its docstring."""
     import cyclopts
 
     app = cyclopts.App(
         name="privaudit",
+        help_format="plaintext",  # a parser of Markdown takes as long as all else
+        help_formatter=_Filled(),
         help="Which epsilon does a private training run really give?",
         help_epilogue="Exit status: 0 fine, 1 a claim is refuted or disproved (with "
         "--require consistent also if unproven), 2 bad usage, 3 could not compute.",

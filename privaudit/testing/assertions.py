@@ -125,8 +125,10 @@ def assert_refuted(
         _Asked(mechanism, pair, epsilon, delta, confidence, runs, score, seed),
     )
     if not found.refuted:
+        few = f"so many runs show {round_down(found.most)} at most: try more"
+        other = "try more runs, a pair that differs more, or a score"
         ended = {
-            "runs": "try more runs, a pair that differs more, or a score",
+            "runs": few if found.most <= epsilon else other,
             "seconds": "the seconds of --privacy-budget ran out",
         }
         raise AssertionError(
@@ -356,6 +358,8 @@ def _note(row: record.Row, found: Verdict, confidence: float) -> None:
     row.seconds += found.seconds
     row.bound = max(found.bound, row.bound or 0.0)
     row.seed = found.seed
+    row.most = max(found.most, row.most or 0.0)
+    row.idle = row.most <= found.epsilon
     wrong = found.refuted == (row.assertion == "assert_private")
     if wrong or row.status == "fails":
         row.status = "fails"

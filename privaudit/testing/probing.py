@@ -17,7 +17,7 @@ from scipy import special
 
 from privaudit.auditing.probes import Check
 from privaudit.auditing.scores import real_numbers
-from privaudit.testing.judging import Mechanism
+from privaudit.testing.judging import Mechanism, check_differ
 from privaudit.testing.outputs import Floats, lowest_bit
 
 _DEVIATIONS = 5
@@ -38,6 +38,7 @@ def probe(
     seed: int,
 ) -> list[Check]:
     """All checks; parameters are those of `privaudit.testing.assert_probes`."""
+    check_differ(pair)
     if runs < 100:
         raise ValueError(f"runs must be >= 100, for noise to be measured, got {runs}")
     if norm not in (1, 2):

@@ -233,7 +233,8 @@ def assert_probes(
         noise: it must take its noise from ``rng`` in the same order for both. None: not
         looked at.
     noise
-        Standard deviation of the noise in each coordinate. None: not looked at.
+        Standard deviation of the noise in each coordinate: of Laplace noise of scale b,
+        sqrt(2) b. None: not looked at.
     low_bits
         Whether low bits are looked at. Noise of ``rng`` that is added in floating point
         mostly fails here, and rightly so: where only honest readers are feared, and

@@ -140,8 +140,8 @@ def _scale(here: Floats, noise: float | None) -> Check:
         measured = np.sqrt(square)
         off = np.abs(measured / noise - 1) > _DEVIATIONS * relative
         findings = [
-            f"noise of {measured[at]:.4g} was measured in coordinate {at}; "
-            f"{noise:.4g} is promised"
+            f"noise of standard deviation {measured[at]:.4g} was measured in "
+            f"coordinate {at}; {noise:.4g} is promised"
             for at in np.flatnonzero(off)[:_NAMED]
         ]
     return Check(

@@ -73,6 +73,8 @@ def test_the_report_has_all_assertions_of_all_workers(tmp_path, workers):
     assert wrong[7] == "99.90 %"
     assert by_test["test_suite.py::test_weak"][4] == "holds (could not fail)"
     assert by_test["test_suite.py::test_right"][4] == "holds"
+    # The captured line has the bound of the page, rounded down.
+    assert f"epsilon at least {wrong[5]}, seed 11" in shown
     # Seeds are in the failure, each case is a test of its own.
     assert len(re.findall(r"seed=11, k=1\)", shown)) >= 2
 

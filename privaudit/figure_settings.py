@@ -10,16 +10,25 @@ from __future__ import annotations
 import dataclasses
 import math
 import pathlib
-from typing import Literal
+from typing import Literal, get_args
 
 from privaudit.results import Relation, check_delta, check_relation
-from privaudit.task_settings import WeightName
+from privaudit.task_settings import WeightName, batches_taken
 
 Scheme = Literal[
     "poisson", "without-replacement", "random-allocation", "shuffled", "none"
 ]
 Mechanism = Literal["gaussian", "laplace"]
 Sensitivity = Literal["real", "paper", "published", "certified", "data-independent"]
+
+
+def check_scheme(name: str) -> None:
+    """``ValueError`` unless ``name`` is of a scheme of sampling."""
+    if name not in get_args(Scheme) and batches_taken(name) is None:
+        raise ValueError(
+            f"sampling must be {', '.join(get_args(Scheme))} or random-allocation:k, "
+            f"got {name!r}"
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,9 +45,10 @@ class ReleaseSettings:
     sampling
         How batches are drawn: poisson (every record by its own coin),
         without-replacement (fixed size), random-allocation (every record by itself in
-        one of an epoch's t batches, or in k of t: the rate is 1 / t, or k / t, and the
-        steps are those of all epochs), shuffled (passes over batches of fixed size: no
-        amplification), or none. Default: poisson, or none at rate 1.
+        one of an epoch's t batches: the rate is 1 / t, and the steps are those of all
+        epochs; random-allocation:k: in k of them, the rate is k / t), shuffled (passes
+        over batches of fixed size: no amplification), or none. Default: poisson, or
+        none at rate 1.
     mechanism
         Distribution of the noise.
     relation
@@ -56,7 +66,7 @@ class ReleaseSettings:
 
     sampling_rate: float = 1.0
     steps: int = 1
-    sampling: Scheme | None = None
+    sampling: str | None = None
     mechanism: Mechanism = "gaussian"
     relation: Relation | None = None
     growing_budget: float | None = None
@@ -68,6 +78,8 @@ class ReleaseSettings:
                 f"--sampling-rate must be in (0, 1], got {self.sampling_rate:g}; it is "
                 "the expected batch size over the number of records"
             )
+        if self.sampling is not None:
+            check_scheme(self.sampling)
         if self.steps < 0:
             raise ValueError(f"--steps must be >= 0, got {self.steps}")
         given = (self.growing_budget, self.steps, self.sampling_rate)

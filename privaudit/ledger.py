@@ -10,6 +10,7 @@ compose in parallel (`privaudit.accounting.parallel`).
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
@@ -30,6 +31,16 @@ VERSIONS = (1, 2, 3, 4, 5)
 RESUMED = (
     "nobody learns anything from which releases were made again with other sums, when "
     "the run went on with other data, threads or libraries than before it was stopped"
+)
+
+
+_OBSERVER = re.compile(
+    r"any-node|everybody|edge:[0-9]{1,9}-[0-9]{1,9}|[0-9]{1,9}(,[0-9]{1,9})*"
+)
+
+PLACED = (
+    "within an epoch of random allocation, the run went on with the records that it "
+    "had before it was stopped, each in its place"
 )
 
 
@@ -106,6 +117,17 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             )
         if not self.nodes:
             raise ValueError("a ledger must have a node, even one without releases")
+        if self.observer is not UNSET:
+            if not _OBSERVER.fullmatch(self.observer):
+                raise ValueError(
+                    f"there is no observer {self.observer[:40]!r}: it is any-node, "
+                    "everybody, a node (3), several (3,5) or a wire (edge:1-2)"
+                )
+            if len(self.nodes) > 1 and self.observing >= set(range(len(self.nodes))):
+                raise ValueError(
+                    f"observer {self.observer[:40]}: nobody is left to be protected, "
+                    "all nodes collude"
+                )
         if self.assumes == ():  # one way to say nothing
             msgspec.structs.force_setattr(self, "assumes", UNSET)
         plain = self.unit == "record" and self.failure == 0
@@ -173,7 +195,15 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         )
 
     def apart(self) -> list[Ledger]:
-        """One of each node, which `joined` makes into this one."""
+        """One of each node, which `joined` makes into this one.
+
+        ``ValueError`` for what an observer sees: a part does not say whose it is.
+        """
+        if self.observer is not UNSET:
+            raise ValueError(
+                "a ledger of what an observer sees cannot be taken apart: use "
+                "Certificate.node"
+            )
         return [msgspec.structs.replace(self, nodes=(node,)) for node in self.nodes]
 
     @classmethod

@@ -169,7 +169,7 @@ def seen_by(observer: str | UnsetType) -> str:
     if observer == "any-node":
         who = "any one other node"
     elif who != observer:
-        who = f"who hears what goes between {who}"
+        who = f"whoever hears what goes between {who}"
     elif observer != "everybody":
         who = f"nodes {observer} together" if "," in observer else f"node {observer}"
     return f"; seen by {who}"
@@ -503,21 +503,22 @@ class Bracket(
 
 
 def symbols(figure: _Figure | Bracket) -> str:
-    """A figure in symbols, rounded to its safe side; for a headline.
+    """A figure in symbols, rounded to its safe side, and for whom it holds.
 
     >>> symbols(Claim(epsilon=1, delta=1e-5, relation="replace-one", source="a paper"))
     'ε = 1 at δ = 1e-05'
     """
+    whom = seen_by(figure.observer)
     if isinstance(figure, Bracket):
         name, other = "ε", "δ"
         if figure.quantity == "delta":
             name, other = other, name
         if figure.lower == math.inf:
-            return f"{name} = ∞ at {other} = {figure.at:.15g}"
+            return f"{name} = ∞ at {other} = {figure.at:.15g}{whom}"
         below = f"{round_down(figure.lower)} ≤ " if figure.lower > 0 else ""
         above = f" ≤ {round_up(figure.upper)}" if figure.upper < math.inf else ""
         text = f"{below}{name}{above}" if below or above else f"{name}: no bound"
-        return f"{text} at {other} = {figure.at:.15g}"
+        return f"{text} at {other} = {figure.at:.15g}{whom}"
     if isinstance(figure, LowerBound):
         text = f"ε ≥ {round_down(figure.epsilon)}"
     elif isinstance(figure, Claim):
@@ -528,7 +529,7 @@ def symbols(figure: _Figure | Bracket) -> str:
         text = f"ε {sign} {round_up(figure.epsilon)}" if known else "ε: no bound"
     else:
         text = f"ε ≈ {figure.epsilon:.3g}"
-    return f"{text} at δ = {figure.delta:.15g}"
+    return f"{text} at δ = {figure.delta:.15g}{whom}"
 
 
 def _refuse_order(left: object, right: object) -> Any:

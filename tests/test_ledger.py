@@ -225,3 +225,25 @@ class TestAgain:
         recorder = Recorder(1)
         recorder.again(0, release, 0)
         assert recorder.ledger() == Recorder(1).ledger()
+
+
+@pytest.mark.parametrize(
+    "observer", ["3,", "1,,2", "\u00b2", " 3", "9" * 5000, "edge:1", "nobody", ""]
+)
+def test_an_observer_that_is_none(observer):
+    ledger = Ledger.of(RELEASE, 2, nodes=4)
+    with pytest.raises(ValueError, match="there is no observer"):
+        msgspec.structs.replace(ledger, observer=observer)
+
+
+def test_not_all_nodes_are_the_observers():
+    ledger = Ledger.of(RELEASE, 2, nodes=2)
+    with pytest.raises(ValueError, match="nobody is left to be protected"):
+        msgspec.structs.replace(ledger, observer="0,1")
+
+
+def test_what_an_observer_sees_is_not_taken_apart():
+    """A part would not say whose it is: that of its own node is worth nothing."""
+    ledger = msgspec.structs.replace(Ledger.of(RELEASE, 2, nodes=3), observer="1")
+    with pytest.raises(ValueError, match="cannot be taken apart"):
+        ledger.apart()

@@ -57,7 +57,7 @@ from privaudit.accounting.provers import (
 from privaudit.files.notebook import box
 from privaudit.ledger import Entry, Ledger
 from privaudit.release import Release
-from privaudit.results import Bracket, Relation, check_relation, symbols
+from privaudit.results import Bracket, Relation, check_relation, seen_by, symbols
 
 Floats = NDArray[np.float64]
 Entries = tuple[Entry, ...]
@@ -323,6 +323,7 @@ class Certificate:
         about = (
             f"{nodes}, {releases}{'' if len(counts) == 1 else ' at most each'}; under "
             f"{self.relation}, unit: {self.ledger.unit}"
+            f"{seen_by(self.ledger.observer)}"
         )
         assumed = [f"assuming that {what}" for what in self.ledger.assumptions]
         return box(self.standing.capitalize(), [about, *assumed], rows)

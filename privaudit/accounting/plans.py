@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from privaudit.figure_settings import Mechanism, ReleaseSettings, Scheme
+from privaudit.figure_settings import Mechanism, ReleaseSettings, check_scheme
 from privaudit.files import csv as _csv
 from privaudit.files import toml as _toml
 from privaudit.ledger import Ledger, Recorder
@@ -27,6 +27,7 @@ from privaudit.release import (
     Sensitivity,
 )
 from privaudit.schedules import Growing, Schedule
+from privaudit.task_settings import batches_taken
 
 _MOST_LISTED = 10_000_000
 _MOST_RECORDS = 10**12
@@ -65,17 +66,18 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     noise_multiplier: NDArray[np.float64]
     sampling_rate: NDArray[np.float64]
     count: int = 1
-    scheme: Scheme = "poisson"
+    scheme: str = "poisson"
     mechanism: Mechanism = "gaussian"
 
     def __post_init__(self) -> None:
         _check(self.noise_multiplier, self.sampling_rate, "step {}".format)
+        check_scheme(self.scheme)
         if self.scheme == "none" and (self.sampling_rate < 1).any():
             raise ValueError(
                 "a sampling rate below 1 needs a sampling scheme: poisson, "
                 "random-allocation, shuffled or without-replacement"
             )
-        epochs = self.scheme in ("random-allocation", "shuffled")
+        epochs = self.scheme == "shuffled" or batches_taken(self.scheme)
         if epochs and np.unique(self.sampling_rate).size > 1:
             raise ValueError(
                 f"the batches of an epoch with sampling {self.scheme} have one "
@@ -99,7 +101,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         noise_multiplier: float,
         sampling_rate: float,
         steps: int,
-        scheme: Scheme = "poisson",
+        scheme: str = "poisson",
         mechanism: Mechanism = "gaussian",
     ) -> Plan:
         """``steps`` equal steps."""
@@ -117,7 +119,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         rho: float,
         sampling_rate: float,
         steps: int,
-        scheme: Scheme = "poisson",
+        scheme: str = "poisson",
         mechanism: Mechanism = "gaussian",
     ) -> Plan:
         """Noise that falls as 1 / mu_k, mu_k = rho^(k/K) (Dyn-D2P, eq. 7), mu_0 = 1."""
@@ -133,7 +135,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def from_file(
         cls,
         path: pathlib.Path,
-        scheme: Scheme = "poisson",
+        scheme: str = "poisson",
         mechanism: Mechanism = "gaussian",
     ) -> Plan:
         """A CSV with the columns noise_multiplier and sampling_rate, or a TOML file.
@@ -191,29 +193,47 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return recorder.ledger()
 
     def _check_epochs(self, count: int) -> None:
-        if self.scheme != "random-allocation" or not self.sampling_rate.size:
+        if batches_taken(self.scheme) is None or not self.sampling_rate.size:
             return
         rate, steps = float(self.sampling_rate[0]), count * self.sampling_rate.size
-        share = _share(rate)
-        if share.numerator > 1 and share.denominator > max(steps, 1):
+        how = _allocation(self.scheme, rate)
+        if how.taken > 1 and how.batches > max(steps, 1) and ":" not in self.scheme:
             raise ValueError(
-                f"a sampling rate of {rate:g} is {share.numerator:,} of "
-                f"{share.denominator:,} batches, more than the {steps:,} steps; give "
-                "one over the number of batches of an epoch, in all its digits"
+                f"a sampling rate of {rate:g} is {how.taken:,} of {how.batches:,} "
+                f"batches, more than the {steps:,} steps; give one over the number of "
+                "batches of an epoch, in all its digits"
             )
 
 
-def _sampling(scheme: Scheme, rate: float) -> Sampling:
+def _sampling(scheme: str, rate: float) -> Sampling:
     if scheme == "none" or (rate == 1 and scheme == "poisson"):
         return NoSampling()
     if scheme == "poisson":
         return PoissonSampling(rate)
     if scheme == "shuffled":
         return NoSampling()
+    if batches_taken(scheme) is not None:
+        return _allocation(scheme, rate)
     share = _share(rate)
-    if scheme == "random-allocation":
-        return RandomAllocation(share.denominator, share.numerator)
     return SamplingWithoutReplacement(share.numerator, share.denominator)
+
+
+def _allocation(scheme: str, rate: float) -> RandomAllocation:
+    """In lowest terms, unless the scheme says how many batches a record is in.
+
+    2 of 100 is not 1 of 50: an epoch is twice as long.
+    """
+    share = _share(rate)
+    if ":" not in scheme:
+        return RandomAllocation(share.denominator, share.numerator)
+    batches = (batches_taken(scheme) or 1) / share
+    if batches.denominator > 1:
+        raise ValueError(
+            f"a sampling rate of {rate:g} with sampling {scheme} would be "
+            f"{batches_taken(scheme)} of {float(batches):g} batches; give k over the "
+            "number of batches of an epoch, in all its digits"
+        )
+    return RandomAllocation(int(batches), batches_taken(scheme) or 1)
 
 
 def _share(rate: float) -> fractions.Fraction:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -18,8 +18,6 @@ from privaudit.integrations import opacus
 from privaudit.ledger import Ledger
 from privaudit.results import Bracket, Relation
 
-Sampling = Literal["poisson", "without-replacement", "random-allocation", "shuffled"]
-
 _COLUMNS = ("noise_multiplier", "sampling_rate")  # as in a schedule's .csv
 
 
@@ -31,7 +29,7 @@ def epsilon(
     steps: int = 1,
     schedule: Any = None,
     ledger: Ledger | Sequence[Ledger] | None = None,
-    sampling: Sampling = "poisson",
+    sampling: str = "poisson",
     relation: Relation | None = None,
     group: int = 1,
 ) -> Bracket:
@@ -60,9 +58,9 @@ def epsilon(
     sampling
         "poisson": every record by its own coin. "without-replacement": batches of a
         fixed size. "random-allocation": every record by itself in one of an epoch's
-        t batches (or in k of t), ``sampling_rate`` 1 / t (or k / t), ``steps`` the
-        batches of all epochs. "shuffled": passes over batches of fixed size, without
-        amplification.
+        t batches, ``sampling_rate`` 1 / t, ``steps`` the batches of all epochs;
+        "random-allocation:k": in k of t, ``sampling_rate`` k / t. "shuffled": passes
+        over batches of fixed size, without amplification.
     relation
         "add-or-remove-one" or "replace-one". None: the former, where every release has
         a meaning under it.
@@ -122,7 +120,7 @@ def noise_multiplier(
     sampling_rate: float = 1.0,
     steps: int = 1,
     schedule: Any = None,
-    sampling: Sampling = "poisson",
+    sampling: str = "poisson",
     relation: Relation | None = None,
 ) -> float:
     """The least noise multiplier that is certified to meet (epsilon, delta).
@@ -176,7 +174,7 @@ def noise_multiplier(
     return search(plan.ledger, epsilon, delta, relation)[0]
 
 
-def _planned(schedule: Any, sampling: Sampling) -> Plan:
+def _planned(schedule: Any, sampling: str) -> Plan:
     if isinstance(schedule, (str, os.PathLike)):
         return Plan.from_file(pathlib.Path(schedule), sampling)
     table = (

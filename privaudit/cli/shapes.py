@@ -485,6 +485,8 @@ class BoundFound(Shape, kw_only=True):
     most_shown: Figure
     claimed: Figure | None
     verdict: Status | None
+    auroc: Interval
+    tpr_at_fpr: list[Rate]
 
 
 class Checked(Shape, kw_only=True):

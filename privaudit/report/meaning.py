@@ -13,16 +13,16 @@ from privaudit.report.numbers import claimed, down, up
 from privaudit.report.program import FinishedProgram
 from privaudit.report.region import allowed_tpr, most_right
 from privaudit.report.standing import WORDS
-from privaudit.results import Unit
+from privaudit.results import Claim, UpperBound, seen_by
 
 
 def paragraphs(run: Paged | FinishedProgram) -> list[str]:
     """What the numbers mean, a paragraph each."""
     upper, claim = run.upper, run.config.claim
     lines: list[str] = []
-    found = "" if upper is None else _attacker(upper.epsilon, upper.delta, upper.unit)
+    found = "" if upper is None else _attacker(upper)
     if claim is not None:
-        promised = _attacker(claim.epsilon, claim.delta, claim.unit)
+        promised = _attacker(claim)
         at = f"ε = {claimed(claim.epsilon)} and δ = {claim.delta:.15g}"
         lines.append(f"If the claim holds, {at}: {promised}.")
         if upper and found == promised and upper.standing == "certified":
@@ -38,17 +38,20 @@ def paragraphs(run: Paged | FinishedProgram) -> list[str]:
     return lines
 
 
-def _attacker(epsilon: float, delta: float, unit: Unit) -> str:
+def _attacker(figure: Claim | UpperBound) -> str:
+    epsilon, delta, unit = figure.epsilon, figure.delta, figure.unit
+    seer = seen_by(figure.observer).removeprefix("; seen by ")
+    who = f"an attacker who sees no more than {seer}" if seer else "an attacker"
     if epsilon == math.inf:
-        return "an attacker may be right every time"
+        return f"{who} may be right every time"
     caught = float(allowed_tpr(epsilon, delta, np.array([0.01]))[1][0])
     right = most_right(epsilon, delta)
     whose = "record was" if unit == "record" else "records were"
     one = "one record was" if unit == "record" else f"the records of one {unit} were"
     return (
-        f"an attacker who wrongly accuses at most 1 % of those whose {whose} not "
-        f"used finds at most {up(100 * caught, 3)} % of those whose {whose} "
-        f"(accusing blindly finds 1 %); and whoever must say whether {one} "
+        f"{who} {'and' if seer else 'who'} wrongly accuses at most 1 % of those whose "
+        f"{whose} not used finds at most {up(100 * caught, 3)} % of those whose "
+        f"{whose} (accusing blindly finds 1 %); and whoever must say whether {one} "
         "used, where a fair coin decided it, is right at most "
         f"{up(100 * right, 3)} % of the time (guessing is right 50 %)"
     )

@@ -143,6 +143,9 @@ def values(known: Results) -> dict[str, Any]:
     ]
     return {
         **papers,
+        "pictures": [
+            (paper.TITLE, f"{name}.md", f"{name}.svg") for name, paper in PAPERS.items()
+        ],
         "summary": list(summary(known)),
         "total": counted(every, known),
         "all_rows": len(every),

@@ -296,6 +296,16 @@ class TestLaws:
             (((a, 3),), 1),
         ]
 
+    def test_what_is_left_of_an_epoch_counts_from_below_too(self):
+        """On a coarse grid it is nothing, beside whole epochs that are something."""
+        for batches, noise, steps, delta in (
+            (2, 1 / 0.6, 3, 1e-5),
+            (20, 1.0, 70, 1e-2),
+        ):
+            released = release(noise, RandomAllocation(batches))
+            found = Certificate.of(Ledger.of(released, steps)).epsilon(delta)
+            assert found.lower >= 0.99 * found.upper
+
     def test_an_epoch_cut_short_tells_less(self):
         released = release(1.0, RandomAllocation(100))
         some, whole = (

@@ -72,6 +72,32 @@ class TestRandomAllocation:
         assert entry.release.sampling == pa.RandomAllocation(batches, taken)
         assert entry.count == steps
 
+    @pytest.mark.parametrize(("batches", "taken"), [(100, 2), (3, 2), (100, 10)])
+    def test_k_that_is_said_is_not_reduced(self, batches, taken):
+        """2 of 100 is no 1 of 50: half an epoch of it tells more."""
+        plan = Plan.constant(
+            1.0, taken / batches, 10, sampling := f"random-allocation:{taken}"
+        )
+        (entry,) = plan.ledger().nodes[0]
+        assert entry.release.sampling == pa.RandomAllocation(batches, taken)
+        with pytest.raises(ValueError, match=r"would be .* of .* batches"):
+            Plan.constant(1.0, 0.87 * taken / batches, 10, sampling).ledger()
+
+    @pytest.mark.parametrize("sampling", ["poison", "random-allocation:", ""])
+    def test_a_scheme_that_is_none(self, capsys, sampling):
+        """In Python as well: it was taken for batches of a fixed size."""
+        run = {"noise_multiplier": 1.0, "sampling_rate": 0.1, "delta": 1e-5}
+        with pytest.raises(ValueError, match="random-allocation:k"):
+            pa.epsilon(**run, sampling=sampling)
+        with pytest.raises(ValueError, match="random-allocation:k"):
+            pa.epsilon(delta=1e-5, schedule=[(1.0, 0.1)], sampling=sampling)
+        status, _, err = call(
+            capsys,
+            *("epsilon", "--noise-multiplier", 1, *RUN, f"--sampling={sampling}"),
+        )
+        assert status == BAD_USAGE
+        assert "random-allocation:k" in err
+
     def test_a_rate_that_is_no_epochs(self, capsys):
         status, _, err = call(
             capsys,

@@ -9,7 +9,10 @@ import privaudit as pa
 from privaudit.accounting.certificate import Certificate
 from privaudit.accounting.views import observed
 from privaudit.cli import main
+from privaudit.ledger import Ledger
+from privaudit.release import PoissonSampling, Release
 from privaudit.report.numbers import up
+from privaudit.results import symbols
 
 RUN = ["train", "dp-butterfly", "--epsilon", "1", "--delta", "1e-4", "--seed", "0"]
 for setting in ("nodes=4", "rounds=12", "train=300", "batch_size=10"):
@@ -149,3 +152,34 @@ def test_several_that_collude_in_python():
         assert "seen by nodes 1,2 together" in text
     with pytest.raises(ValueError, match="proved for dp-butterfly"):
         pa.train(torch.nn.Linear(3, 2), data, nodes=2, epsilon=1, observer="any-node")
+
+
+class TestSaid:
+    """For whom a figure holds, wherever one stands by itself."""
+
+    def test_on_the_page(self, folder):
+        assert main(["report", str(folder)]) == 0
+        page = (folder / "report.html").read_text()
+        assert "who sees no more than any one other node and wrongly accuses" in page
+        assert "an attacker who wrongly" not in page
+        assert "as seen by any one other node" in page
+
+    def test_in_notebooks_and_headlines(self):
+        ledger = observed(plan_of(4, 6), "3")
+        assert "seen by node 3" in Certificate.of(ledger)._repr_html_()
+        found = Certificate.of(ledger).epsilon(1e-5)
+        assert symbols(found).endswith("; seen by node 3")
+
+    def test_a_page_without_what_has_no_account_by_observer(self, tmp_path):
+        run = str(tmp_path / "a")
+        assert main([*RUN, "--sampling", "random-allocation", "--out", run]) == 0
+        assert main(["report", run]) == 0
+        assert "learned by node" not in (tmp_path / "a/report.html").read_text()
+
+
+def plan_of(nodes, steps):
+    """Every node releases alike."""
+    release = Release.of_sum(
+        norm_bound=1.0, noise_multiplier=2.0, sampling=PoissonSampling(0.1)
+    )
+    return Ledger.of(release, steps, nodes=nodes)

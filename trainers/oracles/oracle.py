@@ -20,7 +20,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from privaudit.ledger import Ledger, Recorder
+from privaudit.ledger import PLACED, Ledger, Recorder
+from privaudit.release import RandomAllocation
 from trainers.data import PrivateData
 from trainers.data.transforms import Transformed
 from trainers.gradients.clip_weights import clip_weights
@@ -168,11 +169,29 @@ class Oracle:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from where an oracle stood, made like this one."""
+        """Go on from where an oracle stood, made like this one.
+
+        Within an epoch of random allocation a record's batches depend on its place, and
+        an epoch's length on how many there are: ``ValueError`` if these are others, and
+        that places are the same is assumed.
+        """
         self._releases = list(state["releases"])
-        self._recorder = Recorder.of(
-            Ledger.joined(Ledger.from_json(text) for text in state["ledger"])
-        )
+        known = Ledger.joined(Ledger.from_json(text) for text in state["ledger"])
+        self._recorder = Recorder.of(known)
+        for node, entries in enumerate(known.nodes):
+            how = self.mechanism.allocation(self._units.sizes[node])
+            drawn = [one.release.sampling for one in entries]
+            before = [one for one in drawn if isinstance(one, RandomAllocation)]
+            if how is None or not before:
+                continue
+            if before[-1] != how:
+                raise ValueError(
+                    f"node {node} had another number of records before: its epochs "
+                    f"were of {before[-1].batches:,} batches and would be of "
+                    f"{how.batches:,}; go on with the same data"
+                )
+            if self._releases[node] % how.batches:
+                self._recorder.assume(PLACED)
 
     def gradient(self, at: Tensor, nodes: Sequence[int] | None = None) -> Tensor:
         """A noisy mean gradient of nodes' losses, each at its own parameters.

@@ -352,13 +352,17 @@ class Composition:
                 guess = target.guess(known._scout(way), known._infinite(way))
                 slack = target.slack(guess, guess)
                 # On coarse grids the few losses of an epoch are sometimes nothing.
-                of, finer = (known, (1, 3, 9, 27)) if self.epochs else (self, (1,))
+                of, finer = (known, (1, 3, 9, 27, 81)) if self.epochs else (self, (1,))
                 for times in finer:
                     grid = of._grid(guess, slack * fine / times, width, nodes)
                     found = known._below(way, grid, guess)
                     low = 0.0 if found is None else target.lower(found, guess)
                     best[way] = max(best.get(way, 0.0), low)
-                    if low:
+                    # A coarse one leaves out what it is nothing on.
+                    if low and not any(
+                        one.below(way, grid.spacing, grid.reach) is None
+                        for one, _ in known._attained_others
+                    ):
                         break
         if not best:
             return {}

@@ -48,6 +48,7 @@ _PRIMITIVE = {
 
 
 _MOST = {"butterfly": 128, "chain": 64}  # nodes, but for powers of two
+_MOST_RELEASES = 10_000_000  # of a node: they are looked at one by one
 _ENTRIES = 1 << 22  # of a cycle's graphs, at most
 
 
@@ -230,7 +231,7 @@ def observed(
     ------
     ValueError
         If there is no such observer, or nobody is left to be protected; nodes have
-        different noise; or records are in batches by random allocation.
+        different noise; noise is not Gaussian, or sampling a random allocation.
 
     >>> from privaudit.release import NoSampling
     >>> release = Release.of_sum(
@@ -254,23 +255,23 @@ def observed(
         raise ValueError(
             f"observer {name}: nobody is left to be protected, all nodes collude"
         )
+    for entry in itertools.chain.from_iterable(ledger.nodes):
+        check_covered(entry)
+    if max(sum(e.count for e in entries) for entries in ledger.nodes) > _MOST_RELEASES:
+        raise ValueError(
+            f"what an observer learns is accounted for at most {_MOST_RELEASES:,} "
+            "releases a node"
+        )
     releases = [
         [entry.release for entry in entries for _ in range(entry.count)]
         for entries in ledger.nodes
     ]
-    if len({(one.noise, one.norm_bound) for each in releases for one in each}) > 1 or (
+    if len({one.noise for each in releases for one in each}) > 1 or (
         len({len(each) for each in releases}) > 1 and RESUMED not in ledger.assumptions
     ):
         raise ValueError(
             "what an observer learns of sums by recursive doubling is accounted where "
             "all nodes release equally often, with equal noise"
-        )
-    if any(
-        isinstance(one.sampling, RandomAllocation) for each in releases for one in each
-    ):
-        raise ValueError(
-            "what an observer learns is not accounted for random allocation; use "
-            "Poisson sampling"
         )
     chosen = relation or relation_of(ledger)
     bare = RESUMED in ledger.assumptions or not all(
@@ -301,6 +302,20 @@ def observed(
         else ledger.failure,
         observer=name,
     )
+
+
+def check_covered(entry: Entry) -> None:
+    """``ValueError`` for what has no account by observer."""
+    if entry.release.mechanism != "gaussian":
+        raise ValueError(
+            "what an observer learns is accounted for Gaussian noise only, and "
+            f"this release has {entry.release.mechanism} noise"
+        )
+    if isinstance(entry.release.sampling, RandomAllocation):
+        raise ValueError(
+            "what an observer learns is not accounted for random allocation; use "
+            "Poisson sampling"
+        )
 
 
 def _is_covered(releases: list[Release], relation: Relation) -> bool:

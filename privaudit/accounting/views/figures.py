@@ -11,13 +11,13 @@ import msgspec
 import numpy as np
 
 from privaudit.accounting.certificate import Certificate
-from privaudit.accounting.views.butterfly import observed
+from privaudit.accounting.views.butterfly import check_covered, observed
 from privaudit.accounting.views.information import Floats
 from privaudit.accounting.views.observer import Observer
 from privaudit.accounting.views.protocol import LinearProtocol, distance, hops
 from privaudit.accounting.views.view import of_nodes_seen
 from privaudit.ledger import Entry, Ledger
-from privaudit.release import NoSampling, RandomAllocation, Release, Sensitivity
+from privaudit.release import NoSampling, Release, Sensitivity
 from privaudit.results import Relation, check_delta, round_down
 
 FOLLOWS = "all follow the protocol, and nothing but its messages is heard"
@@ -154,16 +154,7 @@ def _releases(entries: Iterable[Entry]) -> list[_One]:
     """One by one. ``ValueError`` for what has no account by observer."""
     found: list[_One] = []
     for entry in entries:
-        if entry.release.mechanism != "gaussian":
-            raise ValueError(
-                "what an observer learns is accounted for Gaussian noise only, and "
-                f"this release has {entry.release.mechanism} noise"
-            )
-        if isinstance(entry.release.sampling, RandomAllocation):
-            raise ValueError(
-                "what an observer learns is not accounted for random allocation; use "
-                "Poisson sampling"
-            )
+        check_covered(entry)
         found += [(entry.release, entry.disjoint)] * entry.count
     return found
 

@@ -19,6 +19,7 @@ from privaudit.auditing.probes.streams import (
     used_twice,
 )
 from privaudit.ledger import Entry, Ledger
+from privaudit.task_settings import batches_taken
 from trainers.numerics.randomness import Streams
 from trainers.oracles.capabilities import GivesGradients, gives
 from trainers.oracles.recording import Messages, Recording, Tape
@@ -128,7 +129,8 @@ def _of_any(problem: Problem, noise_multiplier: float, seed: int) -> list[Check]
     )
     watched = Watched(hidden(seed))
     _, under_key = problem.train(noise_multiplier, watched, runs=2)
-    twice = used_twice(watched.asked)
+    batches = problem.training.sampling
+    twice = used_twice(watched.asked, by_epoch=batches_taken(batches) is not None)
     twice += from_elsewhere(watched.asked, under_key, each=given)
     unequal = first.differs_from(second)
     if not torch.equal(models, again):

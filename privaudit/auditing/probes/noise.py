@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from privaudit.release import RandomAllocation
+
 DEVIATIONS = 5  # that an estimate may be off, of its own standard deviation
 _LONG = 8  # dims at which a thousandth of a deviation is never met by chance
 _ENOUGH = 20_000  # draws, to tell
@@ -123,6 +125,34 @@ def evenly_scaled(noise: Tensor) -> list[str]:
             f"noise's scale is {spread:.2f} times that of a fixed divisor"
         ]
     return []
+
+
+def allocated(taken: Tensor, how: RandomAllocation) -> list[str]:
+    """A record is in as many batches of each epoch as stated, in all places alike.
+
+    ``taken`` is (releases, runs) bool, from the first release on.
+    """
+    found = []
+    for first, epoch in enumerate(taken.split(how.batches)):
+        whole = len(epoch) == how.batches
+        often = epoch.sum(0)
+        if (often > how.taken).any() or (whole and (often != how.taken).any()):
+            found.append(
+                f"of epoch {first} a record was in {int(often.min())} to "
+                f"{int(often.max())} batches; {how.taken} of {how.batches} is in the "
+                "ledger"
+            )
+    first, second = taken[: how.batches], taken[how.batches : 2 * how.batches]
+    if how.batches > 1 and taken.shape[1] > 1 and torch.equal(first, second):
+        found.append("two epochs have the same batches: each is to be drawn anew")
+    deviation = math.sqrt(how.rate * (1 - how.rate) / taken.shape[1])
+    share = taken.double().mean(1)
+    if ((share - how.rate).abs() > DEVIATIONS * deviation + 1e-12).any():
+        found.append(
+            f"a record was in batches of one place {share.min():.3f} to "
+            f"{share.max():.3f} of the time; {how.rate:.3f} is in the ledger"
+        )
+    return found
 
 
 def sampled(taken: Tensor, rate: float) -> list[str]:

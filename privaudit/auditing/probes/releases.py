@@ -13,7 +13,7 @@ from privaudit.auditing.probes import noise as law
 from privaudit.auditing.probes import streams as drawn
 from privaudit.auditing.probes.contract import Check
 from privaudit.ledger import Ledger
-from privaudit.release import Release
+from privaudit.release import RandomAllocation, Release
 from trainers.data import Dataset, PrivateData
 from trainers.numerics.randomness import Streams
 from trainers.oracles.oracle import Oracle
@@ -182,7 +182,12 @@ class Probed:
                     )
             if record is records[-1]:
                 taken = moved > max(rounding, 1e-9)
-                batches = law.sampled(taken, written[0].sampling.rate)
+                how = written[0].sampling
+                batches = (
+                    law.allocated(taken, how)
+                    if isinstance(how, RandomAllocation)
+                    else law.sampled(taken, how.rate)
+                )
                 batches += drawn.told_by_noise(noise[:, :, CANARY_NODE], taken)
         return [
             Check(

@@ -76,11 +76,21 @@ class Watched(Streams):
         return rows
 
 
-def used_twice(asked: Sequence[Rows]) -> list[str]:
+def used_twice(asked: Sequence[Rows], *, by_epoch: bool = False) -> list[str]:
     """No word stands at two places of a run: nodes, releases, runs or purposes.
 
+    ``by_epoch``: the batches of an epoch are made of one draw, which all ask for again.
     Words have 64 bits: among a million, two are equal by chance once in 3e7 runs.
     """
+    if by_epoch:
+        asked = list(
+            {
+                (rows.release, tuple(rows.nodes), tuple(rows.runs), rows.shape)
+                if rows.purpose == "sampling"
+                else number: rows
+                for number, rows in enumerate(asked)
+            }.values()
+        )
     if not asked:
         return []
     device = torch.device("cpu")

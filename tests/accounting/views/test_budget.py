@@ -18,7 +18,13 @@ from privaudit.accounting.views import (
 )
 from privaudit.accounting.views.butterfly import fresh_noises
 from privaudit.ledger import RESUMED, Entry, Ledger, Recorder
-from privaudit.release import PoissonSampling, RandomAllocation, Release
+from privaudit.release import (
+    NoSampling,
+    PoissonSampling,
+    RandomAllocation,
+    Release,
+    Sensitivity,
+)
 from privaudit.results import worst_bound
 from tests.accounting.views.networks import releases
 
@@ -56,6 +62,43 @@ class TestSound:
         )
         with pytest.raises(ValueError, match="not accounted for random allocation"):
             observed(Ledger.of(release, 8, nodes=4), "any-node")
+
+    def test_a_sum_of_laplace_noises_is_not_laplace_noise(self):
+        release = Release.of_sum(
+            norm_bound=1.0,
+            noise_multiplier=2.0,
+            sampling=NoSampling(),
+            mechanism="laplace",
+        )
+        with pytest.raises(ValueError, match="Gaussian noise only"):
+            observed(Ledger.of(release, 7, nodes=8), "any-node")
+
+    def test_not_more_releases_than_can_be_looked_at(self):
+        with pytest.raises(ValueError, match="at most 10,000,000 releases"):
+            observed(plan(4, 3_000_000_000), "any-node")
+
+    def test_shares_of_other_sizes_have_other_norm_bounds(self):
+        """Of all that a node holds; noise is what has to be equal."""
+        ledger = Ledger(
+            nodes=tuple(
+                (
+                    Entry(
+                        Release(
+                            mechanism="gaussian",
+                            norm_bound=float(bound),
+                            noise=100.0,
+                            sensitivity=Sensitivity(replace_one=2.0 * bound),
+                            sampling=NoSampling(),
+                        ),
+                        6,
+                    ),
+                )
+                for bound in (66, 67, 66, 67)
+            ),
+            unit="node",
+        )
+        found = observed(ledger, "any-node")
+        assert {e.release.norm_bound for e in found.nodes[1]} == {67.0}
 
     def test_noise_is_never_rounded_up(self):
         (entries, *_) = observed(plan(8, 14), "3").nodes

@@ -3,10 +3,13 @@
 import json
 
 import pytest
+import torch
 
 from privaudit.auditing.experiments.presets import training_named
+from privaudit.auditing.probes import noise as law
 from privaudit.auditing.probes.algorithm import PROBED, gives_gradients, probe
 from privaudit.cli import main
+from privaudit.release import RandomAllocation
 from trainers.algorithms import ALGORITHMS
 
 PRIVATE = [name for name, family in ALGORITHMS.items() if family.private]
@@ -18,6 +21,33 @@ def test_right_trainers_are_not_accused(name):
     checks = probe(training, runs=20)
     assert [check.findings for check in checks if check.findings] == []
     assert any(check.skipped for check in checks) != gives_gradients(training)
+
+
+@pytest.mark.parametrize("sampling", ["random-allocation", "random-allocation:2"])
+def test_allocated_batches_are_not_accused(sampling):
+    training = training_named("dp-dsgd", [f"sampling={sampling}"], **PROBED)
+    checks = probe(training, runs=20)
+    assert [check.findings for check in checks if check.findings] == []
+
+
+def test_wrong_allocations_are():
+    how, runs = RandomAllocation(4, 1), 200
+    places = torch.randint(4, (2, runs), generator=torch.Generator().manual_seed(0))
+    right = torch.nn.functional.one_hot(places, 4).permute(0, 2, 1).reshape(8, runs) > 0
+    assert law.allocated(right, how) == []
+    missing, twice, alike, first = (right.clone() for _ in range(4))
+    missing[:4, 7] = False
+    twice[4:6, 3] = True
+    alike[4:] = alike[:4]
+    first[:] = False
+    first[[0, 4]] = True
+    for wrong, said in (
+        (missing, "epoch 0 a record was in 0 to 1"),
+        (twice, "epoch 1 a record was in 1 to"),
+        (alike, "two epochs have the same"),
+        (first, "batches of one place 0.000 to 1.000"),
+    ):
+        assert any(said in one for one in law.allocated(wrong, how))
 
 
 def test_what_promises_nothing_is_refused():

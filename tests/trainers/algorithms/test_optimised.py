@@ -139,7 +139,10 @@ def test_no_figure_of_the_ledger_changes(name):
         ({"warm_up": 30}, "leaves none of 30"),
         ({"algorithm": "partpsp", "optimiser": "adam"}, "partpsp has no use for"),
         ({"algorithm": "adp2sgd", "optimiser": "adam"}, "adp2sgd has no use for"),
-        ({"algorithm": "deep-q", "optimiser": "adam"}, "deep-q has no use for"),
+        (
+            {"algorithm": "deep-q", "model": "one-vs-all", "optimiser": "adam"},
+            "deep-q has no use for",
+        ),
     ],
 )
 def test_what_is_wrong_is_said(values, said):

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from privaudit.ledger import PLACED
 from privaudit.release import (
     PoissonSampling,
     RandomAllocation,
@@ -363,7 +364,25 @@ class TestRandomAllocation:
         whole.gradient(at)
         resumed.load_state_dict(whole.state_dict())
         torch.testing.assert_close(whole.gradient(at), resumed.gradient(at))
-        assert whole.ledger == resumed.ledger
+        assert whole.ledger.nodes == resumed.ledger.nodes
+        assert resumed.ledger.assumptions == (PLACED,)  # who knows what the data were
+
+    def test_between_epochs_nothing_is_assumed(self):
+        mechanism = Mechanism(2.0, 0.5, 2.0, sampling="random-allocation")
+        whole, resumed = oracle(mechanism), oracle(mechanism)
+        for _ in range(4):  # epochs are of 4, 2 and 4 batches
+            whole.gradient(start(DIMS))
+        resumed.load_state_dict(whole.state_dict())
+        assert resumed.ledger.assumptions == ()
+
+    def test_epochs_keep_their_length(self):
+        whole, other = (
+            oracle(Mechanism(size, 0.5, 2.0, sampling="random-allocation"))
+            for size in (2.0, 3.0)
+        )
+        whole.gradient(start(DIMS))
+        with pytest.raises(ValueError, match="node 0 had another number of records"):
+            other.load_state_dict(whole.state_dict())
 
     def test_too_many_batches(self):
         with pytest.raises(ValueError, match="too many"):

@@ -125,8 +125,10 @@ def assert_refuted(
         _Asked(mechanism, pair, epsilon, delta, confidence, runs, score, seed),
     )
     if not found.refuted:
+        few = f"so many runs show {round_down(found.most)} at most: try more"
+        other = "try more runs, a pair that differs more, or a score"
         ended = {
-            "runs": "try more runs, a pair that differs more, or a score",
+            "runs": few if found.most <= epsilon else other,
             "seconds": "the seconds of --privacy-budget ran out",
         }
         raise AssertionError(
@@ -231,7 +233,8 @@ def assert_probes(
         noise: it must take its noise from ``rng`` in the same order for both. None: not
         looked at.
     noise
-        Standard deviation of the noise in each coordinate. None: not looked at.
+        Standard deviation of the noise in each coordinate: of Laplace noise of scale b,
+        sqrt(2) b. None: not looked at.
     low_bits
         Whether low bits are looked at. Noise of ``rng`` that is added in floating point
         mostly fails here, and rightly so: where only honest readers are feared, and
@@ -356,6 +359,8 @@ def _note(row: record.Row, found: Verdict, confidence: float) -> None:
     row.seconds += found.seconds
     row.bound = max(found.bound, row.bound or 0.0)
     row.seed = found.seed
+    row.most = max(found.most, row.most or 0.0)
+    row.idle = row.most <= found.epsilon
     wrong = found.refuted == (row.assertion == "assert_private")
     if wrong or row.status == "fails":
         row.status = "fails"

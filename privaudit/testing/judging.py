@@ -26,6 +26,7 @@ from scipy import special
 
 from privaudit.auditing.bounds import Game, Wealth
 from privaudit.auditing.scores import real_numbers
+from privaudit.testing.fingerprints import fingerprint
 from privaudit.testing.learning import Score, learned
 from privaudit.testing.outputs import Floats, Reader, Readings
 
@@ -52,6 +53,9 @@ class Verdict:
         1 - alpha / (k (k + 1)): 1 less the chance that a right mechanism is refuted.
     runs, seconds
         That it took.
+    most
+        No test shows more than this in so many runs, whatever the mechanism: a claim of
+        as much could not be refuted.
     stopped
         By a refutation, at the planned number of ``runs``, or by the ``seconds``.
     by
@@ -64,6 +68,7 @@ class Verdict:
     epsilon: float
     delta: float
     bound: float
+    most: float
     level: float
     runs: int
     seconds: float
@@ -110,7 +115,8 @@ def judge(
     Raises
     ------
     ValueError
-        If a value is out of its range, or an output cannot be read.
+        If a value is out of its range, an output cannot be read, or all outputs are
+        None.
 
     Examples
     --------
@@ -135,7 +141,7 @@ def judge(
     kept: list[Readings] = []
     worlds = np.zeros(0, dtype=np.bool_)
     highest = np.full(len(game.epsilons), -math.inf)
-    total, refuted = highest, False
+    total, refuted, nothing = highest, False, True
     stopped: Literal["refuted", "runs", "seconds"] = "runs"
     while len(worlds) < runs:
         if time.monotonic() - started >= seconds:
@@ -146,6 +152,7 @@ def judge(
         batch = min(end for end in ends if end > done) - done
         members = coins.random(batch) < 0.5
         outputs = [mechanism(pair[int(member)], draws) for member in members]
+        nothing = nothing and all(output is None for output in outputs)
         if callable(score):
             outputs = _scored(score, outputs)
         if reader is None:
@@ -171,6 +178,11 @@ def judge(
         if refuted:
             stopped = "refuted"
             break
+    if nothing and len(worlds):
+        raise ValueError(
+            f"the mechanism gave None in all {len(worlds):,} runs: let it return what "
+            "it releases"
+        )
     standing = np.flatnonzero(highest < -math.log(alpha))
     last = standing[0] if len(standing) else len(highest)
     best = max(bets, key=lambda bet: _value(bet)[claim], default=None)
@@ -179,6 +191,7 @@ def judge(
         epsilon=epsilon,
         delta=delta,
         bound=game.epsilons[last - 1] if last else 0.0,
+        most=_most_shown(runs - _FIRST, delta, alpha),  # the first are only read
         level=1 - alpha,
         runs=len(worlds),
         seconds=time.monotonic() - started,
@@ -188,6 +201,17 @@ def judge(
         seed=seed,
         k=k,
     )
+
+
+def _most_shown(runs: int, delta: float, alpha: float) -> float:
+    """The epsilon that no test refutes at ``alpha`` by coins of so many runs, >= 0.
+
+    One (epsilon, delta)-DP mechanism tells each coin with probability p = delta + (1 -
+    delta) / (1 + exp(-epsilon)), so that all are told with p^runs: where that is alpha
+    or more, not even this may count as a refutation.
+    """
+    told = (alpha ** (1 / runs) - delta) / (1 - delta) if runs > 0 else 0.0
+    return max(0.0, float(special.logit(told))) if told > 0 else 0.0
 
 
 def _first_bets(reader: Reader, game: Game, *, whole: bool) -> list[_Bet]:
@@ -256,6 +280,14 @@ def _scored(score: Callable[[Any], float], outputs: list[object]) -> list[object
     return found.tolist()
 
 
+def check_differ(pair: tuple[Any, Any]) -> None:
+    """Raise ``ValueError`` if both data sets are equal."""
+    if fingerprint(pair[0]) == fingerprint(pair[1]):
+        raise ValueError(
+            "the two data sets of the pair are equal, so that nothing tells them apart"
+        )
+
+
 def _check(
     pair: tuple[Any, Any],
     epsilon: float,
@@ -268,6 +300,7 @@ def _check(
 ) -> None:
     if not isinstance(pair, (tuple, list)) or len(pair) != 2:
         raise ValueError("pair must be a tuple of two data sets")
+    check_differ(pair)
     for name, value, kinds, what in (
         ("epsilon", epsilon, numbers.Real, "a number"),
         ("delta", delta, numbers.Real, "a number"),

@@ -11,6 +11,7 @@ import numpy as np
 from privaudit.ledger import Entry, Ledger
 from privaudit.release import NoSampling, PoissonSampling, Release, Sensitivity
 from privaudit.results import Relation, check_relation
+from privaudit.testing.fingerprints import fingerprint
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn, SearchStrategy
@@ -44,7 +45,7 @@ def neighbours(
     -----
     The record that is added, or put in another's place, comes from a second draw of
     ``strategy``. A list is one longer than the strategy allows at most, and never
-    shorter than it allows.
+    shorter than it allows. Pairs of equal data sets are left out.
 
     Raises
     ------
@@ -77,7 +78,7 @@ def neighbours(
             return _edge_list(data, draw, unit, replace)
         raise ValueError(f"{_HOW}; got {type(data).__name__} by {unit}")
 
-    return pairs()
+    return pairs().filter(lambda pair: fingerprint(pair[0]) != fingerprint(pair[1]))
 
 
 def ledgers(*, max_releases: int = 4, max_count: int = 1000) -> SearchStrategy[Ledger]:

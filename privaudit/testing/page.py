@@ -17,6 +17,7 @@ _HEAD = (
     "claim",
     "status",
     "epsilon at least",
+    "at most shown",
     "confidence",
     "pairs",
     "runs",
@@ -25,7 +26,9 @@ _HEAD = (
 )
 _NOTE = (
     "What holds was not refuted: a proof it is not, but for assert_accounts. A lower "
-    "bound is the largest of all pairs of its test, at the test's confidence. Where "
+    "bound is the largest of all pairs of its test, at the test's confidence; at most "
+    "shown is what so many runs can show of any mechanism, and a claim of that or more "
+    "could not fail. Where "
     "seconds ran out (stopped), some pairs had fewer runs, or none."
 )
 
@@ -62,8 +65,11 @@ def _cells(row: Row) -> list[str]:
         row.assertion,
         row.what,
         row.claim,
-        row.status,
+        f"{row.status} (could not fail)"
+        if row.idle and row.status == "holds"
+        else row.status,
         "" if row.bound is None else round_down(row.bound),
+        "" if row.most is None else round_down(row.most),
         level,
         f"{row.pairs:,}" if row.pairs else "",
         f"{row.runs:,}" if row.runs else "",

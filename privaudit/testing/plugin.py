@@ -123,7 +123,9 @@ def privacy_rng(request: pytest.FixtureRequest) -> np.random.Generator:
 
 
 def _line(row: record.Row) -> str:
-    bound = "" if row.bound is None else f", epsilon at least {row.bound:.4g}"
+    from privaudit.results import round_down
+
+    bound = "" if row.bound is None else f", epsilon at least {round_down(row.bound)}"
     seed = "" if row.seed is None else f", seed {row.seed}"
     return (
         f"{row.assertion} {row.what} {row.claim}: {row.status}; {row.pairs:,} pairs, "

@@ -17,7 +17,7 @@ from scipy import special
 
 from privaudit.auditing.probes import Check
 from privaudit.auditing.scores import real_numbers
-from privaudit.testing.judging import Mechanism
+from privaudit.testing.judging import Mechanism, check_differ
 from privaudit.testing.outputs import Floats, lowest_bit
 
 _DEVIATIONS = 5
@@ -38,6 +38,7 @@ def probe(
     seed: int,
 ) -> list[Check]:
     """All checks; parameters are those of `privaudit.testing.assert_probes`."""
+    check_differ(pair)
     if runs < 100:
         raise ValueError(f"runs must be >= 100, for noise to be measured, got {runs}")
     if norm not in (1, 2):
@@ -139,8 +140,8 @@ def _scale(here: Floats, noise: float | None) -> Check:
         measured = np.sqrt(square)
         off = np.abs(measured / noise - 1) > _DEVIATIONS * relative
         findings = [
-            f"noise of {measured[at]:.4g} was measured in coordinate {at}; "
-            f"{noise:.4g} is promised"
+            f"noise of standard deviation {measured[at]:.4g} was measured in "
+            f"coordinate {at}; {noise:.4g} is promised"
             for at in np.flatnonzero(off)[:_NAMED]
         ]
     return Check(

@@ -25,6 +25,10 @@ class Row:
     ----------
     bound
         The largest lower bound on epsilon of any pair; None for what has no runs.
+    most
+        What the runs of any pair could have shown at most.
+    idle
+        Whether no pair had enough runs to refute the claim, whatever the mechanism.
     status
         "holds", "fails", or "stopped" if seconds ran out for some pair.
     """
@@ -37,6 +41,8 @@ class Row:
     runs: int = 0
     seconds: float = 0.0
     bound: float | None = None
+    most: float | None = None
+    idle: bool = False
     confidence: float | None = None
     seed: int | None = None
     status: str = "holds"

@@ -184,6 +184,34 @@ class TestLaws:
 
         assert not judge(named, (0, 1), epsilon=0.0).refuted
 
+    def test_a_forgotten_return_and_equal_data_sets_are_errors(self):
+        with pytest.raises(ValueError, match="gave None in all 100 runs"):
+            judge(lambda data, rng: None, (0, 1), epsilon=1.0, runs=100)
+        judge(lambda data, rng: None if rng.random() < 0.5 else 0, (0, 1), epsilon=1.0)
+        for pair in (([0], [0]), (np.zeros(2), np.zeros(2))):
+            with pytest.raises(ValueError, match="data sets of the pair are equal"):
+                judge(lambda data, rng: 0, pair, epsilon=1.0)
+
+    @pytest.mark.parametrize("delta", [0.0, 0.1])
+    @pytest.mark.parametrize("runs", [200, 1000])
+    def test_no_runs_show_more_than_the_most(self, delta, runs):
+        def tells(data, rng):
+            return data
+
+        most = judge(tells, (0, 1), epsilon=9.0, delta=delta, runs=runs).most
+        assert 0 < most < 9
+        # By the chance that randomised response tells all coins.
+        told = delta + (1 - delta) / (1 + math.exp(-most))
+        assert math.isclose(told ** (runs - 64), 0.0005, rel_tol=1e-6)
+        for score in (float, None):  # all capital on what tells all, or less of it
+            found = judge(
+                tells, (0, 1), epsilon=most, delta=delta, runs=runs, score=score
+            )
+            assert not found.refuted
+        assert judge(
+            tells, (0, 1), epsilon=most / 2, delta=delta, runs=runs, score=float
+        ).refuted
+
     @pytest.mark.parametrize(
         ("values", "words"),
         [

@@ -35,6 +35,9 @@ SUITE = """
 
         privacy.assert_private(louder, ([], [1]), epsilon=1.0, seed=11)
 
+    def test_weak(privacy):
+        privacy.assert_private(noisy_count, ([], [1]), epsilon=9.0, runs=500)
+
     def test_account():
         assert_accounts([(1.0, 0.01, 10)], 2.0, 1e-5, conditional=True)
 """
@@ -57,17 +60,21 @@ def run_pytest(folder, text, *options):
 @pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
 def test_the_report_has_all_assertions_of_all_workers(tmp_path, workers):
     shown = run_pytest(tmp_path, SUITE, "--privacy-report", "page.md", *workers)
-    assert "2 failed, 2 passed" in shown
+    assert "2 failed, 3 passed" in shown
     page = (tmp_path / "page.md").read_text()
-    assert "2 fail, 0 stopped, 2 hold." in page
+    assert "2 fail, 0 stopped, 3 hold." in page
     rows = [line.split(" | ") for line in page.splitlines() if "test_suite.py" in line]
-    assert len(rows) == 4
+    assert len(rows) == 5
     by_test = {row[0].removeprefix("| "): row for row in rows}
     wrong = by_test["test_suite.py::test_wrong[0.1]"]
     assert wrong[1:5] == ["assert_private", "louder", "(1, 0)-DP", "fails"]
     assert float(wrong[5]) >= 1.0
-    assert wrong[6] == "99.90 %"
+    assert float(wrong[6]) > 7.0  # of 20,000 runs
+    assert wrong[7] == "99.90 %"
+    assert by_test["test_suite.py::test_weak"][4] == "holds (could not fail)"
     assert by_test["test_suite.py::test_right"][4] == "holds"
+    # The captured line has the bound of the page, rounded down.
+    assert f"epsilon at least {wrong[5]}, seed 11" in shown
     # Seeds are in the failure, each case is a test of its own.
     assert len(re.findall(r"seed=11, k=1\)", shown)) >= 2
 

@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 
@@ -59,6 +61,15 @@ def test_each_bug_is_found(release, words):
     with pytest.raises(AssertionError, match="findings") as caught:
         assert_probes(release, PAIR, sensitivity=1.0, noise=2.0)
     assert words in str(caught.value)
+
+
+def test_noise_is_a_standard_deviation():
+    def laplace(data, rng):
+        return round(1024 * (sum(data) + rng.laplace(scale=2.0))) / 1024
+
+    assert_probes(laplace, ([0.5], [0.5, 1.0]), noise=math.sqrt(2) * 2.0)
+    with pytest.raises(AssertionError, match=r"standard deviation .*; 2 is promised"):
+        assert_probes(laplace, ([0.5], [0.5, 1.0]), noise=2.0)
 
 
 def test_the_same_noise_under_both_data_sets():

@@ -184,9 +184,9 @@ def assert_accounts(
     certificate = Certificate.of(ledger_from(source), relation)
     proved = certificate.standing == "certified"
     met = (proved or conditional) and certificate.meets(epsilon, delta)
-    row = record.current().row(
-        "assert_accounts", type(source).__name__, _dp(epsilon, delta)
-    )
+    named = {list: "history", str: str(source)}
+    what = named.get(type(source), type(source).__name__)
+    row = record.current().row("assert_accounts", what, _dp(epsilon, delta))
     row.status = "holds" if met and row.status == "holds" else "fails"
     if met:
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import importlib.resources
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from privaudit.results import round_down
 from privaudit.testing.record import Row
@@ -33,8 +33,8 @@ _NOTE = (
 )
 
 
-def page(rows: Iterable[Row], as_html: bool) -> str:
-    """The page, with what fails first."""
+def page(rows: Iterable[Row], said: Mapping[str, str], as_html: bool) -> str:
+    """The page, with what fails first, and what failing tests said."""
     order = ["fails", "stopped", "holds"]
     listed = sorted(rows, key=lambda row: (order.index(row.status), row.test))
     cells = [_cells(row) for row in listed]
@@ -43,7 +43,7 @@ def page(rows: Iterable[Row], as_html: bool) -> str:
         for status, word in zip(order, ("fail", "stopped", "hold"), strict=True)
     )
     if as_html:
-        return _html(cells, count)
+        return _html(cells, count, said)
     lines = [
         f"# {_TITLE}",
         "",
@@ -54,8 +54,21 @@ def page(rows: Iterable[Row], as_html: bool) -> str:
         *(_markdown(row) for row in cells),
         "",
         _NOTE,
+        *(f"\n## {test}\n\n{_indented(text)}" for test, text in said.items()),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _status(row: Row) -> str:
+    if row.idle and row.status == "holds":
+        return "holds (could not fail)"
+    if row.assertion == "assert_refuted":
+        return {"holds": "refuted", "fails": "not refuted"}.get(row.status, row.status)
+    return row.status
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}" for line in text.splitlines())
 
 
 def _cells(row: Row) -> list[str]:
@@ -65,9 +78,7 @@ def _cells(row: Row) -> list[str]:
         row.assertion,
         row.what,
         row.claim,
-        f"{row.status} (could not fail)"
-        if row.idle and row.status == "holds"
-        else row.status,
+        _status(row),
         "" if row.bound is None else round_down(row.bound),
         "" if row.most is None else round_down(row.most),
         level,
@@ -82,7 +93,7 @@ def _markdown(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def _html(rows: list[list[str]], count: str) -> str:
+def _html(rows: list[list[str]], count: str, said: Mapping[str, str]) -> str:
     def line(cells: Sequence[str]) -> str:
         named = zip(_HEAD, cells, strict=True)
         inner = (f'<td data-label="{x}">{html.escape(cell)}</td>' for x, cell in named)
@@ -91,6 +102,10 @@ def _html(rows: list[list[str]], count: str) -> str:
     style = importlib.resources.files("privaudit.report").joinpath("page.css")
     head = "".join(f'<th scope="col">{name}</th>' for name in _HEAD)
     body = "\n".join(map(line, rows))
+    failures = "\n".join(
+        f'<h2>{html.escape(test)}</h2>\n<pre tabindex="0">{html.escape(text)}</pre>'
+        for test, text in said.items()
+    )
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -116,6 +131,7 @@ def _html(rows: list[list[str]], count: str) -> str:
 </table>
 </div>
 <p class="note">{_NOTE}</p>
+{failures}
 </main>
 </body>
 </html>

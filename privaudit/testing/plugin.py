@@ -62,7 +62,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
-    item: pytest.Item,
+    item: pytest.Item, call: pytest.CallInfo
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Put what was asserted on the report, which xdist sends to its controller."""
     report = yield
@@ -73,6 +73,9 @@ def pytest_runtest_makereport(
         if report.failed:
             lines = [_line(record.row_from(row)) for row in rows]
             report.sections += [("privacy assertions", "\n".join(lines))] * bool(lines)
+            if rows and call.excinfo is not None:
+                said = {item.nodeid: str(call.excinfo.value)}
+                report.privaudit_said = said  # type: ignore[attr-defined]
     return report
 
 
@@ -82,10 +85,12 @@ class Collector:
     def __init__(self, page: pathlib.Path | None) -> None:
         self.page = page
         self.rows: list[record.Row] = []
+        self.said: dict[str, str] = {}  # by failing tests
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Of one test."""
         self.rows += map(record.row_from, getattr(report, "privaudit", ()))
+        self.said |= getattr(report, "privaudit_said", {})
 
     def pytest_terminal_summary(
         self, terminalreporter: pytest.TerminalReporter
@@ -100,7 +105,8 @@ class Collector:
             return
         page = importlib.import_module("privaudit.testing.page")
         try:
-            self.page.write_text(page.page(self.rows, self.page.suffix == ".html"))
+            as_html = self.page.suffix == ".html"
+            self.page.write_text(page.page(self.rows, self.said, as_html))
         except OSError as error:
             raise pytest.UsageError(
                 f"cannot write --privacy-report {self.page}: {error.strerror}"

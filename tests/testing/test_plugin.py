@@ -63,7 +63,7 @@ def test_the_report_has_all_assertions_of_all_workers(tmp_path, workers):
     assert "2 failed, 3 passed" in shown
     page = (tmp_path / "page.md").read_text()
     assert "2 fail, 0 stopped, 3 hold." in page
-    rows = [line.split(" | ") for line in page.splitlines() if "test_suite.py" in line]
+    rows = [line.split(" | ") for line in page.splitlines() if "| test_" in line]
     assert len(rows) == 5
     by_test = {row[0].removeprefix("| "): row for row in rows}
     wrong = by_test["test_suite.py::test_wrong[0.1]"]
@@ -73,6 +73,13 @@ def test_the_report_has_all_assertions_of_all_workers(tmp_path, workers):
     assert wrong[7] == "99.90 %"
     assert by_test["test_suite.py::test_weak"][4] == "holds (could not fail)"
     assert by_test["test_suite.py::test_right"][4] == "holds"
+    # What failing tests said is there: the pair, and how to repeat it.
+    (said,) = re.findall(
+        r"## test_suite.py::test_wrong\[0.1\]\n\n((?: {4}.*\n)+)", page
+    )
+    assert "pair" in said
+    assert "judge(" in said
+    assert page.count("\n## ") == 2
     # The captured line has the bound of the page, rounded down.
     assert f"epsilon at least {wrong[5]}, seed 11" in shown
     # Seeds are in the failure, each case is a test of its own.
@@ -84,6 +91,7 @@ def test_as_a_web_page(tmp_path):
     page = (tmp_path / "page.html").read_text()
     assert page.startswith("<!DOCTYPE html>")
     assert '<td data-label="claim">(2, 1e-05)-DP</td>' in page
+    assert '<td data-label="of">history</td>' in page
 
 
 def test_seconds_run_out(tmp_path):

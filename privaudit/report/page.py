@@ -144,9 +144,7 @@ def _content(run: Paged) -> dict[str, Any]:
         "ledger_columns": table.COLUMNS,
         "ledger": table.rows(run),
         "meaning": meaning.paragraphs(run),
-        "seen_by": ""
-        if run.upper is None
-        else seen_by(run.upper.observer).removeprefix("; seen by "),
+        "seen_by": words.seer(run),
         "seconds": f"{run.result.seconds:,.1f} s",
     }
     if isinstance(run, recorded.FinishedRecord):

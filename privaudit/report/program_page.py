@@ -48,6 +48,7 @@ def content(run: FinishedProgram) -> dict[str, Any]:
         "ledger_columns": table.COLUMNS,
         "ledger": [] if upper is None else table.rows(run),
         "meaning": meaning.paragraphs(run),
+        "seen_by": words.seer(run),
         "command": _command(run),
         "versions": (f"privaudit {run.config.version}",),
         "own_data": True,

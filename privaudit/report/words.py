@@ -297,3 +297,9 @@ def _quality(result: TrainingResult, nodes: int) -> str:
     else:
         return "There were no test data, so that nothing was measured."
     return f"The models {said}{worst if nodes > 1 else ''}."
+
+
+def seer(run: Paged | FinishedProgram) -> str:
+    """By whom the ledger's figures are seen; "" if by whoever sees all."""
+    upper = run.upper
+    return "" if upper is None else seen_by(upper.observer).removeprefix("; seen by ")

@@ -93,7 +93,9 @@ def folder(tmp_path_factory):
             studies = [str(ROOT / "reports" / name) for name in ("scale", "papers")]
             made = ["training", "demo", "sweep", "claims.json", *studies]
             main(["site", *made, "--out", "site"])
-        pathlib.Path("privacy.html").write_text(page(ROWS, as_html=True))
+        pathlib.Path("privacy.html").write_text(
+            page(ROWS, {"test_it": "no (1, 0)-DP\n  pair: ([], [1])"}, as_html=True)
+        )
     return folder
 
 

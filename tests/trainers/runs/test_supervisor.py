@@ -107,6 +107,8 @@ class TestLaws:
 class TestItsOwnDeath:
     PROGRAM = (
         "import time; from tests.trainers.runs.test_supervisor import *\n"
+        # Shells have what runs in their background ignore it.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "with Supervisor(echo) as supervisor:\n"
         "    supervisor.start('')\n"
         "    print(heard(supervisor)[0][1][0], flush=True)\n"

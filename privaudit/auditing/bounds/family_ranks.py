@@ -34,8 +34,8 @@ _MOST = 100_000  # simulations, however small alpha is
 _STRETCHES = 20  # of ranks, from either end
 _CELL = 1.2  # ratio of the noises at both ends of a cell, which has weights of its own
 _LESS = 1.2  # noise tested over the noise that the weights look for
-_CAUTION = 0.85  # of the level, at which the pilot says where to test
-_PILOT, _STEPS = 300, 3  # simulations of the pilot, and its steps
+_LEVELS = (0.3, 0.6, 0.8, 0.95)  # of alpha, that a pilot expects where it says to test
+_PILOT, _STEPS = 300, 2  # simulations of the pilot, and its steps
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class RanksOfFamily(Estimator):
 
     family: NoiseFamily
     reversed_share: float = 0.05
-    top_share: float = 0.05
+    top_share: float = 0.02
     simulations: int = 999
 
     def __post_init__(self) -> None:
@@ -154,42 +154,41 @@ class _Test:
                 continue
             high = min(noise, ends[number - 1]) if number else noise
             weights = self._weights(low)
-            aim = self._aim(weights, low, high, number)
-            if aim is None or not self._refuted(weights, aim, number):
-                break
-            noise = aim
-            if aim > low:
+            for aim in self._aims(weights, low, high, number):
+                if not self._refuted(weights, aim, number):
+                    return noise
+                noise = aim
+            if noise > low:
                 break
         return noise
 
-    def _aim(
+    def _aims(
         self, weights: Floats, low: float, high: float, number: int
-    ) -> float | None:
-        """Where in a cell to test, by simulations that decide nothing else."""
-        wanted = -float(special.ndtri(_CAUTION * self.alpha))
+    ) -> list[float]:
+        """Where in a cell to test, falling, by simulations that decide nothing else."""
+        wanted = -special.ndtri(np.array(_LEVELS) * self.alpha)  # falling
 
         def beyond(noise: float) -> float:
-            """Deviations by which what is seen exceeds the mean, less those wanted."""
+            """Deviations by which what is seen exceeds the mean."""
             null = self._null(weights, noise, number, 0, _PILOT)
             deviation = max(float(null.std()), 1e-9 * float(weights.max()))
-            return (
-                float(self.seen @ weights) - float(null.mean())
-            ) / deviation - wanted
+            return (float(self.seen @ weights) - float(null.mean())) / deviation
 
         at_low = beyond(low)
-        if at_low >= 0:
-            return low
-        if high == math.inf or (at_high := beyond(high)) <= 0:
-            return None
+        if at_low >= wanted[0]:
+            return [low]
+        if high == math.inf or (at_high := beyond(high)) <= wanted[-1]:
+            return []
+        slope = (at_high - at_low) / math.log(high / low)
+        if slope <= 0:  # by chance: what is seen is as likely at either end
+            return []
+        near, found = high, at_high
+        middle = float(wanted[len(wanted) // 2])
         for _ in range(_STEPS):
-            share = min(max(at_high / (at_high - at_low), 0.02), 0.98)
-            middle = high * (low / high) ** share
-            found = beyond(middle)
-            if found >= 0:
-                high, at_high = middle, found
-            else:
-                low, at_low = middle, found
-        return high
+            near = min(max(near * math.exp((middle - found) / slope), low), high)
+            found = beyond(near)
+        aims = np.clip(near * np.exp((wanted - found) / slope), low, None)
+        return np.unique(aims[aims < high])[::-1].tolist()
 
     def _weights(self, noise: float) -> Floats:
         """Log odds of a right guess if there is less noise, over those at ``noise``."""

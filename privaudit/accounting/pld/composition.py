@@ -333,7 +333,7 @@ class Composition:
         """
         way: Direction = "remove"
         alone = len(self.families) == 1 and not self.epochs and not self.others
-        if not (self.ball and alone and 0 < found.upper[way] < math.inf):
+        if not (self.ball and alone and 0 < found.upper.get(way, 0.0) < math.inf):
             return
         family = self.families[0]
         if family.scheme != "fixed" or family.shift.size > 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -61,25 +62,27 @@ class GradientOracle:
         Raises
         ------
         ValueError
-            If the shape is another, or a parameter is not finite.
+            If there is no such node, or one twice, the shape is another, or a parameter
+            is not finite; nothing is released, nor paid for.
         BudgetExceeded
             If the oracle holds a budget and this would exceed it; nothing is released.
         """
-        wanted = self.nodes if nodes is None else len(nodes)
-        shape = (wanted, self.start.shape[1])
-        if tuple(at.shape) != shape:
+        asked = _numbers(range(self.nodes) if nodes is None else nodes)
+        self._inner.next_release(asked)
+        shape, found = (len(asked), self.start.shape[1]), getattr(at, "shape", None)
+        if found is None or tuple(found) != shape:
+            given = type(at).__name__ if found is None else tuple(found)
             raise ValueError(
-                f"parameters have shape (nodes, dims) = {shape}, got {tuple(at.shape)}"
+                f"parameters are a tensor of shape (nodes, dims) = {shape}, got {given}"
             )
+        at = at.detach().to(self.start.dtype)
         if not at.isfinite().all():
             raise ValueError("parameters are not finite: the training diverged")
-        known = nodes is None or all(0 <= node < self.nodes for node in nodes)
-        if self._budget is not None and wanted and known:
-            self._pay(self._budget, nodes)
-        at = at.detach().to(self.start.dtype)
-        return self._inner.gradient(at[None], nodes)[0]
+        if self._budget is not None:  # last: what is refused is not paid for
+            self._pay(self._budget, asked)
+        return self._inner.gradient(at[None], asked)[0]
 
-    def _pay(self, budget: Budget, nodes: Sequence[int] | None) -> None:
+    def _pay(self, budget: Budget, asked: Sequence[int]) -> None:
         """Spend what is released by the node with the least records of those that ask.
 
         All have the same noise, so that no other record of theirs pays more. Of a
@@ -87,7 +90,6 @@ class GradientOracle:
         that a record is in, as if it were known which ones these are.
         """
         mechanism, sizes = self._inner.mechanism, self._inner.data.sizes
-        asked = range(self.nodes) if nodes is None else nodes
         release = mechanism.release(0, min(sizes[node] for node in asked))
         if not isinstance(release.sampling, RandomAllocation):
             budget.spend(release)
@@ -114,6 +116,15 @@ class GradientOracle:
         for parameter, part in zip(parameters, parts, strict=True):
             parameter.data.copy_(part.view_as(parameter))
         return copied
+
+
+def _numbers(nodes: Sequence[int]) -> tuple[int, ...]:
+    try:
+        return tuple(operator.index(node) for node in nodes)
+    except TypeError:
+        raise ValueError(
+            f"nodes must be a list of nodes' numbers, got {nodes!r}"
+        ) from None
 
 
 def oracle(

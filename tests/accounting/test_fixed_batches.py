@@ -13,13 +13,17 @@ import itertools
 import math
 
 import mpmath
+import msgspec
 import numpy as np
 import pytest
 from scipy import integrate, signal, special
 
-from privaudit.accounting.pld import compose_entries, compose_steps
+from privaudit.accounting.pld import compose_entries, compose_steps, fixed_size
 from privaudit.accounting.pld.cells import Step, loss_cells
+from privaudit.accounting.pld.dots import measure_above
+from privaudit.accounting.pld.fixed_size import bound, triangle_cells, triangles
 from privaudit.accounting.pld.grouping import Grid, terms_above
+from privaudit.accounting.pld.targets import EpsilonAt
 from privaudit.accounting.renyi import divergence
 from privaudit.ledger import Entry
 from privaudit.release import Release, SamplingWithoutReplacement
@@ -491,3 +495,171 @@ class TestAttained:
         assert removing[1].delta(epsilon) < 0.95 * adding[0].delta(epsilon)
         found = certified("laplace", 2.0, 5, 10, epsilon, 2).lower
         assert found >= (1 - 2 * WIDTH) * adding[0].delta(epsilon)
+
+
+def hockey(measure, spacing, epsilon):
+    """delta of a measure on the grid."""
+    losses = (measure.start + np.arange(measure.mass.size)) * spacing
+    gain = -np.expm1(np.minimum(epsilon - losses, 0))
+    return measure.infinite + float(measure.mass @ gain)
+
+
+def planar_masses(centres, cells=160):
+    """Of N(0, 1) noise in the plane around each of ``centres``, cell by cell."""
+    edges = np.concatenate([[-np.inf], np.linspace(-9, 9, cells - 1), [np.inf]])
+    for centre in centres:
+        one, two = (np.diff(special.ndtr(edges - x)) for x in centre)
+        yield np.multiply.outer(one, two).ravel()
+
+
+def planar_pair(centres, rate):
+    """Others' record, that in P and that in Q: both outputs' masses."""
+    others, with_it, instead = planar_masses(centres)
+    return (1 - rate) * others + rate * with_it, (1 - rate) * others + rate * instead
+
+
+def game(pairs, count, epsilon, spacing):
+    """What choosing one of ``pairs`` before each release reaches, about.
+
+    Losses are put on a grid so that both masses are kept; ``pairs`` are masses.
+    """
+    kernels = []
+    for p, q in pairs:
+        kept = (p > 1e-18) & (q > 1e-18)
+        p, q = p[kept], q[kept]
+        loss = np.log(p / q)
+        left = np.floor(loss / spacing)
+        up = (p * np.exp(-left * spacing) - p * np.exp(-loss)) / (
+            np.exp(-left * spacing) * -np.expm1(-spacing)
+        )
+        at = (left - left.min()).astype(int)
+        mass = np.bincount(at, p - up, at.max() + 2) + np.bincount(
+            at + 1, up, at.max() + 2
+        )
+        kernels.append((int(left.min()), mass))
+    size = round(3 * max(epsilon, 1.0) / spacing)
+    grid = np.arange(-size, size + 1) * spacing
+    value = np.maximum(-np.expm1(grid), 0)
+    reach = max(max(-first, first + mass.size) for first, mass in kernels) + 1
+    low = -np.expm1(grid[0] - spacing * np.arange(reach, 0, -1))
+    for _ in range(count):
+        ends = np.maximum(low, value[0]), np.full(reach, value[-1])
+        wide = np.concatenate([ends[0], value, ends[1]])
+        every = [
+            signal.fftconvolve(wide, mass)[reach - first :][: value.size]
+            for first, mass in kernels
+        ]
+        value = np.max(every, axis=0)
+    return float(np.interp(epsilon, grid, value))
+
+
+def inscribed(first, second):
+    """Others' record, that in P and that in Q, on the unit circle.
+
+    The angles are those across from the sides to the first.
+    """
+    turns = np.array([0.0, 2 * first, -2 * second])
+    return np.stack([np.cos(turns), np.sin(turns)], 1)
+
+
+class TestChosen:
+    """Data that are chosen step by step, in view of what was released."""
+
+    @pytest.mark.parametrize("shift", [0.4, 1.5])
+    def test_three_records_in_a_ball_are_below_one_of_the_pairs(self, shift):
+        rate, spacing, random = 0.3, 0.01, np.random.default_rng(1)
+        stop = math.ceil(math.log1p(rate * math.expm1(shift * (8 + shift))) / spacing)
+        known = [
+            (sides, measure_above(triangle_cells(rate, sides, spacing, stop), spacing))
+            for sides in triangles(shift)
+        ]
+        for trial in range(12):
+            points = random.normal(size=(3, 2))
+            size = np.linalg.norm(points, axis=1, keepdims=True)
+            points *= (1 if trial % 2 else random.uniform(0.3, 1, (3, 1))) / size
+            y, x, other = points = points * shift / 2
+            apart = [math.dist(x, y), math.dist(other, y), math.dist(x, other)]
+            p, q = planar_pair(points, rate)
+            fitting = [
+                measure
+                for sides, measure in known
+                if all(a <= b + 1e-12 for a, b in zip(apart, sides, strict=True))
+            ]
+            assert fitting
+            for epsilon in np.round(np.linspace(-0.5, 1.5, 9) * shift, 2):
+                true = float(np.maximum(p - math.exp(epsilon) * q, 0).sum())
+                least = min(hockey(one, spacing, epsilon) for one in fitting)
+                assert true <= least + 1e-12
+
+    @pytest.mark.parametrize(
+        ("shift", "batch", "records", "count", "epsilon"),
+        [(0.5, 1, 4, 40, 2.0), (1.0, 1, 10, 40, 1.5), (1.0, 1, 2, 6, 3.0)],
+    )
+    def test_above_what_choosing_reaches(self, shift, batch, records, count, epsilon):
+        """Others where one of the two is, where the other is, and apart from both."""
+        right = math.pi / 2
+        angles = [(right, 0), (0, right), (right / 2, right / 2), (1.05, 1.05)]
+        rate = batch / records
+        pairs = [
+            planar_pair(inscribed(*some) * shift / 2, rate)
+            for some in [*angles, (right / 3, right), (1.3, 1.3)]
+        ]
+        reached = game(pairs, count, epsilon, 0.002)
+        alone = game(pairs[:1], count, epsilon, 0.002)
+        found = certified("gaussian", 2 / shift, batch, records, epsilon, count)
+        assert found.lower <= 1.01 * alone <= 1.011 * reached
+        assert reached <= found.upper
+        pair = compose_steps(1 / shift, rate, count, scheme="fixed")
+        assert found.upper < pair.delta(epsilon, WIDTH).upper
+
+    @pytest.mark.parametrize(
+        ("shift", "rate", "count", "delta"),
+        [(0.5, 0.2, 60, 1e-3), (1.0, 0.05, 100, 1e-4), (2.0, 0.1, 12, 1e-5)],
+    )
+    def test_above_the_game_of_its_own_pairs(
+        self, shift, rate, count, delta, monkeypatch
+    ):
+        """By value iteration over the very measures: no step may be forgotten.
+
+        Nor what choices add to the composition, where that is allowed to be much.
+        """
+        composition = compose_steps(1 / shift, rate, count, scheme="fixed")
+        target = EpsilonAt(delta, WIDTH)
+        guess = target.guess(composition._scout("remove"))
+        grid = composition._grid(guess, 0.02 * guess.epsilon, WIDTH, 2)
+        step = Step("gaussian", "fixed", shift, rate)
+        found = bound(step, count, grid, guess)
+        monkeypatch.setattr(fixed_size, "_ALLOWED", 1e9)
+        open_ = bound(step, count, grid, guess)
+        cells = loss_cells(step, "remove", grid.spacing, grid.reach, 1 << 13)
+        stop = -cells.start
+        kernels = [
+            measure_above(triangle_cells(rate, sides, grid.spacing, stop), grid.spacing)
+            for sides in list(triangles(shift))[::5]
+        ]
+        size = math.ceil(2 * guess.epsilon / grid.spacing) + stop
+        points = np.arange(-size, size + 1) * grid.spacing
+        value = np.maximum(-np.expm1(points), 0)
+        for _ in range(
+            count
+        ):  # from below: 1 - exp(epsilon) on the left, 0 on the right
+            low = -np.expm1(points[0] - grid.spacing * np.arange(stop, 0, -1))
+            wide = np.concatenate([low, value, np.zeros(stop)])
+            value = np.max(
+                [signal.fftconvolve(wide, one.mass, "valid") for one in kernels], axis=0
+            )
+        for epsilon in np.linspace(0.6, 1.1, 6) * guess.epsilon:
+            reached = float(np.interp(epsilon, points, value))
+            assert reached <= found.delta_above(epsilon)
+            assert open_.base.delta_above(epsilon) < reached
+            assert reached <= open_.delta_above(epsilon)
+
+    def test_only_records_in_a_ball_are_narrower(self):
+        """Those known to be no further apart may be all as far from each other."""
+        inside = release("gaussian", 2.0, 1, 10)
+        apart = msgspec.structs.replace(inside, norm_bound=1.5)
+        wide = compose_steps(1.0, 0.1, 40, scheme="fixed").delta(1.0, WIDTH).upper
+        for one, narrower in ((inside, True), (apart, False)):
+            entries = [Entry(one, 40)]
+            found = compose_entries(entries, REPLACE).delta(1.0, WIDTH).upper
+            assert (found < wide) == narrower

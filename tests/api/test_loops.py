@@ -1,5 +1,7 @@
 """Noisy gradients for a loop of one's own: what they are, and what is written down."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -108,6 +110,32 @@ class TestGradients:
             assert budget.spent == other.spent > 0
         (entry,) = oracle.ledger.nodes[0]
         assert entry.release.sampling == pa.RandomAllocation(2, 2)
+
+    @pytest.mark.parametrize(
+        ("nodes", "message"),
+        [
+            ([-1], "numbered from 0 to 1"),
+            ([2], "numbered from 0 to 1"),
+            ([], "at least one"),
+            ([0, 0], "noise is never used twice"),
+            ([0.0], "a list of nodes' numbers"),
+            ("01", "a list of nodes' numbers"),
+            (1, "a list of nodes' numbers"),
+            (None, "asked equally often"),
+        ],
+    )
+    def test_what_is_refused_is_not_paid_for(self, nodes, message):
+        budget = pa.Budget(epsilon=3.0, delta=1e-5)
+        oracle = made(budget=budget, noise_multiplier=10.0, nodes=2)
+        oracle.gradient(oracle.start[:1], [0])
+        before, spent = oracle.ledger, budget.spent
+        for at in (oracle.start, oracle.start[:1], oracle.start[:0]):
+            with pytest.raises(ValueError, match=message):
+                oracle.gradient(at, nodes)
+        for at in (oracle.start.tolist(), oracle.start.double() * math.inf):
+            with pytest.raises(ValueError, match="parameters are"):
+                oracle.gradient(at[1:], [1])
+        assert (oracle.ledger, budget.spent) == (before, spent)
 
     def test_a_budget_is_a_budget(self):
         with pytest.raises(ValueError, match=r"budget must be a privaudit\.Budget"):

@@ -154,6 +154,30 @@ class Oracle:
         """How often ``node`` asked."""
         return self._releases[node]
 
+    def next_release(self, nodes: Sequence[int]) -> int:
+        """The index of what ``nodes`` would release at once, nothing being released.
+
+        Raises
+        ------
+        ValueError
+            If they cannot ask together.
+        """
+        if not nodes or len(set(nodes)) < len(nodes):
+            raise ValueError(
+                f"nodes must be different, at least one, got {list(nodes)}: noise is "
+                "never used twice"
+            )
+        if not all(0 <= node < self.nodes for node in nodes):
+            raise ValueError(
+                f"nodes are numbered from 0 to {self.nodes - 1}, got {list(nodes)}"
+            )
+        index = self._releases[nodes[0]]
+        if any(self._releases[node] != index for node in nodes):
+            raise ValueError(
+                "nodes that ask at once must have asked equally often; ask one by one"
+            )
+        return index
+
     def state_dict(self) -> dict[str, Any]:
         """How often nodes asked, and what they released, for a checkpoint.
 
@@ -227,11 +251,7 @@ class Oracle:
                 f"parameters must have shape (runs, nodes, dims) = ({self.runs}, "
                 f"{len(nodes)}, ...), got {tuple(at.shape)}"
             )
-        index = self._releases[nodes[0]]
-        if any(self._releases[node] != index for node in nodes):
-            raise ValueError(
-                "nodes that ask at once must have asked equally often; ask one by one"
-            )
+        index = self.next_release(nodes)
         clip, multiplier = self.mechanism.at(index)
         deviation = multiplier * clip
         step = self._step(index)

@@ -16,6 +16,7 @@ from privaudit.accounting.pld.allocation import Epoch, epoch_measure, losses
 from privaudit.accounting.pld.cells import Direction
 from privaudit.accounting.pld.closed_form import gaussian_delta, gaussian_epsilon
 from privaudit.accounting.pld.dots import GridMeasure
+from privaudit.accounting.pld.fixed_size import bound
 from privaudit.accounting.pld.fourier import MOST_POINTS, Tilted, compose
 from privaudit.accounting.pld.grouping import (
     MOST_CELLS,
@@ -75,6 +76,9 @@ class Composition:
         is among the others of ``attained``.
     others
         Losses of other mechanisms, and how often each was run.
+    ball
+        Whether all records that fixed-size batches are of lie in a ball whose diameter
+        is the shift; else they are only known to be no further than that apart.
     """
 
     families: tuple[Family, ...]
@@ -83,6 +87,7 @@ class Composition:
     attained: Composition | None = None
     epochs: tuple[tuple[Epoch, int], ...] = ()
     others: tuple[tuple[Loss, float], ...] = ()
+    ball: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -278,6 +283,8 @@ class Composition:
                     "lower": search.lower_side,
                 }[side]()
             )
+            if side != "lower":
+                self._narrow(found, search)
         if self.exact:
             return found
         return dataclasses.replace(found, lower={})
@@ -318,6 +325,28 @@ class Composition:
         if any(coarse.run_below(way) > upper[way] for way in guesses):
             return None
         return Found(upper, lower, False)
+
+    def _narrow(self, found: Found, search: _Search) -> None:
+        """Put in a better upper bound of equal batches of a fixed size, if there is.
+
+        Nothing else may be composed with them.
+        """
+        way: Direction = "remove"
+        alone = len(self.families) == 1 and not self.epochs and not self.others
+        if not (self.ball and alone and 0 < found.upper.get(way, 0.0) < math.inf):
+            return
+        family = self.families[0]
+        if family.scheme != "fixed" or family.shift.size > 1:
+            return
+        step = family.step(float(family.shift[0]), float(family.rate[0]))
+        guess = search.guesses[way]
+        slack = search.slack(way) * search.fine
+        grid = self._grid(guess, slack, search.width, search.nodes)
+        better = bound(step, int(family.count[0]), grid, guess)
+        if better is not None:
+            upper = float(search.target.upper(better, guess))
+            found.upper[way] = min(found.upper[way], upper)
+            check_sides(found.lower.get(way, 0.0), found.upper[way])
 
     @property
     def _is_realised(self) -> bool:

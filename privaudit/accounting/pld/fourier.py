@@ -135,7 +135,7 @@ def compose(
         double[-1] = 1.0
     size = math.sqrt(float(double @ np.abs(phi) ** 2) / points)
     error = math.sqrt(float(double @ off**2) / points)
-    error += _transform_error(points) * size
+    error += transform_error(points) * size
     mass = np.roll(fft.irfft(phi, points), -(start % points))
     offset = _total_offset(measures, terms)
     losses = (start + np.arange(points, dtype=float)) * spacing + offset
@@ -272,12 +272,12 @@ def _window(
     return start, points, outside * 1.001, bases, whole
 
 
-def _transform_error(points: int) -> float:
+def transform_error(points: int) -> float:
     """Bound on a transform's relative error: see "Rounding" in ``pld.md``."""
     return 24 * UNIT * (math.log2(points) + 2)
 
 
-def _fold(mass: Floats, start: int, points: int) -> Floats:
+def fold(mass: Floats, start: int, points: int) -> Floats:
     """``mass`` at its indices modulo ``points``."""
     begin = start % points
     turns = -(-(begin + mass.size) // points)
@@ -302,7 +302,7 @@ def _characteristic(
     phase, size = np.zeros(total), np.zeros(total)
     error, bound = np.zeros(total), np.zeros(total)
     live = np.arange(total)  # frequencies that still matter
-    transform = _transform_error(points)
+    transform = transform_error(points)
     known: dict[int, tuple[NDArray[np.intp], NDArray[np.complex128]]] = {}
     wanted = np.zeros(len(measures), int)
     for term in terms:
@@ -315,7 +315,7 @@ def _characteristic(
                 values = values[np.searchsorted(at, live)]
         else:
             tilted = _tilt(measures[i], tilt, spacing, float(bases[i]))
-            values = fft.rfft(_fold(tilted, measures[i].start, points))
+            values = fft.rfft(fold(tilted, measures[i].start, points))
             if live.size < total:
                 values = values[live]
         wanted[i] -= 1

@@ -138,6 +138,7 @@ def compose_entries(entries: Sequence[Entry], relation: Relation) -> Composition
         pass over disjoint records.
     """
     kinds: dict[tuple[Noise, Scheme], list[tuple[float, float, float, int]]] = {}
+    ball = True
     for entry in entries:
         release = entry.release
         if entry.disjoint is not UNSET:
@@ -168,6 +169,8 @@ def compose_entries(entries: Sequence[Entry], relation: Relation) -> Composition
                     shift, attained = release.opposed_norm() / release.noise, shift / 2
                 else:  # as if unsampled, which costs no less; from below as nothing
                     scheme, rate, attained = "poisson", 1.0, 0.0
+        if scheme == "fixed":
+            ball &= 2 * release.norm_bound <= release.sensitivity_under(relation)
         noise: Noise = "gaussian" if release.mechanism == "gaussian" else "laplace"
         kinds.setdefault((noise, scheme), []).append(
             (shift, attained, rate, entry.count)
@@ -179,7 +182,7 @@ def compose_entries(entries: Sequence[Entry], relation: Relation) -> Composition
         below.append((noise, scheme, least, rate, count))
         same &= bool((shifts == least).all())
     found = dataclasses.replace(
-        _composition(above), others=others_of(entries, relation)
+        _composition(above), others=others_of(entries, relation), ball=ball
     )
     if same:
         return found

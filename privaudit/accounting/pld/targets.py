@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 
 from privaudit.accounting.pld.cells import Direction
+from privaudit.accounting.pld.fixed_size import Chosen
 from privaudit.accounting.pld.fourier import Tilted
 from privaudit.accounting.pld.inversion import Inverted
 from privaudit.accounting.pld.scout import Guess, Scout
@@ -61,7 +62,7 @@ class Target(abc.ABC):
         """Width in epsilon that is wanted, where ``worst`` decides."""
 
     @abc.abstractmethod
-    def upper(self, found: Tilted | Inverted, guess: Guess) -> float:
+    def upper(self, found: Tilted | Inverted | Chosen, guess: Guess) -> float:
         """Upper bound from a composition that dominates."""
 
     @abc.abstractmethod
@@ -95,7 +96,7 @@ class EpsilonAt(Target):
         wanted = self.width * max(worst.epsilon, 1e-3 / (1 + worst.tilt))
         return max(wanted, 0.5 * (worst.epsilon - guess.epsilon))
 
-    def upper(self, found: Tilted | Inverted, guess: Guess) -> float:
+    def upper(self, found: Tilted | Inverted | Chosen, guess: Guess) -> float:
         return least_epsilon(
             lambda e: found.delta_above(e) <= self.delta, guess.epsilon, self.width
         )[1]
@@ -132,7 +133,7 @@ class DeltaAt(Target):
         room = min(0.5 * (worst.log_delta - guess.log_delta), 2.0)
         return max(self.width, room) / (1 + guess.tilt)
 
-    def upper(self, found: Tilted | Inverted, guess: Guess) -> float:
+    def upper(self, found: Tilted | Inverted | Chosen, guess: Guess) -> float:
         return found.delta_above(self.epsilon)
 
     def lower(self, found: Tilted | Inverted, guess: Guess) -> float:

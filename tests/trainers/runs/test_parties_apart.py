@@ -52,7 +52,7 @@ def command(folder, out, rounds=40, *, algorithm="dp-dsgt", **more):
     return [
         *(sys.executable, "-m", "privaudit", "train", algorithm),
         *("--data", str(folder / "data"), "--model", "mine:net"),
-        *("--noise-multiplier", "1.5", "--epsilon", "100"),
+        *("--noise-multiplier", "1.5", "--epsilon", "1000"),
         *(f"--set={name}={value}" for name, value in settings.items()),
         *("--out", str(out)),
     ]

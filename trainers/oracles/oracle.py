@@ -326,6 +326,7 @@ class Oracle:
                 batch_size=self.mechanism.batch_size,
                 memory_limit=self._memory_limit,
                 clips=clips,
+                varies=self.mechanism.sampling != "without-replacement",
             )
         return self._summations[key]
 

@@ -154,8 +154,8 @@ class AttackSettings(BoundSettings, Compute):
         two-binomial, clopper-pearson, betting. Within a family: family (that of the
         run's own releases), top-half and betting-gaussian (Gaussian DP).
     block
-        Number of runs that are trained together. It changes only how numbers round;
-        larger blocks are faster for small models.
+        Number of runs that are trained together, 50 by default. It changes only how
+        numbers round; larger blocks are faster for small models.
     one_run
         Train once, with many canaries, each in by its own fair coin (Steinke, Nasr and
         Jagielski 2023), instead of many runs.
@@ -172,7 +172,7 @@ class AttackSettings(BoundSettings, Compute):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 1 <= self.block <= 10_000:
+        if self.block is not None and not 1 <= self.block <= 10_000:
             raise ValueError(f"block must be between 1 and 10,000, got {self.block}")
         if self.one_run and self.stop_when_refuted:
             raise ValueError(
@@ -237,7 +237,12 @@ class AuditSettings(AttackSettings, AccountSettings, ClaimSettings):
     relation
         Neighbour relation of the claim; the two worlds of an audit differ by it.
         Default: add-or-remove-one, or replace-one for batches of fixed size.
+    block
+        Number of runs that are trained together; by default as many of small models as
+        stay in the processor's cache, 50 to 500. It changes only how numbers round.
     """
+
+    block: int | None = None  # type: ignore[assignment]  # chosen from the model
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -196,7 +196,7 @@ def audit_algorithm(
     need("an audit of an algorithm", "train")
     from privaudit.auditing.experiments.experiment import run
     from privaudit.auditing.experiments.over_ranks import run_on_ranks
-    from privaudit.auditing.experiments.plan import planned
+    from privaudit.auditing.experiments.plan import chosen_block, planned
     from trainers.network.ranks import launched
     from trainers.runs.budget import noise_of
     from trainers.runs.problem import Problem
@@ -209,8 +209,10 @@ def audit_algorithm(
         )
     plan = planned(algorithm, settings, training or {}, where="--set")
     # All else is checked by now: calibration takes seconds.
-    noise = noise_of(Problem.of(plan.training), plan.claim, settings, note=watch.note)
-    plan = dataclasses.replace(plan, noise_multiplier=noise)
+    problem = Problem.of(plan.training)
+    noise = noise_of(problem, plan.claim, settings, note=watch.note)
+    block = settings.block or chosen_block(problem, plan.runs)
+    plan = dataclasses.replace(plan, noise_multiplier=noise, block=block)
     place = Place(out, f"audit-{short_name(algorithm)}")
     opened = place.opened(RunFolder, lambda there: there.awaits(plan), watch)
     with watch.runs() as progress:

@@ -228,10 +228,10 @@ def run_in_folder(
         )
         by_real_clock = is_by_real_clock(problem)
         runner = _runner(settings, by_real_clock, watch, party)
-        if by_real_clock and material is not None:
+        if by_real_clock and material is not None and party is None:
             raise ValueError(
                 "clock=real starts processes that load their data by name, and your "
-                "own have none; leave it out"
+                "own have none; leave it out, or have each process be a party"
             )
         claims = training.family.private and claim.epsilon < math.inf
         noise = noise_of(problem, claim, settings, settings.calibrate, watch.note)
@@ -252,9 +252,9 @@ def run_in_folder(
         )
         place = Place(out, name)
         opened = place.opened(
-            # By a real clock, a run that was stopped cannot go on.
+            # By a real clock, only parties can go on with a run that was stopped.
             RunFolder,
-            lambda there: not by_real_clock and there.awaits(run),
+            lambda there: not (by_real_clock and party is None) and there.awaits(run),
             watch,
         )
         with watch.training(training.algorithm, run.claim) as show:
@@ -292,13 +292,20 @@ def _runner(
     from trainers.network.ranks import by_torchrun, launched
     from trainers.runs.over_ranks import OverRanks
     from trainers.runs.parties import Parties
+    from trainers.runs.real_clock.parties import ClockParties
     from trainers.runs.real_clock.run import RealClock
     from trainers.runs.run import OneProcess
 
     together = by_torchrun() if party is not None else launched()
-    _check_keys(settings, together, by_real_clock)
+    _check_keys(settings, together, by_real_clock, party is not None)
     if party is not None:
-        return Parties(party, settings.key_file)
+        runner = ClockParties if by_real_clock else Parties
+        return runner(party, settings.key_file)
+    if launched() and by_real_clock:
+        raise ValueError(
+            "by the real clock processes share no memory and no key: each is a party; "
+            "add --parties, or leave torchrun out"
+        )
     if launched():
         return OverRanks()
     if by_real_clock:
@@ -307,7 +314,7 @@ def _runner(
 
 
 def _check_keys(
-    settings: TrainingSettings, on_ranks: bool, by_real_clock: bool
+    settings: TrainingSettings, on_ranks: bool, by_real_clock: bool, is_party: bool
 ) -> None:
     """``ValueError`` for a seed or a key's file that would have no effect."""
     seed, key_file = settings.seed, settings.key_file
@@ -316,7 +323,7 @@ def _check_keys(
             "--key-file is for one process and a secret key: leave it out with --seed, "
             "and under torchrun, where each rank keeps its own key in the run's folder"
         )
-    if key_file is not None and by_real_clock:
+    if key_file is not None and by_real_clock and not is_party:
         raise ValueError(
             "--key-file is not for clock=real: each worker has a key of its own, which "
             "is kept nowhere, as such a run cannot go on"

@@ -26,6 +26,7 @@ from torch import nn
 from torch.nn import functional
 
 from privaudit.api.trainings import run_training
+from privaudit.auditing.experiments.plan import chosen_block
 from privaudit.auditing.experiments.presets import AUDITED
 from privaudit.settings import TrainingSettings
 from trainers.algorithms import ALGORITHMS
@@ -122,11 +123,12 @@ def looped() -> Row:
 SOFTMAX: dict[str, Any] = {**AUDITED, "hidden": None, "model": "softmax", "rounds": 10}
 
 
-def audited() -> Row:
-    """A run of an audit of ten steps in the default block of 50."""
+def audited(runs: int) -> Row:
+    """A run of an audit of ten steps and so many ``runs``, in blocks by default."""
     problem = Problem.of(training_from({"algorithm": "dp-dsgd", **SOFTMAX}, where=""))
-    row = timed(lambda: problem.train(3.0, Streams(0), runs=50), 4)
-    return {"ms": row["ms"] / 50}
+    block = chosen_block(problem, runs)
+    row = timed(lambda: problem.train(3.0, Streams(0), runs=block), 4)
+    return {"ms": row["ms"] / block}
 
 
 def audited_by_opacus() -> Row:
@@ -201,7 +203,7 @@ WAYS: dict[str, Callable[..., Row]] = {
     "plain": plain,
     "pushed": pushed,
     "looped": looped,
-    "audited": audited,
+    "audited": lambda runs: audited(int(runs)),
     "audited_by_opacus": audited_by_opacus,
     "measuring": measuring,
     "many": many,
@@ -217,8 +219,9 @@ TABLE: dict[str, dict[str, tuple[str, ...]]] = {
         "privaudit": ("pushed",),
         "loop of torch models": ("looped",),
     },
-    "audit, softmax, 10 steps, a run in blocks of 50": {
-        "privaudit": ("audited",),
+    "audit, softmax, 10 steps, a run": {
+        "privaudit, of 500": ("audited", "500"),
+        "privaudit, of 10 000": ("audited", "10000"),
         "Opacus": ("audited_by_opacus",),
     },
     "train, 40 rounds, small CNN": {"privaudit": ("measuring",)},

@@ -15,6 +15,7 @@ from trainers.runs.training import Training, training_from
 
 _PSP = {"graph": "d-out:2", "model": "tanh-mlp", "sync_interval": 5}
 _TURNS = {"model": "one-vs-all", "hidden": None, "gain": 1e-3, "step_size": 0.5}
+_TURNS["batch_size"] = 3  # with ten classes no whole vectors, whoever has which nodes
 CASES = {
     "dp-dsgd": {"graph": "ring"},
     "dsgt": {"graph": "fiedler:0.39", "weights": "metropolis"},

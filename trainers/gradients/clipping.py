@@ -131,10 +131,12 @@ def summation(
     batch_size: float,
     memory_limit: int,
     clips: bool = True,
+    varies: bool = True,
 ) -> Summation:
     """How `Summation.clipped_sum` goes about ``at``, (replicas, dims).
 
-    A shape is tried, see `trainers.gradients.shapes`, where a sum ``clips``.
+    A shape is tried, see `trainers.gradients.shapes`, where a sum ``clips``. Batches
+    have ``batch_size`` records if it never ``varies``, and else about as many.
     """
     # For each sample: its inputs, and what the differentiator keeps of it.
     values = differentiator.values_per_sample + data.values_per_record
@@ -145,11 +147,13 @@ def summation(
         limit = min(limit, max(WORKING_SET, passes))
     samples = max(1, limit // (values * at.element_size()))
     most = max(data.sizes) + data.canaries
-    columns = usual_width(min(batch_size, most), samples, most)
+    drawn = most if varies else math.ceil(batch_size)
+    columns = usual_width(min(batch_size, drawn), samples, drawn)
     shape, rows = None, 1
     if at.device.type == "cpu":
         costs = values * columns + _PASSES * at.shape[1]
-        rows = packing(len(at), batch_size, max(data.sizes), samples, columns, costs)
+        largest = max(data.sizes) if varies else drawn
+        rows = packing(len(at), batch_size, largest, samples, columns, costs)
         shape = moving_shape_for(differentiator, at[:1].expand(rows, -1), data, columns)
     if shape is None:
         rows = evenly(len(at), max(1, samples // columns))

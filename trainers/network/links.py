@@ -173,13 +173,31 @@ class Links:
         due = Header.of(like, k, name)
         header, content = self._next(other, MESSAGE)
         if header != due:
-            self._fail(other, MALFORMED, f"{header}, where {due} was due")
-            self.check()
-        found = torch.frombuffer(content, dtype=like.dtype).view(like.shape)
+            self.refuse(other, f"{header}, where {due} was due")
+        return self._opened(other, header, content)
+
+    def any_due(self, other: int) -> tuple[str, Tensor]:
+        """The next of the messages that are `due`, in whatever order: name, content.
+
+        Raises `PartyLostError` if something else comes, or nothing ever will.
+        """
+        header, content = self._next(other, MESSAGE)
+        if header not in self._links[other].due:
+            self.refuse(other, f"{header}, which is not due")
+        return header.name, self._opened(other, header, content)
+
+    def _opened(self, other: int, header: Header, content: bytearray) -> Tensor:
+        """A message that was due, if it is finite."""
+        assert header.dtype is not None  # `_wait_for_room` refuses such
+        found = torch.frombuffer(content, dtype=header.dtype).view(header.shape)
         if not found.isfinite().all():
-            self._fail(other, MALFORMED, f"{due} with numbers that are not finite")
-            self.check()
+            self.refuse(other, f"{header} with numbers that are not finite")
         return found
+
+    def refuse(self, other: int, what: str) -> None:
+        """End all, as ``other`` sent ``what``, or failed itself: `PartyLostError`."""
+        self._fail(other, OWN_ERROR if other == self.rank else MALFORMED, what)
+        self.check()
 
     def exchange(self, topic: str, value: Any, kind: type[T]) -> list[T]:
         """What all say of ``topic``, by rank: public words, as JSON of ``kind``."""
@@ -197,8 +215,7 @@ class Links:
                     raise ValueError
                 found.append(_json.decode(text, kind))
             except ValueError:
-                self._fail(other, MALFORMED, f"words on {topic} that cannot be read")
-                self.check()
+                self.refuse(other, f"words on {topic} that cannot be read")
         return found
 
     def expects(self, most: int) -> None:
@@ -245,8 +262,8 @@ class Links:
                     self._changed.wait(1.0)
 
     def _left(self, other: int, link: _Link) -> None:
-        """Raise if ``other``, who is waited for, has said goodbye."""
-        if link.said_bye:
+        """Raise if ``other``, who is waited for, has said goodbye, or all is closed."""
+        if link.said_bye or self._stops.is_set():
             raise PartyLostError(
                 f"party {other} {_WHY[ENDED]} before it had sent all that the others "
                 f"wait for; {GO_ON} at every party"

@@ -263,6 +263,10 @@ class Streams:
         drawn = self.unit_noise(purpose, nodes, release, shape, law, hides=hides)
         return found.where(fits, sums + deviation * drawn.to(sums)), False
 
+    def begun(self, purpose: Purpose, node: int) -> int:
+        """How many releases ``node`` began there before this run was resumed."""
+        return 0 if self.journal is None else self.journal.begun(purpose, node)
+
     def others(self, purpose: Purpose, node: int, release: int) -> int:
         """How many other sums ``node`` released there before this run was resumed."""
         journal = self.journal

@@ -135,6 +135,17 @@ class ReleaseJournal:
         """How many other sums were released there, by earlier processes."""
         return self._others.get((PURPOSES[purpose], node, release), 0)
 
+    def begun(self, purpose: Purpose, node: int) -> int:
+        """How many releases earlier processes began, by the last one's number."""
+        kind = PURPOSES[purpose]
+        numbers = [k for of, whose, k in self._before if (of, whose) == (kind, node)]
+        return 1 + max(numbers, default=-1)
+
+    @staticmethod
+    def has_any(path: pathlib.Path) -> bool:
+        """Whether there is a release in the file, if there is a file."""
+        return path.exists() and path.stat().st_size > _SIZE
+
     def close(self) -> None:
         """Write no more; another process may go on."""
         os.close(self._file)

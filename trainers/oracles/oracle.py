@@ -274,17 +274,32 @@ class Oracle:
             self._point = at
             total = self._noisy(total, nodes, deviation, step)
         for node in nodes:
-            release = self.mechanism.release(index, self._units.sizes[node])
-            self._recorder.record(node, release, self.mechanism.counted)
-            others = self._streams.others("noise", self._numbers[node], index)
-            self._recorder.again(node, release, others)
-            self._releases[node] += 1
+            self._record(node, index)
         gradient = total
         if not self.mechanism.summed:
             gradient = total.div_(self._divisor(nodes, total)).to(at.dtype)
         for observer in self.observers:
             observer.release(index, at, gradient, nodes)
         return gradient
+
+    def _record(self, node: int, index: int) -> None:
+        release = self.mechanism.release(index, self._units.sizes[node])
+        self._recorder.record(node, release, self.mechanism.counted)
+        others = self._streams.others("noise", self._numbers[node], index)
+        self._recorder.again(node, release, others)
+        self._releases[node] += 1
+
+    def skip_begun(self) -> None:
+        """Record what the journal has beyond the state, and release it no more.
+
+        For who cannot make these releases again as they were, as messages come in an
+        order that does not: they were made, and are paid for. The next have batches and
+        noise of their own.
+        """
+        for node, number in enumerate(self._numbers):
+            begun = self._streams.begun("noise", number)
+            for index in range(self._releases[node], begun):
+                self._record(node, index)
 
     @property
     def not_finite(self) -> int:
@@ -331,6 +346,7 @@ class Oracle:
                 batch_size=self.mechanism.batch_size,
                 memory_limit=self._memory_limit,
                 clips=clips,
+                varies=self.mechanism.sampling != "without-replacement",
             )
         return self._summations[key]
 

@@ -270,7 +270,7 @@ class Parties(OneProcess):
         links = self._party.links
         self._rounds = rounds = given.run.training.rounds
         start = given.problem.start(given.run.public_seed)[0, 0].numpy().tobytes()
-        own = [rounds] if ended else kept_rounds(folder)
+        own = [rounds] if ended else self.kept(folder)
         said = links.exchange("begin", Begin(start=digest(start), kept=own), Begin)
         for other, theirs in enumerate(said):
             if theirs.start != said[0].start:
@@ -292,6 +292,10 @@ class Parties(OneProcess):
         links.begins(self._common)
         if ended:
             links.over()
+
+    def kept(self, folder: RunFolder) -> list[int]:
+        """After which rounds this party can go on with a run that has not ended."""
+        return kept_rounds(folder)
 
     def keeper(self, given: Assignment, folder: RunFolder) -> PartyKeeper:
         """See `PartyKeeper`."""
@@ -322,10 +326,10 @@ class Begin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 def kept_rounds(folder: RunFolder) -> list[int]:
     """After which rounds a run can go on: the last two that were kept."""
-    return [0, *(content["middle"]["done"] for content in _contents(folder))][-2:]
+    return [0, *(content["middle"]["done"] for content in contents(folder))][-2:]
 
 
-def _contents(folder: RunFolder) -> list[dict[str, Any]]:
+def contents(folder: RunFolder) -> list[dict[str, Any]]:
     """What was kept last, and before."""
     if not folder.has("checkpoint.pt"):
         return []
@@ -362,7 +366,7 @@ class PartyKeeper(Keeper):
         super().__init__(given, folder)
 
     def _restore(self) -> None:
-        for content in _contents(self._folder):
+        for content in contents(self._folder):
             done = content["middle"]["done"]
             if done <= self._common:
                 self._states.append((done, checkpoint.pack(content)))

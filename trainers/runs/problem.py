@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import pathlib
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -241,6 +242,17 @@ class Problem:
             vector = initial_parameters(self.module, generator, gain=self.training.gain)
         return vector.repeat(runs, len(self.shares), 1)
 
+    @functools.cached_property
+    def _here(self) -> threading.local:
+        return threading.local()
+
+    def _own_gradients(self) -> Differentiator:
+        """This thread's `gradients`, which all blocks that it trains share."""
+        here = self._here
+        if not hasattr(here, "gradients"):
+            here.gradients = self.gradients()
+        return here.gradients
+
     def train(
         self,
         noise_multiplier: float,
@@ -292,7 +304,7 @@ class Problem:
                     **_crafted(planted),
                 ).to(streams.device)
             ),
-            self.gradients(),
+            self._own_gradients(),
             mechanism,
             streams,
             runs=runs,

@@ -122,6 +122,7 @@ class Keeper:
     """Measures, accounts and keeps a run as it goes."""
 
     _recorder: type[CurveRecorder] = CurveRecorder
+    _least = KEEP_EVERY
 
     def __init__(self, given: Assignment, folder: RunFolder) -> None:
         self.gradients = given.problem.gradients()
@@ -173,7 +174,7 @@ class Keeper:
     def keep(self, done: int, middle: Callable[[], Any]) -> None:
         """Write a checkpoint, where it is due."""
         began = time.monotonic()
-        due = began - self._kept >= max(KEEP_EVERY, self._cost / KEEP_SHARE)
+        due = began - self._kept >= max(self._least, self._cost / KEEP_SHARE)
         if not due or done == self._rounds:
             return
         self._write(middle())

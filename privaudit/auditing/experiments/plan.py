@@ -19,9 +19,16 @@ from privaudit.auditing.experiments.planted import PLANTED
 from privaudit.auditing.experiments.presets import AUDITED, training_upon
 from privaudit.records import AuditRecord
 from privaudit.results import Relation
-from privaudit.settings import COMMAND_LINE, AttackSettings, AuditSettings, claim_of
+from privaudit.settings import (
+    BLOCK,
+    COMMAND_LINE,
+    AttackSettings,
+    AuditSettings,
+    claim_of,
+)
 from privaudit.task_settings import is_own
 from privaudit.version import __version__
+from trainers.gradients.per_sample import parameter_vector
 from trainers.numerics.device import check_device
 from trainers.runs.budget import check_noise
 from trainers.runs.problem import Problem
@@ -76,6 +83,20 @@ class Audit(AuditRecord[Training]):
     def blocks(self) -> int:
         """How many blocks the runs fill."""
         return -(-self.runs // self.block)
+
+
+_TOGETHER = 1 << 18  # numbers of models, which a processor's cache holds
+_PARTS = 16  # of the runs: for as many workers, and for the earliest look
+_MOST = 500
+
+
+def chosen_block(problem: Problem, runs: int) -> int:
+    """How many runs are trained together by default, from model and number of runs.
+
+    Calls cost more than numbers where models are small.
+    """
+    models = problem.training.nodes * parameter_vector(problem.module).numel()
+    return max(BLOCK, min(runs // _PARTS, _TOGETHER // models, _MOST))
 
 
 def tested_relation(training: Training) -> Relation:
@@ -143,7 +164,7 @@ def planned(
         at_home = seen is None and what.family.stays_home(what.setting())
         attack = {"adversary": seen or ("neighbour" if at_home else "final-loss")}
     return Audit(
-        **AttackSettings.part_of(settings, **attack),
+        **AttackSettings.part_of(settings, block=settings.block or BLOCK, **attack),
         claim=claim_of(
             settings.epsilon,
             settings.delta,

@@ -122,6 +122,23 @@ class TestClippedSum:
         )
         assert torch.equal(one, other)
 
+    @pytest.mark.parametrize("size", [1, 2, 5, 8, 16])
+    def test_batches_of_one_size_fill_all_places(self, size):
+        """Four places for a batch of one record would be four times its work."""
+        data = PrivateData.of(random_data((40, 30, 20), dtype=torch.float32))
+        module = softmax().float()
+        way = BookKeeping(module, cross_entropy, data.inputs[0, 0])
+        planned = summation(
+            way,
+            data,
+            torch.zeros(30, 15),
+            batch_size=size,
+            memory_limit=1 << 30,
+            varies=False,
+        )
+        assert planned.shape.columns == size
+        assert 30 % planned.rows == 0 or planned.rows >= 30
+
     def test_empty_batches_sum_to_nothing(self):
         data = PrivateData.of(random_data())
         exact = PerSample(softmax(), cross_entropy)

@@ -10,6 +10,7 @@ import random
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -46,12 +47,12 @@ def write_data(folder, nodes):
     return data
 
 
-def command(folder, out, rounds=40, **more):
+def command(folder, out, rounds=40, *, algorithm="dp-dsgt", **more):
     settings = {"rounds": rounds, "batch_size": 10, "graph": "ring", **more}
     return [
-        *(sys.executable, "-m", "privaudit", "train", "dp-dsgt"),
+        *(sys.executable, "-m", "privaudit", "train", algorithm),
         *("--data", str(folder / "data"), "--model", "mine:net"),
-        *("--noise-multiplier", "1.5", "--epsilon", "100"),
+        *("--noise-multiplier", "1.5", "--epsilon", "1000"),
         *(f"--set={name}={value}" for name, value in settings.items()),
         *("--out", str(out)),
     ]
@@ -316,41 +317,42 @@ def captured(pcap):
     return streams
 
 
-def test_killed_at_random_moments(tmp_path):
-    """One of three, 20 times, by SIGKILL; then all go on: the same bits, no release
-    twice."""
-    write_data(tmp_path, 3)
-    arguments = [*command(tmp_path, tmp_path / "out", 1000), "--seed", "5"]
-    chance = random.Random(1)
+def at_work(out, party):
+    """Whether it has come, met the others and taken its folder."""
+    lock = out / f"party-{party}" / ".lock"
+    held = pathlib.Path("/proc/locks").read_text().split()
+    return lock.exists() and any(
+        word.endswith(f":{lock.stat().st_ino}") for word in held
+    )
+
+
+def written(out, party):
+    """When its last checkpoint was."""
+    file = out / f"party-{party}" / "checkpoint.pt"
+    with contextlib.suppress(FileNotFoundError):
+        return file.stat().st_mtime_ns
+
+
+def killed(arguments, folder, size, look=lambda: None):
+    """Train to the end; one of ``size`` is killed at a random moment, 20 times.
+
+    Who lives names it. ``look`` is called after each death.
+    """
+    out, chance = folder / "out", random.Random(1)
     deaths = 0
-
-    def at_work(party):
-        """Whether it has come, met the others and taken its folder."""
-        lock = tmp_path / f"out/party-{party}" / ".lock"
-        held = pathlib.Path("/proc/locks").read_text().split()
-        return lock.exists() and any(
-            word.endswith(f":{lock.stat().st_ino}") for word in held
-        )
-
-    def written(party):
-        """When its last checkpoint was."""
-        file = tmp_path / f"out/party-{party}" / "checkpoint.pt"
-        with contextlib.suppress(FileNotFoundError):
-            return file.stat().st_mtime_ns
-
     for _ in range(200):
         port = free_port()
-        parties = [Forked(n, 3, port, arguments, tmp_path) for n in range(3)]
+        parties = [Forked(n, size, port, arguments, folder) for n in range(size)]
         if deaths < 20:
-            victim = chance.randrange(3)
+            victim = chance.randrange(size)
             early = chance.random() < 0.1
             while not early and all(one.poll() is None for one in parties):
-                if all(map(at_work, range(3))):
+                if all(at_work(out, party) for party in range(size)):
                     break
                 time.sleep(0.01)
             for _ in range(0 if early else chance.randrange(3)):
-                before = written(victim)
-                while written(victim) == before and parties[victim].poll() is None:
+                before = written(out, victim)
+                while written(out, victim) == before and parties[victim].poll() is None:
                     time.sleep(0.01)
             time.sleep(chance.uniform(0.0, 1.0))
             if parties[victim].poll() is None:
@@ -358,6 +360,7 @@ def test_killed_at_random_moments(tmp_path):
                 deaths += 1
                 print("killed", deaths, victim, flush=True)
         found = ended(parties)
+        look()
         if all(status == 0 for status, _ in found):
             break
         for number, (status, said) in enumerate(found):
@@ -368,14 +371,53 @@ def test_killed_at_random_moments(tmp_path):
                 assert f"party {victim} " in last, (number, said)
     assert deaths >= 10  # the rest came too late
     print(f"killed {deaths} times")
+
+
+def test_killed_at_random_moments(tmp_path):
+    """Then all go on: the same bits, no release twice."""
+    write_data(tmp_path, 4)
+    arguments = [*command(tmp_path, tmp_path / "out", 1000), "--seed", "5"]
+    killed(arguments, tmp_path, 4)
     alone = [*command(tmp_path, tmp_path / "alone", 1000), "--seed", "5"]
     plain = {**os.environ, "PYTHONPATH": f"{os.getcwd()}:{tmp_path}"}
     subprocess.run(alone, cwd=tmp_path, env=plain, check=True, capture_output=True)
-    assert same(of_all(tmp_path / "out", 3), models(tmp_path / "alone"))
+    assert same(of_all(tmp_path / "out", 4), models(tmp_path / "alone"))
     ledger = json.loads((tmp_path / "alone" / "ledger.json").read_text())
-    for party in range(3):
+    for party in range(4):
         own = json.loads((tmp_path / f"out/party-{party}/ledger.json").read_text())
         assert own["nodes"] == ledger["nodes"][party : party + 1]
+
+
+def test_killed_by_the_real_clock(tmp_path):
+    """No release twice; ledgers have all that journals, which are kept here, have."""
+    write_data(tmp_path, 4)
+    steps, step_time = 4000, 0.004
+    arguments = command(
+        *(tmp_path, tmp_path / "out", steps),
+        **{"algorithm": "adp2sgd", "clock": "real", "step_time": step_time},
+    )
+    kept = [tmp_path / f"journal-{party}" for party in range(4)]
+
+    def look():
+        for party, link in enumerate(kept):
+            file = tmp_path / f"out/party-{party}/key.releases"
+            if file.exists() and not link.exists():
+                os.link(file, link)
+
+    killed(arguments, tmp_path, 4, look)
+    counts = []
+    for party, link in enumerate(kept):
+        made = [*struct.iter_unpack("<IQB51x", link.read_bytes())][1:]
+        assert len({entry[:2] for entry in made}) == len(made)
+        ledger = json.loads((tmp_path / f"out/party-{party}/ledger.json").read_text())
+        (node,) = ledger["nodes"]
+        counts.append(sum(entry["count"] for entry in node))
+        assert counts[-1] == len(made)
+    # A step that was granted to who died before it released anything is given again.
+    assert sum(counts) == steps
+    folders = [str(tmp_path / f"out/party-{party}") for party in range(4)]
+    words = [sys.executable, "-m", "privaudit", "join", *folders]
+    subprocess.run(words, check=True, capture_output=True)
 
 
 @pytest.mark.parametrize("how", [signal.SIGSTOP, signal.SIGKILL])

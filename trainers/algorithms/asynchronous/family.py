@@ -23,11 +23,8 @@ from trainers.algorithms.asynchronous.clock import (
     any_neighbour,
     bipartite_ring,
 )
-from trainers.algorithms.asynchronous.virtual_time import (
-    Adp2sgd,
-    Asynchronous,
-    OverProcesses,
-)
+from trainers.algorithms.asynchronous.real_time import OverProcesses
+from trainers.algorithms.asynchronous.virtual_time import Adp2sgd, Asynchronous
 from trainers.algorithms.family import Family
 from trainers.algorithms.setting import Options, OptionsType, Setting
 from trainers.network.engine import Gradients, Inbox, Network, Schedule
@@ -91,7 +88,7 @@ class WorkerOptions(
     ----------
     clock
         "virtual": events in one process, the same for a seed. "real": a process a
-        worker, as fast as it is, never the same twice.
+        worker, or parties, as fast as they are, never the same twice.
     step_time
         By the real clock: seconds that a step of speed 1 takes at least; a slower one
         waits for longer. 0: none waits.
@@ -165,8 +162,8 @@ class Workers(FixedBatches[WorkerOptions]):
 
     over_ranks: bool = False
     one_process: str = (
-        "averages two workers' models in one step, which processes without shared "
-        "memory cannot: clock=real starts a process a worker on this machine"
+        "averages two workers' models in one step, by a virtual clock in one process "
+        "(clock=real has a process a worker, or parties)"
     )
     takes_optimisers = False  # there are no rounds of all nodes
 
@@ -197,6 +194,10 @@ class Workers(FixedBatches[WorkerOptions]):
         for worker, (size, count) in enumerate(zip(setting.sizes, counts, strict=True)):
             recorder.record(worker, mechanism.release(0, size), count)
         return recorder.ledger()
+
+    def whole(self, setting: Setting[WorkerOptions]) -> str:
+        """By a real clock, parties share no memory."""
+        return "" if setting.options.clock == "real" else self.one_process
 
     def plans_at_most(self, setting: Setting[WorkerOptions]) -> bool:
         """By a real clock, a worker may make fewer steps."""

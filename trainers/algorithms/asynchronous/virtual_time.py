@@ -149,29 +149,6 @@ class Asynchronous:
         return State(model=model, copy=copy)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class OverProcesses(Asynchronous):
-    """The same by a real clock, a process a worker: `run.train` does it.
-
-    Parameters
-    ----------
-    most
-        Steps of one worker: it makes no more, so that its ledger is bounded beforehand.
-    step_time
-        Seconds that a step of speed 1 takes at least.
-    """
-
-    most: int = 1
-    step_time: float = 0.0
-
-    def run(self, *given: Any, **more: Any) -> Tensor:
-        """Raises ``ValueError``: there is no virtual time."""
-        raise ValueError(
-            "with clock=real the workers are processes, which only `privaudit train` "
-            "starts; audits and probes take clock=virtual"
-        )
-
-
 def _equal_turns(workers: list[int], private: Oracle) -> list[list[int]]:
     """Workers by how often they asked before: the oracle serves such together."""
     turns: dict[int, list[int]] = {}

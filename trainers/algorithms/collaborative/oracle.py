@@ -183,6 +183,17 @@ class Participants:
         batch = torch.stack(rows, 1).to(self._local.dtype)
         return batch, signs(torch.stack(own, 1), classes).to(batch.dtype)
 
+    def _by_node(self, function: Callable[..., Tensor], *batch: Tensor) -> Tensor:
+        """``function`` of each node's local model and batch, (runs, nodes, ...).
+
+        One by one: the last bit of a sigmoid depends on how many numbers there are, and
+        may not on which nodes are here.
+        """
+        parts = zip(self._local.unbind(1), *(x.unbind(1) for x in batch), strict=True)
+        return torch.stack(
+            [function(*part, self.mechanism.constants) for part in parts], 1
+        )
+
     def _active(self, turn: int) -> Tensor:
         """Which nodes have a batch left, (nodes, 1)."""
         active = tuple(turn < own for own in self._turns)
@@ -199,11 +210,11 @@ class Participants:
             return (self._table[turn] & active).expand(self.runs, -1, -1)
         assert self._networks is not None
         batch = self._batch(turn, range(self.nodes))
-        loss = losses(self._local, *batch, self.mechanism.constants)
+        loss = self._by_node(losses, *batch)
         state = torch.cat([self._local, loss[..., None]], -1).float()
         if self._before is not None:
             last = self._batch(turn - 1, range(self.nodes))
-            reward = -losses(self._local, *last, self.mechanism.constants).float()
+            reward = -self._by_node(losses, *last).float()
             self._networks.remember(*self._before, reward, state)
             self._networks.learn()
         action = self._networks.choose(state, turn)
@@ -214,7 +225,7 @@ class Participants:
         """wL <- wL - 2 eta grad f(wL) for what is not global; nothing comes out."""
         batch = self._batch(turn, range(self.nodes))
         step = float(self._steps[turn])
-        down = gradient(self._local, *batch, self.mechanism.constants)
+        down = self._by_node(gradient, *batch)
         here = ~action & self._active(turn)
         self._local = torch.where(
             here[..., None], self._local - 2 * step * down, self._local

@@ -24,8 +24,9 @@ from trainers.gradients.stacked.layer import (
 )
 
 # Up to this many weights a kernel is copied for every sample, which makes one batched
-# product of all samples of all replicas.
-SMALL_KERNEL = 1024
+# product of all samples of all replicas. Up to so many where each replica has but one
+# sample: there is nothing to copy then.
+SMALL_KERNEL, ALONE = 1024, 1 << 14
 LONG = 512  # positions that are added up in one product, where there are so many
 
 
@@ -46,7 +47,8 @@ class StackedConvolution(StackedLayer):
         self.kernel = self._pair(layer.kernel_size, 1)
         self.stride = self._pair(layer.stride, 1)
         self.dilation = self._pair(layer.dilation, 1)
-        self.small = layer.groups == 1 and layer.weight.numel() <= SMALL_KERNEL
+        self.weights = layer.weight.numel()
+        self.small = False  # of the samples that went through last
         self.mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
         if layer.padding == "same":
             high, wide = (
@@ -76,6 +78,8 @@ class StackedConvolution(StackedLayer):
             flat, weight = flat.unsqueeze(2), weight.unsqueeze(3)
         if any(self.pads):
             flat = functional.pad(flat, self.pads, self.mode)
+        most = ALONE if len(flat) == replicas else SMALL_KERNEL
+        self.small = self.groups == 1 and self.weights <= most
         if self.small:
             taken, out = self._by_patches(flat, weight, bias)
         else:
@@ -87,12 +91,11 @@ class StackedConvolution(StackedLayer):
     ) -> tuple[Tensor, Tensor]:
         patches = self._patches(flat)  # (flat, inputs, places)
         samples = flat.shape[0] // weight.shape[0]
-        kernel = weight.flatten(2).repeat_interleave(samples, 0)
+        kernel = _each(weight.flatten(2), samples)
         if bias is None:
             out = torch.bmm(kernel, patches)
         else:
-            offset = bias.repeat_interleave(samples, 0)[:, :, None]
-            out = torch.baddbmm(offset, kernel, patches)
+            out = torch.baddbmm(_each(bias, samples)[:, :, None], kernel, patches)
         return patches, out.view(*out.shape[:2], *self._places(flat))
 
     def _by_replicas(self, flat: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -248,3 +251,8 @@ class StackedConvolution(StackedLayer):
                     beta=1 if first else 0,
                 )
         return totals
+
+
+def _each(rows: Tensor, times: int) -> Tensor:
+    """Each row so many times."""
+    return rows if times == 1 else rows.repeat_interleave(times, 0)

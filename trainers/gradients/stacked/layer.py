@@ -157,6 +157,8 @@ def squared_rows(rows: Tensor) -> Tensor:
 def explicit_sum(rows: Tensor, weights: Tensor) -> Tensor:
     """Weighted sums, (replicas, ...) doubles, of rows that are written out."""
     replicas, samples = weights.shape
+    if samples == 1:
+        return rows * weights.view(-1, *[1] * (rows.dim() - 1))
     flat = rows.reshape(replicas, samples, -1)
     total = together(
         [

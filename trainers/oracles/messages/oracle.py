@@ -190,6 +190,7 @@ class MessageOracle:
             batch_size=self.mechanism.batch_size,
             memory_limit=self._memory_limit,
             clips=False,
+            varies=self.mechanism.sampling != "without-replacement",
         )
         nodes = torch.arange(self.nodes, device=at.device)
         total = planned.clipped_sum(flat, batch.flatten(0, 1), nodes, math.inf)

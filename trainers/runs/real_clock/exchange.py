@@ -9,53 +9,19 @@ receiver never asks: no circle of waiting can come about (Lian, Zhang, Zhang and
 from __future__ import annotations
 
 import datetime
-import threading
-from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from trainers.algorithms.asynchronous.real_time import Model
+
 _FOREVER = datetime.timedelta(days=365)
 
 
 class LineLostError(OSError):
     """The partner has ended, or did not answer in time."""
-
-
-class Model:
-    """A worker's model: its steps and averages with others change it in turn.
-
-    Parameters
-    ----------
-    start
-        (dims,), which is copied.
-    """
-
-    def __init__(self, start: Tensor) -> None:
-        self._value = start.clone()
-        self._turn = threading.Lock()
-
-    def copy(self) -> Tensor:
-        """As it is now, (dims,)."""
-        with self._turn:
-            return self._value.clone()
-
-    def step(self, change: Tensor) -> Tensor:
-        """Add ``change``; what comes out, (dims,)."""
-        with self._turn:
-            self._value += change
-            return self._value.clone()
-
-    def average(self, swap: Callable[[Tensor], Tensor]) -> None:
-        """Become the mean of itself and of what ``swap`` gives for it.
-
-        Nothing else changes it meanwhile; if ``swap`` raises, it stays as it was.
-        """
-        with self._turn:
-            other = swap(self._value)
-            self._value = (self._value + other) / 2
 
 
 class Line:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from privaudit.files.folder import FolderError, RunFolder
 from privaudit.ledger import Ledger, Recorder
-from trainers.algorithms.asynchronous.virtual_time import OverProcesses
+from trainers.algorithms.asynchronous.real_time import OverProcesses
 from trainers.data import PrivateData
 from trainers.numerics.keys import Key
 from trainers.numerics.randomness import Streams

@@ -1,0 +1,220 @@
+"""By the real clock over parties: what was begun is paid, and no release made twice."""
+
+import contextlib
+import os
+import socket
+import struct
+
+import pytest
+import torch
+
+import privaudit as pa
+from privaudit.api.watch import Watch
+from tests.trainers.runs.test_parties import meet, together, train
+from trainers.algorithms.asynchronous.clock import Clock, Speed, bipartite_ring
+from trainers.algorithms.asynchronous.real_time import OverProcesses
+from trainers.algorithms.asynchronous.virtual_time import Adp2sgd
+from trainers.network.frames import Header, words
+from trainers.network.links import Links, PartyLostError
+from trainers.network.named_graphs import mixing
+from trainers.network.over_ranks import RankNetwork
+from trainers.network.parties import Party
+
+REAL = {"algorithm": "adp2sgd", "seed": None, "options": {"clock": "real"}}
+STEPS = 40
+ENTRY = struct.Struct("<IQB51x")  # of the journal: node, release, purpose, hashes
+
+
+@pytest.fixture
+def meeting(monkeypatch):
+    meet(monkeypatch)
+
+
+def trained(party, out, **changes):
+    return train(party, out, **{"rounds": STEPS, **REAL, **changes})
+
+
+def together_trained(out, **changes):
+    parts = together(lambda party: trained(party, out, **changes))
+    for part in parts:
+        if isinstance(part, BaseException):
+            raise part
+    return parts
+
+
+def counts(runs):
+    return [sum(e.count for e in node) for run in runs for node in run.ledger.nodes]
+
+
+def test_steps_are_counted_together_and_paid_by_who_made_them(meeting, tmp_path):
+    parts = together_trained(tmp_path)
+    assert sum(counts(parts)) == STEPS
+    assert max(counts(parts)) <= 16  # twice an equal share of five workers
+    sent = [part.result.messages_sent for part in parts]
+    assert sent[0] == sent[1] > 0  # a model for a model
+    for party, part in enumerate(parts):
+        assert part.result.bytes_sent == sent[party] * 10 * 4
+        assert not pa.verify(tmp_path / f"party-{party}").differences
+        made = sum(counts([part]))
+        assert any(f"{made} steps were made here" in one for one in part.result.remarks)
+    joint = pa.join([tmp_path / f"party-{party}" for party in range(2)])
+    worst = max(part.result.upper().epsilon for part in parts)
+    assert joint.upper.epsilon == worst
+
+
+class Stops(Watch):
+    """Ends its party after some of all steps."""
+
+    def __init__(self, at):
+        self.at = at
+
+    def training(self, algorithm, claim):
+        def look(now):
+            if now.done >= self.at:
+                raise KeyboardInterrupt
+
+        return contextlib.nullcontext(look)
+
+
+def releases(file):
+    """(node, release) as the journal has them, in its order."""
+    content = file.read_bytes()
+    return [entry[:2] for entry in ENTRY.iter_unpack(content)][1:]
+
+
+def test_goes_on_without_a_release_made_twice(meeting, tmp_path):
+    """Twice stopped; the journals, which outlive the runs, have what ledgers count."""
+    kept = [tmp_path / f"journal-{party}" for party in range(2)]
+    for who, at in ((1, 9), (0, 20)):
+        found = together(
+            lambda party, who=who, at=at: trained(
+                party, tmp_path, watch=Stops(at) if party == who else None
+            )
+        )
+        assert isinstance(found[who], KeyboardInterrupt)
+        assert f"party {who} ended with an error of its own" in str(found[1 - who])
+        for party, link in enumerate(kept):
+            if not link.exists():
+                os.link(tmp_path / f"party-{party}/key.releases", link)
+    before = [releases(link) for link in kept]
+    parts = together_trained(tmp_path)
+    made = [releases(link) for link in kept]
+    for party, part in enumerate(parts):
+        assert len(set(made[party])) == len(made[party]) > len(before[party]) > 0
+        own = [[one for one in made[party] if one[0] == node] for node in range(5)]
+        assert counts([part]) == [len(one) for one in own if one]
+        assert not any("made again" in text for text in part.result.remarks)
+        assert not pa.verify(tmp_path / f"party-{party}").differences
+    assert sum(counts(parts)) == STEPS
+    assert max(counts(parts)) <= 16
+
+
+def test_who_lost_its_folder_is_told(meeting, tmp_path):
+    """It would begin again, and its records pay for what no ledger has."""
+    together(lambda party: trained(party, tmp_path, watch=Stops(20) if party else None))
+    for file in (tmp_path / "party-1").iterdir():
+        file.unlink()
+    for error in together(lambda party: trained(party, tmp_path)):
+        assert "party 1 has kept nothing of this run" in str(error)
+
+
+def test_who_had_ended_waits_for_the_others(meeting, tmp_path):
+    """Killed between the last step and its result: it ends alone, with what it had."""
+    parts = together_trained(tmp_path)
+    again = together_trained(tmp_path)
+    assert counts(again) == counts(parts)
+
+
+@pytest.mark.parametrize("changes", [{"seed": 1}, {"options": {}, "seed": 1}])
+def test_what_cannot_be(meeting, tmp_path, changes):
+    for error in together(lambda party: trained(party, tmp_path, **changes)):
+        assert isinstance(error, ValueError)
+        assert str(error).startswith(("--seed is not for clock=real", "adp2sgd averag"))
+
+
+class Still:
+    """An oracle without data: gradients of zeros."""
+
+    def __init__(self, nodes):
+        self._asked = [0] * nodes
+
+    def skip_begun(self):
+        pass
+
+    def releases_of(self, node):
+        return self._asked[node]
+
+    def gradient(self, at, nodes):
+        self._asked[nodes[0]] += 1
+        return torch.zeros_like(at)
+
+
+NODES, DIMS = 5, 3
+STARTS = torch.randn(
+    1, NODES, DIMS, generator=torch.Generator().manual_seed(0)
+).double()
+
+
+def of_party(links, most=20):
+    clock = Clock(bipartite_ring(NODES), Speed("constant", NODES))
+    algorithm = Adp2sgd(lambda k: 0.1, clock)
+    on = mixing("complete", "uniform", NODES)
+    party = Party(links, NODES)
+    plain = RankNetwork(algorithm, on, ranks=party.ranks)
+    carrier = party.network(plain, DIMS)
+    return OverProcesses(algorithm, on, (), most, carrier=carrier)
+
+
+def linked(rank, sock):
+    return Links(rank, 2, {1 - rank: sock})
+
+
+def test_averages_keep_the_mean():
+    """Without gradients the sum of all models stays, and they come together."""
+    ends = socket.socketpair()
+    links = [linked(rank, sock) for rank, sock in enumerate(ends)]
+
+    def work(party):
+        network = of_party(links[party])
+        held = network.carrier.ranks.held
+        start = STARTS[:, held.start : held.stop]
+        models = network.run(start, Still(len(held)), 60)
+        links[party].over()
+        return models, network.carrier.traffic
+
+    (first, one), (second, two) = together(work)
+    models = torch.cat([first, second], 1)
+    assert torch.allclose(models.mean(1), STARTS.mean(1), rtol=0, atol=1e-12)
+    assert models.std(1).max() < 0.2 * STARTS.std(1).max()
+    assert one.messages == two.messages > 0
+    assert one.bytes == one.messages * DIMS * 8
+    for one in links:
+        one.close(None)
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "why"),
+    [
+        ("3-0", torch.zeros(DIMS, dtype=torch.float64), "an answer, 3-0, that nobody"),
+        ("2-1", torch.full((DIMS,), torch.nan, dtype=torch.float64), "not finite"),
+        ("2-1", torch.zeros(DIMS), "which is not due"),
+        ("2-0", torch.zeros(DIMS, dtype=torch.float64), "which is not due"),
+        ("4-1", torch.zeros(DIMS + 1, dtype=torch.float64), "which is not due"),
+        ("turn", torch.zeros(2, dtype=torch.int64), "which is not due"),
+    ],
+)
+def test_what_is_malformed_is_named(name, rows, why):
+    """Party 0 has workers 0 and 1, and 2 and 4 ask: no other message may come."""
+    here, there = socket.socketpair()
+    links = linked(0, here)
+    network = of_party(links)
+    text = b'{"steps": 0}'
+    there.sendall(words("steps begun", text) + text)
+    # More often than it could be asked for.
+    there.sendall(25 * (Header.of(rows, 0, name).pack() + rows.numpy().tobytes()))
+    with pytest.raises(
+        PartyLostError, match=f"party 1 sent something malformed.*{why}"
+    ):
+        network.run(STARTS[:, :2], Still(2), 60)
+    links.close(None)
+    there.close()

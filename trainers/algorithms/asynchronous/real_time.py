@@ -1,0 +1,370 @@
+"""The real clock: workers in processes that share no memory, each as fast as it is.
+
+Who asks is never asked (`bipartite_ring`), so that no circle of waiting can come about
+(Lian, Zhang, Zhang and Liu 2018, "Asynchronous decentralized parallel stochastic
+gradient descent").
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import heapq
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import msgspec
+import torch
+from torch import Tensor
+
+from trainers.algorithms.asynchronous.virtual_time import Asynchronous
+from trainers.network.engine import Observer
+from trainers.network.links import Links
+from trainers.network.parties import PartyNetwork
+from trainers.network.ranks import RankLostError
+from trainers.oracles.oracle import Oracle
+
+_STEP, _TURN = "step", "turn"  # what is asked of party 0, which counts, and told by it
+_LOOK = 0.5  # seconds between looks at whether a party was lost
+
+
+class _Begun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How many steps a party's workers began, in all processes."""
+
+    steps: Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
+
+
+class Model:
+    """A worker's model: its steps and averages with others change it in turn.
+
+    Parameters
+    ----------
+    start
+        (dims,), which is copied.
+    """
+
+    def __init__(self, start: Tensor) -> None:
+        self._value = start.clone()
+        self._turn = threading.Lock()
+
+    def copy(self) -> Tensor:
+        """As it is now, (dims,)."""
+        with self._turn:
+            return self._value.clone()
+
+    def step(self, change: Tensor) -> Tensor:
+        """Add ``change``; what comes out, (dims,)."""
+        with self._turn:
+            self._value += change
+            return self._value.clone()
+
+    def average(self, swap: Callable[[Tensor], Tensor]) -> None:
+        """Become the mean of itself and of what ``swap`` gives for it.
+
+        Nothing else changes it meanwhile; if ``swap`` raises, it stays as it was.
+        """
+        with self._turn:
+            other = swap(self._value)
+            self._value = (self._value + other) / 2
+
+    def swapped(self, other: Tensor) -> Tensor:
+        """Become the mean of itself and of ``other``; as it was before, (dims,)."""
+        found = []
+
+        def swap(own: Tensor) -> Tensor:
+            found.append(own.clone())
+            return other
+
+        self.average(swap)
+        return found[0]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class State:
+    """Models, (1, nodes here, dims); steps made here, how stale in all and at most."""
+
+    model: Tensor
+    steps: int = 0
+    stale: int = 0
+    most: int = 0
+
+    def __str__(self) -> str:
+        mean = self.stale / max(1, self.steps)
+        return (
+            f"{self.steps:,} steps were made here and are in the models; staleness "
+            f"{mean:.2f} on average and {self.most} at most"
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OverProcesses(Asynchronous):
+    """`Asynchronous` by a real clock: a process a worker, or parties.
+
+    Without a ``carrier`` `trainers.runs.real_clock.run.RealClock` starts the processes.
+
+    Parameters
+    ----------
+    most
+        Steps of one worker: it makes no more, so that its ledger is bounded beforehand.
+    step_time
+        Seconds that a step of speed 1 takes at least.
+    carrier
+        What joins this party to others; some of the workers are here.
+    """
+
+    most: int = 1
+    step_time: float = 0.0
+    carrier: PartyNetwork | None = None
+    told: list[str] = dataclasses.field(default_factory=list)  # how it went, in words
+
+    def begin(self, start: Tensor) -> Any:
+        """All workers here at ``start``, (1, nodes here, dims)."""
+        return State(start.clone())
+
+    def run(
+        self,
+        start: Tensor,
+        private: Oracle,
+        rounds: int,
+        *,
+        observers: Sequence[Observer] = (),
+        after_round: Callable[[int, Tensor], None] | None = None,
+        keep: Callable[[int, Any], None] | None = None,
+        resume: tuple[int, Any] | None = None,
+    ) -> Tensor:
+        """Until all parties together made ``rounds`` steps, or each worker its most.
+
+        What was released after the kept state stays released: it is in the ledger, and
+        no release is made again. ``keep`` is called before the first step, and offered
+        the state after each one here.
+
+        Raises ``ValueError`` without parties: there is no virtual time.
+        """
+        if self.carrier is None:
+            raise ValueError(
+                "with clock=real the workers are processes, which only `privaudit "
+                "train` starts; audits and probes take clock=virtual"
+            )
+        done, state = (0, self.begin(start)) if resume is None else resume
+        private.skip_begun()
+
+        def kept(done: int, state: State) -> None:
+            if keep is not None:
+                keep(done, state)
+
+        def after(done: int, state: State) -> None:
+            if after_round is not None:
+                after_round(done, state.model)
+            kept(done, state)
+
+        if done < rounds:
+            kept(done, state)
+            state = _Workers(self, self.carrier, private, state).run(rounds, after)
+        self.told.append(str(state))
+        return state.model
+
+
+class _Counter:
+    """Of all workers' steps: those that were begun, and those that were made."""
+
+    def __init__(self, steps: int, begun: int) -> None:
+        self._steps, self._begun, self._made = steps, begun, begun
+        self._turn = threading.Lock()
+
+    def turn(self, was_made: bool, wants: bool) -> tuple[int, bool]:
+        """How many were made before this one; whether another one may begin."""
+        with self._turn:
+            before = self._made
+            self._made += was_made
+            granted = wants and self._begun < self._steps
+            self._begun += granted
+            return before, granted
+
+
+class _Workers:
+    """The workers of one party: the main thread steps, one for each party answers."""
+
+    def __init__(
+        self,
+        network: OverProcesses,
+        carrier: PartyNetwork,
+        private: Oracle,
+        state: State,
+    ) -> None:
+        self._network, self._carrier = network, carrier
+        self._links: Links = carrier.links
+        self._private, self._state = private, state
+        self._clock = network.algorithm.clock
+        self._held = carrier.ranks.held
+        self._models = dict(zip(self._held, map(Model, state.model[0]), strict=True))
+        self._rngs = self._clock.generators()
+        self._awaited = ""  # whose message the main thread waits for
+        self._came: queue.SimpleQueue[Tensor] = queue.SimpleQueue()
+        self._counting = threading.Lock()  # of what is sent
+        self._counter: _Counter | None = None  # party 0's
+
+    def run(self, steps: int, after: Callable[[int, State], None]) -> State:
+        """All steps, until no worker of any party asks any more.
+
+        ``after`` is called after each step here, and at the end with ``steps``.
+        """
+        own = _Begun(sum(map(self._private.releases_of, range(len(self._held)))))
+        said = self._links.exchange("steps begun", own, _Begun)
+        if self._links.rank == 0:
+            self._counter = _Counter(steps, sum(each.steps for each in said))
+        self._links.due(0, {o: self._due(o) for o in range(self._links.size)})
+        for other in range(self._links.size):
+            if other != self._links.rank:
+                work = threading.Thread(target=self._serve, args=(other,), daemon=True)
+                work.start()
+        # When which worker's step ends, its gradient, and what was made as it began.
+        under_way: list[tuple[float, int, Tensor, int]] = []
+        for node in self._held:
+            made, granted = self._turn(node, was_made=False)
+            if granted:
+                heapq.heappush(under_way, self._begun(node, made))
+        while under_way:
+            when, node, gradient, seen = heapq.heappop(under_way)
+            self._wait(when)
+            self._exchange(node)
+            made, granted = self._turn(node, was_made=True)
+            size = self._network.algorithm.step_size(made)
+            self._models[node].step(-size * gradient)
+            self._note(made - seen)
+            if made + 1 < steps:
+                after(made + 1, self._state)
+            if granted:
+                rest = self._clock.link_time * self._network.step_time
+                heapq.heappush(under_way, self._begun(node, made + 1, rest))
+        self._links.exchange("stopped", True, bool)  # nobody is asked any more
+        self._note()
+        after(steps, self._state)
+        return self._state
+
+    # ---- steps
+
+    def _begun(
+        self, node: int, made: int, rest: float = 0.0
+    ) -> tuple[float, int, Tensor, int]:
+        """A step of ``node``: when it ends, its gradient, and how many were made.
+
+        It begins ``rest`` seconds from now, as far as others can tell.
+        """
+        began = time.monotonic() + rest
+        at = self._models[node].copy()[None, None]
+        gradient = self._private.gradient(at, [node - self._held.start])[0, 0]
+        speed = self._clock.speed.draw(self._rngs[node], node)
+        return began + speed * self._network.step_time, node, gradient, made
+
+    def _turn(self, node: int, was_made: bool) -> tuple[int, bool]:
+        """See `_Counter.turn`; no worker makes more than its most."""
+        made_here = self._private.releases_of(node - self._held.start)
+        wants = made_here < self._network.most
+        if self._counter is not None:
+            return self._counter.turn(was_made, wants)
+        self._awaited = _TURN
+        self._links.send(0, torch.tensor([was_made, wants]).long(), 0, _STEP)
+        before, granted = self._next().tolist()
+        if before < 0 or granted > wants:
+            self._links.refuse(0, f"a count of steps that cannot be ({before:,})")
+        return before, bool(granted)
+
+    def _exchange(self, node: int) -> None:
+        """Average with one of those that ``node`` asks, if it asks any."""
+        choice = self._clock.partners[node]
+        if not choice:
+            return
+        partner = choice[int(self._rngs[node].integers(len(choice)))]
+
+        def swap(own: Tensor) -> Tensor:
+            if partner in self._models:
+                return self._models[partner].swapped(own)
+            self._awaited = f"{partner}-{node}"
+            self._send(own, node, partner)
+            return self._next()
+
+        self._models[node].average(swap)
+
+    def _note(self, staleness: int | None = None) -> None:
+        """Put the models, and a step made, if there was one, into the state."""
+        models = torch.stack([self._models[node].copy() for node in self._held])[None]
+        stale, step = staleness or 0, staleness is not None
+        self._state = State(
+            models,
+            self._state.steps + step,
+            self._state.stale + stale,
+            max(self._state.most, stale),
+        )
+
+    def _wait(self, until: float) -> None:
+        """Until that moment; `RankLostError` if a party is lost meanwhile."""
+        while (left := until - time.monotonic()) > 0:
+            self._links.check()
+            time.sleep(min(left, _LOOK))
+
+    def _next(self) -> Tensor:
+        """What came of what is awaited."""
+        while True:
+            self._links.check()
+            with contextlib.suppress(queue.Empty):
+                return self._came.get(timeout=_LOOK)
+
+    # ---- messages
+
+    def _send(self, model: Tensor, node: int, partner: int) -> None:
+        if not model.isfinite().all():
+            raise ValueError(
+                f"training diverges: the model of node {node} has numbers that are not "
+                "finite; lower the step size"
+            )
+        with self._counting:
+            self._carrier.traffic.add(model[None, None])
+        to = self._carrier.ranks.holder(partner)
+        self._links.send(to, model, 0, f"{node}-{partner}")
+
+    def _due(self, other: int) -> list[tuple[str, Tensor]]:
+        """What ``other`` may send: models along the graph, and of steps the numbers."""
+        if other == self._links.rank:
+            return []
+        model = next(iter(self._models.values())).copy()
+        there = self._carrier.ranks.held_by(other)
+        found = [
+            (f"{a}-{b}", model)
+            for one, partners in enumerate(self._clock.partners)
+            for two in partners
+            for a, b in ((one, two), (two, one))
+            if a in there and b in self._held
+        ]
+        numbers = torch.zeros(2, dtype=torch.int64)
+        if self._links.rank == 0:
+            found.append((_STEP, numbers))
+        return [*found, (_TURN, numbers)] if other == 0 else found
+
+    def _serve(self, other: int) -> None:
+        """Answer what ``other`` asks, and take what it answers, until its end."""
+        with contextlib.suppress(RankLostError):  # the main thread raises it
+            try:
+                while True:
+                    self._take(other, *self._links.any_due(other))
+            except ValueError as error:
+                self._links.refuse(self._links.rank, str(error))
+
+    def _take(self, other: int, name: str, rows: Tensor) -> None:
+        if name == _STEP and self._counter is not None:
+            was_made, wants = (bool(number) for number in rows.tolist())
+            turn = torch.tensor(self._counter.turn(was_made, wants))
+            self._links.send(other, turn, 0, _TURN)
+            return
+        if name != _TURN:
+            asker, asked = map(int, name.split("-"))
+            if self._clock.partners[asker]:
+                before = self._models[asked].swapped(rows)
+                self._send(before, asked, asker)
+                return
+        if name != self._awaited:
+            self._links.refuse(other, f"an answer, {name}, that nobody asked for")
+        self._awaited = ""
+        self._came.put(rows)

@@ -50,7 +50,9 @@ def sentences(run: FinishedAudit | FinishedProgram) -> list[str]:
         lines.append(_parts(result.gap, standing, result.lower().method))
     if result.beside_gap is not None and result.beside is not None:
         parts = _parts(result.beside_gap, standing, result.beside.method)
-        lines.append(f"By the method {result.beside.method}: {parts}")
+        lines.append(
+            f"By the method {result.beside.method}: {parts[0].lower()}{parts[1:]}"
+        )
     return lines
 
 

@@ -81,11 +81,14 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
             "best one usually does (by chance, or because more was released than "
             "accounted)"
         )
-        return (
-            f"gap of {-self.overshoot:.3g} between account and audit: "
-            f"{self.statistics:.3g} because so many {self.counted} cannot show more, "
-            f"{attack}, {self.account:.3g} because the account is not exact. {most}"
-        )
+        parts = [
+            f"{self.statistics:.3g} because so many {self.counted} cannot show more",
+            attack,
+            f"{self.account:.3g} because the account is not exact",
+        ]
+        said = ", ".join(part for part in parts if not part.startswith("0 "))
+        gap = f"gap of {-self.overshoot:.3g} between account and audit"
+        return f"{f'{gap}: {said}' if said else gap}. {most}"
 
     def summary(self) -> dict[str, float]:
         """The parts, and the most, for JSON."""

@@ -105,12 +105,12 @@ class WorthSettings:
     Parameters
     ----------
     overlap
-        At how many nodes of the ledger one record may be; the releases of so many
+        How many nodes of the ledger may hold the same record; the releases of so many
         nodes, the costliest, are accounted together.
     group
         Protect groups of so many records at once, such as one user's.
     tries
-        Charge for tuning: the run was repeated a random number of times, so many on
+        Charge for tuning: the run was repeated a random number of times, this many on
         average, and only the best is published.
     tries_law
         Distribution from which the number of tries was drawn.

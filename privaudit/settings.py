@@ -272,12 +272,12 @@ class ProgramSettings(BoundSettings, ClaimSettings):
         What one run releases, as a file: a ledger, or an event of dp-accounting's as
         JSON. Its account is shown beside the audit.
     noise_multiplier
-        The same in numbers, instead of a ledger: the noise multiplier of noisy sums of
-        clipped gradients.
+        Instead of a ledger: the noise multiplier of DP-SGD, whose account is then
+        shown beside the audit.
     sampling_rate
-        Their sampling rate, Poisson; 1 by default.
+        With --noise-multiplier: the sampling rate, Poisson. Default: 1.
     steps
-        Their number; 1 by default.
+        With --noise-multiplier: the number of steps. Default: 1.
     """
 
     batch: int = 50
@@ -332,9 +332,9 @@ class TrainingSettings(AccountSettings):
         Epsilon of the claim, > 0. Without --noise-multiplier, the noise is the least
         that certifies it. Default: the recipe's, or 1.
     observer
-        For whom the claim is to hold: any-node, each other node by itself; a node (3);
-        several that collude (3,5); a wire (edge:1-2). Proved for dp-butterfly and
-        dp-chain. Default: whoever sees all releases.
+        Against whom the claim is to hold: any-node (each other node by itself), a node
+        (3), several that collude (3,5), or a wire (edge:1-2). Proved for
+        dp-butterfly and dp-chain. Default: whoever sees all releases.
     delta
         Delta of the claim, in (0, 1). Default: the recipe's, or 1e-4.
     relation
@@ -363,14 +363,14 @@ class TrainingSettings(AccountSettings):
     save
         models: keep every node's final model (model.safetensors); none: do not.
     evaluate
-        On how many test records models are measured. tenth: so many that it takes about
-        a tenth of the training's gradients, and 500 at least at the end; all: the final
-        models on all.
+        How many test records measure the models. tenth: as many as cost about a tenth
+        of the training, and at least 500 at the end. all: all of them for the final
+        models.
     parties
-        Each process is a party of its own, which loads its own data alone, has its own
-        key, ledger and folder (OUT/party-N), and sends the algorithm's messages and
-        nothing else. Started by torchrun, or anywhere with RANK, WORLD_SIZE,
-        MASTER_ADDR and MASTER_PORT in the environment.
+        Each process is a party: it loads only its own data, has its own key, ledger and
+        folder (OUT/party-N), and sends the algorithm's messages and nothing else.
+        Started by torchrun, or anywhere with RANK, WORLD_SIZE, MASTER_ADDR and
+        MASTER_PORT in the environment.
     """
 
     epsilon: float | None = None

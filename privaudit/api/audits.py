@@ -144,7 +144,7 @@ def audit_algorithm(
     workers: int | None = None,
     watch: Watch = SILENT,
 ) -> Audited | None:
-    """Test a claim of epsilon from below: train with and without a canary, and tell.
+    """Attack an algorithm in many runs: a lower bound on its epsilon, and a verdict.
 
     Each run tosses a fair coin for its world: a canary is one record more of node 0, or
     not. The setting is that of appendix D of Bayrooti et al. 2023 on scikit-learn's
@@ -349,7 +349,7 @@ def audit_program(
     workers: int | None = None,
     watch: Watch = SILENT,
 ) -> AuditedProgram:
-    """Test a claim of epsilon about a program that is not ours, from below.
+    """Attack a program of the user's in many runs: a lower bound on its epsilon.
 
     Each run tosses a fair coin for its world. A function is called with a bool array,
     True where the canary is to be planted, and one seed for all of them; it returns one

@@ -85,7 +85,7 @@ def show(folders: Iterable[Path], *, signer: Path | None = None) -> Shown:
 
 
 def verify(folder: Path, *, signer: Path | None = None) -> Verification:
-    """Make the figures of a finished run or sweep again from its evidence, and compare.
+    """Recompute the figures of a finished run or sweep from its evidence, and compare.
 
     Parameters
     ----------

@@ -146,7 +146,7 @@ def probe_named(
     *,
     training: Mapping[str, Any] | None = None,
 ) -> Probed:
-    """Look for privacy bugs that need no statistics: one record or the noise differs.
+    """Look for privacy bugs by deterministic checks, which need no statistics.
 
     Parameters
     ----------

@@ -96,19 +96,20 @@ def convert(
     delta: float | None = None,
     json: Json = False,
 ) -> None:
-    """Between mu-GDP and (epsilon, delta): give two, get the third, on the safe side.
+    """Convert between mu-GDP and (epsilon, delta): from two of the three, the third.
 
-    A Gaussian release of sensitivity s and noise sigma, without sampling, is mu-GDP for
-    mu = s / sigma, and several are for the root of the sum of squares.
+    It is rounded to the safe side. A Gaussian release of sensitivity s and noise sigma,
+    without sampling, is mu-GDP with mu = s / sigma; of several releases, mu is the root
+    of the sum of squares.
 
     Parameters
     ----------
     mu
         mu of Gaussian differential privacy, >= 0.
     epsilon
-        epsilon of (epsilon, delta), >= 0.
+        Epsilon, >= 0.
     delta
-        delta of (epsilon, delta), in (0, 1).
+        Delta, in (0, 1).
     """
     from privaudit.api.figures import converted
 

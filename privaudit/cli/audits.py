@@ -62,12 +62,13 @@ def audit(
     moved: Annotated[_Moved, Parameter(name="*", show=False)] = _Moved(),  # frozen
     json: Json = False,
 ) -> int:
-    """Test a claim of epsilon from below: train with and without a canary, and tell.
+    """Attack an algorithm in many runs: a lower bound on its epsilon, and a verdict.
 
-    Each run tosses a fair coin for its world: a canary is one record more of node 0, or
-    not. The setting is that of appendix D of Bayrooti et al. 2023 on
-    scikit-learn's digits. Status 1 if the claim is refuted by the attack, or disproved
-    by the account. For programs of your own there is `privaudit audit-program`.
+    Each run tosses a fair coin: heads, a canary is one record more at node 0. An
+    attacker scores each run, and the scores bound epsilon from below. The setting is
+    that of appendix D of Bayrooti et al. 2023 on scikit-learn's digits. Status 1 if the
+    claim is refuted by the attack, or disproved by the account. For programs of your
+    own there is `privaudit audit-program`.
 
     Parameters
     ----------
@@ -115,12 +116,12 @@ def audit_program(
     require: Require = None,
     json: Json = False,
 ) -> int:
-    """Test a claim of epsilon about a program of yours, from below.
+    """Attack a program of yours in many runs: a lower bound on its epsilon.
 
-    It trains with and without a canary as it is told, and gives one score a run. With
-    --ledger, or --noise-multiplier, --sampling-rate and --steps, its account comes
-    beside that, and `privaudit report` makes a page. Status 1 if the claim is refuted
-    or disproved.
+    Your program is told for each run whether to plant the canary, trains, and returns
+    one score; the scores bound epsilon from below. With --ledger, or with
+    --noise-multiplier, --sampling-rate and --steps, there is an upper bound as well.
+    `privaudit report` makes a page. Status 1 if the claim is refuted or disproved.
 
     Parameters
     ----------
@@ -128,8 +129,8 @@ def audit_program(
         A command that trains once, with {member} and {seed} where they go; the last
         line that it prints is the score. With --serve, one that stays alive.
     workers
-        Commands at once, as many as processors by default; or processes that a function
-        is called from, one by default.
+        How many commands run at once: as many as processors by default. Of a function:
+        the number of processes that call it, one by default.
     """
     check_key(kept_in.sign)
     from privaudit.api.audits import audit_program

@@ -39,10 +39,11 @@ def selfcheck(
     settings: Annotated[SelfcheckSettings, Flat] = SelfcheckSettings(),  # frozen
     json: Json = False,
 ) -> int:
-    """Do the bounds keep their confidence? Exceed rates where epsilon is known.
+    """Check that the lower bounds keep their confidence, where epsilon is known.
 
-    An estimator at confidence c may exceed the true epsilon in a share 1 - c of audits.
-    Exit status 1 if one does so more often than chance explains.
+    At confidence c a bound may be above the true epsilon in a share 1 - c of audits.
+    Prints that share for simulated audits. Exit status 1 if it is larger than chance
+    explains.
     """
     from privaudit.api.attacks import selfcheck
     from privaudit.cli.console import Console

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from privaudit.api.watch import Watch
-from privaudit.cli.output import note, progress_bar
+from privaudit.cli.output import Pace, Seldom, note, progress_bar
 from privaudit.results import Claim, round_down, stated
 
 if TYPE_CHECKING:
@@ -52,7 +52,8 @@ class Console(Watch):
 def sweep_view(audits: int) -> Iterator[Callable[[SweepProgress], None]]:
     """A bar for the sweep and one for each audit at work, on standard error.
 
-    A line for each audit that ends; these alone where standard error is no terminal.
+    A line for each audit that ends. Where standard error is no terminal, also a line
+    now and then: the runs of the audits at work that are done, and the time left.
     """
     from rich.console import Console
     from rich.progress import (
@@ -66,6 +67,8 @@ def sweep_view(audits: int) -> Iterator[Callable[[SweepProgress], None]]:
 
     console = Console(stderr=True)
     ended = 0
+    lines, pace = Seldom(), Pace()
+    at_work: dict[str, tuple[int, int]] = {}  # runs done, of how many
     with Bars(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -83,6 +86,12 @@ def sweep_view(audits: int) -> Iterator[Callable[[SweepProgress], None]]:
             nonlocal ended
             if state.ended:
                 ended += 1
+                at_work.pop(state.name, None)
+            else:
+                at_work[state.name] = state.done, state.total
+            share = sum(done / max(1, total) for done, total in at_work.values())
+            left = pace.left(round(1000 * (ended + share)), 1000 * audits)
+            if state.ended:
                 bars.update(whole, completed=ended)
                 if state.name in tasks:
                     bars.remove_task(tasks.pop(state.name))  # type: ignore[arg-type]
@@ -92,6 +101,12 @@ def sweep_view(audits: int) -> Iterator[Callable[[SweepProgress], None]]:
                 else:
                     note(line)
             else:
+                if not console.is_terminal and lines.due():
+                    runs = "; ".join(
+                        f"{name}: {done:,} of {total:,} runs"
+                        for name, (done, total) in at_work.items()
+                    )
+                    note(f"{ended} of {audits} audits{left}; at work: {runs}")
                 if state.name not in tasks:
                     tasks[state.name] = bars.add_task(state.name, total=state.total)
                 bars.update(tasks[state.name], completed=state.done)  # type: ignore[arg-type]

@@ -17,7 +17,9 @@ def demo(
     *,
     out: Annotated[
         pathlib.Path,
-        Parameter(help="The demo's folder; what is there already is not done again."),
+        Parameter(
+            help="The demo's folder. Audits that are finished there are not repeated."
+        ),
     ] = pathlib.Path("runs/demo"),
     seed: int = 0,
     workers: int | None = None,
@@ -25,10 +27,11 @@ def demo(
 ) -> int:
     """Audit one training on handwritten digits three times, and write one page.
 
-    As a neighbour sees it, by its final model alone, and with a bug planted in it. The
-    claim is epsilon 4 at delta 1e-5 each time. The bug makes the third audit end as
-    refuted; that is its purpose, and the exit status is 0. It is 1 if a figure
-    disagrees with its evidence: there is a line that names the file and both values.
+    The first audit attacks as a neighbour, the second by the final model alone, the
+    third a training with a planted bug. The claim is epsilon 4 at delta 1e-5 each time.
+    The bug makes the third audit end as refuted; that is its purpose, and the exit
+    status is 0. It is 1 if a figure disagrees with its evidence: then a line names the
+    file and both values.
 
     Parameters
     ----------

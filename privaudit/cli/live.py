@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from privaudit.cli.output import Seldom, note, speaks
+from privaudit.cli.output import Seldom, duration, note, speaks
 from privaudit.results import round_up, stated
 
 if TYPE_CHECKING:
@@ -60,7 +60,9 @@ class _View:
         fresh = done - (self._first or 0)
         rate = fresh / max(1e-9, time.monotonic() - self._began)
         left = (rounds - done) / max(1e-9, rate)
-        return f"round {done:,} of {rounds:,}, {rate:.3g} a second, {left:.0f} s left"
+        return (
+            f"round {done:,} of {rounds:,}, {rate:.3g} a second, {duration(left)} left"
+        )
 
     def line(self) -> str:
         """The pace and the last accuracy or loss, for a log."""

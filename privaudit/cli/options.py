@@ -13,16 +13,16 @@ Json = Annotated[
 Out = Annotated[
     pathlib.Path | None,
     Parameter(
-        help="The run's folder; the same command goes on where it stopped. Default: "
-        "one in runs, which an unfinished run of the same settings goes on in; where "
-        "another run is there, NAME-2, NAME-3, ..."
+        help="The run's folder. Given again, the same command continues a run that "
+        "was stopped. Default: a folder in runs, named after the command and what "
+        "it runs, or that name with -2, -3, ... where another run is there."
     ),
 ]
 Require = Annotated[
     Literal["consistent"] | None,
     Parameter(
-        help="consistent: exit status 1 for an unproven claim too, not only for one "
-        "that is refuted or disproved."
+        help="consistent: exit status 1 also if a claim is unproven, not only if it is "
+        "refuted or disproved."
     ),
 ]
 Changes = Annotated[
@@ -30,8 +30,8 @@ Changes = Annotated[
     Parameter(
         name="--set",
         negative=(),
-        help="A setting of the training, as key=value, such as nodes=8, graph=ring, "
-        "rounds=100, batch_size=32, or an option of the algorithm; may be repeated.",
+        help="A setting of the training or an option of the algorithm, as key=value: "
+        "nodes=8, graph=ring, rounds=100, batch_size=32, ...; may be repeated.",
     ),
 ]
 Account = Annotated[

@@ -42,6 +42,37 @@ class Seldom:
         return True
 
 
+class Pace:
+    """How long the rest takes, at the pace since the first call."""
+
+    def __init__(self) -> None:
+        self._first: tuple[float, int] | None = None
+
+    def left(self, done: int, total: int) -> str:
+        """The end of a line of progress: ``", about 40 s left"``, or "" if unknown."""
+        now = time.monotonic()
+        if self._first is None:
+            self._first = now, done
+        began, before = self._first
+        if done <= before:
+            return ""
+        return f", {duration((total - done) * (now - began) / (done - before))} left"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as one would say them.
+
+    >>> duration(42.4), duration(600), duration(9000)
+    ('about 42 s', 'about 10 min', 'about 2.5 h')
+    """
+    if seconds < 120:
+        return f"about {seconds:.0f} s"
+    minutes = seconds / 60
+    return (
+        f"about {minutes:.0f} min" if minutes < 120 else f"about {minutes / 60:.1f} h"
+    )
+
+
 @contextlib.contextmanager
 def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
     """A bar on standard error, moved by calling it with (done, total).
@@ -64,11 +95,12 @@ def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        lines = Seldom()
+        lines, pace = Seldom(), Pace()
 
         def tell(done: int, total: int) -> None:
+            left = pace.left(done, total)
             if lines.due():
-                note(f"{label}: {done:,} of {total:,}")
+                note(f"{label}: {done:,} of {total:,}{left}")
 
         yield tell
         return

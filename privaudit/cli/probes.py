@@ -19,7 +19,7 @@ def probe(
     settings: Annotated[ProbeSettings, Flat] = ProbeSettings(),  # frozen
     json: Json = False,
 ) -> int:
-    """Look for privacy bugs that need no statistics: one record or the noise differs.
+    """Look for privacy bugs by deterministic checks, which need no statistics.
 
     Exit status 1 if anything was found.
 

@@ -25,10 +25,10 @@ def show(
 ) -> int:
     """Print the results in folders of finished runs; a sweep's runs as one table.
 
-    Figures are made again from ledger and scores, and shown if they agree; else there
-    is one line that names the file and both values. Where several audits attack one
-    claim, a line says what they show together. Status 1 if a claim is refuted or
-    disproved or a figure disagrees, else 3 if a run of a sweep has no verdict.
+    Figures are recomputed from ledger and scores. Where one disagrees, a line names the
+    file and both values, and no figure is shown. Where several audits attack one claim,
+    a line says what they show together. Status 1 if a claim is refuted or disproved or
+    a figure disagrees, else 3 if a run of a sweep has no verdict.
 
     Parameters
     ----------
@@ -52,12 +52,12 @@ def verify(
     signer: Signer = None,
     json: Json = False,
 ) -> int:
-    """Make the figures of a finished run or sweep again from its evidence, and compare.
+    """Recompute the figures of a finished run or sweep from its evidence, and compare.
 
-    Checked are the digests of all files, the account from the ledger, the bound from
-    the scores, the verdict, and the ledger against the settings. A difference is a line
-    that names the file and both values, with status 1. The signature, if there is one,
-    is checked by --signer alone: without it nothing says who wrote the folder.
+    Checks the digests of all files, the account from the ledger, the bound from the
+    scores, the verdict, and the ledger against the settings. For each difference a line
+    names the file and both values, and the status is 1. A signature is checked only
+    with --signer: without it nothing says who wrote the folder.
 
     Parameters
     ----------
@@ -85,10 +85,10 @@ def join(
     out: pathlib.Path | None = None,
     json: Json = False,
 ) -> int:
-    """One statement from the folders of all parties of a training.
+    """Make one statement from the folders of all parties of a training.
 
-    Each folder is checked as by verify, and each account is computed again from its
-    ledger: no party's figure is believed. Status 1 if figures disagree with their
+    Checks each folder as verify does, and recomputes each account from its ledger: no
+    party's figure is believed. Status 1 if figures disagree with their
     evidence, or the claim is disproved.
 
     Parameters
@@ -96,8 +96,8 @@ def join(
     folders
         OUT/party-N of all parties, in any order.
     overlap
-        How many parties may hold the same record: it then pays for the releases of so
-        many nodes, the worst.
+        How many parties may hold the same record. Its epsilon is that of the releases
+        of so many nodes together, the costliest.
     out
         A file for the statement, as JSON, with the ledger of all nodes.
     """
@@ -121,8 +121,8 @@ def report(
 ) -> int:
     """Write report.html into the folder of a finished audit or training.
 
-    A folder whose figures disagree with its evidence gets none: there is one line that
-    names the file and both values, and status 1.
+    A folder whose figures disagree with its evidence gets no page: a line names the
+    file and both values, and the status is 1.
 
     Parameters
     ----------

@@ -34,19 +34,19 @@ class _Own:
     Parameters
     ----------
     model
-        module:function of yours, which makes a torch module, whose parameters are the
-        start; or a name.
+        module:function of yours that returns a torch module, whose parameters are the
+        initial model; or a name (softmax, mlp, ...).
     data
-        module:function of yours, which gives a list with one data set a node, or one
-        data set for all (with --parties it is called with a node's number, and gives
+        module:function of yours that returns a list with one data set a node, or one
+        data set for all (with --parties it is called with a node's number, and returns
         that node's); a folder with node-0.npz, node-1.npz, ..., each with arrays
         inputs and targets; idx:FOLDER; or a name.
     loss
-        module:function of yours, from outputs and targets to a number; cross entropy by
-        default.
+        module:function of yours that returns the loss of outputs and targets. Default:
+        cross entropy.
     transform
-        module:function of yours, from one record's input to another of the same shape,
-        such as a random flip: each time that the record is drawn.
+        module:function of yours that augments a record: called with its input each time
+        that it is drawn, it returns one of the same shape, such as a random flip.
     sampling
         How batches are drawn: poisson (each record by its own coin) or
         random-allocation (each record by itself in one of an epoch's batches;
@@ -102,11 +102,11 @@ def train(
     Noise and sampling come from a secret key, which is removed when the run ends; with
     --seed the run is a study, and its model is not protected.
 
-    Handwritten digits are the default data. A run that was stopped goes on from its
+    Handwritten digits are the default data. A run that was stopped continues from its
     last checkpoint, to the same bits. Started by torchrun, each rank holds some of the
     nodes, and messages go between ranks along the graph's edges; with --parties, each
-    is a party with its own data, key and folder. With --set clock=real, adp2sgd and
-    adpsgd start a process a worker instead, and survive the death of some.
+    rank is a party with its own data, key and folder. With --set clock=real, adp2sgd
+    and adpsgd start one process for each worker instead, and go on if some of them die.
     """
     sign = kept_in.sign
     check_key(sign, all_sign=settings.parties)

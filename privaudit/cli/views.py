@@ -33,8 +33,9 @@ def views(
 ) -> None:
     """What each node learns of each other one: three upper bounds on epsilon.
 
-    Nobody reacts: as if gradients were fixed, which training breaks. Certified: valid
-    for training as it is. Everything seen: the account of all releases.
+    "Nobody reacts": as if no node's gradients depended on what it hears, which is not
+    so in training. "Certified": proved for training as it is. "Everything seen": the
+    account of all releases, for an observer of all messages.
 
     Parameters
     ----------

@@ -187,8 +187,8 @@ def roc(
             axis.set_minor_formatter(lambda rate, _: "")
         axes.set_xlim(floor, 1)
         axes.set_ylim(floor, 1.03)
-        axes.set_xlabel("false positive rate (log)")
-        axes.set_ylabel("true positive rate (log)")
+        axes.set_xlabel("false positive rate (logarithmic)")
+        axes.set_ylabel("true positive rate (logarithmic)")
         figure.legend(loc="outside upper left", ncols=1, labelspacing=0.25)
         return inline(
             figure,

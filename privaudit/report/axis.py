@@ -57,7 +57,10 @@ def together(lines: Sequence[Line], *, width: float, name: str) -> str:
     every = [value for line in lines for value in line._positive()]
     low, high = min(every) / 2, max(every) * 2
     wide = width > 600
-    with drawing(width, 70 + (24 if wide else 40) * len(lines)) as (figure, axes):
+    step = 24 if wide else 40  # points from row to row
+    labels = _labels(lines, math.log(high / low) / (0.7 if wide else 0.95) / width)
+    room = 0.2 + 18 / step * (1 + max(label.level for label in labels))
+    with drawing(width, 46 + step * (len(lines) + room)) as (figure, axes):
         axes.set_xscale("log")
         for place, line in enumerate(lines):
             failed = line.verdict in ("refuted", "disproved")
@@ -82,20 +85,71 @@ def together(lines: Sequence[Line], *, width: float, name: str) -> str:
         ticks = _ticks(low, high, 8 if wide else 5)
         axes.set_xticks(ticks, [f"{tick:,g}" for tick in ticks])
         axes.minorticks_off()
-        axes.set_ylim(-len(lines) + 0.4, 0.6)
+        axes.set_ylim(-len(lines) + 0.4, 0.4 + room)
+        behind = {"facecolor": COLOURS["paper"], "edgecolor": "none", "pad": 1.0}
+        for label in labels:
+            height = (0.5 if wide else 0.62) + 18 / step * (label.level + 0.4)
+            axes.plot(
+                (label.at, label.at), (-label.row + 0.25, height - 8 / step),
+                color=COLOURS["faint"], lw=0.7,
+            )  # fmt: skip
+            axes.text(
+                label.at, height, label.text, ha="center", va="center", fontsize=11,
+                bbox=behind,
+            )  # fmt: skip
         names = [line.name for line in lines]
         if wide:
             axes.set_yticks([-place for place in range(len(lines))], map(_short, names))
+            right = axes.get_yaxis_transform()
+            for place, line in enumerate(lines):
+                said = line.verdict or ""
+                axes.text(1.02, -place, said, transform=right, va="center", fontsize=11)
         else:
             axes.set_yticks([])
             for place, each in enumerate(names):
-                axes.text(low, 0.42 - place, _short(each), va="center", fontsize=11)
+                said = lines[place].verdict
+                each = f"{_short(each)}: {said}" if said else _short(each)
+                axes.text(
+                    low, 0.42 - place, each, va="center", fontsize=11, bbox=behind
+                )
         axes.tick_params(axis="y", length=0)
         axes.grid(visible=False, axis="y")
         axes.spines["left"].set_visible(False)
-        axes.set_xlabel("ε, on a logarithmic axis")
+        axes.set_xlabel("epsilon: the less, the more private (logarithmic axis)")
         said = "; ".join(map(str, lines))
         return inline(figure, name, f"Epsilon, item by item: {said}.")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Label:
+    """What a mark is, at the first row that has it, ``level`` lines above all rows."""
+
+    text: str
+    at: float
+    row: int
+    level: int
+
+
+def _labels(lines: Sequence[Line], point: float) -> list[_Label]:
+    """Words for each kind of mark; ``point`` is how much of log epsilon a point is."""
+    words = ("certified: at most", "audited: at least", "claimed")
+    row = max(lines, key=lambda line: sum(map(bool, _marks(line))))
+    at = lines.index(row)
+    placed: list[_Label] = []
+    ends: list[float] = []  # of the texts of each level, in logarithms
+    marks = [pair for pair in zip(_marks(row), words, strict=True) if pair[0]]
+    for value, text in sorted(marks):
+        left = math.log(value) - 3.3 * len(text) * point
+        level = next((n for n, end in enumerate(ends) if end < left), len(ends))
+        ends[level:] = [left + 6.6 * (len(text) + 1) * point, *ends[level + 1 :]]
+        placed.append(_Label(text, value, at, level))
+    return placed
+
+
+def _marks(line: Line) -> tuple[float, float, float]:
+    """Certified, audited, claimed; 0 for what has no mark."""
+    drawn = lambda value: value if value and value < math.inf else 0.0  # noqa: E731
+    return drawn(line.certified), drawn(line.audited), drawn(line.claimed)
 
 
 def _ticks(low: float, high: float, most: int) -> list[float]:

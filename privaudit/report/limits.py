@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from privaudit.accounting import Certificate
 from privaudit.auditing.bounds import ESTIMATORS, Estimator
 from privaudit.auditing.bounds.ledger_family import FAMILY, family_bound
-from privaudit.auditing.experiments.outcome import MORE_THAN_BEST, Gap
+from privaudit.auditing.experiments.outcome import Gap
 from privaudit.auditing.programs.audit import SAME_SCORE
 from privaudit.auditing.scores import CANARY_NODE, Scores
 from privaudit.ledger import Entry
@@ -47,11 +47,12 @@ def sentences(run: FinishedAudit | FinishedProgram) -> list[str]:
         else run.upper.standing
     )
     if result.gap is not None:
-        parts = _parts(result.gap, standing, result.lower().method)
-        lines.append(f"Of the gap: {parts}")
+        lines.append(_parts(result.gap, standing, result.lower().method))
     if result.beside_gap is not None and result.beside is not None:
         parts = _parts(result.beside_gap, standing, result.beside.method)
-        lines.append(f"And for that other one: {parts}")
+        lines.append(
+            f"By the method {result.beside.method}: {parts[0].lower()}{parts[1:]}"
+        )
     return lines
 
 
@@ -67,25 +68,13 @@ def _beside(bound: LowerBound) -> str:
 
 
 def _parts(gap: Gap, standing: Standing, method: str) -> str:
-    known = (
-        f"{up(gap.certified)} {WORDS[standing].is_so} for the canary's node and "
-        f"{down(gap.attained)} is attained by what was accounted; the best attack on "
-        f"that shows about {gap.reachable:.3g} in so many {gap.counted}, by the method "
-        f"{method}; this one showed {down(gap.found)}."
-    )
-    if gap.overshoot > 0:
-        return (
-            f"{known} That is {gap.overshoot:.3g} above the account: by chance, or "
-            "because more was released than accounted."
-        )
+    """As in the terminal, and what the figures are of."""
+    said = str(gap)
     return (
-        f"{known} So {gap.account:.2g} is slack of the account, {gap.statistics:.3g} "
-        f"is for want of {gap.counted}, "
-        + (
-            f"and {gap.attack:.3g} is what the attack did not get."
-            if gap.attack >= 0
-            else f"less {-gap.attack:.3g}: {MORE_THAN_BEST}."
-        )
+        f"{said[0].upper()}{said[1:]} Here {up(gap.certified)} {WORDS[standing].is_so} "
+        f"for the canary's node, and {down(gap.attained)} is attained by what was "
+        f"accounted. The best attack on that shows about {gap.reachable:.3g} in so "
+        f"many {gap.counted}, by the method {method}."
     )
 
 
@@ -213,8 +202,8 @@ def against_runs(run: FinishedAudit, *, name: str) -> str | None:
         axes.set_xticks(counts, [f"{count:,}" for count in counts])
         axes.minorticks_off()
         from_zero(axes)
-        axes.set_xlabel("runs, both worlds together (log)")
-        axes.set_ylabel(f"lower bound on ε, {100 * lower.confidence:g} % each")
+        axes.set_xlabel("runs, both worlds together (logarithmic)")
+        axes.set_ylabel(f"lower bound on epsilon, {100 * lower.confidence:g} % each")
         figure.legend(
             loc="outside upper left", ncols=1, labelspacing=0.25, handlelength=2.6
         )

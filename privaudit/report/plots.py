@@ -76,7 +76,7 @@ def epsilon_axis(
         axes.grid(visible=False, axis="y")
         axes.spines["left"].set_visible(False)
         axes.locator_params(axis="x", nbins=8 if width > 600 else 5)
-        axes.set_xlabel("ε")
+        axes.set_xlabel("epsilon: the less, the more private")
         said = "; ".join(f"{label} {text}" for label, text, *_ in rows)
         return inline(figure, name, f"One axis of epsilon: {said}.")
 

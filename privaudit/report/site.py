@@ -211,7 +211,7 @@ class Site:
             for row in rows
         ]
         place = self._place(path.name)
-        self.pages[place] = self._overview(f"Sweep {path.name}", items, 1)
+        self.pages[place] = self._overview(_titled("Sweep", path.name), items, 1)
         self._add([Item(name=path.name, kind="sweep", page=place), *items])
 
     def _demo(self, path: pathlib.Path) -> None:
@@ -247,7 +247,7 @@ class Site:
                 f"{path} is no output of privaudit claims --json: {error!r}"
             ) from None
         place = self._place(path.stem)
-        self.pages[place] = self._overview(f"Claims of {path.stem}", items, 1)
+        self.pages[place] = self._overview(_titled("Claims", path.stem), items, 1)
         yield Item(name=path.stem, kind="claims", page=place)
         yield from items
 
@@ -328,6 +328,10 @@ def _labelled(table: str) -> str:
     plain = itertools.cycle([re.sub("<[^>]*>", "", head) for head in heads])
     label = lambda _: f'<td data-label="{next(plain)}"'  # noqa: E731
     return re.sub("<td", label, table).replace("<th></th>", "<td></td>")  # no head
+
+
+def _titled(kind: str, name: str) -> str:
+    return kind if name.lower() == kind.lower() else f"{kind}: {name}"
 
 
 def _number(value: float | str | None) -> float | None:

@@ -14,14 +14,12 @@ import dataclasses
 import sys
 from typing import Any
 
-import numpy as np
-
 from privaudit.results import Relation, round_down, round_up
 from privaudit.testing import probing, record
 from privaudit.testing.fingerprints import fingerprint
 from privaudit.testing.judging import Mechanism, Scoring, Verdict, judge
+from privaudit.testing.pasting import pasted
 
-_TEXT = 2000  # characters of a pair that are shown
 _AGAIN = 4  # times the runs of the first refutation are spent on a later pair
 
 
@@ -183,7 +181,8 @@ def assert_accounts(
         raise ValueError(f"epsilon must be >= 0, got {epsilon}")
     certificate = Certificate.of(ledger_from(source), relation)
     proved = certificate.standing == "certified"
-    met = (proved or conditional) and certificate.meets(epsilon, delta)
+    within = certificate.meets(epsilon, delta)
+    met = within and (proved or conditional)
     named = {list: "history", str: str(source)}
     what = named.get(type(source), type(source).__name__)
     row = record.current().row("assert_accounts", what, _dp(epsilon, delta))
@@ -191,11 +190,11 @@ def assert_accounts(
     if met:
         return
     text = f"the account does not meet {_dp(epsilon, delta)}"
-    if not (proved or conditional):
+    if within:
         assumed = "; ".join(certificate.ledger.assumptions)
         text += (
-            f": it is conditional on this, that {assumed}; where that is so, say "
-            "conditional=True"
+            f" without assumptions: it rests on this, that {assumed}; where so, "
+            "say conditional=True"
         )
     found = certificate.epsilon(delta)
     raise AssertionError(
@@ -283,7 +282,12 @@ def assert_probes(
             lines += [f"  {check.name}: {finding}" for finding in check.findings]
             if check.skipped:
                 lines.append(f"  {check.name}: not looked at, {check.skipped}")
-        raise AssertionError("\n".join([*lines, f"  pair: {_shown(pair)}"]))
+        asked = f", sensitivity={sensitivity!r}, norm={norm}, noise={noise!r}"
+        call = (
+            f"privaudit.testing.assert_probes({_called(release)}, pair{asked}, "
+            f"low_bits={low_bits}, runs={runs}, seed={seed})"
+        )
+        raise AssertionError("\n".join([*lines, *_repeat(pair, call)]))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -394,31 +398,49 @@ def _told(
     runs: int,
     score: Scoring,
 ) -> str:
-    scored = f", score={_name(score)}" if callable(score) else f", score={score!r}"
-    scored = scored if score is not None else ""
-    shown = f"above {round_down(found.bound)}" if found.bound else "at least 0"
+    given = _called(score) if callable(score) else repr(score)
+    scored = f", score={given}" if score is not None else ""
+    shown = f"above {_plain(found.bound)}" if found.bound else "at least 0"
+    call = (
+        f"privaudit.testing.judge({_called(mechanism)}, pair, "
+        f"epsilon={found.epsilon!r}, delta={found.delta!r}, "
+        f"confidence={confidence!r}, runs={runs}{scored}, seed={found.seed}, "
+        f"k={found.k})"
+    )
     return "\n".join(
         [
-            f"  pair:        {_shown(pair)}",
             f"  bound:       epsilon is {shown} at delta {found.delta:g}, with "
             f"confidence {_percent(found.level)} in this pair, {_percent(confidence)} "
             "in the whole test",
             f"  evidence:    {found.runs:,} runs of at most {runs:,}; "
             f"most by {found.by}",
-            f"  repeat with: privaudit.testing.judge({_name(mechanism)}, pair, "
-            f"epsilon={found.epsilon!r}, delta={found.delta!r}, "
-            f"confidence={confidence!r}, runs={runs}{scored}, seed={found.seed}, "
-            f"k={found.k})",
+            *_repeat(pair, call),
         ]
     )
 
 
-def _shown(pair: tuple[Any, Any]) -> str:
-    with np.printoptions(threshold=200):
-        text = repr(tuple(pair))
-    if len(text) > _TEXT:
-        text = f"{text[:_TEXT]} ... ({len(text):,} characters)"
-    return text
+def _repeat(pair: tuple[Any, Any], call: str) -> list[str]:
+    """Lines that make the pair again and judge it again."""
+    shown, lines = pasted(pair)
+    if not lines:
+        return [
+            f"  pair:        {shown}",
+            "  repeat with: the pair itself, which is too long to be pasted or has "
+            "no text (pickle.dump it in the test, say)",
+            "    import privaudit.testing",
+            f"    {call}",
+        ]
+    if lines[0].startswith("import base64"):
+        lines.insert(0, f"# {shown}")
+    return ["  repeat with:"] + [
+        f"    {line}" for line in ("import privaudit.testing", *lines, call)
+    ]
+
+
+def _plain(bound: float) -> str:
+    """A lower bound without zeros at its end: 1 and 1.2, not 1.000."""
+    text = round_down(bound)
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _percent(confidence: float) -> str:
@@ -432,3 +454,9 @@ def _dp(epsilon: float, delta: float) -> str:
 def _name(function: Any) -> str:
     inner = getattr(function, "func", function)  # of a partial
     return getattr(inner, "__name__", type(inner).__name__)
+
+
+def _called(function: Any) -> str:
+    """Its name in a call; a lambda has none."""
+    name = _name(function)
+    return name if name.isidentifier() else "mechanism"

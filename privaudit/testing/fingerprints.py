@@ -38,6 +38,8 @@ def _parts(value: Any) -> Iterator[bytes]:
     yield type(value).__qualname__.encode()
     if isinstance(value, (bool, int, float, complex, str, bytes, type(None))):
         yield repr(value).encode()
+    elif hasattr(value, "detach"):  # a tensor of torch
+        yield from _parts(value.detach().cpu().numpy())
     elif isinstance(value, np.ndarray) and value.dtype.kind != "O":
         yield f"{value.dtype} {value.shape}".encode()
         yield value.tobytes()

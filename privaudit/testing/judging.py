@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import decimal
 import math
 import numbers
 import reprlib
@@ -35,6 +36,7 @@ Scoring = Callable[[Any], float] | Literal["bits"] | None
 
 _FIRST, _BATCH = 64, 1024
 _ALONE = 8  # coordinates; of more, those that tell most are learned
+_HIGHEST = 500  # claim; exp() of it and of the grid above is a float
 _CELLS = 20_000_000  # of the table that is kept to learn from
 
 
@@ -134,7 +136,7 @@ def judge(
         for stream in np.random.SeedSequence((seed, k)).spawn(2)
     )
     game = Game(delta, 1 - alpha, _grid(epsilon))
-    claim = game.epsilons.index(epsilon)
+    claim = game.epsilons.index(_as_written(epsilon))
     stages = {max(200, runs // 20): 0.25, max(800, runs // 5): 0.25}
     bets: list[_Bet] = []
     reader: Reader | None = None
@@ -259,11 +261,22 @@ def _together(bets: list[_Bet], points: int) -> Floats:
     return special.logsumexp(values, axis=0)
 
 
+def _as_written(value: float) -> float:
+    """The least float that is at or above the decimal that stands for ``value``.
+
+    So a bound that is refuted at it is no less than the decimal that is printed: 1.2 is
+    a float a little below 1.2, and 1.1999 would be all that it shows.
+    """
+    text = decimal.Decimal(repr(float(value)))
+    return value if decimal.Decimal(value) >= text else math.nextafter(value, math.inf)
+
+
 def _grid(epsilon: float) -> tuple[float, ...]:
     """The claim, and some points below and above it for the bound."""
     below = epsilon * np.array([0.0, 0.25, 0.5, 0.75, 0.9])
     above = epsilon + np.array([0.05, 0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0])
-    return tuple(sorted({*below.tolist(), float(epsilon), *above.tolist()}))
+    points = {float(f"{point:.4g}") for point in (*below, *above)}
+    return tuple(sorted(_as_written(point) for point in {*points, float(epsilon)}))
 
 
 def _scored(score: Callable[[Any], float], outputs: list[object]) -> list[object]:
@@ -316,6 +329,10 @@ def _check(
             raise ValueError(f"{name} must be >= {least}, got {value}")
     if not 0 <= epsilon < math.inf:
         raise ValueError(f"epsilon must be >= 0 and finite, got {epsilon}")
+    if epsilon > _HIGHEST:
+        raise ValueError(
+            f"epsilon must be <= {_HIGHEST}, got {epsilon:g}: no runs refute so much"
+        )
     if not 0 <= delta < 1:
         raise ValueError(f"delta must be in [0, 1), got {delta}")
     if not 0 < confidence < 1:

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 Unit = Literal["record", "edge", "node"]
 Draw = Callable[["SearchStrategy[Any]"], Any]
 _HOW = (
-    "neighbours makes pairs of lists, tuples, arrays, tables and ledgers by record, "
-    "and of networkx graphs, lists of edges and adjacency matrices by edge or node"
+    "neighbours makes pairs of lists, tuples, sets, arrays, tables and ledgers by "
+    "record, and of networkx graphs, lists of edges and adjacency matrices by edge or "
+    "node; other data can be made a list of records and turned back in the test"
 )
 
 
@@ -32,9 +33,10 @@ def neighbours(
     Parameters
     ----------
     strategy
-        Of data sets: lists or tuples of records (a table is a list of dictionaries),
-        arrays whose rows are records, data frames of pandas, ledgers whose records are
-        releases; and graphs: of networkx, lists of edges, adjacency matrices.
+        Of data sets: lists, tuples or sets of records (a table is a list of
+        dictionaries), arrays whose rows are records, data frames of pandas, ledgers
+        whose records are releases; and graphs: of networkx, lists of edges, adjacency
+        matrices.
     relation
         "add-or-remove-one": the second has one more. "replace-one": another one in its
         place; both have as many.
@@ -76,7 +78,7 @@ def neighbours(
             return _adjacency(data, draw, unit, replace)
         if isinstance(data, (list, tuple, set, frozenset)):
             return _edge_list(data, draw, unit, replace)
-        raise ValueError(f"{_HOW}; got {type(data).__name__} by {unit}")
+        raise ValueError(f"got {type(data).__name__} by {unit}: {_HOW}")
 
     return pairs().filter(lambda pair: fingerprint(pair[0]) != fingerprint(pair[1]))
 
@@ -123,6 +125,10 @@ def _by_record(
             )
     elif isinstance(data, (list, tuple)):
         rows, others, build = list(data), draw(strategy), type(data)
+    elif isinstance(data, (set, frozenset)):
+        # In an order that is the same in every process; a record is in a set once.
+        rows, build = sorted(data, key=fingerprint), type(data)
+        others = sorted(draw(strategy) - data, key=fingerprint)
     elif isinstance(data, np.ndarray) and data.ndim:
         rows, others = list(data), draw(strategy)
         assume(others.shape[1:] == data.shape[1:])
@@ -132,7 +138,7 @@ def _by_record(
     elif _is_frame(data):
         return _frames(data, draw(strategy), draw, replace)
     else:
-        raise ValueError(f"{_HOW}; got {type(data).__name__} by record")
+        raise ValueError(f"got {type(data).__name__} by record: {_HOW}")
     assume(len(others) > 0)
     record = others[draw(st.integers(0, len(others) - 1))]
     if not replace:
@@ -251,7 +257,9 @@ def _edge_list(edges: Any, draw: Draw, unit: Unit, replace: bool) -> tuple[Any, 
     from hypothesis import assume
     from hypothesis import strategies as st
 
-    kind, listed = type(edges), list(edges)
+    unordered = isinstance(edges, (set, frozenset))
+    kind = type(edges)
+    listed: list[Any] = sorted(edges, key=fingerprint) if unordered else list(edges)
     nodes = list(dict.fromkeys(node for edge in listed for node in edge))
     assume(len(nodes) > 1)
     if unit == "edge":

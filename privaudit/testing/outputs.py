@@ -9,10 +9,19 @@ Laplace mechanism in floating point would be refuted (Mironov 2012).
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import numbers
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Hashable,
+    Iterator,
+    Mapping,
+    Sequence,
+    Set,
+)
 from typing import Any
 
 import numpy as np
@@ -24,6 +33,7 @@ _MOST = 1e150  # stands for all above; what is not a number lies below all
 _LARGEST = 10**150
 _MISSING = -1.5e150
 _REAL = "a real number"
+_NOT_RUN = (Iterator, AsyncIterator, Awaitable)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -129,7 +139,18 @@ def lowest_bit(values: Floats) -> Floats:
 
 
 def _plain(output: object) -> object:
-    """Arrays of numpy, and of those who give one, as arrays; scalars as numbers."""
+    """Arrays of numpy, and of those who give one, as arrays; scalars as numbers.
+
+    A set is read by what is in it, {"a"} as {"a": True}; one of other than texts and
+    whole numbers as a sorted list, for floats in it are no events.
+    """
+    if isinstance(output, Set):
+        if all(isinstance(part, (str, bytes, numbers.Integral)) for part in output):
+            return dict.fromkeys(output, True)
+        try:
+            return sorted(output)
+        except TypeError:
+            return sorted(output, key=repr)
     if isinstance(output, np.generic):
         return output.item()
     if hasattr(output, "detach"):  # a tensor that may have a gradient
@@ -168,14 +189,22 @@ def _exact(leaf: object) -> Hashable:
         return int(leaf)
     if isinstance(leaf, numbers.Real):
         return _REAL if math.isfinite(leaf) else repr(leaf)
-    try:
-        hash(leaf)
-    except TypeError:
+    what = f"got {type(leaf).__name__}"
+    if isinstance(leaf, _NOT_RUN):
         raise ValueError(
-            "a mechanism gives a number, an array, a sequence or dictionary of these, "
-            f"or something hashable; got {type(leaf).__name__}: give a score"
-        ) from None
-    return leaf
+            f"a mechanism must return what it releases, {what}, which has not run: "
+            "give a function that collects it, or awaits it (asyncio.run)"
+        )
+    told = isinstance(leaf, (type, type(None), type(...)))
+    told = told or type(leaf).__hash__ is not object.__hash__
+    with contextlib.suppress(TypeError):
+        hash(leaf)
+        if told:
+            return leaf
+    raise ValueError(
+        "a mechanism gives a number, an array, a sequence or dictionary of these, or "
+        f"something that can be hashed and compared; {what}: give a score"
+    )
 
 
 def _name(path: Sequence[Hashable]) -> str:

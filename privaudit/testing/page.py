@@ -117,7 +117,7 @@ def _html(rows: list[list[str]], count: str, said: Mapping[str, str]) -> str:
 {style.read_text(encoding="utf-8")}</style>
 </head>
 <body>
-<main class="study">
+<main class="study assertions">
 <h1>{_TITLE}</h1>
 <p>{count}.</p>
 <div class="scroll" tabindex="0" role="region" aria-label="table">

@@ -48,6 +48,16 @@ def test_other_shells(shell, mark, capsys):
     assert mark in capsys.readouterr().out
 
 
+def test_in_zsh_the_function_is_called_or_bound(capsys):
+    """A file of `$fpath` is a function's body: a definition alone does nothing."""
+    assert main(["completion", "zsh"]) == FINE
+    text = capsys.readouterr().out
+    assert "\n_cyclopts_privaudit() {" in text
+    end = text.partition("\n}\n")[2]
+    assert '_cyclopts_privaudit "$@"' in end
+    assert "compdef _cyclopts_privaudit privaudit" in end
+
+
 def test_an_unknown_shell_is_one_line(capsys):
     assert main(["completion", "tcsh"]) == BAD_USAGE
     assert capsys.readouterr().err.count("\n") == 1

@@ -6,6 +6,8 @@ import time
 
 import pytest
 
+from privaudit.auditing.experiments.sweep_run import Progress as Swept
+from privaudit.cli.console import sweep_view
 from privaudit.cli.live import live_view
 from privaudit.cli.output import progress_bar
 from trainers.runs.measures import Measured
@@ -27,10 +29,30 @@ class TestInALog:
                 clock[0] = float(second)
                 bar(second * 10, 2000)
         assert capsys.readouterr().err.splitlines() == [
-            "runs: 150 of 2,000",
-            "runs: 750 of 2,000",
-            "runs: 1,350 of 2,000",
-            "runs: 1,950 of 2,000",
+            "runs: 150 of 2,000, about 3 min left",
+            "runs: 750 of 2,000, about 2 min left",
+            "runs: 1,350 of 2,000, about 65 s left",
+            "runs: 1,950 of 2,000, about 5 s left",
+        ]
+
+    def test_what_was_done_before_is_no_pace(self, clock, capsys):
+        with progress_bar("runs") as bar:
+            bar(1000, 2000)  # resumed
+            clock[0] = 20.0
+            bar(1100, 2000)
+        assert capsys.readouterr().err == "runs: 1,100 of 2,000, about 3 min left\n"
+
+    def test_a_sweep_says_what_is_at_work(self, clock, capsys):
+        with sweep_view(2) as tell:
+            tell(Swept("one", 100))
+            clock[0] = 20.0
+            tell(Swept("one", 100, done=50))
+            clock[0] = 80.0
+            tell(Swept("two", 400, done=100))
+        assert capsys.readouterr().err.splitlines() == [
+            "0 of 2 audits, about 60 s left; at work: one: 50 of 100 runs",
+            "0 of 2 audits, about 2 min left; at work: one: 50 of 100 runs; "
+            "two: 100 of 400 runs",
         ]
 
     def test_training_says_how_long_it_takes(self, clock, capsys):
@@ -40,7 +62,7 @@ class TestInALog:
                 measured = Measured(20, 0.5, 0.4, 0.0) if done == 20 else None
                 show(Progress(done, 100, measured, None))
         assert capsys.readouterr().err.splitlines() == [
-            "dp-dsgd: round 30 of 100, 2 a second, 35 s left; accuracy 0.5000"
+            "dp-dsgd: round 30 of 100, 2 a second, about 35 s left; accuracy 0.5000"
         ]
 
     def test_short_work_says_nothing(self, clock, capsys):

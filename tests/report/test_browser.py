@@ -138,6 +138,8 @@ def faults_of(shown, path, name):
             shown.screenshot(path=to, full_page=True)
         if width == SIZES[-1]:
             shown.emulate_media(color_scheme="dark")
+            if SHOTS:
+                shown.screenshot(path=f"{SHOTS}/{name}-dark.png", full_page=True)
         if width != SIZES[1]:
             for one in axe.Axe().run(shown).response["violations"]:
                 for node in one["nodes"]:

@@ -9,8 +9,8 @@ import privaudit as pa
 from privaudit.testing import (
     assert_accounts,
     assert_private,
+    assert_probes,
     assert_refuted,
-    judge,
     neighbours,
     record,
 )
@@ -49,14 +49,34 @@ class TestPrivate:
         text = str(caught.value)
         assert "noisy_sum is not (0.3, 1e-06)-DP" in text
         assert "([], [1.0])" in text
+        assert re.search(r"above \d[.\d]*[1-9] at delta 1e-06", text)
         call = re.search(r"privaudit\.testing\.(judge\(.*\))", text).group(1)
         assert "seed=4, k=2" in call  # the second pair of this test
-        again = eval(  # the line is made to be pasted
-            call, {"judge": judge, "noisy_sum": noisy_sum, "pair": ([], [1.0])}
-        )
+        lines = text.partition("repeat with:")[2].strip().splitlines()
+        kept: dict = {"noisy_sum": noisy_sum}
+        exec("\n".join(line.strip() for line in lines[:-1]), kept)  # made to be pasted
+        assert kept["pair"] == ([], [1.0])
+        assert call in lines[-1]
+        again = eval(lines[-1].strip(), kept)
         assert again.refuted
         assert f"{again.runs:,} runs" in text
         assert f"{100 * again.level:.4f} %" in text
+
+    def test_a_pair_that_cannot_be_pasted_is_shown_and_said_to_be_given(self):
+        pair = np.zeros(999), np.random.default_rng(0).random(999)
+        with pytest.raises(AssertionError, match="the pair itself") as caught:
+            assert_private(lambda data, rng: data.sum(), pair, epsilon=1.0)
+        assert "judge(mechanism, pair, epsilon=1.0" in str(caught.value)
+
+    def test_probes_are_repeated_alike(self):
+        pair = [0.0], [0.0, 1.0]
+        with pytest.raises(AssertionError) as caught:
+            assert_probes(noisy_sum, pair, sensitivity=0.5, low_bits=False, runs=200)
+        lines = str(caught.value).partition("repeat with:")[2].strip().splitlines()
+        kept: dict = {"noisy_sum": noisy_sum}
+        with pytest.raises(AssertionError) as twice:
+            exec("\n".join(line.strip() for line in lines), kept)
+        assert str(twice.value) == str(caught.value)
 
     def test_arguments_are_as_stated(self):
         assert_private(

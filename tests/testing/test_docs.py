@@ -27,7 +27,7 @@ def test_snippet(tmp_path, at):
         return
     assert "1 failed, 1 passed" in shown
     assert "too_little_noise is not (1, 0)-DP." in shown
-    for part in ("pair: ", "bound: ", "evidence: ", "repeat with: "):
+    for part in ("pair = ", "bound: ", "evidence: ", "repeat with:"):
         assert part in shown
         assert part in PAGE
 

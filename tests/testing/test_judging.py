@@ -1,10 +1,13 @@
+import fractions
 import math
 
 import numpy as np
 import pytest
 from scipy import stats
 
+from privaudit.results import round_down
 from privaudit.testing import judge
+from privaudit.testing.judging import _grid
 from tests.testing.mechanisms import CASES, laplace_mean, randomised_response
 
 RIGHT = [case for case in CASES if case.right]
@@ -244,3 +247,15 @@ class TestLaws:
 
     def test_a_list_of_bits(self):
         assert judge(randomised_response, ([0], [1]), epsilon=0.8).refuted
+
+
+@pytest.mark.parametrize("claim", [0.1, 0.3, 0.7, 1.0, 1.2, 1 / 3, 2.5, 7.0])
+def test_points_of_the_bound_print_as_decimals_and_claim_no_more(claim):
+    points = _grid(claim)
+    for point in points:
+        assert fractions.Fraction(round_down(point)) <= fractions.Fraction(point)
+        assert float(round_down(point)) == pytest.approx(point, rel=5e-4)
+    assert round_down(1.2) == "1.199"  # of a float a little below it
+    written = fractions.Fraction(repr(claim))
+    assert any(0 <= fractions.Fraction(point) - written < 1e-15 for point in points)
+    assert "1.200" in {round_down(point) for point in _grid(1.0)}

@@ -215,3 +215,15 @@ class TestUsage:
 
         with pytest.raises(ValueError, match="neighbours makes pairs of"):
             draw()
+
+
+class TestSets:
+    @given(neighbours(st.sets(st.integers(0, 9)), relation=ADD))
+    def test_one_element_more(self, pair):
+        assert pair[0] < pair[1]
+        assert len(pair[1] - pair[0]) == 1
+
+    @given(neighbours(st.frozensets(st.text("ab"), min_size=1), relation="replace-one"))
+    def test_another_element_in_its_place(self, pair):
+        assert type(pair[1]) is frozenset
+        assert len(pair[0] - pair[1]) == len(pair[1] - pair[0]) == 1

@@ -1,3 +1,4 @@
+import enum
 import math
 from fractions import Fraction
 
@@ -7,6 +8,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privaudit.testing.outputs import Reader, lowest_bit
+
+
+def _generator():
+    yield 1
+
+
+async def _awaited():
+    return 1
+
+
+async def _streamed():
+    yield 1
+
+
+KINDS = {_generator: "generator", _awaited: "coroutine", _streamed: "async_generator"}
 
 
 def read(outputs, bits=False):
@@ -41,6 +57,22 @@ class TestRead:
         assert len(set(read([0.1, math.nan, math.inf, -math.inf]).events)) == 4
         assert len(set(read([None, "a", b"a", frozenset({1})]).events)) == 4
 
+    def test_a_set_is_read_by_what_is_in_it(self):
+        found = read([{"a", "b"}, {"b"}, frozenset("b"), set()])
+        assert len(set(found.events)) == 3
+        assert found.events[1] == found.events[2]
+        columns = Reader([{"a", "b"}], bits=False).names
+        assert columns == ["the output['a']", "the output['b']"]
+
+    @pytest.mark.parametrize("output", [{0.1, 0.2}, {("a", 0.1)}, {0.1, "a"}])
+    def test_floats_in_a_set_are_no_events(self, output):
+        def moved(part):
+            if isinstance(part, tuple):
+                return tuple(map(moved, part))
+            return part + 0.001 if isinstance(part, float) else part
+
+        assert len(set(read([output, {moved(part) for part in output}]).events)) == 1
+
     def test_every_column_is_finite_and_keeps_the_order(self):
         values = [-math.inf, -1e300, -1.0, 0.0, 2.0, math.inf]
         columns = read([math.nan, *values]).columns[:, 0]
@@ -69,3 +101,21 @@ class TestLowestBit:
             assert found == math.inf
         else:
             assert Fraction(value) / Fraction(2) ** int(found) % 2 == 1
+
+
+class TestNotRead:
+    """What equals only itself would hold of any mechanism, as nothing is seen of it."""
+
+    @pytest.mark.parametrize("made", [_generator, _awaited, _streamed])
+    @pytest.mark.filterwarnings("ignore:coroutine")
+    def test_what_has_not_run(self, made):
+        with pytest.raises(ValueError, match=f"got {KINDS[made]}, which has not run"):
+            read([made()])
+
+    @pytest.mark.parametrize("output", [object(), [1, object()], lambda: 0])
+    def test_objects_without_equality(self, output):
+        with pytest.raises(ValueError, match="hashed and compared"):
+            read([output])
+
+    def test_kinds_and_members_of_an_enum_are_read(self):
+        assert len(set(read([int, float, enum.Flag("Two", "A B").A]).events)) == 3

@@ -11,11 +11,6 @@ from privaudit.auditing.experiments.looks import Stopped
 from privaudit.auditing.rates import AttackRates
 from privaudit.results import Finding, LowerBound, Status, UpperBound, round_down
 
-MORE_THAN_BEST = (
-    "this attack showed more than the best attack on what was accounted usually does, "
-    "by chance or because more was released than accounted"
-)
-
 
 class Gap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What lies between what is certified and what was shown, for one estimator.
@@ -71,25 +66,29 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     def __str__(self) -> str:
         most = (
-            f"no attack shows more than {round_down(self.most)} in so many "
-            f"{self.counted}"
+            f"No attack shows more than {round_down(self.most)} in so many "
+            f"{self.counted}."
         )
         if self.overshoot > 0:
             return (
                 f"no gap: the audit lies {self.overshoot:.3g} above the account, by "
-                f"chance or because more was released than accounted; {most}"
+                f"chance or because more was released than accounted. {most}"
             )
         attack = (
             f"{self.attack:.3g} because the attack is weaker than the best one"
             if self.attack >= 0
-            else f"less {-self.attack:.3g}: {MORE_THAN_BEST}"
+            else f"less {-self.attack:.3g} because this attack showed more than the "
+            "best one usually does (by chance, or because more was released than "
+            "accounted)"
         )
-        return (
-            f"gap of {-self.overshoot:.3g} between account and audit: "
-            f"{self.account:.2g} because the account is not exact, "
-            f"{self.statistics:.3g} because so many {self.counted} cannot show more, "
-            f"{attack}; {most}"
-        )
+        parts = [
+            f"{self.statistics:.3g} because so many {self.counted} cannot show more",
+            attack,
+            f"{self.account:.3g} because the account is not exact",
+        ]
+        said = ", ".join(part for part in parts if not part.startswith("0 "))
+        gap = f"gap of {-self.overshoot:.3g} between account and audit"
+        return f"{f'{gap}: {said}' if said else gap}. {most}"
 
     def summary(self) -> dict[str, float]:
         """The parts, and the most, for JSON."""

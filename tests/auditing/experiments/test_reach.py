@@ -146,16 +146,16 @@ class TestReachable:
 def test_a_gap_says_what_it_is_made_of():
     weak = Gap(certified=4.0, attained=3.5, reachable=3.0, found=1.0, most=5.0)
     assert str(weak) == (
-        "gap of 3 between account and audit: 0.5 because the account is not exact, "
-        "0.5 because so many runs cannot show more, 2 because the attack is weaker "
-        "than the best one; no attack shows more than 5.000 in so many runs"
+        "gap of 3 between account and audit: 0.5 because so many runs cannot show "
+        "more, 2 because the attack is weaker than the best one, 0.5 because the "
+        "account is not exact. No attack shows more than 5.000 in so many runs."
     )
     lucky = msgspec.structs.replace(weak, found=3.25)
     assert str(lucky).startswith(
-        "gap of 0.75 between account and audit: 0.5 because the account is not exact, "
-        "0.5 because so many runs cannot show more, less 0.25: this attack showed more "
-        "than the best attack on what was accounted usually does, by chance or because "
-        "more was released than accounted; "
+        "gap of 0.75 between account and audit: 0.5 because so many runs cannot show "
+        "more, less 0.25 because this attack showed more than the best one usually "
+        "does (by chance, or because more was released than accounted), 0.5 because "
+        "the account is not exact. "
     )
 
 
@@ -163,6 +163,6 @@ def test_an_audit_above_the_account_leaves_no_gap():
     above = Gap(certified=4.0, attained=3.5, reachable=3.0, found=4.5, most=5.0)
     assert str(above) == (
         "no gap: the audit lies 0.5 above the account, by chance or because more was "
-        "released than accounted; no attack shows more than 5.000 in so many runs"
+        "released than accounted. No attack shows more than 5.000 in so many runs."
     )
-    assert "0.5 above the account: by chance" in _parts(above, "certified", "best")
+    assert "0.5 above the account, by chance" in _parts(above, "certified", "best")

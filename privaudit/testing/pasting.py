@@ -1,0 +1,127 @@
+"""A pair of data sets as a line of Python that makes it again."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import pickle
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+_LONGEST = 2000  # characters that anybody would paste
+_GRAPHS = ("Graph", "DiGraph", "MultiGraph", "MultiDiGraph")
+
+
+def pasted(pair: tuple[Any, Any]) -> tuple[str, list[str]]:
+    """What is shown of a pair, and lines to paste that make it; no line if none can.
+
+    Plain values, arrays, tensors, frames, graphs and data classes are written out; what
+    cannot be, and is small, is pickled.
+
+    >>> import numpy as np
+    >>> pasted((np.zeros(2), {3}))[1]
+    ['import numpy', "pair = (numpy.array([0.0, 0.0], dtype='float64'), {3})"]
+    """
+    pair = tuple(pair)
+    with np.printoptions(threshold=200):
+        shown = " ".join(repr(pair).split())
+    if len(shown) > _LONGEST:
+        shown = f"{shown[:_LONGEST]} ... ({len(shown):,} characters)"
+    modules: set[str] = set()
+    try:
+        line = f"pair = {_literal(pair, modules)}"
+    except TypeError:
+        line = ""
+    if not line or len(line) > _LONGEST:
+        modules, line = {"base64", "pickle", "zlib"}, _pickled(pair)
+    if not line or len(line) > _LONGEST:
+        return shown, []
+    return shown, [f"import {', '.join(sorted(modules))}"] * bool(modules) + [line]
+
+
+def _pickled(pair: tuple[Any, Any]) -> str:
+    try:
+        text = base64.b85encode(zlib.compress(pickle.dumps(pair, protocol=5), 9))
+    except Exception:  # whatever an object's own pickling raises
+        return ""
+    return f"pair = pickle.loads(zlib.decompress(base64.b85decode({text!r})))"
+
+
+def _literal(value: Any, modules: set[str]) -> str:
+    """``value`` in Python; adds its modules. ``TypeError`` if it has no literal."""
+    kind = type(value)
+
+    def of(part: Any) -> str:
+        return _literal(part, modules)
+
+    if value is None or kind in (bool, int, str, bytes):
+        return repr(value)
+    if kind is float:
+        return repr(value) if np.isfinite(value) else f"float('{value}')"
+    if kind in (list, tuple):
+        inner = ", ".join(map(of, value))
+        end = "," if kind is tuple and len(value) == 1 else ""
+        return f"[{inner}]" if kind is list else f"({inner}{end})"
+    if kind in (set, frozenset):
+        inner = ", ".join(sorted(map(of, value)))
+        if kind is set and value:
+            return f"{{{inner}}}"
+        return f"{kind.__name__}([{inner}])"
+    module = kind.__module__.partition(".")[0]
+    if kind is dict or (module == "networkx" and isinstance(value, Mapping)):
+        return f"{{{', '.join(f'{of(k)}: {of(v)}' for k, v in value.items())}}}"
+    modules.add(module)
+    if module == "numpy":
+        return _of_numpy(value, of)
+    if module == "torch" and kind.__name__ == "Tensor":
+        return f"torch.tensor({of(value.tolist())}, dtype={value.dtype})"
+    if module == "pandas" and kind.__name__ == "DataFrame":
+        return _of_frame(value, of)
+    if module == "networkx" and kind.__name__ in _GRAPHS:
+        if value.graph or any(data for _, data in value.nodes(data=True)):
+            raise TypeError("attributes of nodes or of the graph")
+        several = ", multigraph_input=True" if value.is_multigraph() else ""
+        made = f"create_using=networkx.{kind.__name__}{several}"
+        return f"networkx.from_dict_of_dicts({of(value.adj)}, {made})"
+    return _of_fields(value, of, modules)
+
+
+def _of_frame(value: Any, of: Callable[[Any], str]) -> str:
+    names = value.columns.tolist()
+    if len(set(names)) < len(names):
+        raise TypeError("two columns of one name")
+    kinds = {name: str(value[name].dtype) for name in names}
+    lists = {name: value[name].tolist() for name in names}
+    rows = value.index.tolist()
+    index = "" if rows == list(range(len(value))) else f", index={of(rows)}"
+    return f"pandas.DataFrame({of(lists)}{index}).astype({of(kinds)})"
+
+
+def _of_numpy(value: Any, of: Callable[[Any], str]) -> str:
+    if getattr(getattr(value, "dtype", None), "kind", "") not in tuple("biufSU"):
+        raise TypeError(f"{type(value).__name__} of numpy has no literal")
+    if type(value) is np.ndarray:
+        shape = f".reshape({value.shape})" if 0 in value.shape else ""
+        return f"numpy.array({of(value.tolist())}, dtype={str(value.dtype)!r}){shape}"
+    name = "bool_" if value.dtype.kind == "b" else type(value).__name__
+    return f"numpy.{name}({of(value.item())})"
+
+
+def _of_fields(value: Any, of: Callable[[Any], str], modules: set[str]) -> str:
+    """Of a data class or a struct of msgspec, which are made by their fields."""
+    kind = type(value)
+    if dataclasses.is_dataclass(value):
+        names = [field.name for field in dataclasses.fields(value) if field.init]
+    elif hasattr(kind, "__struct_fields__"):
+        names = list(kind.__struct_fields__)
+    else:
+        raise TypeError(f"{kind.__name__} has no literal")
+    if "<" in kind.__qualname__:  # of a function, which cannot be imported
+        raise TypeError(f"{kind.__qualname__} is inside a function")
+    modules.discard(kind.__module__.partition(".")[0])
+    modules.add(kind.__module__)
+    inner = ", ".join(f"{name}={of(getattr(value, name))}" for name in names)
+    return f"{kind.__module__}.{kind.__qualname__}({inner})"

@@ -1,0 +1,108 @@
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+import privaudit as pa
+from privaudit.testing.pasting import pasted
+
+ATOMS = (
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary()
+)
+KEYS = st.integers() | st.text() | st.booleans()
+PLAIN = st.recursive(
+    ATOMS | st.frozensets(KEYS, max_size=3) | st.sets(KEYS, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.tuples(inner)
+        | st.dictionaries(KEYS, inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Person:
+    age: int
+    wage: float
+
+
+class Opaque:
+    def __reduce__(self):
+        raise TypeError("cannot be pickled")
+
+
+def again(pair):
+    """The pair that the lines make in an empty module."""
+    found: dict = {}
+    exec("\n".join(pasted(pair)[1]), found)
+    return found["pair"]
+
+
+class TestAgain:
+    @given(st.tuples(PLAIN, PLAIN))
+    def test_plain_values(self, pair):
+        assert repr(again(pair)) == repr(pair) or again(pair) == pair
+
+    @given(
+        arrays.arrays(
+            st.sampled_from(["f8", "f4", "i8", "u1", "?", "U3", "c8"]),
+            arrays.array_shapes(min_dims=0, min_side=0, max_side=3),
+        )
+    )
+    def test_arrays(self, array):
+        other = again((array, 1))[0]
+        np.testing.assert_array_equal(other, array)
+        assert (other.dtype, other.shape) == (array.dtype, array.shape)
+
+    def test_frames(self):
+        pandas = pytest.importorskip("pandas")
+        frames = (
+            pandas.DataFrame({"a": [1, 2], "b": ["x", "y"], "c": [0.5, math.nan]}),
+            pandas.DataFrame({"a": pandas.to_datetime(["2020-01-01"])}, index=[7]),
+            pandas.DataFrame({"a": []}, dtype="int8"),
+            pandas.DataFrame([[1, 2]], columns=["a", "a"]),
+        )
+        for frame in frames:
+            pandas.testing.assert_frame_equal(again((frame, 1))[0], frame)
+
+    def test_graphs(self):
+        networkx = pytest.importorskip("networkx")
+        several = networkx.MultiDiGraph([("a", "b"), ("a", "b")])
+        several.add_node("alone")
+        named = networkx.Graph()
+        named.add_node(1, colour="red")
+        for graph in (networkx.path_graph(3), several, named, networkx.DiGraph()):
+            other = again((graph, 1))[0]
+            assert type(other) is type(graph)
+            assert networkx.utils.graphs_equal(other, graph)
+
+    def test_records_of_classes_and_ledgers(self):
+        release = pa.Release.of_sum(
+            norm_bound=1.0, noise_multiplier=2.0, sampling=pa.NoSampling()
+        )
+        pair = Person(3, 0.5), pa.Ledger.of(release, 2)
+        assert again(pair) == pair
+
+    def test_tensors(self):
+        torch = pytest.importorskip("torch")
+        pair = torch.ones(2, 1), torch.tensor([3])
+        assert all(one.equal(two) for one, two in zip(again(pair), pair, strict=True))
+
+    def test_long_data_that_are_mostly_alike_are_packed(self):
+        pair = np.zeros(500), np.ones(500)
+        shown, lines = pasted(pair)
+        assert "\n" not in shown
+        assert "pickle" in lines[0]
+        np.testing.assert_array_equal(again(pair)[1], pair[1])
+
+
+@pytest.mark.parametrize(
+    "data", [np.random.default_rng(0).random(999), Opaque(), lambda: 0]
+)
+def test_no_line_where_none_can_be_pasted(data):
+    assert pasted((data, 1))[1] == []

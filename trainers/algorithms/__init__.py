@@ -124,9 +124,10 @@ ALGORITHMS: dict[str, Family] = {
         # As a step is four rounds: 50 steps.
         defaults={"rounds": 200, "model": "softmax", "step_size": 1.0},
     ),
-    "dp-decor": DecorFamily(
-        make=Decor,
-        private=True,
+    **_both(
+        "decor",
+        Decor,
+        DecorFamily,
         needs=(*_GOSSIP, "undirected"),
         options=DecorOptions,
         oracle=PairedOracle,

@@ -103,7 +103,7 @@ class TestLearned:
 
 
 def test_the_contract():
-    contract.check("dp-decor", {"nodes": 5, "graph": "ring"})
+    contract.check("dp-decor", {"nodes": 5, "graph": "ring"}, plain="decor")
 
 
 @pytest.mark.parametrize("share", [-1.0, 2000.0, float("nan")])

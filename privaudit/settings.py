@@ -142,7 +142,8 @@ class AttackSettings(BoundSettings, Compute):
         What the attacker sees: final-loss (the default), all-losses, lira or rmia (the
         final loss beside those under reference models that it trains), all-models,
         neighbour (one neighbour's inbox; the default where a part of the model never
-        leaves its node), noisy-gradients, or actions (of deep-q). In one run:
+        leaves its node), noisy-gradients, actions (of deep-q), or observer (the default
+        with --observer; by itself, whoever hears all). In one run:
         noisy-gradients (the default), final-loss, all-losses, lira or rmia.
     canary
         What is planted: blank, mislabelled, out-of-distribution, clipbkd, gradient (a
@@ -161,6 +162,11 @@ class AttackSettings(BoundSettings, Compute):
         Jagielski 2023), instead of many runs.
     canaries
         Number of canaries in one run; 2000 by default.
+    observer
+        Who attacks, and for whom the claim is to hold: any-node, each other node by
+        itself; a node (3); several that collude (3,5); a wire (edge:1-2). The attack
+        sees what it sees, and nothing else. For dp-butterfly and dp-chain. Default:
+        whoever sees all releases, attacked by the adversary.
     """
 
     adversary: str | None = None
@@ -169,6 +175,7 @@ class AttackSettings(BoundSettings, Compute):
     block: int = BLOCK
     one_run: bool = False
     canaries: int | None = None
+    observer: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -187,6 +194,16 @@ class AttackSettings(BoundSettings, Compute):
             raise ValueError(
                 f"canaries must be between 10 and {MOST_CANARIES:,}, got "
                 f"{self.canaries}"
+            )
+        if self.observer is not None and self.one_run:
+            raise ValueError(
+                "the canaries of one run are read from all releases: leave --observer "
+                "or --one-run out"
+            )
+        if self.observer is not None and self.adversary not in (None, "observer"):
+            raise ValueError(
+                f"--observer attacks by what it sees itself, and {self.adversary} sees "
+                "something else: leave one of them out"
             )
 
     @classmethod

@@ -41,7 +41,7 @@ from privaudit.files.user_code import ForeignError
 from privaudit.ledger import Entry, Ledger
 from trainers.algorithms import family_named
 from trainers.data import Dataset
-from trainers.network.engine import Network, WorksFirst
+from trainers.network.engine import Network, WorksFirst, begun
 from trainers.network.over_ranks import Exchange, RankInbox
 from trainers.network.ranks import Ranks
 from trainers.numerics.randomness import Streams
@@ -166,7 +166,7 @@ class Case:
 
 
 def trains(case: Case) -> str:
-    """Models are finite and of the right shape, messages alike in every round."""
+    """Models are finite and of the right shape, messages have names in each round."""
     problem, start = case.problem, case.problem.start(0, _RUNS)
     kept = start.clone()
     seen = case.trained(problem, start=start)
@@ -179,13 +179,10 @@ def trains(case: Case) -> str:
         )
     if not seen.models.isfinite().all():
         return "its models are not finite"
-    shapes = [
-        {name: tuple(sent.shape) for name, sent in round_.items()}
-        for round_ in seen.messages.sent
-    ]
+    shapes = _shapes(seen)
     for k, shape in enumerate(shapes):
-        if shape != shapes[0]:
-            return f"round {k} sends {shape}, and round 0 sent {shapes[0]}"
+        if shape.keys() != shapes[0].keys():
+            return f"round {k} sends {[*shape]}, and round 0 sent {[*shapes[0]]}"
         for name, each in shape.items():
             if each[:2] != start.shape[:2]:
                 return f"message {name} has shape {each}, not (runs, nodes, ...)"
@@ -233,11 +230,21 @@ def is_repeatable(case: Case) -> str:
         return f"under equal seeds, {unequal[0]} differs"
     if not torch.equal(case.seen.models, again.models):
         return "under equal seeds, the final models differ"
-    other = case.trained(case.problem, first=100).models
+    other = case.trained(case.problem, first=100)
     family = case.problem.training.family
-    if family.private and torch.equal(other, case.seen.models):
+    if family.private and torch.equal(other.models, case.seen.models):
         return "noise makes no difference to its models"
+    if _shapes(other) != _shapes(case.seen):
+        return "how many numbers it sends depends on what it is given"
     return ""
+
+
+def _shapes(seen: Seen) -> list[dict[str, tuple[int, ...]]]:
+    """Of the messages of each round, by name."""
+    return [
+        {name: tuple(sent.shape) for name, sent in round_.items()}
+        for round_ in seen.messages.sent
+    ]
 
 
 def runs_are_independent(case: Case) -> str:
@@ -319,7 +326,9 @@ def nodes_may_live_alone(case: Case) -> str:
     tapes = [_tape(case.seen.recording, 1, nodes=[node]) for node in nodes]
     alone = [problem.training.make() for _ in nodes]
     try:
-        states = [alone[i].init(start[:, i : i + 1].clone()) for i in nodes]
+        states = [
+            begun(alone[i], start[:, i : i + 1].clone(), range(i, i + 1)) for i in nodes
+        ]
         for k in range(problem.training.rounds):
             sent: list[dict[str, Tensor]] = []
             for i, algorithm in enumerate(alone):

@@ -94,7 +94,8 @@ class Views:
             f"{self.relation} (unit: {self.unit})",
             f"nobody reacts: if {REACTS_NOT}; training breaks it",
             "certified: valid for training as it is",
-            "everything seen: each release by itself, as the ledger has it",
+            "everything seen: each release by itself, as the ledger has it where nodes "
+            "share no secrets",
             f"the first two assume that {'; and that '.join(self.assumes)}",
         ]
 

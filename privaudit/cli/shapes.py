@@ -198,6 +198,7 @@ class OwnAudit(Audit, kw_only=True):
 
     canaries: int | None
     threat_model: str
+    observer: str | None
     noise_multiplier: float
     accuracy: float
 

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from privaudit.auditing.bounds import Estimator
-from privaudit.auditing.experiments.judgement import estimator_named
+from privaudit.auditing.experiments.judgement import estimator_named, seen_in
 from privaudit.auditing.experiments.looks import Looks
 from privaudit.auditing.experiments.one_run_bounds import one_run_estimator
 from privaudit.auditing.programs.audit import attacked_part
@@ -26,7 +26,7 @@ from privaudit.files import json as _json
 from privaudit.files.folder import FolderError, RunFolder
 from privaudit.report.load import FinishedAudit, load_any
 from privaudit.report.program import FinishedProgram
-from privaudit.results import Claim, LowerBound, round_down, stated
+from privaudit.results import Claim, LowerBound, round_down, seen_by, stated
 
 Attempt = FinishedAudit | FinishedProgram
 
@@ -101,7 +101,8 @@ class Together:
         )
         return (
             f"the claim of epsilon {stated(self.claim.epsilon)} at delta "
-            f"{self.claim.delta:g} was attacked {many} times, {runs:,} scores in all"
+            f"{self.claim.delta:g}{seen_by(self.claim.observer)} was attacked {many} "
+            f"times, {runs:,} scores in all"
             + (f" ({began} not finished)" if began else "")
             + f": with {100 * self.confidence:g} % confidence for all of them together "
             f"epsilon is at least {round_down(self.epsilon)}, and {shown}"
@@ -152,7 +153,7 @@ def _key_of(config: dict[str, Any]) -> bytes | None:
     claim = config.get("claim")
     if not isinstance(claim, dict) or not {"adversary", "program"} & config.keys():
         return None
-    about = ["epsilon", "delta", "relation", "unit"]
+    about = ["epsilon", "delta", "relation", "unit", "observer"]
     what = ["training", "noise_multiplier", "planted_bug", "program", "ledger"]
     parts = [claim.get(name) for name in about] + [config.get(name) for name in what]
     return msgspec.json.encode(parts, order="deterministic")
@@ -182,7 +183,7 @@ def _estimator(run: Attempt, confidence: float) -> Estimator:
         _, part = attacked_part(run.config, run.ledger)
         entries = () if part is None else part.nodes[0]
     else:
-        entries = run.ledger.nodes[CANARY_NODE]
+        entries = seen_in(run.config, run.ledger).nodes[CANARY_NODE]
     if config.one_run:
         return one_run_estimator(
             config.estimator,

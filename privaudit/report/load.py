@@ -35,6 +35,11 @@ class AuditConfig(AuditRecord[dict[str, Any]]):
     """As `TrainingConfig`, of an audit."""
 
     @property
+    def algorithm(self) -> str:
+        """Its name."""
+        return self.settings.algorithm
+
+    @property
     def settings(self) -> TaskSettings:
         """Those that this version knows."""
         return msgspec.convert(self.training, TaskSettings)

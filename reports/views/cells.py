@@ -24,6 +24,7 @@ GOSSIP = (
 )
 # Exchanges a step of sums at a common model.
 SUMS = {"butterfly": 3, "chain": 8}
+ORDINARY, HEARS = (0.1, 0.5, 4.0), (1, 2, 3)  # step sizes, and who hears node 0
 FIGURES = ("nobody_reacts", "certified", "everything_seen")
 
 
@@ -68,7 +69,94 @@ def cells(quick: bool) -> Iterator[Cell]:
         ):
             settings = {"algorithm": algorithm, "graph": graph, "rounds": rounds}
             yield Cell(f"{name} {graph}", learnt, {**settings, "options": options})
+    for step in ORDINARY[:1] if quick else ORDINARY:
+        for by in (2,) if quick else HEARS:
+            yield Cell(
+                f"ordinary {step:g} by {by}",
+                reacting,
+                {"step": step, "observer": by, "rounds": 6, "runs": 4000},
+            )
     for graph, each in SUMS.items():
         rounds = each * (1 if quick else STEPS)
         settings = {"algorithm": f"dp-{graph}", "graph": graph, "rounds": rounds}
         yield Cell(f"training {graph}", learnt, {**settings, "options": {}})
+
+
+def reacting(step: float, observer: int, rounds: int, runs: int) -> dict[str, float]:
+    """What of the first figure survives in an ordinary training, as attacked.
+
+    DP-DSGD on a ring, softmax on digits, whole shares as batches; the record is
+    mislabelled. The attack is linear discriminant analysis of all that the observer
+    hears and sends along the record's gradient at the start, trained on half of the
+    runs and tested on the others.
+    """
+    import numpy as np
+    import torch
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+
+    import privaudit as pa
+    from privaudit.accounting.views import Observer, figures, of_observer
+    from privaudit.auditing.attacks.canaries import mislabelled
+    from privaudit.auditing.attacks.linear import Record
+    from privaudit.auditing.attacks.protocols import protocol_of
+    from trainers.gradients.per_sample import PerSample
+    from trainers.numerics.randomness import Streams
+    from trainers.runs.problem import Observers, Planted, Problem
+    from trainers.runs.training import training_from
+
+    delta = 1e-2
+    values = {
+        "algorithm": "dp-dsgd",
+        "nodes": NODES,
+        "graph": "ring",
+        "weights": "metropolis",
+        "rounds": rounds,
+        "digits": (0, 1),
+        "train": 20 * NODES,
+        "batch_size": 20.0,
+        "clip_norm": 1.0,
+        "model": "softmax",
+        "split": 0.0,
+        "step_size": step,
+    }
+    problem = Problem.of(training_from(values, where="the study"))
+    ledger = problem.ledger(NOISE)
+    who = Observer.of(observer)
+    protocol = protocol_of(problem, ledger)
+    (pair,) = (p for p in figures(protocol, ledger, delta, [who]) if p.of == 0)
+    still = of_observer(protocol, who, 0).nobody_reacts
+    record = mislabelled(problem, 0).record
+    begin = problem.start(0)[0, 0]
+    along = PerSample(problem.module, problem.material.loss).gradients(
+        begin[None], record.inputs[None], record.targets[None]
+    )[0, 0]
+    member = np.random.default_rng(0).random(runs) < 0.5
+    found = []
+    for first in range(0, runs, 500):
+        heard = Record(
+            [[observer - 1, observer, (observer + 1) % NODES]],
+            direction=along / along.norm(),
+        )
+        heard.dims = len(begin)
+        planted = torch.from_numpy(member[first : first + 500])
+        problem.train(
+            NOISE,
+            Streams(0, first),
+            runs=len(planted),
+            planted=Planted(record, planted),
+            observers=Observers(messages=(heard,)),
+        )
+        found.append(heard.stacked().numpy())
+    seen, half = np.concatenate(found), runs // 2
+    attack = LinearDiscriminantAnalysis(solver="eigen", shrinkage=1e-4)
+    scores = attack.fit(seen[:half], member[:half]).decision_function(seen[half:])
+    inside, outside = scores[member[half:]], scores[~member[half:]]
+    shown = pa.lower_bound(scores, member[half:], delta=delta, confidence=0.99)
+    return {
+        "mu_nobody_reacts": float(np.sqrt((still**-2.0).sum())),
+        "mu_attack": float((inside.mean() - outside.mean()) / outside.std()),
+        "shown": shown.epsilon,
+        "nobody_reacts": pair.nobody_reacts,
+        "certified": pair.certified,
+        "everything_seen": pair.everything_seen,
+    }

@@ -5,10 +5,19 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Iterable
 
-from privaudit.results import round_up
+from privaudit.results import round_down, round_up
 from reports import pages
 from reports.study import Results
-from reports.views.cells import DELTA, GOSSIP, NODES, NOISE, STEPS, SUMS
+from reports.views.cells import (
+    DELTA,
+    GOSSIP,
+    HEARS,
+    NODES,
+    NOISE,
+    ORDINARY,
+    STEPS,
+    SUMS,
+)
 
 
 def rows(known: Results, what: str) -> Iterable[tuple]:
@@ -28,6 +37,22 @@ def values(results: Results) -> dict:
     return {
         "averaging": rows(results, "averaging"),
         "training": rows(results, "training"),
+        "ordinary": (
+            (
+                f"{step:g}",
+                by,
+                *(
+                    round_up(cell[name], 3)
+                    for name in ("nobody_reacts", "certified", "everything_seen")
+                ),
+                f"{cell['mu_nobody_reacts']:.2f}",
+                f"{cell['mu_attack']:.2f}",
+                round_down(cell["shown"], 3),
+            )
+            for step in ORDINARY
+            for by in HEARS
+            if (cell := results.get(f"ordinary {step:g} by {by}")) is not None
+        ),
         "nodes": NODES,
         "noise": f"{NOISE:g}",
         "delta": f"{DELTA:g}",

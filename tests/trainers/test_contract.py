@@ -187,6 +187,14 @@ class NewNames(Dsgd):
         return {"theta": state.theta} | ({"more": state.theta} if k else {})
 
 
+class Sparse(Dsgd):
+    """Sends as many numbers as are above 0 somewhere."""
+
+    def messages(self, state, k):
+        some = (state.theta > 0).sum(2).max()
+        return {"theta": state.theta, "some": state.theta[:, :, :some]}
+
+
 class Deaf(Dsgd):
     """Never asks; so nothing is private, and nothing is learnt."""
 
@@ -211,6 +219,7 @@ class Deaf(Dsgd):
         (OtherShape, "models have shape"),
         (NotARow, r"message mean has shape .* not \(runs, nodes, ...\)"),
         (NewNames, "round 1 sends .* and round 0 sent"),
+        (Sparse, "how many numbers it sends depends on what it is given"),
     ],
 )
 def test_what_is_broken_is_said(kind, says):

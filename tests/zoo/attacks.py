@@ -15,11 +15,10 @@ import msgspec
 import torch
 
 from privaudit.accounting import Certificate, account_nodes
-from privaudit.accounting.views import Observer, observed_by
+from privaudit.accounting.views import observed_by
 from privaudit.auditing.attacks import ADVERSARIES, Adversary, Scene
 from privaudit.auditing.attacks.canaries import CANARIES, CANARY_NODE, Canary, clipbkd
 from privaudit.auditing.attacks.contract import Watcher
-from privaudit.auditing.attacks.messages import LinearAdversary
 from privaudit.auditing.bounds.ledger_family import FAMILY, family_bound
 from privaudit.auditing.experiments.experiment import Audit, train_block
 from privaudit.auditing.experiments.judgement import estimator_named
@@ -139,28 +138,6 @@ def _attacker(kind, words):
     return Attacker
 
 
-class Nodes(LinearAdversary):
-    """What some nodes hear and send, put together."""
-
-    name, sees, reads_models = "nodes", "all that these nodes hear and send", False
-
-    def __init__(self, scene, observer):
-        self._nodes = set(Observer.parse(observer).nodes)
-        super().__init__(scene)
-
-    def hears(self, scene):
-        mixing = scene.problem.training.mixing()
-        return [
-            [
-                node
-                for node in range(mixing.nodes)
-                if node in self._nodes
-                or any(mixing.at(k)[by, node] > 0 for by in self._nodes)
-            ]
-            for k in range(mixing.period)
-        ]
-
-
 ATTACKERS: Mapping[str, type[Adversary]] = {
     **ADVERSARIES,
     "nodes-apart": _attacker(_NodesApart, "the difference of two nodes' releases"),
@@ -268,11 +245,10 @@ def played(
             noise_multiplier=attack.noise,
             start=problem.start(seed)[0, 0],
             replaces=relation == "replace-one",
+            observer=attack.observer,
         )
-        if attack.observer is None:
-            adversary = ATTACKERS[attack.adversary](scene)
-        else:
-            adversary = Nodes(scene, attack.observer)
+        kind = attack.adversary if attack.observer is None else "observer"
+        adversary = ATTACKERS[kind](scene)
         block, _ = train_block(plan, adversary, 0)
     ledger = observed_by(algorithm, block.ledger, attack.observer, relation)
     return Scores(block.member, block.score, "coin-flip"), ledger, adversary.sees

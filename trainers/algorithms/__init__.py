@@ -25,6 +25,7 @@ from trainers.algorithms.butterfly import (
     ButterflyOptions,
 )
 from trainers.algorithms.collaborative.family import FAMILIES as _COLLABORATIVE
+from trainers.algorithms.decor import Decor, DecorFamily, DecorOptions
 from trainers.algorithms.dinno import Dinno, DinnoFamily, DinnoOptions
 from trainers.algorithms.dsgd import Dsgd
 from trainers.algorithms.dsgt import Dsgt
@@ -51,6 +52,7 @@ from trainers.network.mixing import Property
 from trainers.network.push_sum import NEEDS as _PUSH_SUM
 from trainers.oracles.messages.dpps import NEEDS as _DPPS
 from trainers.oracles.messages.oracle import MessageOracle
+from trainers.oracles.secrets import PairedOracle
 from trainers.oracles.updates import UpdateOracle
 
 __all__ = ["ALGORITHMS", "Family", "Options", "family_named"]
@@ -121,6 +123,16 @@ ALGORITHMS: dict[str, Family] = {
         options=MuffliatoOptions,
         # As a step is four rounds: 50 steps.
         defaults={"rounds": 200, "model": "softmax", "step_size": 1.0},
+    ),
+    **_both(
+        "decor",
+        Decor,
+        DecorFamily,
+        needs=(*_GOSSIP, "undirected"),
+        options=DecorOptions,
+        oracle=PairedOracle,
+        over_ranks=False,
+        one_process="draws what pairs of nodes share from one key",
     ),
     **_both(
         "dinno",

@@ -1,6 +1,7 @@
 """Descent along sums of all nodes' gradients, at a model that all share.
 
-Sums by recursive doubling, or along a chain, their slower and stronger twin.
+Sums by recursive doubling, by recursive halving, which sends less, or along a chain,
+their slower and stronger twin.
 
 What a node learns of another is proved: docs/butterfly.md.
 """
@@ -10,9 +11,11 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from privaudit.accounting.views.butterfly import exchanges, hears
+from privaudit.accounting.views.butterfly import exchanges, folded, hears, slots
 from trainers.algorithms.family import Family
 from trainers.algorithms.setting import Options, Setting
 from trainers.network.engine import Gradients, Inbox, Network, Schedule
@@ -34,12 +37,15 @@ class ButterflyOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields
 class State:
     """All (runs, nodes, dims); the first two are the same at all nodes.
 
-    ``partial`` is the sum of the releases that a node has heard of in this step.
+    ``partial`` is the sum of the releases that a node has heard of in this step; by
+    halving (runs, nodes, parts, coordinates of a part), within a step. ``number``,
+    (runs, nodes, 1), is each node's own, where it counts.
     """
 
     theta: Tensor
     velocity: Tensor
     partial: Tensor
+    number: Tensor | None = dataclasses.field(default=None, kw_only=True)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -87,14 +93,97 @@ class Butterfly:
             return dataclasses.replace(state, partial=partial)
         if self.told:  # who hears one, hears the sum of all
             partial = partial - state.partial * (inbox.degree - 1)
+        return self._stepped(state, partial, k)
+
+    def _stepped(self, state: State, partial: Tensor, k: int) -> State:
+        """A step along the mean, of the sum of all."""
         mean = (partial / self.divisor).to(state.theta.dtype)
         velocity = self.momentum * state.velocity + mean
         theta = state.theta - self.step_size(k) * velocity
-        return State(theta=theta, velocity=velocity, partial=partial)
+        return dataclasses.replace(
+            state, theta=theta, velocity=velocity, partial=partial
+        )
 
     def models(self, state: State) -> Tensor:
         """The common model."""
         return state.theta
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Halving(Butterfly):
+    """The same sums, to the bit, by recursive halving and gathering.
+
+    Coordinates are dealt into as many parts as there are places. In exchange r a node
+    sends its sum of those parts whose numbers agree with its partner's place in bits 0
+    to r, and goes on with those that agree with its own; at last it has the sum of all,
+    of one part. Then exchanges go backwards, and each sends all parts that it has of
+    the sum of all. Who folds sends all parts at once, and is told all.
+
+    A node keeps its parts in the order of their numbers xor its place: it goes on with
+    every second one, whatever its place.
+    """
+
+    places: NDArray[np.int_]  # (steps of a cycle, nodes)
+
+    def numbered(self, state: State, nodes: range) -> State:
+        """See `trainers.network.engine.KnowsPlaces`."""
+        number = torch.tensor(nodes, device=state.theta.device)[None, :, None]
+        number = number.repeat(state.theta.shape[0], 1, 1)
+        return dataclasses.replace(state, number=number)
+
+    def local(self, state: State, private: Gradients, k: int) -> State:
+        """Before a step's first exchange, a gradient, dealt into parts."""
+        if k % self.exchanges:
+            return state
+        whole = private.gradient(at=state.theta)
+        lacks = -whole.shape[2] % self._parts
+        dealt = torch.nn.functional.pad(whole, (0, lacks))
+        dealt = dealt.unflatten(2, (self._parts, -1))
+        return dataclasses.replace(state, partial=self._turned(dealt, state, k))
+
+    def messages(self, state: State, k: int) -> dict[str, Tensor]:
+        """Of a partner's parts the sums; then of all those that are finished."""
+        halves = self._halves(k)
+        sent = state.partial[:, :, 1::2] if halves else state.partial
+        return {"partial": sent.flatten(2)}
+
+    def round(self, state: State, inbox: Inbox, private: Gradients, k: int) -> State:
+        """Half of the parts are summed up, or as many gathered; at last, a step."""
+        partial, last = state.partial, (k + 1) % self.exchanges == 0
+        folds = self.told and (k % self.exchanges == 0 or last)
+        sent = self.messages(state, k)["partial"]
+        heard = inbox.neighbour_sum("partial") - sent  # exact: nothing is rounded
+        if self._halves(k):
+            partial = partial[:, :, ::2]
+            partial = partial + heard.view_as(partial)
+        elif not folds:
+            partial = torch.stack([partial, heard.view_as(partial)], 3).flatten(2, 3)
+        elif last:
+            partial = partial - (inbox.degree - 1)[:, :, None] * partial
+            partial = partial + heard.view_as(partial)
+        else:
+            partial = partial + heard.view_as(partial)
+        if not last:
+            return dataclasses.replace(state, partial=partial)
+        whole = self._turned(partial, state, k).flatten(2)
+        return self._stepped(state, whole[:, :, : state.theta.shape[2]], k)
+
+    @property
+    def _parts(self) -> int:
+        return int(self.places.max()) + 1
+
+    def _halves(self, k: int) -> bool:
+        """Whether sums are made in this exchange, of half of the parts."""
+        first, each = k % self.exchanges - self.told, self.exchanges - 2 * self.told
+        return 0 <= first < each // 2
+
+    def _turned(self, parts: Tensor, state: State, k: int) -> Tensor:
+        """``parts`` in the order of their numbers xor the place; and back."""
+        assert state.number is not None
+        where = torch.from_numpy(self.places[k // self.exchanges % len(self.places)])
+        own = where.to(parts.device)[state.number]  # (runs, nodes, 1)
+        order = own ^ torch.arange(self._parts, device=parts.device)
+        return parts.take_along_dim(order[..., None], 2)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -104,7 +193,7 @@ class ButterflyFamily(Family[ButterflyOptions]):
     Parameters
     ----------
     graph
-        Its name there, and among graphs.
+        Its name there, and among graphs; a butterfly may also be ``halving``.
     """
 
     graph: str = "butterfly"
@@ -114,13 +203,18 @@ class ButterflyFamily(Family[ButterflyOptions]):
 
     def algorithm(self, setting: Setting[ButterflyOptions]) -> Butterfly:
         """With its exchanges a step."""
-        return self.make(
+        graph, nodes = self._graph(setting.mixing), setting.nodes
+        made = self.make(
             setting.step_sizes,
             setting.options.momentum,
-            exchanges(setting.nodes, self.graph),
-            setting.batch_size * setting.nodes,
-            self._told(setting.nodes),
+            exchanges(nodes, graph),
+            setting.batch_size * nodes,
+            self._told(nodes),
         )
+        if graph != "halving":
+            return made
+        given = {f.name: getattr(made, f.name) for f in dataclasses.fields(made)}
+        return Halving(**given, places=folded(nodes)[slots(nodes)])
 
     def _told(self, nodes: int) -> bool:
         return self.graph == "chain" or nodes & (nodes - 1) != 0
@@ -135,15 +229,23 @@ class ButterflyFamily(Family[ButterflyOptions]):
 
     def runner(self, algorithm: Butterfly, mixing: Mixing) -> Network:
         """On its graph; ``ValueError`` on others."""
-        # The very graph: what is certified counts on who is joined to whom, and when.
-        proved = hears(mixing.nodes, self.graph) | np.eye(mixing.nodes, dtype=bool)
-        if not np.array_equal(mixing.matrices > 0, proved):
-            raise ValueError(
-                f"this algorithm is for graph={self.graph} with uniform weights: on no "
-                "other graph is proved what a node learns"
-            )
+        self._graph(mixing)
         return Network(algorithm, mixing, self.needs)
 
     def releases(self, setting: Setting[ButterflyOptions]) -> int:
         """One a step, that of the last step too if it was not finished."""
-        return -(-setting.rounds // exchanges(setting.nodes, self.graph))
+        each = exchanges(setting.nodes, self._graph(setting.mixing))
+        return -(-setting.rounds // each)
+
+    def _graph(self, mixing: Mixing) -> str:
+        """Which of its graphs this is; ``ValueError`` for others."""
+        # The very graph: what is certified counts on who is joined to whom, and when.
+        itself = np.eye(mixing.nodes, dtype=bool)
+        known = ("butterfly", "halving") if self.graph == "butterfly" else (self.graph,)
+        for graph in known:
+            if np.array_equal(mixing.matrices > 0, hears(mixing.nodes, graph) | itself):
+                return graph
+        raise ValueError(
+            f"this algorithm is for graph={' or '.join(known)} with uniform weights: "
+            "on no other graph is proved what a node learns"
+        )

@@ -96,6 +96,26 @@ class WorksFirst(Protocol):
         ...
 
 
+@runtime_checkable
+class KnowsPlaces(Protocol):
+    """An algorithm whose nodes do different things, by their numbers, which are public.
+
+    ``nodes`` are those that ``state`` is of.
+    """
+
+    def numbered(self, state: Any, nodes: range) -> Any:
+        """The state before the first round, of nodes that know their numbers."""
+        ...
+
+
+def begun(algorithm: Algorithm, start: Tensor, nodes: range) -> Any:
+    """The state before the first round of ``nodes``, from ``start``."""
+    state = algorithm.init(start)
+    if isinstance(algorithm, KnowsPlaces):
+        state = algorithm.numbered(state, nodes)
+    return state
+
+
 class Observer(Protocol):
     """Sees messages as they are sent, before they are mixed."""
 
@@ -163,7 +183,7 @@ class Network:
 
     def begin(self, start: Tensor) -> Any:
         """The state before the first round, from ``start`` (runs, nodes, dims)."""
-        return self.algorithm.init(start)
+        return begun(self.algorithm, start, range(self.nodes))
 
     def deliver(self, sent: Mapping[str, Tensor], k: int) -> Inbox:
         """What comes to the nodes here of what they all send in round ``k``."""

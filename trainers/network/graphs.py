@@ -195,6 +195,15 @@ def butterfly(nodes: int) -> Topology:
     return Topology(hears(nodes))
 
 
+def halving(nodes: int) -> Topology:
+    """Recursive halving, then gathering: the exchanges of a butterfly, there and back.
+
+    See `privaudit.accounting.views.butterfly`. Raises ``ValueError`` for too many
+    nodes.
+    """
+    return Topology(hears(nodes, "halving"))
+
+
 def chain(nodes: int) -> Topology:
     """Each node hears the one before it, by turns, and all the last one.
 

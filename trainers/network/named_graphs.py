@@ -20,6 +20,7 @@ _PLAIN: dict[str, Callable[[int], Topology]] = {
     "star": graphs.star,
     "directed-ring": graphs.directed_ring,
     "butterfly": graphs.butterfly,
+    "halving": graphs.halving,
     "chain": graphs.chain,
     "exponential": graphs.exponential,
     "exp": graphs.exponential,

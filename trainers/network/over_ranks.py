@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from trainers.network.engine import Inbox, Network
+from trainers.network.engine import Inbox, Network, begun
 from trainers.network.mixing import Terms, add_up
 from trainers.network.ranks import Ranks, explained
 from trainers.numerics.device import placed
@@ -71,6 +72,10 @@ class RankNetwork(Network):
     def nodes(self) -> int:
         """How many nodes run here."""
         return len(self.ranks.held)
+
+    def begin(self, start: Tensor) -> Any:
+        """The state of the nodes here before the first round."""
+        return begun(self.algorithm, start, self.ranks.held)
 
     @functools.cached_property
     def traffic(self) -> Traffic:

@@ -37,7 +37,7 @@ from torch import Tensor
 from trainers.numerics.chacha import MAX_BLOCKS, WORDS, Keystream, blocks, table
 
 # "own" is drawn for one user by itself, "transform" for one record.
-Purpose = Literal["sampling", "noise", "message", "world", "own", "transform"]
+Purpose = Literal["sampling", "noise", "message", "world", "own", "transform", "secret"]
 PURPOSES: dict[Purpose, int] = {
     "sampling": 0,
     "noise": 1,
@@ -45,6 +45,7 @@ PURPOSES: dict[Purpose, int] = {
     "world": 3,
     "own": 4,
     "transform": 5,
+    "secret": 6,
 }
 MAX_NODES, MAX_RELEASES = 1 << 32, 1 << 64
 

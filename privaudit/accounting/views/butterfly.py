@@ -8,6 +8,11 @@ every pair meets in a sum of 2^b nodes 2^b times in 2^k - 1 steps. Of other numb
 nodes, 2^k do so, after each of the others has *folded* its release into that of one of
 them, and before that one tells it the sum of all.
 
+*By recursive halving* each sends, in exchange r, only the half of what it has summed
+that its partner goes on with, and then all gather the sums, backwards. Everybody is at
+the same places and hears the same sums, of some coordinates: all that is accounted by
+recursive doubling holds.
+
 *Along a chain*, of any number: each adds its release to what it hears and hands it on,
 and the last tells all. Of what node v hears, u's release is among those before v, or
 among those behind it.
@@ -47,7 +52,7 @@ _PRIMITIVE = {
 }
 
 
-_MOST = {"butterfly": 128, "chain": 64}  # nodes, but for powers of two
+_MOST = {"butterfly": 128, "halving": 128, "chain": 64}  # but for powers of two
 _MOST_RELEASES = 10_000_000  # of a node: they are looked at one by one
 _ENTRIES = 1 << 22  # of a cycle's graphs, at most
 
@@ -55,19 +60,21 @@ _ENTRIES = 1 << 22  # of a cycle's graphs, at most
 def exchanges(nodes: int, graph: str = "butterfly") -> int:
     """How many exchanges make a step.
 
-    k of 2^k nodes, up to 1024, and two more of other numbers, up to 128; as many as
-    nodes of a ``chain``, up to 64. ``ValueError`` of other numbers.
+    k of 2^k nodes, up to 1024, and two more of other numbers, up to 128; by ``halving``
+    2 k, and two more; as many as nodes of a ``chain``, up to 64. ``ValueError`` of
+    other numbers.
 
-    >>> exchanges(8), exchanges(6), exchanges(6, "chain")
-    (3, 4, 6)
+    >>> exchanges(8), exchanges(6), exchanges(6, "chain"), exchanges(6, "halving")
+    (3, 4, 6, 6)
     """
     bits = int(nodes).bit_length() - 1
-    if graph == "butterfly" and nodes == 1 << bits and bits in _PRIMITIVE:
-        return bits
+    swaps = bits * (2 if graph == "halving" else 1)
+    if graph != "chain" and nodes == 1 << bits and bits in _PRIMITIVE:
+        return swaps
     if not 2 <= nodes <= _MOST[graph]:
-        more = ", or 256, 512 or 1024" if graph == "butterfly" else ""
+        more = "" if graph == "chain" else ", or 256, 512 or 1024"
         raise ValueError(f"a {graph} has 2 to {_MOST[graph]} nodes{more}, got {nodes}")
-    return nodes if graph == "chain" else bits + 2
+    return nodes if graph == "chain" else swaps + 2
 
 
 def _product(one: int, other: int, bits: int) -> int:
@@ -97,6 +104,8 @@ def slots(nodes: int, graph: str = "butterfly") -> NDArray[np.int_]:
     >>> slots(3, "chain").tolist()
     [[1, 2, 0], [2, 1, 0], [2, 0, 1], [0, 2, 1], [0, 1, 2], [1, 0, 2]]
     """
+    if graph == "halving":
+        return slots(nodes)
     rounds = exchanges(nodes, graph)
     if graph == "butterfly" and nodes == 1 << rounds:
         return np.array(
@@ -149,6 +158,7 @@ def hears(nodes: int, graph: str = "butterfly") -> NDArray[np.bool_]:
         both = sums[:, None] & sums
         apart = place[:, None] ^ place
         swaps = [both & (apart == 1 << bit) for bit in range(whole.bit_length() - 1)]
+        swaps += swaps[::-1] if graph == "halving" else []
         found += swaps if nodes == whole else [fold, *swaps, fold.T]
     result = np.array(found)
     result.flags.writeable = False

@@ -13,6 +13,7 @@ from privaudit.auditing.attacks.losses import AllLosses
 from privaudit.auditing.attacks.models import AllModels
 from privaudit.auditing.attacks.neighbour import Neighbour
 from privaudit.auditing.attacks.noisy_gradients import NoisyGradients
+from privaudit.auditing.attacks.observing import Observing
 from privaudit.auditing.attacks.references import RMIA, LiRA
 
 ADVERSARIES: dict[str, type[Adversary]] = {
@@ -24,6 +25,7 @@ ADVERSARIES: dict[str, type[Adversary]] = {
         RMIA,
         AllModels,
         Neighbour,
+        Observing,
         NoisyGradients,
         Actions,
     )

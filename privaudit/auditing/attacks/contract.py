@@ -37,6 +37,9 @@ class Scene:
         (dims,): where all nodes of all runs start.
     replaces
         Whether the canary comes in the place of a record.
+    observer
+        Who attacks, as `Observer.parse` takes it, or ``any-node``; None: as the
+        adversary says.
     """
 
     problem: Problem
@@ -44,6 +47,7 @@ class Scene:
     noise_multiplier: float
     start: Tensor
     replaces: bool = False
+    observer: str | None = None
 
     @functools.cached_property
     def mechanism(self) -> Mechanism:
@@ -106,7 +110,7 @@ class Adversary(abc.ABC):
     """
 
     name: ClassVar[str]
-    sees: ClassVar[str]  # the threat model, in words
+    sees: str  # the threat model, in words
     reads_models: ClassVar[bool] = True
 
     def __init__(self, scene: Scene) -> None:

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from privaudit.auditing.attacks.canaries import CANARY_NODE
 from trainers.algorithms.collaborative.runner import Collaboration
+from trainers.network.engine import KnowsPlaces
 from trainers.runs.problem import Problem
 
 _MOST_VALUES = 20_000_000  # of the map: 160 MB
@@ -150,6 +151,13 @@ class LinearMap:
                 f"{problem.training.algorithm} releases updates of a model, not "
                 "gradients: attacks by its messages find none; try final-loss, or "
                 "actions"
+            )
+
+        if isinstance(problem.network.algorithm, KnowsPlaces):
+            raise ValueError(
+                f"{problem.training.algorithm} sends parts of vectors with these "
+                "settings, which are not put together here: of graph=butterfly the "
+                "same is learned"
             )
 
         def run(start: Tensor, answers: Mapping) -> tuple[_Script, Record]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from privaudit.accounting.views import LinearProtocol
 from privaudit.auditing.attacks.linear import MODEL, LinearMap
 from privaudit.ledger import Ledger
 from trainers.network.engine import Network
+from trainers.oracles.oracle import Mechanism
+from trainers.oracles.secrets import PairedMechanism
 from trainers.runs.problem import Problem
 
 _ROUNDING = 64 * 2.0**-52  # of an entry of a message, over its largest
@@ -76,6 +80,9 @@ def protocol_of(
                 f"{name} does not say beforehand how often each node takes a gradient: "
                 "it has no account by observer"
             )
+    own = np.diag([noise[node][index] for node, index in inputs])
+    known = np.eye(mixing.nodes, dtype=bool)[[node for node, _ in inputs]]
+    shared, knows = _secrets(problem.training.mechanism(1.0), inputs, own)
     points = found.asked[np.ix_(turns, 1 + turns)]
     points[abs(points) < _ROUNDING * abs(points).max(1, keepdims=True)] = 0
     return LinearProtocol(
@@ -84,6 +91,30 @@ def protocol_of(
         messages,
         [found.told[row][2] for row in kept],
         heard,
-        [noise[node][index] for node, index in inputs],
+        np.concatenate([own, shared], 1),
+        known=np.concatenate([known, knows]).astype(bool),
         points=points,
     )
+
+
+def _secrets(
+    mechanism: Mechanism, inputs: Sequence[tuple[int, int]], own: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Noises that two nodes share, (inputs, noises), and who knows each of them.
+
+    In a release and its partner's of the same number, with opposite signs.
+    """
+    place = {one: number for number, one in enumerate(inputs)}
+    nodes = 1 + max((node for node, _ in inputs), default=0)
+    if not isinstance(mechanism, PairedMechanism) or not mechanism.shared:
+        return np.zeros((len(inputs), 0)), np.zeros((0, nodes))
+    columns, knows = [], []
+    for one, other in mechanism.pairs:
+        for index in range(sum(node == one for node, _ in inputs)):
+            adds, takes = place[one, index], place[other, index]
+            column = np.zeros(len(inputs))
+            column[adds] = mechanism.shared * own[adds, adds]
+            column[takes] = -column[adds]
+            columns.append(column)
+            knows.append(np.isin(np.arange(nodes), (one, other)))
+    return np.array(columns).T, np.array(knows)

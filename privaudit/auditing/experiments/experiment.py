@@ -51,6 +51,7 @@ def attacker(audit: Audit, problem: Problem) -> Adversary:
         # The start is not part of a block: equal in every run of the audit.
         start=problem.start(audit.seed)[0, 0],
         replaces=tested_relation(audit.training) == "replace-one",
+        observer=audit.observer,
     )
     return kind(scene)
 

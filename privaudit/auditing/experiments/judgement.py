@@ -10,8 +10,10 @@ from typing import Protocol
 
 import msgspec
 import numpy as np
+from msgspec import UNSET
 
-from privaudit.accounting import Certificate, account_nodes, verdict_on
+from privaudit.accounting import Certificate, verdict_on
+from privaudit.accounting.views import account_observed, observed_by
 from privaudit.auditing.bounds import ESTIMATORS, Bound, Estimator, most_shown
 from privaudit.auditing.bounds.ledger_family import FAMILY, family_bound
 from privaudit.auditing.experiments.looks import Looks, Stopped
@@ -21,7 +23,7 @@ from privaudit.auditing.experiments.reach import reachable
 from privaudit.auditing.rates import attack_rates
 from privaudit.auditing.scores import CANARY_NODE, Design, Scores
 from privaudit.ledger import Entry, Ledger
-from privaudit.results import Claim, Relation, UpperBound
+from privaudit.results import Claim, Relation, UpperBound, worst_bound
 
 
 class Asked(Protocol):
@@ -42,6 +44,8 @@ class Asked(Protocol):
 class Terms(Asked, Protocol):
     """Those settings of an `Audit` that its verdict depends on."""
 
+    @property
+    def algorithm(self) -> str: ...
     @property
     def runs(self) -> int: ...
     @property
@@ -73,9 +77,17 @@ def judge(
     """
     member, score, right = runs
     relation = audit.claim.relation  # what the two worlds differ in: see `Audit`
-    nodes = account_nodes(ledger, audit.claim.delta, relation, audit.account)
+    nodes = account_observed(
+        audit.algorithm,
+        ledger,
+        audit.claim.observer or None,
+        audit.claim.delta,
+        relation,
+        audit.account,
+    )
+    seen = seen_in(audit, ledger)
     scores = Scores(member, score, design_of(audit))
-    entries = ledger.nodes[CANARY_NODE]
+    entries = seen.nodes[CANARY_NODE]
     confidence, stopped = audit.confidence, None
     if audit.stop_when_refuted:
         looks = Looks.of(audit.runs, audit.block)
@@ -94,13 +106,14 @@ def judge(
         lower = msgspec.structs.replace(
             found.lower,
             unit=audit.claim.unit,
+            observer=audit.claim.observer,
             confidence=audit.confidence,  # at every look at once: see `Looks`
         )
         return dataclasses.replace(found, lower=lower)
 
     def gap(estimator: Estimator, found: Bound) -> Gap | None:
         return gap_of(
-            audit, estimator, found, ledger, nodes[CANARY_NODE], member, confidence
+            audit, estimator, found, seen, nodes[CANARY_NODE], member, confidence
         )
 
     def named(name: str) -> Estimator:
@@ -120,11 +133,10 @@ def judge(
     other: Estimator | None = None
     if audit.estimator == FAMILY:
         other = named("best")
-    elif _in_sequence(Certificate.of(ledger, relation).node(CANARY_NODE)):
+    elif _in_sequence(Certificate.of(seen, relation).node(CANARY_NODE)):
         other = named(FAMILY)
     beside = None if other is None else bound(other)
-    worst = max(nodes, key=lambda upper: upper.epsilon)
-    verdict = verdict_on(audit.claim, ledger, worst, main.lower)
+    verdict = verdict_on(audit.claim, ledger, worst_bound(nodes), main.lower)
     if stopped and stopped.runs < audit.runs and verdict.status != "refuted":
         raise ValueError(
             f"the audit ended after {len(member):,} of {audit.runs:,} runs, and the "
@@ -154,6 +166,12 @@ def design_of(audit: Asked) -> Design:
     return "one-run" if audit.one_run else "coin-flip"
 
 
+def seen_in(audit: Terms, ledger: Ledger) -> Ledger:
+    """The ledger of an audit's runs, as whom its claim is about sees it."""
+    claim = audit.claim
+    return observed_by(audit.algorithm, ledger, claim.observer or None, claim.relation)
+
+
 def is_refuted(
     audit: Terms, ledger: Ledger, runs: tuple[np.ndarray, np.ndarray, np.ndarray]
 ) -> bool:
@@ -163,7 +181,8 @@ def is_refuted(
     if not 0 < np.count_nonzero(member) < len(member):
         return False
     relation = audit.claim.relation
-    found = estimator_named(audit.estimator, ledger.nodes[CANARY_NODE], relation)(
+    entries = seen_in(audit, ledger).nodes[CANARY_NODE]
+    found = estimator_named(audit.estimator, entries, relation)(
         Scores(member, score, "coin-flip"),
         audit.claim.delta,
         looks.confidence(len(member), audit.confidence),
@@ -216,7 +235,12 @@ def gap_of(
     )
     if reach is None:
         return None
-    attained = certificate.epsilon(delta).lower
+    accounted = certificate
+    if certificate.ledger.observer is not UNSET:
+        # Of an observer no lower side is known; there is one of what is accounted.
+        alone = msgspec.structs.replace(certificate.ledger, observer=UNSET, failure=0.0)
+        accounted = Certificate.of(alone, relation)
+    attained = accounted.epsilon(delta).lower
     return Gap(
         certified=upper.epsilon,
         attained=attained,

@@ -191,6 +191,7 @@ class AuditResult(Outcome, frozen=True, kw_only=True, forbid_unknown_fields=True
             **super().summary(),
             "canaries": canaries if self.lower().in_one_run else None,
             "threat_model": self.lower().threat_model,
+            "observer": self.upper().observer or None,
             "noise_multiplier": self.noise_multiplier,
             "accuracy": self.accuracy,
         }

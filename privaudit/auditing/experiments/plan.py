@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from msgspec import UNSET
 
 from privaudit.accounting.account import method_named
+from privaudit.accounting.views import ANY_NODE, Observer, check_observer
 from privaudit.auditing.attacks import ADVERSARIES
-from privaudit.auditing.attacks.canaries import CANARIES
+from privaudit.auditing.attacks.canaries import CANARIES, CANARY_NODE
 from privaudit.auditing.attacks.many import KINDS, MANY
 from privaudit.auditing.bounds import ESTIMATORS
 from privaudit.auditing.bounds.ledger_family import FAMILY
@@ -70,6 +72,11 @@ class Audit(AuditRecord[Training]):
                 f"there is no planted bug {self.planted_bug!r}; choose one of "
                 f"{', '.join(PLANTED)}"
             )
+
+    @property
+    def algorithm(self) -> str:
+        """Its name."""
+        return self.training.algorithm
 
     def problem(self) -> Problem:
         """The data, model and network of the training, with the bug if one is planted.
@@ -160,6 +167,14 @@ def planned(
     seen = settings.adversary
     if canaries:
         attack = one_run_plan.attack_of(settings, what, canaries)
+    elif settings.observer is not None:
+        named = check_observer(algorithm, settings.observer, what.nodes)
+        if named != ANY_NODE and CANARY_NODE in Observer.parse(named).nodes:
+            raise ValueError(
+                f"the canary is at node {CANARY_NODE}, and an observer knows all of "
+                "its own nodes: choose one of other nodes"
+            )
+        attack = {"adversary": "observer", "observer": named}
     else:
         at_home = seen is None and what.family.stays_home(what.setting())
         attack = {"adversary": seen or ("neighbour" if at_home else "final-loss")}
@@ -171,6 +186,7 @@ def planned(
             what.relation(settings.relation),
             what.unit,
             source=source,
+            observer=attack.get("observer", UNSET),
         ),
         training=what,
         noise_multiplier=settings.noise_multiplier or 0.0,

@@ -55,10 +55,12 @@ def test_models_and_ledgers_of_one_process(tmp_path, ranks):
 
 
 @pytest.mark.slow
-def test_a_butterfly_has_the_bits_of_one_process(tmp_path):
+@pytest.mark.parametrize(("graph", "rounds"), [("butterfly", 13), ("halving", 26)])
+def test_a_butterfly_has_the_bits_of_one_process(tmp_path, graph, rounds):
     command = ["privaudit", "train", "dp-butterfly", "--observer", "any-node"]
-    for setting in ("nodes=4", "rounds=13", "train=300", "batch_size=10"):
+    for setting in ("nodes=4", "train=300", "batch_size=10"):
         command += ["--set", setting]
+    command += ["--set", f"graph={graph}", "--set", f"rounds={rounds}"]
     command += ["--epsilon", "1", "--seed", "0", "--out"]
     done = torchrun(2, *command, tmp_path / "ranks")
     assert done.returncode == 0, done.stderr[-3000:]

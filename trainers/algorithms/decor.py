@@ -1,0 +1,63 @@
+"""Gossip with noise that cancels pairwise."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from trainers.algorithms.family import Family
+from trainers.algorithms.muffliato import Muffliato
+from trainers.algorithms.setting import Options, Setting
+from trainers.oracles.mechanism import Mechanism
+from trainers.oracles.secrets import PairedMechanism
+
+_MOST = 1000.0  # sums of noises must be exact in a double, whatever the graph
+
+
+class DecorOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How large noise by secrets is, over a node's own: in [0, 1000]."""
+
+    correlated: float = 10.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.correlated <= _MOST:
+            raise ValueError(
+                f"correlated must be in [0, {_MOST:g}], got {self.correlated}"
+            )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Decor(Muffliato):
+    """theta_i <- sum_j w_ij (theta_j - eta_k (G_j(theta_j) + sum_l s_jl)).
+
+    DECOR (Allouah, Koloskova, El Firdoussi, Jaggi and Guerraoui 2024): beside noise of
+    its own each node adds, for every neighbour l, noise s_jl = -s_lj of a secret that
+    the two share. It cancels in the mean of all, and hides a node from whoever does not
+    know its secrets. A round of gossip follows each step; the oracle clips and draws.
+
+    Its claim, and the ledger, are of whoever knows all secrets: noise of a node's own
+    alone. What each observer learns, its own secrets known: `privaudit views`.
+    """
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DecorFamily(Family[DecorOptions]):
+    """Neighbours share secrets: all that are ever joined, either way."""
+
+    def algorithm(self, setting: Setting[DecorOptions]) -> Decor:
+        """One round of plain gossip a step."""
+        return self.make(setting.step_sizes)
+
+    def mechanism(
+        self, setting: Setting[DecorOptions], noise_multiplier: float
+    ) -> Mechanism:
+        """The plain one, with a secret of every two neighbours."""
+        plain = super().mechanism(setting, noise_multiplier)
+        joined = (setting.mixing.matrices != 0).any(0)
+        pairs = np.argwhere(np.triu(joined | joined.T, 1))
+        return PairedMechanism(
+            **{f.name: getattr(plain, f.name) for f in dataclasses.fields(plain)},
+            pairs=tuple((int(one), int(other)) for one, other in pairs),
+            shared=setting.options.correlated,
+        )

@@ -1,0 +1,65 @@
+"""Noise that pairs of nodes share, and that cancels in the sum of both.
+
+Two nodes that share a secret draw equal normal numbers from it: one adds them to its
+noisy sum, the other takes them off. Whoever knows the secret takes both off.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from trainers.numerics.randomness import grid_step
+from trainers.oracles.mechanism import Mechanism
+from trainers.oracles.oracle import Oracle
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PairedMechanism(Mechanism):
+    """A mechanism whose nodes also share secrets, two by two.
+
+    What it is accounted as is noise of a node's own alone: so much is left against
+    those that know all secrets.
+
+    Parameters
+    ----------
+    pairs
+        Two nodes each, the lower number first: this one adds, the other takes off.
+    shared
+        Standard deviation of what a secret gives, over that of a node's own noise.
+    """
+
+    pairs: tuple[tuple[int, int], ...] = ()
+    shared: float = 0.0
+
+
+class PairedOracle(Oracle):
+    """Gradients with noise of a node's own and of its secrets; all nodes are here."""
+
+    def _noisy(
+        self, total: Tensor, nodes: Sequence[int], deviation: float, step: float
+    ) -> Tensor:
+        index = self._releases[nodes[0]]
+        total = super()._noisy(total, nodes, deviation, step)
+        rows = {node: row for row, node in enumerate(nodes)}
+        mechanism = self.mechanism
+        if not isinstance(mechanism, PairedMechanism) or not mechanism.shared:
+            return total
+        size = mechanism.shared * deviation
+        step = max(step, grid_step(size))  # whole steps of the finer one as well
+        for number, (one, other) in enumerate(mechanism.pairs):
+            if not {one, other} & rows.keys():
+                continue
+            still = torch.zeros_like(total[:, :1])
+            # Secrets know nothing of sums: both nodes draw the same.
+            drawn = self._streams.noisy(
+                still, [number], index, size, step, purpose="secret"
+            )
+            if one in rows:
+                total[:, rows[one]] += drawn[:, 0]
+            if other in rows:
+                total[:, rows[other]] -= drawn[:, 0]
+        return total

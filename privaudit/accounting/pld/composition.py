@@ -308,7 +308,7 @@ class Composition:
         for way, guess in guesses.items():
             # Relatively, delta changes by the tilt times as much as epsilon.
             wanted = width * min(max(guess.tilt * guess.epsilon, 0.1), 10.0)
-            for aim in (3e-3, 1e-5):
+            for aim in (3e-2, 1e-5):
                 found = invert(self.families, way, scouts[way], guess, aim * wanted)
                 if found is None:
                     return None

@@ -11,6 +11,7 @@ can reach is bounded by a composition of one measure and a remainder. The proof 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Iterator, Sequence
@@ -26,9 +27,9 @@ from privaudit.accounting.pld.line import UNIT, Floats, log_normal_mass
 from privaudit.accounting.pld.mixture import Term
 from privaudit.accounting.pld.scout import Guess
 
-_ANGLES = 24  # intervals of a right angle
+_ANGLES = 18  # intervals of a right angle
 _ALLOWED = 0.04  # of delta: what all choices together may add
-_EARLY, _GROWTH = 4, 1.25  # levels: all up to the first, then by that factor
+_EARLY, _GROWTH = 4, 1.5  # levels: all up to the first, then by that factor
 _MOST_POINTS, _MOST_CELLS = 1 << 15, 1 << 13
 _MOST_LOG = 600.0  # of what masses are multiplied by
 _LOG_SMALL = -34.0  # what wraps around, beside 1
@@ -86,6 +87,7 @@ def triangle_cells(
     )
 
 
+@functools.lru_cache(maxsize=_ANGLES * _ANGLES)  # each is half of two triangles
 def _half(
     rate: float, others: float, apart: float, spacing: float, stop: int
 ) -> tuple[list[Floats], list[float], float]:
@@ -158,6 +160,7 @@ def bound(step: Step, count: int, grid: Grid, guess: Guess) -> Chosen | None:
         measure_above(triangle_cells(step.rate, sides, spacing, stop), spacing)
         for sides in triangles(step.shift)
     ]
+    _half.cache_clear()
     found = _schedule(
         one_way.mass,
         most.mass,

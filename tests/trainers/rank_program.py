@@ -100,7 +100,7 @@ def main(out: pathlib.Path) -> None:
             dims = models.shape[2]
             expected = traffic(network, rounds(name), message_bytes(name, dims))
             if "deep-q" in name:  # each passes the model on, the last one to all others
-                turns, last = 50 // 16, where[1] - 1
+                turns, last = 50 // _TURNS["batch_size"], where[1] - 1
                 sent = turns * (last if where[0] == last else 1)
                 own = (
                     len(network.ranks.held) * last

@@ -59,9 +59,10 @@ class ReleaseSettings:
         that the last step has about 1 / RHO of the first one's.
     schedule
         Noise and rate of every step: a .csv, its first line
-        noise_multiplier,sampling_rate and then a row a step, such as 1.1,0.01; or a
-        .toml, such as steps = 1000, sampling_rate = 0.01 and noise_multiplier = {type =
-        "shrinking", initial = 2.0, rho = 1.5}, a line each.
+        noise_multiplier,sampling_rate and then a row a step, such as 1.1,0.01, or
+        noise_multiplier,sampling_rate,steps and a row for so many equal steps, such as
+        1.1,0.01,2500; or a .toml, such as steps = 1000, sampling_rate = 0.01 and
+        noise_multiplier = {type = "shrinking", initial = 2.0, rho = 1.5}, a line each.
     """
 
     sampling_rate: float = 1.0

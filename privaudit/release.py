@@ -136,8 +136,8 @@ class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         ``gaussian`` (sensitivity in L2) or ``laplace`` (in L1), independent in each
         coordinate.
     norm_bound
-        Largest norm of one record's share, L2 or L1 as the mechanism has it; infinity
-        if nothing bounds it.
+        Largest norm of one record's share (of the whole unit's, where that is no
+        record), L2 or L1 as the mechanism has it; infinity if nothing bounds it.
     noise
         Standard deviation (gaussian) or scale b (laplace) per coordinate, in the unit
         of ``norm_bound``. Public factors, such as a step size, are left out of both.

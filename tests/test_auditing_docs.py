@@ -15,6 +15,6 @@ def test_snippets_run_one_after_another(tmp_path, monkeypatch):
         exec(compile(snippet, "docs/auditing.md", "exec"), space)
         if "found" in space:
             statuses.append(space["found"].status)
-    assert len(SNIPPETS) == 6
+    assert len(SNIPPETS) == 7
     assert statuses[0] == "consistent"
     assert statuses[-1] == "consistent"

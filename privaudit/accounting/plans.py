@@ -7,7 +7,7 @@ import functools
 import math
 import pathlib
 import reprlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 import numpy as np
@@ -29,6 +29,7 @@ from privaudit.release import (
 from privaudit.schedules import Growing, Schedule
 from privaudit.task_settings import batches_taken
 
+COLUMNS = ("noise_multiplier", "sampling_rate", "steps")  # of a schedule's .csv
 _MOST_LISTED = 10_000_000
 _MOST_RECORDS = 10**12
 
@@ -58,14 +59,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     sampling_rate
         In (0, 1], one a step.
     count
-        How many times each step is made, one after another.
+        How many times each step is made, one after another: of all, or one a step.
     scheme, mechanism
         Of every step.
     """
 
     noise_multiplier: NDArray[np.float64]
     sampling_rate: NDArray[np.float64]
-    count: int = 1
+    count: int | NDArray[np.int64] = 1
     scheme: str = "poisson"
     mechanism: Mechanism = "gaussian"
 
@@ -140,28 +141,49 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Plan:
         """A CSV with the columns noise_multiplier and sampling_rate, or a TOML file.
 
-        A TOML file has ``steps``, and for each of the two a number or a schedule, such
-        as ``noise_multiplier = {type = "shrinking", initial = 2.0, rho = 1.5}``.
+        A third column, steps, says how many such steps a row stands for. A TOML file
+        has ``steps``, and for each of the two a number or a schedule, such as
+        ``noise_multiplier = {type = "shrinking", initial = 2.0, rho = 1.5}``.
 
         Raises ``ValueError`` if it is neither, or a value is out of range.
         """
         try:
             if path.suffix == ".csv":
-                noise, rate = _read_csv(path)
+                table = _read_csv(path)
             elif path.suffix == ".toml":
-                noise, rate = _read_toml(path)
+                table = _read_toml(path)
             else:
                 raise ValueError("a plan is a .csv or a .toml file")
-            return cls(
-                noise_multiplier=noise,
-                sampling_rate=rate,
-                scheme=scheme,
-                mechanism=mechanism,
-            )
+            return cls.from_table(table, scheme, mechanism)
         except (ValueError, msgspec.DecodeError) as error:
             raise ValueError(f"{path}: {error}") from error
         except OSError as error:
             raise ValueError(f"cannot read {path}: {error.strerror}") from error
+
+    @classmethod
+    def from_table(
+        cls,
+        table: NDArray[np.float64],
+        scheme: str = "poisson",
+        mechanism: Mechanism = "gaussian",
+    ) -> Plan:
+        """Of noise multipliers, sampling rates and perhaps steps.  # (rows, 2 or 3)
+
+        Raises ``ValueError`` if it is neither, or a value is out of range.
+        """
+        if table.ndim != 2 or table.shape[1] not in (2, 3):
+            raise ValueError(
+                "a schedule has a noise multiplier and a sampling rate for every step, "
+                "or these two and how many such steps there are, got an array of shape "
+                f"{table.shape}"
+            )
+        return cls(
+            noise_multiplier=table[:, 0],
+            sampling_rate=table[:, 1],
+            count=1 if table.shape[1] == 2 else _counts(table[:, 2], "row {}".format),
+            scheme=scheme,
+            mechanism=mechanism,
+        )
 
     def ledger(self, scale: float = 1.0, steps: int | None = None) -> Ledger:
         """What it would release, with all noise times ``scale``.
@@ -169,14 +191,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         ``steps`` replaces the count of a constant plan.
         """
         recorder = Recorder(1)
-        count = self.count if steps is None else steps
-        self._check_epochs(count)
+        noise = self.noise_multiplier * scale
+        counts = np.broadcast_to(self.count if steps is None else steps, noise.shape)
+        self._check_epochs(int(counts.sum()))
         made = 0
         of_rate = functools.cache(lambda rate: _sampling(self.scheme, rate))
-        for z, rate in zip(
-            (self.noise_multiplier * scale).tolist(),
-            self.sampling_rate.tolist(),
-            strict=True,
+        for z, rate, count in zip(
+            noise.tolist(), self.sampling_rate.tolist(), counts.tolist(), strict=True
         ):
             release = Release.of_sum(
                 norm_bound=1.0,
@@ -192,10 +213,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
                 recorder.record(0, release, count)
         return recorder.ledger()
 
-    def _check_epochs(self, count: int) -> None:
+    def beside(self, others: Iterable[Ledger]) -> Callable[[float], Ledger]:
+        """From a scale to what it would release, after what ``others`` did."""
+        released = list(others)
+        return lambda scale: Ledger.composed([self.ledger(scale), *released])
+
+    def _check_epochs(self, steps: int) -> None:
         if batches_taken(self.scheme) is None or not self.sampling_rate.size:
             return
-        rate, steps = float(self.sampling_rate[0]), count * self.sampling_rate.size
+        rate = float(self.sampling_rate[0])
         how = _allocation(self.scheme, rate)
         if how.taken > 1 and how.batches > max(steps, 1) and ":" not in self.scheme:
             raise ValueError(
@@ -269,22 +295,40 @@ def _checked_steps(steps: int) -> int:
     return steps
 
 
-def _read_csv(path: pathlib.Path) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _counts(
+    steps: NDArray[np.float64], place: Callable[[int], str]
+) -> NDArray[np.int64]:
+    """How many steps each row stands for, checked."""
+    wrong = ~((steps >= 0) & (steps <= _MOST_RECORDS) & (steps == np.floor(steps)))
+    if wrong.any():
+        k = int(np.argmax(wrong))
+        raise ValueError(
+            f"{place(k)}: steps must be a whole number from 0 to {_MOST_RECORDS:g}, "
+            f"got {steps[k]:g}"
+        )
+    return steps.astype(np.int64)
+
+
+def _read_csv(path: pathlib.Path) -> NDArray[np.float64]:
     values, numbers = [], []
-    for line, cells in _csv.rows(path, ("noise_multiplier", "sampling_rate")):
+    for line, cells in _csv.rows(path, COLUMNS[:2], COLUMNS[2:]):
         try:
             values.append([float(cell) for cell in cells])
         except ValueError:
-            noise, rate = map(reprlib.repr, cells)
-            raise ValueError(
-                f"line {line} must hold two numbers, got {noise} and {rate}"
-            ) from None
+            told = " and ".join(map(reprlib.repr, cells))
+            raise ValueError(f"line {line} must hold numbers, got {told}") from None
         numbers.append(line)
     if not values:
         raise ValueError("there is no step in it")
-    noise, rate = np.array(values, dtype=np.float64).T
-    _check(noise, rate, lambda k: f"line {numbers[k]}")
-    return noise, rate
+    table = np.array(values, dtype=np.float64)
+
+    def place(k: int) -> str:
+        return f"line {numbers[k]}"
+
+    _check(table[:, 0], table[:, 1], place)
+    if table.shape[1] > 2:
+        _counts(table[:, 2], place)
+    return table
 
 
 def _check(
@@ -303,7 +347,7 @@ def _check(
             raise ValueError(f"{place(k)}: {name} must be {allowed}, got {values[k]:g}")
 
 
-def _read_toml(path: pathlib.Path) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _read_toml(path: pathlib.Path) -> NDArray[np.float64]:
     plan = msgspec.convert(_toml.read(path), _File)
     if not 0 <= plan.steps <= _MOST_LISTED:
         raise ValueError(f"steps must be from 0 to {_MOST_LISTED:,}, got {plan.steps}")
@@ -313,4 +357,4 @@ def _read_toml(path: pathlib.Path) -> tuple[NDArray[np.float64], NDArray[np.floa
         else value.values(plan.steps)
         for value in (plan.noise_multiplier, plan.sampling_rate)
     ]
-    return arrays[0], arrays[1]
+    return np.stack(arrays, axis=1)

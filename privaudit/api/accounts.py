@@ -11,14 +11,14 @@ import numpy as np
 
 from privaudit.accounting import calibration
 from privaudit.accounting.certificate import Certificate
-from privaudit.accounting.plans import Plan
+from privaudit.accounting.plans import COLUMNS, Plan
 from privaudit.files import json as _json
 from privaudit.files.frames import columns_of, is_frame
 from privaudit.integrations import opacus
 from privaudit.ledger import Ledger
 from privaudit.results import Bracket, Relation
 
-_COLUMNS = ("noise_multiplier", "sampling_rate")  # as in a schedule's .csv
+Path = str | os.PathLike[str]
 
 
 def epsilon(
@@ -28,7 +28,7 @@ def epsilon(
     sampling_rate: float = 1.0,
     steps: int = 1,
     schedule: Any = None,
-    ledger: Ledger | Sequence[Ledger] | None = None,
+    ledger: Ledger | Path | Sequence[Ledger | Path] | None = None,
     sampling: str = "poisson",
     relation: Relation | None = None,
     group: int = 1,
@@ -49,12 +49,14 @@ def epsilon(
     steps
         How many noisy sums there are, one after another.
     schedule
-        (noise multiplier, sampling rate) of every step, where they differ: pairs, an
-        array, a pandas frame with the columns noise_multiplier and sampling_rate, or
+        (noise multiplier, sampling rate) of every step, where they differ, or (noise
+        multiplier, sampling rate, steps) for so many equal ones in a row: tuples, an
+        array, a pandas frame with columns of these names (noise_multiplier, ...), or
         the path of a .csv or .toml file, as for the command's --schedule.
     ledger
-        What was released, where it is known; its worst node's figure is given. Several
-        are of the same data, and compose (`Ledger.composed`).
+        What was released, where it is known, or a file with it (`ledger_from`); its
+        worst node's figure is given. Several are of the same data, and compose
+        (`Ledger.composed`).
     sampling
         "poisson": every record by its own coin. "without-replacement": batches of a
         fixed size. "random-allocation": every record by itself in one of an epoch's
@@ -98,8 +100,7 @@ def epsilon(
             "and steps out"
         )
     if ledger is not None:
-        parts = [ledger] if isinstance(ledger, Ledger) else list(ledger)
-        whole = Ledger.composed(parts)
+        whole = Ledger.composed(_ledgers(ledger))
         return Certificate.of(whole, relation, group=group).epsilon(delta)
     if schedule is not None:
         plan = _planned(schedule, sampling)
@@ -120,6 +121,7 @@ def noise_multiplier(
     sampling_rate: float = 1.0,
     steps: int = 1,
     schedule: Any = None,
+    ledger: Ledger | Path | Sequence[Ledger | Path] | None = None,
     sampling: str = "poisson",
     relation: Relation | None = None,
 ) -> float:
@@ -133,6 +135,8 @@ def noise_multiplier(
         The budget: epsilon > 0, delta in (0, 1).
     sampling_rate, steps, schedule, sampling
         As in `privaudit.epsilon`.
+    ledger
+        What else is released of the same data, and is paid from the budget.
     relation
         As there; None is replace-one for batches of a fixed size and shuffled ones.
 
@@ -171,25 +175,24 @@ def noise_multiplier(
         search = calibration.noise_multiplier
     else:
         plan, search = _planned(schedule, sampling), calibration.noise_scale
-    return search(plan.ledger, epsilon, delta, relation)[0]
+    besides = [] if ledger is None else _ledgers(ledger)
+    return search(plan.beside(besides), epsilon, delta, relation)[0]
+
+
+def _ledgers(given: Any) -> list[Ledger]:
+    one = isinstance(given, (Ledger, str, os.PathLike))
+    return [ledger_from(each) for each in ([given] if one else given)]
 
 
 def _planned(schedule: Any, sampling: str) -> Plan:
     if isinstance(schedule, (str, os.PathLike)):
         return Plan.from_file(pathlib.Path(schedule), sampling)
     table = (
-        columns_of(schedule, _COLUMNS, what="a schedule")
+        columns_of(schedule, COLUMNS[:2], what="a schedule", optional=COLUMNS[2:])
         if is_frame(schedule)
         else np.asarray(schedule, float)
     )
-    if table.ndim != 2 or table.shape[1] != 2:
-        raise ValueError(
-            "a schedule has a noise multiplier and a sampling rate for every step, "
-            f"got an array of shape {table.shape}"
-        )
-    return Plan(
-        noise_multiplier=table[:, 0], sampling_rate=table[:, 1], scheme=sampling
-    )
+    return Plan.from_table(table, sampling)
 
 
 def ledger_from(source: Any) -> Ledger:

@@ -401,16 +401,18 @@ def audit_program(
     'refuted'
     """
     from privaudit.auditing.programs.audit import ProgramAudit, digest_of_ledger, run
+    from privaudit.auditing.programs.targets import source_of
 
     check_workers(workers)
-    function = None if isinstance(program, str) else program
+    if not (isinstance(program, str) or callable(program)):
+        raise ValueError(
+            "a program is a function, module:function or a command, got "
+            f"{type(program).__name__}"
+        )
+    source = source_of(program)
+    function = None
     if not isinstance(program, str):
-        if not callable(program):
-            raise ValueError(
-                "a program is a function, module:function or a command, got "
-                f"{type(program).__name__}"
-            )
-        program = f"own:{_name_of(program)}"
+        function, program = program, f"own:{_name_of(program)}"
     ledger = _ledger_asked(settings)
     plan = ProgramAudit(
         program=program,
@@ -425,6 +427,7 @@ def audit_program(
         seed=settings.seed,
         serve=settings.serve,
         ledger=None if ledger is None else digest_of_ledger(ledger),
+        source=source,
     )
     name = plan.program if plan.is_function else shlex.split(plan.program)[0]
     short = "".join(c if c.isalnum() else "-" for c in name).strip("-")

@@ -96,7 +96,7 @@ def verify(folder: Path, *, signer: Path | None = None) -> Verification:
 
     Returns
     -------
-    What was compared, and what differs: ``differences`` is empty if all agrees.
+    What was compared, and what differs: true if ``differences`` is empty.
 
     Raises
     ------
@@ -112,8 +112,8 @@ def verify(folder: Path, *, signer: Path | None = None) -> Verification:
     >>> with tempfile.TemporaryDirectory() as out:
     ...     _ = pa.audit_program("numpy:copysign", pa.ProgramSettings(runs=9), out=out)
     ...     found = pa.verify(out)
-    >>> found.differences
-    ()
+    >>> bool(found)
+    True
     """
     return _evidence.verify(folder, settings=True, signer=signer)
 

@@ -94,19 +94,22 @@ def noise_for(
     epsilon: float,
     delta: float,
     how: FigureSettings,
+    besides: Sequence[pathlib.Path] = (),
     *,
     directions: bool = True,
 ) -> Answer | Comparison:
     """The least noise of ``run`` that meets the budget, by the account in ``how``.
 
-    With ``directions`` the certified figure tells those of the relation apart. Raises
+    Files of ledgers in ``besides`` say what else is released of the same data. With
+    ``directions`` the certified figure tells those of the relation apart. Raises
     ``ValueError`` if a setting is out of its range, or no noise meets the budget.
     """
     plan, relation = Plan.of(run), run.chosen_relation
+    planned = plan.beside(map(ledger_from, besides))
     search = noise_multiplier if run.schedule is None else scale_of
 
     def solve(name: str) -> Answer:
-        scale, _ = search(plan.ledger, epsilon, delta, relation, name)
+        scale, _ = search(planned, epsilon, delta, relation, name)
         values = (plan.noise_multiplier * scale).tolist()
         noise: dict[str, float] = {"noise_multiplier": scale}
         if run.growing_budget is not None and values:
@@ -121,11 +124,11 @@ def noise_for(
                 "noise_multiplier_least": min(values),
                 "noise_multiplier_most": max(values),
             }
-        found = Certificate.of(plan.ledger(scale), relation)
+        found = Certificate.of(planned(scale), relation)
         figure = figure_of(found, delta, name, width=_BESIDE, directions=directions)
         return Answer(found, figure, noise)
 
-    return _answered(solve, how, plan.ledger(), _MOST_COMPARED // _TRIES)
+    return _answered(solve, how, planned(1.0), _MOST_COMPARED // _TRIES)
 
 
 def epsilon_of(

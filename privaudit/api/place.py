@@ -48,5 +48,10 @@ class Place:
                 watch.note(
                     f"{default} holds another {kind.of}: this is kept in {folder.path}"
                 )
+            if folder.has("result.json"):
+                watch.note(
+                    f"{folder.path} is finished: its result is shown again, and "
+                    "nothing is run; to run again, choose another folder with --out"
+                )
             self.path = folder.path
             yield folder

@@ -28,6 +28,7 @@ def noise(
     epsilon: float,
     delta: float,
     run: Run = ReleaseSettings(),  # frozen, as are the others
+    ledger: list[pathlib.Path] | None = None,
     how: How = FigureSettings(),
     json: Json = False,
 ) -> None:
@@ -39,11 +40,14 @@ def noise(
         Epsilon of the budget, > 0.
     delta
         Delta of the budget, in (0, 1).
+    ledger
+        What else is released of the same data, and is paid from the budget: a
+        ledger.json, or what epsilon --event wrote; may be repeated.
     """
     from privaudit.api.figures import noise_for
 
     _warn(run)
-    found = noise_for(run, epsilon, delta, how, directions=json)
+    found = noise_for(run, epsilon, delta, how, ledger or (), directions=json)
     emit(found.summary(), found.lines(), as_json=json)
 
 

@@ -13,16 +13,20 @@ import reprlib
 from collections.abc import Iterator, Sequence
 
 
-def rows(path: pathlib.Path, names: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
+def rows(
+    path: pathlib.Path, names: Sequence[str], optional: Sequence[str] | None = None
+) -> Iterator[tuple[int, list[str]]]:
     """The number of each line below the header, and its cells in columns ``names``.
 
-    Other columns and blank lines are passed over.
+    Blank lines are passed over, and so are other columns: unless ``optional`` names
+    those that may be there, whose cells follow if they are.
 
     Raises
     ------
     ValueError
         If the file is no text, its first line does not name each column just once, or
-        a line has more or fewer cells than the first. It does not name the file.
+        names one that is not known, or a line has more or fewer cells than the first.
+        It does not name the file.
     OSError
         If the file cannot be read.
     """
@@ -30,7 +34,10 @@ def rows(path: pathlib.Path, names: Sequence[str]) -> Iterator[tuple[int, list[s
         lines = csv.reader(file, skipinitialspace=True)
         try:
             header = [name.strip() for name in next(lines, [])]
-            places = [_place(name, header, names) for name in names]
+            there = [name for name in optional or () if name in header]
+            places = [_place(name, header, names) for name in (*names, *there)]
+            if optional is not None:
+                check_known(header, (*names, *optional))
             for cells in lines:
                 if not any(cell.strip() for cell in cells):
                     continue
@@ -60,3 +67,13 @@ def _place(name: str, header: list[str], names: Sequence[str]) -> int:
             f"{', '.join(missing)}; it has {', '.join(header[:8])[:200] or 'none'}"
         )
     return header.index(name)
+
+
+def check_known(columns: Sequence[str], names: Sequence[str]) -> None:
+    """``ValueError`` for a column that nothing would be made of."""
+    others = [name for name in columns if name not in names]
+    if others:
+        raise ValueError(
+            f"there is no use for the column {reprlib.repr(others[0])}: the columns "
+            f"are {', '.join(names)}; rename it, or leave it out"
+        )

@@ -6,6 +6,8 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from privaudit.files.csv import check_known
+
 
 def frame_of(
     columns: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]],
@@ -45,10 +47,18 @@ def is_frame(value: Any) -> bool:
     return hasattr(value, "columns") and hasattr(value, "to_numpy")
 
 
-def columns_of(frame: Any, names: Sequence[str], *, what: str) -> Any:
+def columns_of(
+    frame: Any,
+    names: Sequence[str],
+    *,
+    what: str,
+    optional: Sequence[str] | None = None,
+) -> Any:
     """The columns ``names`` of a frame as one array, in that order.
 
-    ``what`` the frame is, for errors. Raises ``ValueError`` if one is missing.
+    ``what`` the frame is, for errors. Those of ``optional`` that are there follow; if
+    any are named, a column that nobody names is an error. Raises ``ValueError`` for it,
+    and if one is missing.
     """
     known = [str(name) for name in frame.columns]
     for name in names:
@@ -57,7 +67,10 @@ def columns_of(frame: Any, names: Sequence[str], *, what: str) -> Any:
                 f"{what} has the columns {' and '.join(names)}, and this frame has no "
                 f"{name}; its columns: {', '.join(known) or 'none'}"
             )
-    return frame[list(names)].to_numpy(dtype=float)
+    if optional is not None:
+        check_known(known, (*names, *optional))
+    there = [name for name in optional or () if name in known]
+    return frame[[*names, *there]].to_numpy(dtype=float)
 
 
 def check_aligned(one: Any, other: Any, names: tuple[str, str]) -> None:

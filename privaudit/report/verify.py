@@ -118,6 +118,10 @@ class Verification:
     has_manifest: bool
     signer: str | None = None
 
+    def __bool__(self) -> bool:
+        """Whether nothing disagrees."""
+        return not self.differences
+
     @property
     def is_signed(self) -> bool:
         """Whether there is a signature, if only one that was not checked."""
@@ -133,6 +137,8 @@ class Verification:
             )
         elif self.is_signed:
             text += "; signed, by whom was not checked (give --signer)"
+        elif self.has_manifest:
+            text += "; not signed: whoever can write to it could have forged all of it"
         if not self.has_manifest:
             text += (
                 "; there is no manifest, so nothing says that the files are those "

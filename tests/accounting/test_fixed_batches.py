@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from scipy import integrate, signal, special
 
+import privaudit as pa
 from privaudit.accounting.pld import compose_entries, compose_steps, fixed_size
 from privaudit.accounting.pld.cells import Step, loss_cells
 from privaudit.accounting.pld.dots import measure_above
@@ -663,3 +664,15 @@ class TestChosen:
             entries = [Entry(one, 40)]
             found = compose_entries(entries, REPLACE).delta(1.0, WIDTH).upper
             assert (found < wide) == narrower
+
+
+def test_a_coarse_grid_that_shows_nothing_is_made_finer():
+    """Small losses were nothing on it: .0030 where .0124 is attained."""
+    found = pa.epsilon(
+        delta=1.2e-10,
+        noise_multiplier=4.6,
+        sampling_rate=0.0014,
+        steps=3,
+        sampling="without-replacement",
+    )
+    assert 0.0122 < found.lower <= found.upper < 0.0126

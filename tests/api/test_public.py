@@ -73,6 +73,21 @@ class TestEpsilon:
         assert one.relation == "add-or-remove-one"
         assert isinstance(one, pa.Bracket)
 
+    def test_equal_steps_in_a_row_are_one_row(self):
+        short = [(1.4, 0.004, 25), (1.0, 0.008, 75)]
+        long = [(1.4, 0.004)] * 25 + [(1.0, 0.008)] * 75
+        assert pa.epsilon(delta=1e-5, schedule=short) == pa.epsilon(
+            delta=1e-5, schedule=long
+        )
+
+    def test_a_ledger_is_read_from_its_file(self, tmp_path):
+        ledger = pa.ledger_from([(1.0, 0.01, 10)])
+        path = tmp_path / "ledger.json"
+        path.write_text(ledger.to_json())
+        assert pa.epsilon(delta=1e-5, ledger=path) == pa.epsilon(
+            delta=1e-5, ledger=ledger
+        )
+
     def test_an_exact_gaussian(self):
         found = pa.epsilon(delta=1e-5, noise_multiplier=1.0)
         assert found.lower <= found.upper
@@ -95,6 +110,7 @@ class TestEpsilon:
             ({"noise_multiplier": 1, "schedule": [(1, 1)]}, "got 2"),
             ({"schedule": [(1, 1)], "steps": 3}, "leave sampling_rate"),
             ({"schedule": [1, 2]}, r"shape \(2,\)"),
+            ({"schedule": [(1, 1, 0.5)]}, "row 0: steps must be a whole number"),
             ({"noise_multiplier": 0}, "noise_multiplier must be > 0"),
             ({"noise_multiplier": 1, "sampling_rate": 2}, "sampling_rate"),
             ({"noise_multiplier": 1, "relation": "x"}, "add-or-remove-one or"),
@@ -112,6 +128,32 @@ class TestNoise:
         z = pa.noise_multiplier(epsilon=2, **run)
         assert pa.epsilon(noise_multiplier=z, **run).upper <= 2 * (1 + 1e-3)
         assert pa.epsilon(noise_multiplier=0.99 * z, **run).upper > 2
+
+    def test_what_else_is_released_is_paid_from_the_budget(self):
+        besides = pa.Ledger.of(
+            pa.Release.of_sum(
+                norm_bound=1, noise_multiplier=20, sampling=pa.NoSampling()
+            )
+        )
+        plan = [(1.4, 0.01, 100), (1.0, 0.02, 100)]
+        budget = {"epsilon": 1, "delta": 1e-5}
+        scale = pa.noise_multiplier(**budget, schedule=plan, ledger=besides)
+        assert scale > 1.001 * pa.noise_multiplier(**budget, schedule=plan)
+        parts = [
+            besides,
+            *(
+                pa.Ledger.of(
+                    pa.Release.of_sum(
+                        norm_bound=1,
+                        noise_multiplier=scale * z,
+                        sampling=pa.PoissonSampling(q),
+                    ),
+                    steps,
+                )
+                for z, q, steps in plan
+            ),
+        ]
+        assert 0.999 < pa.epsilon(delta=1e-5, ledger=parts).upper <= 1
 
 
 class TestLowerBound:

@@ -498,6 +498,33 @@ class TestMoreAccounts:
         assert found["epsilon"]["upper"] <= 0.5
         assert found["noise_multiplier_most"] == pytest.approx(2 * found["scale"])
 
+    def test_a_row_stands_for_so_many_steps(self, capsys, tmp_path):
+        path, short = tmp_path / "long.csv", tmp_path / "short.csv"
+        path.write_text("noise_multiplier,sampling_rate\n" + "1.2,0.01\n" * 300)
+        short.write_text("noise_multiplier,steps,sampling_rate\n1.2,300,0.01\n")
+        run = ("epsilon", "--delta", 1e-5, "--json", "--schedule")
+        _, one, _ = call(capsys, *run, path)
+        _, other, _ = call(capsys, *run, short)
+        assert one == other
+
+    def test_a_column_that_nobody_knows_is_refused(self, capsys, tmp_path):
+        """A row for 2 500 steps was taken for one, and .29 was certified for 4.66."""
+        path = tmp_path / "plan.csv"
+        path.write_text("noise_multiplier,sampling_rate,count\n1.4,0.004,2500\n")
+        code, _, err = call(capsys, "epsilon", "--delta", 1e-6, "--schedule", path)
+        assert code == 2
+        assert "no use for the column 'count'" in err
+
+    def test_noise_beside_what_else_is_released(self, capsys, tmp_path):
+        event = tmp_path / "event.json"
+        laplace = ("--noise-multiplier", 20, "--mechanism", "laplace")
+        call(capsys, "epsilon", "--delta", 1e-6, *laplace, "--event", event)
+        run = ("noise", "--epsilon", 1, "--delta", 1e-6, "--json")
+        _, alone, _ = call(capsys, *run)
+        _, both, _ = call(capsys, *run, "--ledger", event)
+        one, other = (json.loads(out)["noise_multiplier"] for out in (alone, both))
+        assert other > 1.01 * one
+
     def test_a_schedule_is_the_same_in_python(self, capsys, tmp_path):
         plan = [(1.5, 0.01), (1.2, 0.02), (1.0, 0.01)]
         path = tmp_path / "plan.csv"

@@ -69,14 +69,16 @@ class TestSchedules:
 
     def test_columns_are_found_by_name(self):
         frame = pandas.DataFrame(
-            [(i, rate, noise) for i, (noise, rate) in enumerate(self.STEPS)],
-            columns=["step", "sampling_rate", "noise_multiplier"],
+            [(rate, 3, noise) for noise, rate in self.STEPS],
+            columns=["sampling_rate", "steps", "noise_multiplier"],
             index=[7, 3],
         )
         asked = {"delta": 1e-5}
         assert pa.epsilon(schedule=frame, **asked) == pa.epsilon(
-            schedule=self.STEPS, **asked
+            schedule=[(*step, 3) for step in self.STEPS], **asked
         )
+        with pytest.raises(ValueError, match="no use for the column 'count'"):
+            pa.epsilon(schedule=frame.rename(columns={"steps": "count"}), **asked)
 
     def test_a_column_that_is_missing(self):
         frame = pandas.DataFrame(self.STEPS, columns=["noise_multiplier", "rate"])

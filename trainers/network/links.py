@@ -88,6 +88,7 @@ class _Link:
         self.rest = b""  # of a frame that did not fit, to be sent first
         self.is_whole = True  # no frame was left half sent
         self.is_full = False  # it waits for us, not we for it
+        self.waiting: Header | None = None  # of what there is no room for yet
         self.kept = -1
         self.said_bye = False
 
@@ -296,6 +297,8 @@ class Links:
             while not link.frames[kind]:
                 self._check()
                 self._left(other, link)
+                if kind == MESSAGE and link.round >= 0:
+                    self._must_end(other, link)
                 self._changed.wait(1.0)
             found = link.frames[kind].popleft()
             link.queued[kind] -= found[0].length
@@ -377,11 +380,12 @@ class Links:
             raise ValueError("a frame without a content")
         with self._changed:
             while not self._has_room(link, header):
-                link.is_full = True
+                link.is_full, link.waiting = True, header
+                self._changed.notify_all()
                 self._changed.wait(1.0)
                 if self._stops.is_set():
                     raise OSError
-            link.is_full = False
+            link.is_full, link.waiting = False, None
             link.heard = time.monotonic()
 
     @staticmethod
@@ -400,6 +404,16 @@ class Links:
         elif most is not None and header.length > most:
             raise ValueError(f"{header}: more than the {most} bytes that there may be")
         return most is not None and ahead < _QUEUED and queued <= most
+
+    def _must_end(self, other: int, link: _Link) -> None:
+        """Refuse a message of a later round that waits for room where one is due.
+
+        What comes is in order: what is due is not behind it.
+        """
+        header = link.waiting
+        if header is not None and header.kind == MESSAGE:
+            if header.round > link.round and not self._has_room(link, header):
+                self.refuse(other, f"{header} before what is due in round {link.round}")
 
     def _beat(self) -> None:
         """Send signs of life, and notice who sends none."""

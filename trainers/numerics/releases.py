@@ -131,6 +131,10 @@ class ReleaseJournal:
                 f"a release could not be written to {self._path}; is the disk full?"
             )
 
+    def sync(self) -> None:
+        """Wait until what was entered is on the disk."""
+        os.fdatasync(self._file)
+
     def others(self, purpose: Purpose, node: int, release: int) -> int:
         """How many other sums were released there, by earlier processes."""
         return self._others.get((PURPOSES[purpose], node, release), 0)

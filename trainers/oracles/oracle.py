@@ -294,10 +294,17 @@ class Oracle:
 
         For who cannot make these releases again as they were, as messages come in an
         order that does not: they were made, and are paid for. The next have batches and
-        noise of their own.
+        noise of their own. ``ValueError`` if it has fewer: it is an older one, and
+        nobody knows what else was released.
         """
         for node, number in enumerate(self._numbers):
             begun = self._streams.begun("noise", number)
+            if self.mechanism.noise_multiplier and begun < self._releases[node]:
+                raise ValueError(
+                    f"the journal has {begun} releases of node {number}, the checkpoint "
+                    f"{self._releases[node]}: it is an older one, so that nobody knows "
+                    "what was released; begin again in another folder"
+                )
             for index in range(self._releases[node], begun):
                 self._record(node, index)
 

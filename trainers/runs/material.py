@@ -295,6 +295,7 @@ class OwnData:
                 raise ValueError(
                     f"data {data} gives a dictionary without shares: {', '.join(found)}"
                 )
+            _check_names(data, found, ("shares", "test", "users"))
             return cls(found["shares"], found.get("test"), found.get("users"))
         return cls(found)
 
@@ -310,6 +311,7 @@ class OwnData:
                     f"data {data} gives a dictionary without share: {', '.join(found)}"
                 )
             names = ("share", "test", "users", "classes")
+            _check_names(data, found, names)
             parts.append([found.get(name) for name in names])
         return cls._of_parts(parts, data)
 
@@ -358,6 +360,16 @@ class OwnData:
 
 
 _TESTS = ("test.npz", "test.pt")
+
+
+def _check_names(data: str, found: dict[str, Any], names: Sequence[str]) -> None:
+    """``ValueError`` for a key that nothing would be made of."""
+    others = [name for name in found if name not in names]
+    if others:
+        raise ValueError(
+            f"data {data} gives a dictionary with {others[0]!r}, for which there is no "
+            f"use: its keys are {', '.join(names)}"
+        )
 
 
 def _arrays_in(path: pathlib.Path) -> tuple[Any, ...]:

@@ -46,6 +46,7 @@ _FAR_LINE, _MOST_LINE = -20.0, 300.0  # log of the least delta, and the most eps
 # Of grid points that lie on losses: the largest loss must be above the last dot of what
 # is below the curve, and the least one below the first dot, if only just.
 _INWARDS = 1e-8
+_FINER = (1, 3, 9, 27, 81)  # grids that are tried where one has nothing from below
 _AFFORDABLE = 1 << 17  # points of a grid that is finer than is needed
 _MOST_WORK = 1.2e7  # cells in all measures together; about 10 s
 
@@ -380,15 +381,16 @@ class Composition:
             for way in ways:
                 guess = target.guess(known._scout(way), known._infinite(way))
                 slack = target.slack(guess, guess)
-                # On coarse grids the few losses of an epoch are sometimes nothing.
-                of, finer = (known, (1, 3, 9, 27, 81)) if self.epochs else (self, (1,))
+                # On coarse grids few and small losses are sometimes nothing.
+                of, finer = (known, _FINER) if self.epochs else (self, _FINER[:3])
                 for times in finer:
                     grid = of._grid(guess, slack * fine / times, width, nodes)
                     found = known._below(way, grid, guess)
                     low = 0.0 if found is None else target.lower(found, guess)
                     best[way] = max(best.get(way, 0.0), low)
                     # A coarse one leaves out what it is nothing on.
-                    if low and not any(
+                    known_low = low or (found is not None and not self.epochs)
+                    if known_low and not any(
                         one.below(way, grid.spacing, grid.reach) is None
                         for one, _ in known._attained_others
                     ):

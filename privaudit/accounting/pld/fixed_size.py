@@ -266,7 +266,7 @@ def _schedule(
         slack += often * np.log1p(error / np.maximum(np.abs(factor), 1e-30) + 64 * UNIT)
         shares.append(share)
         counts.append(float(often))
-    rest = float(special.logsumexp(worsts)) + scale + tilt * spacing
+    rest = float(np.logaddexp.reduce(worsts)) + scale + tilt * spacing
     rest += count * math.log(least) + 1e-9
     return np.array(shares), np.array(counts), rest
 

@@ -97,6 +97,8 @@ class ProgramAudit(
         The SHA-256 of the ledger that comes with it, None if there is none.
     stop_when_refuted
         Whether to end at the first of its looks at which the claim is refuted.
+    source
+        The SHA-256 of the program's files, see `source_of`; None if it is in none.
     """
 
     program: str
@@ -109,6 +111,7 @@ class ProgramAudit(
     seed: int = 0
     serve: bool = False
     ledger: str | None = None
+    source: str | None = None
     version: str = __version__
 
     def __post_init__(self) -> None:
@@ -269,6 +272,7 @@ def run(
         score = scores.enter_context(Servers(audit.program, limit, retries, many))
     else:
         score = Command(audit.program, time_limit, retries)
+    _check_source(audit, folder)
     if folder.settle(audit) and folder.has("result.json"):
         scores.close()
         return folder.read("result.json", ProgramResult)
@@ -317,6 +321,21 @@ def run(
     result = judge(audit, done, time.monotonic() - began, ledger)
     write_result(folder, result)
     return result
+
+
+def _check_source(audit: ProgramAudit, folder: RunFolder) -> None:
+    """Raise `FolderError` if the folder's scores are of other code of that name."""
+    if not folder.has("config.json"):
+        return
+    try:
+        known = folder.read("config.json", ProgramAudit)
+    except FolderError:  # of another kind, which is said better where it is taken
+        return
+    if known.program == audit.program and known.source != audit.source:
+        raise FolderError(
+            f"{audit.program} has changed since the audit in {folder.path} began; "
+            "choose another folder with --out to audit it as it is now"
+        )
 
 
 def _check_seeds(

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import inspect
 import math
+import os
+import pathlib
 import reprlib
 import shlex
 import subprocess
@@ -12,8 +16,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from privaudit.files.manifest import digest
 from privaudit.files.npz import real_numbers
-from privaudit.files.user_code import ForeignError, function_named, held
+from privaudit.files.user_code import ForeignError, function_named, held, is_place
 
 _SEEDS = 1 << 31  # what any library takes
 _APART = 1_327_217_885  # odd, and about _SEEDS over the golden ratio
@@ -72,6 +77,32 @@ def share_random_numbers(calls: Sequence[Call]) -> bool:
         if repeats:
             chance += repeats * math.log(counts.max() / runs)
     return chance < math.log(1e-9)
+
+
+def source_of(program: str | Callable[..., object]) -> str | None:
+    """The SHA-256 of the files that a program is in, in hexadecimal; None if in none.
+
+    Of a function its module's file, of a command those files that it names. What they
+    import is not in it.
+
+    Parameters
+    ----------
+    program
+        A function, ``module:function``, which may be imported for it, or a command.
+    """
+    if callable(program):
+        try:
+            text = inspect.getsource(inspect.getmodule(program) or program)
+            return digest(text.encode())
+        except (OSError, TypeError):  # of no file, as what is typed in
+            return None
+    with contextlib.suppress(ValueError, ForeignError):  # said where it is called
+        if is_place(program):
+            return source_of(function_named(program))
+        named = filter(os.path.isfile, shlex.split(program))
+        known = [pathlib.Path(one).read_bytes() for one in named]
+        return digest(b"".join(known)) if known else None
+    return None
 
 
 def function_of(name: str) -> Score:

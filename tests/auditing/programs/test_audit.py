@@ -1,5 +1,7 @@
 """Contract of audit: a stranger's runs, dealt and judged."""
 
+import hashlib
+import importlib
 import math
 import os
 import signal
@@ -10,11 +12,13 @@ import time
 import numpy as np
 import pytest
 
+from privaudit.api.audits import audit_program
 from privaudit.auditing.programs import audit as anybody
 from privaudit.auditing.programs.audit import ProgramAudit, digest_of_ledger, run
 from privaudit.auditing.programs.targets import (
     Command,
     share_random_numbers,
+    source_of,
     spread_seed,
 )
 from privaudit.files.folder import FolderError, RunFolder
@@ -25,6 +29,7 @@ from privaudit.report.limits import sentences
 from privaudit.report.load import load, load_any
 from privaudit.report.program_page import content
 from privaudit.results import Claim
+from privaudit.settings import ProgramSettings
 
 HERE = "tests.auditing.programs.test_audit"
 
@@ -336,3 +341,41 @@ class TestCommands:
         assert result.member_runs + result.non_member_runs == 24
         scores = load_any(tmp_path).scores
         np.testing.assert_array_equal(scores.score, scores.member)
+
+
+class TestSource:
+    """A finished folder answered for a program that had changed."""
+
+    def write(self, tmp_path, monkeypatch, leak):
+        (tmp_path / "watched.py").write_text(
+            "import numpy as np\n\n\ndef scores(member, seed):\n"
+            "    random = np.random.default_rng(seed)\n"
+            f"    return {leak} * member + random.normal(size=len(member))\n"
+        )
+        monkeypatch.chdir(tmp_path)
+        sys.modules.pop("watched", None)
+        importlib.invalidate_caches()
+
+    def audited(self):
+        settings = ProgramSettings(epsilon=1, delta=1e-5, runs=100)
+        return audit_program("watched:scores", settings, out="out")
+
+    def test_a_changed_program_is_no_finished_one(self, tmp_path, monkeypatch):
+        self.write(tmp_path, monkeypatch, "0")
+        first = self.audited()
+        assert self.audited().lower == first.lower
+        self.write(tmp_path, monkeypatch, "9.5")
+        with pytest.raises(FolderError, match="has changed since the audit in out"):
+            self.audited()
+
+    def test_of_what_is_where(self, tmp_path):
+        script = tmp_path / "train.sh"
+        script.write_text("echo 1")
+        command = f"sh {script} {{member}} {{seed}}"
+        known = source_of(command)
+        assert known == hashlib.sha256(b"echo 1").hexdigest()
+        script.write_text("echo 2")
+        assert source_of(command) != known
+        assert source_of("nowhere:scores") is None
+        assert source_of("train {member} {seed}") is None
+        assert source_of(self.audited) == source_of(TestSource.write)

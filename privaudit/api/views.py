@@ -9,12 +9,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
+import numpy as np
 
 from privaudit.accounting.views import (
     ANY_NODE,
     ASSUMES,
     FOLLOWS,
     REACTS_NOT,
+    SECRETS,
     LinearProtocol,
     Observer,
     Pair,
@@ -45,7 +47,7 @@ class Views:
         What is sent, as arrays: for figures of one's own. None where the figures have
         a closed form.
     assumes
-        What the first two figures assume.
+        What the first two figures assume; where nodes share secrets, all three.
     """
 
     pairs: tuple[Pair, ...]
@@ -57,8 +59,19 @@ class Views:
     protocol: LinearProtocol | None
     assumes: tuple[str, ...] = ASSUMES
 
+    @property
+    def has_secrets(self) -> bool:
+        """Whether nodes share noise, which the figures count on."""
+        protocol = self.protocol
+        return (
+            protocol is not None
+            and np.unique(protocol.noise.nonzero()[1]).size > (protocol.noise.shape[0])
+        )
+
     def summary(self) -> dict[str, Any]:
         """All figures, for JSON."""
+        secrets = (SECRETS,) if self.has_secrets else ()
+        assumes = [*self.assumes, *secrets]
         return {
             "algorithm": self.algorithm,
             "noise_multiplier": self.noise_multiplier,
@@ -67,9 +80,9 @@ class Views:
             "unit": self.unit,
             "views": [msgspec.to_builtins(pair) for pair in self.pairs],
             "assumes": {
-                "nobody_reacts": [*self.assumes, REACTS_NOT],
-                "certified": list(self.assumes),
-                "everything_seen": [],
+                "nobody_reacts": [*assumes, REACTS_NOT],
+                "certified": assumes,
+                "everything_seen": assumes if secrets else [],
             },
         }
 
@@ -88,15 +101,20 @@ class Views:
             lines.append(f"and {more} more, which --json has")
         if not self.pairs:
             lines.append("nobody is left to be protected: all nodes collude")
+        secrets = self.has_secrets
+        assumes = [*self.assumes, *([SECRETS] if secrets else [])]
         return [
             *lines,
             f"epsilon is at most that, at delta {self.delta:.15g} under "
             f"{self.relation} (unit: {self.unit})",
             f"nobody reacts: if {REACTS_NOT}; training breaks it",
             "certified: valid for training as it is",
-            "everything seen: each release by itself, as the ledger has it where nodes "
-            "share no secrets",
-            f"the first two assume that {'; and that '.join(self.assumes)}",
+            "everything seen: all releases, but no secret of others; the ledger is for "
+            "whoever knows all secrets"
+            if secrets
+            else "everything seen: each release by itself, as the ledger has it",
+            f"{'all three' if secrets else 'the first two'} assume that "
+            f"{'; and that '.join(assumes)}",
         ]
 
 

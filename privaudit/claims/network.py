@@ -205,8 +205,8 @@ def _secrets(nodes: int, rounds: int, noise: float, shared: float) -> PaperClaim
         name="secrets-by-connectivity",
         says=(
             f"in {rounds} rounds of DP-DECOR on a ring of {nodes} nodes, noise "
-            f"{noise:g} of a node's own and {shared:g} times that of each secret, what "
-            "whoever hears all learns of a node without its secrets is "
+            f"{noise:g} of a node's own and, for each secret, {shared:g} times that, "
+            "what whoever hears all learns of a node without its secrets is "
             f"({claimed:.3g}, {_DELTA:g})-DP"
         ),
         where="all releases seen, secrets hidden, by algebraic connectivity",

@@ -411,9 +411,10 @@ class Links:
         What comes is in order: what is due is not behind it.
         """
         header = link.waiting
-        if header is not None and header.kind == MESSAGE:
-            if header.round > link.round and not self._has_room(link, header):
-                self.refuse(other, f"{header} before what is due in round {link.round}")
+        if header is None or header.kind != MESSAGE or header.round <= link.round:
+            return
+        if not self._has_room(link, header):
+            self.refuse(other, f"{header} before what is due in round {link.round}")
 
     def _beat(self) -> None:
         """Send signs of life, and notice who sends none."""

@@ -301,12 +301,20 @@ class Oracle:
             begun = self._streams.begun("noise", number)
             if self.mechanism.noise_multiplier and begun < self._releases[node]:
                 raise ValueError(
-                    f"the journal has {begun} releases of node {number}, the checkpoint "
-                    f"{self._releases[node]}: it is an older one, so that nobody knows "
-                    "what was released; begin again in another folder"
+                    f"the journal has {begun} releases of node {number}, the "
+                    f"checkpoint {self._releases[node]}: the journal is an older one, "
+                    "and nobody knows what was released; begin again in another folder"
                 )
             for index in range(self._releases[node], begun):
                 self._record(node, index)
+
+    def sync(self) -> None:
+        """Wait until the journal of what was released is on the disk, if there is one.
+
+        For who goes on from it alone, and cannot release the same again.
+        """
+        if self._streams.journal is not None:
+            self._streams.journal.sync()
 
     @property
     def not_finite(self) -> int:

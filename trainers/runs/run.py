@@ -122,7 +122,7 @@ class Keeper:
     """Measures, accounts and keeps a run as it goes."""
 
     _recorder: type[CurveRecorder] = CurveRecorder
-    _least = KEEP_EVERY
+    _least: float | None = None  # seconds between checkpoints, if not as of all runs
 
     def __init__(self, given: Assignment, folder: RunFolder) -> None:
         self.gradients = given.problem.gradients()
@@ -174,7 +174,8 @@ class Keeper:
     def keep(self, done: int, middle: Callable[[], Any]) -> None:
         """Write a checkpoint, where it is due."""
         began = time.monotonic()
-        due = began - self._kept >= max(self._least, self._cost / KEEP_SHARE)
+        least = KEEP_EVERY if self._least is None else self._least
+        due = began - self._kept >= max(least, self._cost / KEEP_SHARE)
         if not due or done == self._rounds:
             return
         self._write(middle())

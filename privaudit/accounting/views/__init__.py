@@ -23,6 +23,7 @@ from privaudit.accounting.views.butterfly import observed as observed
 from privaudit.accounting.views.figures import ASSUMES as ASSUMES
 from privaudit.accounting.views.figures import FOLLOWS as FOLLOWS
 from privaudit.accounting.views.figures import REACTS_NOT as REACTS_NOT
+from privaudit.accounting.views.figures import SECRETS as SECRETS
 from privaudit.accounting.views.figures import Pair as Pair
 from privaudit.accounting.views.figures import diluted as diluted
 from privaudit.accounting.views.figures import figures as figures

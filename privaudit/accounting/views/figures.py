@@ -26,6 +26,7 @@ ASSUMES = (
     "away is not in it",
     FOLLOWS,
 )
+SECRETS = "nobody tells a secret, and no release is made again with another sum"
 REACTS_NOT = "no node's gradients depend on anything that the observer does not see"
 
 _DIGITS = 12  # of noise, rounded down: what differs by rounding is one account

@@ -67,6 +67,12 @@ class Audit(AuditRecord[Training]):
                 f"an audit of this training tests {tested}: that is what its two "
                 f"worlds differ in; got the relation {self.claim.relation}"
             )
+        if (self.claim.observer or "") != (self.observer or ""):
+            raise ValueError(
+                f"the claim is for {self.claim.observer or 'whoever sees all'}, and "
+                f"the attack by {self.observer or 'its adversary'}: give both the "
+                "same observer"
+            )
         if self.planted_bug is not None and self.planted_bug not in PLANTED:
             raise ValueError(
                 f"there is no planted bug {self.planted_bug!r}; choose one of "

@@ -158,6 +158,19 @@ class TestSound:
         with pytest.raises(PartyLostError, match="party 1 sent something malformed"):
             links.receive(1, LIKE, 4, "theta")
 
+    @pytest.mark.parametrize("early", [False, True])
+    def test_a_later_message_without_room_is_no_way_to_hang(self, pair, early):
+        """It waited for room behind what was due, and its sender was not missed."""
+        links, there = pair
+        links.due(4, {1: [("theta", LIKE)]})
+        large = Header.of(torch.zeros(1, 2, 1 << 20), 7, "theta").pack()
+        late = threading.Timer(0.0 if early else 0.5, there.sendall, [large])
+        late.start()
+        if early:
+            time.sleep(0.2)
+        with pytest.raises(PartyLostError, match="before what is due in round 4"):
+            links.receive(1, LIKE, 4, "theta")
+
     def test_what_is_due_is_read(self, pair):
         """Before it is said what is due, and after; of the next round as well."""
         links, there = pair

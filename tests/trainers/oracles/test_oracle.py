@@ -16,6 +16,8 @@ from privaudit.release import (
 )
 from tests.trainers.problems import oracle, random_data, softmax, start
 from trainers.data import Dataset, PrivateData
+from trainers.numerics.keys import Key
+from trainers.numerics.releases import ReleaseJournal
 from trainers.oracles.oracle import Mechanism, clip_weights
 
 DIMS = 15
@@ -37,6 +39,48 @@ def mean_gradients(at, shares):
         rows.append(torch.cat([(residual.T @ share.inputs).flatten(), residual.sum(0)]))
     assert sum(p.numel() for p in module.parameters()) == DIMS
     return torch.stack(rows)[None]
+
+
+class TestJournal:
+    """Of who cannot make its releases again, as by the real clock."""
+
+    def journaled(self, tmp_path):
+        path = tmp_path / "journal"
+        if not path.exists():
+            ReleaseJournal.create(path, Key(bytes(32), bytes(16)))
+        journal = ReleaseJournal(path, Key(bytes(32), bytes(16)))
+        shares = random_data((5, 5, 5), seed=0)
+        one = oracle(
+            Mechanism(batch_size=5.0, clip_norm=1.0, noise_multiplier=1.0),
+            shares=shares,
+        )
+        one._streams.journal = journal
+        return one, journal
+
+    def test_what_it_has_beyond_the_state_is_paid_for(self, tmp_path):
+        one, journal = self.journaled(tmp_path)
+        for _ in range(3):
+            one.gradient(start(DIMS))
+        one.sync()
+        journal.close()
+        other, journal = self.journaled(tmp_path)
+        other.skip_begun()
+        assert [other.releases_of(node) for node in range(3)] == [3, 3, 3]
+        assert [entry.count for (entry,) in other.ledger.nodes] == [3, 3, 3]
+        journal.close()
+
+    def test_one_that_is_older_than_the_state_is_refused(self, tmp_path):
+        one, journal = self.journaled(tmp_path)
+        one.gradient(start(DIMS))
+        one.gradient(start(DIMS))
+        state = one.state_dict()
+        journal.close()
+        (tmp_path / "journal").unlink()
+        other, journal = self.journaled(tmp_path)
+        other.load_state_dict(state)
+        with pytest.raises(ValueError, match="has 0 releases of node 0, the checkp"):
+            other.skip_begun()
+        journal.close()
 
 
 class TestSound:

@@ -256,6 +256,7 @@ class _Workers:
         began = time.monotonic() + rest
         at = self._models[node].copy()[None, None]
         gradient = self._private.gradient(at, [node - self._held.start])[0, 0]
+        self._private.sync()  # before anything of it is sent
         speed = self._clock.speed.draw(self._rngs[node], node)
         return began + speed * self._network.step_time, node, gradient, made
 

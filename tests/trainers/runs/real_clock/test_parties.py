@@ -141,6 +141,9 @@ class Still:
     def skip_begun(self):
         pass
 
+    def sync(self):
+        pass
+
     def releases_of(self, node):
         return self._asked[node]
 

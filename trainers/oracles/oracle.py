@@ -297,6 +297,8 @@ class Oracle:
         noise of their own. ``ValueError`` if it has fewer: it is an older one, and
         nobody knows what else was released.
         """
+        if self._streams.journal is None:
+            return
         for node, number in enumerate(self._numbers):
             begun = self._streams.begun("noise", number)
             if self.mechanism.noise_multiplier and begun < self._releases[node]:

@@ -17,6 +17,7 @@ from privaudit.release import (
 from tests.trainers.problems import oracle, random_data, softmax, start
 from trainers.data import Dataset, PrivateData
 from trainers.numerics.keys import Key
+from trainers.numerics.randomness import Streams
 from trainers.numerics.releases import ReleaseJournal
 from trainers.oracles.oracle import Mechanism, clip_weights
 
@@ -50,11 +51,9 @@ class TestJournal:
             ReleaseJournal.create(path, Key(bytes(32), bytes(16)))
         journal = ReleaseJournal(path, Key(bytes(32), bytes(16)))
         shares = random_data((5, 5, 5), seed=0)
-        one = oracle(
-            Mechanism(batch_size=5.0, clip_norm=1.0, noise_multiplier=1.0),
-            shares=shares,
-        )
-        one._streams.journal = journal
+        mechanism = Mechanism(batch_size=5.0, clip_norm=1.0, noise_multiplier=1.0)
+        one = oracle(mechanism, shares=shares)
+        one._streams = Streams(Key(bytes(32), bytes(16)), journal=journal)
         return one, journal
 
     def test_what_it_has_beyond_the_state_is_paid_for(self, tmp_path):

@@ -138,7 +138,7 @@ def compose_entries(entries: Sequence[Entry], relation: Relation) -> Composition
         pass over disjoint records.
     """
     kinds: dict[tuple[Noise, Scheme], list[tuple[float, float, float, int]]] = {}
-    ball = True
+    balls = []  # whether, of each entry of batches of a fixed size
     for entry in entries:
         release = entry.release
         if entry.disjoint is not UNSET:
@@ -170,7 +170,7 @@ def compose_entries(entries: Sequence[Entry], relation: Relation) -> Composition
                 else:  # as if unsampled, which costs no less; from below as nothing
                     scheme, rate, attained = "poisson", 1.0, 0.0
         if scheme == "fixed":
-            ball &= 2 * release.norm_bound <= release.sensitivity_under(relation)
+            balls.append(2 * release.norm_bound <= release.sensitivity_under(relation))
         noise: Noise = "gaussian" if release.mechanism == "gaussian" else "laplace"
         kinds.setdefault((noise, scheme), []).append(
             (shift, attained, rate, entry.count)
@@ -182,7 +182,9 @@ def compose_entries(entries: Sequence[Entry], relation: Relation) -> Composition
         below.append((noise, scheme, least, rate, count))
         same &= bool((shifts == least).all())
     found = dataclasses.replace(
-        _composition(above), others=others_of(entries, relation), ball=ball
+        _composition(above),
+        others=others_of(entries, relation),
+        ball=bool(balls) and all(balls),
     )
     if same:
         return found

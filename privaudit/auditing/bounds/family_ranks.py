@@ -34,7 +34,7 @@ _MOST = 100_000  # simulations, however small alpha is
 _STRETCHES = 20  # of ranks, from either end
 _CELL = 1.2  # ratio of the noises at both ends of a cell, which has weights of its own
 _LESS = 1.2  # noise tested over the noise that the weights look for
-_LEVELS = (0.3, 0.6, 0.8, 0.95)  # of alpha, that a pilot expects where it says to test
+_LEVELS = (0.5, 0.9)  # of alpha, that a pilot expects where it says to test
 _PILOT, _STEPS = 300, 2  # simulations of the pilot, and its steps
 
 

@@ -91,11 +91,11 @@ def source_of(program: str | Callable[..., object]) -> str | None:
         A function, ``module:function``, which may be imported for it, or a command.
     """
     if callable(program):
-        try:
-            text = inspect.getsource(inspect.getmodule(program) or program)
-            return digest(text.encode())
-        except (OSError, TypeError):  # of no file, as what is typed in
-            return None
+        # A notebook's module is in no file, but its functions have a text.
+        for of in (inspect.getmodule(program) or program, program):
+            with contextlib.suppress(OSError, TypeError):
+                return digest(inspect.getsource(of).encode())
+        return None
     with contextlib.suppress(ValueError, ForeignError):  # said where it is called
         if is_place(program):
             return source_of(function_named(program))

@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib
+import linecache
 import math
 import os
 import signal
@@ -367,6 +368,18 @@ class TestSource:
         self.write(tmp_path, monkeypatch, "9.5")
         with pytest.raises(FolderError, match="has changed since the audit in out"):
             self.audited()
+
+    def test_of_a_notebook(self, monkeypatch):
+        def cell(text):
+            lines = text.splitlines(keepends=True)
+            monkeypatch.setitem(linecache.cache, "<cell>", (1, None, lines, "<cell>"))
+            space = {"__name__": "of_no_file"}
+            exec(compile(text, "<cell>", "exec"), space)
+            return source_of(space["f"])
+
+        one = cell("def f(member, seed):\n    return member\n")
+        assert one is not None
+        assert one != cell("def f(member, seed):\n    return 2 * member\n")
 
     def test_of_what_is_where(self, tmp_path):
         script = tmp_path / "train.sh"

@@ -7,10 +7,17 @@ import dataclasses
 import numpy as np
 import pytest
 
-from privaudit.accounting.pld import compose_steps
+from privaudit.accounting.pld import compose_steps, composition
 from privaudit.accounting.pld.composition import Composition, _Search
 from privaudit.accounting.pld.grouping import Family
-from privaudit.accounting.pld.inversion import Inverted, _Decay, _part, invert
+from privaudit.accounting.pld.inversion import (
+    Chernoff,
+    Inverted,
+    _Decay,
+    _part,
+    _spreads,
+    invert,
+)
 from privaudit.accounting.pld.moments import (
     Orders,
     TooHard,
@@ -145,9 +152,12 @@ class TestMoments:
             for g in (x + 1j * strip, x - 1j * strip):
                 ratio = q * np.expm1(g)
                 with np.errstate(over="ignore", invalid="ignore"):
-                    f = np.expm1(s * np.log(1 + ratio)) - s * ratio
-                    f = f * np.exp(-0.5 * (g / m + m / 2) ** 2)
-                found = np.nansum(np.abs(f)) * (x[1] - x[0]) / (2.5066283 * size)
+                    plain = np.expm1(s * np.log(1 + ratio))
+                    mass = np.exp(-0.5 * (g / m + m / 2) ** 2)
+                found = min(
+                    np.nansum(np.abs(f * mass)) * (x[1] - x[0]) / (2.5066283 * size)
+                    for f in ((plain - s * ratio, plain)[: 1 if strip else 2])
+                )
                 assert found <= most + 1e-13 * abs(s)
                 shares.append(found / most)
         assert max(shares) > 0.67
@@ -246,14 +256,16 @@ class TestSound:
         assert fast.lower <= slow.upper
         assert slow.lower <= fast.upper
 
+    @pytest.mark.parametrize("far", [0.1, 1.0, 10.0])
     @pytest.mark.parametrize("way", ["remove", "add"])
-    def test_what_is_beyond_is_below_its_bound(self, way):
+    def test_what_is_beyond_is_below_its_bound(self, way, far):
         """At every frequency from there on, by log moments."""
         settings = (1.0, 0.01, 3000), (0.5, 1e-4, 10**6), (5, 0.3, 99), (0.6, 0.3, 50)
         for noise, rate, count in settings:
             one = family(noise, rate, count)
             order = 3.0 if way == "remove" else -2.0
-            decay = _Decay.of((one,), order)
+            spread = np.sqrt(count) * rate * np.sqrt(np.expm1(noise**-2))
+            decay = _Decay.of((one,), order, far * spread)
             orders = order + 1j * np.linspace(0.0, 40.0, 81)
             size = count * nearly(1 / noise, rate, orders).real
             for first in range(1, 81):
@@ -262,11 +274,67 @@ class TestSound:
 
     def test_decay_where_sines_have_no_digits(self):
         for u in (3e-9, 1e-8, 7e-8, 1e-5, 0.05, 0.1, 0.11, 1.9, 2.0, 3.0):
-            decay = _Decay(np.array([[2.0]]), np.array([[1e10]]), 0.0)
+            one, none = np.ones((1, 1)), np.zeros(0)
+            decay = _Decay(2 * one, 1e10 * one, 0.0, none, none)
             x = mp.mpf(u)
             least = max(abs(mp.sin(x) / x), mp.mpf("0.4546") if u >= 2 else 0)
             assert -decay.log(u) <= 1e10 * (1 - least)
             assert -decay.log(u) >= 0.999 * 1e10 * (1 - least) * (1 - x**4 / 800)
+
+    @pytest.mark.parametrize("order", [1.7, 6.0, -4.0])
+    def test_squares_between_losses(self, order):
+        """Of all pairs in any interval of that length, by many more outputs."""
+        for m, q in ((1.4, 0.02), (0.3, 0.3), (2.0, 0.7), (0.05, 1e-4), (4.0, 1e-3)):
+            x = np.linspace(-9.0, 12.0 + max(order, 0) * m, 6001)
+            loss = np.log1p(q * np.expm1(m * x - m * m / 2))
+            mass = np.exp(-0.5 * x * x + order * loss) * (x[1] - x[0]) / 2.5066283
+            centre = (mass @ loss) / mass.sum()
+            spread = np.sqrt((mass @ (loss - centre) ** 2) / mass.sum())
+            sums = [
+                np.concatenate([[0], np.cumsum(mass * (loss - centre) ** i)])
+                for i in range(3)
+            ]
+            reaches = spread * np.array([0.1, 0.5, 2.0, 20.0])
+            found = _spreads(family(1 / m, q), order, reaches)
+            for one, reach in zip(found, reaches, strict=True):
+                last = np.searchsorted(loss, loss + reach, "right")
+                p, first, second = (s[last] - s[:-1] for s in sums)
+                most = float((2 * (p * second - first**2)).max())
+                assert one <= most * (1 + 1e-6) + 1e-300
+            assert found[-1] >= 0.4 * most or m * max(order, 1.2) > 2.5
+
+    def test_few_frequencies_are_needed(self):
+        """Four times as many were, and boxes a third as wide."""
+        rng = np.random.default_rng(1)
+        steps = compose_steps(rng.uniform(0.7, 2, 1000), rng.uniform(2e-3, 2e-2, 1000))
+        found = inverted(steps, "remove", 1e-5, 0.3)
+        assert found.frequency.size < 60
+
+    @pytest.mark.parametrize("delta", [1e-3, 1e-8])
+    def test_one_moment_is_above(self, delta):
+        steps = compose_steps([0.7, 0.9, 2.0], [0.003, 0.02, 0.01], [200, 300, 400])
+        for way in ("remove", "add"):
+            found = inverted(steps, way, delta, 0.01)
+            for tilt in (0.5 * found.tilt, found.tilt, 1.3 * found.tilt):
+                moment = Chernoff.of(steps.families, way, tilt)
+                assert moment is not None
+                for epsilon in (0.1, 0.5, 1.0, 2.0, 3.0):
+                    below = found.delta_below(epsilon)
+                    assert moment.delta_above(epsilon) >= below
+            assert Chernoff.of(compose_steps(1.0, 0.95, 9).families, way, 2.0) is None
+
+    def test_a_better_direction_is_not_inverted(self, monkeypatch):
+        rng = np.random.default_rng(1)
+        steps = compose_steps(rng.uniform(0.7, 2, 300), rng.uniform(2e-3, 2e-2, 300))
+        asked = []
+
+        def counted(families, way, *rest):
+            asked.append(way)
+            return invert(families, way, *rest)
+
+        monkeypatch.setattr(composition, "invert", counted)
+        assert steps.epsilon(1e-5).reached
+        assert set(asked) == {"remove"}
 
     def test_lengths_of_losses_that_are_equal_but_for_rounding(self):
         m, q = np.array([8.0]), np.array([0.3])

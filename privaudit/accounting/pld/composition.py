@@ -26,7 +26,7 @@ from privaudit.accounting.pld.grouping import (
     terms_above,
     terms_below,
 )
-from privaudit.accounting.pld.inversion import invert
+from privaudit.accounting.pld.inversion import Chernoff, invert
 from privaudit.accounting.pld.line import Floats, sampled_loss
 from privaudit.accounting.pld.mechanisms.loss import Loss
 from privaudit.accounting.pld.mixture import Term
@@ -307,6 +307,12 @@ class Composition:
         upper: dict[Direction, float] = {}
         lower: dict[Direction, float] = {}
         for way, guess in guesses.items():
+            if lower:  # a direction that is surely better may be seen from afar
+                moment = Chernoff.of(self.families, way, guess.tilt)
+                if moment is not None:
+                    upper[way] = target.upper(moment, guess)
+                    if upper[way] <= max(lower.values()):
+                        continue
             # Relatively, delta changes by the tilt times as much as epsilon.
             wanted = width * min(max(guess.tilt * guess.epsilon, 0.1), 10.0)
             for aim in (3e-2, 1e-5):
@@ -323,7 +329,7 @@ class Composition:
                     return None
         # Another proof, coarsely: what it contradicts is not believed.
         coarse = _Search(self, target, _DOUBLED, dict(guesses), {})
-        if any(coarse.run_below(way) > upper[way] for way in guesses):
+        if any(coarse.run_below(way) > upper[way] for way in lower):
             return None
         return Found(upper, lower, False)
 

@@ -11,6 +11,7 @@ The proofs are in ``inversion.md``.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy as np
 
 from privaudit.accounting.pld.cells import Direction
 from privaudit.accounting.pld.grouping import Family
-from privaudit.accounting.pld.line import UNIT, Floats
+from privaudit.accounting.pld.line import UNIT, Floats, log_normal_mass
 from privaudit.accounting.pld.moments import (
     Complexes,
     TooHard,
@@ -32,6 +33,9 @@ _MOST_FREQUENCIES = 4000
 _FURTHER = np.array([0.2, 0.5, 1.0])  # tilts, over the guessed change
 _APART = np.arange(0.6, 4.3, 0.3)  # widths of intervals of outputs
 _LEFTS = np.arange(-3.0, 3.1, 0.5)
+_REACHES: Floats = math.pi / (3.0 * 1.5 ** np.arange(14))  # over a deviation, for `_Decay`
+_OUTPUTS, _FIRST = 24, (0, 6)  # cells of outputs, and where intervals begin
+_MOST_SPREAD = 20_000  # different steps, beyond which it takes too long
 _SINC = 0.4547  # at least |sin(u) / u| from u = 2 on
 
 
@@ -106,6 +110,36 @@ class Inverted:
         return math.exp(min(least, 0.0)) * (1 - 1e-14)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Chernoff:
+    """Bound on delta from one moment: exp(K(tilt) - tilt epsilon) times a constant."""
+
+    tilt: float
+    log_moment: float
+
+    @classmethod
+    def of(
+        cls, families: tuple[Family, ...], way: Direction, tilt: float
+    ) -> Chernoff | None:
+        """None if the moment is not to be had."""
+        try:
+            with np.errstate(all="ignore"):  # what is not finite is refused
+                found = _most(families, way, tilt)
+        except (TooHard, OverflowError):
+            return None
+        return cls(tilt, found) if math.isfinite(found) else None
+
+    @property
+    def surely_infinite(self) -> float:
+        return 0.0
+
+    def delta_above(self, epsilon: float) -> float:
+        """At least delta."""
+        size = 1 + abs(self.log_moment) + self.tilt * abs(epsilon)
+        log_delta = self.log_moment - self.tilt * epsilon + log_peak(self.tilt)
+        return math.exp(min(log_delta + 64 * UNIT * size, 0.0))
+
+
 def invert(
     families: tuple[Family, ...],
     way: Direction,
@@ -139,7 +173,7 @@ def _invert(
     aim: float,
 ) -> Inverted:
     tilt = guess.tilt
-    decay = _Decay.of(families, 1 + tilt if way == "remove" else -tilt)
+    decay = _Decay.of(families, _order(tilt, way), guess.deviation)
     width = max(tilt * (1 + tilt) * guess.deviation * math.sqrt(2 * math.pi), 1.0)
     # Copies so far away that they are that small beside delta.
     near, period = [], 0.0
@@ -224,13 +258,14 @@ def _most(families: tuple[Family, ...], way: Direction, tilt: float) -> float:
     return total * (1 + 1e-12)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True)
 class _Decay:
     """How fast |exp(K)| falls along the line: at least, and for all frequencies beyond.
 
     In an interval of outputs the loss has a density of at least w; as long as it is
     D, that is a part w D of it which is uniform, and |E exp(i omega L)| <= 1 - w D (1 -
-    |sin(u) / u|), u = omega D / 2.
+    |sin(u) / u|), u = omega D / 2. And where losses l are in an interval whose length
+    is D < pi / omega, |E exp(i omega L)|^2 <= 1 - E (l - l')^2 2 sin(u)^2 / D^2.
 
     Parameters
     ----------
@@ -239,45 +274,77 @@ class _Decay:
         intervals a row.
     square
         Sum of the squares of the unsampled shifts.
+    reaches, spreads
+        D, falling, and the sum over the steps of at least that E (l - l')^2, of two
+        losses that are both in the interval.
     """
 
     lengths: Floats
     weights: Floats
     square: float
+    reaches: Floats
+    spreads: Floats
 
     @classmethod
-    def of(cls, families: tuple[Family, ...], order: float) -> _Decay:
+    def of(cls, families: tuple[Family, ...], order: float, deviation: float) -> _Decay:
+        """``deviation``: of the sum of all losses, about."""
         square, lengths, weights = 0.0, [], []
+        reaches: Floats = deviation * _REACHES
+        spreads = np.zeros(reaches.shape)
         for family in families:
             if family.noise != "gaussian" or family.scheme != "poisson":
                 raise TooHard
             if (family.rate == 1).all():
                 square += float(family.count @ family.shift**2) * (1 - 1e-12)
                 continue
-            length, weight = _uniform_parts(family, order)
+            most = _most_moment(family, order)
+            length, weight = _uniform_parts(family, order, most)
             lengths.append(length)
             weights.append(weight)
+            if family.shift.size <= _MOST_SPREAD:
+                spreads += _spreads(family, order, reaches) / most**2
         if not lengths:
-            return cls(np.zeros((1, 1)), np.zeros((1, 1)), square)
+            lengths = weights = [np.zeros((1, 1))]
         return cls(
-            np.concatenate(lengths, axis=1), np.concatenate(weights, axis=1), square
+            np.concatenate(lengths, axis=1),
+            np.concatenate(weights, axis=1),
+            square,
+            reaches,
+            spreads,
         )
 
     def log(self, frequency: float) -> float:
         """log of the bound from ``frequency`` on."""
+        # All that is gained grows up to an end, where the others have to do.
+        ends, gains = self._ends
+        least = min([self._gain(frequency), *gains[ends > frequency].tolist()])
+        return -least - 0.5 * self.square * frequency**2
+
+    @functools.cached_property
+    def _ends(self) -> tuple[Floats, Floats]:
+        ends = (1 - 1e-9) * math.pi / self.reaches
+        return ends, np.array([self._gain(end) for end in ends.tolist()])
+
+    def _gain(self, frequency: float) -> float:
+        """Minus the log of the bound, of what grows from ``frequency`` on."""
+        angle = self.reaches * frequency
+        near = angle < (1 - 2e-9) * math.pi
+        turn = np.sin(0.5 * angle[near]) / self.reaches[near]
+        spread = float((turn**2 * self.spreads[near]).max(initial=0.0))
+        return max(spread * (1 - 1e-8), self._uniform(frequency))
+
+    def _uniform(self, frequency: float) -> float:
         u = 0.5 * frequency * self.lengths
         # At most 1 - sin(u) / u; by its series where that would have no digits.
         small = u * u / 6 * (1 - u * u / 20)
         some = np.clip(u, 0.1, 2.0)
         fall = np.where(u < 2, 1 - np.sin(some) / some, 1 - _SINC)
         fall = np.where(u < 0.1, small, fall)
-        gain = float((self.weights * fall * (1 - 1e-9)).sum(axis=1).max())
-        return -gain - 0.5 * self.square * frequency**2
+        return float((self.weights * fall * (1 - 1e-9)).sum(axis=1).max())
 
 
-def _uniform_parts(family: Family, order: float) -> tuple[Floats, Floats]:
-    """Lengths (rows: choices; columns: bins of steps) and weights for `_Decay`."""
-    # psi(order) >= 1 is at most that of the largest shift and rate.
+def _most_moment(family: Family, order: float) -> float:
+    """At least psi(order) of any step: that of the largest shift and rate."""
     top = Family.of(
         "gaussian",
         "poisson",
@@ -286,7 +353,45 @@ def _uniform_parts(family: Family, order: float) -> tuple[Floats, Floats]:
         np.ones(1),
     )
     moment, error = log_moments(top, np.array([order + 0j]), np.array([1e-3]))
-    size = math.exp(float(moment[0].real + error[0]))
+    return math.exp(float(moment[0].real + error[0]))
+
+
+def _spreads(family: Family, order: float, reaches: Floats) -> Floats:
+    """For `_Decay`, times the square of psi, by ``reaches``."""
+    far = 4.0 + max(order, 0.0) * float(family.shift.max())
+    edges = np.linspace(-3.5, far, _OUTPUTS + 1)
+    normal = np.exp(log_normal_mass(edges[:-1], edges[1:]))
+    # The mean of a normal output in a cell, and how far it is from the lower end.
+    density = np.exp(-0.5 * edges**2) / math.sqrt(2 * math.pi)
+    mean = np.clip(-np.diff(density) / normal, edges[:-1], edges[1:])
+    share = (mean - edges[:-1]) / np.diff(edges)
+    m, q = family.shift[:, None], family.rate[:, None]
+    ends, low = (np.log1p(q * np.expm1(m * (x - 0.5 * m))) for x in (edges, mean))
+    high = ends[:, :-1] + share * np.diff(ends, axis=1)
+    mass = normal * np.exp(order * (ends[:, :-1] if order > 0 else ends[:, 1:]))
+    best = np.zeros((family.shift.size, reaches.size))
+    for first in _FIRST:
+        start, part = ends[:, first, None], mass[:, first:]
+        left, right = low[:, first:] - start, high[:, first:] - start
+        # Of l in a cell and l' in one below, whose means are at least that far apart.
+        moved = part * right
+        below = [
+            np.cumsum(each, axis=1) - each for each in (part, moved, moved * right)
+        ]
+        square = left * (left * below[0] - 2 * below[1]) + below[2]
+        total = 2 * np.cumsum(part * np.maximum(square, 0.0), axis=1)
+        inside = (ends[:, first + 1 :] - start)[:, :, None] <= reaches
+        last = inside.sum(axis=1)
+        # What is that small beside the losses would be their rounding.
+        size = np.maximum(np.abs(start), np.abs(ends[:, first + 1 :]))
+        total = np.where(total > 1e-12 * size**2, total, 0.0)
+        total = np.concatenate([np.zeros_like(start), total], axis=1)
+        best = np.maximum(best, np.take_along_axis(total, last, axis=1))
+    return family.count @ best * (1 - 1e-8)
+
+
+def _uniform_parts(family: Family, order: float, most: float) -> tuple[Floats, Floats]:
+    """Lengths (rows: choices; columns: bins of steps) and weights for `_Decay`."""
     middle = family.shift.size // 2
     m, q = family.shift[middle], family.rate[middle]
     left, wide = (a.ravel() for a in np.meshgrid(_LEFTS, _APART))
@@ -297,7 +402,7 @@ def _uniform_parts(family: Family, order: float) -> tuple[Floats, Floats]:
         long, dense = _part(
             family.shift, family.rate, left[i], left[i] + wide[i], order
         )
-        part = np.minimum(long * dense / size, 1.0) * family.count
+        part = np.minimum(long * dense / most, 1.0) * family.count
         # Bins of lengths, each as long as its shortest.
         low = float(long.min())
         if not low > 0:

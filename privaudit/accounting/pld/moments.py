@@ -25,13 +25,13 @@ Complexes = NDArray[np.complex128]
 Indices = NDArray[np.int64]
 
 MOST_RATE = 0.8  # beyond, r comes too near to 0
-_SHIFT_RATIO, _RATE_RATIO = 1.6, 1.45  # of the largest to the least in one box
+_SHIFT_RATIO, _RATE_RATIO = 3.0, 4.0  # of the largest to the least in one box
 _MOST_BOXES = 100
 _MIXED = 12  # nodes of a box where bounds are enough
 _MOST_DIRECT = 16  # different steps of a box, beyond which they are interpolated
 _MOST_POINTS = 8000  # of an integral
 _MOST_WORK = 1 << 23  # points of an integral times orders and rates, in a box
-_DEGREES = range(3, 60)
+_DEGREES = np.arange(3.0, 60.0)
 _LEVELS = 8  # groups of orders that share a bound
 _ANGLES = (
     0.005,
@@ -163,6 +163,8 @@ def _majorant(
 ) -> Floats:
     """At least the integral of |r^s - 1 - s (r - 1)|, by group of orders.
 
+    On the real line, where its integral is all that is asked for, or of |r^s - 1|.
+
     Parameters
     ----------
     weight
@@ -211,6 +213,13 @@ def _majorant(
         wide = 2 / min(float((right - left).min()), 1.0)
         found = first + 0.5 * orders.size**2 * wide * last.sum(axis=1)
         found = found + 0.5 * orders.size * (second + wide * rest)
+        if not strip:  # r - 1 and its multiples add nothing to the integral
+            end = (log_mass + 0.5 * square + power)[:, [0, -1]]
+            end = np.exp(np.minimum(end + orders.root[:, None] * least, 700.0))
+            # |exp(w) - 1| <= |w| exp(Re w)+, and <= exp(Re w)+ + 1.
+            plain = np.log(np.maximum(np.minimum(s * size, 2), 1e-300))
+            plain = np.exp(np.minimum(log_mass + plain + power, 700.0)).sum(axis=1)
+            found = np.minimum(found, plain + orders.size * wide * end.sum(axis=1))
     # Nor does what r adds grow faster than that towards the lower end.
     grows = (orders.turn * sine + orders.root) * rate / (1 - rate) * math.exp(edges[0])
     return np.where(grows <= weight.spare, found, np.inf)
@@ -264,15 +273,20 @@ class _Integral:
         error = error + apart + (spacing + 2) * (sizes[:, 0] + sizes[:, -1])
         return cls(np.arange(first, last + 1) * spacing, spacing, error)
 
-    def logs(
-        self, shift: Floats, rate: float, orders: Orders
-    ) -> tuple[Complexes, Floats]:
-        """log psi at each shift (rows) and order, and its error by order."""
-        ratio = rate * np.expm1(self.g)
-        loss = np.log1p(ratio)
+    def masses(self, shift: Floats) -> tuple[Floats, Floats]:
+        """Of the points (columns) at each shift, and those times 1 + x^2."""
         x = self.g / shift[:, None] + 0.5 * shift[:, None]
         mass = np.exp(-0.5 * x * x) * (self.spacing / math.sqrt(2 * math.pi))
         mass = mass / shift[:, None]
+        return mass, mass * (1 + x * x)
+
+    def logs(
+        self, masses: tuple[Floats, Floats], rate: float, orders: Orders
+    ) -> tuple[Complexes, Floats]:
+        """log psi at each shift (rows) and order, and its error by order."""
+        mass, rough = masses
+        ratio = rate * np.expm1(self.g)
+        loss = np.log1p(ratio)
         power = np.maximum(
             0.0,
             np.maximum(
@@ -281,7 +295,6 @@ class _Integral:
         )
         if power.max() > 600 or self.g[-1] > 600:
             raise TooHard
-        rough = mass * (1 + x * x)
         if orders.many:  # by products, which are good to a unit in the last place of 1
             powers = _powers(loss, orders.s)
             # Of the same integrand: where psi is near 1, the rule may be too coarse for
@@ -397,9 +410,10 @@ def most_log_moment(family: Family, order: float) -> float:
         lattice = Lattice.of(box, nodes, up=True)
         low, high = float(lattice.shifts[0]), float(lattice.shifts[-1])
         integral = _Integral.of(low, high, float(lattice.rates[-1]), orders)
+        masses = integral.masses(lattice.shifts)
         grid = np.ones((lattice.rates.size + 1, lattice.shifts.size + 1))
         for j, one in enumerate(lattice.rates.tolist()):
-            value, error = integral.logs(lattice.shifts, one, orders)
+            value, error = integral.logs(masses, one, orders)
             grid[j, :-1] = np.exp(value[:, 0].real + error[0])
         grid[-1], grid[:, -1] = grid[-2], grid[:, -2]
         i, j = lattice.at_shift, lattice.at_rate
@@ -431,7 +445,7 @@ def _direct(box: Family, orders: Orders) -> tuple[Complexes, Floats]:
     total, error = np.zeros(orders.s.shape, complex), np.zeros(orders.s.shape)
     for rate in np.unique(box.rate).tolist():
         some = box.rate == rate
-        value, off = integral.logs(box.shift[some], rate, orders)
+        value, off = integral.logs(integral.masses(box.shift[some]), rate, orders)
         total += box.count[some] @ value
         error += float(box.count[some].sum()) * off
     return total, error
@@ -453,8 +467,9 @@ def _interpolated(box: Family, orders: Orders) -> tuple[Complexes, Floats]:
     integral = _Integral.of(low, high, often, orders)
     if integral.g.size * rates.points.size * orders.s.size > _MOST_WORK:
         raise TooHard
+    masses = integral.masses(shifts.points)
     values, off = zip(
-        *(integral.logs(shifts.points, rate, orders) for rate in rates.points.tolist()),
+        *(integral.logs(masses, rate, orders) for rate in rates.points.tolist()),
         strict=True,
     )
     weights = (shifts.weights * box.count[:, None]).T @ rates.weights
@@ -502,20 +517,23 @@ class _Nodes:
             return cls(np.array([low]), one, 1.0, nothing, nothing)
         half, middle = 0.5 * math.log(high / low), math.sqrt(high * low)
         tries: list[tuple[float, Floats]] = []
-        for angle in _ANGLES:
+        for angle in reversed(_ANGLES):
             rho = angle / half + math.hypot(1.0, angle / half)
             wide = math.exp(0.5 * (rho + 1 / rho) * half)
             moved = majorant(angle, middle / wide, middle * wide)
             with np.errstate(divide="ignore"):
                 size = np.where(moved < 0.9, -np.log1p(-np.minimum(moved, 0.9)), np.inf)
             tries.append((rho, size))
-        smallest = np.min([size for _, size in tries], axis=0)
-        for degree in _DEGREES:
-            error = np.min([4 * m * r**-degree / (r - 1) for r, m in tries], axis=0)
-            if (error <= 0.1 * orders.hoped).all():
-                break
-        else:
+            if len(tries) > 1 and np.isfinite(tries[-2][1]).all():
+                break  # narrower ellipses need more points
+        rho, sizes = (np.array(each) for each in zip(*tries, strict=True))
+        fall = 4 * rho ** -_DEGREES[:, None] / (rho - 1)  # (degrees, tries)
+        errors = (fall[:, :, None] * sizes).min(axis=1)
+        enough = (errors <= 0.1 * orders.hoped).all(axis=1)
+        if not enough.any():
             raise TooHard(values)
+        first = int(enough.argmax())
+        degree, error = int(_DEGREES[first]), errors[first]
         places = np.cos(np.arange(degree + 1) * (math.pi / degree))
         signs = np.where(np.arange(degree + 1) % 2, -1.0, 1.0)
         signs[[0, -1]] *= 0.5
@@ -524,4 +542,4 @@ class _Nodes:
         weights /= weights.sum(axis=1, keepdims=True)
         norm = 1 + 2 / math.pi * math.log(degree + 1)
         points = middle * np.exp(half * places)
-        return cls(points, weights, norm, error, smallest)
+        return cls(points, weights, norm, error, sizes.min(axis=0))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from privaudit.accounting.pld.cells import Direction
 from privaudit.accounting.pld.fixed_size import Chosen
 from privaudit.accounting.pld.fourier import Tilted
-from privaudit.accounting.pld.inversion import Inverted
+from privaudit.accounting.pld.inversion import Chernoff, Inverted
 from privaudit.accounting.pld.scout import Guess, Scout
 from privaudit.results import check_sides
 
@@ -62,7 +62,9 @@ class Target(abc.ABC):
         """Width in epsilon that is wanted, where ``worst`` decides."""
 
     @abc.abstractmethod
-    def upper(self, found: Tilted | Inverted | Chosen, guess: Guess) -> float:
+    def upper(
+        self, found: Tilted | Inverted | Chosen | Chernoff, guess: Guess
+    ) -> float:
         """Upper bound from a composition that dominates."""
 
     @abc.abstractmethod
@@ -96,7 +98,9 @@ class EpsilonAt(Target):
         wanted = self.width * max(worst.epsilon, 1e-3 / (1 + worst.tilt))
         return max(wanted, 0.5 * (worst.epsilon - guess.epsilon))
 
-    def upper(self, found: Tilted | Inverted | Chosen, guess: Guess) -> float:
+    def upper(
+        self, found: Tilted | Inverted | Chosen | Chernoff, guess: Guess
+    ) -> float:
         return least_epsilon(
             lambda e: found.delta_above(e) <= self.delta, guess.epsilon, self.width
         )[1]
@@ -133,7 +137,9 @@ class DeltaAt(Target):
         room = min(0.5 * (worst.log_delta - guess.log_delta), 2.0)
         return max(self.width, room) / (1 + guess.tilt)
 
-    def upper(self, found: Tilted | Inverted | Chosen, guess: Guess) -> float:
+    def upper(
+        self, found: Tilted | Inverted | Chosen | Chernoff, guess: Guess
+    ) -> float:
         return found.delta_above(self.epsilon)
 
     def lower(self, found: Tilted | Inverted, guess: Guess) -> float:

@@ -453,16 +453,14 @@ class Composition:
     def _lowered(
         self, way: Direction, target: Target, guess: Guess, slack: float, width: float
     ) -> float:
-        """A lower bound by losses lowered by ``slack`` in all; 0 if that is too long."""
+        """A lower bound by losses lowered by ``slack`` in all; 0 if it is too long."""
         often = sum(count for _, count in self._attained_others)
         if not often or guess.window * often > 4 * _AFFORDABLE * slack:
             return 0.0
         # Beside the largest losses a tilt may be so steep that it sees none of those
         # that are left.
         guess = dataclasses.replace(guess, tilt=min(guess.tilt, 2 / slack))
-        grid = self._grid(
-            guess, slack, width, self._first_nodes(width), slack / often
-        )
+        grid = self._grid(guess, slack, width, self._first_nodes(width), slack / often)
         found = self._below(way, grid, guess, lowered=True)
         return 0.0 if found is None else target.lower(found, guess)
 

@@ -31,6 +31,7 @@ def matrix_factorization(
     norm_bound: float = 1.0,
     epochs: int = 1,
     min_separation: int | None = None,
+    max_participations: int | None = None,
 ) -> Release:
     """The release of a training whose noise is ``strategy`` inverse times white noise.
 
@@ -48,6 +49,8 @@ def matrix_factorization(
     min_separation
         Instead: it may be in any steps so far apart or more. C must be banded: columns
         so far apart are orthogonal.
+    max_participations
+        With it: the most steps that it may be in; None: as many as fit.
 
     Returns
     -------
@@ -78,7 +81,9 @@ def matrix_factorization(
     if min_separation is not None:
         if epochs != 1:
             raise ValueError("give one of epochs and min_separation")
-        square = _separated(gram, min_separation)
+        square = _separated(gram, min_separation, max_participations)
+    elif max_participations is not None:
+        raise ValueError("max_participations goes with min_separation; give both")
     else:
         square = max(_square(gram, each) for each in _cycles(steps, epochs))
     moved = norm_bound * math.sqrt(square) * (1 + _SLACK)
@@ -170,7 +175,7 @@ def _square(gram: NDArray[np.float64], steps: NDArray[np.int64]) -> float:
     return math.fsum(size.ravel())
 
 
-def _separated(gram: NDArray[np.float64], apart: int) -> float:
+def _separated(gram: NDArray[np.float64], apart: int, most: int | None) -> float:
     steps = len(gram)
     if apart != int(apart) or not 1 <= apart <= steps:
         raise ValueError(
@@ -183,8 +188,13 @@ def _separated(gram: NDArray[np.float64], apart: int) -> float:
             f"columns {apart} steps apart or more must be orthogonal for "
             f"min_separation={apart}: a band of at most so many diagonals is"
         )
-    # The best sum of squares from each step on, taking it or leaving it.
-    best = np.zeros(steps + int(apart) + 1)
-    for step in range(steps - 1, -1, -1):
-        best[step] = max(best[step + 1], gram[step, step] + best[step + int(apart)])
+    if most is None:
+        most = -(-steps // int(apart))
+    if most != int(most) or most < 1:
+        raise ValueError(f"max_participations must be a whole number >= 1, got {most}")
+    # The best sum of squares from each step on, of one step more each time.
+    best = np.zeros(steps + int(apart))
+    for _ in range(min(int(most), steps)):
+        taken = np.diag(gram) + best[int(apart) :]
+        best[:steps] = np.maximum.accumulate(taken[::-1])[::-1]
     return float(best[0])

@@ -12,6 +12,7 @@ import numpy as np
 from privaudit.accounting import calibration
 from privaudit.accounting.certificate import Certificate
 from privaudit.accounting.plans import COLUMNS, Plan
+from privaudit.figure_settings import Mechanism
 from privaudit.files import json as _json
 from privaudit.files.frames import columns_of, is_frame
 from privaudit.integrations import opacus
@@ -30,6 +31,7 @@ def epsilon(
     schedule: Any = None,
     ledger: Ledger | Path | Sequence[Ledger | Path] | None = None,
     sampling: str = "poisson",
+    mechanism: Mechanism = "gaussian",
     relation: Relation | None = None,
     group: int = 1,
 ) -> Bracket:
@@ -42,7 +44,7 @@ def epsilon(
     delta
         In [0, 1].
     noise_multiplier
-        Standard deviation of the Gaussian noise on the sum of a batch's clipped
+        Standard deviation (Laplace: scale) of the noise on the sum of a batch's clipped
         vectors, over the clip norm; the same in all steps.
     sampling_rate
         Expected size of a batch over the number of records, in (0, 1]; 1: no sampling.
@@ -63,6 +65,8 @@ def epsilon(
         t batches, ``sampling_rate`` 1 / t, ``steps`` the batches of all epochs;
         "random-allocation:k": in k of t, ``sampling_rate`` k / t. "shuffled": passes
         over batches of fixed size, without amplification.
+    mechanism
+        Distribution of the noise; the clip norm is an L1 norm if it is Laplace's.
     relation
         "add-or-remove-one" or "replace-one". None: the former, where every release has
         a meaning under it.
@@ -103,14 +107,14 @@ def epsilon(
         whole = Ledger.composed(_ledgers(ledger))
         return Certificate.of(whole, relation, group=group).epsilon(delta)
     if schedule is not None:
-        plan = _planned(schedule, sampling)
+        plan = _planned(schedule, sampling, mechanism)
         return Certificate.of(plan.ledger(), relation, group=group).epsilon(delta)
     assert noise_multiplier is not None
     if not 0 < noise_multiplier < np.inf:
         raise ValueError(
             f"noise_multiplier must be > 0 and finite, got {noise_multiplier}"
         )
-    plan = Plan.constant(noise_multiplier, sampling_rate, steps, sampling)
+    plan = Plan.constant(noise_multiplier, sampling_rate, steps, sampling, mechanism)
     return Certificate.of(plan.ledger(), relation, group=group).epsilon(delta)
 
 
@@ -123,6 +127,7 @@ def noise_multiplier(
     schedule: Any = None,
     ledger: Ledger | Path | Sequence[Ledger | Path] | None = None,
     sampling: str = "poisson",
+    mechanism: Mechanism = "gaussian",
     relation: Relation | None = None,
 ) -> float:
     """The least noise multiplier that is certified to meet (epsilon, delta).
@@ -133,7 +138,7 @@ def noise_multiplier(
     ----------
     epsilon, delta
         The budget: epsilon > 0, delta in (0, 1).
-    sampling_rate, steps, schedule, sampling
+    sampling_rate, steps, schedule, sampling, mechanism
         As in `privaudit.epsilon`.
     ledger
         What else is released of the same data, and is paid from the budget.
@@ -171,10 +176,11 @@ def noise_multiplier(
         fixed = sampling in ("without-replacement", "shuffled")
         relation = "replace-one" if fixed else "add-or-remove-one"
     if schedule is None:
-        plan = Plan.constant(1.0, sampling_rate, steps, sampling)
+        plan = Plan.constant(1.0, sampling_rate, steps, sampling, mechanism)
         search = calibration.noise_multiplier
     else:
-        plan, search = _planned(schedule, sampling), calibration.noise_scale
+        plan = _planned(schedule, sampling, mechanism)
+        search = calibration.noise_scale
     besides = [] if ledger is None else _ledgers(ledger)
     return search(plan.beside(besides), epsilon, delta, relation)[0]
 
@@ -184,15 +190,15 @@ def _ledgers(given: Any) -> list[Ledger]:
     return [ledger_from(each) for each in ([given] if one else given)]
 
 
-def _planned(schedule: Any, sampling: str) -> Plan:
+def _planned(schedule: Any, sampling: str, mechanism: Mechanism) -> Plan:
     if isinstance(schedule, (str, os.PathLike)):
-        return Plan.from_file(pathlib.Path(schedule), sampling)
+        return Plan.from_file(pathlib.Path(schedule), sampling, mechanism)
     table = (
         columns_of(schedule, COLUMNS[:2], what="a schedule", optional=COLUMNS[2:])
         if is_frame(schedule)
         else np.asarray(schedule, float)
     )
-    return Plan.from_table(table, sampling)
+    return Plan.from_table(table, sampling, mechanism)
 
 
 def ledger_from(source: Any) -> Ledger:

@@ -131,6 +131,8 @@ class TestSound:
             ((0.3, 1.5), (2, 1), 4, 1),
             ((1.0,), (3,), 3, 2),
             ((0.7,), (2,), 4, 3),
+            ((0.3, 1.5), (2, 2), 4, 2),
+            ((0.5, 1.2), (1, 2), 4, 3),
         ],
     )
     @pytest.mark.parametrize("spacing", [0.05, 0.002])
@@ -153,8 +155,8 @@ class TestSound:
                 gain = np.maximum(0.0, -np.expm1(epsilon - spacing * index))
                 found = measure.mass @ gain + measure.infinite
                 assert found <= truth * (1 + 3e-5) + 1e-9
-                if truth > 1e-3 and spacing < 0.01 and taken == 1 and max(shifts) < 2:
-                    assert found >= 0.98 * truth
+                if truth > 1e-3 and spacing < 0.01 and max(shifts) < 2:
+                    assert found >= (0.98 if taken == 1 else 0.93) * truth
 
     @pytest.mark.parametrize("released", [1, 2])
     def test_an_epoch_cut_short(self, released):
@@ -266,6 +268,20 @@ class TestTight:
     def test_all_batches_are_no_sampling(self):
         found = one_of(20, 10.0, taken=20).epsilon(1e-5).upper
         assert found == pytest.approx(float(gdp.epsilon(20**0.5 / 10, 1e-5)), rel=2e-3)
+
+    def test_several_of_many_batches(self):
+        found = one_of(100, 1.0, taken=5).epsilon(1e-5)
+        # e_5 of 100 log-normal ratios, 4e6 draws: 2.858, its delta to 8 %
+        assert 0.945 * found.upper <= found.lower <= 2.88 <= found.upper
+
+    def test_several_of_different_batches(self):
+        how = RandomAllocation(60, 3)
+        entries = tuple(Entry(release(z, how), 30) for z in (1.0, 1.05))
+        found = Certificate.of(Ledger(nodes=(entries,))).epsilon(1e-5)
+        assert 0.9 * found.upper <= found.lower
+        least, most = (one_of(60, z, taken=3).epsilon(1e-5) for z in (1.05, 1.0))
+        assert least.lower <= found.upper <= most.upper * (1 + 1e-9)
+        assert found.lower <= most.upper
 
     def test_many_batches_are_better_than_poisson_sampling(self):
         for batches, noise, epochs in ((1000, 1.0, 1), (100, 1.0, 5), (100, 0.7, 1)):

@@ -41,6 +41,9 @@ class TestOfJaxPrivacy:
     def test_diagonal(self):
         strategy = np.diag([0.0, 3.0, 0.0, 1.0, 2.0])
         assert moved(strategy, min_separation=2) == pytest.approx(math.sqrt(13))
+        once = {"min_separation": 2, "max_participations": 1}
+        assert moved(strategy, **once) == pytest.approx(3.0)
+        assert moved(BANDED, **once) == pytest.approx(6.0)
 
     @pytest.mark.parametrize("n", [1, 2, 5, 10])
     def test_as_far_apart_as_there_are_steps(self, n):
@@ -64,6 +67,12 @@ class TestOfJaxPrivacy:
             (np.eye(16), {"epochs": 3}, "divides the 16 steps, got 3"),
             (np.eye(3), {"min_separation": 4}, "from 1 to the 3 steps, got 4"),
             (np.eye(3), {"min_separation": 1, "epochs": 3}, "give one of"),
+            (np.eye(3), {"max_participations": 2}, "goes with min_separation"),
+            (
+                np.eye(3),
+                {"min_separation": 1, "max_participations": 0},
+                "whole number >= 1, got 0",
+            ),
             (np.zeros(3), {}, r"got one of shape \(3,\)"),
         ],
     )
@@ -73,19 +82,21 @@ class TestOfJaxPrivacy:
 
 
 class TestExact:
+    @pytest.mark.parametrize("most", [None, 1, 2, 5])
     @pytest.mark.parametrize("seed", range(5))
-    def test_banded_over_all_patterns(self, seed):
+    def test_banded_over_all_patterns(self, seed, most):
         random, n, apart = np.random.default_rng(seed), 8, 3
         strategy = random.normal(size=(n, n)) * (np.tri(n) - np.tri(n, k=-apart))
         best = 0.0
-        for size in range(1, n + 1):
+        for size in range(1, (most or n) + 1):
             for steps in itertools.combinations(range(n), size):
                 if all(b - a >= apart for a, b in itertools.pairwise(steps)):
                     signs = itertools.product((-1, 1), repeat=size)
                     for sign in signs:
                         total = strategy[:, list(steps)] @ np.array(sign)
                         best = max(best, float(np.linalg.norm(total)))
-        assert moved(strategy, min_separation=apart) == pytest.approx(best)
+        found = moved(strategy, min_separation=apart, max_participations=most)
+        assert found == pytest.approx(best)
 
     @pytest.mark.parametrize("epochs", [2, 3])
     def test_cycles_over_all_signs(self, epochs):

@@ -20,10 +20,11 @@ from scipy import integrate, signal, special
 
 import privaudit as pa
 from privaudit.accounting.pld import compose_entries, compose_steps, fixed_size
-from privaudit.accounting.pld.cells import Step, loss_cells
+from privaudit.accounting.pld.cells import Step
 from privaudit.accounting.pld.dots import measure_above
 from privaudit.accounting.pld.fixed_size import bound, triangle_cells, triangles
 from privaudit.accounting.pld.grouping import Grid, terms_above
+from privaudit.accounting.pld.mechanisms.noise import loss_cells
 from privaudit.accounting.pld.targets import EpsilonAt
 from privaudit.accounting.renyi import divergence
 from privaudit.ledger import Entry

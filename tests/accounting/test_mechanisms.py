@@ -358,6 +358,33 @@ class TestTight:
         reached = [check(seed)[0].reached for seed in range(12, 32)]
         assert sum(reached) >= 12
 
+    @pytest.mark.parametrize("seed", range(4))
+    def test_few_steps_of_large_losses_close(self, seed):
+        """Delta is that of the largest losses alone; against all outcomes summed."""
+        random = np.random.default_rng(seed)
+        kinds = [
+            RandomizedResponse(random.uniform(0.1, 0.9), int(random.integers(2, 5)))
+            if i % 2
+            else DiscreteLaplace(random.uniform(0.1, 2.0), int(random.integers(1, 3)))
+            for i in range(3)
+        ]
+        found = np.zeros(1), np.ones(1)
+        for kind in kinds:
+            if isinstance(kind, RandomizedResponse):
+                pair = randomized_response(kind.noise_parameter, kind.buckets)
+            else:
+                pair = discrete_laplace(kind.parameter, 2 * kind.sensitivity)
+            found = together(found, atoms(*pair))
+        delta = float(10.0 ** random.uniform(-8, -3))
+        truth = optimize.brentq(
+            lambda e: hockey_stick(found, e) - delta, 0, 60, xtol=1e-10
+        )
+        whole = [(Release.of(kind), 1) for kind in kinds]
+        bracket = certificate(*whole, relation=REPLACE).epsilon(delta)
+        assert bracket.lower <= truth * (1 + 1e-9)
+        assert truth <= bracket.upper * (1 + 1e-9)
+        assert bracket.reached
+
     def test_optimal_composition_of_epsilon_delta(self):
         """Kairouz, Oh and Viswanath 2015, theorem 3.3."""
         e, d, k = 0.3, 1e-3, 8

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from scipy import special
 
 from privaudit.accounting.pld import Composition, compose_entries, compose_steps
-from privaudit.accounting.pld.cells import Step, loss_cells
+from privaudit.accounting.pld.cells import Step
 from privaudit.accounting.pld.dots import measure_above, measure_below
 from privaudit.accounting.pld.fourier import log_mixture
 from privaudit.accounting.pld.grouping import Grid, terms_above, terms_below
 from privaudit.accounting.pld.line import log_normal_mass
+from privaudit.accounting.pld.mechanisms.noise import loss_cells
 from privaudit.accounting.pld.tangents import rate_tangent, shift_tangent
 from privaudit.ledger import Entry
 from privaudit.release import (

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import math
 import pathlib
 import subprocess
 import sys
@@ -92,6 +93,18 @@ class TestEpsilon:
         found = pa.epsilon(delta=1e-5, noise_multiplier=1.0)
         assert found.lower <= found.upper
         assert found.lower == pytest.approx(4.377178, rel=1e-6)  # dp-accounting's
+
+    def test_laplace_noise(self):
+        """One release in closed form: 1 / scale + 2 log(1 - delta)."""
+        truth = 0.5 + 2 * math.log1p(-0.01)
+        said = {"delta": 0.01, "mechanism": "laplace"}
+        found = pa.epsilon(noise_multiplier=2.0, **said)
+        assert found.lower <= truth * (1 + 1e-9)
+        assert truth <= found.upper * (1 + 1e-9) <= truth * 1.002
+        noise = pa.noise_multiplier(epsilon=truth, **said)
+        assert noise == pytest.approx(2.0, rel=2e-3)
+        with pytest.raises(ValueError, match="gaussian or laplace, got 'cauchy'"):
+            pa.epsilon(delta=0.01, noise_multiplier=2.0, mechanism="cauchy")
 
     def test_fixed_batches_are_of_replace_one(self):
         found = pa.epsilon(

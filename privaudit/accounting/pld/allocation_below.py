@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Iterator
 
 import numpy as np
 from scipy import fft
@@ -28,7 +29,7 @@ _FINENESS = 0.04  # grid step over the deviation of a ratio
 _FAR = 6.5  # deviations of noise beyond which a ratio is not told apart
 _GOOD_POINTS, _FINEST = 1 << 17, 0.1  # a finer one where that costs nothing
 _MOST_POINTS, _MOST_CELLS, _MOST_OUTPUTS = 1 << 20, 1 << 18, 1 << 14
-_MOST_KINDS, _MOST_MIXED = 100, 100
+_MOST_KINDS = _MOST = 101  # and not released; choices among them
 _SURE = 16.0  # times its error, from which on a mass is looked at
 
 
@@ -39,7 +40,7 @@ class AllocatedBelow(Loss):
     Parameters
     ----------
     epoch
-        Its batches. With more ``taken`` than one there is one kind of them.
+        Its batches.
     taken
         How many of the batches a record is in.
     """
@@ -50,11 +51,9 @@ class AllocatedBelow(Loss):
     @classmethod
     def of(cls, epoch: Epoch, taken: int) -> AllocatedBelow | None:
         """None where there is no bound: for too many kinds of batches."""
-        kinds = len(epoch.shifts)
-        mixed = min(taken, epoch.batches - sum(epoch.counts), sum(epoch.counts))
-        if kinds > (_MOST_KINDS if taken == 1 else 1) or mixed > _MOST_MIXED:
-            return None
-        return cls(epoch, taken)
+        every = (*epoch.counts, epoch.batches - sum(epoch.counts))
+        few = len(every) <= _MOST_KINDS and _number_of_choices(every, taken) <= _MOST
+        return cls(epoch, taken) if few else None
 
     @property
     def _pairs(self) -> dict[Direction, Atoms]:
@@ -98,10 +97,9 @@ def _pairs(epoch: Epoch, taken: int) -> dict[Direction, Atoms]:
     low, (p, off_p), (q, off_q), relative = _laws(epoch, taken)
     # Neighbours become one output, wherever their losses are about the same.
     sums = low + np.arange(p.size)
-    each = math.log((low + p.size) / (low + 1)) / _MOST_OUTPUTS
-    starts = np.unique(np.floor(np.log(np.maximum(sums, 1)) / each), return_index=True)[
-        1
-    ]
+    scale = np.log(np.maximum(sums, 1)) if taken == 1 else sums.astype(np.float64)
+    each = max((scale[-1] - scale[0]) / _MOST_OUTPUTS, 1e-300)
+    starts = np.unique(np.floor(scale / each), return_index=True)[1]
     p, q = np.add.reduceat(p, starts), np.add.reduceat(q, starts)
     size = np.diff(np.append(starts, sums.size))
     wrong_p, wrong_q = off_p * np.sqrt(size), off_q * np.sqrt(size)
@@ -137,64 +135,74 @@ def _laws(
 
     With each law the Euclidean norm of its error; last the relative one of all chances.
     """
-    shifts = np.array(epoch.shifts)
     counts = np.array(epoch.counts)
-    variance = np.expm1(shifts**2)
-    step = _FINENESS * math.sqrt(min(float(counts @ variance) / counts.sum(), 1.0))
-    mean = float(counts.sum())
-    wide = 10 * math.sqrt(min(float(counts @ variance), 4 * mean))
-    tops = [math.exp(min(s * (_FAR + s / 2), 700)) for s in shifts.tolist()]
-    length = min(mean, wide) + wide + max(tops)
+    released, total = int(counts.sum()), epoch.batches
+    # Of a record in one batch the mean of the l is the likelihood ratio. Of k it is a
+    # coefficient of the product of all 1 + z l, which is about z^-k times the product.
+    z = 0.0 if taken == 1 else taken / (total - taken + 0.5)
+    x = np.linspace(-8.0, 8.0, 1601)
+    bell = np.exp(-0.5 * x * x) / np.exp(-0.5 * x * x).sum()
+    means, variances = np.ones(counts.size), np.expm1(np.square(epoch.shifts))
+    if z:
+        told = [np.log1p(z * np.exp(s * x - s * s / 2)) for s in epoch.shifts]
+        means = np.array([bell @ one for one in told])
+        variances = np.array([bell @ one**2 for one in told]) - means**2
+    mean, variance = float(counts @ means), float(counts @ variances)
+    step = _FINENESS * math.sqrt(min(variance / released, 1.0))
+    wide = 10 * math.sqrt(min(variance, 4 * mean))
+    tops = [math.exp(min(s * (_FAR + s / 2), 700)) for s in epoch.shifts]
+    if z:
+        tops = [math.log1p(z * top) for top in tops]
+    length = min(mean, wide) + wide + taken * max(tops)
     step *= min(max(length / step / _GOOD_POINTS, _FINEST), 1.0)
     cells = [math.ceil(min(top / step, _MOST_CELLS)) for top in tops]
     low = max(0, math.floor((mean - wide) / step))  # few sums are below
-    points = math.ceil((min(mean, wide) + wide) / step + max(cells)) + 64
+    points = math.ceil((min(mean, wide) + wide) / step + taken * max(cells)) + 64
     points = fft.next_fast_len(min(points, _MOST_POINTS), real=True)
     tiny = 24 * UNIT * (math.log2(points) + 2)
     without, with_it = [], []
     relative = 0.0
-    for s, most in zip(shifts.tolist(), cells, strict=True):
-        edges = np.append((np.arange(most) + 0.5) * step, np.inf)
-        x = np.concatenate([[-np.inf], np.log(edges[:-1]) / s + s / 2, [np.inf]])
+    for s, most in zip(epoch.shifts, cells, strict=True):
+        edges = (np.arange(most) + 0.5) * step
+        edges = np.log(np.expm1(edges) / z if z else edges) / s + s / 2
+        x = np.concatenate([[-np.inf], edges, [np.inf]])
         reach = float(np.abs(x[1:-1]).max()) + s
         relative = max(relative, UNIT * (1024 + 32 * reach * reach))
         for into, centre in ((without, 0.0), (with_it, s)):
             mass = np.exp(log_normal_mass(x[:-1], x[1:], centre))
             index = np.arange(mass.size) % points
             into.append(fft.rfft(np.bincount(index, mass, minlength=points)))
-    released = int(counts.sum())
-    total, blank = epoch.batches, epoch.batches - released
-    spectra: list[tuple[float, list[int], list[int]]] = []  # weight, with it, without
-    if taken == 1:
-        for i, n in enumerate(epoch.counts):
-            one = [int(i == j) for j in range(shifts.size)]
-            spectra.append(
-                (
-                    n / total,
-                    one,
-                    [m - a for m, a in zip(epoch.counts, one, strict=True)],
-                )
-            )
-        spectra.append((blank / total, [0] * shifts.size, list(epoch.counts)))
-    else:  # how many of the batches that it is in were released
-        for m in range(max(0, taken - blank), min(taken, released) + 1):
-            spectra.append((_chance(m, released, total, taken), [m], [released - m]))
-    p, q = np.zeros(points // 2 + 1, complex), np.zeros(points // 2 + 1, complex)
-    off_p, off_q = np.zeros(p.size), np.zeros(p.size)
-    for weight, here, rest in spectra:
-        if weight:
-            found, off = _product([*with_it, *without], [*here, *rest], tiny)
-            p += weight * found
-            off_p += weight * off
+    p, off_p = np.zeros(points // 2 + 1, complex), np.zeros(points // 2 + 1)
+    every = (*epoch.counts, total - released)
+    for here in _choices(every, taken):
+        ways = math.prod(math.comb(n, m) for n, m in zip(every, here, strict=True))
+        weight = ways / math.comb(total, taken)
+        rest = [n - m for n, m in zip(epoch.counts, here, strict=False)]
+        found, off = _product([*with_it, *without], [*here[:-1], *rest], tiny)
+        p += weight * found
+        off_p += weight * off
     q, off_q = _product(without, list(epoch.counts), tiny)
     back = functools.partial(_back, points=points, low=low, tiny=tiny)
     return low, back(p, off_p), back(q, off_q), (released + 1) * relative
 
 
-def _chance(m: int, released: int, total: int, taken: int) -> float:
-    """Of m of the ``taken`` among the ``released`` of ``total``; hypergeometric."""
-    ways = math.comb(released, m) * math.comb(total - released, taken - m)
-    return ways / math.comb(total, taken)
+def _choices(counts: tuple[int, ...], taken: int) -> Iterator[tuple[int, ...]]:
+    """How many of each kind the ``taken`` may be."""
+    first, *others = counts
+    if not others:
+        if taken <= first:
+            yield (taken,)
+        return
+    for m in range(min(first, taken) + 1):
+        for rest in _choices(tuple(others), taken - m):
+            yield m, *rest
+
+
+def _number_of_choices(counts: tuple[int, ...], taken: int) -> int:
+    ways = [1] + [0] * taken
+    for n in counts:
+        ways = [sum(ways[max(0, k - n) : k + 1]) for k in range(taken + 1)]
+    return ways[taken]
 
 
 def _product(

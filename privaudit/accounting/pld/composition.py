@@ -401,6 +401,8 @@ class Composition:
                         for one, _ in known._attained_others
                     ):
                         break
+                if best[way] == 0:
+                    best[way] = known._lowered(way, target, guess, slack, width)
         if not best:
             return {}
         return best if len(self.directions) > 1 else {"remove": max(best.values())}
@@ -442,14 +444,31 @@ class Composition:
             _add(measures, terms, one.above(way, grid.spacing, grid.reach), often)
         return compose(measures, terms, grid.spacing, guess) if terms else None
 
-    def _below(self, way: Direction, grid: Grid, guess: Guess) -> Tilted | None:
+    def _below(
+        self, way: Direction, grid: Grid, guess: Guess, *, lowered: bool = False
+    ) -> Tilted | None:
         """A composition that is dominated; None if nothing is told apart."""
         measures, terms = terms_below(self.families, way, grid)
         for one, often in self._attained_others:
-            measure = one.below(way, grid.spacing, grid.reach)
+            measure_of = one.lowered if lowered else one.below
+            measure = measure_of(way, grid.spacing, grid.reach)
             if measure is not None:
                 _add(measures, terms, measure, often)
         return compose(measures, terms, grid.spacing, guess) if terms else None
+
+    def _lowered(
+        self, way: Direction, target: Target, guess: Guess, slack: float, width: float
+    ) -> float:
+        """A lower bound by losses lowered by ``slack`` in all; 0 if it is too long."""
+        often = sum(count for _, count in self._attained_others)
+        if not often or guess.window * often > 4 * _AFFORDABLE * slack:
+            return 0.0
+        # Beside the largest losses a tilt may be so steep that it sees none of those
+        # that are left.
+        guess = dataclasses.replace(guess, tilt=min(guess.tilt, 2 / slack))
+        grid = self._grid(guess, slack, width, self._first_nodes(width), slack / often)
+        found = self._below(way, grid, guess, lowered=True)
+        return 0.0 if found is None else target.lower(found, guess)
 
     def _scout(self, way: Direction) -> Scout:
         steps, counts = [], []
@@ -498,8 +517,15 @@ class Composition:
         high, low = sampled_loss(far, q), sampled_loss(-far, q)
         return 2 * (high - low) if family.scheme != "poisson" else high - low
 
-    def _grid(self, guess: Guess, slack: float, width: float, nodes: int) -> Grid:
-        spacing = guess.spacing(slack)
+    def _grid(
+        self,
+        guess: Guess,
+        slack: float,
+        width: float,
+        nodes: int,
+        spacing: float | None = None,
+    ) -> Grid:
+        spacing = guess.spacing(slack) if spacing is None else spacing
         log_tail = max(guess.log_delta, -800.0) + math.log(width * 1e-4 / self.steps)
         reach = -float(special.ndtri_exp(min(log_tail, -1.0)))
         # No more points in the window, or in the cells of one step, than can be had.
@@ -585,7 +611,12 @@ class _Search:
         guess = self.guesses[way]
         grid = self.of._grid(guess, self.slack(way) * self.fine, self.width, self.nodes)
         found = self.of._below(way, grid, guess)
-        return 0.0 if found is None else self.target.lower(found, guess)
+        low = 0.0 if found is None else self.target.lower(found, guess)
+        if self.of.others and not self.top(way) <= (1 + self.width) * low:
+            slack = self.slack(way)
+            lowered = self.of._lowered(way, self.target, guess, slack, self.width)
+            low = max(low, lowered)
+        return low
 
     def upper_side(self) -> Found:
         self.fine /= 2  # nothing below to tell when more is wanted

@@ -19,11 +19,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from scipy import fft, special
 
-from privaudit.accounting.pld.cells import Cells, Step, half_grid, loss_cells, mix
+from privaudit.accounting.pld.cells import Cells, Step, half_grid, mix
 from privaudit.accounting.pld.dots import GridMeasure, measure_above
 from privaudit.accounting.pld.fourier import Tilted, compose, fold, transform_error
 from privaudit.accounting.pld.grouping import MOST_CELLS, Grid
 from privaudit.accounting.pld.line import UNIT, Floats, log_normal_mass
+from privaudit.accounting.pld.mechanisms.noise import loss_cells
 from privaudit.accounting.pld.mixture import Term
 from privaudit.accounting.pld.scout import Guess
 

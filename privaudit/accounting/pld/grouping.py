@@ -22,7 +22,6 @@ from privaudit.accounting.pld.cells import (
     Noise,
     Scheme,
     Step,
-    loss_cells,
 )
 from privaudit.accounting.pld.dots import (
     MOST_SPACING,
@@ -31,6 +30,7 @@ from privaudit.accounting.pld.dots import (
     measure_below,
 )
 from privaudit.accounting.pld.line import Floats
+from privaudit.accounting.pld.mechanisms.noise import loss_cells
 from privaudit.accounting.pld.mixture import Term
 from privaudit.accounting.pld.tangents import rate_tangent, shift_tangent
 

@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from privaudit.accounting.pld.cells import Direction, Step, total_variation
+from privaudit.accounting.pld.cells import Direction, Step
 from privaudit.accounting.pld.line import Floats
+from privaudit.accounting.pld.mechanisms.noise import total_variation
 
 _LOG_SQRT_TAU = 0.5 * math.log(2 * math.pi)
 _ROOM = math.log(1000.0)

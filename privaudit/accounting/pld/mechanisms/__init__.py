@@ -1,4 +1,4 @@
-"""Mechanisms beside Gaussian and Laplace sums: one file each, with its proof.
+"""Mechanisms, one file each, with its proof; `noise` has Gaussian and Laplace sums.
 
 How to add one: a struct in `privaudit.mechanisms`, a file here with a `Pair` (masses
 between losses) or a `Loss`, and a line in `loss_of`.

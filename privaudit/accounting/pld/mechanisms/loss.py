@@ -17,7 +17,12 @@ from typing import ClassVar
 import numpy as np
 
 from privaudit.accounting.pld.cells import Cells, Direction, grid_span, half_grid, mix
-from privaudit.accounting.pld.dots import GridMeasure, measure_above, measure_below
+from privaudit.accounting.pld.dots import (
+    GridMeasure,
+    measure_above,
+    measure_below,
+    measure_lowered,
+)
 from privaudit.accounting.pld.line import UNIT, Floats, sampled_loss, unsampled_loss
 
 MOST_CELLS = 1 << 19
@@ -50,6 +55,12 @@ class Loss(abc.ABC):
     @abc.abstractmethod
     def below(self, way: Direction, spacing: float, reach: float) -> GridMeasure | None:
         """A measure that is dominated; None if P = Q is the best on this grid."""
+
+    def lowered(
+        self, way: Direction, spacing: float, reach: float
+    ) -> GridMeasure | None:
+        """As `below`, good on fine grids for few and large losses if there is one."""
+        return self.below(way, spacing, reach)
 
     @abc.abstractmethod
     def sketch(self, way: Direction) -> tuple[Floats, Floats]:
@@ -164,6 +175,10 @@ class PairLoss(Loss):
     def below(self, way: Direction, spacing: float, reach: float) -> GridMeasure | None:
         """See `Loss`."""
         return measure_below(self.cells(way, spacing, reach), spacing)
+
+    def lowered(self, way: Direction, spacing: float, reach: float) -> GridMeasure:
+        """See `Loss`."""
+        return measure_lowered(self.cells(way, spacing, reach), spacing)
 
     def cells(self, way: Direction, spacing: float, reach: float) -> Cells:
         """Masses on a grid with points at multiples of ``spacing``."""

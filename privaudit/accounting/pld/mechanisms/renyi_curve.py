@@ -19,11 +19,10 @@ import math
 
 import numpy as np
 
-from privaudit.accounting.pld.cells import Direction, Step, loss_cells
-from privaudit.accounting.pld.dots import GridMeasure, measure_above, measure_below
+from privaudit.accounting.pld.cells import Direction
+from privaudit.accounting.pld.dots import GridMeasure
 from privaudit.accounting.pld.line import UNIT, Floats, unsampled_loss
 from privaudit.accounting.pld.mechanisms.loss import (
-    MOST_CELLS,
     Loss,
     sampled_divergence,
 )
@@ -175,65 +174,6 @@ class Curve(Loss):
             known = zip(self.curve.orders, self.curve.divergences, strict=True)
             whole = min((d for a, d in known if a >= order), default=math.inf)
         return sampled_divergence(whole * (1 + 4 * UNIT), self.rate, order)
-
-
-class Gaussian(Loss):
-    """N(shift) against N(0), sampled: as the account of Gaussian steps has it."""
-
-    def __init__(self, shift: float, rate: float) -> None:
-        self.step = Step("gaussian", "poisson", shift, rate)
-
-    @property
-    def symmetric(self) -> bool:  # pyrefly: ignore[bad-override]
-        """Whether both directions are the same pair."""
-        return self.step.rate == 1
-
-    def above(self, way: Direction, spacing: float, reach: float) -> GridMeasure:
-        """See `Loss`."""
-        cells = loss_cells(self.step, way, spacing, reach, MOST_CELLS)
-        return measure_above(cells, spacing)
-
-    def below(self, way: Direction, spacing: float, reach: float) -> GridMeasure | None:
-        """See `Loss`."""
-        cells = loss_cells(self.step, way, spacing, reach, MOST_CELLS)
-        return measure_below(cells, spacing)
-
-    def sketch(self, way: Direction) -> tuple[Floats, Floats]:
-        """See `Loss`."""
-        m, q = self.step.shift, self.step.rate
-        far = 36 + 4 * m
-        x = np.linspace(-far, far, int(min(max(10 * far, 400), 2000)))
-        log_q = -0.5 * x * x - 0.5 * math.log(2 * math.pi) + math.log(x[1] - x[0])
-        loss = m * x - m * m / 2
-        if q < 1:
-            loss = np.logaddexp(math.log1p(-q), math.log(q) + loss)
-        return (loss, log_q) if way == "remove" else (-loss, log_q + loss)
-
-    def length(self, reach: float) -> float:
-        """See `Loss`."""
-        m = self.step.shift
-        return 2 * m * (reach + m / 2)
-
-    def range(self, way: Direction) -> tuple[float, float]:
-        """See `Loss`."""
-        q = self.step.rate
-        low = -math.log1p(-q) * (1 + 1e-14) if q < 1 else math.inf
-        return (math.inf, low) if way == "remove" else (low, math.inf)
-
-    def distance(self) -> float:
-        """See `Loss`."""
-        return self.step.rate * math.erf(self.step.shift / math.sqrt(8)) * (1 + 1e-13)
-
-    def infinite(self, way: Direction) -> float:
-        """See `Loss`."""
-        return 0.0
-
-    def divergence(self, order: float) -> float:
-        """See `Loss`."""
-        if order == math.inf:
-            return math.inf
-        whole = order * self.step.shift**2 / 2 * (1 + 1e-14)
-        return sampled_divergence(whole, self.step.rate, order)
 
 
 def added(curves: list[tuple[ZCDP | RDP, float]]) -> list[tuple[ZCDP | RDP, float]]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from reports.study import Cell
+from reports.views import accuracy
 
 NODES, NOISE, DELTA, STEPS = 8, 1.0, 1e-5, 12
 DIRECTED = ("exponential", "directed-ring", "d-out:3")
@@ -80,6 +81,7 @@ def cells(quick: bool) -> Iterator[Cell]:
         rounds = each * (1 if quick else STEPS)
         settings = {"algorithm": f"dp-{graph}", "graph": graph, "rounds": rounds}
         yield Cell(f"training {graph}", learnt, {**settings, "options": {}})
+    yield from accuracy.cells(quick)
 
 
 def reacting(step: float, observer: int, rounds: int, runs: int) -> dict[str, float]:

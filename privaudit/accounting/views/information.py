@@ -64,7 +64,7 @@ def information(signal: Floats, noise: Floats) -> Information:
     small = len(rows) * rows.shape[1] * min(rows.shape) <= _EXACT_WORK
     rows = rows.astype(np.longdouble if small else np.float64)
     size_of = abs(rows[:, :width]).max(1, initial=0)
-    size_of = np.where(size_of > 0, size_of, abs(rows).max(1))
+    size_of = np.where(size_of > 0, size_of, abs(rows).max(1, initial=0))
     rows /= size_of[:, None]
     basis = _Basis(width, abs(rows).max(0, initial=0), min(len(rows), width))
     bare = np.zeros(size, bool)

@@ -231,16 +231,14 @@ def views_of(
         )
     problem = Problem.of(training, seed=how.seed)
     ledger = problem.ledger(noise_multiplier)
-    direct = isinstance(training.family, ButterflyFamily)  # however many rounds
-    protocol = None
-    if plot is not None or not direct:
+    family, protocol = training.family, None
+    if not isinstance(family, ButterflyFamily):
         protocol = protocol_of(problem, ledger, final_models=how.final_models)
     relation = "replace-one" if how.unit == "node" else training.relation(how.relation)
     if how.unit == "node":
         ledger = of_nodes(ledger, problem.sizes)
-    if isinstance(training.family, ButterflyFamily):
-        graph = training.family.graph
-        pairs = diluted(ledger, delta, observers, relation, graph)
+    if isinstance(family, ButterflyFamily):  # however many rounds
+        pairs = diluted(ledger, delta, observers, relation, family.graph)
     else:
         assert protocol is not None
         pairs = figures(protocol, ledger, delta, observers, relation)
@@ -252,12 +250,13 @@ def views_of(
         relation,
         how.unit,
         protocol,
-        (FOLLOWS,) if isinstance(training.family, ButterflyFamily) else ASSUMES,
+        (FOLLOWS,) if protocol is None else ASSUMES,
     )
-    if plot is not None and protocol is not None:
+    if plot is not None:
         from privaudit.report.views import draw_views
 
-        draw_views(found.pairs, protocol, plot)
+        joined = np.any(training.mixing().matrices > 0, axis=0)
+        draw_views(found.pairs, joined, plot)
     return found
 
 

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from privaudit.accounting.views import LinearProtocol, Pair, pairs_observed
+from privaudit.accounting.views import Pair, pairs_observed
 from privaudit.files.folder import write_whole
 from privaudit.report.load import Finished
 from privaudit.report.numbers import up
@@ -30,12 +31,13 @@ _MOST_NODES = 8  # on a page: more take seconds, and are hard to read
 
 
 def draw_views(
-    pairs: Sequence[Pair], protocol: LinearProtocol, path: pathlib.Path
+    pairs: Sequence[Pair], joined: NDArray[np.bool_], path: pathlib.Path
 ) -> None:
     """Draw the three figures: a square a pair, and the graph around one node.
 
-    The nodes of the graph have the colour of what they learn of the first node that
-    there is a figure of; without figures by single nodes there are bars instead.
+    ``joined``, (nodes, nodes), says who hears whom. The nodes of the graph have the
+    colour of what they learn of the first node that there is a figure of; without
+    figures by single nodes there are bars instead.
 
     Raises ``ValueError`` if there is nothing to draw, or ``path`` is of a kind that
     matplotlib does not write.
@@ -64,8 +66,8 @@ def draw_views(
             above = axes[0, column]
             above.set_title(title)
             if single:
-                image = _squares(above, pairs, protocol.nodes, name, top)
-                _graph(axes[1, column], pairs, protocol, name, top)
+                image = _squares(above, pairs, len(joined), name, top)
+                _graph(axes[1, column], pairs, joined, name, top)
                 if column == 2:
                     figure.colorbar(image, ax=axes, label="epsilon, at most")
             else:
@@ -131,17 +133,19 @@ def _squares(
 
 
 def _graph(
-    axes: Axes, pairs: Sequence[Pair], protocol: LinearProtocol, name: str, top: float
+    axes: Axes,
+    pairs: Sequence[Pair],
+    joined: NDArray[np.bool_],
+    name: str,
+    top: float,
 ) -> None:
     from matplotlib import colormaps
 
-    of, nodes = pairs[0].of, protocol.nodes
+    of, nodes = pairs[0].of, len(joined)
     turn = 2 * np.pi * np.arange(nodes) / nodes
     x, y = np.sin(turn), np.cos(turn)
-    for sender, heard in zip(protocol.sender, protocol.heard, strict=True):
-        for other in np.flatnonzero(heard):
-            if other != sender:
-                axes.plot(x[[sender, other]], y[[sender, other]], color="#d9dce1", lw=1)
+    for edge in np.argwhere(np.triu(joined | joined.T, 1)):
+        axes.plot(x[edge], y[edge], color="#d9dce1", lw=1)
     known = {int(pair.by): getattr(pair, name) for pair in pairs if pair.of == of}
     colours = colormaps["magma_r"]
     for node in range(nodes):

@@ -1,4 +1,4 @@
-"""What nodes learn of each other on twelve graphs, by averaging and by training."""
+"""What nodes learn of each other, by averaging and by training, and what it costs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from reports.study import Cell
+from reports.views import accuracy, seen
 
 NODES, NOISE, DELTA, STEPS = 8, 1.0, 1e-5, 12
 DIRECTED = ("exponential", "directed-ring", "d-out:3")
@@ -80,6 +81,8 @@ def cells(quick: bool) -> Iterator[Cell]:
         rounds = each * (1 if quick else STEPS)
         settings = {"algorithm": f"dp-{graph}", "graph": graph, "rounds": rounds}
         yield Cell(f"training {graph}", learnt, {**settings, "options": {}})
+    yield from accuracy.cells(quick)
+    yield from seen.cells(quick)
 
 
 def reacting(step: float, observer: int, rounds: int, runs: int) -> dict[str, float]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from privaudit.results import round_down, round_up
 from reports import pages
 from reports.study import Results
+from reports.views import accuracy, seen
 from reports.views.cells import (
     DELTA,
     GOSSIP,
@@ -53,6 +54,14 @@ def values(results: Results) -> dict:
             for by in HEARS
             if (cell := results.get(f"ordinary {step:g} by {by}")) is not None
         ),
+        "accuracies": accuracies(results),
+        "tries": tries(results),
+        "edge": edges(results),
+        "gained": {e: gained(results, e) for e in accuracy.EPSILONS},
+        "settings": accuracy,
+        "images": images(results),
+        "rounds": seen.ROUNDS,
+        "spoilt": f"{seen.NOISE:g}",
         "nodes": NODES,
         "noise": f"{NOISE:g}",
         "delta": f"{DELTA:g}",
@@ -83,4 +92,148 @@ def draw(path: pathlib.Path, known: Results) -> None:
         axes[1].set_title("training: wide is proved, narrow is not")
 
 
-CHARTS = {"graphs.svg": draw}
+WORDS = {
+    "butterfly": "dp-butterfly, for any one node",
+    "all-reduce": "the same sums, for whoever sees everything",
+    "tracking": "dp-dsgt, for whoever sees everything",
+    "central": "all data at one place, dp-sgd",
+    "butterfly, bytes": "dp-butterfly by halving",
+    "tracking, bytes": "dp-dsgt",
+}
+
+
+def accuracies(known: Results) -> dict[str, list[tuple]]:
+    """By what is equal, steps or bytes: a row for each method, nodes and epsilon."""
+    found: dict[str, list[tuple]] = {"steps": [], "bytes": []}
+    for method, words in WORDS.items():
+        for nodes in accuracy.NODES if method != "central" else ("any",):
+            texts, sent, steps = [], "", ""
+            for epsilon in accuracy.EPSILONS:
+                cell = _of(known, method, nodes, epsilon)
+                if cell is None:
+                    texts += ["not yet", ""]
+                    continue
+                texts += [
+                    pages.spread(cell["accuracy"]),
+                    f"{cell['noise_multiplier']:.2f}",
+                ]
+                sent = f"{cell['bytes'] / 1e6:.0f}" if cell["bytes"] else ""
+                steps = _steps(method, nodes, cell)
+            within = method.endswith(", bytes")
+            row = (words, nodes, steps, sent, *texts)
+            found["bytes" if within else "steps"].append(row)
+    return found
+
+
+def _of(known: Results, method: str, nodes: int | str, epsilon: float) -> dict | None:
+    where = nodes if isinstance(nodes, int) else accuracy.NODES[0]
+    return known.get(accuracy.name_of(method, where, epsilon))
+
+
+def _steps(method: str, nodes: int | str, cell: dict) -> int:
+    """Gradients of each node."""
+    rounds = cell["chosen"]["rounds"]
+    if accuracy.METHODS[method] != "dp-butterfly" or not isinstance(nodes, int):
+        return rounds
+    each = accuracy.exchanges(nodes)
+    return rounds // (2 * each if method.endswith(", bytes") else each)
+
+
+def gained(known: Results, epsilon: float) -> str:
+    """What figures by observer save, in points of accuracy."""
+    parts = []
+    for nodes in accuracy.NODES:
+        one = _of(known, "butterfly", nodes, epsilon)
+        other = _of(known, "all-reduce", nodes, epsilon)
+        if one and other:
+            more = pages.mean(one["accuracy"]) - pages.mean(other["accuracy"])
+            parts.append(f"{more:+.1f} with {nodes} nodes")
+    return ", ".join(parts)
+
+
+def tries(known: Results) -> str:
+    """How many settings each search tried."""
+    return pages.span(
+        (len(cell["tried"]) for cell in known.starting("accuracy ").values()), 0
+    )
+
+
+def edges(known: Results) -> int:
+    """Searches whose best is at the edge of what was tried."""
+    return sum(cell["at_edge"] for cell in known.starting("accuracy ").values())
+
+
+def images(known: Results) -> Iterable[tuple]:
+    """By graph and noise: what is solved, and how far off the guesses are."""
+    for name, cell in known.starting("images ").items():
+        yield (
+            name.replace(" noise=", ", noise "),
+            *(
+                f"{'' if one['solved'] else 'not '}solved, off by {one['off']:.2f}"
+                for one in cell["guesses"]
+            ),
+        )
+
+
+def draw_accuracy(path: pathlib.Path, known: Results) -> None:
+    """Accuracy by number of nodes."""
+    with pages.chart(
+        path, columns=2, figsize=(10, 4), sharey=True, layout="constrained"
+    ) as axes:
+        for axis, epsilon in zip(axes, accuracy.EPSILONS, strict=True):
+            for (method, words), colour in zip(
+                WORDS.items(), ["C0", "C1", "C2", "0.4", "C0", "C2"], strict=True
+            ):
+                pairs = [
+                    (place, pages.mean(cell["accuracy"]))
+                    for place, nodes in enumerate(accuracy.NODES)
+                    if (cell := _of(known, method, nodes, epsilon)) is not None
+                ]
+                within = method.endswith(", bytes")
+                axis.plot(
+                    *zip(*pairs, strict=True) if pairs else ([], []),
+                    "--" if within else "-",
+                    marker="o",
+                    color=colour,
+                    label=words + (", equal bytes" if within else ""),
+                )
+            axis.set_xticks(range(len(accuracy.NODES)), accuracy.NODES)
+            axis.set(xlabel="nodes", title=f"epsilon {epsilon:g}")
+            axis.grid(axis="y", alpha=0.3)
+        axes[0].set_ylabel("accuracy on test data, per cent")
+        axes[0].legend(fontsize="small")
+
+
+def draw_images(path: pathlib.Path, known: Results) -> None:
+    """What each node holds, and what node 0 makes of what it hears."""
+    found = known.starting("images ")
+    rows = len(found) + 1
+    with pages.chart(
+        path,
+        rows,
+        len(seen.DISTANCES),
+        figsize=(5, 1.35 * rows),
+        layout="constrained",
+        squeeze=False,
+    ) as axes:
+        for axis in axes.flat:
+            axis.set(xticks=[], yticks=[])
+        for (row, (name, cell)), marks in zip(
+            enumerate(found.items(), 1), axes[1:], strict=True
+        ):
+            graph, noise = name.split(" noise=")
+            words = "no noise" if noise == "0" else f"noise {noise}"
+            marks[0].set_ylabel(
+                f"{graph}\n{words}", rotation=0, ha="right", va="center"
+            )
+            for column, one in enumerate(cell["guesses"]):
+                for at, what in ((0, "true"), (row, "image")):
+                    axes[at, column].imshow(
+                        seen.unpacked(one[what]), cmap="gray_r", vmin=0, vmax=255
+                    )
+        axes[0, 0].set_ylabel("what they hold", rotation=0, ha="right", va="center")
+        for axis, far in zip(axes[0], seen.DISTANCES, strict=True):
+            axis.set_title(f"{far} hop{'s' * (far > 1)} away", fontsize="medium")
+
+
+CHARTS = {"graphs.svg": draw, "accuracy.svg": draw_accuracy, "images.svg": draw_images}

@@ -49,6 +49,16 @@ def test_a_table_says_what_each_column_is_worth(capsys):
         assert words in out
 
 
+@pytest.mark.parametrize("graph", ["butterfly", "halving"])
+def test_a_picture_of_sums(capsys, tmp_path, graph):
+    """Of as many releases as one likes, and of parts of vectors."""
+    run = ["views", "dp-butterfly", *RUN[2:6], "--plot", str(tmp_path / "a.svg")]
+    for setting in ("nodes=4", f"graph={graph}", "rounds=4000", "train=300"):
+        run += ["--set", setting]
+    assert main(run) == 0
+    assert "<!-- of node -->" in (tmp_path / "a.svg").read_text()
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [

@@ -120,7 +120,7 @@ def figures(
             every = account(releases[node], view.everything_seen)
             certified = min(account(releases[node], view.certified), every)
             still = min(account(releases[node], view.nobody_reacts), certified)
-            far = distance(ways[node], observer)
+            far = distance(ways, node, observer)
             pairs.append(Pair(node, observer.name, still, certified, every, far))
     return tuple(pairs)
 

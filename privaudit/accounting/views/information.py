@@ -64,7 +64,7 @@ def information(signal: Floats, noise: Floats) -> Information:
     small = len(rows) * rows.shape[1] * min(rows.shape) <= _EXACT_WORK
     rows = rows.astype(np.longdouble if small else np.float64)
     size_of = abs(rows[:, :width]).max(1, initial=0)
-    size_of = np.where(size_of > 0, size_of, abs(rows).max(1))
+    size_of = np.where(size_of > 0, size_of, abs(rows).max(1, initial=0))
     rows /= size_of[:, None]
     basis = _Basis(width, abs(rows).max(0, initial=0), min(len(rows), width))
     bare = np.zeros(size, bool)
@@ -79,7 +79,9 @@ def information(signal: Floats, noise: Floats) -> Information:
     pivot = basis.least_pivot
     rounding = 1e3 * _EPS / pivot if pivot < _SMALL_PIVOT else 0.0
     by_gap = _by_gap(rows.astype(np.float64), width)
-    if by_gap is not None and (rounding or by_gap[0] != basis.count):
+    if by_gap is not None and (
+        rounding or by_gap[0] != basis.count or (by_gap[1].bare != bare).any()
+    ):
         return by_gap[1]  # what is left over was rounding
     return Information(told.T @ told, bare, min(rounding, 1.0))
 

@@ -223,12 +223,15 @@ def hops(protocol: LinearProtocol) -> Floats:
     return found
 
 
-def distance(hops: Floats, observer: Observer) -> int | None:
-    """Hops until ``observer`` hears of a node; ``hops`` are that node's, (nodes,)."""
+def distance(hops: Floats, of: int, observer: Observer) -> int | None:
+    """Hops until ``observer`` hears of node ``of``; ``hops`` are those of `hops`."""
+    own = hops[of]
     if observer.everybody:
-        far = min(1.0, np.sort(hops)[1] if len(hops) > 1 else math.inf)
+        far = min(1.0, np.sort(own)[1] if len(own) > 1 else math.inf)
     elif observer.wire is not None:
-        far = hops[list(observer.wire)].min() + 1
+        one, other = observer.wire
+        sends = [a for a, b in ((one, other), (other, one)) if hops[a, b] == 1]
+        far = own[sends].min(initial=math.inf) + 1
     else:
-        far = hops[list(observer.nodes)].min()
+        far = own[list(observer.nodes)].min()
     return None if math.isinf(far) else int(far)

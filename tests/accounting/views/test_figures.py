@@ -249,6 +249,19 @@ class TestLaws:
         rest = noise @ noise.T - signal * spread**2 @ signal.T
         assert np.linalg.eigvalsh(rest)[0] >= -1e-9 * np.trace(noise @ noise.T)
 
+    def test_a_wire_is_reached_at_the_end_that_sends(self):
+        turn = np.roll(np.eye(4), 1, 0)  # node i hears i - 1 alone
+        protocol = gossip((np.eye(4) + turn) / 2, 5, 1.0)
+        pairs = figures(
+            protocol, gossip_ledger(protocol, 1.0), DELTA, [Observer(wire=(1, 2))]
+        )
+        assert [pair.distance for pair in pairs] == [2, 1, 4, 3]
+
+    def test_of_all_nodes_together_nobody_is_left(self):
+        protocol = gossip(np.full((3, 3), 1 / 3), 2, 1.0)
+        ledger = gossip_ledger(protocol, 1.0)
+        assert figures(protocol, ledger, DELTA, [Observer.of(0, 1, 2)]) == ()
+
     def test_a_relabelled_network_has_the_same_figures(self):
         protocol = LinearProtocol.averaging(floats(CYCLES["random of 7"]), 1.0, 3)
         order = np.random.default_rng(0).permutation(7)

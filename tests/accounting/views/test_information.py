@@ -26,6 +26,21 @@ def by_singular_values(rows):
 
 
 class TestInformation:
+    def test_rounding_is_no_signal_without_noise(self):
+        """A row that follows from others lacks what one of these has."""
+        rows = np.array(
+            [
+                [0, 0, 0, 12, 0, 0],
+                [0, 3, 0, 3, 3, 0],
+                [3, 6, 7, 12, 8, 0],
+                [11, 28, 28 + 1 / 3, 38, 34 + 2 / 3, 4],
+                [3, 15, 7, 48, 17, 0],
+            ]
+        )
+        rows = rows / [[12], [12], [48], [192], [192]]
+        found = information(rows[:, 5:], rows[:, :5])
+        assert not found.bare.any()
+
     @pytest.mark.parametrize("rounds", [5, 12, 30])
     def test_long_gossip_with_rows_that_repeat(self, rounds):
         ring = np.eye(8) + np.roll(np.eye(8), 1, 0) + np.roll(np.eye(8), -1, 0)

@@ -38,9 +38,9 @@ class StackedConvolution(StackedLayer):
     A small kernel is multiplied with patches, which are kept until each sample's
     gradient is written out: many replicas of few samples go through in one product. In
     a first layer of large images it is strips, kernel's row by kernel's row, which are
-    smaller by the kernel's height: patches of a batch leave the cache. A large one is convolved replica by replica, only the layer's input is kept, and
-    patches are made anew for a block of samples at a time when norms and sums are
-    taken.
+    smaller by the kernel's height: patches of a batch leave the cache. A large one is
+    convolved replica by replica, only the layer's input is kept, and patches are made
+    anew for a block of samples at a time when norms and sums are taken.
     """
 
     def __init__(self, layer: nn.Conv1d | nn.Conv2d) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from privaudit.task_settings import WeightName
@@ -25,6 +26,7 @@ Property = Literal[
 
 Terms = list[tuple[int, float]]  # messages' numbers with their weights
 
+_SHORT = 4096  # numbers of a message up to which calls take longer than arithmetic
 _TOLERANCE = 1e-12  # of sums that should be one, for entries that are doubles
 _ADVICE: dict[Property, str] = {
     "doubly stochastic": "metropolis or max-degree weights are, on undirected graphs; "
@@ -271,12 +273,37 @@ def mixing_weights(hears: np.ndarray, rule: WeightName) -> np.ndarray:
 def add_up(sent: Tensor, terms: Sequence[Terms]) -> Tensor:
     """Sums of messages times weights, in the order of ``terms``, (runs, terms, dims).
 
-    ``sent`` is (runs, messages, dims); there is a sum for each of ``terms``.
+    ``sent`` is (runs, messages, dims); there is a sum for each of ``terms``, whose bits
+    do not depend on the others'.
     """
     total = sent.new_empty(sent.shape[0], len(terms), *sent.shape[2:])
+    if sent.device.type == "cpu" and sent.shape[2] <= _SHORT:
+        return _add_up_short(sent, terms, total)
     for node, ((first, weight), *rest) in enumerate(terms):
         own = sent[:, first] * weight
         for other, weight in rest:
             own.add_(sent[:, other], alpha=weight)
         total[:, node] = own
+    return total
+
+
+def _add_up_short(sent: Tensor, terms: Sequence[Terms], total: Tensor) -> Tensor:
+    """As `add_up`: first terms of all sums, then second ones, and so on.
+
+    Products are rounded before they are added, so that it does not matter where in a
+    vector a number comes to be.
+    """
+    alike: dict[int, list[int]] = {}
+    for place, each in enumerate(terms):
+        alike.setdefault(len(each), []).append(place)
+    for places in alike.values():
+        table = np.array([terms[place] for place in places]).T  # (2, length, places)
+        others = torch.from_numpy(table[0].astype(np.int64))
+        weights = torch.from_numpy(table[1]).to(sent.dtype)[:, :, None]
+        own = sent[:, others[0]].mul_(weights[0])
+        for other, weight in zip(others[1:], weights[1:], strict=True):
+            own.add_(sent[:, other].mul_(weight))
+        if len(alike) == 1:
+            return own
+        total[:, places] = own
     return total

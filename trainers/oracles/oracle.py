@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from privaudit.ledger import PLACED, Ledger, Recorder
-from privaudit.release import RandomAllocation
+from privaudit.release import RandomAllocation, Release
 from trainers.data import PrivateData
 from trainers.data.transforms import Transformed
 from trainers.gradients.clip_weights import clip_weights
@@ -273,8 +273,7 @@ class Oracle:
         if multiplier > 0:
             self._point = at
             total = self._noisy(total, nodes, deviation, step)
-        for node in nodes:
-            self._record(node, index)
+        self._record(nodes, index)
         gradient = total
         if not self.mechanism.summed:
             gradient = total.div_(self._divisor(nodes, total)).to(at.dtype)
@@ -282,8 +281,14 @@ class Oracle:
             observer.release(index, at, gradient, nodes)
         return gradient
 
-    def _record(self, node: int, index: int) -> None:
-        release = self.mechanism.release(index, self._units.sizes[node])
+    def _record(self, nodes: Sequence[int], index: int) -> None:
+        """Write down the ``index``-th release of each of ``nodes``."""
+        sizes = [self._units.sizes[node] for node in nodes]
+        made = {size: self.mechanism.release(index, size) for size in set(sizes)}
+        for node, size in zip(nodes, sizes, strict=True):
+            self._record_of(node, index, made[size])
+
+    def _record_of(self, node: int, index: int, release: Release) -> None:
         self._recorder.record(node, release, self.mechanism.counted)
         others = self._streams.others("noise", self._numbers[node], index)
         self._recorder.again(node, release, others)
@@ -308,7 +313,7 @@ class Oracle:
                     "and nobody knows what was released; begin again in another folder"
                 )
             for index in range(self._releases[node], begun):
-                self._record(node, index)
+                self._record([node], index)
 
     def sync(self) -> None:
         """Wait until the journal of what was released is on the disk, if there is one.

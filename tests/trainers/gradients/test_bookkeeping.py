@@ -247,6 +247,18 @@ KNOWN = {
         nn.Sequential(nn.Conv2d(1, 2, 2, dilation=2), nn.Flatten(), nn.Linear(32, 3)),
         (1, 6, 6),
     ),
+    # Large images, whose patches are taken in strips.
+    "strips": after(
+        (2, 25, 13),
+        nn.Conv2d(2, 3, (5, 3), padding=(2, 1), stride=(2, 1), dilation=(1, 2)),
+    ),
+    "strips of a dilated kernel": after(
+        (1, 41, 23), nn.Conv2d(1, 2, (3, 2), stride=(3, 2), dilation=(2, 1), bias=False)
+    ),
+    "strips and patches": (
+        Repeated(nn.Conv2d(4, 4, 3, padding="same"), nn.GroupNorm(2, 4)),
+        (4, 12, 11),
+    ),
     # Many channels on few places: the norm by Gram matrices.
     "wide": (
         nn.Sequential(nn.Conv2d(8, 16, 2), nn.Flatten(), nn.Linear(16 * 4, 3)),

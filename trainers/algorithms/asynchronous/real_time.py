@@ -203,6 +203,7 @@ class _Workers:
         self._rngs = self._clock.generators()
         self._awaited = ""  # whose message the main thread waits for
         self._came: queue.SimpleQueue[Tensor] = queue.SimpleQueue()
+        self._steps = 0  # of all workers
         self._counting = threading.Lock()  # of what is sent
         self._counter: _Counter | None = None  # party 0's
 
@@ -213,6 +214,13 @@ class _Workers:
         """
         own = _Begun(sum(map(self._private.releases_of, range(len(self._held)))))
         said = self._links.exchange("steps begun", own, _Begun)
+        for other, each in enumerate(said):
+            most = self._network.most * len(self._carrier.ranks.held_by(other))
+            if each.steps > most:
+                self._links.refuse(
+                    other, f"{each.steps:,} steps begun, where {most:,} are the most"
+                )
+        self._steps = steps
         if self._links.rank == 0:
             self._counter = _Counter(steps, sum(each.steps for each in said))
         self._links.due(0, {o: self._due(o) for o in range(self._links.size)})
@@ -269,7 +277,7 @@ class _Workers:
         self._awaited = _TURN
         self._links.send(0, torch.tensor([was_made, wants]).long(), 0, _STEP)
         before, granted = self._next().tolist()
-        if before < 0 or granted > wants:
+        if not 0 <= before <= self._steps or granted > wants:
             self._links.refuse(0, f"a count of steps that cannot be ({before:,})")
         return before, bool(granted)
 

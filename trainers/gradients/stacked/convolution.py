@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import torch
@@ -27,6 +28,7 @@ from trainers.gradients.stacked.layer import (
 # product of all samples of all replicas. Up to so many where each replica has but one
 # sample: there is nothing to copy then.
 SMALL_KERNEL, ALONE = 1024, 1 << 14
+WIDE = 128  # output places of a sample from which on strips take less than patches
 LONG = 512  # positions that are added up in one product, where there are so many
 
 
@@ -34,10 +36,11 @@ class StackedConvolution(StackedLayer):
     """`torch.nn.Conv1d` and `torch.nn.Conv2d`, one dimension being an image one high.
 
     A small kernel is multiplied with patches, which are kept until each sample's
-    gradient is written out: many replicas of few samples go through in one product. A
-    large one is convolved replica by replica, only the layer's input is kept, and
-    patches are made anew for a block of samples at a time when norms and sums are
-    taken.
+    gradient is written out: many replicas of few samples go through in one product. In
+    a first layer of large images it is strips, kernel's row by kernel's row, which are
+    smaller by the kernel's height: patches of a batch leave the cache. A large one is
+    convolved replica by replica, only the layer's input is kept, and patches are made
+    anew for a block of samples at a time when norms and sums are taken.
     """
 
     def __init__(self, layer: nn.Conv1d | nn.Conv2d) -> None:
@@ -80,10 +83,13 @@ class StackedConvolution(StackedLayer):
             flat = functional.pad(flat, self.pads, self.mode)
         most = ALONE if len(flat) == replicas else SMALL_KERNEL
         self.small = self.groups == 1 and self.weights <= most
-        if self.small:
-            taken, out = self._by_patches(flat, weight, bias)
-        else:
+        many = len(flat) > replicas and math.prod(self._places(flat)) >= WIDE
+        if not self.small:
             taken, out = flat, self._by_replicas(flat, weight, bias)
+        elif many and self.kernel[0] > 1 and not flat.requires_grad:
+            taken, out = self._by_strips(flat, weight, bias)
+        else:
+            taken, out = self._by_patches(flat, weight, bias)
         return taken, out.squeeze(2) if self.one_dimensional else out
 
     def _by_patches(
@@ -97,6 +103,23 @@ class StackedConvolution(StackedLayer):
         else:
             out = torch.baddbmm(_each(bias, samples)[:, :, None], kernel, patches)
         return patches, out.view(*out.shape[:2], *self._places(flat))
+
+    def _by_strips(
+        self, flat: Tensor, weight: Tensor, bias: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        strips, sizes = self._strips(flat), self._places(flat)
+        samples = flat.shape[0] // weight.shape[0]
+        kernel = _each(weight.transpose(2, 3).flatten(3), samples)
+        first, *others = zip(
+            kernel.unbind(2), self._windows(strips, *sizes), strict=True
+        )
+        if bias is None:
+            out = torch.bmm(*first)
+        else:
+            out = torch.baddbmm(_each(bias, samples)[:, :, None], *first)
+        for row, window in others:
+            out.baddbmm_(row, window)
+        return strips, out.view(*out.shape[:2], *sizes)
 
     def _by_replicas(self, flat: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         parts = flat.unflatten(0, (weight.shape[0], -1)).unbind()
@@ -139,6 +162,29 @@ class StackedConvolution(StackedLayer):
             flat = flat.unfold(axis, reach, stride)[..., ::dilation]
         return flat
 
+    def _strips(self, flat: Tensor) -> Tensor:
+        """What one row of a kernel sees in each of the image's rows, a copy.
+
+        (flat, inputs of that row, stride, rows * width of the output): of the image's
+        rows every so many, by the vertical stride, stand together.
+        """
+        vertical, horizontal = self.padding
+        stride = self.stride[0]
+        missing = -(flat.shape[2] + 2 * vertical) % stride
+        flat = functional.pad(
+            flat, (horizontal, horizontal, vertical, vertical + missing)
+        )
+        reach = self.dilation[1] * (self.kernel[1] - 1) + 1
+        seen = flat.unfold(3, reach, self.stride[1])[..., :: self.dilation[1]]
+        seen = seen.unflatten(2, (-1, stride)).permute(0, 1, 5, 3, 2, 4)
+        return seen.flatten(4).flatten(1, 2)
+
+    def _windows(self, strips: Tensor, high: int, wide: int) -> Iterator[Tensor]:
+        """What each row of the kernel sees, (flat, its inputs, places), views."""
+        for row in range(0, self.kernel[0] * self.dilation[0], self.dilation[0]):
+            start, phase = divmod(row, self.stride[0])
+            yield strips[:, :, phase, start * wide : (start + high) * wide]
+
     def _places(self, flat: Tensor) -> list[int]:
         sizes = zip(
             flat.shape[2:],
@@ -158,7 +204,9 @@ class StackedConvolution(StackedLayer):
         # (flat, channels, places)
         offset = (back.sum(2),) if "bias" in self.names else ()
         if self.small:
-            return written_out(torch.bmm(back, joined(taken, 2).mT), *offset)
+            uses = zip(taken, returned, strict=True)
+            weight = torch.stack([self._product(*use) for use in uses]).sum(0)
+            return written_out(weight, *offset)
         samples, channels, places = back.shape
         fan = self.parameters_now["weight"][0, 0].numel()
         # Groups are layers side by side, each with its own inputs and channels.
@@ -191,6 +239,19 @@ class StackedConvolution(StackedLayer):
             found[0].length + self.groups,
             found[0].coarse,
         )
+
+    def _product(self, inside: Tensor, back: Tensor) -> Tensor:
+        """Each sample's gradient of the kernel, (flat, channels, its inputs).
+
+        ``inside`` are patches, or strips, which have a dimension more.
+        """
+        if inside.dim() == 3:
+            return torch.bmm(back.flatten(2), inside.mT)
+        high, wide = back.shape[2:]
+        back = back.flatten(2)
+        rows = [torch.bmm(back, seen.mT) for seen in self._windows(inside, high, wide)]
+        whole = torch.stack(rows, 2).unflatten(3, (-1, self.kernel[1]))
+        return whole.transpose(2, 3).flatten(2)
 
     def _by_blocks(
         self, back: Tensor, taken: list[Tensor], kind: torch.dtype

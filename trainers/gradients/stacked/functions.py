@@ -74,15 +74,27 @@ class _MaxPool(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, back: Tensor) -> Any:  # pyrefly: ignore[bad-override]
-        result = back.new_zeros(ctx.shape)
+        # Windows side by side are written to once, those that overlap are added to.
+        apart = ctx.kernel == ctx.stride
+        covers = apart and all(
+            size % each == 0
+            for size, each in zip(ctx.shape[-2:], ctx.kernel, strict=True)
+        )
+        result = (back.new_empty if covers else back.new_zeros)(ctx.shape)
         first, *others = _windows(result, ctx.kernel, ctx.stride)
         for other, stays in zip(
             reversed(others), reversed(ctx.saved_tensors), strict=True
         ):
             kept = back * stays
-            other += back - kept  # windows may overlap
+            if apart:
+                torch.sub(back, kept, out=other)
+            else:
+                other += back - kept
             back = kept
-        first += back
+        if apart:
+            first.copy_(back)
+        else:
+            first += back
         return result, None, None
 
 

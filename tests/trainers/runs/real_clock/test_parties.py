@@ -4,6 +4,7 @@ import contextlib
 import os
 import socket
 import struct
+import threading
 
 import pytest
 import torch
@@ -219,5 +220,40 @@ def test_what_is_malformed_is_named(name, rows, why):
         PartyLostError, match=f"party 1 sent something malformed.*{why}"
     ):
         network.run(STARTS[:, :2], Still(2), 60)
+    links.close(None)
+    there.close()
+
+
+def test_more_steps_than_there_can_be_are_refused():
+    """Party 1 has three workers, of 20 steps at most each, resumed or not."""
+    here, there = socket.socketpair()
+    links = linked(0, here)
+    text = b'{"steps": 61}'
+    there.sendall(words("steps begun", text) + text)
+    with pytest.raises(PartyLostError, match=r"party 1 sent .* 61 steps begun"):
+        of_party(links).run(STARTS[:, :2], Still(2), 60)
+    links.close(None)
+    there.close()
+
+
+@pytest.mark.parametrize("before", [-1, 61])
+def test_a_count_of_steps_that_cannot_be_is_refused(before):
+    here, there = socket.socketpair()
+    links = linked(1, here)
+    text = b'{"steps": 0}'
+    there.sendall(words("steps begun", text) + text)
+
+    def answer():
+        came = b""
+        while b"step\0" not in came:  # asks for its first
+            came += there.recv(1 << 12)
+        rows = torch.tensor([before, 1])
+        there.sendall(Header.of(rows, 0, "turn").pack() + rows.numpy().tobytes())
+
+    asked = threading.Thread(target=answer)
+    asked.start()
+    with pytest.raises(PartyLostError, match=r"party 0 sent .* count of steps"):
+        of_party(links).run(STARTS[:, 2:], Still(3), 60)
+    asked.join()
     links.close(None)
     there.close()

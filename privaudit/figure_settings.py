@@ -12,7 +12,7 @@ import math
 import pathlib
 from typing import Literal, get_args
 
-from privaudit.results import Relation, check_delta, check_relation
+from privaudit.results import DELTA, Relation, check_delta, check_relation
 from privaudit.task_settings import WeightName, batches_taken
 
 Scheme = Literal[
@@ -380,7 +380,7 @@ class ConsensusSettings:
     decay: float = 0.55
     sync_interval: int = 0
     clip_norm: float = 1.0
-    delta: float = 1e-4
+    delta: float = DELTA
     seed: int = 0
 
     def __post_init__(self) -> None:

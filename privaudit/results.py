@@ -98,6 +98,9 @@ def check_relation(relation: str) -> Relation:
     return relation
 
 
+DELTA = 1e-5  # of a claim that gives none, on the command line and in Python
+
+
 def check_delta(delta: float) -> float:
     """``delta`` if it is in (0, 1), else ``ValueError``."""
     if not 0 < delta < 1:

@@ -18,6 +18,7 @@ from typing import Any, Literal, Self, get_args
 from msgspec import UNSET, UnsetType
 
 from privaudit.results import (
+    DELTA,
     Claim,
     Relation,
     Unit,
@@ -83,7 +84,7 @@ class ClaimSettings(Checked):
     """
 
     epsilon: float = 1.0
-    delta: float = 1e-2
+    delta: float = DELTA
     relation: Relation | None = None
 
     def __post_init__(self) -> None:
@@ -353,7 +354,7 @@ class TrainingSettings(AccountSettings):
         (3), several that collude (3,5), or a wire (edge:1-2). Proved for
         dp-butterfly and dp-chain. Default: whoever sees all releases.
     delta
-        Delta of the claim, in (0, 1). Default: the recipe's, or 1e-4.
+        Delta of the claim, in (0, 1). Default: the recipe's, or 1e-5.
     relation
         Neighbour relation of the claim. Default: add-or-remove-one, or replace-one for
         batches of fixed size.

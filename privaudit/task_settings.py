@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from privaudit.files.user_code import is_place
 
@@ -39,12 +40,14 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
         random graphs; and the rule of the mixing weights.
     data, digits, train
         A name in `trainers.data.DATASETS`, ``idx:FOLDER``, or the user's own as
-        ``module:function`` or ``folder:PATH``; which classes of a set of ten, and how
-        many records to train on; or "own", see `trainers.runs.material`.
+        ``module:function`` or ``folder:PATH``; which classes of a set of ten (unset for
+        the user's own), and how many records to train on; or "own", see
+        `trainers.runs.material`.
     partition, split
         How they are dealt. "classes": A(t) with t = ``split``, t = 1 gives each class
         to one node, t = 0 deals all evenly; "even": shuffled; "dirichlet:ALPHA";
-        "file:PATH", a file of node numbers.
+        "file:PATH", a file of node numbers; "given": own data that come as one set a
+        node.
     model, hidden, gain
         A name in `trainers.models.MODELS`, ``module:function`` or "own", with options
         as in ``vit:depth=2,features=32``; its hidden units, where it has such an option
@@ -87,7 +90,7 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
     graph: str = "complete"
     weights: str = "uniform"
     data: str = "digits"
-    digits: tuple[int, ...] = tuple(range(10))
+    digits: tuple[int, ...] | UnsetType = tuple(range(10))
     train: int = 1400
     partition: str = "classes"
     split: float = 0.0
@@ -127,6 +130,10 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
             )
         if not 0 <= self.split <= 1:
             raise ValueError(f"split must be in [0, 1], got {self.split}")
+        if is_own(self.data):
+            msgspec.structs.force_setattr(self, "digits", UNSET)
+        if self.digits is UNSET:
+            return
         if len(set(self.digits)) < 2 or not set(self.digits) <= set(range(10)):
             raise ValueError(
                 "digits must be two or more different ones of 0 to 9, "

@@ -22,6 +22,7 @@ from privaudit.files.user_code import ForeignError, is_place
 from privaudit.ledger import Ledger
 from privaudit.release import PoissonSampling, Release
 from privaudit.results import (
+    DELTA,
     Finding,
     LowerBound,
     Relation,
@@ -231,7 +232,7 @@ def audit(
     scores_of: Callable[[Any, int], ArrayLike],
     *,
     epsilon: float,
-    delta: float = 1e-5,
+    delta: float = DELTA,
     relation: Relation = "add-or-remove-one",
     runs: int = 1000,
     seed: int = 0,

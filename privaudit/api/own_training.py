@@ -26,7 +26,7 @@ from privaudit.files.folder import MANIFEST, MODEL, FolderError, RunFolder, writ
 from privaudit.files.notebook import box
 from privaudit.ledger import Ledger
 from privaudit.report import page
-from privaudit.results import Claim, Relation, Unit, symbols
+from privaudit.results import DELTA, Claim, Relation, Unit, symbols
 from privaudit.settings import Evaluate, TrainingSettings
 from privaudit.task_settings import OWN
 from trainers.runs.outcome import Curves, TrainingResult
@@ -134,6 +134,16 @@ class TrainedModels:
         return box(head, str(self).splitlines())
 
 
+def _partition(split: str, nodes: int | None) -> dict[str, Any]:
+    """How the records came to the nodes, as settings of a training."""
+    kind, _, share = split.partition(":")
+    if nodes is None:
+        return {"partition": "given"}
+    if kind == "classes" and share:
+        return {"partition": kind, "split": float(share)}
+    return {"partition": split}
+
+
 def train(
     model: nn.Module | Callable[[], nn.Module] | str,
     shares: Any,
@@ -141,7 +151,7 @@ def train(
     *,
     graph: str | None = None,
     epsilon: float | None = None,
-    delta: float = 1e-5,
+    delta: float = DELTA,
     observer: str | int | Sequence[int] | None = None,
     noise_multiplier: float | None = None,
     relation: Relation | None = None,
@@ -342,6 +352,7 @@ def train(
     if transform is not None:
         material = material.with_transform(transform)
     given = {
+        **_partition(split, nodes),
         "algorithm": algorithm,
         "nodes": len(material.shares) if party is None else whole,
         "graph": graph or family_named(algorithm).defaults.get("graph", "complete"),

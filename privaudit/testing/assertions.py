@@ -42,8 +42,9 @@ def assert_private(
     ----------
     mechanism
         ``mechanism(data, rng)`` gives a number, an array, a sequence or dictionary of
-        such, or anything hashable. ``rng`` is a `numpy.random.Generator`. Calls must be
-        independent, and leave the data as they are.
+        such, or anything hashable. ``rng`` is a `numpy.random.Generator`. A second
+        parameter named seed gets a whole number instead. Calls must be independent,
+        and leave the data as they are.
     pair
         Two neighbouring data sets.
     epsilon, delta
@@ -224,7 +225,8 @@ def assert_probes(
     Parameters
     ----------
     release
-        ``release(data, rng)`` gives a number or an array of one length.
+        ``release(data, rng)`` gives a number or an array of one length;
+        ``release(data, seed)`` as well, as `privaudit.probe` calls it.
     pair
         Two neighbouring data sets; the more they differ, the more is seen.
     sensitivity, norm

@@ -356,8 +356,10 @@ def recipe_of(what: str) -> Recipe:
         return named(what)
     if what.endswith(".toml") or pathlib.Path(what).is_file():
         return read(what)
-    hint = near(what, [*ALGORITHMS, *names()])
+    close = near(what, [*ALGORITHMS, *names()])
+    hint = f" {close}" if close.startswith("did") else ""
     raise ValueError(
-        f"there is no algorithm or recipe {what!r} ({hint}); choose one of "
-        f"{', '.join(ALGORITHMS)}, your own as module:Class, a recipe or a file"
+        f"there is no algorithm or recipe {what!r};{hint} choose one of "
+        f"{', '.join(ALGORITHMS)}, your own as module:Class, one of `privaudit "
+        "recipes`, or a recipe's file"
     )

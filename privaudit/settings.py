@@ -296,6 +296,9 @@ class ProgramSettings(BoundSettings, ClaimSettings):
         With --noise-multiplier: the sampling rate, Poisson. Default: 1.
     steps
         With --noise-multiplier: the number of steps. Default: 1.
+    about
+        What your program is and what its scores are, in a sentence, for the page.
+        Default: the first line of a function's docstring.
     """
 
     batch: int = 50
@@ -306,6 +309,7 @@ class ProgramSettings(BoundSettings, ClaimSettings):
     noise_multiplier: float | None = None
     sampling_rate: float | None = None
     steps: int | None = None
+    about: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

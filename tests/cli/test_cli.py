@@ -642,11 +642,12 @@ class TestMoreAccounts:
         run = ("--growing-budget", 2, "--steps", 9, "--sampling-rate", 0.1)
         _, out, _ = call(capsys, "noise", *BUDGET, *run)
         _, exact, _ = call(capsys, "noise", *BUDGET, *run, "--json")
-        told = dict(one.rsplit(" ", 1) for one in out.splitlines()[0].split(", "))
         found = json.loads(exact)
-        assert float(told["mu0"]) <= found["mu0"]
-        name = "noise multiplier first"
-        assert float(told[name]) >= found[name.replace(" ", "_")]
+        first, last = map(float, re.findall(r" ([\d.]+) at", out))
+        assert float(re.search(r"mu0 ([\d.]+)", out).group(1)) <= found["mu0"]
+        assert first >= found["noise_multiplier_first"]
+        assert last >= found["noise_multiplier_last"]
+        assert found["epsilon"]["steps"] == 9
 
     def test_fixed_size_batches_are_replace_one(self, capsys):
         run = ("--noise-multiplier", 2, "--delta", 1e-5, "--sampling-rate", 0.05)

@@ -1,11 +1,16 @@
 """What --set takes is told: after an algorithm's help, and where it was left out."""
 
+import subprocess
+import sys
+
 import pytest
 
 from privaudit.cli import main
 from privaudit.cli.settings import lines
 from privaudit.task_settings import TaskSettings
+from trainers import recipes
 from trainers.algorithms import ALGORITHMS
+from trainers.recipes import names
 
 
 class TestHelp:
@@ -63,3 +68,19 @@ def test_a_setting_by_itself(capsys, command, arguments, said):
     err = capsys.readouterr().err
     assert said in err
     assert err.count("\n") == 1
+
+
+def test_recipes_are_listed_without_torch():
+    program = (
+        "import sys; from privaudit.cli import main; main(['recipes', 'list']); "
+        "assert 'torch' not in sys.modules"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    listed = [line.split()[0] for line in done.stdout.splitlines()]
+    assert listed == names()
+    for name, one in recipes.listed().items():  # as they are when they are checked
+        whole = recipes.named(name)
+        assert (one.algorithm, one.title) == (whole.values["algorithm"], whole.title)
+        assert (one.epsilon, [*one.at_epsilon]) == (whole.epsilon, [*whole.at_epsilon])

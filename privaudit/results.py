@@ -428,7 +428,7 @@ class Bracket(
     overlap
         At how many nodes one record may be; 1 if nodes hold disjoint records.
     observer
-        For whom it holds; unset: for whoever sees all releases.
+        For whom it holds; unset: for an observer of all releases.
     """
 
     quantity: Literal["epsilon", "delta"]

@@ -144,7 +144,7 @@ class AttackSettings(BoundSettings, Compute):
         final loss beside those under reference models that it trains), all-models,
         neighbour (one neighbour's inbox; the default where a part of the model never
         leaves its node), noisy-gradients, actions (of deep-q), or observer (the default
-        with --observer; by itself, whoever hears all). In one run:
+        with --observer; by itself, one that hears all). In one run:
         noisy-gradients (the default), final-loss, all-losses, lira or rmia.
     canary
         What is planted: blank, mislabelled, out-of-distribution, clipbkd, gradient (a
@@ -167,7 +167,7 @@ class AttackSettings(BoundSettings, Compute):
         Who attacks, and for whom the claim is to hold: any-node, each other node by
         itself; a node (3); several that collude (3,5); a wire (edge:1-2). The attack
         sees what it sees, and nothing else. For dp-butterfly and dp-chain. Default:
-        whoever sees all releases, attacked by the adversary.
+        an observer of all releases, attacked by the adversary.
     """
 
     adversary: str | None = None
@@ -356,7 +356,7 @@ class TrainingSettings(AccountSettings):
     observer
         Against whom the claim is to hold: any-node (each other node by itself), a node
         (3), several that collude (3,5), or a wire (edge:1-2). Proved for
-        dp-butterfly and dp-chain. Default: whoever sees all releases.
+        dp-butterfly and dp-chain. Default: an observer of all releases.
     delta
         Delta of the claim, in (0, 1). Default: the recipe's, or 1e-5.
     relation

@@ -56,7 +56,7 @@ class TrainedModels:
     relation
         What neighbouring data sets differ in.
     observer
-        For whom the certificate holds; None: for whoever sees all releases.
+        For whom the certificate holds; None: for an observer of all releases.
     """
 
     models: list[nn.Module]
@@ -214,7 +214,7 @@ def train(
     observer
         For whom the budget is to hold, with "dp-butterfly" and "dp-chain": "any-node",
         each other node by itself, a node (3) or several that collude ([3, 5]). None:
-        for whoever sees all that is released.
+        for an observer of all that is released.
     noise_multiplier
         The noise, in place of a budget.
     relation

@@ -103,7 +103,7 @@ class TestRuns:
         status, out, _ = call(capsys, *train)
         assert status == FINE
         (line,) = [one for one in out.splitlines() if one.startswith("NOT PROTECTED. ")]
-        assert "Study: the noise is known to whoever knows the seed" in line
+        assert "Study: anyone who knows the seed knows the noise" in line
         assert "this model is not protected" in line
         why = line.removeprefix("NOT PROTECTED. ")
         kept = json.loads((tmp_path / "run" / "result.json").read_text())

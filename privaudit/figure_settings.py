@@ -12,7 +12,7 @@ import math
 import pathlib
 from typing import Literal, get_args
 
-from privaudit.results import Relation, check_delta, check_relation
+from privaudit.results import DELTA, Relation, check_delta, check_relation
 from privaudit.task_settings import WeightName, batches_taken
 
 Scheme = Literal[
@@ -55,8 +55,8 @@ class ReleaseSettings:
         Neighbour relation. Default: add-or-remove-one, or replace-one for batches of
         fixed size.
     growing_budget
-        RHO: noise falls from step to step, as 1 / mu_k with mu_k = mu0 RHO^(k/K), so
-        that the last step has about 1 / RHO of the first one's.
+        RHO: noise falls from step to step, and the last of K steps has about 1 / RHO
+        of the first one's. Step k has noise 1 / mu_k, with mu_k = mu0 RHO^(k/K).
     schedule
         Noise and rate of every step: a .csv, its first line
         noise_multiplier,sampling_rate and then a row a step, such as 1.1,0.01, or
@@ -254,8 +254,8 @@ class ViewSettings:
     Parameters
     ----------
     observer
-        A node (3), several that collude (3,5), a wire (edge:1-2), or everybody: whoever
-        hears all messages. Default: any-node, each node by itself.
+        A node (3), several that collude (3,5), a wire (edge:1-2), or everybody: an
+        observer of all messages. Default: any-node, each node by itself.
     relation
         Neighbour relation. Default: that of the algorithm's training.
     unit
@@ -380,7 +380,7 @@ class ConsensusSettings:
     decay: float = 0.55
     sync_interval: int = 0
     clip_norm: float = 1.0
-    delta: float = 1e-4
+    delta: float = DELTA
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -70,7 +70,7 @@ class TrainingRecord(Compute, RunIdentity, Generic[Task]):
     folder while the run can go on, and nowhere else. With one, this is a study:
     repeatable, and its model not protected. ``public_seed`` decides how data are dealt
     and where models start; everybody may know it. ``observer`` is for whom the account
-    holds; None: for whoever sees all releases. ``party`` is of a run whose processes
+    holds; None: for an observer of all releases. ``party`` is of a run whose processes
     are parties. ``evaluate`` is on how many test records models are measured.
     """
 

@@ -98,6 +98,9 @@ def check_relation(relation: str) -> Relation:
     return relation
 
 
+DELTA = 1e-5  # of a claim that gives none, on the command line and in Python
+
+
 def check_delta(delta: float) -> float:
     """``delta`` if it is in (0, 1), else ``ValueError``."""
     if not 0 < delta < 1:
@@ -425,7 +428,7 @@ class Bracket(
     overlap
         At how many nodes one record may be; 1 if nodes hold disjoint records.
     observer
-        For whom it holds; unset: for whoever sees all releases.
+        For whom it holds; unset: for an observer of all releases.
     """
 
     quantity: Literal["epsilon", "delta"]

@@ -18,6 +18,7 @@ from typing import Any, Literal, Self, get_args
 from msgspec import UNSET, UnsetType
 
 from privaudit.results import (
+    DELTA,
     Claim,
     Relation,
     Unit,
@@ -83,7 +84,7 @@ class ClaimSettings(Checked):
     """
 
     epsilon: float = 1.0
-    delta: float = 1e-2
+    delta: float = DELTA
     relation: Relation | None = None
 
     def __post_init__(self) -> None:
@@ -143,7 +144,7 @@ class AttackSettings(BoundSettings, Compute):
         final loss beside those under reference models that it trains), all-models,
         neighbour (one neighbour's inbox; the default where a part of the model never
         leaves its node), noisy-gradients, actions (of deep-q), or observer (the default
-        with --observer; by itself, whoever hears all). In one run:
+        with --observer; by itself, one that hears all). In one run:
         noisy-gradients (the default), final-loss, all-losses, lira or rmia.
     canary
         What is planted: blank, mislabelled, out-of-distribution, clipbkd, gradient (a
@@ -166,7 +167,7 @@ class AttackSettings(BoundSettings, Compute):
         Who attacks, and for whom the claim is to hold: any-node, each other node by
         itself; a node (3); several that collude (3,5); a wire (edge:1-2). The attack
         sees what it sees, and nothing else. For dp-butterfly and dp-chain. Default:
-        whoever sees all releases, attacked by the adversary.
+        an observer of all releases, attacked by the adversary.
     """
 
     adversary: str | None = None
@@ -295,6 +296,9 @@ class ProgramSettings(BoundSettings, ClaimSettings):
         With --noise-multiplier: the sampling rate, Poisson. Default: 1.
     steps
         With --noise-multiplier: the number of steps. Default: 1.
+    about
+        What your program is and what its scores are, in a sentence, for the page.
+        Default: the first line of a function's docstring.
     """
 
     batch: int = 50
@@ -305,6 +309,7 @@ class ProgramSettings(BoundSettings, ClaimSettings):
     noise_multiplier: float | None = None
     sampling_rate: float | None = None
     steps: int | None = None
+    about: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -351,9 +356,9 @@ class TrainingSettings(AccountSettings):
     observer
         Against whom the claim is to hold: any-node (each other node by itself), a node
         (3), several that collude (3,5), or a wire (edge:1-2). Proved for
-        dp-butterfly and dp-chain. Default: whoever sees all releases.
+        dp-butterfly and dp-chain. Default: an observer of all releases.
     delta
-        Delta of the claim, in (0, 1). Default: the recipe's, or 1e-4.
+        Delta of the claim, in (0, 1). Default: the recipe's, or 1e-5.
     relation
         Neighbour relation of the claim. Default: add-or-remove-one, or replace-one for
         batches of fixed size.

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from privaudit.files.user_code import is_place
 
@@ -30,51 +31,71 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
     Parameters
     ----------
     algorithm
-        A name in `trainers.algorithms.ALGORITHMS`, or a user's own ``module:Class``
-        (`trainers.algorithms.user_algorithms`). Central ones hold all data at one
-        place, whatever ``nodes``.
-    nodes, graph, graph_seed, weights
-        The network: a name in `trainers.network.named_graphs.GRAPHS` with its number or
-        file, such as ``ring``, ``fiedler:0.39`` or ``edges:friends.csv``; the seed of
-        random graphs; and the rule of the mixing weights.
-    data, digits, train
-        A name in `trainers.data.DATASETS`, ``idx:FOLDER``, or the user's own as
-        ``module:function`` or ``folder:PATH``; which classes of a set of ten, and how
-        many records to train on; or "own", see `trainers.runs.material`.
-    partition, split
-        How they are dealt. "classes": A(t) with t = ``split``, t = 1 gives each class
-        to one node, t = 0 deals all evenly; "even": shuffled; "dirichlet:ALPHA";
-        "file:PATH", a file of node numbers.
-    model, hidden, gain
-        A name in `trainers.models.MODELS`, ``module:function`` or "own", with options
-        as in ``vit:depth=2,features=32``; its hidden units, where it has such an option
-        (None: its own number, 32 for small-cnn); scale of its initial parameters.
-    rounds, batch_size, clip_norm, step_size
-        Of the algorithm. ``batch_size`` is the expected size of a node's batch.
+        A name in `trainers.algorithms.ALGORITHMS`, or a user's own ``module:Class``.
+    nodes
+        Number of nodes. Central algorithms hold all data at one place, whatever it is.
+    graph
+        Who is linked to whom: a name, with its number or file where it has one, such as
+        ``ring``, ``fiedler:0.39`` or ``edges:friends.csv``.
+    weights
+        Rule of the mixing weights: uniform, metropolis, max-degree or
+        column-stochastic.
+    data
+        A data set by name, ``idx:FOLDER``, the user's own as ``module:function`` or
+        ``folder:PATH``, or "own", which `privaudit.train` was given.
+    digits
+        Which classes of a data set of ten, such as 3,8; unset for the user's own data.
+    train
+        Number of records to train on.
+    partition
+        How records are dealt to nodes. "classes": a share ``split`` of them class by
+        class, the rest evenly; "even": shuffled; "dirichlet:ALPHA"; "file:PATH", a file
+        of node numbers; "given": own data that come as one set a node.
+    split
+        In [0, 1], of the partition "classes": 1 gives each class to one node, 0 deals
+        all evenly.
+    model
+        A model by name, with options as in ``vit:depth=2,features=32``,
+        ``module:function``, or "own", which `privaudit.train` was given.
+    hidden
+        Number of hidden units, where the model has such an option. None: the model's
+        own number, 32 for small-cnn.
+    gain
+        Scale of the initial parameters.
+    rounds
+        Number of rounds.
+    batch_size
+        Expected number of records in a node's batch.
     sampling
         How a batch is drawn: "poisson", each record by its own coin;
-        "random-allocation", each by itself in one of an epoch's batches, or in k of
-        them, "random-allocation:k".
+        "random-allocation", each record by itself in one of an epoch's batches;
+        "random-allocation:k", in k of them.
+    clip_norm
+        Longer gradients of a record are scaled down to this norm.
+    step_size
+        Size of a step, in the first round.
     final_step_size
-        Step sizes fall (or rise) by equal factors from ``step_size`` in the first round
-        to this in the last; None keeps them constant.
+        Step sizes fall (or rise) by equal factors to this in the last round. None: they
+        stay as they are.
     schedule
         Another way: "cosine", from ``step_size`` to ``final_step_size`` or 0;
-        "parts:100=0.1,150=0.01", from those rounds on by other step sizes; "constant",
+        "parts:100=0.1,150=0.01", other step sizes from those rounds on; "constant",
         "geometric". None: as ``final_step_size`` says.
     warm_up
-        Rounds before it over which step sizes rise from 0 by equal steps.
+        Number of rounds at the start over which step sizes rise from 0 by equal steps.
     optimiser
         What makes a step of each noisy gradient: sgd, momentum, adam or adamw, with
-        options as in ``momentum:decay=0.8``. It is post-processing: no account changes.
-        None: sgd.
+        options as in ``momentum:decay=0.8``. It costs no privacy. None: sgd.
     options
         Of the algorithm alone, such as ``rho`` of DiNNO: by name, see its entry.
+    graph_seed
+        Seed of random graphs.
     loss
-        ``module:function`` for data of the user's own; None: cross entropy.
+        ``module:function`` for data of the user's own. None: cross entropy.
     transform
-        ``module:function``: what each record's input goes through, by itself, each time
-        that it is drawn, such as a random flip; None: nothing. It costs no privacy.
+        ``module:function`` that augments a record: what its input goes through, by
+        itself, each time that it is drawn, such as a random flip. It costs no privacy.
+        None: nothing.
 
     Raises
     ------
@@ -87,7 +108,7 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
     graph: str = "complete"
     weights: str = "uniform"
     data: str = "digits"
-    digits: tuple[int, ...] = tuple(range(10))
+    digits: tuple[int, ...] | UnsetType = tuple(range(10))
     train: int = 1400
     partition: str = "classes"
     split: float = 0.0
@@ -127,6 +148,10 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
             )
         if not 0 <= self.split <= 1:
             raise ValueError(f"split must be in [0, 1], got {self.split}")
+        if is_own(self.data):
+            msgspec.structs.force_setattr(self, "digits", UNSET)
+        if self.digits is UNSET:
+            return
         if len(set(self.digits)) < 2 or not set(self.digits) <= set(range(10)):
             raise ValueError(
                 "digits must be two or more different ones of 0 to 9, "

@@ -177,7 +177,10 @@ class Bounded:
         lines += [] if self.rates is None else [str(self.rates)]
         most = round_down(self.most)
         counted = self.found.lower.counted
-        lines.append(f"the most that so many {counted} could have shown: {most}")
+        lines.append(
+            f"the most that so many {counted} could have shown by the method "
+            f"{self.found.lower.method}: {most}"
+        )
         return lines if verdict is None else [*lines, str(verdict)]
 
 

@@ -22,6 +22,7 @@ from privaudit.files.user_code import ForeignError, is_place
 from privaudit.ledger import Ledger
 from privaudit.release import PoissonSampling, Release
 from privaudit.results import (
+    DELTA,
     Finding,
     LowerBound,
     Relation,
@@ -231,7 +232,7 @@ def audit(
     scores_of: Callable[[Any, int], ArrayLike],
     *,
     epsilon: float,
-    delta: float = 1e-5,
+    delta: float = DELTA,
     relation: Relation = "add-or-remove-one",
     runs: int = 1000,
     seed: int = 0,
@@ -401,7 +402,7 @@ def audit_program(
     'refuted'
     """
     from privaudit.auditing.programs.audit import ProgramAudit, digest_of_ledger, run
-    from privaudit.auditing.programs.targets import source_of
+    from privaudit.auditing.programs.targets import about, source_of
 
     check_workers(workers)
     if not (isinstance(program, str) or callable(program)):
@@ -409,7 +410,7 @@ def audit_program(
             "a program is a function, module:function or a command, got "
             f"{type(program).__name__}"
         )
-    source = source_of(program)
+    source, says = source_of(program), settings.about or about(program)
     function = None
     if not isinstance(program, str):
         function, program = program, f"own:{_name_of(program)}"
@@ -427,6 +428,7 @@ def audit_program(
         seed=settings.seed,
         serve=settings.serve,
         ledger=None if ledger is None else digest_of_ledger(ledger),
+        about=says,
         source=source,
     )
     name = plan.program if plan.is_function else shlex.split(plan.program)[0]

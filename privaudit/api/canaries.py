@@ -15,7 +15,7 @@ from privaudit.auditing.experiments.one_run_bounds import one_run_estimator
 from privaudit.auditing.programs.scored import AuditedScores
 from privaudit.auditing.scores import Scores
 from privaudit.ledger import Ledger
-from privaudit.results import Finding, LowerBound, Relation, check_relation
+from privaudit.results import DELTA, Finding, LowerBound, Relation, check_relation
 from privaudit.settings import MOST_CANARIES, claim_of
 
 KINDS = ("mislabelled", "noise")
@@ -64,7 +64,7 @@ class Canaries:
         scores: ArrayLike,
         *,
         epsilon: float,
-        delta: float = 1e-5,
+        delta: float = DELTA,
         ledger: Ledger | None = None,
         relation: Relation | None = None,
         confidence: float = 0.95,

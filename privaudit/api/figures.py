@@ -20,7 +20,7 @@ from privaudit.ledger import Ledger
 from privaudit.results import UpperBound, check_sides, round_down, round_up
 
 _BESIDE = 2e-3  # width of what is printed beside an answer, relative
-_UNITS = "(times the clip norm: the noise on the sum of each batch)"
+_UNITS = "(standard deviation of the noise on a batch's sum, over the clip norm)"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,14 +47,22 @@ class Answer:
 
     def words(self) -> str:
         """The noise, in words; rounded to the safe side."""
-        return ", ".join(
-            f"{name.replace('_', ' ')} {told(name, value)}"
-            for name, value in self.noise.items()
-        )
+        z = {name: told(name, value) for name, value in self.noise.items()}
+        if "scale" in z:
+            least, most = z["noise_multiplier_least"], z["noise_multiplier_most"]
+            return f"scale {z['scale']}, noise multipliers {least} to {most}"
+        if "mu0" in z:
+            first, last = z["noise_multiplier_first"], z["noise_multiplier_last"]
+            return f"noise multiplier {first} at first, {last} at last, mu0 {z['mu0']}"
+        return ", ".join(f"noise multiplier {value}" for value in z.values())
 
     def lines(self) -> list[str]:
         """All figures, in sentences."""
         noise = [self.words(), _UNITS] if self.noise else []
+        if "scale" in self.noise:
+            noise[1:1] = [
+                "(multiply every noise multiplier of the schedule by the scale)"
+            ]
         return [*noise, sentence(self.figure)]
 
 
@@ -220,6 +228,9 @@ def figure_of(
     """
     bound = bound_of(certificate, delta, method)
     figure = bound.summary()
+    figure["steps"] = max(
+        sum(entry.count for entry in node) for node in certificate.ledger.nodes
+    )
     if len(certificate.ledger.nodes) > 1:
         figure["overlap"] = certificate.overlap
     if certificate.group > 1:

@@ -26,7 +26,7 @@ from privaudit.files.folder import MANIFEST, MODEL, FolderError, RunFolder, writ
 from privaudit.files.notebook import box
 from privaudit.ledger import Ledger
 from privaudit.report import page
-from privaudit.results import Claim, Relation, Unit, symbols
+from privaudit.results import DELTA, Claim, Relation, Unit, symbols
 from privaudit.settings import Evaluate, TrainingSettings
 from privaudit.task_settings import OWN
 from trainers.runs.outcome import Curves, TrainingResult
@@ -56,7 +56,7 @@ class TrainedModels:
     relation
         What neighbouring data sets differ in.
     observer
-        For whom the certificate holds; None: for whoever sees all releases.
+        For whom the certificate holds; None: for an observer of all releases.
     """
 
     models: list[nn.Module]
@@ -134,6 +134,16 @@ class TrainedModels:
         return box(head, str(self).splitlines())
 
 
+def _partition(split: str, nodes: int | None) -> dict[str, Any]:
+    """How the records came to the nodes, as settings of a training."""
+    kind, _, share = split.partition(":")
+    if nodes is None:
+        return {"partition": "given"}
+    if kind == "classes" and share:
+        return {"partition": kind, "split": float(share)}
+    return {"partition": split}
+
+
 def train(
     model: nn.Module | Callable[[], nn.Module] | str,
     shares: Any,
@@ -141,7 +151,7 @@ def train(
     *,
     graph: str | None = None,
     epsilon: float | None = None,
-    delta: float = 1e-5,
+    delta: float = DELTA,
     observer: str | int | Sequence[int] | None = None,
     noise_multiplier: float | None = None,
     relation: Relation | None = None,
@@ -204,7 +214,7 @@ def train(
     observer
         For whom the budget is to hold, with "dp-butterfly" and "dp-chain": "any-node",
         each other node by itself, a node (3) or several that collude ([3, 5]). None:
-        for whoever sees all that is released.
+        for an observer of all that is released.
     noise_multiplier
         The noise, in place of a budget.
     relation
@@ -342,6 +352,7 @@ def train(
     if transform is not None:
         material = material.with_transform(transform)
     given = {
+        **_partition(split, nodes),
         "algorithm": algorithm,
         "nodes": len(material.shares) if party is None else whole,
         "graph": graph or family_named(algorithm).defaults.get("graph", "complete"),

@@ -76,8 +76,10 @@ def probe(
     Parameters
     ----------
     release
-        From records, (records, features) floats, and a seed to a vector: all that is
-        released. Equal seeds must give equal noise and equal batches.
+        ``release(data, seed)``, from (records, features) floats and a whole number to a
+        vector: all that is released. Equal seeds must give equal noise and equal
+        batches. ``release(data, rng)``, the form of `privaudit.testing`, is called with
+        ``numpy.random.default_rng(seed)``.
     sensitivity
         The most that one record is said to move it, in L2 norm; None: nothing is said.
     noise

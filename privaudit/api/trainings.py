@@ -14,7 +14,7 @@ from privaudit.api.place import Place, short_name
 from privaudit.api.watch import SILENT, Watch
 from privaudit.files.folder import RunFolder
 from privaudit.files.user_code import is_place
-from privaudit.results import Claim, Finding, Status, UpperBound
+from privaudit.results import DELTA, Claim, Finding, Status, UpperBound
 from privaudit.settings import TrainingSettings, claim_of
 from privaudit.task_settings import is_own
 
@@ -162,7 +162,8 @@ def run_training(
     if settings.parties:
         from trainers.network.meeting import where_am_i
 
-        values = {"nodes": where_am_i()[1], **values}
+        own = {"partition": "given"} if is_own(str(values.get("data", ""))) else {}
+        values = {"nodes": where_am_i()[1], **own, **values}
     elif is_own(str(values.get("data", ""))):
         values = _of_own_data(values)
     training = training_from(values, where="--set" if changes else what)
@@ -171,7 +172,7 @@ def run_training(
             f"--require consistent is about a claim, and {training.algorithm} makes "
             "none: it has no noise"
         )
-    settings = settings.over(**recipe.run_settings()).over(epsilon=1.0, delta=1e-4)
+    settings = settings.over(**recipe.run_settings()).over(epsilon=1.0, delta=DELTA)
     assert settings.epsilon is not None
     assert settings.delta is not None
     by_paper = settings.calibrate == "paper" and settings.noise_multiplier is None
@@ -274,15 +275,24 @@ def run_in_folder(
 
 
 def _of_own_data(values: dict[str, Any]) -> dict[str, Any]:
-    """``values``, with how many nodes and records the user's own data have."""
-    from trainers.data.shares import shares_of
+    """``values``, with how many nodes and records the user's own data have.
+
+    And how they are dealt: as given, or one data set evenly where nothing is said.
+    """
+    from trainers.data.shares import data_set, shares_of
     from trainers.runs.material import OwnData
 
     data = OwnData.load(values["data"])
     if data.nodes is None:
-        return values
+        whole = {"train": len(data_set(data.shares, "the data set"))}
+        return {
+            **whole,
+            **({} if "split" in values else {"partition": "even"}),
+            **values,
+        }
     found = shares_of(data.shares)
-    return {"train": sum(map(len, found)), **values, "nodes": len(found)}
+    given = {"train": sum(map(len, found)), "partition": "given"}
+    return {**given, **values, "nodes": len(found)}
 
 
 def _runner(
@@ -346,8 +356,10 @@ def recipe_of(what: str) -> Recipe:
         return named(what)
     if what.endswith(".toml") or pathlib.Path(what).is_file():
         return read(what)
-    hint = near(what, [*ALGORITHMS, *names()])
+    close = near(what, [*ALGORITHMS, *names()])
+    hint = f" {close}" if close.startswith("did") else ""
     raise ValueError(
-        f"there is no algorithm or recipe {what!r} ({hint}); choose one of "
-        f"{', '.join(ALGORITHMS)}, your own as module:Class, a recipe or a file"
+        f"there is no algorithm or recipe {what!r};{hint} choose one of "
+        f"{', '.join(ALGORITHMS)}, your own as module:Class, one of `privaudit "
+        "recipes`, or a recipe's file"
     )

@@ -148,7 +148,7 @@ def views(
         In (0, 1).
     observer
         A node, several that collude (``[3, 5]`` or ``"3,5"``), a wire
-        (``"edge:1-2"``), or ``"everybody"``: whoever hears all messages. None: each
+        (``"edge:1-2"``), or ``"everybody"``: an observer of all messages. None: each
         node by itself.
     relation
         What neighbouring data differ in; as in training by default.

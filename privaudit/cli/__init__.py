@@ -117,9 +117,13 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         with _docstrings_alone(given):
             status = app(arguments, exit_on_error=False, print_error=False)
+        if alone is not None:
+            _say_settings(given)
         sys.stdout.flush()
     except cyclopts.CycloptsError as error:
-        return _say(str(error), BAD_USAGE)
+        from privaudit.cli.settings import hint
+
+        return _say(hint(given[0], error) if given else str(error), BAD_USAGE)
     except ModuleNotFoundError as error:
         from privaudit.files.extras import missing
 
@@ -176,6 +180,15 @@ def _docstrings_alone(arguments: list[str]) -> Iterator[None]:
         yield
     finally:
         parser.add_attribute_docstrings = look
+
+
+def _say_settings(given: list[str]) -> None:
+    """After ``COMMAND ALGORITHM --help``: what --set takes for that algorithm."""
+    from privaudit.cli.settings import SETTING, lines
+
+    if len(given) > 1 and given[0] in SETTING and not given[1].startswith("-"):
+        with contextlib.suppress(ModuleNotFoundError):  # without the extra train
+            print("\n".join(["", *lines(given[0], given[1])]))
 
 
 def _say(message: str, status: int) -> int:

@@ -67,7 +67,7 @@ def epsilon(
     Parameters
     ----------
     delta
-        In (0, 1).
+        The delta at which epsilon is bounded, in (0, 1).
     ledger
         A run's ledger.json, or dp-accounting's event in JSON; the worst node is
         accounted. Instead of all the settings. Given several times: runs on the same
@@ -102,9 +102,9 @@ def convert(
 ) -> None:
     """Convert between mu-GDP and (epsilon, delta): from two of the three, the third.
 
-    It is rounded to the safe side. A Gaussian release of sensitivity s and noise sigma,
-    without sampling, is mu-GDP with mu = s / sigma; of several releases, mu is the root
-    of the sum of squares.
+    The third is rounded to the safe side. A Gaussian release of sensitivity s and noise
+    sigma, without sampling, is mu-GDP with mu = s / sigma; of several releases, mu is
+    the root of the sum of squares.
 
     Parameters
     ----------

@@ -14,8 +14,8 @@ from privaudit.cli.verdicts import status_of
 Which = Annotated[
     str | None,
     Parameter(
-        help="A paper, 000 to 004; network, a form of account; or a .toml "
-        "file of your own claims."
+        help="A paper, 000 to 004; network, accounts of decentralised "
+        "training that papers share; or a .toml file of your own claims."
     ),
 ]
 

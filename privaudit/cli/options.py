@@ -30,8 +30,11 @@ Changes = Annotated[
     Parameter(
         name="--set",
         negative=(),
+        show_default=False,
         help="A setting of the training or an option of the algorithm, as key=value: "
-        "nodes=8, graph=ring, rounds=100, batch_size=32, ...; may be repeated.",
+        "nodes=8, graph=ring, rounds=100, batch_size=32, ...; may be repeated. An "
+        "algorithm's name before --help lists all of its settings: privaudit train "
+        "dp-dsgt --help.",
     ),
 ]
 Account = Annotated[

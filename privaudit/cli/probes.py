@@ -27,9 +27,10 @@ def probe(
     ----------
     what
         One of our algorithms, such as dp-dsgt, your own as module:Class, or
-        module:function of yours: called with records, a float array (records,
-        features), and a seed, it returns all that it releases as a vector. Equal seeds
-        must draw equal noise.
+        module:function of yours: called with data, a float array (records, features),
+        and seed, a whole number, it returns all that it releases as a vector. Equal
+        seeds must draw equal noise. A second parameter named rng gets a numpy
+        generator with that seed instead, as in tests with privaudit.testing.
     """
     from privaudit.api.probes import probe_named
 

@@ -30,7 +30,7 @@ def recipes(
     out
         The new file; NAME.toml in the working directory by default.
     """
-    from trainers.recipes import copied, named, names
+    from trainers.recipes import copied, listed
 
     if action == "copy":
         if name is None:
@@ -40,7 +40,7 @@ def recipes(
         return
     if name is not None or out is not None:
         raise ValueError("recipes list takes no name and no --out; did you mean copy?")
-    found = {name: named(name) for name in names()}
+    found = listed()
     width = max(map(len, found), default=0)
     emit(
         {"recipes": [{"name": x, **recipe.summary()} for x, recipe in found.items()]},

@@ -44,6 +44,7 @@ class Bound(Shape, kw_only=True):
     assumes: list[str] | UnsetType = UNSET
     overlap: int | UnsetType = UNSET
     group: int | UnsetType = UNSET
+    steps: int | UnsetType = UNSET
     distance_from_limit: Figure | UnsetType = UNSET
 
 
@@ -210,7 +211,7 @@ class AuditDone(OwnAudit, kw_only=True):
 
 
 class ProgramDone(Audit, kw_only=True):
-    """`audit-program`."""
+    """`audit-program`; ``most_shown`` is by ``method``, another one's in its gap."""
 
     program: str
     most_shown: Figure

@@ -35,12 +35,13 @@ class _Own:
     ----------
     model
         module:function of yours that returns a torch module, whose parameters are the
-        initial model; or a name (softmax, mlp, ...).
+        initial model; or a name (softmax, small-cnn, tanh-mlp, ...).
     data
         module:function of yours that returns a list with one data set a node, or one
         data set for all (with --parties it is called with a node's number, and returns
         that node's); a folder with node-0.npz, node-1.npz, ..., each with arrays
-        inputs and targets; idx:FOLDER; or a name.
+        inputs and targets; idx:FOLDER, with four IDX files as MNIST's; or a name
+        (digits, mnist, ...).
     loss
         module:function of yours that returns the loss of outputs and targets. Default:
         cross entropy.

@@ -13,7 +13,10 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import numpy as np
 
 # Frames that say nothing of where somebody's code went wrong.
 _HERE = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
@@ -85,6 +88,38 @@ def takes(function: Callable[..., Any], *names: str) -> bool:
     except ValueError:  # it does not tell
         pass
     return True
+
+
+def _second(function: Callable[..., Any]) -> str:
+    """What ``function`` calls its second parameter; "" if it does not tell."""
+    try:
+        return [*inspect.signature(function).parameters, "", ""][1]
+    except (TypeError, ValueError):
+        return ""
+
+
+def by_seed(function: Callable[..., Any]) -> Callable[[Any, int], Any]:
+    """``function(data, seed)``, where ``function`` may be ``(data, rng)`` as well.
+
+    A second parameter that is called rng gets ``numpy.random.default_rng(seed)``.
+    """
+    if _second(function) != "rng":
+        return function
+    from numpy.random import default_rng
+
+    return lambda data, seed: function(data, default_rng(seed))
+
+
+def by_generator(
+    function: Callable[..., Any],
+) -> Callable[[Any, np.random.Generator], Any]:
+    """``function(data, rng)``, where ``function`` may be ``(data, seed)`` as well.
+
+    A second parameter that is called seed gets a whole number below 2^63 of ``rng``.
+    """
+    if _second(function) != "seed":
+        return function
+    return lambda data, rng: function(data, int(rng.integers(2**63)))
 
 
 def is_class(name: str) -> bool:

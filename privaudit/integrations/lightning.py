@@ -14,7 +14,7 @@ from privaudit.accounting.certificate import Certificate
 from privaudit.accounting.recorded import RecordedResult, RecordedRun, RunWriter
 from privaudit.integrations import opacus
 from privaudit.ledger import Ledger
-from privaudit.results import Relation, check_delta
+from privaudit.results import DELTA, Relation, check_delta
 
 
 def _callback() -> Any:
@@ -81,7 +81,7 @@ class PrivacyCallback(_Callback):
         source: Any,
         out: str | os.PathLike[str] | None = None,
         *,
-        delta: float = 1e-5,
+        delta: float = DELTA,
         epsilon: float | None = None,
         relation: Relation | None = None,
         log: str | None = "epsilon",

@@ -32,7 +32,7 @@ from privaudit.accounting.recorded import (
 )
 from privaudit.ledger import Entry, Ledger
 from privaudit.release import PoissonSampling, Release
-from privaudit.results import Relation
+from privaudit.results import DELTA, Relation
 
 POISSON = (
     "batches were Poisson sampled, as Opacus' DPDataLoader does and a history does not "
@@ -123,7 +123,7 @@ def write_run(
     source: Any,
     out: str | os.PathLike[str],
     *,
-    delta: float = 1e-5,
+    delta: float = DELTA,
     epsilon: float | None = None,
     relation: Relation | None = None,
 ) -> RecordedResult:
@@ -226,7 +226,7 @@ class LedgerCallback:
         data_loader: Any,
         out: str | os.PathLike[str],
         *,
-        delta: float = 1e-5,
+        delta: float = DELTA,
         epsilon: float | None = None,
         relation: Relation | None = None,
         every: int = 50,

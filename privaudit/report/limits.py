@@ -71,10 +71,10 @@ def _parts(gap: Gap, standing: Standing, method: str) -> str:
     """As in the terminal, and what the figures are of."""
     said = str(gap)
     return (
-        f"{said[0].upper()}{said[1:]} Here {up(gap.certified)} {WORDS[standing].is_so} "
-        f"for the canary's node, and {down(gap.attained)} is attained by what was "
-        f"accounted. The best attack on that shows about {gap.reachable:.3g} in so "
-        f"many {gap.counted}, by the method {method}."
+        f"{said} For the canary's node {up(gap.certified)} {WORDS[standing].is_so}, "
+        f"and what was accounted reaches {down(gap.attained)}. The best attack on that "
+        f"shows about {gap.reachable:.3g} in so many {gap.counted}, by the method "
+        f"{method}."
     )
 
 

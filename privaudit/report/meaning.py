@@ -51,8 +51,8 @@ def _attacker(figure: Claim | UpperBound) -> str:
     return (
         f"{who} {'and' if seer else 'who'} wrongly accuses at most 1 % of those whose "
         f"{whose} not used finds at most {up(100 * caught, 3)} % of those whose "
-        f"{whose} (accusing blindly finds 1 %); and whoever must say whether {one} "
-        "used, where a fair coin decided it, is right at most "
+        f"{whose} (accusing blindly finds 1 %); and an attacker who must say "
+        f"whether {one} used, where a fair coin decided it, is right at most "
         f"{up(100 * right, 3)} % of the time (guessing is right 50 %)"
     )
 

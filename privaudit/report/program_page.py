@@ -24,7 +24,7 @@ def content(run: FinishedProgram) -> dict[str, Any]:
     upper = run.upper
     return {
         "kind": "audit",
-        "title": f"{run.config.program}, a program of the user's",
+        "title": f"Audit of {_name(run)}",
         "story": _story(run),
         "status": run.status,
         "heading": run.status.capitalize(),
@@ -94,6 +94,12 @@ def _certificate(ledger: Ledger, bounds: Sequence[UpperBound]) -> Certificate:
     return Certificate.of(ledger, bounds[worst].relation).node(worst)
 
 
+def _name(run: FinishedProgram) -> str:
+    """The program without what says that it was given in Python."""
+    program = run.config.program.removeprefix("own:")
+    return program if run.config.is_function else f"the program {program}"
+
+
 def _story(run: FinishedProgram) -> list[str]:
     result, config = run.result, run.config
     how = "stayed alive and answered for" if config.serve else "was called for"
@@ -101,9 +107,12 @@ def _story(run: FinishedProgram) -> list[str]:
     if len(run.scores) < config.runs:
         early = f" of {config.runs:,} planned: by then the claim was refuted"
     return [
-        f"{config.program} {how} {len(run.scores):,} runs{early}. In "
-        f"{result.member_runs:,} of "
-        "the runs the record under attack was among its data, by a fair coin each; in "
+        *([] if config.about is None else [f"Its user says: {config.about}"]),
+        f"The attacker sees one number for each run, the score that {_name(run)} gives "
+        "it, and must tell from the scores alone in which runs the record under attack "
+        "was among the data. Whatever else the program shows is not tested.",
+        f"It {how} {len(run.scores):,} runs{early}. In {result.member_runs:,} of the "
+        "runs the record under attack was among its data, by a fair coin each; in "
         f"the other {result.non_member_runs:,} it was not. The program scored each run "
         "by itself.",
         "There is no account: nobody said what a run releases (audit-program takes "

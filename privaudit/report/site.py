@@ -318,6 +318,7 @@ class Site:
             heads=[head for head, _, _ in Item(name="", kind="").cells()],
             up="../" * depth,
             counts=", ".join(f"{count} {word}" for word, count in counts.items()),
+            judged=sum(counts.values()),
             drawn=any(line.drawn for line in lines),
         ).encode()
 

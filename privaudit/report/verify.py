@@ -138,7 +138,9 @@ class Verification:
         elif self.is_signed:
             text += "; signed, by whom was not checked (give --signer)"
         elif self.has_manifest:
-            text += "; not signed: whoever can write to it could have forged all of it"
+            text += (
+                "; not signed: anyone who can write to it could have forged all of it"
+            )
         if not self.has_manifest:
             text += (
                 "; there is no manifest, so nothing says that the files are those "

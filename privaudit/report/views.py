@@ -118,7 +118,7 @@ def on_page(run: Finished, name: str) -> str | None:
             figure,
             name,
             f"Of each node, what each other one learns: epsilon at most {up(worst)}; "
-            f"whoever sees everything, at most {up(every)}.",
+            f"an observer of everything, at most {up(every)}.",
         )
 
 

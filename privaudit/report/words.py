@@ -135,6 +135,8 @@ def _worlds(run: FinishedAudit) -> str:
 def _records(settings: TaskSettings) -> str:
     if settings.data == OWN:
         return "records of the user's own"
+    if settings.digits is UNSET:
+        return f"records of {settings.data}"
     classes = ", ".join(map(str, settings.digits))
     if settings.data == "digits":
         return f"real 8×8 images of the digits {classes} (scikit-learn's set)"
@@ -148,7 +150,7 @@ def _dealt(settings: TaskSettings, nodes: int) -> str:
     if nodes == 1:
         return "all at one place"
     graph = f"{settings.graph} graph, {settings.weights} weights"
-    if is_own(settings.data):
+    if settings.partition == "given":
         return f"held by {nodes:,} nodes ({graph})"
     kind, _, value = settings.partition.partition(":")
     if kind == "dirichlet":

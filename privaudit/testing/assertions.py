@@ -42,8 +42,9 @@ def assert_private(
     ----------
     mechanism
         ``mechanism(data, rng)`` gives a number, an array, a sequence or dictionary of
-        such, or anything hashable. ``rng`` is a `numpy.random.Generator`. Calls must be
-        independent, and leave the data as they are.
+        such, or anything hashable. ``rng`` is a `numpy.random.Generator`. A second
+        parameter named seed gets a whole number instead. Calls must be independent,
+        and leave the data as they are.
     pair
         Two neighbouring data sets.
     epsilon, delta
@@ -224,7 +225,8 @@ def assert_probes(
     Parameters
     ----------
     release
-        ``release(data, rng)`` gives a number or an array of one length.
+        ``release(data, rng)`` gives a number or an array of one length;
+        ``release(data, seed)`` as well, as `privaudit.probe` calls it.
     pair
         Two neighbouring data sets; the more they differ, the more is seen.
     sensitivity, norm
@@ -363,6 +365,7 @@ def _note(row: record.Row, found: Verdict, confidence: float) -> None:
     row.seconds += found.seconds
     row.bound = max(found.bound, row.bound or 0.0)
     row.seed = found.seed
+    row.early = row.early or found.stopped == "refuted"
     row.most = max(found.most, row.most or 0.0)
     row.idle = row.most <= found.epsilon
     wrong = found.refuted == (row.assertion == "assert_private")
@@ -390,6 +393,12 @@ def _take_no_time(data: Any, seconds: float) -> None:
         times["privaudit"] = times.get("privaudit", 0.0) + seconds
 
 
+_STOPS = (
+    "runs stop as soon as the claim is refuted: the bound is just above the claim, and "
+    "the true epsilon may be much larger"
+)
+
+
 def _told(
     mechanism: Mechanism,
     pair: tuple[Any, Any],
@@ -414,6 +423,7 @@ def _told(
             "in the whole test",
             f"  evidence:    {found.runs:,} runs of at most {runs:,}; "
             f"most by {found.by}",
+            *([f"  note:        {_STOPS}"] if found.stopped == "refuted" else []),
             *_repeat(pair, call),
         ]
     )

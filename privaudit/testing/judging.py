@@ -27,11 +27,12 @@ from scipy import special
 
 from privaudit.auditing.bounds import Game, Wealth
 from privaudit.auditing.scores import real_numbers
+from privaudit.files.user_code import by_generator
 from privaudit.testing.fingerprints import fingerprint
 from privaudit.testing.learning import Score, learned
 from privaudit.testing.outputs import Floats, Reader, Readings
 
-Mechanism = Callable[[Any, np.random.Generator], object]
+Mechanism = Callable[[Any, Any], object]
 Scoring = Callable[[Any], float] | Literal["bits"] | None
 
 _FIRST, _BATCH = 64, 1024
@@ -131,6 +132,7 @@ def judge(
     _check(pair, epsilon, delta, confidence, runs, score, seed, k)
     started = time.monotonic()
     alpha = (1 - confidence) / (k * (k + 1))
+    called = by_generator(mechanism)
     coins, draws = (
         np.random.default_rng(stream)
         for stream in np.random.SeedSequence((seed, k)).spawn(2)
@@ -153,7 +155,7 @@ def judge(
         ends = [done + min(_BATCH, max(done, _FIRST)), runs, *stages]
         batch = min(end for end in ends if end > done) - done
         members = coins.random(batch) < 0.5
-        outputs = [mechanism(pair[int(member)], draws) for member in members]
+        outputs = [called(pair[int(member)], draws) for member in members]
         nothing = nothing and all(output is None for output in outputs)
         if callable(score):
             outputs = _scored(score, outputs)

@@ -28,7 +28,8 @@ _NOTE = (
     "What holds was not refuted: a proof it is not, but for assert_accounts. A lower "
     "bound is the largest of all pairs of its test, at the test's confidence; at most "
     "shown is what so many runs can show of any mechanism, and a claim of that or more "
-    "could not fail. Where "
+    "could not fail. Runs stop as soon as a claim is refuted: a bound that stopped "
+    "there says nothing of how much more there is. Where "
     "seconds ran out (stopped), some pairs had fewer runs, or none."
 )
 
@@ -67,6 +68,12 @@ def _status(row: Row) -> str:
     return row.status
 
 
+def shown(row: Row) -> str:
+    """The bound, and that runs stopped there, so that there may be more."""
+    assert row.bound is not None
+    return f"{round_down(row.bound)}{' (stopped there)' if row.early else ''}"
+
+
 def _indented(text: str) -> str:
     return "\n".join(f"    {line}" for line in text.splitlines())
 
@@ -79,7 +86,7 @@ def _cells(row: Row) -> list[str]:
         row.what,
         row.claim,
         _status(row),
-        "" if row.bound is None else round_down(row.bound),
+        "" if row.bound is None else shown(row),
         "" if row.most is None else round_down(row.most),
         level,
         f"{row.pairs:,}" if row.pairs else "",

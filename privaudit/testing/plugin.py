@@ -129,9 +129,9 @@ def privacy_rng(request: pytest.FixtureRequest) -> np.random.Generator:
 
 
 def _line(row: record.Row) -> str:
-    from privaudit.results import round_down
+    from privaudit.testing.page import shown
 
-    bound = "" if row.bound is None else f", epsilon at least {round_down(row.bound)}"
+    bound = "" if row.bound is None else f", epsilon at least {shown(row)}"
     seed = "" if row.seed is None else f", seed {row.seed}"
     return (
         f"{row.assertion} {row.what} {row.claim}: {row.status}; {row.pairs:,} pairs, "

@@ -17,6 +17,7 @@ from scipy import special
 
 from privaudit.auditing.probes import Check
 from privaudit.auditing.scores import real_numbers
+from privaudit.files.user_code import by_generator
 from privaudit.testing.judging import Mechanism, check_differ
 from privaudit.testing.outputs import Floats, lowest_bit
 
@@ -237,6 +238,7 @@ def _released(
     """What is released under each of ``runs`` generators.  # (runs, coordinates)"""
     data = copy.deepcopy(data)
     rows: list[Floats] = []
+    release = by_generator(release)
     for sequence in np.random.SeedSequence((seed, stream)).spawn(runs):
         found = release(data, np.random.default_rng(sequence))
         if hasattr(found, "detach"):

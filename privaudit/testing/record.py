@@ -27,6 +27,8 @@ class Row:
         The largest lower bound on epsilon of any pair; None for what has no runs.
     most
         What the runs of any pair could have shown at most.
+    early
+        Whether the runs of a pair stopped at its refutation, where bounds stop as well.
     idle
         Whether no pair had enough runs to refute the claim, whatever the mechanism.
     status
@@ -42,6 +44,7 @@ class Row:
     seconds: float = 0.0
     bound: float | None = None
     most: float | None = None
+    early: bool = False
     idle: bool = False
     confidence: float | None = None
     seed: int | None = None

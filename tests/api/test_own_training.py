@@ -1,6 +1,7 @@
 """A user's own model on a user's own data: what comes out, and what is refused."""
 
 import html
+import json
 import subprocess
 import sys
 
@@ -42,6 +43,27 @@ def net():
 def trained(**changes):
     settings = {"nodes": 4, "epsilon": 4.0, "rounds": 6, "batch_size": 10, **changes}
     return pa.train(net(), data(), **settings)
+
+
+@pytest.mark.parametrize(
+    ("split", "nodes", "said"),
+    [
+        ("even", 4, {"partition": "even", "split": 0.0}),
+        ("classes:0.5", 4, {"partition": "classes", "split": 0.5}),
+        (None, None, {"partition": "given", "split": 0.0}),
+    ],
+)
+def test_its_manifest_says_how_the_data_came(tmp_path, split, nodes, said):
+    x, y = data()
+    shares = [(x[:40], y[:40]), (x[40:], y[40:])] if nodes is None else data()
+    more = {} if split is None else {"split": split}
+    how = {"epsilon": 4, "rounds": 2, "batch_size": 8, "out": tmp_path / "run"}
+    pa.train(net(), shares, nodes=nodes, **how, **more)
+    settings = json.loads((tmp_path / "run/manifest.json").read_text())["settings"]
+    training = settings["training"]
+    assert {name: training[name] for name in said} == said
+    assert training["train"] == 80
+    assert "digits" not in training  # these are none
 
 
 class TestSound:

@@ -50,9 +50,13 @@ OPTIONS = {
     "train": "epsilon delta noise-multiplier calibrate relation seed public-seed set "
     "model data loss transform evaluate observer precision save log-dir",
     "audit": "epsilon delta adversary canary estimator confidence set block canaries",
-    "audit-program": "epsilon delta relation confidence estimator ledger batch "
+    "audit-program": "epsilon delta relation confidence estimator ledger batch about "
     "noise-multiplier sampling-rate steps",
 }
+BARE = (  # what stands where no option of that name does
+    *(["--graph", "ring"], ["--batch-size=3"], ["--rho"], ["graph=ring"], ["=", "-"]),
+    *(["--help"], ["-h"], ["--"], ["-x"], ["ring"], ["--=", "--set"], [""], ["-=x"]),
+)
 FILES = {  # of each, the commands that read it
     "ledger.json": ["epsilon", "--delta", "1e-5", "--ledger"],
     "event.json": ["epsilon", "--delta", "1e-5", "--ledger"],
@@ -181,7 +185,7 @@ def typed(random):
             keys = "nodes graph clip_norm step_size hidden weights partition nothing"
             value = f"{random.choice(keys.split())}={value}"
         words += [f"--{option}"] if option == "json" else [f"--{option}", value]
-    return words
+    return words + random.choice(BARE) if random.random() < 0.2 else words
 
 
 def case(random, whole, folder):

@@ -67,7 +67,7 @@ class TestAnyNode:
         assert main(["show", str(folder)]) == 0
         out = capsys.readouterr().out
         assert out.count("seen by any one other node") == 2
-        assert "for whoever sees all releases" in out
+        assert "for an observer of all releases" in out
         assert main(["report", str(folder)]) == 0
         page = (folder / "report.html").read_text()
         for words in ("seen by any one other node", "--observer any-node", "follows"):

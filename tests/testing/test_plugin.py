@@ -68,7 +68,10 @@ def test_the_report_has_all_assertions_of_all_workers(tmp_path, workers):
     by_test = {row[0].removeprefix("| "): row for row in rows}
     wrong = by_test["test_suite.py::test_wrong[0.1]"]
     assert wrong[1:5] == ["assert_private", "louder", "(1, 0)-DP", "fails"]
-    assert float(wrong[5]) >= 1.0
+    figure, stopped = wrong[5].split(" ", 1)
+    assert float(figure) >= 1.0
+    assert stopped == "(stopped there)"  # at the refutation: there may be more
+    assert "the bound is just above the claim, and the true epsilon may be" in page
     assert float(wrong[6]) > 7.0  # of 20,000 runs
     assert wrong[7] == "99.90 %"
     assert by_test["test_suite.py::test_weak"][4] == "holds (could not fail)"

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from privaudit.testing import assert_probes
+from privaudit.testing import assert_probes, judge
 
 PAIR = ([0.25, 0.5], [0.25, 0.5, 1.0])
 
@@ -131,3 +131,16 @@ def test_releases_must_be_numbers_of_one_length():
         assert_probes(lambda data, rng: np.nan, PAIR)
     with pytest.raises(ValueError, match="one length"):
         assert_probes(lambda data, rng: rng.normal(size=rng.integers(1, 9)), PAIR)
+
+
+def test_a_release_may_take_a_seed_as_in_probe():
+    def seeded(data, seed):
+        return total(data, np.random.default_rng(seed))
+
+    def fixed(data, seed):
+        return total(data, np.random.default_rng(0))
+
+    assert_probes(seeded, PAIR, sensitivity=1.7321, noise=2.0)
+    assert not judge(seeded, PAIR, epsilon=50.0, runs=400).refuted
+    with pytest.raises(AssertionError, match="no noise, or noise of a fixed seed"):
+        assert_probes(fixed, PAIR)

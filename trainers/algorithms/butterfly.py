@@ -24,7 +24,13 @@ from trainers.oracles.oracle import Mechanism
 
 
 class ButterflyOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Momentum of the common sum, in [0, 1): no node has one of its own."""
+    """Options of `Butterfly`.
+
+    Parameters
+    ----------
+    momentum
+        Momentum of the common sum, in [0, 1): no node has one of its own.
+    """
 
     momentum: float = 0.0
 

@@ -16,7 +16,14 @@ _MOST = 1000.0  # sums of noises must be exact in a double, whatever the graph
 
 
 class DecorOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How large noise by secrets is, over a node's own: in [0, 1000]."""
+    """How much noise pairs of nodes share.
+
+    Parameters
+    ----------
+    correlated
+        Standard deviation of the noise that two neighbours share, and that cancels in
+        their sum, over that of a node's own noise; in [0, 1000].
+    """
 
     correlated: float = 10.0
 

@@ -20,9 +20,20 @@ OptimiserState = Literal["kept", "rebuilt"]
 
 
 class DinnoOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Options of `Dinno`; ``rho`` is multiplied by ``rho_growth`` each round.
+    """Options of `Dinno`. ``ValueError`` for a value out of its range.
 
-    Raises ``ValueError`` for a value out of its range.
+    Parameters
+    ----------
+    rho
+        Weight of the penalty that pulls neighbours' models together, > 0.
+    rho_growth
+        What ``rho`` is multiplied by in each round, > 0.
+    inner_steps
+        Number of steps by gradients in a round, each of which is a release.
+    optimiser
+        What makes these steps: adam, adamw, sgd or momentum.
+    optimiser_state
+        Whether its state is "kept" from round to round, or "rebuilt" in each.
     """
 
     rho: float = RHO

@@ -76,7 +76,13 @@ class ConstD2p(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class DynCD2p(ConstD2p, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Dyn[C]-D2P (Algorithm 3): c_k = rho_c^(-k/K), m_k = 1."""
+    """Dyn[C]-D2P (Algorithm 3): c_k = rho_c^(-k/K), m_k = 1.
+
+    Parameters
+    ----------
+    rho_c
+        By what factor the clip norm shrinks over the rounds, >= 1.
+    """
 
     rho_c: float = 2.0
 
@@ -90,7 +96,13 @@ class DynCD2p(ConstD2p, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class DynMuD2p(ConstD2p, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Dyn[mu]-D2P (Algorithm 4): c_k = 1, m_k = rho_mu^(k/K)."""
+    """Dyn[mu]-D2P (Algorithm 4): c_k = 1, m_k = rho_mu^(k/K).
+
+    Parameters
+    ----------
+    rho_mu
+        By what factor the privacy budget of a round grows over the rounds, >= 1.
+    """
 
     rho_mu: float = 2.0
 
@@ -104,7 +116,15 @@ class DynMuD2p(ConstD2p, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class DynD2p(ConstD2p, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Dyn-D2P (Algorithm 1): c_k = rho_c^(-k/K), m_k = rho_mu^(k/K)."""
+    """Dyn-D2P (Algorithm 1): c_k = rho_c^(-k/K), m_k = rho_mu^(k/K).
+
+    Parameters
+    ----------
+    rho_c
+        By what factor the clip norm shrinks over the rounds, >= 1.
+    rho_mu
+        By what factor the privacy budget of a round grows over the rounds, >= 1.
+    """
 
     rho_c: float = 2.0
     rho_mu: float = 2.0

@@ -14,7 +14,15 @@ from trainers.network.engine import Gradients, Schedule
 
 
 class MuffliatoOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Rounds of gossip a step, >= 1, and whether they are accelerated."""
+    """How nodes average between two steps.
+
+    Parameters
+    ----------
+    gossips
+        Rounds of gossip in a step, >= 1.
+    accelerated
+        Whether gossip is accelerated; only for symmetric weights that stay the same.
+    """
 
     gossips: int = 4
     accelerated: bool = True

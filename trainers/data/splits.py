@@ -173,11 +173,11 @@ def _select(data: Dataset, places: list[np.ndarray]) -> list[Dataset]:
 class Partition:
     """A way of dealing records, as a person writes it.
 
-    ``text`` is "classes" for A(t), "even", "dirichlet:ALPHA" or "file:PATH". Raises
-    ``ValueError`` for anything else.
+    ``text`` is "classes" for A(t), "even", "dirichlet:ALPHA" or "file:PATH"; or "given"
+    for data that come as one set a node. Raises ``ValueError`` for anything else.
     """
 
-    kind: Literal["classes", "even", "dirichlet", "file"]
+    kind: Literal["classes", "even", "dirichlet", "file", "given"]
     value: str = ""
 
     @classmethod
@@ -188,6 +188,8 @@ class Partition:
             return cls("classes")
         if kind == "even" and not value:
             return cls("even")
+        if kind == "given" and not value:
+            return cls("given")
         if kind == "file" and value:
             return cls("file", value)
         if kind == "dirichlet":
@@ -206,6 +208,11 @@ class Partition:
         self, data: Dataset, nodes: int, *, t: float = 0.0, seed: int = 0
     ) -> list[Dataset]:
         """Deal ``data`` to ``nodes`` nodes; ``t`` is that of A(t)."""
+        if self.kind == "given":
+            raise ValueError(
+                "partition=given is of data that come as one set a node, and these are "
+                "one set for all: choose classes, even, dirichlet:ALPHA or file:PATH"
+            )
         if self.kind == "even":
             return split_evenly(data, nodes, seed)
         if self.kind == "dirichlet":

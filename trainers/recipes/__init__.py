@@ -8,6 +8,7 @@ where the claimed epsilon is .5.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import importlib.resources
 import os
 import pathlib
@@ -21,8 +22,6 @@ from privaudit.files import toml as _toml
 from privaudit.files.errors import explained
 from privaudit.results import Relation
 from privaudit.settings import Compute, Precision, TrainingSettings
-from trainers.algorithms import ALGORITHMS, family_named
-from trainers.runs.training import Training, near, training_from
 
 _COMPUTE = [field.name for field in dataclasses.fields(Compute)]
 _FOLDER = importlib.resources.files(__name__)
@@ -95,18 +94,37 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                     "recipe and add a table"
                 )
             special = found[0]
+        from trainers.algorithms import family_named
+
         own = family_named(str(self.values["algorithm"])).defaults
         return {**own, **self.values, **special}
+
+
+class Listed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a recipe of the package is, read without torch and not checked further."""
+
+    algorithm: str
+    title: str = ""
+    source: str = ""
+    epsilon: float | None = None
+    at_epsilon: dict[str, dict[str, Any]] = {}
 
     def summary(self) -> dict[str, Any]:
         """What it is, for JSON."""
         return {
-            "algorithm": self.values["algorithm"],
+            "algorithm": self.algorithm,
             "title": self.title,
             "source": self.source,
             "epsilon": self.epsilon,
             "epsilons": [float(text) for text in self.at_epsilon],
         }
+
+
+def listed() -> dict[str, Listed]:
+    """The recipes in the package, by name."""
+    return {
+        name: msgspec.convert(tomllib.loads(text(name)), Listed) for name in names()
+    }
 
 
 def names() -> list[str]:
@@ -121,7 +139,9 @@ def names() -> list[str]:
 def text(name: str) -> str:
     """The file of recipe ``name``; ``ValueError`` if there is none."""
     if name not in names():
-        raise ValueError(f"there is no recipe {name!r}; {near(name, names())}")
+        close = difflib.get_close_matches(name, names(), 1)
+        hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(names())}"
+        raise ValueError(f"there is no recipe {name!r}; {hint}")
     return (_FOLDER / f"{name}.toml").read_text()
 
 
@@ -165,6 +185,9 @@ def parse(content: str, *, where: str) -> Recipe:
 
 
 def _recipe(found: dict[str, Any], *, where: str) -> Recipe:
+    from trainers.algorithms import ALGORITHMS, family_named
+    from trainers.runs.training import Training, near, training_from
+
     own = [name for name in Recipe.__struct_fields__ if name != "values"]
     given = {name: found.pop(name) for name in own if name in found}
     if "algorithm" not in found:

@@ -404,7 +404,9 @@ def _made(model: str, seed: int) -> Any:
 def _own_by_name(training: Training, seed: int, held: range | None = None) -> Material:
     data = OwnData.load(training.data, held)
     split = training.partition
-    if split == "classes":
+    if split == "given" and data.nodes is not None:
+        split = "even"  # nothing is dealt
+    elif split == "classes":
         split = f"classes:{training.split}" if training.split else "even"
     model: Any = training.model
     if held is not None and not is_place(model) and data.classes is None:

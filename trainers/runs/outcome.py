@@ -75,7 +75,7 @@ def protection(
         )
     if seed is not None:
         return False, (
-            "Study: the noise is known to whoever knows the seed; this model is not "
+            "Study: anyone who knows the seed knows the noise; this model is not "
             "protected. The certificate holds for the algorithm."
         )
     if stays_home:
@@ -86,13 +86,12 @@ def protection(
         )
     paid = "not in the certificate" if compiled else "paid for in the clip norm"
     rounding = (
-        f"How sums of gradients round before the noise is added is {paid}; how "
-        "messages and collaborative updates are computed in floating point is not in "
-        "the certificate."
+        f"Rounding of sums of gradients, before the noise is added, is {paid}; "
+        "rounding of messages and of collaborative updates is not in the certificate."
     )
     return True, (
-        "The noise came from a secret key, which was removed when the run ended: who "
-        "has not had it cannot take the noise off. " + rounding
+        "The noise came from a secret key, which was removed when the run ended: "
+        "nobody without it can take the noise off. " + rounding
     )
 
 
@@ -168,7 +167,7 @@ class TrainingResult(
         return worst_bound(self.nodes)
 
     def everything_seen(self) -> UpperBound:
-        """The account of the worst node, for whoever sees all releases."""
+        """The account of the worst node, for an observer of all releases."""
         return self.upper() if self.seen_by_all is UNSET else self.seen_by_all
 
     def sent(self) -> dict[str, int]:
@@ -181,7 +180,7 @@ class TrainingResult(
         """Beside an observer's account, that of all releases; and what was sent."""
         found = []
         if self.seen_by_all is not UNSET:
-            found.append(f"for whoever sees all releases: {self.seen_by_all}")
+            found.append(f"for an observer of all releases: {self.seen_by_all}")
         if sent := self.sent():
             messages, content = sent.values()
             found.append(

@@ -110,7 +110,7 @@ class Assignment:
     def account(
         self, ledger: Ledger, observer: str | None = None
     ) -> tuple[UpperBound, ...]:
-        """Of each node, for ``observer``; None: for whoever sees all releases."""
+        """Of each node, for ``observer``; None: for an observer of all releases."""
         run = self.run
         given = run.claim.relation if run.claim else self.relation
         under = run.training.relation(given)

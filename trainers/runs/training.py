@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 from torch import nn
 
 from privaudit.files import numbers as _numbers
@@ -54,7 +55,7 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             )
         own = is_own(self.data)
         classes = 10 if own else check_dataset(self.data).classes
-        if classes != 10 and len(self.digits) != 10:
+        if classes != 10 and self.digits is not UNSET and len(self.digits) != 10:
             raise ValueError(
                 f"digits choose among ten classes, but {self.data} has {classes}: "
                 "leave them out"
@@ -103,7 +104,8 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         if is_own(self.data):
             return ()
         classes = check_dataset(self.data).classes
-        return self.digits if classes == 10 else tuple(range(classes))
+        chosen = classes == 10 and self.digits is not UNSET
+        return self.digits if chosen else tuple(range(classes))
 
     def module(self, input_shape: tuple[int, ...]) -> nn.Module:
         """The model, for inputs of that shape. Raises ``ValueError`` if it has none."""

@@ -68,7 +68,7 @@ def account_observed(
     relation: Relation,
     method: str = "certified",
 ) -> tuple[UpperBound, ...]:
-    """As `account_nodes`, for ``observer``; None: for whoever sees all releases.
+    """As `account_nodes`, for ``observer``; None: for an observer of all releases.
 
     Of the observer's own nodes there is the account of all releases, which says so.
     """

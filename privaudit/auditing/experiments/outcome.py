@@ -9,7 +9,16 @@ import msgspec
 from privaudit.auditing.bounds.contract import Evidence
 from privaudit.auditing.experiments.looks import Stopped
 from privaudit.auditing.rates import AttackRates
-from privaudit.results import Finding, LowerBound, Status, UpperBound, round_down
+from privaudit.results import (
+    Finding,
+    LowerBound,
+    Status,
+    UpperBound,
+    round_down,
+    round_up,
+)
+
+_EXACT = 1e-3  # relative; slack of an account below is not told
 
 
 class Gap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -65,29 +74,32 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         return self.found - self.certified
 
     def __str__(self) -> str:
+        many = f"so many {self.counted}"
         most = (
-            f"No attack shows more than {round_down(self.most)} in so many "
-            f"{self.counted}."
+            f"With {many} no attack can show more than {round_down(self.most)} by this "
+            "method."
         )
         if self.overshoot > 0:
             return (
-                f"no gap: the audit lies {self.overshoot:.3g} above the account, by "
-                f"chance or because more was released than accounted. {most}"
+                f"No gap: audited {round_down(self.found)} is {self.overshoot:.3g} "
+                "above what the account says, by chance or because more was released "
+                f"than accounted. {most}"
             )
-        attack = (
+        slack = f"{self.account:.3g} because the account is not exact"
+        parts = [
+            f"{self.statistics:.3g} because {many} cannot show more",
             f"{self.attack:.3g} because the attack is weaker than the best one"
             if self.attack >= 0
-            else f"less {-self.attack:.3g} because this attack showed more than the "
+            else f"less {-self.attack:.3g} because the attack showed more than the "
             "best one usually does (by chance, or because more was released than "
-            "accounted)"
-        )
-        parts = [
-            f"{self.statistics:.3g} because so many {self.counted} cannot show more",
-            attack,
-            f"{self.account:.3g} because the account is not exact",
+            "accounted)",
+            *([slack] if self.account > _EXACT * self.certified else []),
         ]
         said = ", ".join(part for part in parts if not part.startswith("0 "))
-        gap = f"gap of {-self.overshoot:.3g} between account and audit"
+        gap = (
+            f"Gap of {-self.overshoot:.3g} between account {round_up(self.certified)} "
+            f"and audit {round_down(self.found)}"
+        )
         return f"{f'{gap}: {said}' if said else gap}. {most}"
 
     def summary(self) -> dict[str, float]:
@@ -136,7 +148,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         if self.gap is not None:
             lines.append(f"  {self.gap}")
         if self.beside is not None:
-            lines.append(f"beside it, {self.beside}")
+            lines.append(f"for comparison, {self.beside}")
         return lines
 
     def summary(self) -> dict[str, Any]:

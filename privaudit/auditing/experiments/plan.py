@@ -69,7 +69,7 @@ class Audit(AuditRecord[Training]):
             )
         if (self.claim.observer or "") != (self.observer or ""):
             raise ValueError(
-                f"the claim is for {self.claim.observer or 'whoever sees all'}, and "
+                f"the claim is for {self.claim.observer or 'an observer of all'}, and "
                 f"the attack by {self.observer or 'its adversary'}: give both the "
                 "same observer"
             )

@@ -1,9 +1,10 @@
 """Probes of a user's mechanism, given as a function.
 
-A *mechanism* is ``function(data, seed)``: from records, a float array (records,
-features), and a seed to all that it releases, a vector or an array of one length for
-all data and seeds. Equal seeds must give equal noise and equal batches, drawn so that
-what one record does moves no other's coin.
+A *mechanism* is ``function(data, seed)``, or ``function(data, rng)``: from records, a
+float array (records, features), and a seed, or numpy's generator of that seed, to all
+that it releases, a vector or an array of one length for all data and seeds. Equal seeds
+must give equal noise and equal batches, drawn so that what one record does moves no
+other's coin.
 
 One record more may shift all that is drawn after it, as torch's samplers do: noise and
 batches are then others, and no difference says anything. That is noticed, and two
@@ -15,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,11 +26,11 @@ from scipy import stats
 from privaudit.auditing.probes import noise as law
 from privaudit.auditing.probes.contract import Check
 from privaudit.files.npz import real_numbers
-from privaudit.files.user_code import held
+from privaudit.files.user_code import by_seed, held
 from privaudit.results import Relation
 
 Vector = NDArray[np.float64]
-Function = Callable[[Vector, int], object]
+Function = Callable[[Vector, Any], object]
 _SCALES = (0.0, 1.0, 100.0)  # of the record that differs
 _OPPOSED = (1.0, -1.0, 100.0, -100.0)  # the same, against a null record
 _FEW = 30  # seeds that every record is changed under, for the sizes of batches
@@ -382,6 +384,7 @@ def _equal_coordinates(rows: torch.Tensor) -> list[str]:
 def _released(mechanism: Function, data: Vector, seeds: range | list[int]) -> Vector:
     """What it released under each seed, (seeds, dims). ``data`` is a copy each time."""
     rows: list[Vector] = []
+    mechanism = by_seed(mechanism)
     for seed in seeds:
         with held("the function"):
             found = mechanism(data.copy(), seed)

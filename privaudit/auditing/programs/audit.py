@@ -97,6 +97,8 @@ class ProgramAudit(
         The SHA-256 of the ledger that comes with it, None if there is none.
     stop_when_refuted
         Whether to end at the first of its looks at which the claim is refuted.
+    about
+        What the program is and what its attacker sees, in a sentence.
     source
         The SHA-256 of the program's files, see `source_of`; None if it is in none.
     """
@@ -111,6 +113,7 @@ class ProgramAudit(
     seed: int = 0
     serve: bool = False
     ledger: str | None = None
+    about: str | None = None
     source: str | None = None
     version: str = __version__
 
@@ -208,7 +211,12 @@ class ProgramResult(Outcome, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def limits(self) -> list[str]:
         """As there, with what could have been shown at most, and how well it told."""
         most = round_down(self.most_shown)
-        said = [f"the most that so many runs could have shown: {most}"]
+        said = [
+            "the most that so many runs could have shown by the method "
+            f"{self.lower().method}: {most}"
+        ]
+        if self.beside_gap is not None and self.beside is not None:
+            said[0] += f"; by {self.beside.method}: {round_down(self.beside_gap.most)}"
         said += [SAME_SCORE] * self.one_score
         said += [str(one) for one in (self.stopped, self.rates) if one is not None]
         return [*super().limits(), *said]

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from privaudit.auditing.programs import torch_loop
 from privaudit.ledger import Ledger
+from privaudit.results import DELTA
 from privaudit.settings import ProgramSettings
 
 _LONG = 10.0  # clip norms, that the canary's gradient is long before it is clipped
@@ -143,7 +144,7 @@ def audit(
     train: Callable[[int, Any], object],
     *,
     epsilon: float,
-    delta: float = 1e-5,
+    delta: float = DELTA,
     runs: int = torch_loop.RUNS,
     seed: int = 0,
     ledger: Ledger | None = None,

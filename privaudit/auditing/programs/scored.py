@@ -21,7 +21,8 @@ class AuditedScores:
     member_runs, non_member_runs
         How many runs there were of each world.
     most_shown
-        The most that so many runs could have shown.
+        The most that so many runs could have shown, by the verdict's method: another
+        one, as that within a family, may show more.
     beside
         Another bound from the same scores: that within the family of the ledger's
         releases, or for any mechanism if the verdict's is the former.
@@ -75,10 +76,10 @@ class AuditedScores:
         figures = (self.verdict.claim, self.upper, self.lower)
         known = [str(figure) for figure in figures if figure is not None]
         if self.beside is not None:
-            known.append(f"beside it, {self.beside}")
+            known.append(f"for comparison, {self.beside}")
         most = (
-            f"the most that so many {self.lower.counted} could have shown: "
-            f"{round_down(self.most_shown)}"
+            f"the most that so many {self.lower.counted} could have shown by the "
+            f"method {self.lower.method}: {round_down(self.most_shown)}"
         )
         rates = [] if self.rates is None else [str(self.rates)]
         verdict = [str(self.verdict), *self.verdict.misfits(self.beside)]

@@ -105,6 +105,16 @@ def source_of(program: str | Callable[..., object]) -> str | None:
     return None
 
 
+def about(program: str | Callable[..., object]) -> str | None:
+    """The first line of a function's docstring; None of a command, or without one."""
+    with contextlib.suppress(ValueError, ForeignError):
+        if isinstance(program, str) and is_place(program):
+            program = function_named(program)
+        doc = None if isinstance(program, str) else inspect.getdoc(program)
+        return doc.strip().partition("\n")[0] if doc and doc.strip() else None
+    return None
+
+
 def function_of(name: str) -> Score:
     """The user's function, held to one finite score a run.
 

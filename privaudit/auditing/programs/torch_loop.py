@@ -44,7 +44,7 @@ from privaudit.auditing.programs.targets import spread_seed
 from privaudit.auditing.scores import Design, Scores
 from privaudit.ledger import Entry, Ledger
 from privaudit.release import PoissonSampling, Release
-from privaudit.results import Finding, LowerBound, Relation, Status, UpperBound
+from privaudit.results import DELTA, Finding, LowerBound, Relation, Status, UpperBound
 from privaudit.settings import ProgramSettings, claim_of
 
 _DIRECTION = 0x19  # seed of the canary's direction, which is the same in every run
@@ -242,7 +242,7 @@ def audit(
     train: Callable[[int, Any], object],
     *,
     epsilon: float,
-    delta: float = 1e-5,
+    delta: float = DELTA,
     runs: int = RUNS,
     seed: int = 0,
     ledger: Ledger | None = None,

@@ -43,7 +43,7 @@ class TestOurTrainer:
         assert main(["show", str(found.path)]) == 0
         shown = capsys.readouterr().out
         assert "one run with 600 canaries" in shown
-        assert "beside it, audited" in shown
+        assert "for comparison, audited" in shown
         assert main(["report", str(found.path)]) == 0
         page = (pathlib.Path(found.path) / "report.html").read_text()
         assert "canaries of one run can show by this method" in page

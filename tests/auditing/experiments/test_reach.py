@@ -146,23 +146,29 @@ class TestReachable:
 def test_a_gap_says_what_it_is_made_of():
     weak = Gap(certified=4.0, attained=3.5, reachable=3.0, found=1.0, most=5.0)
     assert str(weak) == (
-        "gap of 3 between account and audit: 0.5 because so many runs cannot show "
-        "more, 2 because the attack is weaker than the best one, 0.5 because the "
-        "account is not exact. No attack shows more than 5.000 in so many runs."
+        "Gap of 3 between account 4.000 and audit 1.000: 0.5 because so many runs "
+        "cannot show more, 2 because the attack is weaker than the best one, 0.5 "
+        "because the account is not exact. With so many runs no attack can show "
+        "more than 5.000 by this method."
     )
     lucky = msgspec.structs.replace(weak, found=3.25)
     assert str(lucky).startswith(
-        "gap of 0.75 between account and audit: 0.5 because so many runs cannot show "
-        "more, less 0.25 because this attack showed more than the best one usually "
-        "does (by chance, or because more was released than accounted), 0.5 because "
-        "the account is not exact. "
+        "Gap of 0.75 between account 4.000 and audit 3.250: 0.5 because so many runs "
+        "cannot show more, less 0.25 because the attack showed more than the best one "
+        "usually does (by chance, or because more was released than accounted), 0.5 "
+        "because the account is not exact. "
     )
+    exact = msgspec.structs.replace(weak, attained=4.0 - 1e-6)
+    assert "not exact" not in str(exact)
 
 
 def test_an_audit_above_the_account_leaves_no_gap():
     above = Gap(certified=4.0, attained=3.5, reachable=3.0, found=4.5, most=5.0)
     assert str(above) == (
-        "no gap: the audit lies 0.5 above the account, by chance or because more was "
-        "released than accounted. No attack shows more than 5.000 in so many runs."
+        "No gap: audited 4.500 is 0.5 above what the account says, by chance or "
+        "because more was released than accounted. With so many runs no attack can "
+        "show more than 5.000 by this method."
     )
-    assert "0.5 above the account, by chance" in _parts(above, "certified", "best")
+    assert "0.5 above what the account says, by chance" in _parts(
+        above, "certified", "best"
+    )

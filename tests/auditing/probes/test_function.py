@@ -51,6 +51,34 @@ def found(function, promise=SAMPLED, **more):
     return {c.name: c.findings for c in probe(function, promise, **more) if c.findings}
 
 
+class TestSeedOrGenerator:
+    """A function of (data, rng) is one of (data, seed), as in tests."""
+
+    def test_a_right_one_has_no_findings(self):
+        def right(data, rng):
+            return total_of(data) + rng.normal(scale=SIGMA, size=data.shape[1])
+
+        assert found(right, FULL) == {}
+
+    def test_a_generator_has_its_seed(self):
+        def same_noise(data, rng):
+            return coordinates_alike(data, rng)
+
+        def by_seed(data, seed):
+            rng = np.random.default_rng(seed)
+            return total_of(data) + rng.normal(scale=SIGMA / 2, size=data.shape[1])
+
+        def by_generator(data, rng):
+            return total_of(data) + rng.normal(scale=SIGMA / 2, size=data.shape[1])
+
+        assert found(same_noise, FULL)
+        assert found(by_generator, FULL) == found(by_seed, FULL) != {}
+
+
+def total_of(data):
+    return (data / np.maximum(np.linalg.norm(data, axis=1, keepdims=True), 1)).sum(0)
+
+
 class TestSound:
     @pytest.mark.parametrize("features", [1, 2, 3, 8, 60])
     @pytest.mark.parametrize("seed", [0, 1000])

@@ -181,11 +181,16 @@ class TestAccount:
         assert result.status == "consistent"  # what is sound for any mechanism
         assert result.beside is not None
         assert (result.beside.epsilon > result.upper().epsilon) == (not fits)
-        page = content(load_any(tmp_path))["verdict"]
+        whole = content(load_any(tmp_path))
+        assert whole["title"].startswith("Audit of ")
+        assert "The attacker sees one number for each run" in " ".join(whole["story"])
+        most = next(line for line in result.lines() if "the most that" in line)
+        assert f"by {result.beside.method}: " in most  # which may show more
+        page = whole["verdict"]
         for said in (*result.lines()[-1:], page):
             assert ("scores do not fit the account" in said) == (not fits)
         assert any("attack showed more than" in line for line in result.lines()) != fits
-        assert sum("gap of" in line for line in result.lines()) == 1
+        assert sum("Gap of" in line for line in result.lines()) == 1
 
 
 class TestResume:
@@ -392,3 +397,20 @@ class TestSource:
         assert source_of("nowhere:scores") is None
         assert source_of("train {member} {seed}") is None
         assert source_of(self.audited) == source_of(TestSource.write)
+
+
+def test_what_a_program_is_comes_from_its_docstring_or_its_user(tmp_path):
+    def tells(worlds, seed):
+        """A noisy count; the score is the count.
+
+        More of it.
+        """
+        return worlds + np.random.default_rng(seed).normal(size=len(worlds))
+
+    for about, said in (
+        (None, "A noisy count; the score is the count."),
+        ("the clinic's count", "the clinic's count"),
+    ):
+        out = tmp_path / str(about)
+        audit_program(tells, ProgramSettings(runs=100, about=about), out=out)
+        assert content(load_any(out))["story"][0] == f"Its user says: {said}"

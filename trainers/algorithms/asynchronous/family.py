@@ -41,11 +41,12 @@ class ClockOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     Parameters
     ----------
     speed
-        See `trainers.algorithms.asynchronous.clock.Speed`.
+        How long workers take for a step: constant, random-slowdown:FACTOR,
+        one-slow:FACTOR, uniform:LOW,HIGH, exponential:MEAN or lognormal:SIGMA.
     link_time
-        Seconds of an exchange, where a step takes one.
+        Seconds of an exchange between two workers.
     clock_seed
-        Of who is slow when, and who is whose partner.
+        Seed of who is slow when, and who is whose partner.
     pairing
         "bipartite-ring", senders draw receivers; or "graph", any worker draws one of
         its neighbours in the training's graph.

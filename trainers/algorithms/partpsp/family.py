@@ -25,17 +25,18 @@ class PartPspOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=T
     Parameters
     ----------
     shared
-        Which parameters are shared: `trainers.oracles.messages.oracle.shared_places`.
-        ``layers:1`` is PartPSP-1 on an MLP, ``layers:2`` PartPSP-2, ``*`` SGPDP.
+        Which parameters are shared: the first N layers as ``layers:N``, or patterns of
+        parameters' names, ``*`` for all. ``layers:1`` is PartPSP-1 on an MLP,
+        ``layers:2`` PartPSP-2, ``*`` SGPDP.
     sensitivity
-        By what noise is scaled: `trainers.oracles.messages.sensitivities`. Only
-        data-independent is a guarantee.
+        By what noise is scaled: data-independent, which alone is a guarantee, real,
+        paper, published, certified or perturbation.
     unit
         What the account is about: a record, or a node that was asked.
     sync_interval
         Every so many rounds, noisy states are set equal over the network; 0: never.
     local_step_size
-        Of the local parameters; None: as the shared ones.
+        Step size of the local parameters. None: as the shared ones.
     local_steps
         Steps of a node between two messages.
     clip_by

@@ -229,6 +229,16 @@ def _epsilons(own: Results) -> tuple[str, str]:
     return within(cases)
 
 
+def _drawn_by_several(own: Results) -> tuple[str, str]:
+    """Of Table II, where each node draws its records by itself from the same ones."""
+    cases = {}
+    for nodes in collaborative.NODES[1:]:
+        name = table("Table II", nodes, "convex", "fully collaborative").name
+        if name in own:
+            cases[f"{nodes} nodes"] = (1.0, own[name]["held by all"])
+    return within(cases) if cases else ("cannot say", "nothing was run")
+
+
 CLAIMS = [
     Claim(
         "Deep-Q is above full collaboration at the same epsilon (all classes together)",
@@ -249,6 +259,11 @@ CLAIMS = [
     Claim(
         "The paper's noise for epsilon 1 is certified for all classes' models together",
         _epsilons,
+    ),
+    Claim(
+        "Noise for epsilon 1 of a record at one node is enough for one that all nodes "
+        "drew, each by itself from the same data",
+        _drawn_by_several,
     ),
     Claim("The more nodes, the higher the accuracy of deep-Q", _by_nodes),
 ]

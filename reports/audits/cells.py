@@ -83,12 +83,16 @@ def audited(
     kept: bool = True,
     **how: Any,
 ) -> dict[str, Any]:
-    """One audit and its figures; ``how`` are adversary, canary, runs and seed."""
+    """One audit and its figures; ``how`` are adversary, canary, runs and seed.
+
+    Of a training without noise too, of which ``certified`` says nothing.
+    """
     chosen = training_from(training, where=__name__)
     relation = tested_relation(chosen)
-    noise = noise_multiplier(
-        Problem.of(chosen).ledger, epsilon, delta, relation=relation
-    )[0]
+    noise = 0.0
+    if chosen.family.private:
+        ledger = Problem.of(chosen).ledger
+        noise = noise_multiplier(ledger, epsilon, delta, relation=relation)[0]
     plan = Audit(
         claim=Claim(epsilon=epsilon, delta=delta, relation=relation, source="make.py"),
         training=chosen,

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from privaudit.accounting import account, noise_multiplier
+from privaudit.accounting import Certificate, account, noise_multiplier
 from privaudit.accounting.gaussian import OutsideTheorem
 from privaudit.auditing.attacks.actions import ActionLog
 from privaudit.auditing.attacks.canaries import mislabelled
@@ -22,6 +22,7 @@ from privaudit.auditing.scores import Scores
 from reports.study import Cell, small
 from trainers.algorithms.family import HasPaperNoise
 from trainers.numerics.randomness import Streams
+from trainers.runs.material import Material
 from trainers.runs.measures import accuracy
 from trainers.runs.problem import Observers, Planted, Problem
 from trainers.runs.training import training_from
@@ -66,28 +67,52 @@ POLICIES: dict[str, dict[str, Any]] = {
 
 
 @functools.cache
-def prepared(data: str, train: int, nodes: int) -> Problem:
-    """Data and model, dealt once for all policies."""
+def prepared(data: str, train: int, nodes: int, drawn: int = 0) -> Problem:
+    """Data and model, dealt once for all policies.
+
+    With ``drawn``, each node draws so many by itself of the same ``train`` records, so
+    that several nodes hold a record.
+    """
     dealt = {"data": data, "train": train, "nodes": nodes}
     coin = {**COMMON, **dealt, **POLICIES["coin"], "step_size": 0.1}
-    return Problem.of(training_from(coin, where=__name__))
+    chosen = training_from(coin, where=__name__)
+    if not drawn:
+        return Problem.of(chosen)
+    whole = Material.by_name(training_from({**coin, "nodes": 1}, where=__name__), 0)
+    places = torch.Generator().manual_seed(0)
+    (every,) = whole.shares
+    shares = [
+        every.select(torch.randperm(train, generator=places)[:drawn])
+        for _ in range(nodes)
+    ]
+    return Problem.of(chosen, material=dataclasses.replace(whole, shares=shares))
 
 
-def problem_of(training: dict[str, Any]) -> Problem:
+def problem_of(training: dict[str, Any], drawn: int = 0) -> Problem:
     """The problem of one cell."""
     chosen = training_from(training, where=__name__)
-    base = prepared(training["data"], training["train"], training["nodes"])
+    base = prepared(training["data"], training["train"], training["nodes"], drawn)
     network = chosen.family.runner(chosen.make(), chosen.mixing())
     return dataclasses.replace(base, training=chosen, network=network)
 
 
 def trained(
-    training: dict[str, Any], noise: str, epsilon: float, seeds: int, tested: int
+    training: dict[str, Any],
+    noise: str,
+    epsilon: float,
+    seeds: int,
+    tested: int,
+    drawn: int = 0,
 ) -> dict[str, Any]:
-    """Runs as one block, each with its own batches, noise and networks."""
-    problem = problem_of(training)
+    """Runs as one block, each with its own batches, noise and networks.
+
+    ``account`` is of a record at one node; with ``drawn``, see `prepared`,
+    ``held by all`` is of one that every node drew.
+    """
+    problem = problem_of(training, drawn)
     family = problem.training.family
-    delta = float(training["train"]) ** -2
+    records = training["nodes"] * drawn or training["train"]
+    delta = float(records) ** -2
     multiplier, found = 0.0, {}
     if family.private:
         # Exact where there is no sampling.
@@ -99,8 +124,14 @@ def trained(
             )
         else:
             multiplier = paper_noise(training, epsilon, delta)
-        bound = account(problem.ledger(multiplier), delta, "replace-one", account_)
+        ledger = problem.ledger(multiplier)
+        bound = account(ledger, delta, "replace-one", account_)
         found = {"account": bound.epsilon, "standing": bound.standing}
+        if drawn:
+            certificate = Certificate.of(
+                ledger, "replace-one", overlap=training["nodes"]
+            )
+            found["held by all"] = certificate.epsilon(delta).upper
     models, _ = problem.train(multiplier, Streams(0), runs=seeds)
     if training.get("policy") != "never":
         models = models[:, :1]  # all nodes have the global one

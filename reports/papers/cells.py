@@ -1,6 +1,6 @@
 """Five papers' tables and figures, at their own size where two cores can do it.
 
-Cells whose name begins with "pilot" are a few rounds each, and tell what others cost.
+Cells whose name begins with "pilot" are some rounds each, and tell what others cost.
 """
 
 from __future__ import annotations

@@ -416,12 +416,38 @@ class TestTight:
             (1.05, 4e-5, 1_117_068_821, 4e-7),
             (380.0, 2e-5, 527_563_756, 3e-12),
             (94.0, 1.2e-6, 1_360_987_412, 1e-12),
+            # Far tails count at the largest tilts.
+            (3.72, 2.07e-6, 1_262_714_794, 6e-10),
+            # Copies are but 3e-3 of epsilon apart.
+            (0.587, 0.0572, 709_412_765, 1.4e-11),
         ],
     )
     def test_a_thousand_million_steps(self, noise, rate, steps, delta):
         found = compose_steps(noise, rate, steps).epsilon(delta)
         assert found.reached
         assert found.upper <= 1.01 * found.lower
+
+    @pytest.mark.parametrize(
+        ("noise", "rate", "steps", "delta"),
+        [
+            (788.0, 2.78e-6, 1_057_181_535, 1.2e-10),
+            (435.0, 1.33e-6, 251_145_794, 1.1e-8),
+            (1000.0, 1e-6, 10**9, 1e-7),
+        ],
+    )
+    def test_steps_that_hardly_move(self, noise, rate, steps, delta):
+        """Of which so many are one Gaussian, with the same variance of r."""
+        found = compose_steps(noise, rate, steps).epsilon(delta)
+        assert found.reached
+        shift = mp.mpf(rate) * mp.sqrt(steps * mp.expm1(mp.mpf(noise) ** -2))
+
+        def profile(epsilon: float) -> mp.mpf:
+            a, b = mp.mpf(epsilon) / shift, shift / 2
+            return mp.ncdf(b - a) - mp.exp(epsilon) * mp.ncdf(-b - a)
+
+        assert (
+            profile(found.lower * (1 - 1e-5)) > delta > profile(found.upper * 1.00001)
+        )
 
     def test_noise_and_rate_at_random(self):
         rng = np.random.default_rng(1)

@@ -30,10 +30,12 @@ from privaudit.accounting.pld.scout import Guess, Scout, log_peak
 
 _LEAST_STEPS = 100  # fewer keep |exp(K)| from falling
 _MOST_FREQUENCIES = 4000
-_FURTHER = np.array([0.2, 0.5, 1.0])  # tilts, over the guessed change
+_FURTHER = np.array([0.05, 0.1, 0.2, 0.5, 1.0])  # tilts, over the guessed change
 _APART = np.arange(0.6, 4.3, 0.3)  # widths of intervals of outputs
 _LEFTS = np.arange(-3.0, 3.1, 0.5)
-_REACHES: Floats = math.pi / (3.0 * 1.5 ** np.arange(14))  # over a deviation, for `_Decay`
+_REACHES = math.pi / (
+    3.0 * np.float64(1.5) ** np.arange(14)
+)  # over a deviation, for `_Decay`
 _OUTPUTS, _FIRST = 24, (0, 6)  # cells of outputs, and where intervals begin
 _MOST_SPREAD = 20_000  # different steps, beyond which it takes too long
 _SINC = 0.4547  # at least |sin(u) / u| from u = 2 on
@@ -184,11 +186,12 @@ def _invert(
             size = moment - here + (tilt - other) * guess.epsilon + log_peak(other)
             return (size + math.log(8 * width / aim) + 1) / abs(other - tilt)
 
-        best = min(
+        # The scout does not see far tails: where they count, nearer ones are left.
+        tries = sorted(
             (other for other in others if other >= 0),
             key=lambda other: apart(other, scout.log_moment(other)),
         )
-        near.append((best, _most(families, way, best)))
+        near.append(_first(families, way, tries))
         period = max(period, apart(*near[-1]))
     if not 0 < period < math.inf:  # a poor guess
         raise TooHard
@@ -244,6 +247,18 @@ def _invert(
     )
 
 
+def _first(
+    families: tuple[Family, ...], way: Direction, tries: list[float]
+) -> tuple[float, float]:
+    """The first tilt whose moment can be bounded, and the bound."""
+    for tilt in tries:
+        try:
+            return tilt, _most(families, way, tilt)
+        except TooHard:
+            continue
+    raise TooHard
+
+
 def _most(families: tuple[Family, ...], way: Direction, tilt: float) -> float:
     """At least K at a real tilt >= 0."""
     if not tilt:
@@ -289,7 +304,7 @@ class _Decay:
     def of(cls, families: tuple[Family, ...], order: float, deviation: float) -> _Decay:
         """``deviation``: of the sum of all losses, about."""
         square, lengths, weights = 0.0, [], []
-        reaches: Floats = deviation * _REACHES
+        reaches = deviation * _REACHES
         spreads = np.zeros(reaches.shape)
         for family in families:
             if family.noise != "gaussian" or family.scheme != "poisson":

@@ -73,6 +73,8 @@ def compose_steps(
 # What grids of floating-point numbers can tell apart. Beyond, a step is replaced by one
 # that is surely no more private, and there is no lower bound.
 _LEAST_MOVE = 1e-8  # shift times rate, which is what sampling leaves of a Gaussian
+# Many steps of small shifts need no grid.
+_MANY, _SMALL_SHIFT, _LEAST_OF_MANY = 1e7, 5e-3, 5e-10
 _LEAST_SHIFT = {"gaussian": 1e-5, "laplace": 1e-100}
 _MOST_SHIFT = {"gaussian": 1e3, "laplace": 1e6}
 _FARTHEST = 1e100  # of unsampled Gaussian noise, whose squares are added
@@ -96,7 +98,9 @@ def _composition(
         near = small & (shift < _LEAST_SHIFT[noise])
         shift = np.where(near, _LEAST_SHIFT[noise], np.minimum(shift, _FARTHEST))
         least = _LEAST_MOVE / np.maximum(shift, _LEAST_MOVE)
-        rare = (rate < least) if noise == "gaussian" else np.zeros(rate.shape, bool)
+        many = (count > _MANY) & (shift <= _SMALL_SHIFT)
+        known = np.where(many, _LEAST_OF_MANY / _LEAST_MOVE, 1.0) * least
+        rare = (rate < known) if noise == "gaussian" else np.zeros(rate.shape, bool)
         exact &= not (far | bare | near | rare).any()
         rate = np.where(bare, 1.0, np.where(rare, least, rate))
         whole = rate == 1

@@ -109,7 +109,10 @@ class EpsilonAt(Target):
         if found.surely_infinite * (1 - 1e-13) > self.delta:
             return math.inf
         return largest_epsilon(
-            lambda e: found.delta_below(e) > self.delta, guess.epsilon, self.width
+            lambda e: found.delta_below(e) > self.delta,
+            guess.epsilon,
+            self.width,
+            found.tilt,
         )
 
     def improved(self, guess: Guess, upper: float) -> Guess:
@@ -182,15 +185,16 @@ def least_epsilon(
 
 
 def largest_epsilon(
-    exceeds: Callable[[float], bool], guess: float, width: float
+    exceeds: Callable[[float], bool], guess: float, width: float, tilt: float
 ) -> float:
     """An epsilon at which ``exceeds`` holds, near the largest; 0 if none is found.
 
-    It need not hold at 0, which may lie outside the window of a composition.
+    It need not hold at 0, which may lie outside the window of a composition, and so may
+    a few times 1 / tilt below the largest.
     """
     if not 0 < guess < math.inf:
         return 0.0
-    step = 0.25 * width
+    step = min(0.25 * width, 1 / (tilt * guess))
     good, bad = guess, math.inf
     while not exceeds(good):
         bad, good = good, good * (1 - min(step, 0.9))

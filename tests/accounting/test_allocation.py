@@ -155,8 +155,9 @@ class TestSound:
                 gain = np.maximum(0.0, -np.expm1(epsilon - spacing * index))
                 found = measure.mass @ gain + measure.infinite
                 assert found <= truth * (1 + 3e-5) + 1e-9
-                if truth > 1e-3 and spacing < 0.01 and max(shifts) < 2:
-                    assert found >= (0.98 if taken == 1 else 0.93) * truth
+                least, share = (1e-3, 0.98) if taken == 1 else (0.05, 0.9)
+                if truth > least and spacing < 0.01 and max(shifts) < 2:
+                    assert found >= share * truth
 
     @pytest.mark.parametrize("released", [1, 2])
     def test_an_epoch_cut_short(self, released):
@@ -278,7 +279,7 @@ class TestTight:
         how = RandomAllocation(60, 3)
         entries = tuple(Entry(release(z, how), 30) for z in (1.0, 1.05))
         found = Certificate.of(Ledger(nodes=(entries,))).epsilon(1e-5)
-        assert 0.9 * found.upper <= found.lower
+        assert 0.88 * found.upper <= found.lower
         least, most = (one_of(60, z, taken=3).epsilon(1e-5) for z in (1.05, 1.0))
         assert least.lower <= found.upper <= most.upper * (1 + 1e-9)
         assert found.lower <= most.upper

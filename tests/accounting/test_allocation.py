@@ -275,6 +275,13 @@ class TestTight:
         # e_5 of 100 log-normal ratios, 4e6 draws: 2.858, its delta to 8 %
         assert 0.945 * found.upper <= found.lower <= 2.88 <= found.upper
 
+    def test_blocks_take_all_batches(self):
+        """6 of 11: blocks of two and one, not six releases without sampling."""
+        plain = Certificate.of(Ledger.of(release(1.0, NoSampling()), 6))
+        found = one_of(11, 1.0, taken=6).epsilon(1e-5)
+        assert found.upper < 0.9 * plain.epsilon(1e-5).upper
+        assert found.lower >= 0.8 * found.upper
+
     def test_several_of_different_batches(self):
         how = RandomAllocation(60, 3)
         entries = tuple(Entry(release(z, how), 30) for z in (1.0, 1.05))

@@ -398,8 +398,8 @@ class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
                 return dpa.SampledWithoutReplacementDpEvent(population, size, event)
             case RandomAllocation():
                 raise ValueError(
-                    "dp-accounting 0.6 has no event for random allocation; use the "
-                    "certified account"
+                    "dp-accounting 0.6 has no event for random allocation; keep the "
+                    "ledger itself (Ledger.to_json), which --ledger reads as well"
                 )
             case NoSampling():
                 return event

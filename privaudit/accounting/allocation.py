@@ -56,14 +56,17 @@ class Allocated:
                     yield Entry(plain, some * self.often)
                 wanted -= some
 
-    def above(self) -> tuple[Epoch, int]:
-        """As a mixture over the batches, and how often."""
-        epoch = self._epoch
-        if self.how.taken == 1:
-            return epoch, self.often
-        block = self.how.batches // self.how.taken
-        worst = Epoch((max(epoch.shifts),), (block,), block)
-        return worst, self.often * self.how.taken
+    def above(self) -> Iterator[tuple[Epoch, int]]:
+        """As mixtures over the batches, and how often: of blocks, if it is in more."""
+        epoch, taken = self._epoch, self.how.taken
+        if taken == 1:
+            yield epoch, self.often
+            return
+        shift = max(epoch.shifts)
+        block, longer = divmod(self.how.batches, taken)
+        yield Epoch((shift,), (block,), block), self.often * (taken - longer)
+        if longer:
+            yield Epoch((shift,), (block + 1,), block + 1), self.often * longer
 
     def below(self) -> tuple[Loss, int] | None:
         """What some data attain, and how often; None if that is not known."""

@@ -51,13 +51,13 @@ def releases(event: DpEvent, count: int = 1) -> Iterator[tuple[Release, int, DpE
                 yield from releases(part, count)
         case dp_event.PoissonSampledDpEvent():
             sampling = PoissonSampling(float(event.sampling_probability))
-            if sampling.rate:
+            if sampling.rate and not _is_nothing(event.event):
                 yield _release(event, event.event, sampling), count, event
         case dp_event.SampledWithoutReplacementDpEvent():
             fixed = SamplingWithoutReplacement(
                 event.sample_size, event.source_dataset_size
             )
-            if fixed.rate:
+            if fixed.rate and not _is_nothing(event.event):
                 yield _release(event, event.event, fixed), count, event
         case dp_event.SingleEpochTreeAggregationDpEvent():
             release = _of_sum(event.noise_multiplier, NoSampling())
@@ -137,6 +137,17 @@ def _of_sum(
     )
 
 
+def _is_nothing(event: DpEvent) -> bool:
+    match event:
+        case dp_event.NoOpDpEvent():
+            return True
+        case dp_event.SelfComposedDpEvent():
+            return event.count == 0 or _is_nothing(event.event)
+        case dp_event.ComposedDpEvent():
+            return all(map(_is_nothing, event.events))
+    return False
+
+
 def _gaussian_inside(event: DpEvent) -> float | None:
     """Noise multiplier of an event that is Gaussians of one batch; None if it is not.
 
@@ -149,7 +160,8 @@ def _gaussian_inside(event: DpEvent) -> float | None:
             one = _gaussian_inside(event.event)
             return None if one is None else one / math.sqrt(event.count)
         case dp_event.ComposedDpEvent():
-            each = [_gaussian_inside(part) for part in event.events]
+            some = [part for part in event.events if not _is_nothing(part)]
+            each = [_gaussian_inside(part) for part in some]
             if not each or None in each:
                 return None
             if not all(each):

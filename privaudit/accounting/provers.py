@@ -169,7 +169,7 @@ class Steps:
         below = [one for one in (some.below() for some in self.epochs) if one]
         return dataclasses.replace(
             found,
-            epochs=tuple(some.above() for some in self.epochs),
+            epochs=tuple(one for some in self.epochs for one in some.above()),
             attained=dataclasses.replace(base, others=(*base.others, *below)),
         )
 

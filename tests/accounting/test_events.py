@@ -60,6 +60,27 @@ def test_an_event_never_has_more_noise_than_the_release():
     assert release.event() == dpa.GaussianDpEvent(3.0 / 2.5)
 
 
+@pytest.mark.parametrize(
+    "inside",
+    [
+        dpa.NoOpDpEvent(),
+        dpa.SelfComposedDpEvent(dpa.GaussianDpEvent(1.0), 0),
+        dpa.ComposedDpEvent([dpa.NoOpDpEvent(), dpa.ComposedDpEvent([])]),
+    ],
+)
+def test_nothing_sampled_is_nothing(inside):
+    event = dpa.PoissonSampledDpEvent(0.1, inside)
+    assert not events.ledger_of(event).nodes[0]
+    with_one = dpa.ComposedDpEvent([inside, dpa.GaussianDpEvent(2.0)])
+    found = events.ledger_of(dpa.PoissonSampledDpEvent(0.1, with_one))
+    alone = dpa.PoissonSampledDpEvent(0.1, dpa.GaussianDpEvent(2.0))
+    assert _noises(found) == pytest.approx(_noises(events.ledger_of(alone)))
+
+
+def _noises(ledger):
+    return [entry.release.noise for entry in ledger.nodes[0]]
+
+
 class TestRefused:
     @pytest.mark.parametrize(
         "event",

@@ -368,7 +368,7 @@ class TestTight:
             else DiscreteLaplace(random.uniform(0.1, 2.0), int(random.integers(1, 3)))
             for i in range(3)
         ]
-        found = np.zeros(1), np.ones(1)
+        found = np.zeros(1), np.ones(1), 0.0
         for kind in kinds:
             if isinstance(kind, RandomizedResponse):
                 pair = randomized_response(kind.noise_parameter, kind.buckets)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Iterator
 
@@ -29,7 +30,7 @@ _FINENESS = 0.04  # grid step over the deviation of a ratio
 _FAR = 6.5  # deviations of noise beyond which a ratio is not told apart
 _GOOD_POINTS, _FINEST = 1 << 17, 0.1  # a finer one where that costs nothing
 _MOST_POINTS, _MOST_CELLS, _MOST_OUTPUTS = 1 << 20, 1 << 18, 1 << 14
-_MOST_KINDS = _MOST = 101  # and not released; choices among them
+_MOST = 101  # kinds, those not released among them; and choices of the k
 _SURE = 16.0  # times its error, from which on a mass is looked at
 
 
@@ -52,7 +53,8 @@ class AllocatedBelow(Loss):
     def of(cls, epoch: Epoch, taken: int) -> AllocatedBelow | None:
         """None where there is no bound: for too many kinds of batches."""
         every = (*epoch.counts, epoch.batches - sum(epoch.counts))
-        few = len(every) <= _MOST_KINDS and _number_of_choices(every, taken) <= _MOST
+        some = itertools.islice(_choices(every, taken), _MOST + 1)
+        few = len(every) <= _MOST and sum(1 for _ in some) <= _MOST
         return cls(epoch, taken) if few else None
 
     @property
@@ -188,21 +190,13 @@ def _laws(
 
 def _choices(counts: tuple[int, ...], taken: int) -> Iterator[tuple[int, ...]]:
     """How many of each kind the ``taken`` may be."""
-    first, *others = counts
-    if not others:
-        if taken <= first:
-            yield (taken,)
+    if not counts:
+        yield ()
         return
-    for m in range(min(first, taken) + 1):
-        for rest in _choices(tuple(others), taken - m):
+    first, others = counts[0], counts[1:]
+    for m in range(max(0, taken - sum(others)), min(first, taken) + 1):
+        for rest in _choices(others, taken - m):
             yield m, *rest
-
-
-def _number_of_choices(counts: tuple[int, ...], taken: int) -> int:
-    ways = [1] + [0] * taken
-    for n in counts:
-        ways = [sum(ways[max(0, k - n) : k + 1]) for k in range(taken + 1)]
-    return ways[taken]
 
 
 def _product(

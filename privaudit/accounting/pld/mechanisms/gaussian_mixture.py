@@ -1,5 +1,9 @@
 """A mixture of Gaussians with shifts >= 0 against the one at 0.
 
+The mechanism is this pair, which is so its own dominating one, and attained; sums of
+vectors with norms up to the shifts are dominated by it (Choquette-Choo et al.,
+arXiv:2310.15526).
+
 The likelihood ratio sum_i w_i exp(s_i x - s_i^2 / 2) grows with x, so that the mass of
 a cell of losses is that of an interval. Shifts of 0 are Poisson sampling with a rate of
 the rest's weight. The ends of the intervals are found by Newton's method on the log of

@@ -72,7 +72,7 @@ def values(results: Results) -> dict:
 def draw(path: pathlib.Path, known: Results) -> None:
     """Share of everything seen that a node learns of another, in the mean."""
     with pages.chart(
-        path, columns=2, figsize=(10, 4.6), sharex=True, layout="constrained"
+        path, rows=2, figsize=(6, 7), sharex=True, layout="constrained"
     ) as axes:
         for axis, what in zip(axes, ("averaging", "training"), strict=True):
             names = [
@@ -178,7 +178,7 @@ def images(known: Results) -> Iterable[tuple]:
 def draw_accuracy(path: pathlib.Path, known: Results) -> None:
     """Accuracy by number of nodes."""
     with pages.chart(
-        path, columns=2, figsize=(10, 4), sharey=True, layout="constrained"
+        path, rows=2, figsize=(6, 8), sharex=True, layout="constrained"
     ) as axes:
         for axis, epsilon in zip(axes, accuracy.EPSILONS, strict=True):
             for (method, words), colour in zip(
@@ -198,9 +198,12 @@ def draw_accuracy(path: pathlib.Path, known: Results) -> None:
                     label=words + (", equal bytes" if within else ""),
                 )
             axis.set_xticks(range(len(accuracy.NODES)), accuracy.NODES)
-            axis.set(xlabel="nodes", title=f"epsilon {epsilon:g}")
+            axis.set(
+                xlabel="nodes",
+                ylabel="accuracy on test data, per cent",
+                title=f"epsilon {epsilon:g}",
+            )
             axis.grid(axis="y", alpha=0.3)
-        axes[0].set_ylabel("accuracy on test data, per cent")
         axes[0].legend(fontsize="small")
 
 

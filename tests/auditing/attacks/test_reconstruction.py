@@ -46,6 +46,15 @@ class TestSolves:
             )
             assert (exact.error[0] < 1e-6) == found.solved[0]
 
+    def test_most_of_a_vector_is_not_all_of_it(self):
+        edges = [(0, 1), (0, 5), (1, 2), (1, 3), (2, 4), (3, 4), (3, 6)]
+        matrix = reference.metropolis(edges, 7)
+        protocol = LinearProtocol.averaging(floats([matrix]), noise=0.0, rounds=4)
+        found = reconstruction(protocol, Observer.of(6), 5)
+        assert not found.solved[0]
+        assert not solved_exactly(reference.heard([matrix], 4, {6}), 5, {6})
+        assert 0.8 < found.mixture[0, 5] < 0.9
+
     def test_a_path_hides_nobody(self):
         matrix = floats([reference.metropolis(path(6), 6)])
         protocol = LinearProtocol.averaging(matrix, noise=0.0, rounds=5)

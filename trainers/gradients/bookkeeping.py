@@ -121,7 +121,7 @@ class BookKeeping:
         for inner in self.template.modules():
             if getattr(inner, "inplace", False):
                 vars(inner)["inplace"] = False  # it would overwrite what is kept
-        self._values = 0
+        self._values = self._values_alone = 0
         self.tried = False
         try:
             self.tried = agrees(self, module, example, target)
@@ -135,6 +135,21 @@ class BookKeeping:
 
         Returns about how many multiplications the layers did for one sample.
         """
+        self._values_alone, _ = self._kept(at, inputs[:, :1])
+        self._values, digests = self._kept(at, inputs)
+        for digest in digests:
+            self.positions = max(self.positions, digest.positions)
+            self.length += digest.length
+            self.coarse = max(self.coarse, digest.coarse)
+        products = 0
+        for layer in self.layers:
+            weight = layer.parameters_now[layer.main]
+            fan = weight[0].numel() // max(1, weight.shape[1])
+            products += fan * sum(given[0].numel() for given in layer.given)
+        return products
+
+    def _kept(self, at: Tensor, inputs: Tensor) -> tuple[int, list[Digest]]:
+        """How many numbers a sample keeps alive, and the digests, of zeros."""
         kept: dict[int, Tensor] = {}  # by storage: many tensors are views of one
 
         def keep(tensor: Tensor) -> Tensor:
@@ -154,28 +169,21 @@ class BookKeeping:
         )
         # What comes back to each layer, what is made of it, and one layer's share in
         # doubles at a time.
-        ahead = []
+        ahead, digests = [], []
         for layer in self.layers:
             if not layer.given:
                 continue
             back = [torch.zeros_like(given) for given in layer.given]
             with torch.no_grad():
                 digest = layer.digest(layer.taken, back)
-            self.positions = max(self.positions, digest.positions)
-            self.length += digest.length
-            self.coarse = max(self.coarse, digest.coarse)
+            digests.append(digest)
             known = {tensor.data_ptr() for tensor in (*layer.taken, *back)}
             made = [part for part in digest.made_from if part.data_ptr() not in known]
             size += _size(back) + _size(made)
             ahead.append(2 * _size(digest.made_from))
         size += max(ahead, default=0)
-        self._values = -(-size // (inputs.shape[:2].numel() * at.element_size()))
-        products = 0
-        for layer in self.layers:
-            weight = layer.parameters_now[layer.main]
-            fan = weight[0].numel() // max(1, weight.shape[1])
-            products += fan * sum(given[0].numel() for given in layer.given)
-        return products
+        values = -(-size // (inputs.shape[:2].numel() * at.element_size()))
+        return values, digests
 
     @property
     def aligned(self) -> bool:
@@ -195,6 +203,11 @@ class BookKeeping:
         and what comes back to them, each once.
         """
         return self._values
+
+    @property
+    def values_alone(self) -> int:
+        """As `values_per_sample`, where each replica has but one sample."""
+        return self._values_alone
 
     def _run(self, at: Tensor, inputs: Tensor, *, keeps: bool) -> Tensor:
         follow(self.template, at.device)

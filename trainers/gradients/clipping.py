@@ -24,7 +24,8 @@ from trainers.numerics.memory import keep_freed
 # Bytes of one part on a CPU: what stays in its cache is several times as fast, and
 # larger blocks come from the system anew each time.
 WORKING_SET = 32 << 20
-# A part costs some passes over the models, however few samples it has.
+# A chunk costs some passes over its model, however few samples it has, and keeps as
+# many numbers.
 _PASSES = 4
 _LEAST = 32  # samples of a part, where that many fit
 _CALL = 1 << 19  # what a call costs by itself, in numbers that are gone through
@@ -149,9 +150,12 @@ def summation(
     most = max(data.sizes) + data.canaries
     drawn = most if varies else math.ceil(batch_size)
     columns = usual_width(min(batch_size, drawn), samples, drawn)
+    if columns == 1:  # convolutions then keep other things
+        values = differentiator.values_alone + data.values_per_record
+    costs = values * columns + _PASSES * at.shape[1]  # of a chunk
+    samples = columns * max(1, limit // (costs * at.element_size()))
     shape, rows = None, 1
     if at.device.type == "cpu":
-        costs = values * columns + _PASSES * at.shape[1]
         largest = max(data.sizes) if varies else drawn
         rows = packing(len(at), batch_size, largest, samples, columns, costs)
         shape = moving_shape_for(differentiator, at[:1].expand(rows, -1), data, columns)

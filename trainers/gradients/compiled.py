@@ -54,6 +54,11 @@ class Compiled:
         return self.eager.values_per_sample
 
     @property
+    def values_alone(self) -> int:
+        """As `values_per_sample`, where each replica has but one sample."""
+        return self.eager.values_alone
+
+    @property
     def aligned(self) -> bool:
         """As of the eager code."""
         return self.eager.aligned

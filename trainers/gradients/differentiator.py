@@ -37,6 +37,11 @@ class Differentiator(Protocol):
         """About how many numbers one sample of a batch keeps alive."""
         ...
 
+    @property
+    def values_alone(self) -> int:
+        """As `values_per_sample`, where each replica has but one sample."""
+        ...
+
     def rows(self, at: Tensor, inputs: Tensor, targets: Tensor) -> list[Tensor]:
         """All that a weighted sum is made from, (replicas * samples, ...) each."""
         ...

@@ -116,6 +116,11 @@ class PerSample:
         """About how many numbers one sample of a batch keeps alive."""
         return 3 * self.dims
 
+    @property
+    def values_alone(self) -> int:
+        """As `values_per_sample`, where each replica has but one sample."""
+        return self.values_per_sample
+
     def unflatten(self, vector: Tensor) -> dict[str, Tensor]:
         """The module's parameters from (dims,)."""
         parts = vector.split([shape.numel() for shape in self.shapes.values()])

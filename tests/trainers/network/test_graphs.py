@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainers.network import graphs
-from trainers.network.mixing import Mixing
+from trainers.network.mixing import Mixing, add_up
 from trainers.network.named_graphs import mixing, topology
 
 sizes = st.integers(1, 12)
@@ -66,6 +66,20 @@ class TestWeights:
         sent = torch.randn(9, 5, 33, generator=torch.Generator().manual_seed(0))
         apart = torch.cat([mixed(sent[i : i + 1], 3) for i in range(9)])
         assert torch.equal(mixed(sent, 3), apart)
+
+    @pytest.mark.parametrize("dims", [1, 33, 4096, 4097])
+    @pytest.mark.parametrize("name", ["ring", "star", "exponential"])
+    def test_bits_do_not_depend_on_which_nodes_are_here(self, name, dims):
+        """A party adds up its own nodes' inboxes, in whatever company."""
+        mixed = mixing(name, "uniform", 7)
+        sent = torch.randn(2, 7, dims, generator=torch.Generator().manual_seed(0))
+        whole, terms = mixed(sent, 0), mixed.terms(0)
+        for here in ([0], [3, 1], [2, 4, 5, 6]):
+            own = add_up(sent, [terms[node] for node in here])
+            assert torch.equal(own, whole[:, here])
+        matrix = torch.tensor(mixed.at(0).copy())
+        exact = torch.einsum("ij,rjd->rid", matrix, sent.double())
+        torch.testing.assert_close(whole.double(), exact, rtol=0, atol=1e-6)
 
     def test_spectral_gap(self):
         assert mixing("complete", "uniform", 6).spectral_gap == pytest.approx(1)

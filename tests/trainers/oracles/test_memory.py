@@ -59,6 +59,22 @@ class TestMemory:
         values = (measured(many) - measured(few)) / (4 * 2 * (many - few))
         assert 0.7 * values < fast.values_per_sample < 2 * values
 
+    @pytest.mark.parametrize("name", ["small-cnn", "shallow-cnn", "tanh-mlp"])
+    def test_the_estimate_for_a_sample_a_model(self, name):
+        shape = (1, 28, 28)
+        fast = BookKeeping(
+            make_model(name, shape, 10), cross_entropy, torch.zeros(shape)
+        )
+
+        def measured(replicas):
+            at = 0.02 * torch.randn(replicas, fast.dims)
+            given = torch.rand(replicas, 1, *shape), torch.zeros(replicas, 1).long()
+            fast.weighted_sum(at, *given, clipped)
+            return peak(lambda: fast.weighted_sum(at, *given, clipped))
+
+        values = (measured(12) - measured(4)) / (4 * 8)
+        assert 0.7 * values < fast.values_alone + 4 * fast.dims < 2 * values
+
     def test_chunks_keep_to_the_limit(self):
         module = make_model("small-cnn", (1, 28, 28), 10)
         example = torch.zeros(1, 28, 28)
@@ -77,7 +93,11 @@ class TestMemory:
         rest = 12 * 2 * fast.dims * 4 + 2 * 400 * 8 * 4
         assert peak(lambda: private.gradient(at)) < 1.3 * limit + rest
 
-    def test_samples_per_call_are_bounded(self):
+    @pytest.mark.parametrize(
+        ("runs", "batch", "sampling"),
+        [(20, 300.0, "poisson"), (200, 1.0, "without-replacement")],
+    )
+    def test_samples_per_call_are_bounded(self, runs, batch, sampling):
         seen = []
 
         class Counting(BookKeeping):
@@ -92,13 +112,16 @@ class TestMemory:
         private = Oracle(
             PrivateData.of(shares),
             fast,
-            Mechanism(300.0, 1.0),
+            Mechanism(batch, 1.0, sampling=sampling),
             Streams(0),
-            runs=20,
+            runs=runs,
             memory_limit=1 << 20,
         )
-        private.gradient(torch.zeros(20, 2, fast.dims))
-        allowed = (1 << 20) // 4 // (fast.values_per_sample + 100)
+        private.gradient(torch.zeros(runs, 2, fast.dims))
+        sample = fast.values_per_sample + 100
+        if batch == 1:  # what its model costs is paid by it alone
+            sample += 4 * fast.dims
+        allowed = (1 << 20) // 4 // sample
         assert len(seen) > 1
         assert max(seen) <= allowed
 

@@ -128,7 +128,7 @@ class TestCommandLine:
             (["--ledger", "x.json", "--noise-multiplier", "1"], "leave it out"),
             (["--noise-multiplier", "-1"], "noise_multiplier must be > 0"),
             (["--noise-multiplier", "1", "--sampling-rate", "2"], "in (0, 1]"),
-            (["--serve"], "a command is served by, not a function"),
+            (["--serve"], "--serve is for a command"),
             (["--estimator", "family"], "family needs a ledger"),
         ],
     )

@@ -104,8 +104,9 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         if is_own(self.data):
             return ()
         classes = check_dataset(self.data).classes
-        chosen = classes == 10 and self.digits is not UNSET
-        return self.digits if chosen else tuple(range(classes))
+        if classes != 10 or self.digits is UNSET:
+            return tuple(range(classes))
+        return self.digits
 
     def module(self, input_shape: tuple[int, ...]) -> nn.Module:
         """The model, for inputs of that shape. Raises ``ValueError`` if it has none."""

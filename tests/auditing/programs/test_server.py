@@ -119,7 +119,7 @@ class TestCommandLine:
         assert "CONSISTENT" in said
         assert pa.verify(out).differences == ()
         assert main(["report", str(out)]) == 0
-        assert "a program of the user" in (out / "report.html").read_text()
+        assert "Audit of the program " in (out / "report.html").read_text()
 
     @pytest.mark.parametrize(
         ("options", "why"),

@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import inspect
 import json
 import pathlib
 import subprocess
@@ -201,3 +202,25 @@ def parameters():
 def test_an_observer_is_of_all_nodes_together():
     with pytest.raises(ValueError, match="--observer is an account of all nodes"):
         TrainingSettings(parties=True, observer="any-node")
+
+
+def test_every_claim_has_the_same_delta_by_default():
+    """On the command line and in Python: the safer of two that there were."""
+    from privaudit import results
+    from privaudit.api.canaries import Canaries
+    from privaudit.auditing.programs import opacus_loop, torch_loop
+    from privaudit.integrations import lightning, opacus
+
+    own = (privaudit.train, privaudit.audit, privaudit.canaries)
+    others = (opacus_loop.audit, torch_loop.audit, lightning.PrivacyCallback)
+    loops = (opacus.LedgerCallback, opacus.write_run, Canaries.audit)
+    found = {
+        function.__qualname__: inspect.signature(function).parameters["delta"].default
+        for function in (*own, *others, *loops)
+        if "delta" in inspect.signature(function).parameters
+    }
+    kinds = (settings.AuditSettings, settings.ProgramSettings)
+    found |= {kind.__name__: kind().delta for kind in kinds}
+    found["consensus"] = figure_settings.ConsensusSettings().delta
+    assert len(found) >= 9
+    assert set(found.values()) == {results.DELTA} == {1e-5}

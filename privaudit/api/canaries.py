@@ -112,7 +112,7 @@ class Canaries:
             raise ValueError(f"method is best or family, got {method!r}")
         if ledger is None:
             if method == "family":
-                raise ValueError("the family is that of a ledger: give ledger=...")
+                raise ValueError("method='family' needs a ledger: give ledger=...")
             verdict = Finding(
                 claim=claim, lower=self._bound(OneRun(), found, claim, confidence)
             )

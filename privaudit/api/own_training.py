@@ -333,8 +333,8 @@ def train(
     if party is not None:
         if isinstance(model, str):
             raise ValueError(
-                f"how many classes the model {model} tells apart would be read from "
-                "everybody's data: parties give a module"
+                f"with parties, the number of classes of the model {model} is not "
+                "known: give a module"
             )
         whole, nodes = nodes or where_am_i(party)[1], None
         if not isinstance(shares, list):
@@ -368,14 +368,14 @@ def train(
     }
     for name in {*given, *changes, *_NOT_OPTIONS}.intersection(options or {}):
         raise ValueError(
-            f"options are what privaudit.train has no argument for: leave {name} out "
-            "of them, as an argument, the model or the shares say it"
+            f"leave {name} out of options: an argument of privaudit.train, the model "
+            "or the shares decide it"
         )
     training = training_from({**given, **(options or {})}, where="privaudit.train")
     _check_unit(training, unit, users)
     given = [value for value in (epsilon, noise_multiplier) if value is not None]
     if training.family.private and len(given) != 1:
-        raise ValueError("give a budget, epsilon, or noise_multiplier: one of them")
+        raise ValueError("give one of epsilon, a budget, and noise_multiplier")
     if given and not training.family.private:
         raise ValueError(
             f"{algorithm} adds no noise and keeps no budget: leave epsilon and "

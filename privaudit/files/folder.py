@@ -231,8 +231,8 @@ class RunFolder:
             others = [name for name in FILES if self.has(name)]
             if others:
                 raise FolderError(
-                    f"{self.path} has a {others[0]} but no config.json, so that nobody "
-                    "knows what it is of; choose another folder with --out"
+                    f"{self.path} has a {others[0]} but no config.json, which "
+                    "says of what it is; choose another folder with --out"
                 )
             self.write("config.json", _json.encode(config))
             return False

@@ -32,15 +32,15 @@ def private_key(path: str | os.PathLike[str]) -> ed25519.Ed25519PrivateKey:
     content, mode = _read(path)
     if mode & 0o077:
         raise ValueError(
-            f"{path} can be read by others (mode {mode:04o}), and who has it can sign "
-            f"in your name: chmod 600 {path}, or make another key if somebody may have "
+            f"{path} can be read by others (mode {mode:04o}), who can sign in your "
+            f"name: chmod 600 {path}, or make another key if somebody may have "
             "read it"
         )
     try:
         key = load_pem_private_key(content, None)
     except TypeError:
         raise ValueError(
-            f"{path} is encrypted with a password, and nobody is asked for one here: "
+            f"{path} is encrypted with a password, which privaudit does not ask for: "
             "give a key without"
         ) from None
     except (ValueError, UnsupportedAlgorithm):

@@ -25,4 +25,4 @@ def read(path: pathlib.Path) -> dict[str, Any]:
             "UTF-8"
         ) from None
     except RecursionError:
-        raise ValueError("its tables lie too deep in one another") from None
+        raise ValueError("its tables are nested too deeply") from None

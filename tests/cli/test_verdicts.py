@@ -71,7 +71,7 @@ class TestOneWord:
 
         file = tmp_path / "claims.toml"
         file.write_text(
-            '[[claim]]\nname = "it"\nepsilon = 1.0\ndelta = 1e-4\n'
+            '[[claim]]\nname = "it"\nepsilon = 1.0\ndelta = 1e-5\n'
             'ledger = "run/ledger.json"\n'
         )
         status, out, _ = call(capsys, "claims", file, "--json")

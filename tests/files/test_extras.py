@@ -36,7 +36,8 @@ COMMANDS = [
     (["train", "nonsense"], COULD_NOT, "train"),
     (["audit", "dp-sgd"], COULD_NOT, "train"),
     (["demo"], COULD_NOT, "train"),
-    (["recipes"], COULD_NOT, "train"),
+    (["recipes"], FINE, None),
+    (["train", "dp-dsgt", "--help"], FINE, None),
     (["noise", "--epsilon", "1"], BAD_USAGE, None),
 ]
 PROGRAM = """

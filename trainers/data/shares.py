@@ -330,7 +330,7 @@ def _with_users(
                 f"{len(share)} records: give one label for each"
             )
         if column.dtype.kind == "f" and not np.isfinite(column).all():
-            raise ValueError(f"users of data set {node} hold a number that is none")
+            raise ValueError(f"users of data set {node} hold nan or infinity")
         columns.append(column)
     try:
         names, numbers = np.unique(np.concatenate(columns), return_inverse=True)

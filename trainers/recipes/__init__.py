@@ -152,7 +152,7 @@ def copied(name: str, path: pathlib.Path) -> pathlib.Path:
         with path.open("x") as file:
             file.write(content)
     except FileExistsError:
-        raise ValueError(f"{path} is there; choose another with --out") from None
+        raise ValueError(f"{path} exists; choose another with --out") from None
     return path
 
 

@@ -411,9 +411,8 @@ def _own_by_name(training: Training, seed: int, held: range | None = None) -> Ma
     model: Any = training.model
     if held is not None and not is_place(model) and data.classes is None:
         raise ValueError(
-            f"how many classes the model {model} tells apart would be read from "
-            "everybody's data: parties give a model as module:function, or say classes "
-            "with their data"
+            f"with parties, the number of classes of the model {model} is not known: "
+            "give a model as module:function, or classes with your data"
         )
     if is_place(model):
         model = _made(model, seed)

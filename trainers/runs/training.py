@@ -104,9 +104,9 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         if is_own(self.data):
             return ()
         classes = check_dataset(self.data).classes
-        if classes == 10 and self.digits is not UNSET:
-            return self.digits
-        return tuple(range(classes))
+        if classes != 10 or self.digits is UNSET:
+            return tuple(range(classes))
+        return self.digits
 
     def module(self, input_shape: tuple[int, ...]) -> nn.Module:
         """The model, for inputs of that shape. Raises ``ValueError`` if it has none."""
@@ -163,9 +163,9 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             steps = Parts.parsed(first, text)
         else:
             raise ValueError(
-                f"schedule={self.schedule} is none: it is cosine, to final_step_size "
-                "or 0, geometric, to final_step_size, or without one constant or "
-                "parts:100=0.1,150=0.01"
+                f"schedule must be cosine (to final_step_size, or 0), geometric (to "
+                "final_step_size), or, without final_step_size, constant or "
+                f"parts:100=0.1,150=0.01; got {self.schedule}"
             )
         if self.warm_up:
             return per_round(WarmUp(steps, self.warm_up), self.rounds)

@@ -135,8 +135,8 @@ class ProgramAudit(
             raise ValueError(f"seed must be >= 0, got {self.seed}")
         if self.serve and self.is_function:
             raise ValueError(
-                "a command is served by, not a function, which is called: leave "
-                "--serve out"
+                "--serve is for a command that stays alive, and this is a function: "
+                "leave --serve out"
             )
         if self.serve:
             check_command(self.program)  # raises if it is none

@@ -35,7 +35,7 @@ def check_command(text: str) -> list[str]:
     except ValueError as error:
         raise ValueError(f"the command {text!r} cannot be read: {error}") from None
     if not parts:
-        raise ValueError("the command to be served by is empty")
+        raise ValueError("the command is empty")
     if "{member}" in text or "{seed}" in text:
         raise ValueError(
             "a command that is served by reads member and seed from its standard "

@@ -119,7 +119,7 @@ class TestCommandLine:
         assert "CONSISTENT" in said
         assert pa.verify(out).differences == ()
         assert main(["report", str(out)]) == 0
-        assert "a program of the user" in (out / "report.html").read_text()
+        assert "Audit of the program " in (out / "report.html").read_text()
 
     @pytest.mark.parametrize(
         ("options", "why"),
@@ -128,7 +128,7 @@ class TestCommandLine:
             (["--ledger", "x.json", "--noise-multiplier", "1"], "leave it out"),
             (["--noise-multiplier", "-1"], "noise_multiplier must be > 0"),
             (["--noise-multiplier", "1", "--sampling-rate", "2"], "in (0, 1]"),
-            (["--serve"], "a command is served by, not a function"),
+            (["--serve"], "--serve is for a command"),
             (["--estimator", "family"], "family needs a ledger"),
         ],
     )

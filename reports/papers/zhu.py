@@ -61,7 +61,7 @@ def _large(cells: float, **more: float) -> Size:
     return _small(cells, parameters=parameters("resnet18", "cifar-10"), **more)
 
 
-def _curves(epsilon: float) -> tuple[tuple[str, str], ...]:
+def _curves(epsilon: float) -> tuple[tuple[str, ...], ...]:
     curves = f"zhu certified * epsilon={epsilon:g} *", "zhu none *"
     return (("papers", *curves),)
 

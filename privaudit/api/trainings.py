@@ -162,7 +162,8 @@ def run_training(
     if settings.parties:
         from trainers.network.meeting import where_am_i
 
-        own = {"partition": "given"} if is_own(str(values.get("data", ""))) else {}
+        given = is_own(str(values.get("data", "")))
+        own = _unless_split(values, "given") if given else {}
         values = {"nodes": where_am_i()[1], **own, **values}
     elif is_own(str(values.get("data", ""))):
         values = _of_own_data(values)
@@ -285,14 +286,15 @@ def _of_own_data(values: dict[str, Any]) -> dict[str, Any]:
     data = OwnData.load(values["data"])
     if data.nodes is None:
         whole = {"train": len(data_set(data.shares, "the data set"))}
-        return {
-            **whole,
-            **({} if "split" in values else {"partition": "even"}),
-            **values,
-        }
+        return {**whole, **_unless_split(values, "even"), **values}
     found = shares_of(data.shares)
-    given = {"train": sum(map(len, found)), "partition": "given"}
+    given = {"train": sum(map(len, found)), **_unless_split(values, "given")}
     return {**given, **values, "nodes": len(found)}
+
+
+def _unless_split(values: dict[str, Any], partition: str) -> dict[str, str]:
+    """That partition, where ``values`` have no split, which is of another."""
+    return {} if "split" in values else {"partition": partition}
 
 
 def _runner(

@@ -597,8 +597,11 @@ class _Search:
 
     def run_above(self, way: Direction, slack: float) -> None:
         guess = self.guesses[way]
-        grid = self.of._grid(guess, slack * self.fine, self.width, self.nodes)
-        self.coarse |= grid.spacing > 1.5 * guess.spacing(slack * self.fine)
+        wanted = guess.spacing(slack * self.fine)
+        grid = self.of._grid(
+            guess, slack * self.fine, self.width, self.nodes, spacing=wanted
+        )
+        self.coarse |= grid.spacing > 1.5 * wanted
         found = self.of._above(way, grid, guess)
         if found is not None:
             self.upper[way] = min(self.upper[way], self.target.upper(found, guess))

@@ -17,6 +17,8 @@ from privaudit.accounting.pld.mechanisms.noise import total_variation
 
 _LOG_SQRT_TAU = 0.5 * math.log(2 * math.pi)
 _ROOM = math.log(1000.0)
+_STRENGTHS = np.geomspace(0.1, 8.0, 10)
+_AT_ONCE = 20_000  # losses, of all tilts that are looked at together
 LOG_OUTSIDE = 18.0  # minus log of the tilted mass allowed beyond each end of a window
 
 
@@ -51,10 +53,16 @@ class Guess:
         """
         low, high = slack * 1e-9 / (1 + self.tilt), 64.0
         size = np.abs(self.losses)
+        order = np.argsort(size)
+        size, weights = size[order], self.weights[order]
+        # Sums of weights of losses from each on, and of weighted losses below each.
+        above = np.append(np.cumsum(weights[::-1])[::-1], 0.0)
+        below = np.append(0.0, np.cumsum(weights * size))
         variance = np.maximum(self.variances, 1e-300)
         for _ in range(40):
             h = math.sqrt(low * high)
-            more = float(self.weights @ np.minimum(h * h / 6, size * h))
+            near = int(np.searchsorted(size, h / 6))
+            more = h * float(below[near] + h / 6 * above[near])
             less = float(
                 self.counts @ np.minimum(h * h / 12 * (1 + h * h / variance), variance)
             )
@@ -91,16 +99,23 @@ class Scout:
             self._losses[i, : loss.size] = loss
             self._log_q[i, : loss.size] = log_mass
 
-    def _tilted(self, tilt: float) -> tuple[Floats, Floats]:
-        exponent = self._log_q + (1 + tilt) * self._losses
-        top = exponent.max(axis=1, keepdims=True)
+    def _tilted(self, tilts: Floats) -> tuple[Floats, Floats]:
+        """Weights of losses, (tilts, steps, losses), and log moments, (tilts, steps)."""
+        exponent = self._log_q + (1 + tilts[:, None, None]) * self._losses
+        top = exponent.max(axis=2, keepdims=True)
         weight = np.exp(exponent - top)
-        total = weight.sum(axis=1, keepdims=True)
-        return weight / total, top[:, 0] + np.log(total[:, 0])
+        total = weight.sum(axis=2, keepdims=True)
+        return weight / total, (top + np.log(total))[:, :, 0]
+
+    def log_moments(self, tilts: Floats) -> Floats:
+        """About log E_P[exp(tilt L)], of each tilt: as many at once as fit a cache."""
+        most = max(_AT_ONCE // self._losses.size, 1)
+        parts = (tilts[i : i + most] for i in range(0, len(tilts), most))
+        return np.concatenate([self._tilted(part)[1] @ self._counts for part in parts])
 
     def log_moment(self, tilt: float) -> float:
-        """About log E_P[exp(tilt L)]."""
-        return float(self._counts @ self._tilted(tilt)[1])
+        """The same, of one."""
+        return float(self.log_moments(np.array([tilt]))[0])
 
     def at_delta(self, log_delta: float) -> Guess:
         """The tilt at which Chernoff's bound on epsilon is least."""
@@ -138,9 +153,9 @@ class Scout:
         Heavy tails make the saddle point's own distribution wide. A smaller tilt lets
         errors grow relative to delta, of which there is room for a factor.
         """
-        best = guess
-        for tilt in guess.tilt * np.array([0.85, 0.7, 0.55, 0.4, 0.25]):
-            excess = self.log_moment(tilt) - tilt * guess.epsilon + log_peak(tilt)
+        best, tilts = guess, guess.tilt * np.array([0.85, 0.7, 0.55, 0.4, 0.25])
+        for tilt, moment in zip(tilts, self.log_moments(tilts), strict=True):
+            excess = moment - tilt * guess.epsilon + log_peak(tilt)
             if excess > guess.log_delta + _ROOM:
                 break
             trial = self._guess(float(tilt), guess.epsilon, guess.log_delta)
@@ -149,19 +164,17 @@ class Scout:
         return best
 
     def _guess(self, tilt: float, epsilon: float, log_delta: float) -> Guess:
-        weight, log_moments = self._tilted(tilt)
+        (weight,), (log_moments,) = self._tilted(np.array([tilt]))
         here = float(self._counts @ log_moments)
         mean = (weight * self._losses).sum(axis=1)
         spread = (weight * (self._losses - mean[:, None]) ** 2).sum(axis=1)
         deviation = max(math.sqrt(float(self._counts @ spread)), 1e-150)
 
-        def end(change: float) -> float:
-            moment = self.log_moment(tilt + change)
-            return (moment - here + LOG_OUTSIDE) / abs(change)
-
-        strengths = np.geomspace(0.1, 8.0, 10) / deviation
-        ends = [[end(sign * float(t)) for t in strengths] for sign in (-1, 1)]
-        down, up = (int(np.argmin(e)) for e in ends)
+        strengths = _STRENGTHS / deviation
+        changes = np.concatenate([-strengths, strengths])
+        moments = self.log_moments(tilt + changes)
+        ends = ((moments - here + LOG_OUTSIDE) / np.abs(changes)).reshape(2, -1)
+        down, up = ends.argmin(axis=1)
         return Guess(
             tilt,
             epsilon,
@@ -169,7 +182,7 @@ class Scout:
             deviation,
             float(strengths[down]),
             float(strengths[up]),
-            max(ends[0][down] + ends[1][up], deviation),
+            max(float(ends[0, down] + ends[1, up]), deviation),
             self._losses.ravel(),
             (weight * self._counts[:, None]).ravel(),
             spread,

@@ -100,7 +100,7 @@ class Scout:
             self._log_q[i, : loss.size] = log_mass
 
     def _tilted(self, tilts: Floats) -> tuple[Floats, Floats]:
-        """Weights of losses, (tilts, steps, losses), and log moments, (tilts, steps)."""
+        """Weights, (tilts, steps, losses), and log moments, (tilts, steps)."""
         exponent = self._log_q + (1 + tilts[:, None, None]) * self._losses
         top = exponent.max(axis=2, keepdims=True)
         weight = np.exp(exponent - top)

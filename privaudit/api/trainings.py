@@ -164,7 +164,8 @@ def run_training(
 
         given = is_own(str(values.get("data", "")))
         own = _unless_split(values, "given") if given else {}
-        values = {"nodes": where_am_i()[1], **own, **values}
+        said = {"nodes": where_am_i()[1], **recipe.values, **(changes or {})}
+        values = {**own, **values, "nodes": said["nodes"]}
     elif is_own(str(values.get("data", ""))):
         values = _of_own_data(values)
     training = training_from(values, where="--set" if changes else what)

@@ -142,11 +142,12 @@ class Joint:
                 else "who wrote it was not checked"
             )
             lines.append(f"party {one.party}, {what}: {symbols(one.upper)} ({signed})")
-        worst = " and ".join(map(str, self.worst))
+        nodes = ", ".join(map(str, self.worst))
         many = "s" if len(self.worst) > 1 else ""
+        which = "the worst are among" if len(self.worst) > self.overlap else "worst at"
         lines.append(
             f"{self.algorithm}, {len(self.parties)} parties, "
-            f"{len(self.ledger.nodes)} nodes: {held}; worst at node{many} {worst}"
+            f"{len(self.ledger.nodes)} nodes: {held}; {which} node{many} {nodes}"
         )
         lines.append(str(self.upper))
         if self.verdict is not None:

@@ -265,6 +265,7 @@ class Links:
     def _left(self, other: int, link: _Link) -> None:
         """Raise if ``other``, who is waited for, has said goodbye, or all is closed."""
         if link.said_bye or self._stops.is_set():
+            self._accused = other, ENDED
             raise PartyLostError(
                 f"party {other} {_WHY[ENDED]} before it had sent all that the others "
                 f"wait for; {GO_ON} at every party"
@@ -310,14 +311,13 @@ class Links:
     ) -> None:
         link = self._links[other]
         with link.lock:
-            first, link.rest = memoryview(link.rest + header), b""
-            link.is_whole = False
-            for view in (first, content):
+            for view in (memoryview(link.rest + header), content):
                 while view is not None and len(view):
                     self.check()
                     _, writable, _ = select.select([], [link.sock], [], 0.5)
-                    if writable:
-                        view = view[self._sent(other, view) :]
+                    if writable and (done := self._sent(other, view)):
+                        view = view[done:]
+                        link.rest, link.is_whole = b"", False
             link.is_whole = True
 
     def _sent(self, other: int, view: memoryview) -> int:
@@ -520,8 +520,10 @@ class Links:
 
     def close(self, error: BaseException | None) -> None:
         """End all connections; others are told of an ``error`` that is this party's."""
-        if self.failure is None and not self._over:
-            if error is None:
+        if not self._over:
+            if self.failure is not None:
+                self._tell()  # the thread that noted it may not have come to that
+            elif error is None:
                 self.over()
             elif self._agrees:
                 self._tell()

@@ -417,6 +417,8 @@ def where_am_i(party: int | None = None) -> tuple[int, int]:
 
     ``party`` is what the caller says of itself. Raises ``ValueError``.
     """
+    if party is not None and (type(party) is not int or party < 0):
+        raise ValueError(f"party is a whole number from 0 on, got {party!r}")
     found: list[int] = []
     for name, given in (("RANK", party), ("WORLD_SIZE", None)):
         text = os.environ.get(name) or ("" if given is None else str(given))

@@ -381,7 +381,10 @@ def _arrays_in(path: pathlib.Path) -> tuple[Any, ...]:
                 found = dict(file.items())
         more = (found.get(name) for name in ("users", "classes"))
         return found["inputs"], found["targets"], *more
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+    except OSError as error:
+        why = error.strerror or told(error)
+        raise ValueError(f"{path} cannot be read: {why}") from error
+    except (ValueError, KeyError, TypeError, RuntimeError) as error:
         raise ValueError(
             f"{path} must hold arrays inputs and targets: {told(error)}"
         ) from error

@@ -15,6 +15,7 @@ import torch
 from trainers.network import links as _links
 from trainers.network.frames import (
     ALIVE,
+    BYE,
     END,
     HEADER,
     MESSAGE,
@@ -40,6 +41,16 @@ def pair():
 
 def message(tensor, k=4, name="theta"):
     return Header.of(tensor, k, name).pack() + tensor.numpy().tobytes()
+
+
+def _end_in(sock):
+    """The cause in the end that comes, after signs of life."""
+    while True:
+        content = sock.recv(HEADER.size, socket.MSG_WAITALL)
+        assert len(content) == HEADER.size, "no end came"
+        header = Header.unpack(content)
+        if header.kind == END:
+            return header.round
 
 
 class TestSound:
@@ -296,6 +307,55 @@ class TestLost:
         for _, there in ends:
             there.close()
 
+    def test_who_closes_has_told(self, monkeypatch):
+        """Of three: 1 is malformed; 0 closes before the thread that saw it tells."""
+        ends = [socket.socketpair() for _ in range(2)]
+        links = Links(0, 3, {1: ends[0][0], 2: ends[1][0]})
+        closed, tell = threading.Event(), links._tell
+
+        def late():
+            if threading.current_thread() is not threading.main_thread():
+                closed.wait(60)
+            tell()
+
+        monkeypatch.setattr(links, "_tell", late)
+        ends[0][1].sendall(b"x" * HEADER.size)
+        with pytest.raises(PartyLostError, match="party 1 sent something") as lost:
+            links.receive(2, LIKE, 0, "theta")
+        links.close(lost.value)
+        closed.set()
+        assert _end_in(ends[1][1]) == 1 * 256 + 3
+        for _, there in ends:
+            there.close()
+
+    def test_who_leaves_too_early_is_named_to_the_others(self):
+        """Of three: 1 says goodbye where a message of it is due at 0."""
+        ends = [socket.socketpair() for _ in range(2)]
+        links = Links(0, 3, {1: ends[0][0], 2: ends[1][0]})
+        ends[0][1].sendall(Header(BYE).pack())
+        with pytest.raises(PartyLostError, match="party 1 has ended before") as lost:
+            links.receive(1, LIKE, 0, "theta")
+        links.close(lost.value)
+        assert _end_in(ends[1][1]) == 1 * 256 + 1
+        for _, there in ends:
+            there.close()
+
+    def test_who_waits_to_send_tells_all_the_same(self):
+        """Nothing of its message was sent: the end comes in its place."""
+        ends = [socket.socketpair() for _ in range(2)]
+        links = Links(0, 3, {1: ends[0][0], 2: ends[1][0]})
+        with contextlib.suppress(BlockingIOError):
+            while True:  # 2 reads nothing, and has no room
+                ends[1][0].send(Header(ALIVE).pack(), socket.MSG_DONTWAIT)
+        waits = threading.Timer(0.3, ends[0][1].sendall, [b"x" * HEADER.size])
+        waits.start()
+        with pytest.raises(PartyLostError, match="party 1 sent something"):
+            links.send(2, LIKE, 0, "theta")
+        assert links._links[2].is_whole
+        links.close(links.failure)
+        for _, there in ends:
+            there.close()
+
     def test_an_error_of_its_own(self):
         here, there = socket.socketpair()
         one, two = Links(0, 2, {1: here}), Links(1, 2, {0: there})
@@ -525,3 +585,6 @@ class TestMeeting:
         assert where_am_i(1) == (1, 2)
         with pytest.raises(ValueError, match="party=0 was given where RANK is 1"):
             where_am_i(0)
+        for number in ("1", True, -1, 1.0):
+            with pytest.raises(ValueError, match="party is a whole number from 0 on"):
+                where_am_i(number)

@@ -19,15 +19,18 @@ from torch import nn
 
 import privaudit as pa
 import trainers.runs.parties
+from privaudit.api.trainings import run_training
 from privaudit.api.watch import Watch
 from privaudit.files import json as _json
 from privaudit.files.folder import RunFolder
 from privaudit.report.verify import EvidenceError
+from privaudit.settings import TrainingSettings
 from tests.cli.test_shapes import validator
 from trainers.network.frames import words
 from trainers.network.links import Links, PartyLostError
 from trainers.network.meeting import joined
 from trainers.network.ranks import RankLostError
+from trainers.runs.material import OwnData
 from trainers.runs.parties import check_parties, folder_of, kept_rounds
 from trainers.runs.training import Training
 
@@ -207,6 +210,9 @@ class TestJoint:
         out, _, whole = trained
         found = pa.join([out / "all/party-0", out / "all/party-1"], overlap=2)
         assert found.worst == (0, 2)
+        assert "parties at most, which is assumed; worst at nodes 0, 2" in "".join(
+            found.lines()
+        )
         other = PLDAccountant()
         for node in (0, 2):
             other.compose(whole.ledger.to_event(node))
@@ -340,6 +346,24 @@ class TestDisagreements:
 
         for error in together(work):
             assert "party 1 says that it has records for 2 nodes" in str(error)
+
+    @pytest.mark.parametrize(
+        ("changes", "words"),
+        [({}, "PRIVAUDIT_PATIENCE"), ({"nodes": 10}, "more than the 10 nodes")],
+    )
+    def test_nodes_are_parties(self, monkeypatch, tmp_path, changes, words):
+        """Also where the algorithm has a number of its own, as PartPSP's ten."""
+        monkeypatch.setenv("RANK", "0")
+        monkeypatch.setenv("WORLD_SIZE", "12")
+        monkeypatch.setenv("PRIVAUDIT_PATIENCE", "long")  # refused when they meet
+        settings = TrainingSettings(parties=True)
+        with pytest.raises(ValueError, match=words):
+            run_training("partpsp", settings, changes=changes, out=tmp_path)
+
+    def test_a_file_that_cannot_be_read(self, tmp_path):
+        (tmp_path / "node-1.npz").mkdir()
+        with pytest.raises(ValueError, match=r"node-1.npz cannot be read: Is a dir"):
+            OwnData.load(f"folder:{tmp_path}", held=[1])
 
     def test_algorithms_without_parties(self, meeting, tmp_path):
         with pytest.raises(ValueError, match="dp-sgd runs at one place"):

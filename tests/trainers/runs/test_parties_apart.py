@@ -175,7 +175,7 @@ def namespaces():
             for number, name in enumerate(names):
                 ip("netns", "add", name)
                 made.append(("netns", "del", name))
-                ends = f"pv{number}a", f"pv{number}b"
+                ends = f"v{os.getpid()}-{number}a", f"v{os.getpid()}-{number}b"
                 ip("link", "add", ends[0], "type", "veth", "peer", "name", ends[1])
                 ip("link", "set", ends[0], "master", bridge, "up")
                 ip("link", "set", ends[1], "netns", name)

@@ -166,7 +166,9 @@ def _laws(
     relative = 0.0
     for s, most in zip(epoch.shifts, cells, strict=True):
         edges = (np.arange(most) + 0.5) * step
-        edges = np.log(np.expm1(edges) / z if z else edges) / s + s / 2
+        # log((e^x - 1) / z), for any x that a double holds
+        logs = edges + np.log(-np.expm1(-edges)) - math.log(z) if z else np.log(edges)
+        edges = logs / s + s / 2
         x = np.concatenate([[-np.inf], edges, [np.inf]])
         reach = float(np.abs(x[1:-1]).max()) + s
         relative = max(relative, UNIT * (1024 + 32 * reach * reach))

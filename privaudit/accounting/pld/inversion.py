@@ -399,6 +399,7 @@ def _spreads(family: Family, order: float, reaches: Floats) -> Floats:
         last = inside.sum(axis=1)
         # What is that small beside the losses would be their rounding.
         size = np.maximum(np.abs(start), np.abs(ends[:, first + 1 :]))
+        size = size * np.maximum(part.sum(axis=1, keepdims=True), 1.0)
         total = np.where(total > 1e-12 * size**2, total, 0.0)
         total = np.concatenate([np.zeros_like(start), total], axis=1)
         best = np.maximum(best, np.take_along_axis(total, last, axis=1))

@@ -79,9 +79,7 @@ def information(signal: Floats, noise: Floats) -> Information:
     pivot = basis.least_pivot
     rounding = 1e3 * _EPS / pivot if pivot < _SMALL_PIVOT else 0.0
     by_gap = _by_gap(rows.astype(np.float64), width)
-    if by_gap is not None and (
-        rounding or by_gap[0] != basis.count or (by_gap[1].bare != bare).any()
-    ):
+    if by_gap is not None and (rounding or by_gap[0] != basis.count):
         return by_gap[1]  # what is left over was rounding
     return Information(told.T @ told, bare, min(rounding, 1.0))
 

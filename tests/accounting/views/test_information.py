@@ -26,20 +26,12 @@ def by_singular_values(rows):
 
 
 class TestInformation:
-    def test_rounding_is_no_signal_without_noise(self):
-        """A row that follows from others lacks what one of these has."""
-        rows = np.array(
-            [
-                [0, 0, 0, 12, 0, 0],
-                [0, 3, 0, 3, 3, 0],
-                [3, 6, 7, 12, 8, 0],
-                [11, 28, 28 + 1 / 3, 38, 34 + 2 / 3, 4],
-                [3, 15, 7, 48, 17, 0],
-            ]
-        )
-        rows = rows / [[12], [12], [48], [192], [192]]
-        found = information(rows[:, 5:], rows[:, :5])
-        assert not found.bare.any()
+    @pytest.mark.parametrize("part", [1.0, 1e-6, 2.0**-40, 1e-14])
+    def test_however_little_comes_without_noise_is_told(self, part):
+        """Nothing was taken off that entry: it is no rounding."""
+        signal = np.array([[1.0, 0.0], [1.0, part], [0.0, 1.0]])
+        noise = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+        assert information(signal, noise).bare.tolist() == [False, True]
 
     @pytest.mark.parametrize("rounds", [5, 12, 30])
     def test_long_gossip_with_rows_that_repeat(self, rounds):

@@ -269,10 +269,10 @@ class TestSound:
 
     def test_a_wrong_atom_of_fixed_samples_is_noticed(self, monkeypatch):
         # The upper side was once merged with the lower one, and this went unnoticed.
-        from privaudit.accounting.pld import cells
+        from privaudit.accounting.pld.mechanisms import noise
 
         monkeypatch.setattr(
-            cells,
+            noise,
             "total_variation",
             lambda step: math.erf(step.shift / math.sqrt(8.1)),
         )

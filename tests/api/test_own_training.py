@@ -257,8 +257,8 @@ def test_ranks_give_the_same(tmp_path):
     ("changes", "said"),
     [
         ({"algorithm": "dsgt"}, "adds no noise"),
-        ({"epsilon": None}, "give a budget"),
-        ({"noise_multiplier": 1.0}, "give a budget"),
+        ({"epsilon": None}, "give one of epsilon"),
+        ({"noise_multiplier": 1.0}, "give one of epsilon"),
         ({"nodes": None}, "give nodes="),
         ({"algorithm": "dp-dsgg"}, "no algorithm 'dp-dsgg'"),
         ({"batch_size": 100}, "batch|batch"),
@@ -291,7 +291,7 @@ def test_its_page_says_how_it_is_made_again(tmp_path):
     assert inputs["privaudit"].given == {
         **{"epsilon": 4.0, "delta": 1e-5, "graph": "ring", "rounds": 6},
         **{"batch_size": 10.0, "clip_norm": 1.0, "step_size": 0.1, "seed": 3},
-        "options": {"weights": "metropolis"},
+        "options": {"weights": "metropolis", "partition": "even"},
     }
     assert "On the test data that were given." in page
     assert "share is taken as given" in page

@@ -95,7 +95,7 @@ def test_it_learns():
         ({"unit": "record", "algorithm": "dp-fedavg"}, "dp-fedavg protects a user"),
         ({"users": USERS[:4]}, "120 records: give one label for each"),
         ({"users": 3}, "give one label for each"),
-        ({"users": [0.5, np.nan] * 60}, "a number that is none"),
+        ({"users": [0.5, np.nan] * 60}, "nan or infinity"),
         ({"users": ["one"] * 120}, "cannot be dealt to 3 nodes"),
         ({"options": {"user_rate": 0}}, "user_rate"),
         ({"options": {"local_steps": 0}}, "local_steps must be >= 1"),

@@ -118,7 +118,7 @@ class StackedConvolution(StackedLayer):
         else:
             out = torch.baddbmm(_each(bias, samples)[:, :, None], *first)
         for row, window in others:
-            out.baddbmm_(row, window)
+            out = torch.baddbmm(out, row, window)  # in place, autocast would not cast
         return strips, out.view(*out.shape[:2], *sizes)
 
     def _by_replicas(self, flat: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -467,6 +467,5 @@ def answer(own: Results) -> str:
     return (
         f"Invariance to the graph: {_loses('DSGT', 2.0).told}; central training "
         f"against the others: {central.brief or central.told}; attacks refute no "
-        f"epsilon "
-        f"({_audited(own).told})."
+        f"epsilon ({_audited(own).told})."
     )

@@ -276,9 +276,10 @@ def beside(paper: Any, path: pathlib.Path, known: Results) -> None:
         for axes in left:
             _named(axes, "epsilon", paper.LABELS)
             _logarithmic(axes)
-        _named(
-            right, "accuracy, per cent", ("printed", "here, mean and range of seeds")
-        )
+        named = ("printed", "here, mean and range of seeds")
+        if all(line.printed is None for line in lines):
+            named = ("none is printed", named[1])
+        _named(right, "accuracy, per cent", named)
         places = [-place for place in range(len(lines))]
         grid[0][0].set_yticks(places, [line.label for line in lines], fontsize=7)
 

@@ -260,7 +260,7 @@ def _certified(method: str, epsilon: float) -> tuple[float, str]:
     """What the paper's noise is certified for, at its own J and K where stored."""
     known = results_of("dynamic")
     whole = known.get(f"noise paper epsilon={epsilon:g} J=3000 K=10000")
-    if method == "const-d2p" and whole is not None:
+    if method in ("const-d2p", "dyn-c-d2p") and whole:  # budgets are constant
         return whole["certified"], "J = 3 000, K = 10 000"
     return known[key_of("paper", method, epsilon)]["certified"], "J = K = 900"
 
@@ -275,7 +275,7 @@ def shown(own: Results) -> Iterator[Shown]:
             certified, size = _certified(method, epsilon)
             yield Shown(
                 f"{NAMES[method]}, {epsilon:g}, {size}"
-                + (" (accuracy at size)" if whole else ""),
+                + (" (accuracy at size)" if whole else " (accuracy: glyphs)"),
                 epsilon,
                 certified,
                 PAPER[method][epsilon],

@@ -114,7 +114,6 @@ def audited(
             scores, delta, relation=relation, threat_model="", seed=plan.seed
         ).epsilon
 
-    assert result.beside is not None
     gap, beside = result.gap, result.beside_gap
     return {
         "algorithm": name,
@@ -127,7 +126,8 @@ def audited(
         "best": result.lower().epsilon,
         "clopper_pearson": bound("clopper-pearson"),
         "two_binomial": bound("two-binomial"),
-        "family": result.beside.epsilon,
+        # None without noise, where there is no sequence of Gaussians.
+        "family": None if result.beside is None else result.beside.epsilon,
         "gap": None if gap is None else gap.summary(),
         "family_gap": None if beside is None else beside.summary(),
         "training_seconds": result.seconds,

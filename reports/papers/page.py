@@ -10,12 +10,19 @@ from typing import Any
 
 from privaudit.results import round_up
 from reports import pages
+from reports.papers import zhou
 from reports.papers.cells import PAPERS
-from reports.papers.programme import VERDICTS, Found, Row, found, hours
+from reports.papers.programme import DRAWN, VERDICTS, Found, Judged, Row, found, hours
 from reports.study import Results
 
 FEW = 4.0  # times, which a status may be reduced and still be near
-COLOURS = {"at size": "C0", "near": "C9", "reduced": "0.8", "not run": "white"}
+COLOURS = {
+    "at size": "C0",
+    "near": "C9",
+    "reduced": "0.8",
+    "not run": "white",
+    DRAWN: "0.95",
+}
 
 
 def link(study: str) -> str:
@@ -43,6 +50,8 @@ def rows(paper: Any, known: Results) -> Iterable[tuple]:
     for row in paper.ROWS:
         of = found(row, known)
         printed = "" if row.printed is None else f"{row.data}; {row.printed}"
+        if row.assumed:
+            printed += f" (assumed: {row.assumed})"
         yield (
             row.name,
             row.shows,
@@ -50,16 +59,19 @@ def rows(paper: Any, known: Results) -> Iterable[tuple]:
             here(of),
             row.differs,
             cost(hours(row, known)),
-            f"**{of.status}**",
+            f"**{of.status}**" + (f" ({DRAWN})" if row.printed is None else ""),
         )
 
 
-def claims(paper: Any, known: Results) -> Iterable[tuple[str, ...]]:
+def claims(
+    paper: Any, judged: Iterable[Judged], *, brief: bool = False
+) -> Iterable[tuple[str, ...]]:
     """Each with its verdict, the numbers that it rests on, and the paper's."""
-    for claim in paper.CLAIMS:
-        judged, told = claim.judge(known)
-        assert judged in VERDICTS
-        yield claim.text, f"**{judged}**", told, claim.printed
+    for claim, one in zip(paper.CLAIMS, judged, strict=True):
+        assert one.word in VERDICTS
+        told = one.brief or one.told if brief else one.told
+        whose = "ours" if claim.ours else "paper"
+        yield claim.text, whose, str(one), told, claim.printed
 
 
 def runs(prefix: str, known: Results) -> Iterable[tuple]:
@@ -100,8 +112,14 @@ RUN_HEAD = [
 ]
 
 
-def kind(of: Found) -> str:
+CLAIM_HEAD = ["claim", "whose", "verdict", "from", "printed"]
+
+
+def kind(row: Row, known: Results) -> str:
     """Of a status, for the picture."""
+    if row.printed is None:
+        return DRAWN
+    of = found(row, known)
     if of.size is not None and 1 < of.factor <= FEW:
         return "near"
     return of.status.split(" ")[0] if of.status.startswith("reduced") else of.status
@@ -109,7 +127,7 @@ def kind(of: Found) -> str:
 
 def counted(items: list[Row], known: Results) -> dict[str, int]:
     """Rows by kind of status."""
-    kinds = [kind(found(row, known)) for row in items]
+    kinds = [kind(row, known) for row in items]
     return {name: kinds.count(name) for name in COLOURS}
 
 
@@ -125,24 +143,33 @@ def summary(known: Results) -> Iterable[tuple]:
 
 def values(known: Results) -> dict[str, Any]:
     """Of all templates."""
+    judged = {
+        name: [claim.judge(known) for claim in paper.CLAIMS]
+        for name, paper in PAPERS.items()
+    }
     papers = {
         name.replace("-", "_"): {
             "title": paper.TITLE,
             "picture": f"{name}.svg",
             "rows": list(rows(paper, known)),
-            "claims": list(claims(paper, known)),
+            "claims": list(claims(paper, judged[name])),
             "runs": list(runs(name, known)),
         }
         for name, paper in PAPERS.items()
     }
     every = [row for paper in PAPERS.values() for row in paper.ROWS]
     verdicts = [
-        (f"[{paper.TITLE}]({name}.md)", *claim)
+        (f"[{name}]({name}.md)", *claim)
         for name, paper in PAPERS.items()
-        for claim in claims(paper, known)
+        for claim in claims(paper, judged[name], brief=True)
     ]
+    words = [one.word for each in judged.values() for one in each]
     return {
         **papers,
+        "answers": [
+            (paper.TITLE, f"{name}.md", paper.answer(known))
+            for name, paper in PAPERS.items()
+        ],
         "pictures": [
             (paper.TITLE, f"{name}.md", f"{name}.svg") for name, paper in PAPERS.items()
         ],
@@ -151,11 +178,12 @@ def values(known: Results) -> dict[str, Any]:
         "all_rows": len(every),
         "items": sum(len({r.item for r in p.ROWS}) for p in PAPERS.values()),
         "verdicts": verdicts,
-        "judged": {
-            one: sum(line[2] == f"**{one}**" for line in verdicts) for one in VERDICTS
-        },
+        "judged": {one: words.count(one) for one in VERDICTS},
         "run_head": RUN_HEAD,
+        "claim_head": CLAIM_HEAD,
         "training_times": list(training_times(known)),
+        "sensitivities": list(zhou.sensitivities(known)),
+        "training_seconds": list(zhou.seconds(known)),
         "seconds": f"{known.cpu:,.0f}",
         "few": f"{FEW:.0f}",
     }
@@ -184,10 +212,10 @@ def training_times(known: Results) -> Iterable[tuple]:
 
 def statuses(path: pathlib.Path, known: Results) -> None:
     """A box for each table and figure."""
-    with pages.chart(path, figsize=(8, 3.2)) as axes:
+    with pages.chart(path, figsize=(10, 3.6)) as axes:
         for place, paper in enumerate(PAPERS.values()):
             for column, row in enumerate(paper.ROWS):
-                state = kind(found(row, known))
+                state = kind(row, known)
                 axes.barh(
                     -place,
                     0.9,
@@ -200,10 +228,10 @@ def statuses(path: pathlib.Path, known: Results) -> None:
                 axes.text(
                     column + 0.45,
                     -place,
-                    f"{letter[0]}{number}",
+                    f"{letter[0]}{number}" + f"\n{row.part}".rstrip(),
                     ha="center",
                     va="center",
-                    fontsize=7,
+                    fontsize=7 if not row.part else 4.5,
                 )
         titles = [paper.TITLE.split(":")[0] for paper in PAPERS.values()]
         axes.set_yticks([-place for place in range(len(titles))], titles, fontsize=8)
@@ -215,50 +243,63 @@ def statuses(path: pathlib.Path, known: Results) -> None:
             "near": f"reduced, by at most {FEW:.0f}",
             "reduced": "reduced, by more",
             "not run": "not run",
+            DRAWN: DRAWN,
         }
         for state, words in names.items():
             axes.barh([0], [0], color=COLOURS[state], edgecolor="0.4", label=words)
         axes.legend(
-            ncols=4, fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.02)
+            ncols=5, fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.02)
         )
 
 
 def beside(paper: Any, path: pathlib.Path, known: Results) -> None:
-    """A line for each setting: claimed and certified, printed and here."""
-    from matplotlib.ticker import LogLocator, NullFormatter
+    """A line for each setting that something of ours is known of.
 
-    lines = list(paper.shown(known))
-    size = (8, 1.2 + 0.17 * len(lines))
-    with pages.chart(path, 1, 2, figsize=size, sharey=True, layout="constrained") as (
-        left,
-        right,
-    ):
+    On the left, where any epsilon was certified, the claimed and the certified; on the
+    right the printed accuracy, and ours.
+    """
+    lines = [one for one in paper.shown(known) if one.ours or one.certified is not None]
+    epsilons = any(line.certified is not None for line in lines)
+    size = (4 + 4 * epsilons, 1.5 + 0.17 * len(lines))
+    options: dict[str, Any] = {"figsize": size, "sharey": True, "squeeze": False}
+    with pages.chart(path, 1, 1 + epsilons, **options, layout="constrained") as grid:
+        *left, right = grid[0]
         for place, line in enumerate(lines):
-            _pair(left, -place, line.claimed, line.certified)
+            for axes in left:
+                _pair(axes, -place, line.claimed, line.certified)
             ours = line.ours
             _pair(right, -place, line.printed, statistics.mean(ours) if ours else None)
             if len(ours) > 1:
                 right.plot(
                     [min(ours), max(ours)], [-place] * 2, color="C0", lw=4, alpha=0.3
                 )
-        for axes, title, named in (
-            (left, "epsilon", ("claimed", "certified for the paper's noise")),
-            (right, "accuracy, per cent", ("printed", "here, mean and range of seeds")),
-        ):
-            axes.plot([], [], "o", color="0.4", fillstyle="none", label=named[0])
-            axes.plot([], [], "o", color="C0", label=named[1])
-            axes.set_xlabel(title, fontsize=8)
-            axes.tick_params(labelsize=7)
-            axes.grid(axis="x", color="0.9")
-            axes.legend(
-                fontsize=7, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1)
-            )
-        left.set_xscale("log")
-        left.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0), numticks=12))
-        left.xaxis.set_major_formatter("{x:g}")
-        left.xaxis.set_minor_formatter(NullFormatter())
+        for axes in left:
+            _named(axes, "epsilon", paper.LABELS)
+            _logarithmic(axes)
+        named = ("printed", "here, mean and range of seeds")
+        if all(line.printed is None for line in lines):
+            named = ("none is printed", named[1])
+        _named(right, "accuracy, per cent", named)
         places = [-place for place in range(len(lines))]
-        left.set_yticks(places, [line.label for line in lines], fontsize=7)
+        grid[0][0].set_yticks(places, [line.label for line in lines], fontsize=7)
+
+
+def _named(axes: Any, title: str, named: tuple[str, str]) -> None:
+    axes.plot([], [], "o", color="0.4", fillstyle="none", label=named[0])
+    axes.plot([], [], "o", color="C0", label=named[1])
+    axes.set_xlabel(title, fontsize=8)
+    axes.tick_params(labelsize=7)
+    axes.grid(axis="x", color="0.9")
+    axes.legend(fontsize=6, loc="lower center", bbox_to_anchor=(0.5, 1))
+
+
+def _logarithmic(axes: Any) -> None:
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0), numticks=12))
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _pair(axes: Any, place: float, said: float | None, known: float | None) -> None:

@@ -7,14 +7,18 @@ import fnmatch
 import functools
 import math
 import statistics
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from scipy.special import stdtrit
 
 from privaudit.results import round_up
 from reports.papers.size import Size, of_records
 from reports.study import Results, Study
 
 VERDICTS = ("holds", "holds in part", "does not hold", "cannot say")
+NOTHING = "nothing was run"
+DRAWN = "nothing to compute"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +37,8 @@ class Row:
         Its size; None where nothing is computed, as in a drawing.
     data
         The paper's.
+    assumed
+        What of ``printed`` the paper does not print.
     differs
         What is else here, and why.
     sources
@@ -46,6 +52,7 @@ class Row:
     printed: Size | None = None
     data: str = ""
     part: str = ""
+    assumed: str = ""
     differs: str = ""
     sources: tuple[tuple[str, ...], ...] = ()
     pilot: str = ""
@@ -180,32 +187,62 @@ def per_cent(values: float | Sequence[float | None] | None) -> tuple[float, ...]
     return tuple(100 * value for value in several if value is not None)
 
 
+class Judged(NamedTuple):
+    """How results judge a claim.
+
+    ``word`` is one of `VERDICTS`, ``note`` what it needs beside it; ``told`` are the
+    numbers that it rests on, ``brief`` the same in a line where they are many.
+    """
+
+    word: str
+    told: str
+    brief: str = ""
+    note: str = ""
+
+    def __str__(self) -> str:
+        return f"**{self.word}**" + (f": {self.note}" if self.note else "")
+
+
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """A statement of the paper's text, in our words, and how results judge it.
+    """A statement of the paper's text, or of ``ours`` about it, in our words.
 
-    ``judge`` gives one of `VERDICTS` and the numbers that it rests on; ``printed`` are
-    the paper's.
+    ``judge`` says what results make of it; ``printed`` are the paper's numbers.
     """
 
     text: str
-    judge: Callable[[Results], tuple[str, str]]
+    judge: Callable[[Results], Judged]
     printed: str = ""
+    ours: bool = False
 
 
-def within(cases: dict[str, tuple[float, float]]) -> tuple[str, str]:
-    """Whether certified epsilons are at most the claimed ones; pairs by a name."""
+def within(cases: Mapping[str, tuple[float, float]]) -> Judged:
+    """Whether certified epsilons are at most the claimed ones; pairs by a name.
+
+    A certified epsilon is an upper bound: one above a claim does not refute it.
+    """
+    if not cases:
+        return Judged("cannot say", NOTHING)
     words = [
         f"{name}: {round_up(certified)} for {claimed:g}"
         for name, (claimed, certified) in cases.items()
     ]
-    kept = [certified <= claimed for claimed, certified in cases.values()]
-    return verdict(kept, always=True), f"certified at most {', '.join(words)}"
+    times = sorted(certified / claimed for claimed, certified in cases.values())
+    least, most = (round_up(each, 3) for each in (times[0], times[-1]))
+    kept = sum(each <= 1 for each in times)
+    return Judged(
+        "holds" if kept == len(times) else "cannot say",
+        f"certified at most {', '.join(words)}",
+        f"certified for at most {least} to {most} times the claim",
+        ""
+        if kept == len(times)
+        else f"not certified in {len(times) - kept} of {len(times)}",
+    )
 
 
-def unknown(why: str) -> Callable[[Results], tuple[str, str]]:
+def unknown(why: str) -> Callable[[Results], Judged]:
     """The judge of what nothing was computed for."""
-    return lambda results: ("cannot say", why)
+    return lambda results: Judged("cannot say", why)
 
 
 def verdict(cases: Sequence[bool | None], *, always: bool = False) -> str:
@@ -224,18 +261,44 @@ def verdict(cases: Sequence[bool | None], *, always: bool = False) -> str:
 def above(
     one: Sequence[float], other: Sequence[float], *, paired: bool = False
 ) -> tuple[bool | None, str]:
-    """Whether the mean is higher, and by how much, in points.
+    """Whether the mean is higher, and by how much, in points ± its standard error.
 
-    None: the difference is less than two standard errors, or nothing tells the error,
-    as with one seed. ``paired``: equal places had equal seeds.
+    None: nobody can tell, as there are fewer than three seeds, or the difference is
+    less than the standard error times Student's quantile of 97.5 per cent (Welch's
+    degrees of freedom). ``paired``: equal places had equal seeds.
     """
     gain = 100 * (statistics.mean(one) - statistics.mean(other))
-    if min(len(one), len(other)) < 2:
+    seeds = min(len(one), len(other))
+    if seeds < 2:
         return None, f"{gain:+.1f}"
+    groups = (one, other)
     if paired:
-        apart = [a - b for a, b in zip(one, other, strict=True)]
-        squared = statistics.variance(apart) / len(apart)
-    else:
-        squared = sum(statistics.variance(each) / len(each) for each in (one, other))
-    error = 100 * squared**0.5
-    return (gain > 0 if abs(gain) > 2 * error else None), f"{gain:+.1f} ± {error:.1f}"
+        groups = ([a - b for a, b in zip(one, other, strict=True)],)
+    parts = [(statistics.variance(each) / len(each), len(each) - 1) for each in groups]
+    squared = sum(part for part, _ in parts)
+    told = f"{gain:+.1f} ± {100 * squared**0.5:.1f}"
+    if seeds < 3:
+        return None, told
+    if not squared:
+        return (gain > 0 if gain else None), told
+    freedom = squared**2 / sum(part**2 / count for part, count in parts)
+    least = 100 * squared**0.5 * float(stdtrit(freedom, 0.975))
+    return (gain > 0 if abs(gain) > least else None), told
+
+
+def compared(found: Mapping[str, tuple[bool | None, str]]) -> Judged:
+    """Of several differences, each by `above` and under its name."""
+    if not found:
+        return Judged("cannot say", NOTHING)
+    cases = [wins for wins, _ in found.values()]
+    gains = sorted((points.split(" ")[0] for _, points in found.values()), key=float)
+    higher = sum(float(gain) > 0 for gain in gains)
+    told = ", ".join(f"{points} ({name})" for name, (_, points) in found.items())
+    clear, reverse = cases.count(True), cases.count(False)
+    return Judged(
+        verdict(cases),
+        f"holds {clear}, reversed {reverse}, unclear {cases.count(None)}; "
+        f"points: {told}",
+        f"above in {higher} of {len(cases)}, beyond error in {clear}; below beyond "
+        f"error in {reverse}; {gains[0]} to {gains[-1]} points",
+    )

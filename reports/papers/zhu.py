@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import statistics
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,9 +18,11 @@ from reports.dynamic.names import (
 from reports.dynamic.page import NAMES, PAPER
 from reports.papers.programme import (
     Claim,
+    Judged,
     Row,
     Shown,
     above,
+    compared,
     per_cent,
     results_of,
     unknown,
@@ -31,6 +34,7 @@ from reports.papers.size import Size, parameters
 from reports.study import Cell, Results, Study
 
 TITLE = "Dyn-D2P: dynamic noise by push-sum"
+LABELS = ("claimed", "certified for the paper's noise (J, K as the labels have)")
 DELTA = 1e-4
 SEEDS = 3
 TRAINING: dict[str, Any] = {
@@ -49,6 +53,9 @@ K = "K is not printed; 10 000 rounds assumed"
 NO_CIFAR = (
     "CIFAR-10 cannot be had without a network, nor ResNet-18 trained so long here"
 )
+
+
+ASSUMED = "rounds; parameters are of our CNN"
 
 
 def _small(cells: float, **more: float) -> Size:
@@ -72,6 +79,7 @@ def _fashion(item: str, epsilon: float) -> Row:
         f"loss and accuracy by round at epsilon {epsilon:g}, shallow CNN",
         _small(5),
         "Fashion-MNIST",
+        assumed=ASSUMED,
         differs=f"{K}; accuracy alone",
         sources=_curves(epsilon),
         pilot="zhu shallow-cnn",
@@ -84,6 +92,7 @@ def _photos(item: str, epsilon: float) -> Row:
         f"loss and accuracy by round at epsilon {epsilon:g}, ResNet-18",
         _large(5),
         "CIFAR-10",
+        assumed="rounds",
         differs=NO_CIFAR,
         pilot="zhu resnet18",
     )
@@ -95,7 +104,8 @@ ROWS = [
         "norms of gradients by round, four nodes, ResNet-18",
         _large(1, nodes=4, runs=1),
         "CIFAR-10",
-        differs=f"{NO_CIFAR}; norms of Fashion-MNIST with the CNN instead",
+        assumed="rounds",
+        differs=f"{NO_CIFAR}; a CNN's norms instead, of the data told beside",
         sources=(("papers", "zhu none *"), ("dynamic", "norms sgp *")),
         pilot="zhu resnet18",
     ),
@@ -104,6 +114,7 @@ ROWS = [
         "accuracy by method and epsilon, ResNet-18",
         _large(17),
         "CIFAR-10",
+        assumed="rounds",
         differs=NO_CIFAR,
         pilot="zhu resnet18",
     ),
@@ -113,6 +124,7 @@ ROWS = [
         "accuracy by method and epsilon, shallow CNN",
         _small(17),
         "Fashion-MNIST",
+        assumed=ASSUMED,
         differs=f"{K}; at equal certified epsilon; schedules as reports/dynamic chose",
         sources=(
             ("papers", "zhu certified *", "zhu none *"),
@@ -126,6 +138,7 @@ ROWS = [
         "accuracy of Dyn-D2P by rho_c and rho_mu (8 x 8), ResNet-18 or CNN not said",
         _small(64, runs=5),
         "not said",
+        assumed=f"the network; {ASSUMED}",
         differs=f"{K}; a part of the grid, at certified epsilon 1",
         sources=(("dynamic", "tuning certified dyn-d2p *"),),
         pilot="zhu shallow-cnn",
@@ -133,8 +146,9 @@ ROWS = [
     Row(
         "Figure 5",
         "accuracy of Dyn-D2P by graph and by number of nodes, epsilon 1, ResNet-18",
-        _large(7),
+        _large(7, nodes=40),
         "CIFAR-10",
+        assumed="rounds",
         differs=f"{NO_CIFAR}; a CNN on a stand-in",
         sources=(("dynamic", "cell certified dyn-d2p epsilon=1 *"),),
         pilot="zhu resnet18",
@@ -204,28 +218,51 @@ def at_size(own: Results, how: str, method: str, epsilon: float) -> dict[int, fl
     }
 
 
-def _dynamic_wins(how: str, own: Results) -> tuple[str, str]:
+def _searched(how: str) -> str:
+    """How settings were chosen, which is no equal search."""
     known = results_of("dynamic")
-    cases, reduced, whole = [], [], []
+    tries = {m: len(known.starting(f"tuning {how} {m} ")) for m in METHODS}
+    return (
+        f"clip norm of {NAMES['const-d2p']} from the paper's grid of "
+        f"{tries['const-d2p']}, {NAMES['dyn-d2p']} from {tries['dyn-d2p']} points, "
+        "both chosen once, at epsilon 1 on glyphs"
+    )
+
+
+def _at_size(how: str, own: Results) -> dict[str, Any]:
+    found = {}
+    for epsilon in EPSILONS:
+        one, other = (
+            at_size(own, how, method, epsilon) for method in ("dyn-d2p", "const-d2p")
+        )
+        if seeds := sorted(one.keys() & other.keys()):
+            pairs = ([each[k] for k in seeds] for each in (one, other))
+            name = f"at size, epsilon {epsilon:g}, seeds: {len(seeds)}"
+            found[name] = above(*pairs, paired=True)
+    return found
+
+
+def _dynamic_wins(how: str, own: Results) -> Judged:
+    known = results_of("dynamic")
+    found = _at_size(how, own)
     for epsilon in EPSILONS:
         dynamic, constant = (
             known[key_of(how, method, epsilon)]["accuracy"]
             for method in ("dyn-d2p", "const-d2p")
         )
-        wins, points = above(dynamic, constant, paired=True)
-        cases.append(wins)
-        reduced.append(f"{points} at epsilon {epsilon:g}")
-        one, other = (
-            at_size(own, how, method, epsilon) for method in ("dyn-d2p", "const-d2p")
-        )
-        if seeds := sorted(one.keys() & other.keys()):
-            wins, points = above(
-                [one[k] for k in seeds], [other[k] for k in seeds], paired=True
-            )
-            cases.append(wins)
-            whole.append(f"{points} at epsilon {epsilon:g} ({len(seeds)} seeds)")
-    told = f"points, in reports/dynamic: {', '.join(reduced)}"
-    return verdict(cases), told + (f"; at size: {', '.join(whole)}" if whole else "")
+        name = f"reports/dynamic, glyphs, epsilon {epsilon:g}"
+        found[name] = above(dynamic, constant, paired=True)
+    judged = compared(found)
+    return judged._replace(told=f"{judged.told}; {_searched(how)}")
+
+
+def _certified(method: str, epsilon: float) -> tuple[float, str]:
+    """What the paper's noise is certified for, at its own J and K where stored."""
+    known = results_of("dynamic")
+    whole = known.get(f"noise paper epsilon={epsilon:g} J=3000 K=10000")
+    if method in ("const-d2p", "dyn-c-d2p") and whole:  # budgets are constant
+        return whole["certified"], "J = 3 000, K = 10 000"
+    return known[key_of("paper", method, epsilon)]["certified"], "J = K = 900"
 
 
 def shown(own: Results) -> Iterator[Shown]:
@@ -235,25 +272,23 @@ def shown(own: Results) -> Iterator[Shown]:
         for epsilon in EPSILONS:
             reduced = known[key_of("certified", method, epsilon)]["accuracy"]
             whole = list(at_size(own, "certified", method, epsilon).values())
+            certified, size = _certified(method, epsilon)
             yield Shown(
-                f"{NAMES[method]}, {epsilon:g}" + (" (at size)" if whole else ""),
+                f"{NAMES[method]}, {epsilon:g}, {size}"
+                + (" (accuracy at size)" if whole else " (accuracy: glyphs)"),
                 epsilon,
-                known[key_of("paper", method, epsilon)]["certified"],
+                certified,
                 PAPER[method][epsilon],
                 per_cent(whole or reduced),
             )
 
 
-def _epsilons(own: Results) -> tuple[str, str]:
-    known = results_of("dynamic")
-    cases = {
-        f"{method}, epsilon {epsilon:g}": (
-            epsilon,
-            known[key_of("paper", method, epsilon)]["certified"],
-        )
-        for method in ("const-d2p", "dyn-d2p")
-        for epsilon in EPSILONS
-    }
+def _epsilons(own: Results) -> Judged:
+    cases = {}
+    for method in ("const-d2p", "dyn-d2p"):
+        for epsilon in EPSILONS:
+            certified, size = _certified(method, epsilon)
+            cases[f"{method}, {size}, epsilon {epsilon:g}"] = (epsilon, certified)
     return within(cases)
 
 
@@ -263,32 +298,50 @@ def _printed_gains() -> str:
     return ", ".join(told)
 
 
-def _rising(own: Results, networks: list[dict[str, Any]]) -> tuple[str, str]:
+def _rising(networks: list[dict[str, Any]]) -> Judged:
     """Whether each network is above the one before it, Dyn-D2P at epsilon 1."""
     known = results_of("dynamic")
-    found = [
-        known[key_of("certified", "dyn-d2p", 1.0, **network)]["accuracy"]
+    found = {
+        str(next(iter(network.values()))): known[
+            key_of("certified", "dyn-d2p", 1.0, **network)
+        ]["accuracy"]
         for network in networks
-    ]
-    steps = [above(b, a) for a, b in itertools.pairwise(found)]
-    names = [str(next(iter(network.values()))) for network in networks]
-    told = [
-        f"{points} from {a} to {b}"
-        for (a, b), (_, points) in zip(itertools.pairwise(names), steps, strict=True)
-    ]
-    return verdict([wins for wins, _ in steps]), f"points: {', '.join(told)}"
+    }
+    return compared(
+        {
+            f"from {a} to {b}": above(found[b], found[a])
+            for a, b in itertools.pairwise(found)
+        }
+    )
 
 
-def _norms(own: Results) -> tuple[str, str]:
+def _norms(own: Results) -> Judged:
+    """Of our runs at size, then of the small ones."""
+    cases = {}
+    for method in METHODS:
+        ends = [
+            [statistics.mean(result["norms"][end]) for end in (0, -1)]
+            for result in own.starting(f"zhu certified {method} ").values()
+            if result.get("norms")
+        ]
+        if ends:
+            name = f"{NAMES[method]}, at size, noise, seeds and epsilons: {len(ends)}"
+            cases[name] = [statistics.mean(each) for each in zip(*ends, strict=True)]
     known = results_of("dynamic")
-    plain = known["norms sgp epsilon=0"]
-    noisy = known["norms const-d2p epsilon=1"]
-    cases, words = [], []
-    for name, norms in (("without noise", plain), ("with noise, epsilon 1", noisy)):
-        first, *_, last = norms.values()
-        cases.append(last < first)
-        words.append(f"{name} from {first:.1f} to {last:.1f}")
-    return verdict(cases), ", ".join(words)
+    for name, key in (
+        ("glyphs, no noise", "norms sgp epsilon=0"),
+        ("glyphs, constant noise, epsilon 1", "norms const-d2p epsilon=1"),
+    ):
+        first, *_, last = known[key].values()
+        cases[name] = [first, last]
+    told = [f"{a:.1f} to {b:.1f} ({name})" for name, (a, b) in cases.items()]
+    falls = [last < first for first, last in cases.values()]
+    brief = f"falls in {sum(falls)} of {len(falls)}"
+    return Judged(
+        verdict(falls),
+        f"{brief}, from round 1 000 on at size: {', '.join(told)}",
+        brief,
+    )
 
 
 CLAIMS = [
@@ -307,14 +360,29 @@ CLAIMS = [
     Claim("Norms of gradients fall as training goes on", _norms),
     Claim(
         "The better connected the graph, the higher the accuracy",
-        lambda own: _rising(own, [{"graph": graph} for graph in GRAPHS]),
+        lambda own: _rising([{"graph": graph} for graph in GRAPHS]),
     ),
     Claim(
         "The more nodes, the higher the accuracy",
-        lambda own: _rising(own, [{"nodes": nodes} for nodes in NODES]),
+        lambda own: _rising([{"nodes": nodes} for nodes in NODES]),
     ),
     Claim(
         "On CIFAR-10 with ResNet-18 the order of methods is the same",
         unknown("nothing was run on CIFAR-10"),
     ),
 ]
+
+
+def answer(own: Results) -> str:
+    """In a sentence."""
+    whole = ", ".join(
+        f"{points} points ({name})"
+        for name, (_, points) in _at_size("certified", own).items()
+    )
+    gains = sorted(PAPER["dyn-d2p"][e] - PAPER["const-d2p"][e] for e in EPSILONS)
+    return (
+        "At equal certified epsilon dynamic noise against constant noise: "
+        f"{whole or 'nothing at size'}; {_dynamic_wins('certified', own).brief}, "
+        f"against a printed {gains[0]:+.1f} to {gains[-1]:+.1f}; the paper's noise "
+        f"is {_epsilons(own).brief}."
+    )

@@ -4,11 +4,22 @@ import math
 from typing import ClassVar
 
 import pytest
+from scipy.stats import ttest_ind
 
 from reports.papers import running
 from reports.papers.cells import PAPERS
 from reports.papers.page import kind
-from reports.papers.programme import VERDICTS, Found, Row, above, found, hours, verdict
+from reports.papers.programme import (
+    VERDICTS,
+    Found,
+    Row,
+    above,
+    compared,
+    found,
+    hours,
+    verdict,
+    within,
+)
 from reports.papers.size import Size, of_records
 from reports.study import Results, Study
 
@@ -51,7 +62,8 @@ class TestItems:
                 for line in PAGES[name].splitlines()
                 if line.startswith(f"| {row.name} |")
             )
-            assert line.endswith(f"| **{found(row, known).status}** |")
+            why = " (nothing to compute)" if row.printed is None else ""
+            assert line.endswith(f"| **{found(row, known).status}**{why} |")
 
     def test_parts_of_an_item_have_names_of_their_own(self, name):
         names = [row.name for row in PAPERS[name].ROWS]
@@ -68,14 +80,14 @@ class TestItems:
 
     def test_claims_are_judged_in_one_of_four_words(self, name):
         for claim in PAPERS[name].CLAIMS:
-            judged, told = claim.judge(Study("papers").results())
-            assert judged in VERDICTS
-            assert told
+            judged = claim.judge(Study("papers").results())
+            assert judged.word in VERDICTS
+            assert judged.told
 
     def test_without_results_nothing_is_claimed_of_ours(self, name):
         """Judges of an empty programme speak of other studies, or cannot say."""
         for claim in PAPERS[name].CLAIMS:
-            assert claim.judge(Results({}))[0] in VERDICTS
+            assert claim.judge(Results({})).word in VERDICTS
 
 
 PRINTED = Size(rounds=100, nodes=10, batch=8, parameters=1000, runs=5, cells=6)
@@ -152,7 +164,7 @@ class TestSize:
         known = Results({"x 1": record | {"result": {"accuracy": 0.5}}})
         # 1000 / 650 parameters, 5 seeds, 6 cells
         assert found(row, known).factor == pytest.approx(30 / 0.65)
-        assert kind(found(row, known)) == "reduced"
+        assert kind(row, known) == "reduced"
 
 
 class TestCost:
@@ -234,16 +246,52 @@ class TestVerdicts:
     def test_of_cases(self, cases, always, words):
         assert verdict(cases, always=always) == words
 
-    def test_two_standard_errors(self):
-        """Of 1, 2, 3 the standard error of the mean is 1 / sqrt(3)."""
-        assert above([0.03, 0.02, 0.01], [0.0, 0.0, 0.0]) == (True, "+2.0 ± 0.6")
-        assert above([0.02, 0.01, 0.0], [0.0, 0.0, 0.0]) == (None, "+1.0 ± 0.6")
-        assert above([0.0, 0.0, 0.0], [0.03, 0.02, 0.01])[0] is False
+    def test_student_s_quantile(self):
+        """Of 1, 2, 3 the mean's standard error is 1 / sqrt(3); 4.303 at two degrees."""
+        none = [0.0, 0.0, 0.0]
+        assert above([0.035, 0.025, 0.015], none) == (True, "+2.5 ± 0.6")
+        assert above([0.034, 0.024, 0.014], none) == (None, "+2.4 ± 0.6")
+        assert above(none, [0.035, 0.025, 0.015])[0] is False
+
+    def test_degrees_of_freedom_are_welch_s(self):
+        """As scipy has them, of groups that differ in size and spread."""
+        one = [0.31, 0.35, 0.30, 0.36, 0.33]
+        for shift in range(1, 60):
+            other = [0.20 + shift / 500, 0.28 + shift / 500, 0.22 + shift / 500]
+            judged = above(one, other)[0]
+            p = ttest_ind(one, other, equal_var=False).pvalue
+            assert (judged is not None) == (p < 0.05)
+
+    def test_two_seeds_are_too_few(self):
+        assert above([0.9, 0.91], [0.1, 0.11])[0] is None
+
+    def test_equal_means_without_an_error_are_not_told_apart(self):
+        assert above([0.1] * 3, [0.1] * 3)[0] is None
+
+    def test_an_upper_bound_above_a_claim_does_not_refute_it(self):
+        judged = within({"a": (1.0, 0.5), "b": (1.0, 2.0)})
+        assert str(judged) == "**cannot say**: not certified in 1 of 2"
+        assert within({"a": (1.0, 0.5)}).word == "holds"
+
+    def test_comparisons_are_counted(self):
+        judged = compared(
+            {
+                "a": (True, "+9.0 ± 1.0"),
+                "b": (None, "-10.0"),
+                "c": (False, "-11.0 ± 2.0"),
+            }
+        )
+        assert judged.word == "holds in part"
+        assert judged.told.startswith("holds 1, reversed 1, unclear 1; ")
+        assert judged.brief == (
+            "above in 1 of 3, beyond error in 1; below beyond error in 1; "
+            "-11.0 to +9.0 points"
+        )
 
     def test_one_seed_tells_no_error(self):
         assert above([0.9], [0.1, 0.2]) == (None, "+75.0")
 
     def test_pairs_have_a_smaller_error(self):
-        one, other = [0.1, 0.5, 0.9], [0.09, 0.48, 0.87]
+        one, other = [0.1, 0.5, 0.9], [0.07, 0.47, 0.86]
         assert not above(one, other)[0]
-        assert above(one, other, paired=True) == (True, "+2.0 ± 0.6")
+        assert above(one, other, paired=True) == (True, "+3.3 ± 0.3")

@@ -34,7 +34,7 @@ TYPED = {
     "dynamic": ["0.8", "0.2", "0.1", "7.7", "0.03"],  # 1 / rho; the paper's
     "fashion": ["0.01"],
     "mechanisms": ["99.9", ".001"],
-    "papers": [],
+    "papers": ["97.5"],  # of Student's distribution
     "pushsum": [],
     "scale": ["6.5"],  # millions of runs
     "zoo": ["0.999", "0.99"],

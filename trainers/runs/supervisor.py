@@ -123,10 +123,18 @@ def _process(
         work(pipe, *arguments)
     except BrokenPipeError:
         os._exit(3)  # who started it has gone
+    except EOFError:  # of the pipe too, which may be closed before the sentinel
+        if _parent_ends(within=1.0):
+            os._exit(3)
+        raise
+
+
+def _parent_ends(within: float | None = None) -> bool:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    return bool(wait([parent.sentinel], within))
 
 
 def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    wait([parent.sentinel])
+    _parent_ends()
     os._exit(1)  # files are whole at any moment

@@ -20,6 +20,7 @@ _DEPENDENT = 2.0**-40  # what is left of a row that follows from others, relativ
 _SMALL_PIVOT = 1e-6  # below, what rounding did to a direction is added
 _CHUNK = 64
 _ZERO, _CLEAR = 1e-12, 1e-6  # singular values of rows of length 1: no others between
+_TURNED = 1e-14  # what rounding singular vectors does to a column, over its largest
 _EVEN = 1e5  # of columns' largest entries
 _EXACT_WORK = 3e7  # up to here, in long doubles
 _SLACK = 1e-11  # relative, added to what dominates
@@ -103,13 +104,17 @@ def _by_gap(rows: Floats, width: int) -> tuple[int, Information] | None:
     zero = sizes < _ZERO
     if (~zero & (sizes < _CLEAR)).any():
         return None
-    told = left.T @ rows[:, width:]
-    bare = abs(told[zero])
-    unsure = (bare >= _ZERO) & (bare < _CLEAR)
-    if unsure.any():
+    mixed = left.T @ rows
+    # What is left where the noise cancels must be rounding entry by entry, or clear.
+    terms = abs(left.T[zero]) @ abs(rows)
+    rounding = np.maximum(_DEPENDENT * terms, _TURNED * abs(rows).max(0))
+    kept = abs(mixed[zero]) > rounding
+    bare = abs(mixed[zero, width:]) >= _CLEAR
+    if kept[:, :width].any() or (kept[:, width:] & ~bare).any():
         return None
+    told = mixed[:, width:]
     scaled = told[~zero] / sizes[~zero, None]
-    seen = (bare >= _CLEAR).any(0) & used[width:]
+    seen = bare.any(0) & used[width:]
     return int((~zero).sum()), Information(scaled.T @ scaled, seen, 0.0)
 
 

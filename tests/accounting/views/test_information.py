@@ -33,6 +33,16 @@ class TestInformation:
         noise = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
         assert information(signal, noise).bare.tolist() == [False, True]
 
+    @pytest.mark.parametrize(("entries", "size"), [(10, 1.0), (400, 1.0), (2, 1e-4)])
+    def test_a_difference_in_one_entry_is_told_however_many_there_are(
+        self, entries, size
+    ):
+        # A few 1e-12 of it: of the row it is less. Their difference tells it alone.
+        rows = np.ones((2, entries))
+        rows[:, -1] = size
+        rows[1, -1] += 5e-12 * size
+        assert information(rows, rows).matrix[-1, -1] == pytest.approx(1, rel=1e-6)
+
     @pytest.mark.parametrize("rounds", [5, 12, 30])
     def test_long_gossip_with_rows_that_repeat(self, rounds):
         ring = np.eye(8) + np.roll(np.eye(8), 1, 0) + np.roll(np.eye(8), -1, 0)

@@ -117,4 +117,21 @@ class TestDominating:
     def test_signs_that_no_signals_align_cost_less_than_row_sums(self):
         # Three signals, each pair opposed: 120 degrees apart is the worst, 4.5 of 6.
         matrix = np.full((3, 3), -0.5) + 1.5 * np.eye(3)
-        assert dominating(matrix).sum() == pytest.approx(4.5, rel=1e-6)
+        assert dominating(matrix).sum() == pytest.approx(4.5, rel=1e-9)
+
+    @settings(max_examples=40)
+    @given(st.integers(0, 10_000), st.integers(3, 30), st.sampled_from([0, 2, 20]))
+    def test_where_signals_that_reach_it_are_known_it_is_met(self, seed, count, orders):
+        # Unit vectors v_t that diag(D) - M sends to 0, with both >= 0, are the worst
+        # signals: sum M_st <v_s, v_t> = sum D, whatever the signals' units.
+        rng = np.random.default_rng(seed)
+        vectors = rng.normal(size=(count, 2 if count < 6 else 3))
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        hidden = np.linalg.qr(vectors, "complete")[0][:, vectors.shape[1] :]
+        root = hidden @ rng.normal(size=(hidden.shape[1], hidden.shape[1]))
+        above = root @ root.T
+        right = np.linalg.eigvalsh(above)[-1] * rng.uniform(1, 2, count)
+        unit = 10 ** rng.uniform(-orders / 2, 0, count)
+        matrix = (np.diag(right) - above) / unit[:, None] / unit
+        found = dominating(matrix, unit)
+        assert (found * unit**2).sum() == pytest.approx(right.sum(), rel=1e-9)

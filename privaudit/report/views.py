@@ -37,7 +37,7 @@ def draw_views(
 
     ``joined``, (nodes, nodes), says who hears whom. The nodes of the graph have the
     colour of what they learn of the first node that there is a figure of; without
-    figures by single nodes there are bars instead.
+    figures by single nodes there are bars instead. What has no bound is marked so.
 
     Raises ``ValueError`` if there is nothing to draw, or ``path`` is of a kind that
     matplotlib does not write.
@@ -65,8 +65,10 @@ def draw_views(
         for column, (name, title) in enumerate(_TITLES.items()):
             above = axes[0, column]
             above.set_title(title)
+            endless = [pair for pair in pairs if math.isinf(getattr(pair, name))]
             if single:
                 image = _squares(above, pairs, len(joined), name, top)
+                _without_bound(above, [(int(p.by), p.of) for p in endless])
                 _graph(axes[1, column], pairs, joined, name, top)
                 if column == 2:
                     figure.colorbar(image, ax=axes, label="epsilon, at most")
@@ -76,6 +78,8 @@ def draw_views(
                     [min(getattr(pair, name), 1.1 * top) for pair in pairs],
                 )
                 above.set(xlabel="node", ylabel="epsilon, at most", ylim=(0, 1.1 * top))
+                bars = [(pairs.index(pair), 0.55 * top) for pair in endless]
+                _without_bound(above, bars)
         figure.savefig(drawn, format=path.suffix.removeprefix("."))
     finally:
         pyplot.close(figure)
@@ -122,6 +126,13 @@ def on_page(run: Finished, name: str) -> str | None:
         )
 
 
+def _without_bound(axes: Axes, places: Sequence[tuple[float, float]]) -> None:
+    for place in places:
+        axes.annotate(
+            "∞", place, ha="center", va="center", color="white", fontsize=14, zorder=4
+        )
+
+
 def _squares(
     axes: Axes, pairs: Sequence[Pair], nodes: int, name: str, top: float
 ) -> Any:
@@ -129,7 +140,9 @@ def _squares(
     for pair in pairs:
         grid[pair.of, int(pair.by)] = min(getattr(pair, name), top)
     axes.set(xlabel="learned by node", ylabel="of node")
-    return axes.imshow(grid, vmin=0, vmax=top, cmap="magma_r")
+    image = axes.imshow(grid, vmin=0, vmax=top, cmap="magma_r")
+    axes.locator_params(integer=True)  # a tick is a node
+    return image
 
 
 def _graph(
@@ -153,6 +166,8 @@ def _graph(
         axes.scatter(
             x[node], y[node], s=260, color=[face], edgecolor="#6b7078", zorder=3
         )
+        if node != of and math.isinf(known[node]):
+            _without_bound(axes, [(x[node], y[node])])
         axes.annotate(
             str(node), (1.18 * x[node], 1.18 * y[node]), ha="center", va="center"
         )

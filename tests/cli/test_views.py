@@ -59,6 +59,20 @@ def test_a_picture_of_sums(capsys, tmp_path, graph):
     assert "<!-- of node -->" in (tmp_path / "a.svg").read_text()
 
 
+@pytest.mark.parametrize("observer", ["any-node", "0"])
+def test_a_picture_tells_what_has_no_bound(capsys, tmp_path, observer):
+    """It is no colour of the scale."""
+    drawn = {}
+    for noise in ("0", "1"):
+        run = [*RUN[:3], noise, *RUN[4:], "--plot", str(tmp_path / "a.svg")]
+        assert main([*run, "--observer", observer]) == 0
+        picture = (tmp_path / "a.svg").read_text()
+        drawn[noise] = picture.count("<!-- ∞ -->")
+        assert "<!-- \u22120.5 -->" not in picture  # ticks are nodes
+    # Of each pair, or each node, in three figures; and around one node.
+    assert drawn == {"0": {"any-node": 3 * (12 + 3), "0": 9}[observer], "1": 0}
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [

@@ -180,7 +180,7 @@ class LinearMap:
         except (AttributeError, TypeError) as error:
             raise ValueError(
                 f"{problem.training.algorithm} wants more of private data than noisy "
-                "gradients, which this adversary does not know; choose another"
+                "gradients, and what it sends is not linear in these; choose another"
             ) from error
         inputs, outputs = tuple(sorted(dry.asked)), len(record.rows)
         told = tuple(record.told)

@@ -322,6 +322,7 @@ class TestRefused:
             ({"points": [[0, 1], [0, 0]]}, "earlier inputs only"),
             ({"sender": [0]}, "sender must have the shape"),
             ({"owner": [0, 9]}, "owner must be nodes"),
+            ({"owner": []}, "one input or more"),
             ({"messages": [[np.nan, 0], [0, 1]]}, "messages must be finite"),
             ({"noise": np.ones((2, 3))}, "needs known"),
         ],

@@ -68,10 +68,12 @@ class Views:
             and np.unique(protocol.noise.nonzero()[1]).size > (protocol.noise.shape[0])
         )
 
+    def _all_assumed(self) -> list[str]:
+        return [*self.assumes, *([SECRETS] if self.has_secrets else [])]
+
     def summary(self) -> dict[str, Any]:
         """All figures, for JSON."""
-        secrets = (SECRETS,) if self.has_secrets else ()
-        assumes = [*self.assumes, *secrets]
+        assumes = self._all_assumed()
         return {
             "algorithm": self.algorithm,
             "noise_multiplier": self.noise_multiplier,
@@ -82,7 +84,7 @@ class Views:
             "assumes": {
                 "nobody_reacts": [*assumes, REACTS_NOT],
                 "certified": assumes,
-                "everything_seen": assumes if secrets else [],
+                "everything_seen": assumes if self.has_secrets else [],
             },
         }
 
@@ -102,7 +104,6 @@ class Views:
         if not self.pairs:
             lines.append("nobody is left to be protected: all nodes collude")
         secrets = self.has_secrets
-        assumes = [*self.assumes, *([SECRETS] if secrets else [])]
         return [
             *lines,
             f"epsilon is at most that, at delta {self.delta:.15g} under "
@@ -114,7 +115,7 @@ class Views:
             if secrets
             else "everything seen: each release by itself, as the ledger has it",
             f"{'all three' if secrets else 'the first two'} assume that "
-            f"{'; and that '.join(assumes)}",
+            f"{'; and that '.join(self._all_assumed())}",
         ]
 
 

@@ -65,6 +65,8 @@ class LinearProtocol:
     ) -> None:
         whose = np.array(owner, int).ravel()
         inputs = len(whose)
+        if not inputs:
+            raise ValueError("a protocol has one input or more, and owner names none")
         each = np.array(noise, float)
         if each.ndim < 2:
             each = np.diag(np.broadcast_to(each, (inputs,)))
@@ -134,25 +136,12 @@ class LinearProtocol:
         >>> (3 * protocol.messages[protocol.seen_by(Observer.of(2))]).round(9).tolist()
         [[0.0, 3.0, 0.0], [0.0, 0.0, 3.0], [1.0, 1.0, 1.0], [0.0, 1.0, 2.0]]
         """
-        cycle = np.array(matrices, float)
-        cycle = cycle[None] if cycle.ndim == 2 else cycle
-        if cycle.ndim != 3 or cycle.shape[1] != cycle.shape[2]:
-            raise ValueError(f"matrices must be square, got shape {cycle.shape}")
+        cycle = _cycle(matrices)
         nodes = cycle.shape[1]
-        held, sent, heard = np.eye(nodes), [], []
-        for k in range(len(cycle) if rounds is None else rounds):
-            matrix = cycle[k % len(cycle)]
-            sent.append(held)
-            heard.append(((matrix != 0) | np.eye(nodes, dtype=bool)).T)
-            held = matrix @ held
-        return cls(
-            nodes,
-            np.arange(nodes),
-            np.concatenate(sent) if sent else np.zeros((0, nodes)),
-            np.tile(np.arange(nodes), len(sent)),
-            np.concatenate(heard) if heard else np.zeros((0, nodes)),
-            noise,
-        )
+        count = len(cycle) if rounds is None else rounds
+        sent, heard = _sent(cycle, count, np.eye(nodes))
+        owner = np.arange(nodes)
+        return cls(nodes, owner, sent, np.tile(owner, count), heard, noise)
 
     @classmethod
     def gossip(
@@ -171,29 +160,12 @@ class LinearProtocol:
         >>> LinearProtocol.gossip(path, 4).messages.shape
         (12, 12)
         """
-        cycle = np.array(matrices, float)
-        cycle = cycle[None] if cycle.ndim == 2 else cycle
-        if cycle.ndim != 3 or cycle.shape[1] != cycle.shape[2]:
-            raise ValueError(f"matrices must be square, got shape {cycle.shape}")
+        cycle = _cycle(matrices)
         nodes = cycle.shape[1]
-        each = np.eye(nodes)
-        held, sent, heard = np.zeros((nodes, nodes * rounds)), [], []
-        for k in range(rounds):
-            matrix = cycle[k % len(cycle)]
-            sent.append(held)
-            heard.append(((matrix != 0) | np.eye(nodes, dtype=bool)).T)
-            held = matrix @ held
-            held[:, k * nodes : (k + 1) * nodes] -= step * each
-        points = np.concatenate(sent) if sent else np.zeros((0, 0))
-        return cls(
-            nodes,
-            np.tile(np.arange(nodes), rounds),
-            points,
-            np.tile(np.arange(nodes), rounds),
-            np.concatenate(heard) if heard else np.zeros((0, nodes)),
-            np.tile(np.broadcast_to(np.array(noise, float), (nodes,)), rounds),
-            points=points,
-        )
+        points, heard = _sent(cycle, rounds, np.zeros((nodes, nodes * rounds)), step)
+        owner = np.tile(np.arange(nodes), rounds)
+        each = np.tile(np.broadcast_to(np.array(noise, float), (nodes,)), rounds)
+        return cls(nodes, owner, points, owner, heard, each, points=points)
 
     def seen_by(self, observer: Observer) -> NDArray[np.bool_]:
         """(messages,) bool: which messages it hears, its own among them."""
@@ -206,6 +178,35 @@ class LinearProtocol:
             )
         nodes = list(observer.nodes)
         return self.heard[:, nodes].any(1) | np.isin(self.sender, nodes)
+
+
+def _cycle(matrices: ArrayLike) -> Floats:
+    """(period, nodes, nodes)"""
+    cycle = np.array(matrices, float)
+    cycle = cycle[None] if cycle.ndim == 2 else cycle
+    if cycle.ndim != 3 or cycle.shape[1] != cycle.shape[2]:
+        raise ValueError(f"matrices must be square, got shape {cycle.shape}")
+    return cycle
+
+
+def _sent(
+    cycle: Floats, rounds: int, held: Floats, step: float = 0.0
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """(rounds times nodes, inputs): what each sends; and who hears it.
+
+    All mix what they hold, and, unless ``step`` is 0, take a sum each off.
+    """
+    nodes = len(held)
+    each = np.eye(nodes)
+    sent = np.zeros((rounds, *held.shape))
+    heard = np.zeros((rounds, nodes, nodes), bool)
+    for k in range(rounds):
+        matrix = cycle[k % len(cycle)]
+        sent[k], heard[k] = held, (matrix.T != 0) | (each > 0)
+        held = matrix @ held
+        if step:
+            held[:, k * nodes : (k + 1) * nodes] -= step * each
+    return sent.reshape(rounds * nodes, held.shape[1]), heard.reshape(-1, nodes)
 
 
 def hops(protocol: LinearProtocol) -> Floats:

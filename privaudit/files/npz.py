@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 from numpy.lib.npyio import NpzFile
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 # All that numpy and zipfile are known to raise: RuntimeError for files that are
 # encrypted or compressed as Python does not know, TypeError for a .npy.
@@ -42,6 +42,13 @@ def opened(path: str | os.PathLike[str]) -> Iterator[NpzFile]:
             yield file
     except _BROKEN as error:
         raise ValueError(str(error)) from None
+
+
+def packed(**arrays: ArrayLike) -> bytes:
+    """The content of a .npz file of ``arrays``."""
+    content = io.BytesIO()
+    np.savez(content, **arrays)
+    return content.getvalue()
 
 
 def real_numbers(values: object) -> NDArray[np.float64]:

@@ -1,14 +1,12 @@
 """The self-check: a fast version of it, and that it catches what is wrong."""
 
-import dataclasses
-import json
 import math
 
 import numpy as np
 import pytest
 
 from privaudit.auditing import selfcheck
-from privaudit.auditing.bounds import ESTIMATORS, ONE_RUN, ClopperPearson
+from privaudit.auditing.bounds import ESTIMATORS, ONE_RUN
 from privaudit.auditing.bounds.contract import Estimator, Evidence
 
 
@@ -64,15 +62,3 @@ class TestLaws:
         else:
             divergence = leak + max(0, told - math.exp(epsilon) * lie)
             assert divergence == pytest.approx(delta) or epsilon in (0.0, 2.0)
-
-    def test_command(self, capsys):
-        arguments = ["--repeats", "3", "--runs", "60", "--estimator", "clopper-pearson"]
-        assert selfcheck.main([*arguments, "--json"]) == 0
-        rows = json.loads(capsys.readouterr().out)
-        assert {row["estimator"] for row in rows} == {ClopperPearson.name}
-        assert set(rows[0]) == {
-            field.name for field in dataclasses.fields(selfcheck.Row)
-        }
-        with pytest.raises(SystemExit):
-            selfcheck.main(["--estimator", "no"])
-        assert "there are best" in capsys.readouterr().err

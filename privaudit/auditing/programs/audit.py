@@ -18,7 +18,6 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import hashlib
-import io
 import math
 import os
 import time
@@ -496,15 +495,13 @@ def _keep(
     audit: ProgramAudit, folder: RunFolder, done: dict[int, NDArray[np.float64]]
 ) -> None:
     numbers = sorted(done)
-    buffer = io.BytesIO()
-    np.savez(
-        buffer,
+    content = _npz.packed(
         member=np.concatenate([audit.worlds(number) for number in numbers]),
         score=np.concatenate([done[number] for number in numbers]),
         batch=np.repeat(numbers, audit.batch),
-        design=np.array("coin-flip"),
+        design="coin-flip",
     )
-    folder.write("scores.npz", buffer.getvalue())
+    folder.write("scores.npz", content)
 
 
 def kept_batches(

@@ -53,7 +53,12 @@ def run(
     canaries = canaries_of(problem, audit.canary, audit.runs, audit.seed)
     planted = Streams(audit.seed).worlds(audit.runs)
     start = problem.start(audit.seed)
-    scene = ManyScene(problem, canaries, audit.noise_multiplier, start[0, 0])
+    scene = ManyScene(
+        problem=problem,
+        canaries=canaries,
+        noise_multiplier=audit.noise_multiplier,
+        start=start[0, 0],
+    )
     gradients = problem.gradients()
     watcher = MANY[audit.adversary or ""](scene, gradients)
     curve = CurveRecorder(problem, gradients)

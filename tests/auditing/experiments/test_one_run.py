@@ -80,6 +80,18 @@ class TestOurTrainer:
 
         assert shown("final-loss") < 0.1 < 0.2 < shown(adversary)
 
+    def test_without_a_clip_norm_others_are_taken_off_whole(self, tmp_path):
+        pa.audit_algorithm(
+            "dsgd",
+            settings(canaries=100, canary="gradient"),
+            training={"rounds": 3, "train": 60},
+            out=tmp_path / "run",
+        )
+        with np.load(tmp_path / "run" / "scores.npz") as file:
+            score = file["score"]
+        # Half a unit a round, either way: no noise, and nothing of other records.
+        assert np.abs(score) == pytest.approx(1.5, abs=1e-4)
+
     def test_rmia_needs_records(self, tmp_path):
         asked = settings(adversary="rmia", canary="gradient")
         with pytest.raises(ValueError, match="crafted gradient has none"):

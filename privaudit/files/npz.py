@@ -10,10 +10,11 @@ import pathlib
 import zipfile
 import zlib
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.lib.npyio import NpzFile
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 # All that numpy and zipfile are known to raise: RuntimeError for files that are
 # encrypted or compressed as Python does not know, TypeError for a .npy.
@@ -44,7 +45,7 @@ def opened(path: str | os.PathLike[str]) -> Iterator[NpzFile]:
         raise ValueError(str(error)) from None
 
 
-def packed(**arrays: ArrayLike) -> bytes:
+def packed(**arrays: Any) -> bytes:
     """The content of a .npz file of ``arrays``."""
     content = io.BytesIO()
     np.savez(content, **arrays)

@@ -57,6 +57,11 @@ class Progress:
             member, score, right = (array[rows] for array in arrays)
             self.done[int(number)] = (member, score, right)
 
+    @property
+    def runs(self) -> int:
+        """How many are done."""
+        return sum(len(kept[0]) for kept in self.done.values())
+
     def add(self, number: int, block: Block, curves: Curves | None) -> None:
         """Keep a finished block."""
         if self.ledger is None:

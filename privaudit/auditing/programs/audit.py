@@ -399,11 +399,8 @@ def judge(
             )
             beside, _, _ = _bound(audit, scores, other)
             other_gap = gap(other, beside)
-    if stopped and stopped.runs < audit.runs and verdict.status != "refuted":
-        raise ValueError(
-            f"the audit ended after {len(scores):,} of {audit.runs:,} runs, and the "
-            "claim was not refuted"
-        )
+    if stopped is not None:
+        stopped.check(verdict.status)
     return ProgramResult(
         verdict=verdict,
         status=verdict.status,

@@ -34,6 +34,8 @@ from privaudit.results import (
 )
 from privaudit.settings import claim_of
 
+_KNOWN: dict[str, Estimator] = {**ESTIMATORS, **ONE_RUN}
+
 
 def lower_bound(
     scores: ArrayLike,
@@ -192,7 +194,7 @@ def bound_of_file(file: pathlib.Path, settings: ScoreSettings) -> Bounded:
     if settings.design is not None and settings.design not in DESIGNS:
         raise ValueError(f"--design is {' or '.join(DESIGNS)}, got {settings.design!r}")
     delta, claim = settings.delta, None
-    if settings.method not in {**ESTIMATORS, **ONE_RUN}:
+    if settings.method not in _KNOWN:
         raise _no_method(settings.method)
     if settings.epsilon is not None:
         claim = claim_of(settings.epsilon, delta, settings.relation)
@@ -225,12 +227,11 @@ def bound_of_file(file: pathlib.Path, settings: ScoreSettings) -> Bounded:
 
 def _estimator(settings: ScoreSettings, design: str = "coin-flip") -> Estimator:
     method, order = settings.method, settings.order
-    known = {**ESTIMATORS, **ONE_RUN}
     if design == "one-run" and method == "best":
         method = "one-run"
-    if method not in known:
+    if method not in _KNOWN:
         raise _no_method(method)
-    estimator = known[method]
+    estimator = _KNOWN[method]
     if order is None:
         return estimator
     if order not in ORDERS:
@@ -244,8 +245,9 @@ def _estimator(settings: ScoreSettings, design: str = "coin-flip") -> Estimator:
 
 
 def _no_method(method: str) -> ValueError:
-    names = ", ".join([*ESTIMATORS, *ONE_RUN])
-    return ValueError(f"there is no method {method!r}; choose one of {names}")
+    return ValueError(
+        f"there is no method {method!r}; choose one of {', '.join(_KNOWN)}"
+    )
 
 
 def _rate(rate: Rate | None) -> dict[str, float] | None:
@@ -285,16 +287,15 @@ def selfcheck(settings: SelfcheckSettings, watch: Watch = SILENT) -> Selfchecked
 
     Raises ``ValueError`` if there is no such estimator.
     """
-    known = {**ESTIMATORS, **ONE_RUN}
-    chosen = settings.estimator or list(known)
+    chosen = settings.estimator or list(_KNOWN)
     for name in chosen:
-        if name not in known:
-            raise ValueError(f"no estimator {name!r}; there are {', '.join(known)}")
+        if name not in _KNOWN:
+            raise ValueError(f"no estimator {name!r}; there are {', '.join(_KNOWN)}")
     rows = _selfcheck.selfcheck(
         2000 if settings.full else settings.repeats,
         runs=settings.runs,
         confidence=settings.confidence,
-        estimators=[known[name] for name in chosen],
+        estimators=[_KNOWN[name] for name in chosen],
         seed=settings.seed,
         progress=watch.row,
     )

@@ -14,6 +14,7 @@ from privaudit.api.place import Place, short_name
 from privaudit.api.watch import SILENT, Watch
 from privaudit.files.folder import RunFolder
 from privaudit.files.user_code import is_place
+from privaudit.report.load import figures_of
 from privaudit.results import DELTA, Claim, Finding, Status, UpperBound
 from privaudit.settings import TrainingSettings, claim_of
 from privaudit.task_settings import is_own
@@ -70,34 +71,14 @@ class Trained:
 
     def summary(self) -> dict[str, Any]:
         """All figures, for JSON."""
-        result, upper, claim = self.result, self.upper, self.run.claim
-        party = self.run.party
+        claim, party = self.run.claim, self.run.party
         return {
-            "algorithm": self.algorithm,
-            "claimed": None if claim is None else claim.epsilon,
-            "certified": upper.epsilon,
-            "certified_lower": result.verdict and result.verdict.certified_lower,
-            "standing": upper.standing,
-            "delta": upper.delta,
-            "relation": upper.relation,
-            "unit": upper.unit,
-            "observer": self.run.observer,
-            "everything_seen": result.everything_seen().epsilon,
-            "noise_multiplier": self.run.noise_multiplier,
-            "claim_source": None if claim is None else claim.source,
-            "accuracy": result.accuracy,
-            "worst_accuracy": result.worst_accuracy,
-            "loss": result.loss,
-            "worst_loss": result.worst_loss,
-            "test_records": result.test_records,
-            "test_size": result.test_size,
-            "seconds": result.seconds,
-            "verdict": result.status,
+            **figures_of(self.algorithm, self.run, self.result),
             "remarks": list(self.remarks),
-            "protected": result.protected,
-            "noise": result.noise,
+            "unit": self.upper.unit,
+            "claim_source": None if claim is None else claim.source,
             "out": str(self.path),
-            **result.sent(),
+            **self.result.sent(),
             **({} if party is None else {"party": party.party, "of": party.parties}),
         }
 

@@ -160,10 +160,10 @@ class Scores:
         path = pathlib.Path(path)
         suffix = _suffix(path)
         if suffix == ".npz":
-            packed = io.BytesIO()
-            design = np.array(self.design)
-            np.savez(packed, member=self.member, score=self.score, design=design)
-            write_whole(path, packed.getvalue())
+            content = _npz.packed(
+                member=self.member, score=self.score, design=self.design
+            )
+            write_whole(path, content)
         else:
             text = io.StringIO()
             rows = csv.writer(text, lineterminator="\n")

@@ -1,17 +1,14 @@
 """Simulated audits of mechanisms of known epsilon: how often bounds exceed it.
 
 An estimator at confidence c may exceed the true epsilon in a share 1 - c of audits.
-``python -m privaudit.auditing.selfcheck`` runs 2 000 audits a cell and exits with 1 if
-one of them does so more often than chance explains.
+``privaudit selfcheck`` makes many audits of each, and exits with 1 if one of them does
+so more often than chance explains.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import json
 import math
-import sys
 import zlib
 from collections.abc import Callable, Iterable
 
@@ -86,11 +83,11 @@ def _laplace(shift: float) -> Mechanism:
     )
 
 
-def _dyadic(epsilon: float, levels: int = 10) -> Mechanism:
+def _dyadic(epsilon: float) -> Mechanism:
     """Score +-k with probability about 2^-k: epsilon shows at every scale alike."""
 
     def draw(random: Generator, member: np.ndarray) -> np.ndarray:
-        level = np.minimum(random.geometric(0.5, len(member)), levels)
+        level = np.minimum(random.geometric(0.5, len(member)), 10)
         honest = random.random(len(member)) < special.expit(epsilon)
         return np.where(np.where(honest, member, ~member), level, -level).astype(float)
 
@@ -246,38 +243,3 @@ def table(rows: Iterable[Row]) -> str:
         for row in rows
     ]
     return "\n".join(lines)
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Print the table; 0 if all estimators keep their confidence, else 1."""
-    parser = argparse.ArgumentParser(prog="privaudit.auditing.selfcheck")
-    parser.add_argument("--repeats", type=int, default=2000)
-    parser.add_argument("--runs", type=int, default=1000)
-    parser.add_argument("--confidence", type=float, default=0.95)
-    parser.add_argument("--estimator", action="append", help="only this; repeatable")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", action="store_true")
-    given = parser.parse_args(arguments)
-    known = {**ESTIMATORS, **ONE_RUN}
-    for name in given.estimator or ():
-        if name not in known:
-            parser.error(f"no estimator {name!r}; there are {', '.join(known)}")
-    chosen = [known[name] for name in given.estimator or known]
-    rows = selfcheck(
-        given.repeats,
-        runs=given.runs,
-        confidence=given.confidence,
-        estimators=chosen,
-        seed=given.seed,
-        progress=lambda row: print(table([row]).splitlines()[1], file=sys.stderr),
-    )
-    print(
-        json.dumps([dataclasses.asdict(row) for row in rows])
-        if given.json
-        else table(rows)
-    )
-    return 0 if all(row.passed for row in rows) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -7,7 +7,7 @@ import math
 
 from privaudit.accounting import Certificate, noise_multiplier
 from privaudit.claims.claim import Certified
-from privaudit.ledger import Ledger, Recorder
+from privaudit.ledger import Ledger
 from privaudit.release import (
     NoSampling,
     PoissonSampling,
@@ -24,15 +24,10 @@ def releases(
     noise: float, steps: int, sampling: Sampling, *, moved: float = 1.0
 ) -> Ledger:
     """``steps`` noisy sums of vectors of norm <= ``moved``, noise in their unit."""
-    recorder = Recorder(1)
-    recorder.record(
-        0,
-        Release.of_sum(
-            norm_bound=moved, noise_multiplier=noise / moved, sampling=sampling
-        ),
-        steps,
+    release = Release.of_sum(
+        norm_bound=moved, noise_multiplier=noise / moved, sampling=sampling
     )
-    return recorder.ledger()
+    return Ledger.of(release, steps)
 
 
 def poisson(noise: float, steps: int, rate: float) -> Ledger:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from privaudit.claims.claim import PaperClaim, PaperFinding, RelayAttack
-from privaudit.results import Claim, LowerBound
+from privaudit.results import LowerBound
 from privaudit.settings import AttackSettings
 
 if TYPE_CHECKING:
@@ -112,16 +112,9 @@ def audit_of(
     from privaudit.auditing.experiments.experiment import Audit, run
     from privaudit.files.folder import RunFolder
 
-    assert claim.claimed is not None
     plan = Audit(
         **AttackSettings.part_of(attack),
-        claim=Claim(
-            epsilon=claim.claimed,
-            delta=claim.delta,
-            relation=claim.relation,
-            unit=claim.unit,
-            source=claim.where,
-        ),
+        claim=claim.promise(),
         training=training,
         noise_multiplier=noise_multiplier,
     )

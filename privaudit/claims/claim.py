@@ -231,6 +231,17 @@ class PaperClaim:
         """``paper/name``."""
         return f"{self.paper}/{self.name}"
 
+    def promise(self) -> Claim:
+        """The epsilon that is claimed."""
+        assert self.claimed is not None
+        return Claim(
+            epsilon=self.claimed,
+            delta=self.delta,
+            relation=self.relation,
+            unit=self.unit,
+            source=self.where,
+        )
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PaperFinding:
@@ -266,13 +277,7 @@ class PaperFinding:
             unit=claim.unit,
         )
         return Finding(
-            claim=Claim(
-                epsilon=claim.claimed,
-                delta=claim.delta,
-                relation=claim.relation,
-                unit=claim.unit,
-                source=claim.where,
-            ),
+            claim=claim.promise(),
             upper=UpperBound(
                 epsilon=printed.upper,
                 delta=proved.at,

@@ -10,6 +10,7 @@ import pathlib
 import zipfile
 import zlib
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.lib.npyio import NpzFile
@@ -42,6 +43,13 @@ def opened(path: str | os.PathLike[str]) -> Iterator[NpzFile]:
             yield file
     except _BROKEN as error:
         raise ValueError(str(error)) from None
+
+
+def packed(**arrays: Any) -> bytes:
+    """The content of a .npz file of ``arrays``."""
+    content = io.BytesIO()
+    np.savez(content, **arrays)
+    return content.getvalue()
 
 
 def real_numbers(values: object) -> NDArray[np.float64]:

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from privaudit.accounting import Certificate
 from privaudit.auditing.bounds.contract import Evidence
-from privaudit.auditing.scores import Scores
+from privaudit.auditing.scores import Roc, Scores
 from privaudit.report.numbers import claimed, down
 from privaudit.report.region import allowed_tpr
 from privaudit.report.standing import WORDS
 from privaudit.report.svg import COLOURS, drawing, inline, percent
-from privaudit.results import Claim, LowerBound, Standing
-
-if TYPE_CHECKING:
-    from matplotlib.ticker import Locator
+from privaudit.results import Claim, LowerBound
 
 
 def span(scores: Scores) -> tuple[float, float, int]:
@@ -92,6 +88,12 @@ def histogram(scores: Scores, evidence: Evidence, *, name: str) -> str:
         )
 
 
+def roc_of(scores: Scores, evidence: Evidence) -> Roc:
+    """The ROC of the scores, as the attack reads them: low ones for members, maybe."""
+    sign = -1.0 if evidence.tail == "lower" else 1.0
+    return Scores(scores.member, sign * scores.score, scores.design).roc()
+
+
 def _counted(scores: Scores) -> str:
     return "canaries" if scores.design == "one-run" else "runs"
 
@@ -103,17 +105,16 @@ def roc(
     lower: LowerBound,
     *,
     name: str,
-    account: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None,
-    standing: Standing = "certified",
+    certificate: Certificate | None = None,
 ) -> str:
     """The ROC in log-log, what the claim allows, and the tested operating point.
 
-    ``account`` is the ledger's trade-off curve, if it has one, and worth ``standing``:
-    from false positive rates to the least false negative rates.
+    ``certificate``, where there is one, has a trade-off curve that is drawn.
     """
+    from matplotlib.ticker import FixedLocator
+
     floor = min(0.05, 0.5 / max(scores.member_runs, scores.non_member_runs))
-    sign = -1.0 if evidence.tail == "lower" else 1.0
-    curve = Scores(scores.member, sign * scores.score, scores.design).roc()
+    curve = roc_of(scores, evidence)
     x, y = _thinned(curve.fpr, curve.tpr, floor)
     grid = np.logspace(math.log10(floor), 0, 240)
     least, most = allowed_tpr(claim.epsilon, claim.delta, grid)
@@ -129,13 +130,13 @@ def roc(
             linewidth=0,
             label=f"allowed by the claim, ε = {claimed(claim.epsilon)}",
         )
-        if account is not None:
+        if certificate is not None:
             axes.plot(
                 grid,
-                np.maximum(1 - account(grid), floor),
+                np.maximum(1 - certificate.trade_off(grid), floor),
                 color=COLOURS["allowed"],
                 linewidth=1.6,
-                label=WORDS[standing].most,
+                label=WORDS[certificate.standing].most,
             )
         axes.plot(
             grid, grid, color=COLOURS["faint"], lw=1, dashes=(1, 2), label="guessing"
@@ -182,7 +183,7 @@ def roc(
         if len(ticks) < 3:
             ticks = [tick for tick in (0.05, 0.1, 0.2, 0.5, 1.0) if floor <= tick]
         for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_locator(_fixed(ticks))
+            axis.set_major_locator(FixedLocator(ticks))
             axis.set_major_formatter(lambda rate, _: percent(rate))
             axis.set_minor_formatter(lambda rate, _: "")
         axes.set_xlim(floor, 1)
@@ -199,18 +200,12 @@ def roc(
 
 
 def _thinned(
-    fpr: NDArray[np.float64], tpr: NDArray[np.float64], floor: float, cells: int = 500
+    fpr: NDArray[np.float64], tpr: NDArray[np.float64], floor: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The ROC's points, no two within one cell of the drawing; 0 drawn at ``floor``."""
     x, y = np.maximum(fpr, floor), np.maximum(tpr, floor)
-    scale = cells / -math.log(floor)
+    scale = 500 / -math.log(floor)
     cell = np.rint(np.stack([np.log(x), np.log(y)]) * scale)
     moved = np.r_[True, (np.diff(cell) != 0).any(0)]
     moved[-1] = True
     return x[moved], y[moved]
-
-
-def _fixed(ticks: list[float]) -> Locator:
-    from matplotlib.ticker import FixedLocator
-
-    return FixedLocator(ticks)

@@ -17,9 +17,8 @@ from typing import Any
 import msgspec
 
 from privaudit.auditing.bounds import Estimator
-from privaudit.auditing.experiments.judgement import estimator_named, seen_in
+from privaudit.auditing.experiments.judgement import estimator_of, seen_in
 from privaudit.auditing.experiments.looks import Looks
-from privaudit.auditing.experiments.one_run_bounds import one_run_estimator
 from privaudit.auditing.programs.audit import attacked_part
 from privaudit.auditing.scores import CANARY_NODE
 from privaudit.files import json as _json
@@ -178,19 +177,11 @@ def _bound(run: Attempt, confidence: float) -> LowerBound:
 
 
 def _estimator(run: Attempt, confidence: float) -> Estimator:
-    config, relation = run.config, run.config.claim.relation
+    config = run.config
     if isinstance(run, FinishedProgram):
         _, part = attacked_part(run.config, run.ledger)
         entries = () if part is None else part.nodes[0]
     else:
         entries = seen_in(run.config, run.ledger).nodes[CANARY_NODE]
-    if config.one_run:
-        return one_run_estimator(
-            config.estimator,
-            entries,
-            relation,
-            len(run.scores),
-            delta=config.claim.delta,
-            confidence=confidence,
-        )
-    return estimator_named(config.estimator, entries, relation)
+    many = len(run.scores)
+    return estimator_of(config, config.estimator, entries, many, confidence)

@@ -123,10 +123,7 @@ def page_of(path: pathlib.Path, views: list[View], checked: str) -> str:
     first = views[0].run
     claim, lower = first.config.claim, first.result.lower()
     lowers = [(_LABELS[view.name][0], view.run.result.lower()) for view in views]
-    drawn = {
-        name: plots.epsilon_axis(claim, first.upper, lowers, width=width, name=name)
-        for name, width in (("wide", 860), ("narrow", 400))
-    }
+    drawn = plots.epsilon_axes(claim, first.upper, lowers)
     assumptions = [
         (name, text)
         for name, text in words.assumptions(first)

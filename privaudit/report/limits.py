@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
-from numpy.typing import NDArray
 
 from privaudit.accounting import Certificate
 from privaudit.auditing.bounds import ESTIMATORS, Estimator
@@ -13,15 +10,13 @@ from privaudit.auditing.bounds.ledger_family import FAMILY, family_bound
 from privaudit.auditing.experiments.outcome import Gap
 from privaudit.auditing.programs.audit import SAME_SCORE
 from privaudit.auditing.scores import CANARY_NODE, Scores
-from privaudit.ledger import Entry
+from privaudit.report.attack import roc_of
 from privaudit.report.load import FinishedAudit
 from privaudit.report.numbers import down, up
 from privaudit.report.program import FinishedProgram
 from privaudit.report.standing import WORDS
 from privaudit.report.svg import COLOURS, drawing, from_zero, inline, percent
 from privaudit.results import LowerBound, Standing
-
-Array = NDArray[np.float64]
 
 
 def sentences(run: FinishedAudit | FinishedProgram) -> list[str]:
@@ -78,44 +73,41 @@ def _parts(gap: Gap, standing: Standing, method: str) -> str:
     )
 
 
-def entries_of(run: FinishedAudit) -> tuple[Entry, ...] | None:
-    """What the canary's node released; None if there is none, or no noise."""
-    entries = run.ledger.nodes[CANARY_NODE]
+def certificate_of(run: FinishedAudit | FinishedProgram) -> Certificate:
+    """What the node under attack released is worth: a program's is the worst one."""
+    assert run.ledger is not None
+    nodes, node = run.result.nodes, CANARY_NODE
+    if isinstance(run, FinishedProgram):
+        node = max(range(len(nodes)), key=lambda node: nodes[node].epsilon)
+    return Certificate.of(run.ledger, nodes[node].relation).node(node)
+
+
+def accounted(run: FinishedAudit | FinishedProgram) -> Certificate | None:
+    """As `certificate_of`; None without a ledger, releases, or noise in one of them."""
+    if run.ledger is None:
+        return None
+    found = certificate_of(run)
+    (entries,) = found.ledger.nodes
     noisy = entries and all(entry.release.is_private for entry in entries)
-    return entries if noisy else None
+    return found if noisy else None
 
 
 def _family(run: FinishedAudit) -> Estimator | None:
     """That of the node's releases; None where they have none."""
-    entries = entries_of(run)
-    if entries is None or certificate_of(run).has_passes:
+    certificate = accounted(run)
+    if certificate is None or certificate.has_passes:
         return None
-    return family_bound(entries, run.upper.relation)
-
-
-def certificate_of(run: FinishedAudit) -> Certificate:
-    """What the canary's node released is worth."""
-    return Certificate.of(run.ledger, run.upper.relation).node(CANARY_NODE)
-
-
-def account_curve(run: FinishedAudit) -> Callable[[Array], Array] | None:
-    """Least false negative rates at false positive ones, by the certified account.
-
-    It is worth the ``standing`` of `certificate_of`.
-    """
-    return None if entries_of(run) is None else certificate_of(run).trade_off
+    return family_bound(run.ledger.nodes[CANARY_NODE], run.upper.relation)
 
 
 def trade_off(run: FinishedAudit, *, name: str) -> str | None:
     """Both error rates of the attack, beside the least that the account allows."""
-    account = account_curve(run)
-    if account is None:
+    certificate = accounted(run)
+    if certificate is None:
         return None
-    sign = -1.0 if run.result.evidence.tail == "lower" else 1.0
-    scores = Scores(run.scores.member, sign * run.scores.score, run.scores.design)
-    curve = scores.roc()
+    curve = roc_of(run.scores, run.result.evidence)
     grid = np.linspace(0, 1, 201)
-    least = account(grid)
+    least = certificate.trade_off(grid)
     places = np.unique(np.linspace(0, len(curve.fpr) - 1, 400).astype(int))
     with drawing(440, 430) as (figure, axes):
         axes.fill_between(
@@ -125,7 +117,7 @@ def trade_off(run: FinishedAudit, *, name: str) -> str | None:
             facecolor=COLOURS["allowed"],
             alpha=0.16,
             linewidth=0,
-            label=WORDS[certificate_of(run).standing].ruled_out,
+            label=WORDS[certificate.standing].ruled_out,
         )
         axes.plot(
             grid,
@@ -140,7 +132,7 @@ def trade_off(run: FinishedAudit, *, name: str) -> str | None:
             1 - curve.tpr[places],
             color=COLOURS["audited"],
             linewidth=1.8,
-            label=f"the attack, all {len(scores):,} {run.result.lower().counted}",
+            label=f"the attack, all {len(run.scores):,} {run.result.lower().counted}",
         )
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(lambda rate, _: percent(rate))

@@ -16,7 +16,12 @@ from privaudit.files.folder import FolderError, RunFolder
 from privaudit.ledger import Ledger
 from privaudit.records import AuditRecord, TrainingRecord
 from privaudit.report.program import FinishedProgram, load_program
-from privaudit.report.recorded import FinishedRecord, is_record, load_record
+from privaudit.report.recorded import (
+    FinishedRecord,
+    check_belongs,
+    is_record,
+    load_record,
+)
 from privaudit.results import Status, UpperBound
 from privaudit.task_settings import TaskSettings, renamed
 from trainers.runs.outcome import Curves, TrainingResult, protection
@@ -45,6 +50,36 @@ class AuditConfig(AuditRecord[dict[str, Any]]):
         return msgspec.convert(self.training, TaskSettings)
 
 
+def figures_of(
+    algorithm: str, run: TrainingRecord[Any], result: TrainingResult
+) -> dict[str, Any]:
+    """Those of a training, for JSON."""
+    claim, upper = run.claim, result.upper()
+    return {
+        "algorithm": algorithm,
+        "claimed": None if claim is None else claim.epsilon,
+        "certified": upper.epsilon,
+        "certified_lower": result.verdict and result.verdict.certified_lower,
+        "standing": upper.standing,
+        "delta": upper.delta,
+        "relation": upper.relation,
+        "observer": run.observer,
+        "everything_seen": result.everything_seen().epsilon,
+        "noise_multiplier": result.noise_multiplier,
+        "accuracy": result.accuracy,
+        "worst_accuracy": result.worst_accuracy,
+        "loss": result.loss,
+        "worst_loss": result.worst_loss,
+        "test_records": result.test_records,
+        "test_size": result.test_size,
+        "seconds": result.seconds,
+        "verdict": result.status,
+        "remarks": list(result.remarks),
+        "protected": result.protected,
+        "noise": result.noise,
+    }
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedTraining:
     """A training run's folder."""
@@ -68,34 +103,9 @@ class FinishedTraining:
 
     def summary(self) -> dict[str, Any]:
         """All figures, for `privaudit show --json`."""
-        claim = self.config.claim
-        return {
-            "folder": str(self.path),
-            "kind": self.kind,
-            "algorithm": self.config.settings.algorithm,
-            "claimed": None if claim is None else claim.epsilon,
-            "certified": self.upper.epsilon,
-            "certified_lower": (
-                self.result.verdict and self.result.verdict.certified_lower
-            ),
-            "standing": self.upper.standing,
-            "delta": self.upper.delta,
-            "relation": self.upper.relation,
-            "observer": self.config.observer,
-            "everything_seen": self.result.everything_seen().epsilon,
-            "noise_multiplier": self.result.noise_multiplier,
-            "accuracy": self.result.accuracy,
-            "worst_accuracy": self.result.worst_accuracy,
-            "loss": self.result.loss,
-            "worst_loss": self.result.worst_loss,
-            "test_records": self.result.test_records,
-            "test_size": self.result.test_size,
-            "seconds": self.result.seconds,
-            "verdict": self.status,
-            "remarks": list(self.result.remarks),
-            "protected": self.result.protected,
-            "noise": self.result.noise,
-        }
+        name = self.config.settings.algorithm
+        figures = figures_of(name, self.config, self.result)
+        return {"folder": str(self.path), "kind": self.kind, **figures}
 
     def lines(self) -> list[str]:
         """All figures, in sentences."""
@@ -256,7 +266,7 @@ def _audit(folder: RunFolder, config: AuditConfig) -> FinishedAudit:
     verdict = result.verdict
     if verdict.upper is None or verdict.lower is None:
         raise folder.broken("result.json", "an audit has an account and a bound")
-    _belongs(folder, config, result, ledger)
+    check_belongs(folder, config.claim, result, ledger)
     try:
         scores = Scores.load(folder / "scores.npz")
     except (OSError, ValueError) as error:
@@ -277,7 +287,7 @@ def _audit(folder: RunFolder, config: AuditConfig) -> FinishedAudit:
 def _training(folder: RunFolder, config: TrainingConfig) -> FinishedTraining:
     result = folder.read("result.json", TrainingResult)
     ledger = folder.read("ledger.json", Ledger)
-    _belongs(folder, config, result, ledger)
+    check_belongs(folder, config.claim, result, ledger)
     protected, noise = protection(
         config.noise_multiplier,
         config.seed,
@@ -293,19 +303,3 @@ def _training(folder: RunFolder, config: TrainingConfig) -> FinishedTraining:
         curves=folder.read("curves.json", Curves),
         result=result,
     )
-
-
-def _belongs(
-    folder: RunFolder,
-    config: AuditConfig | TrainingConfig,
-    result: AuditResult | TrainingResult,
-    ledger: Ledger,
-) -> None:
-    """Raise unless result and ledger are of one run, and of this one."""
-    verdict = result.verdict
-    if (None if verdict is None else verdict.claim) != config.claim:
-        raise folder.broken("result.json", "its claim is not that of config.json")
-    if result.status != (None if verdict is None else verdict.status):
-        raise folder.broken("result.json", "its status is not that of its figures")
-    if not result.nodes or len(result.nodes) != len(ledger.nodes):
-        raise folder.broken("result.json", "its nodes are not those of ledger.json")

@@ -77,15 +77,7 @@ def render(
 
     ``others`` are audits of its claim, itself among them.
     """
-    if isinstance(run, FinishedProgram):
-        content, drawn = program_page.content(run), program_page.drawings(run)
-        upper = run.upper
-        content |= {
-            "certified": None if upper is None else _upper(upper),
-            "worth": None if upper is None else _worth(upper),
-        }
-    else:
-        content, drawn = _content(run), _figures(run)
+    content = _content(run)
     if others is not None:
         said = str(others)
         content["story"] = [
@@ -93,7 +85,7 @@ def render(
             f"More than once: {said}. Counted are the audits in this folder's parent; "
             "what was tried elsewhere is not.",
         ]
-    return fill("page.html.jinja", drawn, **content, checked=checked)
+    return fill("page.html.jinja", _figures(run), **content, checked=checked)
 
 
 def style() -> str:
@@ -125,28 +117,43 @@ def fill(name: str, figures: dict[str, str], **content: Any) -> str:
     )
 
 
-def _content(run: Paged) -> dict[str, Any]:
+def _content(run: Paged | FinishedProgram) -> dict[str, Any]:
     upper, claim = run.upper, run.config.claim
+    about = upper or claim  # a program without an account has a claim
+    assert about is not None
     content: dict[str, Any] = {
         "kind": run.kind,
-        "unit": upper.unit,
+        "unit": about.unit,
         "status": run.status,
         "heading": None if run.status is None else run.status.capitalize(),
-        "delta": f"{upper.delta:.15g}",
+        "delta": f"{about.delta:.15g}",
         "claimed": None if claim is None else claimed(claim.epsilon),
-        "standing": upper.standing,
-        "certified": _upper(upper),
-        "worth": _worth(upper),
+        "standing": None if upper is None else upper.standing,
+        "certified": None if upper is None else _upper(upper),
+        "worth": None if upper is None else _worth(upper),
         "noise": None,
         "protected": False,
         "audited": None,
         "assumptions": words.assumptions(run),
         "ledger_columns": table.COLUMNS,
-        "ledger": table.rows(run),
+        "ledger": [] if upper is None else table.rows(run),
         "meaning": meaning.paragraphs(run),
         "seen_by": words.seer(run),
         "seconds": f"{run.result.seconds:,.1f} s",
     }
+    if isinstance(run, FinishedAudit | FinishedProgram):
+        lower = run.result.lower()
+        content |= {
+            "audited": down(lower.epsilon),
+            "confidence": ("at least" if lower.epsilon else "the attack showed nothing")
+            + f", with {100 * lower.confidence:g} % confidence",
+            "limits": limits.sentences(run),
+            "operating_point": words.operating_point(run),
+            "outside": attack.span(run.scores)[2],
+            "runs": len(run.scores),
+        }
+    if isinstance(run, FinishedProgram):
+        return content | program_page.content(run)
     if isinstance(run, recorded.FinishedRecord):
         return content | recorded.content(run)
     content |= {
@@ -161,17 +168,8 @@ def _content(run: Paged) -> dict[str, Any]:
     if run.kind == "training":
         content |= {"noise": run.result.noise, "protected": run.result.protected}
     if isinstance(run, FinishedAudit):
-        lower = run.result.lower()
-        content |= {
-            "audited": down(lower.epsilon),
-            "confidence": ("at least" if lower.epsilon else "the attack showed nothing")
-            + f", with {100 * lower.confidence:g} % confidence",
-            "limits": limits.sentences(run),
-            "otherwise": WORDS[limits.certificate_of(run).standing].otherwise,
-            "operating_point": words.operating_point(run),
-            "outside": attack.span(run.scores)[2],
-            "runs": len(run.scores),
-        }
+        standing = limits.certificate_of(run).standing
+        content["otherwise"] = WORDS[standing].otherwise
     return content
 
 
@@ -187,14 +185,12 @@ def _upper(bound: UpperBound) -> str:
     return f"ε {'≈' if bound.standing == 'asymptotic' else '≤'} {up(bound.epsilon)}"
 
 
-def _figures(run: Paged) -> dict[str, str]:
-    claim = run.config.claim
+def _figures(run: Paged | FinishedProgram) -> dict[str, str]:
     lowers: list[tuple[str, LowerBound]] = []
     drawn: dict[str, str] = {}
-    if isinstance(run, FinishedAudit):
-        lower = run.result.lower()
+    if isinstance(run, FinishedAudit | FinishedProgram):
+        lower, evidence = run.result.lower(), run.result.evidence
         lowers = [("audited", lower)]
-        evidence = run.result.evidence
         drawn["scores"] = attack.histogram(run.scores, evidence, name="scores")
         drawn["roc"] = attack.roc(
             run.scores,
@@ -202,24 +198,16 @@ def _figures(run: Paged) -> dict[str, str]:
             run.config.claim,
             lower,
             name="roc",
-            account=limits.account_curve(run),
-            standing=limits.certificate_of(run).standing,
+            certificate=limits.accounted(run),
         )
-        for name, made in (
-            ("tradeoff", limits.trade_off(run, name="tradeoff")),
-            ("runs", limits.against_runs(run, name="runs")),
-        ):
-            if made is not None:
-                drawn[name] = made
-    for name, width in (("wide", 860), ("narrow", 400)):
-        drawn[name] = plots.epsilon_axis(
-            claim, run.upper, lowers, width=width, name=name
-        )
-    if isinstance(run, recorded.FinishedRecord):
+    drawn |= plots.epsilon_axes(run.config.claim, run.upper, lowers)
+    if isinstance(run, FinishedProgram | recorded.FinishedRecord):
         return drawn
-    learnt = views.on_page(run, "views")
-    if learnt is not None:
-        drawn["views"] = learnt
+    made = {"views": views.on_page(run, "views")}
+    if isinstance(run, FinishedAudit):
+        made["tradeoff"] = limits.trade_off(run, name="tradeoff")
+        made["runs"] = limits.against_runs(run, name="runs")
+    drawn |= {name: one for name, one in made.items() if one is not None}
     nodes = len(run.ledger.nodes)
     curves = run.curves
     if curves.rounds:

@@ -6,20 +6,17 @@ import math
 from collections.abc import Sequence
 
 from privaudit.report.numbers import claimed, down, up
-from privaudit.report.svg import COLOURS, drawing, from_zero, inline, percent
+from privaudit.report.svg import COLOURS, WIDTHS, drawing, from_zero, inline, percent
 from privaudit.results import Claim, LowerBound, UpperBound
 from trainers.runs.outcome import Curves
 
 
-def epsilon_axis(
+def epsilon_axes(
     claim: Claim | None,
     upper: UpperBound | None,
     lowers: Sequence[tuple[str, LowerBound]],
-    *,
-    width: float,
-    name: str,
-) -> str:
-    """What each figure leaves possible, on one axis of epsilon.
+) -> dict[str, str]:
+    """What each figure leaves possible, on one axis of epsilon, for each width.
 
     A row a figure: the claim and the upper bound allow what is left of them, a lower
     bound, by its label, what is right of it. What account and audit leave together is
@@ -43,14 +40,28 @@ def epsilon_axis(
         most,
         [lower.epsilon for _, lower in lowers],
     )
+    band = None
+    if upper is not None and len(lowers) == 1:
+        band = lowers[0][1].epsilon, min(most, limit)
+    mark = None if claim is None else claim.epsilon
+    return {
+        name: _epsilon_axis(rows, limit, band, mark, width, name)
+        for name, width in WIDTHS.items()
+    }
+
+
+def _epsilon_axis(
+    rows: Sequence[tuple[str, str, float, float, str]],
+    limit: float,
+    band: tuple[float, float] | None,
+    claim: float | None,
+    width: float,
+    name: str,
+) -> str:
+    """Each row from where to where, up to ``limit``; behind them, the band."""
     with drawing(width, 46 + 42 * len(rows)) as (figure, axes):
-        end = min(most, limit)
-        if (
-            upper is not None
-            and len(lowers) == 1
-            and (begin := lowers[0][1].epsilon) <= end
-        ):
-            axes.axvspan(begin, end, facecolor=COLOURS["allowed"], alpha=0.14, lw=0)
+        if band is not None and band[0] <= band[1]:
+            axes.axvspan(*band, facecolor=COLOURS["allowed"], alpha=0.14, lw=0)
         for place, (_, _, left, right, role) in enumerate(rows):
             line = {"color": COLOURS[role], "solid_capstyle": "butt"}
             ends = min(left, limit), min(right, limit)
@@ -61,8 +72,8 @@ def epsilon_axis(
                     axes.plot((end, end), tick, linewidth=2.5, **line)
             if right > limit:
                 axes.plot(limit, -place, ">", color=COLOURS[role], ms=12, clip_on=False)
-        if claim is not None and claim.epsilon <= limit:
-            axes.axvline(claim.epsilon, color=COLOURS["ink"], lw=1.3, dashes=(4, 3))
+        if claim is not None and claim <= limit:
+            axes.axvline(claim, color=COLOURS["ink"], lw=1.3, dashes=(4, 3))
         axes.set_xlim(0, limit)
         axes.set_ylim(-len(rows) + 0.45, 0.55)
         gap = "\N{EM SPACE}" if width > 600 else "\n"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import pathlib
 
 import numpy as np
 
 from privaudit.accounting import Certificate
-from privaudit.files.folder import write_whole
+from privaudit.report.svg import write
 
 
 def draw_profile(certificate: Certificate, path: pathlib.Path) -> None:
@@ -19,15 +18,13 @@ def draw_profile(certificate: Certificate, path: pathlib.Path) -> None:
     Raises ``ValueError`` if ``path`` is of a kind that matplotlib does not write, or
     nothing bounds epsilon.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib.figure import Figure
 
     epsilons, lower, upper = certificate.profile()
     if upper.min() == 1:
         raise ValueError("nothing bounds epsilon here: there is no profile to draw")
-    figure, axes = pyplot.subplots(figsize=(6, 4), layout="constrained")
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.add_subplot()
     axes.fill_between(epsilons, np.maximum(lower, 1e-300), upper, alpha=0.3)
     axes.plot(epsilons, upper, label=f"{certificate.standing}: no more than")
     axes.plot(epsilons, np.maximum(lower, 1e-300), "--", label="no less than")
@@ -39,9 +36,4 @@ def draw_profile(certificate: Certificate, path: pathlib.Path) -> None:
         title=f"Privacy profile under {certificate.relation}",
     )
     axes.legend()
-    drawn = io.BytesIO()
-    try:
-        figure.savefig(drawn, format=path.suffix.removeprefix("."))
-    finally:
-        pyplot.close(figure)
-    write_whole(path, drawn.getvalue())
+    write(figure, path)

@@ -3,95 +3,28 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from privaudit.accounting import Certificate
-from privaudit.ledger import Ledger
-from privaudit.report import attack, limits, meaning, plots, table, words
-from privaudit.report.numbers import claimed, down
 from privaudit.report.program import FinishedProgram
 from privaudit.report.standing import WORDS
-from privaudit.results import Standing, UpperBound
 
 
 def content(run: FinishedProgram) -> dict[str, Any]:
-    """What the template is filled with, figures and the account aside."""
-    claim, lower, result = run.config.claim, run.result.lower(), run.result
-    upper = run.upper
+    """What the page of ``run`` says that other pages say otherwise."""
+    upper, result = run.upper, run.result
     return {
         "kind": "audit",
         "title": f"Audit of {_name(run)}",
         "story": _story(run),
-        "status": run.status,
-        "heading": run.status.capitalize(),
         "verdict": " ".join(
             [result.verdict.reason, *result.verdict.misfits(result.beside)]
         ),
-        "delta": f"{claim.delta:.15g}",
-        "claimed": claimed(claim.epsilon),
-        "standing": None if upper is None else upper.standing,
-        "noise": None,
-        "protected": False,
-        "audited": down(lower.epsilon),
-        "confidence": ("at least" if lower.epsilon else "the attack showed nothing")
-        + f", with {100 * lower.confidence:g} % confidence",
-        "assumptions": words.assumptions(run),
-        "limits": limits.sentences(run),
         "otherwise": "" if upper is None else WORDS[upper.standing].otherwise,
-        "operating_point": words.operating_point(run),
-        "outside": attack.span(run.scores)[2],
-        "runs": len(run.scores),
-        "ledger_columns": table.COLUMNS,
-        "ledger": [] if upper is None else table.rows(run),
-        "meaning": meaning.paragraphs(run),
-        "seen_by": words.seer(run),
         "command": _command(run),
         "versions": (f"privaudit {run.config.version}",),
         "own_data": True,
         "written": "as its user says",
-        "unit": claim.unit,
-        "seconds": f"{result.seconds:,.1f} s",
     }
-
-
-def drawings(run: FinishedProgram) -> dict[str, str]:
-    """The figures, drawn."""
-    claim, lower = run.config.claim, run.result.lower()
-    account: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None
-    standing: Standing = "certified"
-    if run.ledger is not None:
-        certificate = _certificate(run.ledger, run.result.nodes)
-        (entries,) = certificate.ledger.nodes
-        if entries and all(entry.release.is_private for entry in entries):
-            account, standing = certificate.trade_off, certificate.standing
-    evidence = run.result.evidence
-    drawn = {
-        "scores": attack.histogram(run.scores, evidence, name="scores"),
-        "roc": attack.roc(
-            run.scores,
-            evidence,
-            claim,
-            lower,
-            name="roc",
-            account=account,
-            standing=standing,
-        ),
-    }
-    for name, width in (("wide", 860), ("narrow", 400)):
-        drawn[name] = plots.epsilon_axis(
-            claim, run.upper, [("audited", lower)], width=width, name=name
-        )
-    return drawn
-
-
-def _certificate(ledger: Ledger, bounds: Sequence[UpperBound]) -> Certificate:
-    """Of the node that is worst off, where the record under attack is taken to be."""
-    worst = max(range(len(bounds)), key=lambda node: bounds[node].epsilon)
-    return Certificate.of(ledger, bounds[worst].relation).node(worst)
 
 
 def _name(run: FinishedProgram) -> str:

@@ -8,9 +8,11 @@ import shlex
 from typing import Any, Literal
 
 from privaudit.accounting.recorded import RecordedResult, RecordedRun
+from privaudit.auditing.experiments.outcome import AuditResult
 from privaudit.files.folder import FolderError, RunFolder
 from privaudit.ledger import Ledger
-from privaudit.results import Status, UpperBound, round_up
+from privaudit.results import Claim, Status, UpperBound, round_up
+from trainers.runs.outcome import TrainingResult
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +124,22 @@ def is_record(fields: dict[str, Any]) -> bool:
     return "recorded" in fields
 
 
+def check_belongs(
+    folder: RunFolder,
+    claim: Claim | None,
+    result: AuditResult | TrainingResult | RecordedResult,
+    ledger: Ledger,
+) -> None:
+    """Raise `FolderError` unless result and ledger are of one run, and its claim."""
+    verdict = result.verdict
+    if (None if verdict is None else verdict.claim) != claim:
+        raise folder.broken("result.json", "its claim is not that of config.json")
+    if result.status != (None if verdict is None else verdict.status):
+        raise folder.broken("result.json", "its status is not that of its figures")
+    if not result.nodes or len(result.nodes) != len(ledger.nodes):
+        raise folder.broken("result.json", "its nodes are not those of ledger.json")
+
+
 def load_record(folder: RunFolder) -> FinishedRecord:
     """The training in ``folder``, which is finished.
 
@@ -137,11 +155,5 @@ def load_record(folder: RunFolder) -> FinishedRecord:
         )
     result = folder.read("result.json", RecordedResult)
     ledger = folder.read("ledger.json", Ledger)
-    verdict = result.verdict
-    if (None if verdict is None else verdict.claim) != config.claim:
-        raise folder.broken("result.json", "its claim is not that of config.json")
-    if result.status != (None if verdict is None else verdict.status):
-        raise folder.broken("result.json", "its status is not that of its figures")
-    if len(result.nodes) != len(ledger.nodes):
-        raise folder.broken("result.json", "its nodes are not those of ledger.json")
+    check_belongs(folder, config.claim, result, ledger)
     return FinishedRecord(path=folder.path, config=config, ledger=ledger, result=result)

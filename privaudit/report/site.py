@@ -17,7 +17,7 @@ from privaudit.report.axis import Line, together
 from privaudit.report.demo import is_demo, load_views, page_of
 from privaudit.report.numbers import claimed, down, up
 from privaudit.report.page import fill, render
-from privaudit.report.svg import embedded
+from privaudit.report.svg import WIDTHS, embedded
 from privaudit.report.sweep import is_sweep, load_sweep
 from privaudit.report.verify import Verification, verify
 
@@ -304,7 +304,7 @@ class Site:
         lines = [item.line() for item in items]
         drawn = {
             name: together(lines, width=width, name=name)
-            for name, width in (("wide", 860), ("narrow", 400))
+            for name, width in WIDTHS.items()
         }
         counts: dict[str, int] = {}
         for item in items:

@@ -10,9 +10,12 @@ from __future__ import annotations
 import contextlib
 import html
 import io
+import pathlib
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
+
+from privaudit.files.folder import write_whole
 
 if TYPE_CHECKING:  # most of a second of import time, and an extra
     from matplotlib.axes import Axes
@@ -31,6 +34,7 @@ COLOURS = {
     "audited": "#008163",
     "refuted": "#b3261e",
 }
+WIDTHS = {"wide": 860, "narrow": 400}  # of a drawing on a page, by its name
 _SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "privaudit",
@@ -72,6 +76,13 @@ def drawing(width: float, height: float) -> Iterator[tuple[Figure, Axes]]:
     with matplotlib.rc_context(_SETTINGS):  # pyrefly: ignore
         figure = Figure(figsize=(width / 72, height / 72), layout="constrained")
         yield figure, figure.add_subplot()
+
+
+def write(figure: Figure, path: pathlib.Path) -> None:
+    """Write ``figure`` in the format that the suffix of ``path`` names, or raise."""
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=path.suffix.removeprefix("."))
+    write_whole(path, drawn.getvalue())
 
 
 def inline(figure: Figure, name: str, description: str) -> str:

@@ -398,7 +398,9 @@ def _figures(
         where, one, other = first
         yield Difference(run.path / "result.json", where, one, other, by)
     if settings and not isinstance(run, FinishedProgram | FinishedRecord):
-        yield from _ledger_by_settings(run, checked, unchecked)
+        found = _ledger_by_settings(run, checked, unchecked)
+        if found is not None:
+            yield found
 
 
 def _again(run: Any, error: Exception) -> Difference:
@@ -526,52 +528,43 @@ def _text(value: Any) -> str:
 
 def _ledger_by_settings(
     run: Finished, checked: list[str], unchecked: list[str]
-) -> Iterator[Difference]:
+) -> Difference | None:
     """The ledger against what the settings say would be released, to nodes so large."""
-    file = run.path / "ledger.json"
     try:
         from trainers.runs.training import Training
     except ModuleNotFoundError as error:
         unchecked.append(f"the ledger against the settings, which needs {error.name}")
-        return
+        return None
     name = run.config.settings.algorithm
     if is_place(name):  # evidence is read, code that it names is not run
         unchecked.append(f"the ledger against the settings, which needs {name} itself")
-        return
+        return None
     try:
         training = msgspec.convert(run.config.training, Training, strict=False)
         nodes = training.mixing().nodes
         party = getattr(run.config, "party", None)
         held = range(nodes) if party is None else party.nodes
         if party is not None and len(party.sizes) != nodes:
-            yield Difference(
+            return Difference(
                 run.path / "config.json",
                 "the number of nodes whose sizes are known",
                 *(str(len(party.sizes)), str(nodes), "its settings have"),
             )
-            return
         if len(run.ledger.nodes) != len(held):
-            yield Difference(
-                file,
-                "the number of nodes",
-                str(len(run.ledger.nodes)),
-                str(len(held)),
-                "config.json says",
-            )
-            return
+            return _unlike(run, "the number of nodes", len(run.ledger.nodes), len(held))
         sizes = party.sizes if party else _sizes(run.ledger, training.batch_size)
         if sizes is None:
             unchecked.append(
                 "the ledger against the settings, as it does not say how many records "
                 "the nodes have"
             )
-            return
+            return None
         setting = training.setting(sizes)
         expected = training.family.ledger(setting, run.config.noise_multiplier)
         most = training.family.plans_at_most(setting)
     except (ValueError, KeyError) as error:
         unchecked.append(f"the ledger against the settings ({error})")
-        return
+        return None
     unchecked.append("how many records the nodes have, which needs the data")
     checked.append("the ledger against the settings")
     planned_here = expected.nodes[held.start : held.stop]
@@ -580,23 +573,21 @@ def _ledger_by_settings(
             continue
         counts = sum(e.count for e in own), sum(e.count for e in planned)
         if counts[0] > counts[1] or (counts[0] < counts[1] and not most):
-            yield Difference(
-                file,
-                f"the number of releases of node {node}",
-                str(counts[0]),
-                ("at most " if most else "") + str(counts[1]),
-                "config.json says",
-            )
-            return
+            what = f"the number of releases of node {node}"
+            return _unlike(run, what, counts[0], f"{'at most ' * most}{counts[1]}")
         for one, other in zip(own, planned, strict=False):
             if one.release != other.release or (one.count != other.count and not most):
                 where, had, wanted = next(
                     _differ(msgspec.to_builtins(one), msgspec.to_builtins(other), False)
                 )
-                yield Difference(
-                    file, f"{where} of node {node}", had, wanted, "config.json says"
-                )
-                return
+                return _unlike(run, f"{where} of node {node}", had, wanted)
+    return None
+
+
+def _unlike(run: Finished, what: str, had: object, wanted: object) -> Difference:
+    """Of the ledger, against the settings."""
+    file = run.path / "ledger.json"
+    return Difference(file, what, str(had), str(wanted), "config.json says")
 
 
 def _has_all(own: Sequence[Entry], planned: Sequence[Entry]) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import pathlib
 from collections.abc import Sequence
@@ -12,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privaudit.accounting.views import Pair, pairs_observed
-from privaudit.files.folder import write_whole
 from privaudit.report.load import Finished
 from privaudit.report.numbers import up
-from privaudit.report.svg import drawing, inline
+from privaudit.report.svg import drawing, inline, write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,10 +40,7 @@ def draw_views(
     Raises ``ValueError`` if there is nothing to draw, or ``path`` is of a kind that
     matplotlib does not write.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib.figure import Figure
 
     if not pairs:
         raise ValueError("nobody is left to be protected: there is nothing to draw")
@@ -53,37 +48,26 @@ def draw_views(
     finite = [value for value in values if math.isfinite(value)]
     top = max(finite, default=1.0) or 1.0
     single = len({pair.by for pair in pairs}) > 1
-    figure, axes = pyplot.subplots(
-        2 if single else 1,
-        3,
-        figsize=(12, 7.5 if single else 4),
-        layout="constrained",
-        squeeze=False,
-    )
-    drawn = io.BytesIO()
-    try:
-        for column, (name, title) in enumerate(_TITLES.items()):
-            above = axes[0, column]
-            above.set_title(title)
-            endless = [pair for pair in pairs if math.isinf(getattr(pair, name))]
-            if single:
-                image = _squares(above, pairs, len(joined), name, top)
-                _without_bound(above, [(int(p.by), p.of) for p in endless])
-                _graph(axes[1, column], pairs, joined, name, top)
-                if column == 2:
-                    figure.colorbar(image, ax=axes, label="epsilon, at most")
-            else:
-                above.bar(
-                    [str(pair.of) for pair in pairs],
-                    [min(getattr(pair, name), 1.1 * top) for pair in pairs],
-                )
-                above.set(xlabel="node", ylabel="epsilon, at most", ylim=(0, 1.1 * top))
-                bars = [(pairs.index(pair), 0.55 * top) for pair in endless]
-                _without_bound(above, bars)
-        figure.savefig(drawn, format=path.suffix.removeprefix("."))
-    finally:
-        pyplot.close(figure)
-    write_whole(path, drawn.getvalue())
+    figure = Figure(figsize=(12, 7.5 if single else 4), layout="constrained")
+    axes = figure.subplots(2 if single else 1, 3, squeeze=False)
+    for column, (name, title) in enumerate(_TITLES.items()):
+        above = axes[0, column]
+        above.set_title(title)
+        endless = [pair for pair in pairs if math.isinf(getattr(pair, name))]
+        if single:
+            image = _squares(above, pairs, len(joined), name, top)
+            _without_bound(above, [(int(p.by), p.of) for p in endless])
+            _graph(axes[1, column], pairs, joined, name, top)
+            if column == 2:
+                figure.colorbar(image, ax=axes, label="epsilon, at most")
+        else:
+            above.bar(
+                [str(pair.of) for pair in pairs],
+                [min(getattr(pair, name), 1.1 * top) for pair in pairs],
+            )
+            above.set(xlabel="node", ylabel="epsilon, at most", ylim=(0, 1.1 * top))
+            _without_bound(above, [(pairs.index(p), 0.55 * top) for p in endless])
+    write(figure, path)
 
 
 def on_page(run: Finished, name: str) -> str | None:

@@ -29,7 +29,7 @@ from privaudit.auditing.bounds import Game, Wealth
 from privaudit.auditing.scores import real_numbers
 from privaudit.files.user_code import by_generator
 from privaudit.testing.fingerprints import fingerprint
-from privaudit.testing.learning import Score, learned
+from privaudit.testing.learning import Score, column, learned
 from privaudit.testing.outputs import Floats, Reader, Readings
 
 Mechanism = Callable[[Any, Any], object]
@@ -225,13 +225,9 @@ def _first_bets(reader: Reader, game: Game, *, whole: bool) -> list[_Bet]:
         return []
     share = math.log((1.0 if whole else 0.5) / max(1, many))
     return [
-        _Bet("the score" if whole else name, _coordinate(index), share, game.start())
+        _Bet("the score" if whole else name, column(index), share, game.start())
         for index, name in enumerate(reader.names)
     ]
-
-
-def _coordinate(index: int) -> Score:
-    return lambda readings: readings.columns[:, index]
 
 
 def _learned_bets(

@@ -39,12 +39,13 @@ def learned(readings: Readings, worlds: Worlds) -> dict[str, Score]:
         if columns.size <= _CELLS and importlib.util.find_spec("sklearn"):
             found["boosted trees"] = _trees(columns, worlds)
     if columns.shape[1] > _COLUMNS:
-        for column in _telling(columns, worlds):
-            found[f"coordinate {column}"] = _column(column)
+        for index in _telling(columns, worlds):
+            found[f"coordinate {index}"] = column(index)
     return found
 
 
-def _column(index: int) -> Score:
+def column(index: int) -> Score:
+    """A coordinate itself."""
     return lambda readings: readings.columns[:, index]
 
 

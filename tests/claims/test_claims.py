@@ -59,6 +59,13 @@ def independent(noise, steps, rate, delta, replace=False):
     return accountant.compose(event, steps).get_epsilon(delta)
 
 
+def lower_bound(epsilon, **change):
+    values = {"delta": 1e-5, "relation": "add-or-remove-one", **change}
+    said = dict.fromkeys(("method", "source", "threat_model"), "x")
+    runs = {"member_runs": 1, "non_member_runs": 1}
+    return LowerBound(epsilon=epsilon, confidence=0.99, **said, **runs, **values)
+
+
 class TestAgainstIndependentAccount:
     @pytest.mark.parametrize(
         ("epsilon", "steps"), [(0.3, 2500), (1.0, 2500), (3, 2500)]
@@ -136,17 +143,7 @@ class TestVerdicts:
         finding = found("001/rdp-add-remove-epsilon1")
 
         def audited(epsilon):
-            lower = LowerBound(
-                epsilon=epsilon,
-                delta=1e-5,
-                relation="add-or-remove-one",
-                method="x",
-                source="x",
-                confidence=0.99,
-                threat_model="x",
-                member_runs=1,
-                non_member_runs=1,
-            )
+            lower = lower_bound(epsilon)
             return PaperFinding(finding.claim, finding.printed, None, lower).verdict
 
         assert finding.claim.claimed is not None
@@ -156,17 +153,7 @@ class TestVerdicts:
     def test_an_audit_of_something_else_is_refused(self):
         finding = found("001/rdp-add-remove-epsilon1")
         for change in ({"relation": "replace-one"}, {"delta": 1e-6}):
-            values = {"delta": 1e-5, "relation": "add-or-remove-one", **change}
-            lower = LowerBound(
-                epsilon=9.0,
-                method="x",
-                source="x",
-                confidence=0.99,
-                threat_model="x",
-                member_runs=1,
-                non_member_runs=1,
-                **values,
-            )
+            lower = lower_bound(9.0, **change)
             with pytest.raises(ValueError, match=next(iter(change))):
                 PaperFinding(finding.claim, finding.printed, None, lower)
 

@@ -15,7 +15,7 @@ from privaudit.auditing.experiments.outcome import Gap
 from privaudit.cli import main
 from privaudit.files.folder import FolderError
 from privaudit.report import page as pages
-from privaudit.report.limits import account_curve
+from privaudit.report.limits import accounted
 from privaudit.report.load import load
 from privaudit.report.standing import WORDS
 from privaudit.results import round_down, round_up
@@ -175,7 +175,7 @@ class TestSound:
         rates, curves = np.linspace(0, 1, 21), []
         for name, failure in (("a", 0.0), ("b", 0.005)):
             runs.Made(worlds=runs.noise(20, 20), failure=failure).write(tmp_path / name)
-            curves.append(account_curve(load(tmp_path / name))(rates))
+            curves.append(accounted(load(tmp_path / name)).trade_off(rates))
         plain, paid = curves
         # At rate 0 all of it; elsewhere no more, by the curve's mirror image.
         assert paid[0] == pytest.approx(plain[0] - 0.005, abs=1e-9)

@@ -24,6 +24,11 @@ def laplace(data, rng):
     return data + rng.laplace()
 
 
+def judged(case, **more):
+    more |= {"epsilon": case.epsilon, "delta": case.delta, "score": case.score}
+    return judge(case.mechanism, case.pair, **more)
+
+
 def most_alarms(suites, chance):
     """That right mechanisms exceed with a chance of 1e-6."""
     return int(stats.binom.isf(1e-6, suites, chance))
@@ -67,15 +72,7 @@ class TestSound:
 
     @pytest.mark.parametrize("case", RIGHT, ids=lambda case: case.name)
     def test_right_mechanisms_of_others(self, case):
-        found = judge(
-            case.mechanism,
-            case.pair,
-            epsilon=case.epsilon,
-            delta=case.delta,
-            score=case.score,
-            runs=3000,
-        )
-        assert not found.refuted
+        assert not judged(case, runs=3000).refuted
 
     @pytest.mark.slow
     @pytest.mark.parametrize("case", RIGHT, ids=lambda case: case.name)
@@ -83,17 +80,7 @@ class TestSound:
         alarms = 0
         for seed in range(200):
             alarms += any(
-                judge(
-                    case.mechanism,
-                    case.pair,
-                    epsilon=case.epsilon,
-                    delta=case.delta,
-                    confidence=0.99,
-                    score=case.score,
-                    runs=2000,
-                    seed=seed + 1,
-                    k=k,
-                ).refuted
+                judged(case, confidence=0.99, runs=2000, seed=seed + 1, k=k).refuted
                 for k in (1, 2)
             )
         print(f"{case.name}: {alarms} alarms in 200 suites")
@@ -103,14 +90,7 @@ class TestSound:
 class TestTight:
     @pytest.mark.parametrize("case", WRONG, ids=lambda case: case.name)
     def test_wrong_mechanisms_of_others_are_refuted(self, case):
-        found = judge(
-            case.mechanism,
-            case.pair,
-            epsilon=case.epsilon,
-            delta=case.delta,
-            score=case.score,
-            runs=case.runs,
-        )
+        found = judged(case, runs=case.runs)
         assert found.refuted
         assert found.bound >= case.epsilon
 

@@ -18,11 +18,10 @@ from torch import Tensor
 
 from privaudit.auditing.attacks.canaries import CANARY_NODE
 from privaudit.auditing.attacks.contract import Differentiator, Scene, Watcher
-from privaudit.auditing.attacks.likelihood import log_ratio
+from privaudit.auditing.attacks.likelihood import clipped_sum, log_ratio
 from trainers.algorithms.dinno import Dinno
 from trainers.algorithms.optimisers import OPTIMISERS, Adam
 from trainers.network.engine import Observer
-from trainers.oracles.oracle import clip_weights
 
 
 def adam_of(scene: Scene) -> tuple[Dinno, Adam] | None:
@@ -73,14 +72,8 @@ class AdamWatcher(Watcher):
         scene = self._scene
         if scene.silent:
             return 0.0
-        clip, _ = scene.mechanism.at(k)
-        own, at = scene.problem.shares[CANARY_NODE], theta[:, CANARY_NODE]
-        total = self._gradients.weighted_sum(
-            at,
-            own.inputs.expand(len(at), *own.inputs.shape),
-            own.targets.expand(len(at), *own.targets.shape),
-            lambda norms: clip_weights(norms, clip),
-        )
+        at = theta[:, CANARY_NODE]
+        total = clipped_sum(scene, self._gradients, CANARY_NODE, k, at)
         scale = scene.rate / scene.mechanism.batch_size
         return scale * total[:, self._places].double()
 

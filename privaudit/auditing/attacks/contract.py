@@ -21,33 +21,23 @@ from trainers.oracles.oracle import Mechanism, ReleaseObserver
 from trainers.runs.problem import Problem
 
 
-@dataclasses.dataclass(frozen=True)
-class Scene:
-    """What every adversary knows: all but coins, batches and noise.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Known:
+    """What every adversary knows of a training: all but coins, batches and noise.
 
     Parameters
     ----------
     problem
         The algorithm, its settings and all records but the canary.
-    canary
-        What may be planted at node 0.
     noise_multiplier
         What the mechanism makes its noise from.
     start
         (dims,): where all nodes of all runs start.
-    replaces
-        Whether the canary comes in the place of a record.
-    observer
-        Who attacks, as `Observer.parse` takes it, or ``any-node``; None: as the
-        adversary says.
     """
 
     problem: Problem
-    canary: Canary
     noise_multiplier: float
     start: Tensor
-    replaces: bool = False
-    observer: str | None = None
 
     @functools.cached_property
     def mechanism(self) -> Mechanism:
@@ -64,12 +54,6 @@ class Scene:
         """The sampling rate of the canary's node."""
         return self.rates[CANARY_NODE]
 
-    @functools.cached_property
-    def silent(self) -> bool:
-        """Whether no other record can reach the canary's crafted direction."""
-        direction = self.canary.direction
-        return direction is not None and is_silent(self.problem, self.start, direction)
-
     def scales(self, index: int) -> tuple[float, float]:
         """Clip and noise (standard deviation) of a node's ``index``-th sum.
 
@@ -78,6 +62,32 @@ class Scene:
         clip, multiplier = self.mechanism.at(index)
         clip = clip if clip < float("inf") else 1.0
         return clip, clip * (multiplier or 1.0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Scene(Known):
+    """What an adversary of many runs knows, with what one canary may be.
+
+    Parameters
+    ----------
+    canary
+        What may be planted at node 0.
+    replaces
+        Whether the canary comes in the place of a record.
+    observer
+        Who attacks, as `Observer.parse` takes it, or ``any-node``; None: as the
+        adversary says.
+    """
+
+    canary: Canary
+    replaces: bool = False
+    observer: str | None = None
+
+    @functools.cached_property
+    def silent(self) -> bool:
+        """Whether no other record can reach the canary's crafted direction."""
+        direction = self.canary.direction
+        return direction is not None and is_silent(self.problem, self.start, direction)
 
 
 class Watcher(abc.ABC):

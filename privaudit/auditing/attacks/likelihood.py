@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from privaudit.auditing.attacks.canaries import CANARY_NODE
-from privaudit.auditing.attacks.contract import Differentiator, Scene
+from privaudit.auditing.attacks.contract import Differentiator, Known, Scene
 from trainers.data import Dataset
 from trainers.gradients.per_sample import PerSample
 from trainers.models import cross_entropy
@@ -37,6 +37,20 @@ def mixture_ratio(exponent: Tensor, rate: float) -> Tensor:
     return torch.logaddexp(there, torch.full_like(there, math.log1p(-rate)))
 
 
+def clipped_sum(
+    scene: Known, gradients: Differentiator, node: int, index: int, at: Tensor
+) -> Tensor:
+    """(runs, dims): sum of a node's clipped gradients at ``at``, without a canary."""
+    clip, _ = scene.mechanism.at(index)
+    own, runs = scene.problem.shares[node], len(at)
+    return gradients.weighted_sum(
+        at,
+        own.inputs.expand(runs, *own.inputs.shape),
+        own.targets.expand(runs, *own.targets.shape),
+        lambda norms: clip_weights(norms, clip),
+    )
+
+
 def expected_projection(
     scene: Scene, gradients: Differentiator, node: int, index: int, at: Tensor
 ) -> Tensor:
@@ -48,14 +62,7 @@ def expected_projection(
     assert direction is not None
     if scene.silent:
         return torch.zeros(len(at), dtype=torch.float64)
-    clip, _ = scene.mechanism.at(index)
-    own, runs = scene.problem.shares[node], len(at)
-    total = gradients.weighted_sum(
-        at,
-        own.inputs.expand(runs, *own.inputs.shape),
-        own.targets.expand(runs, *own.targets.shape),
-        lambda norms: clip_weights(norms, clip),
-    )
+    total = clipped_sum(scene, gradients, node, index, at)
     return scene.rates[node] * (total.double() @ direction.double())
 
 

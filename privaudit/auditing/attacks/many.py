@@ -21,8 +21,8 @@ from privaudit.auditing.attacks.canaries import (
     CANARY_NODE,
     all_gradients,
 )
-from privaudit.auditing.attacks.contract import Differentiator
-from privaudit.auditing.attacks.likelihood import log_ratio
+from privaudit.auditing.attacks.contract import Differentiator, Known
+from privaudit.auditing.attacks.likelihood import clipped_sum, log_ratio
 from privaudit.auditing.attacks.references import (
     NO_PROBABILITY,
     References,
@@ -34,7 +34,7 @@ from trainers.data import Dataset
 from trainers.gradients.per_sample import PerSample
 from trainers.models import cross_entropy
 from trainers.numerics.randomness import public_generator
-from trainers.oracles.oracle import Mechanism, ReleaseObserver, clip_weights
+from trainers.oracles.oracle import ReleaseObserver, clip_weights
 from trainers.runs.problem import Planted, Problem
 
 CRAFTED, MISLABELLED, NOISE = "gradient", "mislabelled", "out-of-distribution"
@@ -114,19 +114,11 @@ def _quiet(problem: Problem, count: int, seed: int) -> Tensor:
     return torch.argsort(loud, stable=True)[:count]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ManyScene:
-    """What is known to whoever attacks: all but coins, batches and noise."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ManyScene(Known):
+    """What an adversary of one run knows, with what its canaries may be."""
 
-    problem: Problem
     canaries: Canaries
-    noise_multiplier: float
-    start: Tensor  # (dims,)
-
-    @property
-    def mechanism(self) -> Mechanism:
-        """How gradients are made private."""
-        return self.problem.training.mechanism(self.noise_multiplier)
 
 
 class ManyWatcher(abc.ABC):
@@ -164,8 +156,6 @@ class ManyNoisyGradients(ManyWatcher):
         super().__init__(scene, gradients)
         self._total = torch.zeros(len(scene.canaries), dtype=torch.float64)
         self._reference = PerSample(scene.problem.module, cross_entropy)
-        size = scene.problem.sizes[CANARY_NODE]
-        self._rate = scene.mechanism.sampling_rate(size)
 
     @property
     def release_observers(self) -> tuple[ReleaseObserver, ...]:
@@ -179,32 +169,21 @@ class ManyNoisyGradients(ManyWatcher):
             return
         column = list(nodes).index(CANARY_NODE)
         at, scene = at[:, column].cpu(), self._scene
-        clip, multiplier = scene.mechanism.at(index)
-        clip = clip if clip < float("inf") else 1.0
-        noise = clip * (multiplier or 1.0)
-        own = scene.problem.shares[CANARY_NODE]
+        clip, noise = scene.scales(index)
         released = gradient[0, column].cpu().double() * scene.mechanism.given_over
-        usual = (
-            self._rate
-            * self._gradients.weighted_sum(
-                at,
-                own.inputs[None],
-                own.targets[None],
-                lambda norms: clip_weights(norms, clip),
-            )[0].double()
-        )
-        surprise = released - usual
+        usual = clipped_sum(scene, self._gradients, CANARY_NODE, index, at)[0].double()
+        surprise = released - scene.rate * usual
         coordinates = scene.canaries.coordinates
         if coordinates is not None:
             along = surprise[coordinates] / noise
-            self._total += log_ratio(along, clip / noise, self._rate, replaces=False)
+            self._total += log_ratio(along, clip / noise, scene.rate, replaces=False)
             return
         # The other canaries are there by coins too: what they give on average goes off.
         parts = [
-            self._clipped(at, first, clip)
+            self._clipped(at, first, scene.mechanism.at(index)[0])
             for first in range(0, len(scene.canaries), _PART)
         ]
-        mean = sum(part.sum(0) for part in parts) / 2 * self._rate
+        mean = sum(part.sum(0) for part in parts) / 2 * scene.rate
         along = torch.cat([part @ (surprise - mean) for part in parts])
         self._total += along / noise**2
 

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from privaudit.auditing.bounds.binomial import mass
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -143,12 +145,5 @@ def _quantile(uniform: Floats, trials: int, right: float) -> Ints:
     first = max(0, math.floor(trials * right - width))
     last = min(trials, math.ceil(trials * right + width))
     hits = np.arange(first, last + 1)
-    log_mass = (
-        special.gammaln(trials + 1)
-        - special.gammaln(hits + 1)
-        - special.gammaln(trials - hits + 1)
-        + special.xlogy(hits, right)
-        + special.xlog1py(trials - hits, -right)
-    )
-    below = np.cumsum(np.exp(log_mass))
+    below = np.cumsum(mass(hits, trials, right))
     return np.minimum(first + np.searchsorted(below, uniform), last)

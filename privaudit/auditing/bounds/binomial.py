@@ -33,6 +33,19 @@ def limit_up(hits: ArrayLike, runs: ArrayLike, alpha: float) -> NDArray[np.float
     return np.where(some, limit, 1.0)
 
 
+def mass(
+    hits: NDArray[np.int64], runs: int, probability: ArrayLike
+) -> NDArray[np.float64]:
+    """Chance of just so many ``hits``, elementwise."""
+    return np.exp(
+        special.gammaln(runs + 1)
+        - special.gammaln(hits + 1)
+        - special.gammaln(runs - hits + 1)
+        + special.xlogy(hits, probability)
+        + special.xlog1py(runs - hits, -np.asarray(probability))
+    )
+
+
 def least_hits(
     runs: ArrayLike, probability: ArrayLike, alpha: float
 ) -> NDArray[np.int64]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from privaudit.auditing.bounds.binomial import limit_down, limit_up
-from privaudit.auditing.bounds.contract import Estimator, Evidence, Rate
+from privaudit.auditing.bounds.contract import Estimator, Evidence, Rate, check_shares
 from privaudit.auditing.bounds.threshold import called, choose, split
 from privaudit.auditing.scores import Scores
 
@@ -37,10 +37,7 @@ class ClopperPearson(Estimator):
     choosing_share: float = 0.2
 
     def __post_init__(self) -> None:
-        if not 0 < self.choosing_share < 1:
-            raise ValueError(
-                f"choosing_share must be in (0, 1), got {self.choosing_share}"
-            )
+        check_shares(self, "choosing_share")
 
     def find(
         self, scores: Scores, delta: float, alpha: float, seed: int

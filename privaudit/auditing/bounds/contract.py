@@ -33,6 +33,11 @@ class Rate:
     low: float
     high: float
 
+    @classmethod
+    def unlimited(cls, called: np.ndarray) -> Rate:
+        """The share of ``called`` runs, whose probability nothing limits."""
+        return cls(int(np.count_nonzero(called)), len(called), 0.0, 1.0)
+
     @property
     def rate(self) -> float:
         """Observed share; 0 if there was no run."""
@@ -181,6 +186,13 @@ class Estimator(abc.ABC):
             ),
             evidence=evidence,
         )
+
+
+def check_shares(of: object, *names: str) -> None:
+    """Raise ``ValueError`` unless these attributes of ``of`` lie between 0 and 1."""
+    for name in names:
+        if not 0 < getattr(of, name) < 1:
+            raise ValueError(f"{name} must be in (0, 1), got {getattr(of, name)}")
 
 
 def generator(seed: int, purpose: str) -> np.random.Generator:

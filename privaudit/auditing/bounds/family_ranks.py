@@ -18,7 +18,12 @@ from numpy.typing import NDArray
 from scipy import optimize, special
 
 from privaudit.auditing.bounds._ranks import chance_of_top
-from privaudit.auditing.bounds.contract import Estimator, Evidence, generator
+from privaudit.auditing.bounds.contract import (
+    Estimator,
+    Evidence,
+    check_shares,
+    generator,
+)
 from privaudit.auditing.bounds.top_half import (
     NoiseFamily,
     evidence_of_top,
@@ -72,9 +77,7 @@ class RanksOfFamily(Estimator):
     simulations: int = 999
 
     def __post_init__(self) -> None:
-        for name in ("reversed_share", "top_share"):
-            if not 0 < getattr(self, name) < 1:
-                raise ValueError(f"{name} must be in (0, 1), got {getattr(self, name)}")
+        check_shares(self, "reversed_share", "top_share")
         if self.simulations < 1:
             raise ValueError(f"simulations must be >= 1, got {self.simulations}")
 

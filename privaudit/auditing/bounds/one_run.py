@@ -32,7 +32,13 @@ import numpy as np
 from scipy import special
 
 from privaudit.auditing.bounds._gaussian import epsilon_down
-from privaudit.auditing.bounds.contract import Estimator, Evidence, generator
+from privaudit.auditing.bounds.binomial import mass
+from privaudit.auditing.bounds.contract import (
+    Estimator,
+    Evidence,
+    check_shares,
+    generator,
+)
 from privaudit.auditing.scores import Design, Scores
 
 _TOLERANCE = 1e-4  # of the search; the refuted end is returned
@@ -74,10 +80,7 @@ class _OneRun(Estimator):
     def __post_init__(self) -> None:
         if not self.shares or not all(0 < share <= 1 for share in self.shares):
             raise ValueError(f"shares must be in (0, 1], got {self.shares}")
-        if not 0 < self.reversed_share < 1:
-            raise ValueError(
-                f"reversed_share must be in (0, 1), got {self.reversed_share}"
-            )
+        check_shares(self, "reversed_share")
         if self.weights and (
             len(self.weights) != len(self.shares)
             or min(self.weights) <= 0
@@ -183,14 +186,8 @@ def p_value(
     mode = math.floor((guesses + 1) * chance)
     last = max(1, min(right, right - mode + 12 * math.isqrt(guesses) + 12))
     hits = right - np.arange(1, last + 1)
-    log_mass = (
-        special.gammaln(guesses + 1)
-        - special.gammaln(hits + 1)
-        - special.gammaln(guesses - hits + 1)
-        + special.xlogy(hits, chance)
-        + special.xlog1py(guesses - hits, -chance)
-    )
-    slope = np.max(np.cumsum(np.exp(log_mass)) / np.arange(1, last + 1))
+    sums = np.cumsum(mass(hits, guesses, chance))
+    slope = np.max(sums / np.arange(1, last + 1))
     return min(1.0, tail + 2 * canaries * delta * float(slope))
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -26,7 +25,7 @@ from privaudit.accounting import Certificate
 from privaudit.auditing.bounds.contract import Evidence
 from privaudit.auditing.bounds.ledger_family import noise_family, scaled
 from privaudit.auditing.bounds.one_run import Guesses, OneRunGaussian, curve_refuted
-from privaudit.auditing.bounds.top_half import NoiseFamily, _octave
+from privaudit.auditing.bounds.top_half import NoiseFamily, least_noise_refuted
 from privaudit.auditing.scores import Scores
 from privaudit.ledger import Entry, Ledger
 from privaudit.results import Relation
@@ -79,24 +78,17 @@ class OneRunOfFamily(OneRunGaussian):
             )
 
         family = self.family
-        bracket = _octave(
+        noise = least_noise_refuted(
             lambda noise: refuting(noise) is not None,
             family.least_noise,
             family.most_noise,
+            _TOLERANCE,
         )
-        if bracket is None:
+        if noise is None:
             note = "no more right guesses than by chance"
             return 0.0, Evidence(testing_runs=canaries, note=note)
-        low, high = bracket
-        while high - low > _TOLERANCE * high:
-            middle = math.sqrt(low * high)
-            if refuting(middle) is not None:
-                high = middle
-            else:
-                low = middle
-        note = str(refuting(high))
-        return family.epsilon_down(high, delta), Evidence(
-            testing_runs=canaries, note=note
+        return family.epsilon_down(noise, delta), Evidence(
+            testing_runs=canaries, note=str(refuting(noise))
         )
 
 

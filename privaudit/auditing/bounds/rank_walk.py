@@ -17,7 +17,13 @@ from scipy import special
 from privaudit.auditing.bounds._null_walk import NullWalk
 from privaudit.auditing.bounds._ranks import Pair
 from privaudit.auditing.bounds.binomial import least_hits, limit_down
-from privaudit.auditing.bounds.contract import Estimator, Evidence, Rate, generator
+from privaudit.auditing.bounds.contract import (
+    Estimator,
+    Evidence,
+    Rate,
+    check_shares,
+    generator,
+)
 from privaudit.auditing.scores import Scores
 
 Floats = NDArray[np.float64]
@@ -66,10 +72,7 @@ class RankWalk(Estimator):
     reversed_share: float = 0.05
 
     def __post_init__(self) -> None:
-        if not 0 < self.reversed_share < 1:
-            raise ValueError(
-                f"reversed_share must be in (0, 1), got {self.reversed_share}"
-            )
+        check_shares(self, "reversed_share")
         if self.simulations < 1 or self.prefixes < 1 or not self.share > 0:
             raise ValueError(
                 "the rank walk needs at least one simulation, at least one prefix "
@@ -271,12 +274,8 @@ def _evidence(scores: Scores, way: _Way, flipped: bool) -> Evidence:
     return Evidence(
         threshold=float(scores.score[edge]),
         tail="lower" if flipped else "upper",
-        tpr=_plain_rate(above[scores.member]),
-        fpr=_plain_rate(above[~scores.member]),
+        tpr=Rate.unlimited(above[scores.member]),
+        fpr=Rate.unlimited(above[~scores.member]),
         testing_runs=len(scores),
         note=f"{right:,} of {guesses:,} guesses right at the {ends} of the ranking",
     )
-
-
-def _plain_rate(called: NDArray[np.bool_]) -> Rate:
-    return Rate(int(np.count_nonzero(called)), len(called), 0.0, 1.0)

@@ -37,7 +37,13 @@ from scipy import special
 from privaudit.auditing.bounds._gaussian import epsilon_down
 from privaudit.auditing.bounds._ranks import Pair, chance_of_top
 from privaudit.auditing.bounds.binomial import limit_down
-from privaudit.auditing.bounds.contract import Estimator, Evidence, Rate, generator
+from privaudit.auditing.bounds.contract import (
+    Estimator,
+    Evidence,
+    Rate,
+    check_shares,
+    generator,
+)
 from privaudit.auditing.scores import Scores
 
 Floats = NDArray[np.float64]
@@ -67,10 +73,7 @@ class TopHalf(Estimator):
     reversed_share: float = 0.05
 
     def __post_init__(self) -> None:
-        if not 0 < self.reversed_share < 1:
-            raise ValueError(
-                f"reversed_share must be in (0, 1), got {self.reversed_share}"
-            )
+        check_shares(self, "reversed_share")
 
     @property
     def valid_for(self) -> str:
@@ -127,8 +130,8 @@ class TopHalf(Estimator):
         return max(0.5, low), Evidence(
             threshold=float(scores.score[edge]),
             tail="lower" if flipped else "upper",
-            tpr=_plain_rate(called[scores.member]),
-            fpr=_plain_rate(called[~scores.member]),
+            tpr=Rate.unlimited(called[scores.member]),
+            fpr=Rate.unlimited(called[~scores.member]),
             testing_runs=runs,
             note=f"{best:,} of {runs:,} guesses right, in the long run {low:.4f}",
         )
@@ -271,27 +274,27 @@ def evidence_of_top(scores: Scores, order: Ints, right: int, flipped: bool) -> E
     return Evidence(
         threshold=float(scores.score[order[members - 1]]),
         tail="lower" if flipped else "upper",
-        tpr=_plain_rate(called[scores.member]),
-        fpr=_plain_rate(called[~scores.member]),
+        tpr=Rate.unlimited(called[scores.member]),
+        fpr=Rate.unlimited(called[~scores.member]),
         testing_runs=len(scores),
         note=f"{right:,} of {members:,} members among the first {members:,}",
     )
 
 
 def least_noise_refuted(
-    refuted: Callable[[float], bool], least: float, most: float
+    refuted: Callable[[float], bool],
+    least: float,
+    most: float,
+    tolerance: float = _TOLERANCE,
 ) -> float | None:
     """A noise that is refuted, near the least; None if nothing is."""
     bracket = _octave(refuted, least, most)
     if bracket is None:
         return None
     low, high = bracket
-    while high - low > _TOLERANCE * high:
+    while high - low > tolerance * high:
         middle = math.sqrt(low * high)
-        if refuted(middle):
-            high = middle
-        else:
-            low = middle
+        low, high = (low, middle) if refuted(middle) else (middle, high)
     return high
 
 
@@ -318,7 +321,3 @@ def _octave(
             return low, high
         high = low
     return least, least
-
-
-def _plain_rate(called: np.ndarray) -> Rate:
-    return Rate(int(np.count_nonzero(called)), len(called), 0.0, 1.0)

@@ -30,9 +30,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, special
 
-from privaudit.auditing.bounds.binomial import least_hits, limit_down, limit_up
+from privaudit.auditing.bounds.binomial import least_hits, limit_down, limit_up, mass
 from privaudit.auditing.bounds.clopper_pearson import epsilon_from_limits
-from privaudit.auditing.bounds.contract import Estimator, Evidence, Rate
+from privaudit.auditing.bounds.contract import Estimator, Evidence, Rate, check_shares
 from privaudit.auditing.bounds.threshold import called, choose, split
 from privaudit.auditing.scores import Scores
 
@@ -65,9 +65,7 @@ class TwoBinomial(Estimator):
     interval_share: float = 0.05
 
     def __post_init__(self) -> None:
-        for name in ("choosing_share", "interval_share"):
-            if not 0 < getattr(self, name) < 1:
-                raise ValueError(f"{name} must be in (0, 1), got {getattr(self, name)}")
+        check_shares(self, "choosing_share", "interval_share")
 
     def find(
         self, scores: Scores, delta: float, alpha: float, seed: int
@@ -215,12 +213,12 @@ class _Test:
 
     def chance(self, epsilon: float, of_alarms: Floats, of_hits: Floats) -> Floats:
         """P(T >= t) with B from ``of_alarms``, A from the ceiling of ``of_hits``."""
-        mass = _mass(self.alarms, self.others, of_alarms[:, None])
-        mass = np.add.reduceat(mass, self.first, axis=1)
+        chances = mass(self.alarms, self.others, of_alarms[:, None])
+        chances = np.add.reduceat(chances, self.first, axis=1)
         tops = ceiling(of_hits, epsilon, self.delta)[:, None]
         before = np.maximum(self.needed - 1, 0).astype(float)
         reach = np.where(self.needed > 0, special.bdtrc(before, self.runs, tops), 1.0)
-        return (mass * reach).sum(axis=1) + _CUT
+        return (chances * reach).sum(axis=1) + _CUT
 
     def at(self, epsilon: float, fprs: Floats) -> bool:
         """Whether epsilon is refuted for each of ``fprs``."""
@@ -244,16 +242,6 @@ class _Test:
             outer = np.concatenate([inner[1:], right[None]])
             left, right = inner.ravel(), outer.ravel()
         return False
-
-
-def _mass(hits: Ints, runs: int, probability: Floats) -> Floats:
-    return np.exp(
-        special.gammaln(runs + 1)
-        - special.gammaln(hits + 1)
-        - special.gammaln(runs - hits + 1)
-        + special.xlogy(hits, probability)
-        + special.xlog1py(runs - hits, -probability)
-    )
 
 
 def _root(function: Callable[[float], float], high: float) -> float:

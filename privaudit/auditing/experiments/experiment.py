@@ -154,7 +154,7 @@ def run(
     most = 1 if audit.device != "cpu" else audit.blocks
     workers = min(workers or os.cpu_count() or 1, most)
     memory_limit //= workers
-    progress(sum(len(kept[0]) for kept in state.done.values()), audit.runs)
+    progress(state.runs, audit.runs)
 
     # One torch thread a worker: the bits of a sum depend on how threads share it.
     threads = torch.get_num_threads()
@@ -173,7 +173,7 @@ def run(
             }
             for future in concurrent.futures.as_completed(futures):
                 state.add(futures[future], *future.result())
-                progress(sum(len(kept[0]) for kept in state.done.values()), audit.runs)
+                progress(state.runs, audit.runs)
             assert state.ledger is not None
             blocks = -(-runs // audit.block)
             if runs < audit.runs and is_refuted(

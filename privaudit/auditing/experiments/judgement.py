@@ -117,16 +117,7 @@ def judge(
         )
 
     def named(name: str) -> Estimator:
-        if audit.one_run:
-            return one_run_estimator(
-                name,
-                entries,
-                relation,
-                len(scores),
-                delta=audit.claim.delta,
-                confidence=audit.confidence,
-            )
-        return estimator_named(name, entries, relation)
+        return estimator_of(audit, name, entries, len(scores), audit.confidence)
 
     chosen = named(audit.estimator)
     main = bound(chosen)
@@ -137,11 +128,8 @@ def judge(
         other = named(FAMILY)
     beside = None if other is None else bound(other)
     verdict = verdict_on(audit.claim, ledger, worst_bound(nodes), main.lower)
-    if stopped and stopped.runs < audit.runs and verdict.status != "refuted":
-        raise ValueError(
-            f"the audit ended after {len(member):,} of {audit.runs:,} runs, and the "
-            "claim was not refuted"
-        )
+    if stopped is not None:
+        stopped.check(verdict.status)
     return AuditResult(
         verdict=verdict,
         status=verdict.status,
@@ -191,6 +179,18 @@ def is_refuted(
         seed=audit.seed,
     )
     return found.epsilon > audit.claim.epsilon
+
+
+def estimator_of(
+    audit: Asked, name: str, entries: tuple[Entry, ...], scores: int, confidence: float
+) -> Estimator:
+    """The estimator of that name for so many scores of an audit, at ``confidence``."""
+    claim = audit.claim
+    if not audit.one_run:
+        return estimator_named(name, entries, claim.relation)
+    return one_run_estimator(
+        name, entries, claim.relation, scores, delta=claim.delta, confidence=confidence
+    )
 
 
 def estimator_named(

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import msgspec
 
+from privaudit.results import Status
+
 _LEAST = 40  # runs at a look; fewer refute next to nothing
 _LAST = 0.5  # share of alpha that the last look has
 
@@ -81,6 +83,14 @@ class Stopped(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             look=looks.at.index(runs) + 1,
             looks=len(looks.at),
         )
+
+    def check(self, status: Status) -> None:
+        """Raise ``ValueError`` if it ended early, and not because it refuted."""
+        if self.runs < self.planned and status != "refuted":
+            raise ValueError(
+                f"the audit ended after {self.runs:,} of {self.planned:,} runs, and "
+                "the claim was not refuted"
+            )
 
     def __str__(self) -> str:
         ended = "refuted and stopped" if self.runs < self.planned else "ended"

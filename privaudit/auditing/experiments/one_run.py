@@ -6,7 +6,6 @@ The scores are of the canaries. They are not independent, and the bounds that re
 
 from __future__ import annotations
 
-import io
 import time
 from collections.abc import Callable
 
@@ -22,6 +21,7 @@ from privaudit.auditing.experiments.judgement import judge
 from privaudit.auditing.experiments.outcome import AuditResult
 from privaudit.auditing.experiments.plan import Audit
 from privaudit.files import json as _json
+from privaudit.files import npz as _npz
 from privaudit.files.folder import RunFolder
 from privaudit.files.manifest import write_result
 from trainers.numerics.randomness import Streams
@@ -53,7 +53,12 @@ def run(
     canaries = canaries_of(problem, audit.canary, audit.runs, audit.seed)
     planted = Streams(audit.seed).worlds(audit.runs)
     start = problem.start(audit.seed)
-    scene = ManyScene(problem, canaries, audit.noise_multiplier, start[0, 0])
+    scene = ManyScene(
+        problem=problem,
+        canaries=canaries,
+        noise_multiplier=audit.noise_multiplier,
+        start=start[0, 0],
+    )
     gradients = problem.gradients()
     watcher = MANY[audit.adversary or ""](scene, gradients)
     curve = CurveRecorder(problem, gradients)
@@ -78,10 +83,8 @@ def run(
     right = accuracy(gradients, models, problem.test).mean(1).numpy()
     folder.write("ledger.json", ledger.to_json().encode())
     folder.write("curves.json", _json.encode(curve.curves()))
-    buffer = io.BytesIO()
-    design = np.array("one-run")
-    np.savez(buffer, member=member, score=score, design=design, accuracy=right)
-    folder.write("scores.npz", buffer.getvalue())
+    kept = _npz.packed(member=member, score=score, design="one-run", accuracy=right)
+    folder.write("scores.npz", kept)
     seconds = time.monotonic() - began
     result = judge(audit, ledger, (member, score, right), seconds, watcher.sees)
     write_result(folder, result)

@@ -20,14 +20,12 @@ from privaudit.auditing.experiments.progress import Progress
 from privaudit.files.folder import FolderError, RunFolder
 from privaudit.files.manifest import write_result
 from trainers.network.ranks import gathered, joined, told
-from trainers.oracles.oracle import MEMORY_LIMIT
 
 
 def run_on_ranks(
     audit: Audit,
     opened: contextlib.AbstractContextManager[RunFolder],
     *,
-    memory_limit: int = MEMORY_LIMIT,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> AuditResult | None:
     """As `privaudit.auditing.experiments.experiment.run`; None but at rank 0.
@@ -66,16 +64,13 @@ def run_on_ranks(
         began = time.monotonic()
         for first in range(0, len(missing), size):
             mine = missing[first + rank : first + rank + 1]
-            found = [
-                (n, *train_block(audit, adversary, n, memory_limit=memory_limit))
-                for n in mine
-            ]
+            found = [(n, *train_block(audit, adversary, n)) for n in mine]
             blocks = gathered(found)
             with _told_to_all():
                 if blocks is not None and state is not None:
                     for block in (block for each in blocks for block in each):
                         state.add(*block)
-                    progress(sum(len(k[0]) for k in state.done.values()), audit.runs)
+                    progress(state.runs, audit.runs)
         if state is None or folder is None:
             return None
         assert state.ledger is not None

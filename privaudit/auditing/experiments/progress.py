@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 
 import numpy as np
 
@@ -58,6 +57,11 @@ class Progress:
             member, score, right = (array[rows] for array in arrays)
             self.done[int(number)] = (member, score, right)
 
+    @property
+    def runs(self) -> int:
+        """How many are done."""
+        return sum(len(kept[0]) for kept in self.done.values())
+
     def add(self, number: int, block: Block, curves: Curves | None) -> None:
         """Keep a finished block."""
         if self.ledger is None:
@@ -79,18 +83,16 @@ class Progress:
         self._write()
 
     def _write(self) -> None:
-        buffer = io.BytesIO()
         numbers = sorted(self.done)
         member, score, right = self.arrays()
-        np.savez(
-            buffer,
+        content = _npz.packed(
             member=member,
             score=score,
-            design=np.array("coin-flip"),
+            design="coin-flip",
             accuracy=right,
             block=np.repeat(numbers, [len(self.done[n][0]) for n in numbers]),
         )
-        self.folder.write("scores.npz", buffer.getvalue())
+        self.folder.write("scores.npz", content)
 
     def arrays(
         self, blocks: int | None = None

@@ -148,13 +148,9 @@ def _of_one_record(
     moved = []
     for scale in _SCALES:
         record = np.full((1, data.shape[1]), scale)
-        others = (
-            [np.concatenate([record, data[1:]])]
-            if promise.relation == "replace-one"
-            else [np.concatenate([data, record])]
-        )
-        for other in others:
-            moved.append(_released(mechanism, other, seeds) - plain)
+        replaces = promise.relation == "replace-one"
+        parts = [record, data[1:]] if replaces else [data, record]
+        moved.append(_released(mechanism, np.concatenate(parts), seeds) - plain)
     norms = np.linalg.norm(np.stack(moved), axis=2)  # (neighbours, runs)
     rounding = 1e-6 * float(np.linalg.norm(plain, axis=1).max())
     farthest = float(norms.max())

@@ -18,7 +18,6 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import hashlib
-import io
 import math
 import os
 import time
@@ -400,11 +399,8 @@ def judge(
             )
             beside, _, _ = _bound(audit, scores, other)
             other_gap = gap(other, beside)
-    if stopped and stopped.runs < audit.runs and verdict.status != "refuted":
-        raise ValueError(
-            f"the audit ended after {len(scores):,} of {audit.runs:,} runs, and the "
-            "claim was not refuted"
-        )
+    if stopped is not None:
+        stopped.check(verdict.status)
     return ProgramResult(
         verdict=verdict,
         status=verdict.status,
@@ -496,15 +492,13 @@ def _keep(
     audit: ProgramAudit, folder: RunFolder, done: dict[int, NDArray[np.float64]]
 ) -> None:
     numbers = sorted(done)
-    buffer = io.BytesIO()
-    np.savez(
-        buffer,
+    content = _npz.packed(
         member=np.concatenate([audit.worlds(number) for number in numbers]),
         score=np.concatenate([done[number] for number in numbers]),
         batch=np.repeat(numbers, audit.batch),
-        design=np.array("coin-flip"),
+        design="coin-flip",
     )
-    folder.write("scores.npz", buffer.getvalue())
+    folder.write("scores.npz", content)
 
 
 def kept_batches(

@@ -21,7 +21,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from privaudit.auditing.programs.targets import Worlds, spread_seed
+from privaudit.auditing.programs.targets import Worlds, parts_of, spread_seed
 from privaudit.files.user_code import ForeignError
 
 TIME_LIMIT = 600.0  # seconds for one score, unless another is given
@@ -30,10 +30,7 @@ _FAREWELL = 5.0  # seconds that a server has to end when its input does
 
 def check_command(text: str) -> list[str]:
     """The parts of a server's command; ``ValueError`` if it is none."""
-    try:
-        parts = shlex.split(text)
-    except ValueError as error:
-        raise ValueError(f"the command {text!r} cannot be read: {error}") from None
+    parts = parts_of(text)
     if not parts:
         raise ValueError("the command is empty")
     if "{member}" in text or "{seed}" in text:

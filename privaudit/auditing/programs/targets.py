@@ -146,6 +146,14 @@ def checked(function: Callable[..., object], name: str) -> Score:
     return score
 
 
+def parts_of(command: str) -> list[str]:
+    """The parts of a command line; ``ValueError`` if it is none."""
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        raise ValueError(f"the command {command!r} cannot be read: {error}") from None
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Command:
     """Runs a command for each run of a batch.
@@ -170,12 +178,7 @@ class Command:
     retries: int = 1
 
     def __post_init__(self) -> None:
-        try:
-            shlex.split(self.text)
-        except ValueError as error:
-            raise ValueError(
-                f"the command {self.text!r} cannot be read: {error}"
-            ) from None
+        parts_of(self.text)  # raises
         for name in ("{member}", "{seed}"):
             if name not in self.text:
                 raise ValueError(

@@ -42,7 +42,7 @@ from privaudit.auditing.probes.contract import Check
 from privaudit.auditing.programs.scored import AuditedScores
 from privaudit.auditing.programs.targets import spread_seed
 from privaudit.auditing.scores import Design, Scores
-from privaudit.ledger import Entry, Ledger
+from privaudit.ledger import Ledger, Recorder
 from privaudit.release import PoissonSampling, Release
 from privaudit.results import DELTA, Finding, LowerBound, Relation, Status, UpperBound
 from privaudit.settings import ProgramSettings, claim_of
@@ -101,16 +101,13 @@ class GradientCanary:
     @property
     def ledger(self) -> Ledger:
         """What was released, by the noise and the rate that were stated."""
-        entries: list[Entry] = []
+        recorder = Recorder(1)
         for noise, rate in self._releases:
             release = Release.of_sum(
                 norm_bound=1.0, noise_multiplier=noise, sampling=PoissonSampling(rate)
             )
-            if entries and entries[-1].release == release:
-                entries[-1] = Entry(release, entries[-1].count + 1)
-            else:
-                entries.append(Entry(release, 1))
-        return Ledger(nodes=(tuple(entries),))
+            recorder.record(0, release)
+        return recorder.ledger()
 
     def add(self, total: Tensor, *, clip_norm: float, sampling_rate: float) -> Tensor:
         """The sum of a batch's clipped gradients with the canaries that are in it.

@@ -291,6 +291,13 @@ def python(text, **more):
     return Command(f"{sys.executable} -c '{text}' {{member}} {{seed}}", **more)
 
 
+def told(what, **more):
+    """The audit of a command that prints ``what`` as its score."""
+    command = f"{sys.executable} -S -c 'import sys; print({what})'"
+    program = f"{command} {{member}} {{seed}}"
+    return ProgramAudit(program=program, claim=plan().claim, **more)
+
+
 class TestCommands:
     def test_the_last_line_is_the_score(self):
         command = python("import sys; print(7); print(sys.argv[1] + sys.argv[2])")
@@ -325,25 +332,11 @@ class TestCommands:
 
     def test_no_two_runs_have_one_seed(self, tmp_path):
         """Whatever the batch: runs that share their noise are not independent."""
-        text = "import sys; print(sys.argv[2])"
-        what = ProgramAudit(
-            program=f"{sys.executable} -S -c '{text}' {{member}} {{seed}}",
-            claim=plan().claim,
-            runs=12,
-            batch=4,
-        )
-        done(tmp_path, what, workers=2)
+        done(tmp_path, told("sys.argv[2]", runs=12, batch=4), workers=2)
         assert len(np.unique(load_any(tmp_path).scores.score)) == 12
 
     def test_many_at_once_in_a_folder(self, tmp_path):
-        text = "import sys; print(float(sys.argv[1]))"
-        what = ProgramAudit(
-            program=f"{sys.executable} -S -c '{text}' {{member}} {{seed}}",
-            claim=plan().claim,
-            runs=24,
-            batch=1,
-        )
-        result = done(tmp_path, what, workers=4)
+        result = done(tmp_path, told("float(sys.argv[1])", runs=24, batch=1), workers=4)
         assert result.member_runs + result.non_member_runs == 24
         scores = load_any(tmp_path).scores
         np.testing.assert_array_equal(scores.score, scores.member)

@@ -182,8 +182,13 @@ def account(
 def bound_of(
     certificate: Certificate, delta: float, method: str = "certified"
 ) -> UpperBound:
-    """The upper bound of a certificate; ``delta`` and ``method`` as `account_nodes`."""
-    chosen, delta = method_named(method), check_delta(delta)
+    """The upper bound of a certificate; ``delta`` and ``method`` as `account_nodes`.
+
+    The certified account alone takes delta 0 as well.
+    """
+    chosen = method_named(method)
+    if delta != 0 or chosen.name != "certified":
+        delta = check_delta(delta)
     assumes, standing = certificate.ledger.assumptions, chosen.standing
     return UpperBound(
         epsilon=chosen.epsilon(certificate, delta),

@@ -67,7 +67,8 @@ def epsilon(
     Parameters
     ----------
     delta
-        The delta at which epsilon is bounded, in (0, 1).
+        The delta at which epsilon is bounded, in [0, 1). At 0 a sum of Gaussian noise
+        has no finite epsilon, one of Laplace noise has.
     ledger
         A run's ledger.json, or dp-accounting's event in JSON; the worst node is
         accounted. Instead of all the settings. Given several times: runs on the same

@@ -54,7 +54,7 @@ class PartyStatement:
     check: Verification
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Joint:
     """What all parties of a training released, and what a record pays.
 
@@ -153,6 +153,14 @@ class Joint:
         if self.verdict is not None:
             lines += [str(self.verdict.claim), str(self.verdict)]
         return [*lines, self.warning]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def __repr__(self) -> str:
+        """The bound and how many parties it is of; ``ledger`` has every release."""
+        many = len(self.parties)
+        return f"<{self.algorithm}, {many} parties: {symbols(self.upper)}>"
 
     def save(self, path: Path) -> None:
         """Write `summary` and the ledger of all nodes as one JSON file."""

@@ -26,6 +26,7 @@ SITE = "site.json"  # what a site's folder is known by
 _SCROLLS = (
     '<div class="scroll" tabindex="0" role="region" aria-label="table {}">\n{}\n</div>'
 )
+_NARROW = 340  # points: a picture that is read on a phone as it is
 _PICTURES = re.compile(r"!\[([^\]]*)\]\(([^)]+\.svg)\)\n?")
 
 
@@ -280,7 +281,10 @@ class Site:
         }
         page = fill(
             "study.html.jinja", drawn | {"body": body}, title=title.lstrip("# "),
-            charts=list(drawn),
+            charts={
+                name: float(svg.partition('viewBox="0 0 ')[2].split()[0]) < _NARROW
+                for name, (_, svg) in zip(drawn, charts, strict=True)
+            },
         )  # fmt: skip
         self._add(
             [Item(name=path.name, kind="study", page=self._keep(path.name, page))]

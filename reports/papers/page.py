@@ -15,6 +15,7 @@ from reports.papers.cells import PAPERS
 from reports.papers.programme import DRAWN, VERDICTS, Found, Judged, Row, found, hours
 from reports.study import Results
 
+WIDTH = 4.6  # inches of a picture: read on a phone without turning it
 FEW = 4.0  # times, which a status may be reduced and still be near
 COLOURS = {
     "at size": "C0",
@@ -211,86 +212,99 @@ def training_times(known: Results) -> Iterable[tuple]:
 
 
 def statuses(path: pathlib.Path, known: Results) -> None:
-    """A box for each table and figure."""
-    with pages.chart(path, figsize=(10, 3.6)) as axes:
-        for place, paper in enumerate(PAPERS.values()):
-            for column, row in enumerate(paper.ROWS):
+    """A box for each table and figure, not more of them in a row than a phone shows."""
+    names = {
+        "at size": "at size",
+        "near": f"reduced, by at most {FEW:.0f}",
+        "reduced": "reduced, by more",
+        "not run": "not run",
+        DRAWN: DRAWN,
+    }
+    with pages.chart(path, figsize=(WIDTH, 7.2)) as axes:
+        top = 0.0
+        for paper in PAPERS.values():
+            title = paper.TITLE.split(":")[0]
+            axes.text(0, top - 0.2, title, fontsize=10, fontweight="bold")
+            for place, row in enumerate(paper.ROWS):
+                line, column = divmod(place, 6)
                 state = kind(row, known)
-                axes.barh(
-                    -place,
-                    0.9,
-                    left=column,
-                    color=COLOURS[state],
-                    edgecolor="0.4",
-                    linewidth=0.6,
-                )
+                style = {"edgecolor": "0.4", "linewidth": 0.6}
+                low = top + line
+                axes.barh(low + 0.4, 0.94, left=column, color=COLOURS[state], **style)
                 letter, number = row.item.split(" ")
                 axes.text(
-                    column + 0.45,
-                    -place,
+                    column + 0.47,
+                    low + 0.4,
                     f"{letter[0]}{number}" + f"\n{row.part}".rstrip(),
                     ha="center",
                     va="center",
-                    fontsize=7 if not row.part else 4.5,
+                    fontsize=10 if not row.part else 7,
+                    color="white" if state == "at size" else "black",
                 )
-        titles = [paper.TITLE.split(":")[0] for paper in PAPERS.values()]
-        axes.set_yticks([-place for place in range(len(titles))], titles, fontsize=8)
-        axes.set_xticks([])
-        for side in axes.spines.values():
-            side.set_visible(False)
-        names = {
-            "at size": "at size",
-            "near": f"reduced, by at most {FEW:.0f}",
-            "reduced": "reduced, by more",
-            "not run": "not run",
-            DRAWN: DRAWN,
-        }
+            top += -(-len(paper.ROWS) // 6) + 0.8
+        axes.set_ylim(top - 0.7, -0.7)
+        axes.set_axis_off()
         for state, words in names.items():
-            axes.barh([0], [0], color=COLOURS[state], edgecolor="0.4", label=words)
-        axes.legend(
-            ncols=5, fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.02)
-        )
+            axes.bar([0], [0], color=COLOURS[state], edgecolor="0.4", label=words)
+        axes.legend(ncols=2, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, 0))
 
 
 def beside(paper: Any, path: pathlib.Path, known: Results) -> None:
-    """A line for each setting that something of ours is known of.
+    """A line for each setting that something of ours is known of, under its label.
 
-    On the left, where any epsilon was certified, the claimed and the certified; on the
-    right the printed accuracy, and ours.
+    Above, where any epsilon was certified, the claimed and the certified; below the
+    printed accuracy, and ours.
     """
     lines = [one for one in paper.shown(known) if one.ours or one.certified is not None]
-    epsilons = any(line.certified is not None for line in lines)
-    size = (4 + 4 * epsilons, 1.5 + 0.17 * len(lines))
-    options: dict[str, Any] = {"figsize": size, "sharey": True, "squeeze": False}
-    with pages.chart(path, 1, 1 + epsilons, **options, layout="constrained") as grid:
-        *left, right = grid[0]
-        for place, line in enumerate(lines):
-            for axes in left:
-                _pair(axes, -place, line.claimed, line.certified)
-            ours = line.ours
-            _pair(right, -place, line.printed, statistics.mean(ours) if ours else None)
-            if len(ours) > 1:
-                right.plot(
-                    [min(ours), max(ours)], [-place] * 2, color="C0", lw=4, alpha=0.3
+    above = [line for line in lines if line.certified is not None]
+    below = [line for line in lines if line.ours]
+    parts = [part for part in (above, below) if part]
+    options: dict[str, Any] = {
+        "figsize": (WIDTH, sum(1.2 + 0.34 * len(part) for part in parts)),
+        "height_ratios": [4 + len(part) for part in parts],
+        "squeeze": False,
+    }
+    with pages.chart(path, len(parts), 1, **options, layout="constrained") as grid:
+        for (axes,), part in zip(grid, parts, strict=True):
+            for place, line in enumerate(part):
+                axes.annotate(
+                    line.label,
+                    (0, -place),
+                    (2, 5),
+                    xycoords=axes.get_yaxis_transform(),
+                    textcoords="offset points",
+                    fontsize=8,
                 )
-        for axes in left:
+            axes.set_ylim(0.5 - len(part), 0.9)
+            axes.set_yticks([])
+        if above:
+            axes = grid[0][0]
+            for place, line in enumerate(above):
+                _pair(axes, -place, line.claimed, line.certified)
             _named(axes, "epsilon", paper.LABELS)
             _logarithmic(axes)
-        named = ("printed", "here, mean and range of seeds")
-        if all(line.printed is None for line in lines):
-            named = ("none is printed", named[1])
-        _named(right, "accuracy, per cent", named)
-        places = [-place for place in range(len(lines))]
-        grid[0][0].set_yticks(places, [line.label for line in lines], fontsize=7)
+        if below:
+            _accuracies(grid[-1][0], below)
+
+
+def _accuracies(axes: Any, lines: list[Any]) -> None:
+    for place, line in enumerate(lines):
+        _pair(axes, -place, line.printed, statistics.mean(line.ours))
+        if len(line.ours) > 1:
+            ends = [min(line.ours), max(line.ours)]
+            axes.plot(ends, [-place] * 2, color="C0", lw=4, alpha=0.3)
+    printed = any(line.printed is not None for line in lines)
+    words = "printed" if printed else "none is printed"
+    _named(axes, "accuracy, per cent", (words, "here, mean and range of seeds"))
 
 
 def _named(axes: Any, title: str, named: tuple[str, str]) -> None:
     axes.plot([], [], "o", color="0.4", fillstyle="none", label=named[0])
     axes.plot([], [], "o", color="C0", label=named[1])
-    axes.set_xlabel(title, fontsize=8)
-    axes.tick_params(labelsize=7)
+    axes.set_xlabel(title, fontsize=9)
+    axes.tick_params(labelsize=8)
     axes.grid(axis="x", color="0.9")
-    axes.legend(fontsize=6, loc="lower center", bbox_to_anchor=(0.5, 1))
+    axes.legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1))
 
 
 def _logarithmic(axes: Any) -> None:

@@ -42,6 +42,15 @@ def test_bash_completes(script, words, expected):
     assert expected in shown.stdout.split(), shown.stderr
 
 
+@pytest.mark.skipif(shutil.which("fish") is None, reason="there is no fish")
+def test_fish_completes(tmp_path, capsys):
+    assert main(["completion", "fish"]) == FINE
+    (tmp_path / "privaudit.fish").write_text(capsys.readouterr().out)
+    text = f"source {tmp_path}/privaudit.fish; complete -C 'privaudit noise --ep'"
+    shown = subprocess.run(["fish", "-N", "-c", text], capture_output=True, text=True)
+    assert shown.stdout.startswith("--epsilon"), shown.stderr
+
+
 @pytest.mark.parametrize(("shell", "mark"), [("zsh", "#compdef"), ("fish", "complete")])
 def test_other_shells(shell, mark, capsys):
     assert main(["completion", shell]) == FINE

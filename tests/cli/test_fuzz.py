@@ -260,6 +260,28 @@ def test_an_event_that_is_none(whole, tmp_path, change, capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_an_event_with_more_steps_than_can_be_added(whole, tmp_path, capsys):
+    event = json.loads((whole / "event.json").read_text())
+    event["events"][0]["count"] = 1e308
+    (tmp_path / "event.json").write_text(json.dumps(event))
+    command = ["epsilon", "--delta", "1e-5", "--ledger", str(tmp_path / "event.json")]
+    assert main(command) == 0
+    assert "epsilon is at most" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_delta_0(steps, capsys):
+    """Laplace noise has a finite epsilon there, 1 over it a step; Gaussian none."""
+    settings = ["--delta", "0", "--noise-multiplier", "2", "--steps", str(steps)]
+    assert main(["epsilon", *settings, "--mechanism", "laplace", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["lower"] <= steps / 2 <= found["upper"] < steps / 2 + 1e-9
+    assert main(["epsilon", *settings]) == 0
+    assert "at most infinity at delta 0" in capsys.readouterr().out
+    assert main(["epsilon", *settings, "--account", "rdp"]) == 2
+
+
 def test_a_list_in_json_is_a_name_like_any_other(capsys):
     assert main(["show", "[]"]) == 3
     assert "no folder []" in capsys.readouterr().err

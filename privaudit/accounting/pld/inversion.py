@@ -188,7 +188,7 @@ def _invert(
 
         # The scout does not see far tails: where they count, nearer ones are left.
         tries = sorted(
-            (other for other in others if other >= 0),
+            (other for other in others if other >= 0 and other != tilt),
             key=lambda other: apart(other, scout.log_moment(other)),
         )
         near.append(_first(families, way, tries))

@@ -202,6 +202,9 @@ class TestJoint:
         assert [list(one.nodes) for one in found.parties] == [[0, 1], [2, 3, 4]]
         printed = json.loads(_json.encode({"schema": 1, **found.summary()}))
         validator("join").validate(printed)
+        assert str(found) == "\n".join(found.lines())
+        assert "2 parties: ε ≤ " in repr(found)
+        assert len(repr(found)) < 100  # not every release
 
     def test_overlap_composes_the_two_worst(self, trained):
         """Against dp-accounting, on the two nodes with the fewest records."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import pathlib
 import statistics
+import textwrap
 from collections.abc import Iterable
 from typing import Any
 
@@ -245,7 +246,7 @@ def statuses(path: pathlib.Path, known: Results) -> None:
         axes.set_ylim(top - 0.7, -0.7)
         axes.set_axis_off()
         for state, words in names.items():
-            axes.bar([0], [0], color=COLOURS[state], edgecolor="0.4", label=words)
+            axes.bar([0], [0], 0, color=COLOURS[state], ec="0.4", lw=0.6, label=words)
         axes.legend(ncols=2, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, 0))
 
 
@@ -299,8 +300,9 @@ def _accuracies(axes: Any, lines: list[Any]) -> None:
 
 
 def _named(axes: Any, title: str, named: tuple[str, str]) -> None:
-    axes.plot([], [], "o", color="0.4", fillstyle="none", label=named[0])
-    axes.plot([], [], "o", color="C0", label=named[1])
+    first, second = ("\n".join(textwrap.wrap(words, 50)) for words in named)
+    axes.plot([], [], "o", color="0.4", fillstyle="none", label=first)
+    axes.plot([], [], "o", color="C0", label=second)
     axes.set_xlabel(title, fontsize=9)
     axes.tick_params(labelsize=8)
     axes.grid(axis="x", color="0.9")

@@ -7,11 +7,14 @@ it raises, ``SystemExit`` included, ends as one sentence with the place in its f
 from __future__ import annotations
 
 import contextlib
+import functools
+import hashlib
 import importlib
 import inspect
 import os
 import sys
 import traceback
+import types
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -129,6 +132,77 @@ def is_class(name: str) -> bool:
     """
     found = object_named(name, "function")
     return isinstance(found, type) or hasattr(found, "algorithm")
+
+
+def code_digest(function: Callable[..., Any]) -> str | None:
+    """A digest of what ``function`` does, by its code; None where that is not known.
+
+    Equal in other processes with this version of Python, whatever names, comments and
+    files are. Of a function it is the code, with that of functions of its module that
+    it calls, and its defaults; of what an installed package has at its top, the name;
+    of a module of torch, its class and settings. Values that a function closes over,
+    and tensors, are not in it: they may be of somebody's data.
+
+    >>> code_digest(lambda x: x + 1) == code_digest(lambda x: x + 1)
+    True
+    >>> code_digest(lambda x: x + 1) == code_digest(lambda x: x + 2)
+    False
+    """
+    try:
+        found = repr(_code(function, set()))
+    except TypeError:
+        return None
+    return hashlib.sha256(found.encode()).hexdigest()
+
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...))
+
+
+def _code(value: Any, seen: set[Any]) -> Any:
+    """As nested tuples of plain values; ``TypeError`` where it is not known."""
+    if isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, tuple | list | frozenset):
+        parts = [_code(part, seen) for part in value]
+        ordered = sorted(parts, key=repr) if isinstance(value, frozenset) else parts
+        return type(value).__name__, *ordered
+    if isinstance(value, types.CodeType):
+        parts = (value.co_names, value.co_consts, value.co_varnames, value.co_freevars)
+        return value.co_code, value.co_argcount, *(_code(part, seen) for part in parts)
+    if isinstance(value, functools.partial):
+        named = tuple(sorted(value.keywords.items()))
+        return "partial", *(_code(one, seen) for one in (value.func, value.args, named))
+    if isinstance(value, types.FunctionType) and not _is_of(value, "torch"):
+        if value.__code__ in seen:
+            return "again"
+        seen.add(value.__code__)
+        called = [
+            _code(other, seen)
+            for name in value.__code__.co_names
+            if isinstance(other := value.__globals__.get(name), types.FunctionType)
+            and other.__module__ == value.__module__
+        ]
+        named = tuple(sorted((value.__kwdefaults__ or {}).items()))
+        return (
+            _code(value.__code__, seen),
+            *(_code(one, seen) for one in (value.__defaults__, named)),
+            *called,
+        )
+    if _is_of(type(value), "torch") and hasattr(value, "named_parameters"):
+        settings = sorted(
+            (name, one)
+            for name, one in vars(value).items()
+            if name[0] != "_" and name != "training" and isinstance(one, _PLAIN)
+        )
+        inside = [(name, _code(one, seen)) for name, one in value.named_children()]
+        return type(value).__qualname__, *settings, *inside
+    if isinstance(value, types.FunctionType | types.BuiltinFunctionType | type):
+        return value.__module__, value.__qualname__
+    raise TypeError("its code is not known")
+
+
+def _is_of(value: Any, package: str) -> bool:
+    return str(value.__module__).partition(".")[0] == package
 
 
 @contextlib.contextmanager

@@ -106,7 +106,8 @@ def lined(at: Tensor, rows: Tensor, spare: int = 0) -> Tensor:
     dims, count = at.shape[1], len(rows)
     wide = -(-dims * at.element_size() // _LINE) * _LINE // at.element_size()
     found = at.new_empty(count + spare, wide)[:, :dims]
-    found[:count], found[count:] = at[rows], at[:1]
+    # By rows: indexing goes number by number.
+    found[:count], found[count:] = at.index_select(0, rows), at[:1]
     return found
 
 

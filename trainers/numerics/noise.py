@@ -192,7 +192,9 @@ def add_noise_(sums: Tensor, rows: Rows, scale: float, law: Law = GAUSSIAN) -> T
     def use(piece: Piece, whole: Tensor, spare: Tensor) -> None:
         sums[piece.where].add_(piece.arranged(piece.words.copy_(whole)))
 
-    _draw(rows, scale, law, sums.device, use)
+    places, whole = _draw(rows, scale, law, sums.device, use)
+    if len(whole):
+        sums[places] += whole.long()
     return sums
 
 
@@ -229,7 +231,10 @@ def noisy(
         whole.add_(_steps(spare, step, MOST)).mul_(step)  # exact: both below 2^53
         found[piece.where] = piece.arranged(whole)
 
-    _draw(rows, scale, law, values.device, use)
+    places, whole = _draw(rows, scale, law, values.device, use)
+    if len(whole):
+        whole += _steps(values[places].double(), step, MOST)
+        found[places] = whole.mul_(step).to(found.dtype)
     return found
 
 
@@ -257,53 +262,70 @@ def _draw(
     law: Law,
     device: torch.device,
     use: Callable[[Piece, Tensor, Tensor], None],
-) -> None:
+) -> tuple[tuple[Tensor, ...], Tensor]:
     """Give ``use`` each piece, its noise as doubles, and a spare.
 
-    Noise and spare, doubles of the same size, may be overwritten.
+    Noise and spare, doubles of the same size, may be overwritten. Where the first pass
+    does not decide, the noise is 0: returns these places, of all pieces, and the noise
+    that is still to be added there. What a later pass takes is mostly calls.
     """
     if not SCALES[0] <= scale <= SCALES[1]:
         raise ValueError(
             f"noise must have 2^4 to 2^30 steps of the grid a deviation, got {scale}"
         )
-    kinds = (torch.float64, torch.float64, torch.bool, torch.bool)
+    kinds = (torch.float64, torch.float64, torch.bool)
+    numbers, words = [], []
     with scratch(rows.largest(device), kinds, device) as memory:
         for piece in rows.pieces(device):
             near, unsure = _first_pass(piece.words, scale, law, memory)
             piece.padding(unsure).fill_(False)
-            if device.type == "cpu":  # torch's own nonzero takes four times as long
-                index = torch.from_numpy(np.flatnonzero(unsure.numpy()))
-            elif device.type == "meta":
-                index = torch.empty(0, dtype=torch.int64, device=device)
-            else:
-                index = unsure.nonzero()[:, 0]
-            if len(index):
-                left = _second_pass(piece, index, scale, law)
-                near[index] = torch.from_numpy(left).to(near.device)
+            index = _true_in(unsure)
+            numbers.append(index + piece.first)
+            words.append(piece.words[index])
+            near[index] = 0.0
             use(piece, near, memory[0][: len(near)])
+    places = rows.places(torch.cat(numbers))
+    if not len(places[0]):
+        return places, places[0].double()
+    # They are few, and looked at on the host: small arrays cost least there.
+    whole = _second_pass(rows, torch.cat(words).cpu().numpy(), places, scale, law)
+    return places, torch.from_numpy(whole).to(places[0].device)
+
+
+def _true_in(chosen: Tensor) -> Tensor:
+    """Where a vector of bool is true; nowhere if it is on the meta device."""
+    if chosen.device.type == "cpu":  # torch's own nonzero takes four times as long
+        return torch.from_numpy(np.flatnonzero(chosen.numpy()))
+    if chosen.device.type == "meta":
+        return torch.empty(0, dtype=torch.int64, device=chosen.device)
+    return chosen.nonzero()[:, 0]
 
 
 def _first_pass(
     words: Tensor, scale: float, law: Law, memory: list[Tensor]
 ) -> tuple[Tensor, Tensor]:
     """round(scale x) as doubles, and where that is not sure; both in ``memory``."""
-    count = len(words)
-    x, near, beyond, unsure = (one[:count] for one in memory)
+    x, near, unsure = (one[: len(words)] for one in memory)
     law.quantile(x.copy_(words).mul_(2.0**-63))
-    torch.gt(torch.abs(x, out=near), law.limit, out=beyond)
+    beyond = _above(torch.abs(x, out=near), law.limit)
     torch.round(x.mul_(scale * law.unit), out=near)
-    torch.gt(x.sub_(near).abs_(), 0.5 - scale * law.slack, out=unsure)
+    unsure.copy_(_above(x.sub_(near).abs_(), 0.5 - scale * law.slack))
     return near, unsure.logical_or_(beyond)
 
 
-def _second_pass(piece: Piece, index: Tensor, scale: float, law: Law) -> np.ndarray:
-    """round(scale x) for words of a piece, by the tail's probability, then by mpmath.
+def _above(values: Tensor, bound: float) -> Tensor:
+    """Which are above ``bound``; torch's own way takes four times as long on a CPU."""
+    if values.device.type == "cpu":
+        return torch.from_numpy(values.numpy() > bound)
+    return values > bound
 
-    They are few, and looked at on the host: small arrays cost least there.
-    """
+
+def _second_pass(
+    rows: Rows, words: np.ndarray, places: tuple[Tensor, ...], scale: float, law: Law
+) -> np.ndarray:
+    """round(scale x) of words at ``places``, by the tail's probability, then mpmath."""
     # A word stands for [w, w + 1) 2^-63: the upper tail is in (high, high + 1] 2^-64,
     # and a negative word's is that of its mirror image.
-    words = piece.words[index].cpu().numpy()
     high = (words ^ (words >> 63)) ^ ((1 << 63) - 1)
     tail = (high + 0.5) * 2.0**-64
     far = law.far(torch.from_numpy(tail)).numpy()
@@ -316,8 +338,7 @@ def _second_pass(piece: Piece, index: Tensor, scale: float, law: Law) -> np.ndar
         whole[left], sure = _third_pass(high[left], near[left], scale, law)
         sure &= scale * margin[left] < 0.25
         for one in left[~sure].tolist():
-            place = piece.of.places(index[one] + piece.first)
-            more = functools.partial(piece.of.more, *map(int, place))
+            more = functools.partial(rows.more, *(int(each[one]) for each in places))
             whole[one] = _exactly(int(high[one]), float(far[one]), scale, law, more)
     return np.copysign(whole, words)
 

@@ -61,6 +61,8 @@ class Material:
         from the public seed.
     transform
         What each record's input goes through, by itself, each time it is used.
+    given_loss
+        The user's, of which ``loss`` was made; None if none was given.
     """
 
     shares: Sequence[Dataset | Lazy]
@@ -69,6 +71,7 @@ class Material:
     loss: Loss = cross_entropy
     starts_as_it_is: bool = False
     transform: Transform | None = None
+    given_loss: Callable[..., Any] | None = None
 
     @property
     def example(self) -> tuple[Tensor, Tensor]:
@@ -222,7 +225,9 @@ class Material:
             ]
         each = own_loss(loss, outputs, targets)
         theirs = not isinstance(model, str)
-        return cls(found, tested, module, each, starts_as_it_is=theirs)
+        return cls(
+            *(found, tested, module, each), starts_as_it_is=theirs, given_loss=loss
+        )
 
 
 def _in_memory(test: Any) -> Dataset:

@@ -13,6 +13,7 @@ import math
 import os
 import pathlib
 import secrets
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
@@ -23,6 +24,7 @@ from torch import Tensor
 from privaudit.files import json as _json
 from privaudit.files.folder import RunFolder
 from privaudit.files.manifest import digest
+from privaudit.files.user_code import code_digest
 from privaudit.records import PartyRecord
 from privaudit.settings import TrainingSettings
 from privaudit.task_settings import is_own
@@ -256,6 +258,7 @@ class Parties(OneProcess):
         super().__init__(key_file)
         self._party = party
         self._common = self._rounds = 0
+        self._unknown: list[str] = []  # functions that could not be compared
 
     @contextlib.contextmanager
     def joined(self, given: Assignment) -> Iterator[Assignment]:
@@ -271,7 +274,18 @@ class Parties(OneProcess):
         self._rounds = rounds = given.run.training.rounds
         start = given.problem.start(given.run.public_seed)[0, 0].numpy().tobytes()
         own = [rounds] if ended else self.kept(folder)
-        said = links.exchange("begin", Begin(start=digest(start), kept=own), Begin)
+        material = given.problem.material
+        words = Begin(
+            start=digest(start),
+            kept=own,
+            python=f"{sys.version_info.major}.{sys.version_info.minor}",
+            loss=Code.of(material.given_loss),
+            transform=Code.of(material.transform),
+        )
+        said = links.exchange("begin", words, Begin)
+        self._unknown = [
+            name for name in ("loss", "transform") if not _same_code(links, name, said)
+        ]
         for other, theirs in enumerate(said):
             if theirs.start != said[0].start:
                 links.disagree(
@@ -314,14 +328,59 @@ class Parties(OneProcess):
 
     def remarks(self, parts: Sequence[Part]) -> tuple[str, ...]:
         """As of one process; and what was not measured."""
-        return (*super().remarks(parts), APART)
+        unknown = (
+            f"the parties' functions for the {name} could not be compared: that they "
+            "do the same is assumed"
+            for name in self._unknown
+        )
+        return (*super().remarks(parts), APART, *unknown)
+
+
+class Code(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A party's function: what it is called, and a digest; none where none is had."""
+
+    name: str = ""
+    digest: str = ""
+
+    @classmethod
+    def of(cls, function: Callable[..., Any] | None) -> Code:
+        """That of a function; of no function an empty one."""
+        if function is None:
+            return cls()
+        name = getattr(function, "__qualname__", type(function).__qualname__)
+        return cls(name=name, digest=code_digest(function) or "")
+
+
+def _same_code(links: Links, what: str, said: Sequence[Begin]) -> bool:
+    """Whether all are known to have the same function.
+
+    Raises ``ValueError``, at all, that names the party with another one.
+    """
+    known = [getattr(theirs, what) for theirs in said]
+    first, sure = known[0], True
+    for other, theirs in enumerate(known):
+        if bool(theirs.name) == bool(first.name):
+            alike = theirs.digest and first.digest
+            alike = alike and said[other].python == said[0].python
+            sure &= bool(alike) or not first.name
+            if not alike or theirs.digest == first.digest:
+                continue
+        one, two = (_plain(each.name) or "none" for each in (theirs, first))
+        links.disagree(
+            f"party {other} has another {what} than party 0: {one}, and {two} there"
+            f"{', of other code' if one == two else ''}; give all the same function"
+        )
+    return sure
 
 
 class Begin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where a party's models start, and after which rounds it can go on."""
+    """Where a party's models start, after which rounds it can go on, and with what."""
 
     start: str
     kept: list[int]
+    python: str
+    loss: Code
+    transform: Code
 
 
 def kept_rounds(folder: RunFolder) -> list[int]:

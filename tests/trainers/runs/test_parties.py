@@ -11,6 +11,7 @@ import socket
 import threading
 import traceback
 from functools import partial
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -31,7 +32,13 @@ from trainers.network.links import Links, PartyLostError
 from trainers.network.meeting import joined
 from trainers.network.ranks import RankLostError
 from trainers.runs.material import OwnData
-from trainers.runs.parties import check_parties, folder_of, kept_rounds
+from trainers.runs.parties import (
+    Code,
+    _same_code,
+    check_parties,
+    folder_of,
+    kept_rounds,
+)
 from trainers.runs.training import Training
 
 SIZES = (30, 41, 25, 37, 52)  # records of the nodes: no two alike
@@ -341,6 +348,44 @@ class TestDisagreements:
 
         for error in together(work):
             assert "the models of party 1 start at other parameters" in str(error)
+
+    @pytest.mark.parametrize(
+        ("what", "first", "second", "words"),
+        [
+            ("loss", nn.MSELoss(), nn.L1Loss(), "MSELoss"),
+            ("loss", nn.HuberLoss(delta=1.0), nn.HuberLoss(delta=2.0), "of other code"),
+            ("loss", lambda x, y: (x - y).abs(), lambda x, y: x - y, "of other code"),
+            ("transform", None, lambda x: 2 * x, "and none there"),
+        ],
+    )
+    def test_other_functions(self, what, first, second, words):
+        def refuse(message):
+            raise ValueError(message)
+
+        links = SimpleNamespace(disagree=refuse)
+        said = [
+            SimpleNamespace(python="3.11", **{what: Code.of(one)})
+            for one in (first, second)
+        ]
+        assert _same_code(links, what, said[:1] * 3) is True
+        with pytest.raises(ValueError, match=f"party 1 has another {what}.*{words}"):
+            _same_code(links, what, said)
+
+    def test_another_loss_ends_all(self, meeting, tmp_path):
+        losses = (nn.CrossEntropyLoss(), nn.CrossEntropyLoss(label_smoothing=0.1))
+        for error in together(lambda p: train(p, tmp_path, loss=losses[p])):
+            assert isinstance(error, ValueError)
+            assert "party 1 has another loss than party 0: CrossEntropyLoss" in str(
+                error
+            )
+
+    def test_what_cannot_be_compared_is_said(self, meeting, tmp_path):
+        class Own:
+            def __call__(self, outputs, targets):
+                return nn.functional.cross_entropy(outputs, targets)
+
+        for run in together(lambda p: train(p, tmp_path, loss=Own(), rounds=2)):
+            assert "the loss could not be compared" in " ".join(run.result.remarks)
 
     def test_too_few_nodes_here(self, meeting, tmp_path):
         def work(party):

@@ -231,9 +231,11 @@ class Budget:
     relation
         What neighbouring data sets differ in.
     typical
-        What most of the releases will be like. The way of counting is chosen to admit
-        the most of it; a wrong guess wastes budget, and never exceeds it. Default: the
-        first release that is spent.
+        What most of the releases will be like; if they differ, the one with the least
+        noise. The way of counting is chosen to admit the most of it: of a sampled
+        Gaussian release as many as a fixed number could be. A wrong guess wastes budget
+        or refuses what would fit, and never exceeds it. Default: the first release that
+        is spent.
 
     Raises
     ------

@@ -206,7 +206,7 @@ class Units:
         self._composition = Composition((family,))
         self._guessed = self._guess()
         self.count, self.reserve, self._views = 0, 0, {}
-        if self._guessed and (measures := self._measures()) is not None:
+        if (measures := self._measures()) is not None:
             self._found(measures)
 
     @property
@@ -219,15 +219,11 @@ class Units:
         return Composition((many,))._scout(way).at_delta(math.log(self.delta * _FITS))
 
     def _guess(self) -> int:
-        """About how many fit; at least 1 where it is not clear that none does."""
+        """About how many fit, at least 1: of few steps the guess is poor."""
 
-        def fits(count: int, room: float = 1.0) -> bool:
-            return all(
-                self._at(count, w).epsilon <= room * self.epsilon for w in self.ways
-            )
+        def fits(count: int) -> bool:
+            return all(self._at(count, w).epsilon <= self.epsilon for w in self.ways)
 
-        if not fits(1, 4.0):  # of few steps the guess is poor
-            return 0
         good, bad = 1, 2
         while bad < _MOST_UNITS and fits(bad):
             good, bad = bad, 4 * bad

@@ -20,10 +20,15 @@ import math
 from scipy import special
 
 from privaudit.accounting import gdp, rdp
+from privaudit.accounting.pld.adaptive import Units
+from privaudit.accounting.pld.composition import Composition
+from privaudit.accounting.pld.steps import compose_entries
 from privaudit.accounting.renyi import divergence
+from privaudit.ledger import Entry
 from privaudit.release import NoSampling, RandomAllocation, Release
 from privaudit.results import Relation, check_relation
 
+_State = tuple[fractions.Fraction, ...]
 _UNIT = 2.0**-53
 _LEAST_DELTA = 1e-300
 # Of the odometer, fixed beforehand; each has an equal share of delta.
@@ -37,32 +42,68 @@ class BudgetExceeded(ValueError):
 class _Filter(abc.ABC):
     """A way of counting, fixed before anything is released.
 
+    What is left is a state, at first ``start``.
+    """
+
+    name: str
+    start: _State
+
+    @abc.abstractmethod
+    def after(self, state: _State, release: Release, count: int) -> _State | None:
+        """Of what is left after ``count`` releases; None if they do not fit."""
+
+    @abc.abstractmethod
+    def room(self, state: _State, release: Release) -> int | float:
+        """How many more such releases fit; infinity if they cost nothing."""
+
+    @abc.abstractmethod
+    def left(self, state: _State) -> float:
+        """Share of the budget that is left."""
+
+
+class _Additive(_Filter):
+    """Costs add up to at most a capacity: the state is what is left of it.
+
     Parameters
     ----------
     capacity
         The sum of costs that keeps (epsilon, delta)-DP, rounded down.
     """
 
-    capacity: float
-
-    @property
-    @abc.abstractmethod
-    def name(self) -> str:
-        """For people."""
+    def __init__(self, capacity: float, relation: Relation) -> None:
+        self.capacity = capacity
+        self.relation: Relation = relation
+        self.start = (fractions.Fraction(capacity),)
 
     @abc.abstractmethod
     def cost(self, release: Release) -> float:
         """Of one release, rounded up; infinity if nothing is enough for it."""
 
+    def after(self, state: _State, release: Release, count: int) -> _State | None:
+        cost = self.cost(release)
+        if cost == math.inf:
+            return None
+        left = state[0] - count * fractions.Fraction(cost)
+        return None if left < 0 else (left,)
 
-class _Gaussian(_Filter):
+    def room(self, state: _State, release: Release) -> int | float:
+        cost = self.cost(release)
+        if not cost:
+            return math.inf
+        return 0 if cost == math.inf else int(state[0] / fractions.Fraction(cost))
+
+    def left(self, state: _State) -> float:
+        return float(state[0] / self.start[0]) if self.capacity else 0.0
+
+
+class _Gaussian(_Additive):
     """Costs are mu^2."""
 
     name = "Gaussian filter"
 
     def __init__(self, epsilon: float, delta: float, relation: Relation) -> None:
-        self.relation: Relation = relation
-        self.capacity = float(gdp.mu(epsilon, delta)) ** 2 * (1 - 4 * _UNIT)
+        mu = float(gdp.mu(epsilon, delta))
+        super().__init__(mu**2 * (1 - 4 * _UNIT), relation)
 
     def cost(self, release: Release) -> float:
         if not release.sensitivity_under(self.relation) or not release.sampling.rate:
@@ -76,25 +117,100 @@ class _Gaussian(_Filter):
         return mu * mu * (1 + 8 * _UNIT) + 5e-324
 
 
-class _Renyi(_Filter):
+class _Renyi(_Additive):
     """Costs are Renyi divergences of one order; pure losses at order infinity."""
 
     def __init__(
         self, epsilon: float, delta: float, relation: Relation, order: float
     ) -> None:
-        self.relation: Relation = relation
+        super().__init__(rdp.divergence_for(order, epsilon, delta), relation)
         self.order = order
-        self.capacity = rdp.divergence_for(order, epsilon, delta)
-
-    @property
-    def name(self) -> str:
-        """For people."""
-        if self.order == math.inf:
-            return "pure composition"
-        return f"Renyi filter of order {self.order:.4g}"
+        self.name = f"Renyi filter of order {order:.4g}"
+        if order == math.inf:
+            self.name = "pure composition"
 
     def cost(self, release: Release) -> float:
         return float(divergence(release, self.relation, self.order))
+
+
+class _Counted(_Filter):
+    """Units, each what one typical release costs, and parts of them: both counted."""
+
+    name = "filter of certified units"
+
+    def __init__(
+        self, epsilon: float, delta: float, relation: Relation, typical: Release
+    ) -> None:
+        self.relation: Relation = relation
+        self.step = _composed(typical, relation).families[0]
+        step = self.step.step(float(self.step.shift[0]), float(self.step.rate[0]))
+        self.units = Units(step, epsilon, delta)
+        self.start = fractions.Fraction(self.units.count), fractions.Fraction(0)
+        self._prices: dict[Release, int | None] = {}
+
+    def after(self, state: _State, release: Release, count: int) -> _State | None:
+        if self._is_free(release):
+            return state
+        units, parts = state
+        price, change = self._price(release), self.units.change
+        if price is not None:
+            some = min(count, self._room_by_parts(state, price))
+            changed = max(0, math.ceil((some * price - parts) / max(change, 1)))
+            units, parts = units - changed, parts + changed * change - some * price
+            count -= some
+        if count and not (self._is_covered(release) and units >= count):
+            return None
+        return units - count, parts
+
+    def room(self, state: _State, release: Release) -> int | float:
+        if self._is_free(release):
+            return math.inf
+        price, some = self._price(release), 0
+        if price is not None:
+            some = self._room_by_parts(state, price)
+        if not self._is_covered(release):
+            return some
+        after = self.after(state, release, some) if some else state
+        return some if after is None else some + int(after[0])
+
+    def left(self, state: _State) -> float:
+        units, parts = state
+        return float((units + parts / max(self.units.change, 1)) / self.start[0])
+
+    def _room_by_parts(self, state: _State, price: int) -> int:
+        free = state[0] - self.units.reserve
+        return int((state[1] + self.units.change * free) / price) if free >= 0 else 0
+
+    def _is_free(self, release: Release) -> bool:
+        told = release.sensitivity_under(self.relation)
+        return not told or not release.sampling.rate
+
+    def _is_covered(self, release: Release) -> bool:
+        """Whether a unit's pair dominates it."""
+        if not release.is_private:
+            return False
+        found, unit = _composed(release, self.relation), self.step
+        if len(found.families) != 1 or found.others or not found.bounded:
+            return False
+        (one,) = found.families
+        alike = (one.noise, one.scheme) == (unit.noise, unit.scheme)
+        within = one.shift[0] <= unit.shift[0] and one.rate[0] <= unit.rate[0]
+        return alike and bool(within)
+
+    def _price(self, release: Release) -> int | None:
+        """In parts, if it is not more than a unit; None if it has none."""
+        if release not in self._prices:
+            found = None
+            if release.is_private:
+                found = self.units.price(_composed(release, self.relation))
+            if found and found >= self.units.change and self._is_covered(release):
+                found = None
+            self._prices[release] = found
+        return self._prices[release]
+
+
+def _composed(release: Release, relation: Relation) -> Composition:
+    return compose_entries([Entry(release, 1)], relation)
 
 
 class Budget:
@@ -115,9 +231,11 @@ class Budget:
     relation
         What neighbouring data sets differ in.
     typical
-        What most of the releases will be like. The way of counting is chosen to admit
-        the most of it; a wrong guess wastes budget, and never exceeds it. Default: the
-        first release that is spent.
+        What most of the releases will be like; if they differ, the one with the least
+        noise. The way of counting is chosen to admit the most of it: of a sampled
+        Gaussian release as many as a fixed number could be. A wrong guess wastes budget
+        or refuses what would fit, and never exceeds it. Default: the first release that
+        is spent.
 
     Raises
     ------
@@ -157,10 +275,12 @@ budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
         self._epsilon, self._delta = float(epsilon), float(delta)
         self._relation: Relation = check_relation(relation)
         self._filter: _Filter | None = None
-        self._used = fractions.Fraction(0)
+        self._state: _State = ()
+        self._first: tuple[Release, _Filter] | None = None  # asked about, not spent
         self._releases: dict[Release, int] = {}
         if typical is not None:
             self._filter = self._chosen(_checked(typical))
+            self._state = self._filter.start
 
     @property
     def epsilon(self) -> float:
@@ -188,32 +308,21 @@ budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
             If the release has no meaning under the relation, or no bound is known.
         """
         count = _checked_count(count)
-        if self._filter is None:
-            chosen = self._chosen(_checked(release))
-        else:
-            chosen = self._filter
-        cost = self._cost(chosen, release)
-        capacity = fractions.Fraction(chosen.capacity)
-        if cost is None or self._used + count * cost > capacity:
-            room = 0 if cost is None else int((capacity - self._used) / cost)
+        chosen, state = self._now(release)
+        after = chosen.after(state, release, count)
+        if after is None:
             raise BudgetExceeded(
                 f"{count} of these releases would exceed the budget of epsilon "
                 f"{self._epsilon:.15g} at delta {self._delta:.15g} under "
-                f"{self._relation}; {room or 'none'} still fit"
+                f"{self._relation}; {chosen.room(state, release) or 'none'} still fit"
             )
-        self._filter = chosen
-        self._used += count * cost
+        self._filter, self._state = chosen, after
         self._releases[release] = self._releases.get(release, 0) + count
 
     def room(self, release: Release) -> int | float:
         """How many more such releases fit; infinity if they cost nothing."""
-        chosen = self._filter or self._chosen(_checked(release))
-        cost = self._cost(chosen, release)
-        if cost is None:
-            return 0
-        if not cost:
-            return math.inf
-        return int((fractions.Fraction(chosen.capacity) - self._used) / cost)
+        chosen, state = self._now(release)
+        return chosen.room(state, release)
 
     @property
     def spent(self) -> float:
@@ -222,9 +331,9 @@ budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
         Not an epsilon: what holds is (epsilon, delta), however little of it is used.
         See `odometer` for a bound on what was lost so far.
         """
-        if self._filter is None or not self._used:
+        if self._filter is None or self._state == self._filter.start:
             return 0.0
-        return min(1.0, float(self._used / fractions.Fraction(self._filter.capacity)))
+        return min(1.0, max(0.0, 1.0 - self._filter.left(self._state)))
 
     @property
     def left(self) -> float:
@@ -254,9 +363,14 @@ budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
         )
         return math.fsum(each) * (1 + 4 * _UNIT)
 
-    def _cost(self, chosen: _Filter, release: Release) -> fractions.Fraction | None:
-        cost = chosen.cost(_checked(release))
-        return None if cost == math.inf else fractions.Fraction(cost)
+    def _now(self, release: Release) -> tuple[_Filter, _State]:
+        """The filter and what is left of it, as ``release`` comes."""
+        _checked(release)
+        if self._filter is not None:
+            return self._filter, self._state
+        if self._first is None or self._first[0] != release:
+            self._first = release, self._chosen(release)
+        return self._first[1], self._first[1].start
 
     def _chosen(self, typical: Release) -> _Filter:
         """The filter that admits the most of ``typical``."""
@@ -269,6 +383,12 @@ budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
         if unsampled and typical.mechanism == "gaussian":
             return _Gaussian(epsilon, delta, relation)
 
+        counted = None
+        if typical.mechanism == "gaussian" and 0 < typical.sampling.rate < 1:
+            counted = self._counted(typical)
+            if counted is not None and counted.units.change:
+                return counted
+
         def share(order: float) -> float:
             filter_ = _Renyi(epsilon, delta, relation, order)
             return filter_.cost(typical) / max(filter_.capacity, 1e-300)
@@ -276,7 +396,24 @@ budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
         least, order = rdp.best_order(share, most=rdp.MOST_SAMPLED_ORDER)
         if pure.cost(typical) / max(epsilon, 1e-300) <= least:
             return pure
-        return _Renyi(epsilon, delta, relation, order)
+        renyi = _Renyi(epsilon, delta, relation, order)
+        # Units alone, of which nothing else can be paid, must be worth it.
+        if counted and counted.units.count > 2 * renyi.room(renyi.start, typical):
+            return counted
+        return renyi
+
+    def _counted(self, typical: Release) -> _Counted | None:
+        """None where units are not worked out, or none fits."""
+        relation = self._relation
+        if not (typical.is_private and typical.sensitivity_under(relation)):
+            return None
+        if not (1e-4 <= self._epsilon <= 100 and self._delta >= 1e-30):
+            return None
+        noise = typical.noise_over_sensitivity(relation)
+        if not (0.1 <= noise <= 1e3 and typical.sampling.rate >= 1e-7):
+            return None
+        found = _Counted(self._epsilon, self._delta, relation, typical)
+        return found if found.units.count else None
 
     def __repr__(self) -> str:
         by = "" if self._filter is None else f"; {self._filter.name}"

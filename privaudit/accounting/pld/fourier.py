@@ -191,7 +191,7 @@ def _tilt(measure: GridMeasure, tilt: float, spacing: float, base: float) -> Flo
         return np.exp(np.log(measure.mass) + exponent)
 
 
-def _log_moment(measure: GridMeasure, tilt: float, spacing: float) -> float:
+def log_moment_of(measure: GridMeasure, tilt: float, spacing: float) -> float:
     """log sum p exp(tilt l)."""
     exponent = tilt * _losses(measure, spacing)
     if max(abs(exponent[0]), abs(exponent[-1])) < 600:
@@ -241,7 +241,7 @@ def _window(
     """First index, points, tilted mass outside, log moments: each, and in all."""
 
     def logs(at: float) -> Floats:
-        return np.array([_log_moment(m, at, spacing) for m in measures])
+        return np.array([log_moment_of(m, at, spacing) for m in measures])
 
     offset = _total_offset(measures, terms)
     tilt = guess.tilt

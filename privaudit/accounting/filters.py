@@ -16,6 +16,8 @@ from __future__ import annotations
 import abc
 import fractions
 import math
+import numbers
+import threading
 
 from scipy import special
 
@@ -31,6 +33,7 @@ from privaudit.results import Relation, check_relation
 _State = tuple[fractions.Fraction, ...]
 _UNIT = 2.0**-53
 _LEAST_DELTA = 1e-300
+_SPENDING = threading.Lock()  # one release is charged at a time, of whichever budget
 # Of the odometer, fixed beforehand; each has an equal share of delta.
 _ORDERS = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0, 128.0)
 
@@ -219,8 +222,8 @@ class Budget:
     Every release is charged before it is made. As long as no release is made that
     `spend` has refused, all of them together are (epsilon, delta)-differentially
     private under ``relation``, also if what was released decides on the noise, the rate
-    or the number of later ones. A Budget holds one record's releases: nodes with
-    disjoint records have one each.
+    or the number of later ones. Threads may share a Budget. It holds the releases of
+    one record: nodes with disjoint records have one each.
 
     Parameters
     ----------
@@ -308,21 +311,24 @@ budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
             If the release has no meaning under the relation, or no bound is known.
         """
         count = _checked_count(count)
-        chosen, state = self._now(release)
-        after = chosen.after(state, release, count)
-        if after is None:
-            raise BudgetExceeded(
-                f"{count} of these releases would exceed the budget of epsilon "
-                f"{self._epsilon:.15g} at delta {self._delta:.15g} under "
-                f"{self._relation}; {chosen.room(state, release) or 'none'} still fit"
-            )
-        self._filter, self._state = chosen, after
-        self._releases[release] = self._releases.get(release, 0) + count
+        with _SPENDING:
+            chosen, state = self._now(release)
+            after = chosen.after(state, release, count)
+            if after is None:
+                some = chosen.room(state, release) or "none"
+                raise BudgetExceeded(
+                    f"{count} of these releases would exceed the budget of epsilon "
+                    f"{self._epsilon:.15g} at delta {self._delta:.15g} under "
+                    f"{self._relation}; {some} still fit"
+                )
+            self._filter, self._state = chosen, after
+            self._releases[release] = self._releases.get(release, 0) + count
 
     def room(self, release: Release) -> int | float:
         """How many more such releases fit; infinity if they cost nothing."""
-        chosen, state = self._now(release)
-        return chosen.room(state, release)
+        with _SPENDING:
+            chosen, state = self._now(release)
+            return chosen.room(state, release)
 
     @property
     def spent(self) -> float:
@@ -446,6 +452,6 @@ def _checked(release: Release) -> Release:
 
 
 def _checked_count(count: int) -> int:
-    if not count >= 1 or count != int(count):
-        raise ValueError(f"count must be a whole number >= 1, got {count}")
+    if not isinstance(count, numbers.Real) or not 1 <= count < math.inf or count % 1:
+        raise ValueError(f"count must be a whole number >= 1, got {count!r}")
     return int(count)

@@ -1,6 +1,9 @@
 """Contract of privaudit.accounting.pld.adaptive: releases paid in units of one pair."""
 
+import contextlib
+import copy
 import math
+import threading
 
 import numpy as np
 import pytest
@@ -11,11 +14,11 @@ from hypothesis import strategies as st
 from scipy import signal, stats
 
 import privaudit as pa
-from privaudit.accounting.filters import _Counted
+from privaudit.accounting.filters import BudgetExceeded, _Counted
 from privaudit.accounting.pld.adaptive import Units
 from privaudit.accounting.pld.cells import Step
 from privaudit.accounting.pld.steps import compose_steps
-from privaudit.release import NoSampling, PoissonSampling, Release
+from privaudit.release import NoSampling, PoissonSampling, Release, Sensitivity
 
 
 def release(noise, rate):
@@ -201,3 +204,55 @@ class TestLaws:
 _BUDGETS = [
     pa.Budget(epsilon=3.0, delta=1e-5, typical=release(2.0, 0.01)) for _ in range(2)
 ]
+
+
+def test_two_threads_do_not_spend_the_same(monkeypatch):
+    budget = pa.Budget(epsilon=1.0, delta=1e-5, typical=release(2.0, 0.01))
+    others = [release(3.0, 0.01), release(4.0, 0.04)]
+    counts = [int(0.9 * copy.deepcopy(budget).room(one)) for one in others]
+    both = threading.Barrier(2, timeout=1.0)  # met by spends that overlap alone
+    price = Units.price
+
+    def slow(units, one):
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait()
+        return price(units, one)
+
+    monkeypatch.setattr(Units, "price", slow)
+    refused = []
+
+    def spend(one, count):
+        try:
+            budget.spend(one, count)
+        except BudgetExceeded:
+            refused.append(one)
+
+    threads = [
+        threading.Thread(target=spend, args=each)
+        for each in zip(others, counts, strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(refused) == 1
+
+
+def test_what_is_next_to_nothing_is_answered():
+    budget = pa.Budget(epsilon=1.0, delta=1e-5, typical=release(2.0, 0.01))
+    little = Sensitivity(add_or_remove_one=1e-100, replace_one=1e-100)
+    tiny = Release(
+        mechanism="gaussian",
+        norm_bound=1.0,
+        noise=1e300,
+        sensitivity=little,
+        sampling=NoSampling(),
+    )
+    assert budget.room(tiny) >= 0
+
+
+@pytest.mark.parametrize("count", [0, -1, 1.5, math.nan, math.inf, "3"])
+def test_counts_are_whole(count):
+    budget = pa.Budget(epsilon=1.0, delta=1e-5)
+    with pytest.raises(ValueError, match="count must be a whole number"):
+        budget.spend(release(2.0, 0.01), count)

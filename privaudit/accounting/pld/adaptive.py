@@ -335,6 +335,8 @@ class Units:
         """Parts that a release costs beside the reserve; None if it cannot be paid."""
         if not release.bounded or not self.change or self.reserve > self.count:
             return None
+        if not set(release.directions) <= set(self.ways):
+            return None
         seen, least, lost = [], 1, 0.0
         for way in self.ways:
             view = self._views[way]
@@ -345,7 +347,9 @@ class Units:
             measures += [
                 one.above(way, grid.spacing, grid.reach) for one, _ in release.others
             ]
-            (measure,) = measures
+            if len(measures) != 1:  # of none, nothing is known
+                return None
+            measure = measures[0]
             found = view.seen(measure)
             assert view.parts is not None
             if found is None or measure.accuracy > self._accuracy:

@@ -100,6 +100,9 @@ def _by_gap(rows: Floats, width: int) -> tuple[int, Information] | None:
     if any(part.size and part.max() > _EVEN * part.min() for part in spread):
         return None
     rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    least = 100 * _TURNED * abs(rows).max(0)
+    if ((rows != 0) & (abs(rows) < least)).any():  # would be taken for rounding
+        return None
     left, sizes, _ = np.linalg.svd(rows[:, :width], full_matrices=True)
     sizes = np.concatenate([sizes, np.zeros(len(rows) - len(sizes))])
     zero = sizes < _ZERO
@@ -238,8 +241,11 @@ def _program(matrix: Floats) -> Floats:
         inverse = np.linalg.inv(over)
         step = np.linalg.solve(inverse * dual, less * inverse.diagonal() - 1)
         turn = less * inverse - dual - inverse * step @ dual
-        dual = dual + _inside(dual, (turn + turn.T) / 2) * (turn + turn.T) / 2
-        found = found + _inside(over, np.diag(step)) * step
+        turn = (turn + turn.T) / 2
+        shares = _inside(dual, turn), _inside(over, np.diag(step))
+        if not any(shares):
+            break
+        dual, found = dual + shares[0] * turn, found + shares[1] * step
     least = np.linalg.eigvalsh(np.diag(found) - inner)[0]
     result = np.zeros(len(matrix))
     result[used] = largest * (found + max(0.0, -least) + 1e-13 * found.max())

@@ -86,6 +86,17 @@ class TestInformation:
         assert not found.matrix.any()
         assert not found.bare.any()
 
+    @pytest.mark.parametrize("small", [1e-9, 1e-13, 1e-14, 1e-15, 1e-18])
+    def test_an_entry_that_is_given_is_no_rounding(self, small):
+        """However small, and whatever other rows are nearly alike."""
+        near = [[0, 0, 1, 1], [0, 0, 1, 1 + 3.5e-6]]
+        noise = [[1, 0, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0], *near]
+        signal = [[small], [0], [1], [0], [0]]
+        assert information(np.array(signal), np.array(noise)).bare.tolist() == [True]
+        noise, signal = [[1, 0, small], [1, 0, 0], [0, 1, 1]], [[small], [0], [1]]
+        found = information(np.array(signal, float), np.array(noise))
+        assert found.matrix == pytest.approx(np.ones((1, 1)))
+
     def test_signal_without_noise_is_bare(self):
         found = information(np.array([[1.0, 1], [1, -1]]), np.array([[1.0], [1]]))
         assert found.bare.tolist() == [False, True]

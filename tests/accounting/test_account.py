@@ -205,10 +205,15 @@ class TestLaws:
 
         assert epsilon(steps) == pytest.approx(epsilon(steps[::-1]), rel=1e-4)
 
-    @pytest.mark.parametrize("delta", [0.0, 1.0, -1.0, math.nan])
+    @pytest.mark.parametrize("delta", [1.0, -1.0, math.nan])
     def test_delta_is_checked(self, delta):
         with pytest.raises(ValueError, match="delta must be in"):
             account(Ledger.of(gaussian(1.0)), delta)
+
+    def test_at_delta_0_gaussian_noise_has_no_finite_epsilon(self):
+        assert account(Ledger.of(gaussian(1.0)), 0.0).epsilon == math.inf
+        with pytest.raises(ValueError, match="delta must be in"):
+            account(Ledger.of(gaussian(1.0)), 0.0, method="rdp")
 
     @pytest.mark.parametrize("kind", [np.float16, np.float32])
     @pytest.mark.parametrize("method", ["certified", "rdp", "gdp"])

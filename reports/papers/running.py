@@ -23,6 +23,7 @@ from trainers.runs import checkpoint
 from trainers.runs.material import Material
 from trainers.runs.measures import CurveRecorder, Measured, accuracy
 from trainers.runs.problem import Observers, Problem
+from trainers.runs.search import best, search
 from trainers.runs.training import training_from
 
 KEPT = pathlib.Path(__file__).parent / "runs"  # of cells that were stopped midway
@@ -53,6 +54,24 @@ def planned_noise(
         assert isinstance(family, HasPaperNoise)
         return family.paper_noise(problem.setting, epsilon, delta)
     return noise_multiplier(problem.ledger, epsilon, delta)[0]
+
+
+def searched(
+    training: dict[str, Any],
+    points: list[dict[str, Any]],
+    epsilon: float,
+    delta: float,
+    how: str,
+) -> dict[str, Any]:
+    """Of options to try, the most accurate on a held-out fifth of the training data."""
+    tried = []
+    for point in points:
+        one = training_from({**training, **point}, where=__name__)
+        multiplier = planned_noise(Problem.of(one), epsilon, delta, how)
+        found = best(list(search(one, {}, noise_multiplier=multiplier)))
+        tried.append({**point, "accuracy": found.accuracy})
+    right = [one["accuracy"] for one in tried]
+    return {"tried": tried, "chosen": points[right.index(max(right))]}
 
 
 def trained(

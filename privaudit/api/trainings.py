@@ -74,6 +74,7 @@ class Trained:
         claim, party = self.run.claim, self.run.party
         return {
             **figures_of(self.algorithm, self.run, self.result),
+            "noise_multiplier": self.run.noise_multiplier,
             "remarks": list(self.remarks),
             "unit": self.upper.unit,
             "claim_source": None if claim is None else claim.source,

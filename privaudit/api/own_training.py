@@ -72,7 +72,7 @@ class TrainedModels:
     def certificate(self) -> Certificate:
         """The ledger's `Certificate`, against ``observer`` if one was named.
 
-        Without an observer its brackets have both sides; with one, upper bounds only.
+        Its brackets have a proved lower side as well if there is no observer.
         """
         seen = observed_by(self._algorithm, self.ledger, self.observer, self.relation)
         return Certificate.of(seen, self.relation)
@@ -272,8 +272,8 @@ def train(
         takes part in a round with probability ``options={"user_rate": 1.0}``. None: the
         algorithm's unit.
     users
-        With unit "user", whose each record is: an array of labels per share, or a
-        single array for a single data set, whose users the split "even" then deals.
+        With unit "user", the user of each record: an array of labels per share, or one
+        array for a single data set, of which the split "even" then deals whole users.
         None: each node is one user.
     overlap
         At how many nodes a user may have records. The account charges the releases of

@@ -96,6 +96,15 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     observer
         Against whom an account of these releases holds, in the form of ``privaudit
         views --observer``. Unset: an observer of all releases.
+
+    Examples
+    --------
+    >>> import privaudit as pa
+    >>> step = pa.Release.of_sum(
+    ...     norm_bound=1.0, noise_multiplier=1.0, sampling=pa.PoissonSampling(0.01)
+    ... )
+    >>> 1.82 < pa.epsilon(ledger=Ledger.of(step, 1000), delta=1e-5).upper < 1.84
+    True
     """
 
     format: Literal["privaudit-ledger"] = "privaudit-ledger"

@@ -577,6 +577,17 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     proved
         A bracket at the claim's delta, for its proved lower side; the verdict does not
         use its upper side.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import privaudit as pa
+    >>> member = np.random.default_rng(0).random(1000) < 0.5
+    >>> shown = pa.lower_bound(1.0 * member, member, delta=1e-5)  # scores tell all
+    >>> relation = "add-or-remove-one"
+    >>> claim = pa.Claim(epsilon=1, delta=1e-5, relation=relation, source="a paper")
+    >>> pa.Finding(claim=claim, lower=shown).status
+    'refuted'
     """
 
     claim: Claim

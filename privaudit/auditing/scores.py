@@ -141,7 +141,7 @@ class Scores:
         return self.score[~self.member]
 
     def roc(self) -> Roc:
-        """Compute the empirical ROC, from (0, 0) to (1, 1); a point per distinct score."""
+        """Compute the empirical ROC: a point per distinct score, (0, 0) to (1, 1)."""
         distinct, place = np.unique(self.score, return_inverse=True)
         hits = np.bincount(place[self.member], minlength=len(distinct))[::-1]
         alarms = np.bincount(place[~self.member], minlength=len(distinct))[::-1]

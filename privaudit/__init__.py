@@ -2,36 +2,36 @@
 
 Accounts, without torch:
 
-    epsilon             settings, a schedule or a ledger in, a certified bracket out
-    noise_multiplier    the least noise that meets a budget
-    Certificate         what a ledger is worth, from both sides
-    repeat_and_select   what tuning costs: the best of a random number of tries
-    Budget              a budget for releases chosen as one goes; BudgetExceeded
-    views               what each node of a training learns of each other one
+    epsilon             proved bounds on epsilon, from settings, a schedule or a ledger
+    noise_multiplier    the least noise that is certified to meet a budget
+    Certificate         proved bounds on epsilon and delta of a ledger, node by node
+    repeat_and_select   the ledger of tuning: the best of a random number of tries
+    Budget              a budget for releases chosen adaptively; BudgetExceeded
+    views               bounds on what each node of a training learns of each other node
     ledger_from         a ledger from dp-accounting's events, Opacus or a file
     Ledger, Release     what was released; PoissonSampling, SamplingWithoutReplacement,
                         RandomAllocation, NoSampling
     mechanisms          what else can be released: Release.of(mechanisms.ZCDP(0.1))
 
-Training with a user's own model and data:
+Training with your own model and data:
 
-    train               models of several nodes, with noise for a budget
-    oracle              noisy gradients and their ledger, for a loop of one's own
-    replace_batch_norm  a copy of a module whose records do not mix
+    train               train a model on the data of several nodes, within a budget
+    oracle              noisy gradients and their ledger, for your own training loop
+    replace_batch_norm  a copy of a module with group instead of batch normalisation
 
-Audits, from below:
+Audits, which bound epsilon from below:
 
-    audit               a claim about one's own training, by a function that scores it
-    audit_algorithm     an algorithm's claim under attack; how, say AuditSettings
-    canaries            records to plant in one run of one's own; their scores back in
-    audit_program       anybody's training, as a function or a command; ProgramSettings
-    sweep               many audits from one file
-    probe               checks of one's own release that need no statistics
-    lower_bound         attack scores in, a lower bound with its confidence out
-    lira, rmia          scores of membership from losses under reference models
-    Scores              scores and worlds that know how they came about
+    audit               test a claim about your own training, by a function that scores
+    it audit_algorithm     test a claim about an algorithm by attack; AuditSettings
+    audit_program       test your own program, a function or command; ProgramSettings
+    canaries            records to plant in one run of your own, whose scores audit it
+    sweep               many audits from one file probe               checks of your own
+    release that need no statistics lower_bound         a lower bound on epsilon from
+    attack scores, with a confidence lira, rmia          membership scores from losses
+    under reference models Scores              attack scores, memberships, and how these
+    were decided
 
-Tests of anybody's mechanism, for pytest and hypothesis:
+Tests of your own mechanism, for pytest and hypothesis:
 
     privaudit.testing   assert_private and others; neighbouring data sets
 
@@ -42,7 +42,7 @@ From and to other tools, each imported when it is used:
 
 Evidence:
 
-    verify              a run's figures made again from its folder, and compared
+    verify              recompute a run's figures from its folder, and compare them
     join                one statement from the folders of all parties of a training
     demo                one training audited three times, once with a planted bug
 

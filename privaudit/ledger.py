@@ -50,10 +50,9 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Parameters
     ----------
     disjoint
-        The number of a pass over the node's records, if these are releases of one:
-        each record enters at most one of all the releases of that pass, and which one
-        it enters depends on no record's value. Unset: every record may be in every
-        release.
+        The number of the pass over the node's records to which these releases belong:
+        each record enters at most one release of a pass, and no record's value decides
+        which. Unset: every record may be in every release.
     """
 
     release: Release
@@ -79,23 +78,33 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The releases of a run: ``nodes[i]`` are those of node i, in order of time.
+    """All releases of a run, node by node; every epsilon is computed from it.
 
     Parameters
     ----------
     nodes
-        A node's releases, each a tuple.
+        ``nodes[i]`` is a tuple of node i's releases, in order of time.
     unit
-        What neighbours differ in, of whom the sensitivities are.
+        What neighbours differ in, and so what the sensitivities are of: "record",
+        "node" or "user".
     failure
         Probability, in [0, 1), that some sensitivity does not hold, for reasons that
-        depend on no data: an account is at delta less this.
+        do not depend on the data. Accounts subtract it from delta.
     assumes
-        What must be true of the run beyond its releases, in sentences, for an account
-        of them to bound it; such an account is conditional, never certified.
+        What must be true of the run beyond its releases, in sentences. An account that
+        rests on such assumptions is conditional, never certified.
     observer
-        For whom an account of these releases holds, as `privaudit views` takes it;
-        unset: for whoever sees all of them.
+        Against whom an account of these releases holds, in the form of ``privaudit
+        views --observer``. Unset: an observer of all releases.
+
+    Examples
+    --------
+    >>> import privaudit as pa
+    >>> step = pa.Release.of_sum(
+    ...     norm_bound=1.0, noise_multiplier=1.0, sampling=pa.PoissonSampling(0.01)
+    ... )
+    >>> 1.82 < pa.epsilon(ledger=Ledger.of(step, 1000), delta=1e-5).upper < 1.84
+    True
     """
 
     format: Literal["privaudit-ledger"] = "privaudit-ledger"
@@ -151,12 +160,12 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """``assumes``, perhaps empty."""
+        """``assumes`` as a tuple; empty if it is unset."""
         return () if isinstance(self.assumes, UnsetType) else self.assumes
 
     @property
     def observing(self) -> frozenset[int]:
-        """Nodes that are the observer's own: nothing of theirs is hidden from it."""
+        """Numbers of the observer's own nodes, whose data it knows."""
         named = "" if isinstance(self.observer, UnsetType) else self.observer
         if len(self.nodes) == 1 or not named.replace(",", "").isdigit():
             return frozenset()  # a node's part of a ledger, or no nodes that look
@@ -164,7 +173,7 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     @classmethod
     def of(cls, release: Release, count: int = 1, *, nodes: int = 1) -> Ledger:
-        """``nodes`` nodes that each made ``count`` equal releases (perhaps none)."""
+        """Make a ledger of ``nodes`` nodes that each made ``count`` equal releases."""
         recorder = Recorder(nodes)
         for node in range(nodes):
             recorder.record(node, release, count)
@@ -172,10 +181,10 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     @classmethod
     def joined(cls, parts: Iterable[Ledger]) -> Ledger:
-        """One of all nodes, from those of parts of a network, in their order.
+        """Join the ledgers of parts of a network into one of all nodes, in their order.
 
-        Raises ``ValueError`` if they are of different units, or of what an observer
-        sees, who is a node of one of them.
+        Raises ``ValueError`` if their units differ, or if one is of what an observer
+        sees.
         """
         parts = list(parts)
         if any(part.observer is not UNSET for part in parts):
@@ -195,9 +204,9 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         )
 
     def apart(self) -> list[Ledger]:
-        """One of each node, which `joined` makes into this one.
+        """Split into one ledger per node; `joined` is the inverse.
 
-        ``ValueError`` for what an observer sees: a part does not say whose it is.
+        Raises ``ValueError`` for a ledger of what an observer sees.
         """
         if self.observer is not UNSET:
             raise ValueError(
@@ -208,17 +217,17 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     @classmethod
     def composed(cls, parts: Iterable[Ledger]) -> Ledger:
-        """One of several runs on the same data: node i's releases of each in sequence.
+        """Compose several runs on the same data: each node's releases in sequence.
 
-        What a record pays is the composition of all of them; each may have been chosen
-        in view of what came before only as a composition allows: with parameters that
-        were fixed beforehand. A chance of failure is paid for each run.
+        The parameters of all runs (noise, rates, steps) must have been fixed
+        beforehand, not chosen in view of earlier results; see `privaudit.Budget` for
+        that. The chance of failure is paid once for each run.
 
         Raises
         ------
         ValueError
-            If there is none, or units or numbers of nodes differ: which records are the
-            same is then not known.
+            If no ledger is given, or if units or numbers of nodes differ, as it is then
+            not known which records are the same.
         """
         parts = list(parts)
         if not parts:
@@ -256,17 +265,17 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         )
 
     def to_event(self, node: int | None = None) -> DpEvent:
-        """All releases of one node as one of dp-accounting's events.
+        """Convert all releases of one node into an event of dp-accounting.
 
-        It has no word for passes over disjoint records: these are composed in sequence,
-        which no record's loss exceeds. ``node`` may be left out where all released the
-        same.
+        dp-accounting has no event for passes over disjoint records: they are composed
+        in sequence, which costs at least as much. ``node`` may be left out if all nodes
+        released the same.
 
         Raises
         ------
         ValueError
-            If nodes differ and none is named, or an account of the releases alone would
-            be no bound: the ledger assumes something, or may fail.
+            If nodes differ and none is named; or if the ledger has assumptions or a
+            chance of failure, so that an account of the event would be no bound.
         """
         import dp_accounting as dpa
 
@@ -291,7 +300,7 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         )
 
     def to_json(self) -> str:
-        """This ledger as JSON; equal ledgers give equal text."""
+        """Write this ledger as JSON; equal ledgers give equal text."""
         fields = msgspec.to_builtins(self)
         if self.version == 1:  # as the first version wrote it
             del fields["unit"], fields["failure"]
@@ -299,10 +308,10 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Ledger:
-        """The ledger that ``to_json`` wrote.
+        """Read a ledger that ``to_json`` wrote.
 
-        Raises ``ValueError`` if it is no such text, has an unknown field, or another
-        version.
+        Raises ``ValueError`` if the text is something else, has an unknown field, or is
+        of another version.
         """
         # The version first: a newer one may have fields that this one does not know.
         head = _json.decode(text, dict)

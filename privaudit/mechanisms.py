@@ -1,12 +1,15 @@
-"""Mechanisms other than sums with Gaussian or Laplace noise, as a ledger names them.
+"""Mechanisms that a ledger can hold besides sums with Gaussian or Laplace noise.
+
+Make a release of one, and a ledger of releases::
 
     Release.of(RandomizedResponse(0.5, 4))            a report, one record replaced
     Release.of(DiscreteGaussian(2.0), PoissonSampling(0.01))
     Release.of(EpsilonDelta(1.0, 1e-6), relation="replace-one")
 
-Each is accounted by a pair of outputs that no neighbours are easier to tell apart than;
-the pairs and their proofs are in ``privaudit/accounting/pld/mechanisms/``. Bounds on a
-record's share are on *one record's norm*: replacing a record moves a sum by twice that.
+Each is accounted by a dominating pair: two output distributions that are at least as
+easy to tell apart as those of any two neighbours. The pairs and their proofs are in
+``privaudit/accounting/pld/mechanisms/``. A ``sensitivity`` bounds *one record's norm*:
+replacing a record moves a sum by twice that.
 """
 
 from __future__ import annotations
@@ -24,13 +27,13 @@ _MOST_ATOMS = 1 << 20
 
 
 class Mechanism(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the mechanisms here have in common."""
+    """The base class of the mechanisms in this module."""
 
     relations: ClassVar[tuple[Relation, ...]] = _BOTH
 
     @property
     def tells(self) -> bool:
-        """Whether anything at all can be learned from it."""
+        """Whether its output reveals anything about a record."""
         return True
 
 
@@ -53,10 +56,11 @@ def _whole(name: str, value: float, least: int, most: float = math.inf) -> None:
 
 
 class RandomizedResponse(Mechanism, frozen=True, tag="randomized-response"):
-    """One record's own report of one of ``buckets`` values.
+    """Randomized response: each record reports one of ``buckets`` values.
 
-    With probability ``noise_parameter``, in (0, 1], it is drawn uniformly from all
-    buckets, else it is the record's. Only for replace-one: a report is there or not.
+    With probability ``noise_parameter``, in (0, 1], the report is drawn uniformly from
+    all buckets; otherwise it is the record's own value. It is accounted under
+    replace-one only, since the presence of a report is not hidden.
     """
 
     relations: ClassVar[tuple[Relation, ...]] = ("replace-one",)
@@ -69,15 +73,16 @@ class RandomizedResponse(Mechanism, frozen=True, tag="randomized-response"):
 
     @property
     def tells(self) -> bool:
-        """Not if there is one bucket, or every report is drawn."""
+        """False if there is one bucket, or every report is drawn."""
         return self.buckets > 1 and self.noise_parameter < 1
 
 
 class DiscreteGaussian(Mechanism, frozen=True, tag="discrete-gaussian"):
-    """A sum of integers with a weight of exp(-x^2 / (2 sigma^2)) on each noise x.
+    """An integer sum with discrete Gaussian noise of parameter ``sigma``.
 
-    ``sensitivity`` bounds the size of one record's integer. One coordinate: of several
-    in one release the joint loss is not known to be this one.
+    Noise x has a probability proportional to exp(-x^2 / (2 sigma^2)). ``sensitivity``
+    bounds the size of one record's integer. It is for one coordinate only: the joint
+    privacy loss of several is not known to be this one.
     """
 
     sigma: float
@@ -94,13 +99,14 @@ class DiscreteGaussian(Mechanism, frozen=True, tag="discrete-gaussian"):
 
     @property
     def tells(self) -> bool:
-        """Not if no record's integer is other than 0."""
+        """False if every record's integer is 0."""
         return self.sensitivity > 0
 
 
 class DiscreteLaplace(Mechanism, frozen=True, tag="discrete-laplace"):
-    """Sums of integers with a weight of ``exp(-parameter |x|)`` on each noise x.
+    """Integer sums with discrete Laplace noise.
 
+    Noise x has a probability proportional to exp(-parameter |x|) in each coordinate.
     ``sensitivity`` bounds the L1 norm of one record's integers.
     """
 
@@ -113,15 +119,16 @@ class DiscreteLaplace(Mechanism, frozen=True, tag="discrete-laplace"):
 
     @property
     def tells(self) -> bool:
-        """Not if no record's integers are other than 0."""
+        """False if all integers of every record are 0."""
         return self.sensitivity > 0
 
 
 class MixtureOfGaussians(Mechanism, frozen=True, tag="mixture-of-gaussians"):
-    """N(c, standard_deviation^2) with c drawn, against N(0, standard_deviation^2).
+    """A Gaussian release whose sensitivity is random (arXiv:2310.15526).
 
-    With the record c is ``sensitivities[i]`` >= 0 with ``probabilities[i]``, without it
-    0 (Choquette-Choo et al., arXiv:2310.15526). For add-or-remove-one.
+    Without the record the output is N(0, standard_deviation^2). With it the output is
+    N(c, standard_deviation^2), where c is ``sensitivities[i]`` >= 0 with probability
+    ``probabilities[i]`` (Choquette-Choo et al.). For add-or-remove-one.
     """
 
     relations: ClassVar[tuple[Relation, ...]] = ("add-or-remove-one",)
@@ -149,24 +156,24 @@ class MixtureOfGaussians(Mechanism, frozen=True, tag="mixture-of-gaussians"):
 
     @property
     def tells(self) -> bool:
-        """Not if all sensitivities are 0."""
+        """False if all sensitivities are 0."""
         shares = zip(self.sensitivities, self.probabilities, strict=True)
         return any(value and share for value, share in shares)
 
 
 class TruncatedPoisson(Mechanism, frozen=True, tag="truncated-poisson"):
-    """A Gaussian sum of a Poisson batch that is cut to a largest size at random.
+    """A Gaussian sum over a Poisson batch, cut at random to a largest size.
 
     Parameters
     ----------
     noise_multiplier
-        Noise over the norm bound.
+        Standard deviation of the noise divided by the norm bound.
     sampling_rate
-        Chance of each record to be drawn, before the batch is cut.
+        Probability that a record is drawn, before the batch is cut.
     batch_size
-        Largest batch: of more, so many are kept, all choices alike.
+        Largest batch size. Of a larger batch a uniform draw of so many is kept.
     records
-        How many records the data set has.
+        Number of records in the data set.
     """
 
     noise_multiplier: float
@@ -186,15 +193,16 @@ class TruncatedPoisson(Mechanism, frozen=True, tag="truncated-poisson"):
 
     @property
     def tells(self) -> bool:
-        """Not if all batches are empty."""
+        """False if all batches are empty."""
         return self.sampling_rate > 0 and self.batch_size > 0 and self.records > 0
 
 
 class ExponentialMechanism(Mechanism, frozen=True, tag="exponential"):
-    """The exponential mechanism that is ``epsilon``-DP by its own theorem.
+    """The exponential mechanism, which is ``epsilon``-DP by its own theorem.
 
-    Its losses lie in some interval of length ``epsilon`` that depends on the data
-    (bounded range: Durfee and Rogers 2019), which costs less than epsilon-DP does.
+    Its privacy losses lie in an interval of length ``epsilon`` whose place depends on
+    the data (bounded range: Durfee and Rogers 2019). That costs less than epsilon-DP
+    alone.
     """
 
     epsilon: float
@@ -204,14 +212,14 @@ class ExponentialMechanism(Mechanism, frozen=True, tag="exponential"):
 
     @property
     def tells(self) -> bool:
-        """Not if epsilon is 0."""
+        """False if epsilon is 0."""
         return self.epsilon > 0
 
 
 class EpsilonDelta(Mechanism, frozen=True, tag="epsilon-delta"):
     """Any mechanism of which only (epsilon, delta)-DP is known.
 
-    The one that was run may give less: a certificate has no lower side.
+    The mechanism that was run may be more private; so a certificate has no lower side.
     """
 
     epsilon: float
@@ -229,9 +237,9 @@ class EpsilonDelta(Mechanism, frozen=True, tag="epsilon-delta"):
 
 
 class ZCDP(Mechanism, frozen=True, tag="zcdp"):
-    """Any mechanism whose Renyi divergence of each order a is at most xi + rho a.
+    """Any mechanism of which (xi, rho)-zCDP is known (Bun and Steinke 2016).
 
-    Zero-concentrated differential privacy (Bun and Steinke 2016).
+    Its Renyi divergence of each order a > 1 is at most xi + rho a.
     """
 
     rho: float
@@ -250,7 +258,7 @@ class ZCDP(Mechanism, frozen=True, tag="zcdp"):
 class RDP(Mechanism, frozen=True, tag="rdp"):
     """Any mechanism whose Renyi divergence at ``orders[i]`` is <= ``divergences[i]``.
 
-    In both directions; orders are > 1.
+    The bounds hold in both directions; orders are > 1.
     """
 
     orders: tuple[float, ...]
@@ -272,15 +280,16 @@ class RDP(Mechanism, frozen=True, tag="rdp"):
 
     @property
     def tells(self) -> bool:
-        """Not if all divergences are 0."""
+        """False if all divergences are 0."""
         return any(value > 0 for value in self.divergences)
 
 
 class DiscretePair(Mechanism, frozen=True, tag="discrete-pair"):
-    """Outputs with chances ``p`` with the record, and ``q`` without it.
+    """A mechanism given by a dominating pair on finitely many outputs.
 
-    No two neighbours may be easier to tell apart. Under replace-one of one record and
-    of the other, in whichever order.
+    Output i has probability ``p[i]`` with the record, and ``q[i]`` without it; under
+    replace-one, with one record and with the other, in either order. No two neighbours
+    may be easier to tell apart than ``p`` and ``q``.
     """
 
     p: tuple[float, ...]
@@ -298,7 +307,7 @@ class DiscretePair(Mechanism, frozen=True, tag="discrete-pair"):
 
     @property
     def tells(self) -> bool:
-        """Not if p and q are the same."""
+        """False if p and q are equal."""
         return self.p != self.q
 
 

@@ -30,7 +30,7 @@ def _doubles(struct: msgspec.Struct, *names: str) -> None:
 class PoissonSampling(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="poisson"
 ):
-    """Every record enters the batch by its own coin, with probability ``rate``."""
+    """Each record enters a batch by its own coin, with probability ``rate``."""
 
     rate: float
 
@@ -45,7 +45,7 @@ class PoissonSampling(
 class SamplingWithoutReplacement(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="without-replacement"
 ):
-    """A batch of exactly ``size`` of ``population`` records, all such batches alike."""
+    """Each batch is a uniform draw of exactly ``size`` of ``population`` records."""
 
     size: int
     population: int
@@ -59,12 +59,12 @@ class SamplingWithoutReplacement(
 
     @property
     def rate(self) -> float:
-        """Share of the records in a batch."""
+        """Share of the records that are in a batch."""
         return self.size / self.population if self.population else 0.0
 
 
 class NoSampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="none"):
-    """Every record is used."""
+    """Every record is used in the release."""
 
     @property
     def rate(self) -> float:
@@ -75,11 +75,11 @@ class NoSampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="n
 class RandomAllocation(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="random-allocation"
 ):
-    """Every record is by itself in ``taken`` of an epoch's ``batches`` batches.
+    """Each record enters ``taken`` of an epoch's ``batches`` batches, drawn at random.
 
-    Which ones is drawn uniformly, independently of all other records and anew for
-    every epoch, and stays secret. Releases of a node with equal values of this are, in
-    the order of its ledger, ``batches`` by ``batches`` those of one epoch.
+    The batches of a record are drawn uniformly, independently of other records and anew
+    for every epoch, and stay secret. In a node's ledger, every ``batches`` releases in
+    a row with equal values of this are one epoch.
     """
 
     batches: int
@@ -108,12 +108,12 @@ Sampling = PoissonSampling | SamplingWithoutReplacement | RandomAllocation | NoS
 class Sensitivity(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 ):
-    """How far one neighbour's record can move what is released, before noise.
+    """How far one record can move what is released, before noise, under each relation.
 
-    In the norm and the unit of the release. None where a relation has no meaning: a
-    sample of fixed size has none under add-or-remove-one. There ``replace_one`` must
-    bound how far any two different records are apart, since a record that is not in the
-    sample leaves its place to another.
+    It is in the norm and the unit of the release. None means that a relation has no
+    meaning, as add-or-remove-one for a sample of fixed size. For such samples
+    ``replace_one`` must bound the distance of any two different records, since a record
+    that is not in the sample leaves its place to another.
     """
 
     add_or_remove_one: float | None = None
@@ -128,7 +128,7 @@ class Sensitivity(
 
 
 class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One vector published with noise.
+    """One release: a vector computed from private data, published with noise.
 
     Parameters
     ----------
@@ -136,20 +136,20 @@ class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         ``gaussian`` (sensitivity in L2) or ``laplace`` (in L1), independent in each
         coordinate.
     norm_bound
-        Largest norm of one record's share (of the whole unit's, where that is no
-        record), L2 or L1 as the mechanism has it; infinity if nothing bounds it.
+        Largest norm of what one record (or one unit, if that is not a record)
+        contributes: L2 for gaussian, L1 for laplace; infinity if nothing bounds it.
     noise
         Standard deviation (gaussian) or scale b (laplace) per coordinate, in the unit
         of ``norm_bound``. Public factors, such as a step size, are left out of both.
         Zero means that the exact value was published.
     sensitivity
-        Under each relation, in the same unit.
+        The sensitivity under each relation, in the same unit.
     sampling
         How the records of the release were drawn.
     details
-        Of any other mechanism (`privaudit.mechanisms`), whose name ``mechanism`` is;
-        then ``norm_bound`` and ``noise`` are 1, and a sensitivity is 1, 0 where nothing
-        is told, or None where the relation has no meaning. Made by `of`.
+        Parameters of any other mechanism (`privaudit.mechanisms`), which ``mechanism``
+        names. Then ``norm_bound`` and ``noise`` are 1, and a sensitivity is 1, 0 if the
+        release reveals nothing, or None if the relation has no meaning. Made by `of`.
     """
 
     mechanism: Literal[
@@ -249,18 +249,18 @@ class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         *,
         relation: Relation | None = None,
     ) -> Release:
-        """A release by one of `privaudit.mechanisms`.
+        """Make a release by one of `privaudit.mechanisms`.
 
         Parameters
         ----------
         mechanism
-            What was run.
+            The mechanism that was run, with its parameters.
         sampling
-            How its records were drawn: not at all (the default), or Poisson sampled,
-            which is accounted under add-or-remove-one.
+            How its records were drawn: `NoSampling` (the default), or
+            `PoissonSampling`, which is accounted under add-or-remove-one.
         relation
-            The only relation that the mechanism's parameters hold under. None: each
-            that it has a meaning under.
+            The only relation under which the mechanism's parameters hold. None: every
+            relation under which the mechanism has a meaning.
 
         >>> from privaudit.mechanisms import EpsilonDelta
         >>> release = Release.of(EpsilonDelta(1.0, 1e-6), relation="replace-one")
@@ -301,11 +301,11 @@ class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         sampling: Sampling,
         mechanism: Literal["gaussian", "laplace"] = "gaussian",
     ) -> Release:
-        """A noisy sum of the sampled records' vectors, each of norm <= ``norm_bound``.
+        """Make a noisy sum of sampled records' vectors, each of norm <= ``norm_bound``.
 
-        ``noise_multiplier`` is the noise over ``norm_bound``. Adding or removing a
-        record moves the sum by ``norm_bound``, replacing one by twice that. A sample of
-        fixed size has no meaning under add-or-remove-one.
+        ``noise_multiplier`` is the noise divided by ``norm_bound``. Adding or removing
+        a record moves the sum by at most ``norm_bound``, replacing one by at most twice
+        that. A sample of fixed size has no meaning under add-or-remove-one.
         """
         fixed = isinstance(sampling, SamplingWithoutReplacement)
         norm_bound = float(norm_bound)  # 10 and 10.0 are one ledger
@@ -327,7 +327,7 @@ class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         return self.noise > 0
 
     def sensitivity_under(self, relation: Relation) -> float:
-        """Sensitivity under ``relation``; ``ValueError`` where it has no meaning."""
+        """Sensitivity under ``relation``; ``ValueError`` if it has no meaning."""
         value = getattr(self.sensitivity, _RELATIONS[check_relation(relation)])
         if value is None:
             other = (
@@ -344,7 +344,8 @@ class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     def noise_over_sensitivity(self, relation: Relation) -> float:
         """Noise divided by the sensitivity under ``relation``.
 
-        Infinity where nothing is told; of a mechanism with details there is no other.
+        Infinity if the release reveals nothing. Raises ``ValueError`` for a mechanism
+        with details, whose noise is not one number.
         """
         sensitivity = self.sensitivity_under(relation)
         if sensitivity == 0:

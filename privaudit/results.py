@@ -223,27 +223,27 @@ class _Figure(
 
 
 class UpperBound(_Figure, frozen=True, kw_only=True, tag="upper-bound"):
-    """The mechanism is (epsilon, delta)-DP, with the worth that ``standing`` says.
+    """An upper bound on epsilon from an account: the mechanism is (epsilon, delta)-DP.
 
     Parameters
     ----------
     epsilon, delta
         The guarantee; ``epsilon`` may be infinity.
     relation
-        The neighbour relation that it is for.
+        The neighbour relation under which it holds.
     unit
-        What a neighbour differs in: one record, all that one node holds, or all records
+        What neighbours differ in: one record, all that one node holds, or all records
         of one user.
     method, source
-        The account that gave it, and the theorem or paper behind that account.
+        The account that computed it, and the theorem or paper behind that account.
     standing
-        ``certified`` (proved, numerical error included), ``conditional`` (proved if
-        what it ``assumes`` is true), ``asymptotic`` (true in a limit only), or
-        ``claimed`` (somebody's formula).
+        How far it can be trusted: ``certified`` (proved, numerical error included),
+        ``conditional`` (proved if what it ``assumes`` is true), ``asymptotic`` (true in
+        a limit only), or ``claimed`` (a formula that is not checked).
     sampling
         The sampling scheme that was accounted.
     assumes
-        What it stands on beside the releases, in sentences; none if certified.
+        What must be true beyond the releases, in sentences; empty if certified.
     """
 
     standing: Standing
@@ -273,7 +273,7 @@ class UpperBound(_Figure, frozen=True, kw_only=True, tag="upper-bound"):
         return text
 
     def summary(self) -> dict[str, Any]:
-        """All of it but its source, for JSON."""
+        """All fields except ``source``, for JSON."""
         return {
             "upper": self.epsilon,
             "delta": self.delta,
@@ -304,7 +304,7 @@ def worst_bound(nodes: Iterable[UpperBound]) -> UpperBound:
 
 
 class Claim(_Figure, frozen=True, kw_only=True, tag="claim"):
-    """What is promised: "this is (epsilon, delta)-differentially private".
+    """A claim that is under test: "this is (epsilon, delta)-differentially private".
 
     ``source`` says who promises it and where; ``method`` the formula used, if known.
     """
@@ -327,7 +327,7 @@ class Claim(_Figure, frozen=True, kw_only=True, tag="claim"):
 
 
 class LowerBound(_Figure, frozen=True, kw_only=True, tag="lower-bound"):
-    """With probability ``confidence`` over the audit's coins, epsilon is no less.
+    """A lower bound on epsilon from an audit; it holds with probability ``confidence``.
 
     Parameters
     ----------
@@ -335,7 +335,8 @@ class LowerBound(_Figure, frozen=True, kw_only=True, tag="lower-bound"):
         If the mechanism were (e, delta)-DP for any e below ``epsilon``, scores like
         these would come up with probability at most ``1 - confidence``.
     confidence
-        In (0, 1), for this one bound; looking at several needs a share for each.
+        In (0, 1), for this one bound. To look at several bounds, split 1 - confidence
+        among them.
     threat_model
         What the attacker saw, in words.
     valid_for
@@ -357,12 +358,12 @@ class LowerBound(_Figure, frozen=True, kw_only=True, tag="lower-bound"):
 
     @property
     def in_one_run(self) -> bool:
-        """Whether what it counts as runs are the canaries of a single one."""
+        """Whether its "runs" are the canaries of a single run."""
         return self.method.startswith("one-run")
 
     @property
     def counted(self) -> str:
-        """What its scores are of, in words."""
+        """What its scores were counted over, in words."""
         return "canaries of one run" if self.in_one_run else "runs"
 
     def __str__(self) -> str:
@@ -392,7 +393,7 @@ class LowerBound(_Figure, frozen=True, kw_only=True, tag="lower-bound"):
 
 
 class Estimate(_Figure, frozen=True, kw_only=True, tag="estimate"):
-    """A guess at epsilon that bounds it in neither direction; it enters no verdict."""
+    """A guess at epsilon that bounds it in neither direction; no verdict uses it."""
 
     def __str__(self) -> str:
         return (
@@ -409,26 +410,26 @@ class Bracket(
     tag_field="kind",
     tag="bracket",
 ):
-    """What an account proves of one figure: lower <= the true figure <= upper.
+    """A proved lower and upper bound on one figure: lower <= the true figure <= upper.
 
     Parameters
     ----------
     quantity, at
-        ``epsilon`` at delta ``at``, or ``delta`` at epsilon ``at``.
+        What is bounded: ``epsilon`` at delta ``at``, or ``delta`` at epsilon ``at``.
     lower, upper
-        The bracket. ``upper`` may be infinity; ``lower`` is 0 where nothing is known.
+        The two bounds. ``upper`` may be infinity; ``lower`` is 0 if nothing is known.
     reached
-        Whether the width that was asked for was reached. If not, both are still bounds.
+        Whether the requested width was reached. If not, both are still bounds.
     lower_by, upper_by
-        The prover that gave each side, ``none`` for a trivial one.
+        The prover that gave each side; ``none`` for a trivial one.
     relation, unit
-        The neighbour relation, and what a neighbour differs in.
+        The neighbour relation, and what neighbours differ in.
     standing, assumptions
-        What ``upper`` is worth: ``certified``, or ``conditional`` on the assumptions.
+        Whether ``upper`` is ``certified``, or ``conditional`` on the assumptions.
     overlap
         At how many nodes one record may be; 1 if nodes hold disjoint records.
     observer
-        For whom it holds; unset: for an observer of all releases.
+        Against whom it holds. Unset: an observer of all releases.
     """
 
     quantity: Literal["epsilon", "delta"]
@@ -466,13 +467,13 @@ class Bracket(
 
     @property
     def method(self) -> str:
-        """The prover of both sides, or that of each."""
+        """The prover that gave both sides, or the two that gave one each."""
         if self.lower_by in (self.upper_by, "none"):
             return self.upper_by
         return f"{self.upper_by} from above, {self.lower_by} from below"
 
     def to_json(self, *, indent: int = 2) -> str:
-        """This bracket as a JSON object; ``from_json`` reads it back."""
+        """Write this bracket as a JSON object; ``from_json`` reads it back."""
         return _json.encode(self, indent=indent).decode()
 
     def _repr_html_(self) -> str:
@@ -480,7 +481,7 @@ class Bracket(
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """The bracket that ``to_json`` wrote; ``ValueError`` for anything else."""
+        """Read what ``to_json`` wrote; raise ``ValueError`` for anything else."""
         return _json.decode(text, cls)
 
     def __str__(self) -> str:
@@ -560,21 +561,33 @@ _CONTRADICTED = (
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is found about a claim: what is known from above and from below.
+    """The verdict on a claim, with the bounds that it follows from.
 
-    ``refuted``: the audit's lower bound is above the claim. ``disproved``: the proved
-    lower side is. ``consistent``: a certified upper bound meets the claim, and nothing
-    contradicts it. ``unproven``: none of these.
+    ``status`` is ``refuted`` if the audit's lower bound is above the claim,
+    ``disproved`` if the lower bound that an account proves is, ``consistent`` if a
+    certified upper bound meets the claim and nothing contradicts it, and ``unproven``
+    otherwise.
 
     Parameters
     ----------
     claim
-        What was promised.
+        The claim under test.
     upper, lower
-        What an account bounds from above, and an audit from below.
+        The account's upper bound, and the audit's lower bound; None if there is none.
     proved
-        A bracket whose lower side an account proves, at the claim's delta; its upper
-        side has no part in the verdict.
+        A bracket at the claim's delta, for its proved lower side; the verdict does not
+        use its upper side.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import privaudit as pa
+    >>> member = np.random.default_rng(0).random(1000) < 0.5
+    >>> shown = pa.lower_bound(1.0 * member, member, delta=1e-5)  # scores tell all
+    >>> relation = "add-or-remove-one"
+    >>> claim = pa.Claim(epsilon=1, delta=1e-5, relation=relation, source="a paper")
+    >>> pa.Finding(claim=claim, lower=shown).status
+    'refuted'
     """
 
     claim: Claim
@@ -636,16 +649,16 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def certified_lower(self) -> float | None:
-        """The proved lower side; None where none was needed."""
+        """The lower bound that an account proves; None if it was not needed."""
         return None if self.proved is None else self.proved.lower
 
     @property
     def account_contradicted(self) -> bool:
-        """Whether the audit exceeds the certified bound.
+        """Whether the audit's lower bound exceeds the certified upper bound.
 
-        The code is then not its ledger, or what was seen is not in it.
-
-        At confidence c this happens by chance in at most a share 1 - c of audits.
+        Then the code does not do what its ledger says, or the attack saw something that
+        the ledger leaves out. At confidence c chance alone does this in at most a share
+        1 - c of audits.
         """
         return self._contradicted_by(self.lower)
 
@@ -659,9 +672,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         )
 
     def misfits(self, beside: LowerBound | None) -> list[str]:
-        """Says that ``beside``, of the same scores, exceeds the certified bound.
+        """Say that ``beside``, from the same scores, exceeds the certified bound.
 
-        Nothing where it does not, or where `reason` says it of the audit's own bound.
+        Empty if it does not, or if `reason` says so of the audit's own bound.
         """
         upper = self.upper
         if self.account_contradicted or not self._contradicted_by(beside):

@@ -245,7 +245,7 @@ class AccountSettings(Checked):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AuditSettings(AttackSettings, AccountSettings, ClaimSettings):
-    """A claim about an algorithm as it runs, and how it is tested from below.
+    """Settings of `privaudit.audit_algorithm`: the claim, the noise and the attack.
 
     Parameters
     ----------
@@ -265,7 +265,7 @@ class AuditSettings(AttackSettings, AccountSettings, ClaimSettings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProgramSettings(BoundSettings, ClaimSettings):
-    """A claim about a program of the user's, and how it is tested from below.
+    """Settings of `privaudit.audit_program`: the claim, the runs and the estimator.
 
     Parameters
     ----------

@@ -176,19 +176,20 @@ def _above(
 
 @dataclasses.dataclass(frozen=True)
 class Certificate:
-    """What ``ledger`` is worth under ``relation``; made by `of`.
+    """Proved bounds on the epsilon and delta of a ledger; made by `Certificate.of`.
 
     Attributes
     ----------
-    ledger, relation, overlap
-        As given to `of`, the relation chosen if it was left open; of a group, the
-        ledger that the group has in place of one record.
-    group
+    ledger
+        As given to `of`; for a group, the ledger of a group's releases.
+    relation
+        As given to `of`, or as chosen if that was None.
+    overlap, group
         As given to `of`.
     attained
-        Whether some data attain what the ledger says of the group.
+        Whether some data are known to attain the ledger's sensitivities for the group.
     own
-        Whether this is of one node that looks, of which nothing is hidden from it.
+        Whether this is an observer's own node, from which nothing of its own is hidden.
     """
 
     ledger: Ledger
@@ -207,20 +208,20 @@ class Certificate:
         overlap: int = 1,
         group: int = 1,
     ) -> Certificate:
-        """The certificate of a ledger.
+        """Make the certificate of a ledger; figures are computed when asked for.
 
         Parameters
         ----------
         ledger
             What was released.
         relation
-            The neighbour relation. None: add-or-remove-one where every release has a
+            The neighbour relation. None: add-or-remove-one if every release has a
             meaning under it, else replace-one.
         overlap
-            At how many nodes one record may be. With 1 nodes hold disjoint records.
+            At how many nodes one record may be. 1: nodes hold disjoint records.
         group
-            How many records of one node are there, or not, at once: those of one user,
-            for example (`privaudit.accounting.groups`).
+            Number of records of one node that are protected together, such as those of
+            one user (`privaudit.accounting.groups`).
 
         Raises
         ------
@@ -266,19 +267,19 @@ class Certificate:
 
     @property
     def standing(self) -> Literal["certified", "conditional"]:
-        """What every upper side is worth, and curves of them."""
+        """Whether its upper bounds are certified, or conditional on assumptions."""
         return "conditional" if self.ledger.assumptions else "certified"
 
     @property
     def has_passes(self) -> bool:
-        """Whether some releases are on disjoint records: a record enters not all."""
+        """Whether some releases are on disjoint records: no record enters all."""
         return any(
             len(outside_passes(one.entries)) < len(one.entries) for one in self._cases
         )
 
     @property
     def nodes(self) -> tuple[Certificate, ...]:
-        """One certificate a node, of its own releases alone; equal nodes share one."""
+        """A certificate of each node's own releases alone; equal nodes share one."""
         known: dict[tuple[Entries, bool], Certificate] = {}
         looking = self.ledger.observing
         for index, entries in enumerate(self.ledger.nodes):
@@ -331,26 +332,27 @@ class Certificate:
     def epsilon(
         self, delta: float, width: float = 1e-3, sides: Side = "both"
     ) -> Bracket:
-        """Bracket of the least epsilon for which this is (epsilon, delta)-DP.
+        """Bound the least epsilon for which the ledger is (epsilon, delta)-DP.
 
-        Of the node that is worst off, or the worst ``overlap`` nodes together.
+        The figure is that of the worst node, or of the worst ``overlap`` nodes
+        together.
 
         Parameters
         ----------
         delta
-            In [0, 1].
+            The delta, in [0, 1].
         width
-            Relative width to stop at, in (0, 1].
+            Relative width of the bracket at which the computation stops, in (0, 1].
         sides
-            ``upper`` or ``lower`` computes no more than that side needs; the other one
-            may be trivial.
+            ``both``; or ``upper`` or ``lower``, to compute that side only, and leave
+            the other side perhaps trivial.
         """
         return self._bracket("epsilon", _checked_delta(delta), width, sides)
 
     def delta(
         self, epsilon: float, width: float = 1e-3, sides: Side = "both"
     ) -> Bracket:
-        """Bracket of the least delta at ``epsilon`` in [0, infinity]; as `epsilon`."""
+        """Bound the least delta at ``epsilon``, in [0, infinity]; see `epsilon`."""
         if not epsilon >= 0:
             raise ValueError(
                 f"epsilon must be >= 0 (infinity is allowed), got {epsilon}"
@@ -360,10 +362,10 @@ class Certificate:
     def directions(
         self, delta: float, width: float = 1e-3, sides: Side = "both"
     ) -> dict[Direction, Bracket]:
-        """The bracket of epsilon of each direction: a record removed, or added.
+        """Bound epsilon separately for each direction: a record removed, or added.
 
-        The guarantee is the larger; which one that is may change with delta. A relation
-        that is its own mirror image has one entry, ``remove``.
+        The guarantee is the larger one, and which one it is may change with delta. A
+        symmetric relation (replace-one) has one entry, ``remove``.
         """
         delta = _checked_delta(delta)
         ways = max((one.directions for one in self._cases), key=len)
@@ -382,10 +384,11 @@ class Certificate:
         *,
         most: float = 1e4,
     ) -> tuple[Floats, Floats, Floats]:
-        """Epsilons, and at each a lower and an upper bound on delta, as `delta`.
+        """Compute the privacy profile: epsilons, and both bounds on delta at each.
 
-        From 0 to about where delta is ``least`` beyond the chance of failure, but not
-        beyond ``most``.
+        There are ``points`` epsilons, from 0 to about where delta falls to ``least``
+        above the ledger's chance of failure, but not beyond ``most``. ``width`` and
+        ``sides`` are as in `delta`.
         """
         start = min(float(self._paid) + least, 1.0)
         top = min(self.epsilon(start, 0.1, "upper").upper, most)
@@ -395,11 +398,11 @@ class Certificate:
         return epsilons, np.array(lower), np.array(upper)
 
     def trade_off(self, false_positive_rates: ArrayLike) -> Floats:
-        """The least false negative rate of any attack at each false positive rate.
+        """Bound any attack's false negative rate from below, at false positive rates.
 
-        A lower bound on it, proved: f(a) >= 1 - delta - exp(eps) a and
-        exp(-eps) (1 - delta - a) for every point (eps, delta) of the profile (Dong,
-        Roth and Su 2022, eq. 5), of which forty are taken.
+        It is proved for every point (eps, delta) of the profile that the rate at a is
+        at least 1 - delta - exp(eps) a and exp(-eps) (1 - delta - a) (Dong, Roth and Su
+        2022, eq. 5); the largest over forty points is returned.
         """
         rates = np.asarray(false_positive_rates, float)
         if not ((rates >= 0) & (rates <= 1)).all():
@@ -412,9 +415,10 @@ class Certificate:
         return np.clip(best - 1e-12, 0.0, 1.0)
 
     def meets(self, epsilon: float, delta: float) -> bool:
-        """Whether (epsilon, delta) is proved to be met, as fast as can be told.
+        """Whether the ledger is proved to be (epsilon, delta)-DP.
 
-        False where it is not met, or cannot be told by a bracket .1 % wide.
+        False if it is not, or if a bracket .1 % wide cannot tell. Faster than
+        `epsilon`.
         """
         for width in _MEETS_WIDTHS:
             upper = self.epsilon(delta, width, "upper").upper
@@ -428,7 +432,7 @@ class Certificate:
     def upper_by(
         self, prover: Callable[[Entries, float, Relation], float], delta: float
     ) -> float:
-        """Epsilon from above by one account alone, for the table of all of them.
+        """Upper bound on epsilon by one account alone, to compare accounts.
 
         ``prover`` takes releases in sequence, delta in (0, 1) and the relation.
         """
@@ -443,7 +447,7 @@ class Certificate:
         return worst
 
     def guess(self, delta: float) -> float:
-        """About what epsilon is, at once: no bound, for searches to start from."""
+        """Estimate epsilon quickly. This is no bound; searches start from it."""
         left = self._left(_checked_delta(delta))
         if not left > 0 or not all(one.is_private for one in self._cases):
             return math.inf

@@ -39,7 +39,7 @@ _ORDERS = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0, 128
 
 
 class BudgetExceeded(ValueError):
-    """A release that does not fit into what is left; it must not be made."""
+    """Raised if a release would exceed a `Budget`; the release must not be made."""
 
 
 class _Filter(abc.ABC):
@@ -217,28 +217,28 @@ def _composed(release: Release, relation: Relation) -> Composition:
 
 
 class Budget:
-    """(epsilon, delta)-DP for releases chosen adaptively: spend before you release.
+    """A privacy budget for releases that are chosen adaptively: a privacy filter.
 
-    Every release is charged before it is made. As long as no release is made that
-    `spend` has refused, all of them together are (epsilon, delta)-differentially
-    private under ``relation``, also if what was released decides on the noise, the rate
-    or the number of later ones. Threads may share a Budget. It holds the releases of
-    one record: nodes with disjoint records have one each.
+    Call `spend` before each release, and do not make one that it refuses. Then all
+    releases together are (epsilon, delta)-differentially private under ``relation``,
+    even if earlier results decide on the noise, the rate or the number of later ones.
+    One Budget covers the releases that one record enters: nodes with disjoint records
+    have one each. Threads may share it.
 
     Parameters
     ----------
     epsilon
-        >= 0 and finite.
+        The budget's epsilon, >= 0 and finite.
     delta
-        In [0, 1). At 0 only Laplace noise fits.
+        The budget's delta, in [0, 1). With 0, only Laplace noise fits.
     relation
         What neighbouring data sets differ in.
     typical
-        What most of the releases will be like; if they differ, the one with the least
-        noise. The way of counting is chosen to admit the most of it: of a sampled
-        Gaussian release as many as a fixed number could be. A wrong guess wastes budget
-        or refuses what would fit, and never exceeds it. Default: the first release that
-        is spent.
+        A release like most that will be made; if they differ, the one with the least
+        noise. The filter that admits most of these is chosen; of a sampled Gaussian
+        release it admits as many as if their number were fixed beforehand. A wrong
+        guess wastes budget or refuses what would fit, and never exceeds the budget.
+        Default: the first release that is spent.
 
     Raises
     ------
@@ -287,12 +287,12 @@ budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
 
     @property
     def epsilon(self) -> float:
-        """What all releases together keep."""
+        """The epsilon that all releases together keep to."""
         return self._epsilon
 
     @property
     def delta(self) -> float:
-        """What all releases together keep."""
+        """The delta that all releases together keep to."""
         return self._delta
 
     @property
@@ -301,12 +301,12 @@ budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
         return self._relation
 
     def spend(self, release: Release, count: int = 1) -> None:
-        """Charge ``count`` releases; call it before they are made.
+        """Charge ``count`` equal releases; call it before you make them.
 
         Raises
         ------
         BudgetExceeded
-            If they do not all fit. Nothing is charged, and none may be made.
+            If they do not all fit. Nothing is charged, and none of them may be made.
         ValueError
             If the release has no meaning under the relation, or no bound is known.
         """
@@ -332,10 +332,10 @@ budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
 
     @property
     def spent(self) -> float:
-        """Share of the budget that is used, in [0, 1]; equal releases, equal shares.
+        """Share of the budget that is used, in [0, 1]; equal releases use equal shares.
 
-        Not an epsilon: what holds is (epsilon, delta), however little of it is used.
-        See `odometer` for a bound on what was lost so far.
+        It is not an epsilon: the guarantee is (epsilon, delta), however little is used.
+        `odometer` bounds the privacy loss so far.
         """
         if self._filter is None or self._state == self._filter.start:
             return 0.0
@@ -343,16 +343,16 @@ budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
 
     @property
     def left(self) -> float:
-        """1 less `spent`."""
+        """Share of the budget that is left: 1 - `spent`."""
         return 1.0 - self.spent
 
     @property
     def odometer(self) -> float:
         """Upper bound on the privacy loss of what was released so far, rounded up.
 
-        With probability 1 - delta it holds at all times at once, so that it may be read
-        at any time, and training stopped by it. For that it is larger than what a
-        budget of this size would have to be. Infinity if no order has a finite bound.
+        With probability 1 - delta it holds at all times at once: it may be read at any
+        time, and may decide when training stops. In exchange it is larger than a budget
+        that admits the same releases. Infinity if no Renyi order has a finite bound.
         """
         found = [self._divergence(math.inf)]
         if self._delta >= _LEAST_DELTA:

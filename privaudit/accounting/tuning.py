@@ -47,24 +47,32 @@ def repeat_and_select(
     law: Law | float = "geometric",
     relation: Relation | None = None,
 ) -> Ledger:
-    """What a ledger is worth if the run was tuned, as a ledger of Renyi curves.
+    """Charge hyperparameter tuning: return the ledger of the best of many tries.
+
+    The number of tries must be drawn from ``law`` beforehand, in secret and
+    independently of the data, and only the best try may be published. The bounds are
+    theorems 2 and 6 of Papernot and Steinke, arXiv:2110.03620.
 
     Parameters
     ----------
     ledger
-        Of one try; each may be with other parameters that cost no more.
+        What one try releases. Tries may differ in parameters if none costs more.
     tries
         The mean number of tries, >= 1.
     law
-        Of the number of tries: "geometric", "logarithmic" or "poisson", or the shape
-        >= 0 of a truncated negative binomial law.
+        Distribution of the number of tries: "geometric", "logarithmic", "poisson", or a
+        number >= 0, the shape of a truncated negative binomial law.
     relation
         The neighbour relation. None: as `Certificate.of` chooses.
+
+    Returns
+    -------
+    A ledger of Renyi curves, for `privaudit.epsilon` and `privaudit.Certificate`.
 
     Raises
     ------
     ValueError
-        If a value is out of its range, or no Renyi divergence is known of a release.
+        If a value is out of its range, or no Renyi divergence of a release is known.
 
     Examples
     --------

@@ -35,53 +35,58 @@ def epsilon(
     relation: Relation | None = None,
     group: int = 1,
 ) -> Bracket:
-    """Certified bracket of epsilon for noisy sums of clipped vectors.
+    """Compute a proved upper and lower bound on the epsilon of DP-SGD or of a ledger.
 
-    Give one of ``noise_multiplier``, ``schedule`` and ``ledger``.
+    Give exactly one of ``noise_multiplier`` (all steps are noisy sums of clipped
+    vectors with this noise), ``schedule`` and ``ledger``.
 
     Parameters
     ----------
     delta
-        In [0, 1].
+        The delta of (epsilon, delta)-DP, in [0, 1].
     noise_multiplier
         Standard deviation (Laplace: scale) of the noise on the sum of a batch's clipped
-        vectors, over the clip norm; the same in all steps.
+        vectors, divided by the clip norm; the same in all steps.
     sampling_rate
-        Expected size of a batch over the number of records, in (0, 1]; 1: no sampling.
+        Expected batch size divided by the number of records, in (0, 1]. 1, the default,
+        means that every record is used in every step.
     steps
-        How many noisy sums there are, one after another.
+        Number of noisy sums, one after another.
     schedule
-        (noise multiplier, sampling rate) of every step, where they differ, or (noise
-        multiplier, sampling rate, steps) for so many equal ones in a row: tuples, an
+        Noise and rate where steps differ: one (noise multiplier, sampling rate) a step,
+        or (noise multiplier, sampling rate, steps) for a row of equal steps. Tuples, an
         array, a pandas frame with columns of these names (noise_multiplier, ...), or
         the path of a .csv or .toml file, as for the command's --schedule.
     ledger
-        What was released, where it is known, or a file with it (`ledger_from`); its
-        worst node's figure is given. Several are of the same data, and compose
-        (`Ledger.composed`).
+        What was released, or a file that holds it (see `ledger_from`); the figure is
+        that of the worst node. Several ledgers are taken as releases of the same data,
+        and composed (`Ledger.composed`).
     sampling
-        "poisson": every record by its own coin. "without-replacement": batches of a
-        fixed size. "random-allocation": every record by itself in one of an epoch's
-        t batches, ``sampling_rate`` 1 / t, ``steps`` the batches of all epochs;
-        "random-allocation:k": in k of t, ``sampling_rate`` k / t. "shuffled": passes
-        over batches of fixed size, without amplification.
+        How batches are drawn. "poisson": each record by its own coin.
+        "without-replacement": batches of a fixed size. "random-allocation": each record
+        in one of an epoch's t batches, with ``sampling_rate`` 1 / t and ``steps`` the
+        batches of all epochs; "random-allocation:k": in k of t, ``sampling_rate``
+        k / t. "shuffled": passes over batches of fixed size, accounted without
+        amplification by sampling.
     mechanism
-        Distribution of the noise; the clip norm is an L1 norm if it is Laplace's.
+        Distribution of the noise. "gaussian": the clip norm is an L2 norm. "laplace":
+        it is an L1 norm.
     relation
-        "add-or-remove-one" or "replace-one". None: the former, where every release has
-        a meaning under it.
+        "add-or-remove-one" or "replace-one". None: add-or-remove-one, or replace-one
+        if a release (a batch of fixed size) has no meaning under the former.
     group
-        How many records are there or not at once, such as one user's.
+        Number of records that are protected together, such as those of one user.
 
     Returns
     -------
-    A `privaudit.results.Bracket`: ``upper`` is proved and ``lower`` as well, numerical
-    error included.
+    A `Bracket`. The least epsilon is proved to lie between ``lower`` and ``upper``,
+    numerical error included; ``upper`` is the figure to report.
 
     Raises
     ------
     ValueError
-        If a value is out of its range, or not just one of the three is given.
+        If a value is out of its range, or not exactly one of ``noise_multiplier``,
+        ``schedule`` and ``ledger`` is given.
 
     Examples
     --------
@@ -130,9 +135,9 @@ def noise_multiplier(
     mechanism: Mechanism = "gaussian",
     relation: Relation | None = None,
 ) -> float:
-    """The least noise multiplier that is certified to meet (epsilon, delta).
+    """Find the least noise multiplier that is certified to meet (epsilon, delta).
 
-    Of a ``schedule`` the least factor of all its noise multipliers.
+    With a ``schedule``, find the least factor on all its noise multipliers instead.
 
     Parameters
     ----------
@@ -141,14 +146,15 @@ def noise_multiplier(
     sampling_rate, steps, schedule, sampling, mechanism
         As in `privaudit.epsilon`.
     ledger
-        What else is released of the same data, and is paid from the budget.
+        Other releases of the same data that the same budget has to pay for.
     relation
-        As there; None is replace-one for batches of a fixed size and shuffled ones.
+        As in `privaudit.epsilon`. None: replace-one for "without-replacement" and
+        "shuffled" batches, else add-or-remove-one.
 
     Returns
     -------
-    Standard deviation of the noise over the clip norm, or the schedule's factor, found
-    to 1e-4 of itself: the budget is never exceeded.
+    The noise multiplier (noise divided by clip norm), or the schedule's factor. It is
+    within a relative 1e-4 of the least one, and never below it: the budget is met.
 
     Raises
     ------
@@ -202,16 +208,16 @@ def _planned(schedule: Any, sampling: str, mechanism: Mechanism) -> Plan:
 
 
 def ledger_from(source: Any) -> Ledger:
-    """What was released, from another tool's record of it or from a file.
+    """Read a ledger from dp-accounting, jax-privacy, Opacus or a JSON file.
 
     Parameters
     ----------
     source
-        What has a ledger, as a run or an oracle has; an event of dp-accounting's, or a
-        plan of jax-privacy's, which has one; an Opacus ``PrivacyEngine``, its
-        accountant or the accountant's history, whose batches must have been Poisson
-        sampled; or the path of a JSON file with a ledger or with an event, as named
-        tuples' fields (`privaudit.accounting.events`).
+        One of: a dp-accounting event; a jax-privacy plan, which contains such an event;
+        an Opacus ``PrivacyEngine``, its accountant, or the accountant's history (its
+        batches must have been Poisson sampled; the account is conditional on it); an
+        object with an attribute ``ledger``, such as a run of `train` or an `oracle`; or
+        the path of a JSON file with a ledger or event (`privaudit.accounting.events`).
 
     Returns
     -------
@@ -220,7 +226,7 @@ def ledger_from(source: Any) -> Ledger:
     Raises
     ------
     ValueError
-        If it is none of these, or holds what a ledger has no word for.
+        If ``source`` is none of these, or has a mechanism that a ledger cannot express.
 
     Examples
     --------

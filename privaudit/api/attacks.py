@@ -48,38 +48,43 @@ def lower_bound(
     relation: Relation = "add-or-remove-one",
     seed: int = 0,
 ) -> LowerBound:
-    """Lower bound on epsilon from attack scores, with a stated confidence.
+    """Compute a lower bound on epsilon from attack scores, at a stated confidence.
 
     Parameters
     ----------
     scores
-        (runs,): what the attack says of each run; higher or lower for members, either
-        is found. An array, a list or a pandas Series.
+        (runs,): the attack's score of each run. Members may score higher or lower.
+        An array, a list or a pandas Series.
     member
-        (runs,) bool: whether the record was in the run's training data; runs in the
+        (runs,) bool: whether the record was in the training data of each run, in the
         same order.
     delta
-        In [0, 1).
+        The delta at which epsilon is bounded, in [0, 1).
     confidence
-        Chance that the bound is not above the true epsilon, in (0, 1).
+        Probability that the bound is not above the true epsilon, in (0, 1).
     design
-        "coin-flip": every run tossed a fair coin for its world. "fixed": the numbers of
-        both worlds were set beforehand. "one-run": these are the canaries of a single
-        run, each in it by its own fair coin, see `privaudit.canaries`.
+        How membership was decided. "coin-flip": a fair coin in each run. "fixed": the
+        numbers of members and non-members were set beforehand. "one-run": ``scores``
+        are those of many canaries in a single run, each in it by its own fair coin; see
+        `privaudit.canaries`.
     method
-        A name of `privaudit bound --method`: best, rank-walk, two-binomial,
-        clopper-pearson or betting hold for any mechanism. In one run: best (which is
-        one-run there), one-run, or one-run-gaussian, for Gaussian DP alone.
+        The estimator. Valid for any mechanism: "best", "rank-walk", "two-binomial",
+        "clopper-pearson" or "betting". With design "one-run": "best" (here the same as
+        "one-run"), "one-run", or "one-run-gaussian", valid for Gaussian DP only.
     relation
-        What the two worlds differ in.
+        What runs with and without the record differ in; it is stated with the bound.
     seed
-        Of the method's own coins.
+        Seed of the estimator's own coins.
+
+    Returns
+    -------
+    A `LowerBound`. Its ``epsilon`` is 0 if the scores show nothing.
 
     Raises
     ------
     ValueError
-        If a value is out of its range, scores are no numbers, or fair coins hardly give
-        such counts of the worlds.
+        If a value is out of its range, a score is not a finite number, or fair coins
+        would hardly ever give such numbers of members and non-members.
 
     Examples
     --------

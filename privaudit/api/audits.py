@@ -43,16 +43,16 @@ _OF_A_PROGRAM = ProgramSettings()
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Audited:
-    """What the audit of an algorithm found, and the folder of its evidence.
+    """The result of `audit_algorithm`: the verdict, its figures and the run's folder.
 
     Parameters
     ----------
     path
-        The run's folder.
+        The run's folder, which `privaudit.verify` reads.
     result
-        What was found.
+        All figures, as ``result.json`` holds them.
     remarks
-        What must be said beside the account, in sentences.
+        Caveats of the account, in sentences.
     """
 
     path: pathlib.Path
@@ -97,7 +97,7 @@ class Audited:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AuditedProgram:
-    """What the audit of a program found, and the folder of its evidence."""
+    """The result of `audit_program`: the verdict, its figures and the run's folder."""
 
     path: pathlib.Path
     program: str
@@ -145,32 +145,33 @@ def audit_algorithm(
     workers: int | None = None,
     watch: Watch = SILENT,
 ) -> Audited | None:
-    """Attack an algorithm in many runs: a lower bound on its epsilon, and a verdict.
+    """Attack an algorithm in many runs; return a lower bound on epsilon and a verdict.
 
-    Each run tosses a fair coin for its world: a canary is one record more of node 0, or
-    not. The setting is that of appendix D of Bayrooti et al. 2023 on scikit-learn's
-    digits. Started by torchrun, ranks share the runs.
+    In each run a fair coin decides whether node 0 has a canary as one more record. By
+    default the training is that of appendix D of Bayrooti et al. 2023, on
+    scikit-learn's digits. Under torchrun the ranks share the runs.
 
     Parameters
     ----------
     algorithm
-        A name that `privaudit train` knows, or your own as ``module:Class``.
+        A name that ``privaudit train`` knows, or your own as ``module:Class``.
     settings
-        The claim, the attack, and where it is computed.
+        The claim, the attack, and the device; see `AuditSettings`.
     training
-        Settings and options of the training by name, upon those that audits start from;
+        Settings and options of the training, by name, that replace an audit's defaults;
         see `privaudit.task_settings.TaskSettings`.
     out
-        The run's folder; the same call goes on where it was stopped. Without one, a
-        new one in ``runs``.
+        The run's folder. If the run in it was stopped, the same call resumes it.
+        Default: a new folder in ``runs``.
     workers
-        Threads; as many as processors by default. Results do not depend on it.
+        Number of threads; by default one per processor. Results do not depend on it.
     watch
-        Is told how far it is.
+        An object that is told the progress; see `privaudit.api.watch`.
 
     Returns
     -------
-    The verdict with its figures, and the folder. None at all ranks but the first.
+    An `Audited` with ``status``, ``lower``, ``upper``, ``verdict`` and ``path``. Under
+    torchrun None, except at rank 0.
 
     Raises
     ------
@@ -243,9 +244,11 @@ def audit(
     workers: int = 1,
     watch: Watch = SILENT,
 ) -> AuditedScores:
-    """Test a claim about a user's own training: it trains and scores, we judge.
+    """Test a claim about your own training, from the scores of your own attack on it.
 
-    Each run tosses a fair coin for its world, with the record under attack or without.
+    In each run a fair coin decides whether the record under attack is among the data.
+    Your function trains and scores the runs; the scores become a lower bound on
+    epsilon, which refutes the claim if it is larger.
 
     Parameters
     ----------
@@ -254,36 +257,40 @@ def audit(
         the data, and one seed in [0, 2^31) for all of them; returns one score a run,
         higher or lower for members. Runs must share no random numbers: seed the i-th by
         ``numpy.random.default_rng([seed, i])``, or set ``batch`` to 1.
-    epsilon, delta, relation
-        The claim, and what the two worlds differ in.
+    epsilon, delta
+        The claim: epsilon > 0, delta in (0, 1).
+    relation
+        The claim's neighbour relation: how runs with and without the record differ.
     runs
-        How many, both worlds together.
+        Number of runs, with and without the record together.
     seed
-        Of the worlds, and of the seeds that are passed on.
+        Seed of the coins, and of the seeds that ``scores_of`` gets.
     ledger
-        What a run releases, if it is known: its account comes beside the audit, and a
-        bound within the family of its releases.
+        What one run releases, if it is known. The result then has its account as an
+        upper bound, and another lower bound that is valid for its family of releases.
     confidence
-        Chance that the lower bound is not above the true epsilon.
+        Probability that the lower bound is not above the true epsilon, in (0, 1).
     method
         As in `privaudit.lower_bound`; with a ledger also "family".
     batch
-        Runs that ``scores_of`` is called for at once.
+        Number of runs per call of ``scores_of``.
     workers
-        Processes that it is called from; more than this one needs a function at the top
-        of a module.
+        Number of processes that call ``scores_of``. With more than one it must be a
+        function at the top level of a module.
     watch
-        Is told how far it is.
+        An object that is told the progress; see `privaudit.api.watch`.
 
     Returns
     -------
-    The verdict with its figures: ``status``, ``lower``, ``upper``, ``most_shown``.
+    An `AuditedScores` with ``status``, ``lower``, ``upper`` and ``most_shown``, the
+    most that so many runs could have shown. "unproven" does not mean that the claim
+    holds.
 
     Raises
     ------
     ValueError
-        If a value is out of its range, or ``scores_of`` fails or gives no finite number
-        a run, or its runs are seen to share random numbers.
+        If a value is out of its range, if ``scores_of`` fails or does not return one
+        finite number per run, or if its runs are seen to share random numbers.
 
     Examples
     --------
@@ -350,43 +357,44 @@ def audit_program(
     workers: int | None = None,
     watch: Watch = SILENT,
 ) -> AuditedProgram:
-    """Attack a program of the user's in many runs: a lower bound on its epsilon.
+    """Attack your own program in many runs; return a lower bound on its epsilon.
 
-    Each run tosses a fair coin for its world. A function is called with a bool array,
-    True where the canary is to be planted, and one seed for all of them; it returns one
-    score a run, and its runs must share no random numbers: see `audit`. A
-    command is started once a run, and the last line that it prints is the score; or,
-    with ``settings.serve``, it stays alive, reads a line "member seed" a run, and
-    answers each with a line that is the score.
+    In each run a fair coin decides whether the canary is planted. A function is called
+    with a bool array, True for the runs with the canary, and one seed for all of them;
+    it returns one score per run. Its runs must share no random numbers; see `audit`. A
+    command is started once per run, and the last line that it prints is the score. With
+    ``settings.serve`` the command stays alive instead: for each run it reads a line
+    "member seed" from standard input, and answers with a line that is the score.
 
     Parameters
     ----------
     program
-        A function, ``module:function``, or a command with ``{member}`` and ``{seed}``
-        where they go; they do not go anywhere in one that is served by.
+        A function, its name as ``module:function``, or a command with ``{member}`` and
+        ``{seed}`` in the places of these two values (none with ``settings.serve``).
     settings
-        The claim, how it is tested, and what a run releases, if it is known.
+        The claim, the estimator, and what a run releases, if it is known; see
+        `ProgramSettings`.
     out
-        The run's folder; the same call goes on where it was stopped. Without one, a
-        new one in ``runs``.
+        The run's folder. If the run in it was stopped, the same call resumes it.
+        Default: a new folder in ``runs``.
     workers
-        Commands at once, as many as processors by default; or processes that a function
-        is called from, one by default.
+        Number of commands that run at once, by default one per processor; or of
+        processes that call a function, by default one.
     watch
-        Is told how far it is.
+        An object that is told the progress; see `privaudit.api.watch`.
 
     Returns
     -------
-    The verdict with its figures, and the folder.
+    An `AuditedProgram` with ``status``, ``lower``, ``upper``, ``verdict`` and ``path``.
 
     Raises
     ------
     ValueError
-        If a setting is out of its range, there is no such function, or its runs are
+        If a setting is out of its range, the function does not exist, or its runs are
         seen to share random numbers.
     privaudit.files.folder.FolderError
-        If ``out`` is another run's, damaged, or cannot be written, or a run gave no
-        score; what was done is kept.
+        If ``out`` holds another run, is damaged or cannot be written; or if a run gave
+        no score. Finished runs are kept.
 
     Examples
     --------
@@ -478,7 +486,7 @@ def sweep(
     workers: int | None = None,
     watch: Watch = SILENT,
 ) -> FoundSweep:
-    """Make all audits that a file names, several at once, each in a folder of its own.
+    """Run all audits that a .toml file lists, several at once, each in its own folder.
 
     Parameters
     ----------
@@ -487,21 +495,21 @@ def sweep(
         every combination is an audit, and each [[audit]] is one more. Settings are
         those of `privaudit.AuditSettings` and of the training.
     out
-        The folder of all; the same call goes on where it was stopped. Without one, a
-        new one in ``runs``.
+        The folder of all of them. If the sweep in it was stopped, the same call resumes
+        it. Default: a new folder in ``runs``.
     workers
-        Audits made at once; as many as processors by default.
+        Number of audits that run at once; by default one per processor.
     watch
-        Is told how far each is.
+        An object that is told the progress of each; see `privaudit.api.watch`.
 
     Returns
     -------
-    All audits: their figures, or why they failed.
+    The sweep, with the figures of each audit, or the reason why it failed.
 
     Raises
     ------
     ValueError
-        If the file has a mistake; it says where.
+        If the file has a mistake; the message says where.
     privaudit.files.folder.FolderError
         If ``out`` holds something else, or cannot be written.
 

@@ -23,17 +23,18 @@ KINDS = ("mislabelled", "noise")
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Canaries:
-    """Records that may be among the data of one run, and those that are.
+    """Canaries for one run: all of them, and which ones to train on; see `canaries`.
 
     Parameters
     ----------
     inputs, targets
-        All of them: numpy arrays, (canaries, ...). Score each under what was trained.
+        All canaries, as numpy arrays (canaries, ...). Score each of them under the
+        trained model.
     member
-        (canaries,) bool: which are to be among the data, each by its own fair coin.
+        (canaries,) bool: which ones to train on, each by its own fair coin.
     instead
-        Under replace-one: inputs and targets of what stands in the place of each canary
-        that is not a member. None under add-or-remove-one: nothing does.
+        Under replace-one, inputs and targets of the records that take the places of
+        canaries that are not members. None under add-or-remove-one.
     """
 
     inputs: NDArray[Any]
@@ -46,7 +47,7 @@ class Canaries:
 
     @property
     def included(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Inputs and targets of those to be trained on, beside the data."""
+        """Inputs and targets of the records to train on, in addition to the data."""
         if self.instead is None:
             return self.inputs[self.member], self.targets[self.member]
         inputs, targets = (part.copy() for part in self.instead)
@@ -56,7 +57,7 @@ class Canaries:
 
     @property
     def relation(self) -> Relation:
-        """What two data sets differ in that one coin decides between."""
+        """The neighbour relation: what one coin changes about the training data."""
         return "add-or-remove-one" if self.instead is None else "replace-one"
 
     def audit(
@@ -70,32 +71,34 @@ class Canaries:
         confidence: float = 0.95,
         method: str = "best",
     ) -> AuditedScores:
-        """The verdict on a claim, by the canaries' scores in one run.
+        """Test a claim by the canaries' scores in one run; return the verdict.
 
         Parameters
         ----------
         scores
-            (canaries,): one for each, in order, higher or lower for members; such as
-            minus its loss, less what that was before training.
+            (canaries,): one score per canary, in order. Members may score higher or
+            lower. An example is the fall of the canary's loss in training.
         epsilon, delta, relation
             The claim. The relation is that of the canaries, and may be left out.
         ledger
-            What the run released: its account comes beside the audit, its curve gives
-            another bound, and how many guesses are made is planned by it.
+            What the run released, if it is known. The result then has its account as an
+            upper bound, and another lower bound that is valid for its family; it also
+            decides how many guesses are made.
         confidence
-            Of each bound.
+            Probability that a bound is not above the true epsilon, for each bound.
         method
-            "best", for any mechanism, or "family", within the ledger's.
+            "best", valid for any mechanism, or "family", valid for the ledger's family.
 
         Returns
         -------
-        ``status``, ``lower``, ``upper``, ``beside``, and ``most_shown``: the most that
-        so many canaries could have shown.
+        An `AuditedScores` with ``status``, ``lower``, ``upper``, ``beside`` (the other
+        lower bound) and ``most_shown``, the most that so many canaries could have
+        shown.
 
         Raises
         ------
         ValueError
-            If a value is out of its range, or there is not one score a canary.
+            If a value is out of its range, or there is not one score per canary.
         """
         if relation not in (None, self.relation):
             raise ValueError(
@@ -178,32 +181,35 @@ def canaries(
     relation: Relation = "add-or-remove-one",
     seed: int | None = None,
 ) -> Canaries:
-    """Canaries for one run of a user's own training.
+    """Make canaries with which a single run of your own training can be audited.
 
-    Train once on the data and on ``included``, score every canary, members and others
-    alike, and hand the scores to `Canaries.audit`.
+    Train once on your data and on ``included``, score every canary, members and others
+    alike, and give the scores to `Canaries.audit` (the method of Steinke, Nasr and
+    Jagielski 2023).
 
     Parameters
     ----------
     count
-        How many; half of them are members, about.
+        Number of canaries; about half of them become members.
     like
-        Data that they are to resemble: a pair of arrays or tensors (inputs, targets),
-        or a torch Dataset of such pairs, whose targets are classes. It should be held
-        out from training, for "mislabelled".
+        Data that they shall resemble: a pair of arrays or tensors (inputs, targets), or
+        a torch Dataset of such pairs, whose targets are classes. For "mislabelled" it
+        should be held out from training.
     kind
-        "mislabelled": records of ``like`` with another label, a little apart where
-        there are fewer than ``count``. "noise": uniform over the range of ``like``.
+        "mislabelled": records of ``like`` with a wrong label; if there are fewer than
+        ``count``, slightly changed copies as well. "noise": uniform over the range of
+        ``like``.
     relation
-        What a coin decides: whether the canary is among the data, or, for
-        "replace-one", whether it or another record of its kind is.
+        What a coin decides. "add-or-remove-one": whether the canary is among the data.
+        "replace-one": whether it or another record of its kind is.
     seed
-        Of the coins and the records, for a study; from the operating system by default.
+        Seed of the coins and the records, for a study. None: drawn from the operating
+        system.
 
     Raises
     ------
     ValueError
-        If a value is out of its range, or ``like`` is no such data.
+        If a value is out of its range, or ``like`` is data of another form.
 
     Examples
     --------

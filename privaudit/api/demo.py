@@ -48,30 +48,31 @@ def demo(
     workers: int | None = None,
     watch: Watch = SILENT,
 ) -> Demo:
-    """Audit one training on handwritten digits three times, and write one page.
+    """Audit one training on handwritten digits three times, and write one page on it.
 
-    As a neighbour sees it, by its final model alone, and with a bug planted in it,
-    which must end as refuted. It takes about 20 seconds.
+    The first attacker sees what a neighbour sees, the second only the final model. The
+    third audit is of the same training with a planted bug, and must end as refuted. All
+    three take about 20 seconds.
 
     Parameters
     ----------
     out
-        The demo's folder; what is there already is not done again.
+        The demo's folder. Audits that are finished there are not repeated.
     seed
-        Of the audits: which runs have the canary, their batches and their noise.
+        Seed of the audits: which runs have the canary, their batches and their noise.
     workers
-        Threads; as many as processors by default. Results do not depend on it.
+        Number of threads; by default one per processor. Results do not depend on it.
     watch
-        Is told how far it is.
+        An object that is told the progress; see `privaudit.api.watch`.
 
     Returns
     -------
-    The three audits, and where their page is.
+    A `Demo` with the three audits and the path of their page.
 
     Raises
     ------
     ValueError
-        If ``out`` is a file, or a folder of something else.
+        If ``out`` is a file, or a folder that holds something else.
     privaudit.files.folder.FolderError
         If the folder is damaged, in use, or cannot be written.
 

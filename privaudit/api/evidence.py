@@ -85,25 +85,28 @@ def show(folders: Iterable[Path], *, signer: Path | None = None) -> Shown:
 
 
 def verify(folder: Path, *, signer: Path | None = None) -> Verification:
-    """Recompute the figures of a finished run or sweep from its evidence, and compare.
+    """Recompute the figures of a finished run or sweep from its evidence; compare them.
 
     Parameters
     ----------
     folder
-        As it was given to ``out``; nothing in it is changed.
+        The run's folder, as given to ``out``. Nothing in it is changed.
     signer
-        A file with the public key of who must have signed the folder.
+        A file with a public key; the folder must be signed by its owner. None: the
+        signature is not checked.
 
     Returns
     -------
-    What was compared, and what differs: true if ``differences`` is empty.
+    A `Verification`: what was checked, what was not, and the ``differences``. It is
+    true if there are none.
 
     Raises
     ------
     privaudit.files.folder.FolderError
-        If there is no finished run, or a file is damaged that no manifest lists.
+        If the folder holds no finished run, or a file that the manifest does not list
+        is damaged.
     ValueError
-        If ``signer`` is no such file.
+        If ``signer`` is not a file with a public key.
 
     Examples
     --------
@@ -121,26 +124,26 @@ def verify(folder: Path, *, signer: Path | None = None) -> Verification:
 def join(
     folders: Iterable[Path], *, overlap: int = 1, signers: Sequence[Path] = ()
 ) -> Joint:
-    """A joint statement from the folders of all parties of one training.
+    """Join the folders of all parties of one training into a statement on its epsilon.
 
-    Each folder is checked as by `verify`, and each account is computed again from its
-    ledger: no party's figure is believed.
+    Each folder is checked as by `verify`, and each account is computed again from the
+    party's ledger, so that no party's figure has to be believed.
 
     Parameters
     ----------
     folders
-        One a party, in any order.
+        One folder per party, in any order.
     overlap
-        How many parties may hold the same record (or user): it then pays for the
-        releases of so many nodes, the worst.
+        At how many parties the same record (or user) may be. The bound composes the
+        releases of the worst so many nodes.
     signers
-        Files with the parties' public keys, as many as folders and in their order: each
-        must have signed its folder. None: nothing says who wrote the folders.
+        Files with the parties' public keys, one per folder in the same order: each
+        party must have signed its folder. If empty, nothing proves who wrote them.
 
     Returns
     -------
-    The bound ``upper``, the ``verdict``, and what each of the ``parties`` shows;
-    ``save`` writes it as JSON, with the ledger of all nodes.
+    A `Joint` with the bound ``upper``, the ``verdict``, and a statement of each of the
+    ``parties``. ``save`` writes it as JSON, with the ledger of all nodes.
 
     Raises
     ------
@@ -149,8 +152,8 @@ def join(
     privaudit.files.folder.FolderError
         If a folder holds no finished training.
     ValueError
-        If the folders are not those of all parties of one run; if more parties are to
-        hold a record than there are; if there are too many ways to do so.
+        If the folders are not those of all parties of one run; if ``overlap`` is larger
+        than the number of parties; or if it makes too many combinations of nodes.
 
     Examples
     --------

@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 
 class GradientOracle:
-    """What `oracle` gives: the nodes' data behind noisy gradients, and a ledger.
+    """Gives noisy gradients of the nodes' data, and keeps their ledger; see `oracle`.
 
     Attributes
     ----------
     nodes
-        How many nodes there are.
+        Number of nodes.
     start
-        (nodes, dims): the model's parameters, in the order of
-        ``module.parameters()``, for each node.
+        (nodes, dims): the model's parameters as a vector, in the order of
+        ``module.parameters()``, once for each node.
     """
 
     def __init__(
@@ -46,24 +46,24 @@ class GradientOracle:
         self.start: Tensor = parameter_vector(material.module).repeat(self.nodes, 1)
 
     def gradient(self, at: Tensor, nodes: Sequence[int] | None = None) -> Tensor:
-        """A noisy mean gradient of each node's loss, (nodes, dims), at ``at``.
+        """Return each node's noisy mean gradient at parameters ``at``, (nodes, dims).
 
-        At each node a sample of its records: the sum of their gradients, each
-        scaled to at most the clip norm, plus noise, over the batch size. The ledger has
-        it when this returns.
+        Each node samples a batch, scales each record's gradient to at most the clip
+        norm, sums them, adds noise and divides by the batch size. The release is in the
+        ledger when this returns.
 
         Parameters
         ----------
         at
-            (nodes, dims): where; each node has parameters of its own.
+            (nodes, dims): the parameters of each node that is asked.
         nodes
-            The numbers of those that ask, all if None.
+            Numbers of the nodes that are asked. None: all.
 
         Raises
         ------
         ValueError
-            If there is no such node, or one twice, the shape is another, or a parameter
-            is not finite; nothing is released, nor paid for.
+            If a node does not exist or is named twice, ``at`` has another shape, or a
+            parameter is not finite. Nothing is released and nothing is charged.
         BudgetExceeded
             If the oracle holds a budget and this would exceed it; nothing is released.
         """
@@ -103,7 +103,7 @@ class GradientOracle:
 
     @property
     def ledger(self) -> Ledger:
-        """What each node released so far."""
+        """What each node has released so far."""
         return self._inner.ledger
 
     def module(self, at: Tensor) -> nn.Module:
@@ -143,10 +143,10 @@ def oracle(
     seed: int | None = None,
     device: str = "cpu",
 ) -> GradientOracle:
-    """Noisy gradients of the nodes' data for a loop of the user's own.
+    """Give noisy gradients to a training loop of your own, and keep their ledger.
 
-    Whatever the loop does with them is post-processing: the ledger's account holds for
-    it, as long as it takes nothing else from the data.
+    Whatever the loop computes from them is post-processing: it costs no more privacy,
+    as long as the loop reads the private data in no other way.
 
     Parameters
     ----------
@@ -160,23 +160,24 @@ def oracle(
     batch_size
         Expected number of records in a node's batch, and the divisor of the sum.
     sampling
-        "poisson": each record is in a batch by its own coin. "random-allocation": each
-        is by itself in one of an epoch's batches, an epoch being as many calls as bring
-        the expected size nearest to ``batch_size``; "random-allocation:k": in k of
-        them. A budget then pays for an epoch, without amplification, as it begins.
+        How batches are drawn. "poisson": each record by its own coin.
+        "random-allocation": each record in one of an epoch's batches, where an epoch is
+        as many calls as bring the expected size nearest to ``batch_size``;
+        "random-allocation:k": in k of them. A budget is then charged for a whole epoch
+        as it begins, without amplification by sampling.
     budget
-        A `privaudit.Budget` that pays for each call before it is made, so that a loop
-        may choose what it does in view of earlier results: ``gradient`` raises
-        ``BudgetExceeded`` where it would be exceeded.
+        A `privaudit.Budget` that is charged before each call, so that the loop may
+        choose its next step in view of earlier results. ``gradient`` raises
+        ``BudgetExceeded`` instead of exceeding it.
     seed
-        Makes noise and sampling repeatable: a study, not protected. None: a secret key,
-        held in memory.
+        Seed of a study: makes noise and sampling repeatable. A model trained with a
+        seed is not protected. None: a secret key, held in memory.
     device
         "cpu" or "cuda".
 
     Returns
     -------
-    An object with ``start``, ``gradient(at)``, ``ledger`` and ``module(at)``.
+    An oracle with ``start``, ``gradient(at)``, ``ledger`` and ``module(at)``.
 
     Raises
     ------

@@ -41,22 +41,22 @@ _NOT_OPTIONS = ("loss", "transform", "partition", "split", "digits", "hidden", "
 
 @dataclasses.dataclass(frozen=True)
 class TrainedModels:
-    """A finished training: the nodes' models, and what they are worth.
+    """A finished training: the nodes' models, and the account of what was released.
 
     Attributes
     ----------
     models
-        One module a node, copies of the one that was given.
+        One trained module per node: copies of the module that was given.
     ledger
         What each node released.
     curves
-        How good models were, and how far apart, over the rounds.
+        Quality of the models, and their distance from each other, over the rounds.
     result
         All figures, as ``result.json`` holds them.
     relation
         What neighbouring data sets differ in.
     observer
-        For whom the certificate holds; None: for an observer of all releases.
+        Against whom the certificate holds. None: an observer of all releases.
     """
 
     models: list[nn.Module]
@@ -70,28 +70,30 @@ class TrainedModels:
 
     @functools.cached_property
     def certificate(self) -> Certificate:
-        """What the ledger is worth to the observer; to all, from both sides."""
+        """The ledger's `Certificate`, against ``observer`` if one was named.
+
+        Its brackets have a proved lower side as well if there is no observer.
+        """
         seen = observed_by(self._algorithm, self.ledger, self.observer, self.relation)
         return Certificate.of(seen, self.relation)
 
     def save(self, folder: str | os.PathLike[str], *, public: bool = False) -> None:
-        """Write the run into ``folder``, which ``privaudit verify`` accepts.
+        """Write the run's folder, which ``privaudit verify`` and ``show`` read.
 
-        With its page, ``report.html``, where what draws it is installed (the extra
-        ``report``).
+        Writes its page, ``report.html``, as well if the extra ``report`` is installed.
 
         Parameters
         ----------
         folder
-            New, or empty.
+            A new or an empty folder.
         public
-            Only what may leave the party: what the manifest does not call private.
+            Write nothing that the manifest calls private and must not leave the party.
 
         Raises
         ------
         ValueError
-            If the folder holds something, or cannot be written; or nothing of the run
-            may leave the party.
+            If the folder is not empty or cannot be written, or if ``public`` is set and
+            nothing of the run may leave the party.
         """
         there = pathlib.Path(folder)
         source = RunFolder(self._folder)
@@ -180,120 +182,133 @@ def train(
     watch: Watch | None = None,
     party: int | None = None,
 ) -> TrainedModels:
-    """Train a user's model on the data of several nodes, with noise for a budget.
+    """Train your model on the data of several nodes, with the noise for a budget.
 
-    Started by torchrun, each process trains some of the nodes; all call with equal
-    arguments, and ``out`` is where they meet.
-
-    ``model``, ``shares`` and a budget are enough. What else may be said is of the
+    ``model``, ``shares`` and ``epsilon`` are enough. The other arguments set the
     network (``algorithm``, ``graph``, ``options``), the training (``loss``, ``rounds``
     to ``step_size``, ``schedule``, ``warm_up``, ``optimiser``, ``transform``), the
     guarantee (``delta``, ``relation``, ``unit``, ``users``, ``overlap``), the data
     (``nodes``, ``split``, ``test``, ``evaluate``), and the run (``seed`` to ``watch``).
 
+    Under torchrun, each process trains some of the nodes. All processes must call with
+    equal arguments, and ``out`` must be a folder that all of them can reach.
+
     Parameters
     ----------
     model
-        A module, whose parameters are where all nodes start; those that require no
-        gradient stay, and buffers are kept. They must not come from the private data:
-        the account begins here. Or what makes one when called, or a name in
-        `trainers.models.MODELS`, such as "softmax".
+        A module, a function that makes one, or a name in `trainers.models.MODELS`, such
+        as "softmax". All nodes start at its parameters; those that require no gradient,
+        and buffers, stay as they are. Its parameters must not come from the private
+        data: the account covers only what happens from here on.
     shares
-        A list with one data set a node: pairs of arrays or tensors, or of pandas'
-        frames, or torch Datasets. With ``nodes``, one data set, dealt by ``split``:
-        "even", "classes:T", "dirichlet:ALPHA". What numpy maps from a file, and torch
-        Datasets, are read as records are drawn.
-    algorithm, graph, options
-        A name in `trainers.algorithms.ALGORITHMS` or ``module:Class``, "dp-dsgt" by
-        default and "dp-fedavg" for users; the network, such as "ring", the algorithm's
-        own or "complete" by default; and what else a training may be set to, by name.
+        A list with one data set per node: pairs (inputs, targets) of arrays, tensors or
+        pandas frames, or torch Datasets. With ``nodes``, a single data set, which
+        ``split`` deals to the nodes. Memory-mapped arrays and torch Datasets are read
+        record by record, as batches are drawn.
+    algorithm
+        A name in `trainers.algorithms.ALGORITHMS`, or your own as ``module:Class``.
+        Default: "dp-dsgt", or "dp-fedavg" if the unit is a user.
+    graph
+        The network, such as "ring". Default: the algorithm's own, or "complete".
+    options
+        Other settings of the training, by name.
     epsilon, delta
-        The budget of one record, which one node holds, or of one user; the noise is
-        the least that certifies it. An algorithm without noise, such as "dsgt", takes
-        neither epsilon nor noise_multiplier, and promises nothing.
+        The budget of one record, held by one node, or of one user. The noise is the
+        least that is certified to meet it. An algorithm without noise, such as "dsgt",
+        takes neither ``epsilon`` nor ``noise_multiplier``, and promises no privacy.
     observer
-        For whom the budget is to hold, with "dp-butterfly" and "dp-chain": "any-node",
-        each other node by itself, a node (3) or several that collude ([3, 5]). None:
-        for an observer of all that is released.
+        Against whom the budget is to hold, for "dp-butterfly" and "dp-chain":
+        "any-node" (each other node by itself), a node (3), or several that collude
+        ([3, 5]). None: an observer of everything that is released.
     noise_multiplier
-        The noise, in place of a budget.
+        The noise divided by the clip norm, instead of a budget.
     relation
-        "add-or-remove-one" or "replace-one"; None: the former, but where the sampling
-        has no meaning under it.
+        "add-or-remove-one" or "replace-one". None: add-or-remove-one, unless the
+        sampling has no meaning under it.
     loss
-        From (outputs, targets) of a batch to the mean or the sum of the records' own
-        losses, or to one number a record. None: cross entropy.
-    rounds, batch_size, clip_norm, step_size
-        Of the algorithm; ``batch_size`` is the expected number of records in a node's
-        batch, or how many of a user's records are in that of a local step.
+        A function from (outputs, targets) of a batch to the mean or the sum of the
+        records' losses, or to one loss per record. None: cross entropy.
+    rounds
+        Number of updates of all nodes.
+    batch_size
+        Expected number of records in a node's batch; for "dp-fedavg" how many of a
+        user's records are in the batch of a local step.
+    clip_norm
+        Largest L2 norm of a record's gradient (of a user's update for "dp-fedavg"):
+        longer ones are scaled down to it.
+    step_size
+        Step size of the algorithm.
     sampling
-        How a batch is drawn: "poisson", each record by its own coin;
-        "random-allocation", each by itself in one of an epoch's batches;
-        "random-allocation:k", in k of them.
+        How batches are drawn. "poisson": each record by its own coin.
+        "random-allocation": each record, by itself, in one of an epoch's batches;
+        "random-allocation:k": in k of them.
     schedule, warm_up
-        How step sizes change over the rounds: "cosine", down to 0;
-        "parts:100=0.1,150=0.01", from these rounds on by other step sizes; None:
-        constant. Before that, they rise from 0 over ``warm_up`` rounds.
+        How step sizes change over the rounds. "cosine": they fall to 0.
+        "parts:100=0.1,150=0.01": 0.1 from round 100 on, 0.01 from round 150 on. None:
+        constant. Over the first ``warm_up`` rounds they rise from 0.
     optimiser
-        What makes a step of noisy gradients: "sgd", "momentum", "adam" or "adamw", with
-        options as in "momentum:decay=0.8". It costs no privacy. None: "sgd", but that
-        of the algorithm where it has its own.
+        How noisy gradients become a step: "sgd", "momentum", "adam" or "adamw", with
+        options as in "momentum:decay=0.8". It costs no privacy. None: the algorithm's
+        own optimiser, or "sgd".
     test
-        A data set to measure models on, as one of ``shares``.
+        A data set, like one of ``shares``, on which the models are measured.
     evaluate
-        On how many of its records: "tenth", so many, evenly drawn, that measuring takes
-        about a tenth of the training's gradients, and 500 at least at the end
-        (``result.test_records``); "all", the final models on all.
+        How many test records are used. "tenth": as many, drawn evenly, as cost about a
+        tenth of the training's gradients, and at least 500 at the end
+        (``result.test_records``). "all": all of them for the final models.
     nodes, split
-        See ``shares``. The account takes it as given which node has which record, also
-        where a split dealt them by their labels.
+        Number of nodes, and how a single data set is dealt to them: "even",
+        "classes:T" or "dirichlet:ALPHA". The account takes as given which node has
+        which record, even if the split dealt records by their labels.
     transform
-        What each record's input goes through each time that it is drawn, such as a
-        random flip: from one input, without the rest of the batch, to one of the same
-        shape. torch's, numpy's and Python's generators are seeded by a key of that
-        record's own. It costs no privacy; ``test`` does not go through it.
+        A function applied to a record's input each time that it is drawn, such as a
+        random flip. It gets one input, never the batch, and returns one of the same
+        shape. The generators of torch, numpy and Python are seeded by a key of that
+        record's own. It costs no privacy, and is not applied to ``test``.
     unit
-        What the budget is of: "record", or "user", all records of one, for "dp-fedavg":
-        each user makes ``options={"local_steps": 5}`` steps on its own records, and
-        the whole update is clipped to ``clip_norm`` and noised. Each user takes part in
-        a round with chance ``options={"user_rate": 1.0}``. None: the algorithm's.
+        What the budget protects. "record"; or "user", all records of a user, for
+        "dp-fedavg": each user makes ``options={"local_steps": 5}`` steps on its own
+        records, and its whole update is clipped to ``clip_norm`` and noised. Each user
+        takes part in a round with probability ``options={"user_rate": 1.0}``. None: the
+        algorithm's unit.
     users
-        With unit "user", whose each record is: labels as records are given, an array
-        for each share, or one for the one data set, of which the split "even" then
-        deals users. None: each node is one user.
+        With unit "user", the user of each record: an array of labels per share, or one
+        array for a single data set, of which the split "even" then deals whole users.
+        None: each node is one user.
     overlap
-        At how many nodes a user may have records, which costs as many times the
-        releases.
+        At how many nodes a user may have records. The account charges the releases of
+        that many nodes.
     seed
-        Makes noise and sampling repeatable: a study, whose models are not protected.
-        None: a secret key.
+        Seed of a study: makes noise and sampling repeatable. A model trained with a
+        seed is not protected. None: a secret key.
     public_seed
-        Deals the data and decides random graphs. Everybody may know it.
+        Seed by which data are dealt and random graphs are drawn. Anyone may know it.
     device
         "cpu" or "cuda".
     out
-        A folder for the run, as of ``privaudit train``; an unfinished one goes on.
-        None: a temporary one; see `TrainedModels.save`.
+        The run's folder, as ``privaudit train`` writes it; an unfinished run in it is
+        resumed. None: a temporary folder; see `TrainedModels.save`.
     watch
-        Is told how far it is; see `privaudit.api.watch`.
+        An object that is told the progress; see `privaudit.api.watch`.
     party
-        This process is that party of several, each with its own data, key, ledger and
-        folder ``out``/party-N: ``shares`` is its one data set, or a list of those of
-        its nodes where ``nodes``, of the whole network, are more than parties. All call
-        with equal other arguments, and WORLD_SIZE, MASTER_ADDR and MASTER_PORT in the
-        environment say how many there are and where party 0 is. Their models start at
-        the same parameters.
+        Number of this process among several parties, each with its own data, key,
+        ledger and folder ``out``/party-N. ``shares`` is then this party's data set, or
+        a list with one per node of its own if there are more ``nodes`` in the whole
+        network than parties. All other arguments must be equal at all parties.
+        WORLD_SIZE, MASTER_ADDR and MASTER_PORT in the environment say how many parties
+        there are and where party 0 is. Their models start at the same parameters.
 
     Returns
     -------
-    The nodes' models, what was released, and what it is worth: ``models``, ``ledger``,
-    ``certificate``, ``curves``; ``save``.
+    A `TrainedModels`, with ``models``, ``ledger``, ``certificate``, ``curves`` and
+    ``save``. ``certificate.epsilon(delta).upper`` is the epsilon to report.
 
     Raises
     ------
     ValueError
         If model, data, loss and settings do not fit each other; if the model or the
-        loss mixes records; if training diverges, or ``out`` is another run's.
+        loss mixes records, as batch normalisation does (see `replace_batch_norm`); if
+        training diverges; or if ``out`` holds another run.
 
     Examples
     --------

@@ -18,7 +18,7 @@ from privaudit.results import Relation
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Probed:
-    """What the checks of one algorithm or function found."""
+    """The result of probing an algorithm or a function: checks and findings."""
 
     what: str
     seed: int
@@ -27,7 +27,7 @@ class Probed:
 
     @property
     def findings(self) -> list[str]:
-        """Each bug, in a sentence."""
+        """A sentence for each bug that was found."""
         return [f"{one.name}: {bug}" for one in self.checks for bug in one.findings]
 
     def summary(self) -> dict[str, Any]:
@@ -71,38 +71,41 @@ def probe(
     seed: int = 0,
     null: ArrayLike | None = None,
 ) -> Probed:
-    """Look for privacy bugs of a user's own release that need no statistics.
+    """Look for privacy bugs in your own release by checks that need no statistics.
 
     Parameters
     ----------
     release
-        ``release(data, seed)``, from (records, features) floats and a whole number to a
-        vector: all that is released. Equal seeds must give equal noise and equal
-        batches. ``release(data, rng)``, the form of `privaudit.testing`, is called with
-        ``numpy.random.default_rng(seed)``.
+        A function ``release(data, seed)`` that takes (records, features) floats and a
+        whole number, and returns all that is released, as a vector. Equal seeds must
+        give equal noise and equal batches. ``release(data, rng)``, the form of
+        `privaudit.testing`, is called with ``numpy.random.default_rng(seed)``.
     sensitivity
-        The most that one record is said to move it, in L2 norm; None: nothing is said.
+        The promised bound on how far one record moves the release, in L2 norm. None:
+        it is not checked.
     noise
-        Its noise's standard deviation in each coordinate, as is said.
+        The promised standard deviation of the noise in each coordinate. None: it is not
+        checked.
     rate
-        How likely a record is used at all, in (0, 1].
+        The promised probability that a record is used at all, in (0, 1]. None: it is
+        not checked.
     relation
         What neighbours differ in.
     records, features
         Shape of the made-up data.
     runs
-        Seeds that it is called with, at least 20.
+        Number of seeds that it is called with, at least 20.
     seed
-        The first of them.
+        The first of these seeds.
     null
-        (features,): a record that gives nothing or little, zeros by default. Where one
-        record more shifts what is drawn, as torch's samplers do, it stands in the place
-        of the one that is not there.
+        (features,): a record that contributes nothing or little; zeros by default. It
+        takes the place of an absent record if one record more would change which random
+        numbers are drawn, as with torch's samplers.
 
     Returns
     -------
-    All checks, ``findings``, a sentence each, and ``unseen``: what was not looked at.
-    Probes find bugs and prove nothing.
+    A `Probed`, with all ``checks``, ``findings`` (a sentence each), and ``unseen``,
+    what was not looked at. Probes find bugs; no findings do not prove privacy.
 
     Raises
     ------

@@ -40,12 +40,12 @@ class Views:
     Attributes
     ----------
     pairs
-        A node and an observer each, with the three figures.
+        One for each node and observer, with the three figures.
     algorithm, noise_multiplier, delta, relation, unit
         What was accounted.
     protocol
-        What is sent, as arrays: for figures of one's own. None where the figures have
-        a closed form.
+        The messages that are sent, as arrays, for your own computations. None if the
+        figures have a closed form.
     assumes
         What the first two figures assume; where nodes share secrets, all three.
     """
@@ -61,7 +61,7 @@ class Views:
 
     @property
     def has_secrets(self) -> bool:
-        """Whether nodes share noise, which the figures count on."""
+        """Whether nodes share secret noise, on which the figures depend."""
         protocol = self.protocol
         return (
             protocol is not None
@@ -89,7 +89,7 @@ class Views:
         }
 
     def lines(self) -> list[str]:
-        """A table, and what each column is worth."""
+        """A table of all figures, and what each column means."""
         head = "of    by      distance  nobody reacts  certified  everything seen"
         lines = [head]
         for pair in self.pairs[:_MOST_ROWS]:
@@ -132,41 +132,42 @@ def views(
     plot: str | os.PathLike[str] | None = None,
     **settings: Any,
 ) -> Views:
-    """What each node of a decentralised training learns of each other: three figures.
+    """Bound what each node of a decentralised training learns of each other node.
 
-    *nobody reacts* takes all gradients as fixed, *certified* is valid for training as
-    it is, *everything seen* is the account of all releases. Each is an upper bound on
-    epsilon, and at most the next.
+    There are three upper bounds on epsilon, each at most the next: *nobody reacts*
+    assumes that gradients do not depend on earlier messages, *certified* holds for
+    training as it is, and *everything seen* is the account of all releases.
 
     Parameters
     ----------
     algorithm
-        A name, a recipe, or your own as ``module:Class``. Its messages must be linear
-        in noisy gradients: gossip, gradient tracking, push-sum.
+        An algorithm's name, a recipe, or your own as ``module:Class``. Its messages
+        must be linear in noisy gradients, as those of gossip, gradient tracking and
+        push-sum.
     noise_multiplier
-        Of the algorithm's mechanism, >= 0.
+        Noise multiplier of the algorithm's mechanism, >= 0.
     delta
-        In (0, 1).
+        The delta of all figures, in (0, 1).
     observer
-        A node, several that collude (``[3, 5]`` or ``"3,5"``), a wire
-        (``"edge:1-2"``), or ``"everybody"``: an observer of all messages. None: each
-        node by itself.
+        Who observes: a node (3), several that collude (``[3, 5]`` or ``"3,5"``), a wire
+        (``"edge:1-2"``), or all messages (``"everybody"``). None: each node by itself.
     relation
-        What neighbouring data differ in; as in training by default.
+        What neighbouring data sets differ in. None: as in training.
     unit
-        ``record``, or ``node``: all records of a node are replaced.
+        What neighbours differ in: ``record``; or ``node``, all of whose records are
+        replaced.
     final_models
         Whether all nodes' last models are published as well.
     seed
-        Deals the data: how many records each node has.
+        Seed by which data are dealt, which decides how many records each node has.
     plot
-        A file for a picture, such as views.svg.
+        A file for a plot, such as views.svg.
     settings
-        Of the training, by name, such as ``nodes=8, graph="ring", rounds=20``.
+        Settings of the training, by name, such as ``nodes=8, graph="ring", rounds=20``.
 
     Returns
     -------
-    All pairs, with ``summary()`` and ``lines()``.
+    A `Views` with all ``pairs``, ``summary()`` for JSON and ``lines()`` in words.
 
     Raises
     ------

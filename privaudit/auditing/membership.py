@@ -32,31 +32,35 @@ def lira(
     pooled: bool | None = None,
     log_odds: bool = True,
 ) -> Floats:
-    """LiRA's score of every record: higher says that it was trained on.
+    """Score each record by LiRA: a higher score says that the model was trained on it.
 
-    Carlini, Chien, Nasr, Song, Terzis and Tramer, "Membership inference attacks from
-    first principles" (S&P 2022). A normal law is fitted to a record's log odds
-    log(p / (1 - p)) under the references that had it, and one to those that had not.
+    LiRA fits one normal distribution to a record's log odds, log(p / (1 - p)), under
+    the reference models that had the record, and one under those that had not (Carlini,
+    Chien, Nasr, Song, Terzis and Tramer, "Membership inference attacks from first
+    principles", S&P 2022).
 
     Parameters
     ----------
     losses
-        Under the model that is attacked, or several.  # (..., records)
+        Losses, log(1 / p) of the label, under the attacked model or several.
+        # (..., records)
     references
         Losses of the same records under reference models.  # (models, records)
     included
-        Which reference was trained on which record; the score is the logarithm of the
-        likelihood ratio ("online"). None: on none of them ("offline"); the score is how
-        many deviations the log odds lie above the mean.  # (models, records) bool
+        Which reference was trained on which record. The score is then the logarithm of
+        the likelihood ratio ("online"). None: no reference was trained on any of them
+        ("offline"); the score is the number of standard deviations by which the log
+        odds lie above the references' mean.  # (models, records) bool
     pooled
-        One deviation for all records, where references are too few for one a record.
-        None: below 64 references.
+        Whether all records share one standard deviation, for few reference models.
+        None: if there are fewer than 64.
     log_odds
-        False: the normal laws are of minus the loss. For what is no probability.
+        False: fit minus the loss instead of log odds, for losses that are not the
+        logarithm of a probability.
 
     Returns
     -------
-    A score for each loss.  # (..., records)
+    One score per loss.  # (..., records)
 
     Raises
     ------
@@ -98,12 +102,12 @@ def rmia(
     gamma: float = 1.0,
     offline: float = 0.3,
 ) -> Floats:
-    """RMIA's score of every record: higher says that it was trained on.
+    """Score each record by RMIA: a higher score says that the model was trained on it.
 
-    Zarifzadeh, Liu and Shokri, "Low-cost high-power membership inference attacks" (ICML
-    2024). The share of a population that the record x beats:
+    The score of a record x is the share of records z of a population for which
     (p(x | model) / p(x)) / (p(z | model) / p(z)) > gamma, where p(x) is the mean over
-    references. One or two references do.
+    reference models (Zarifzadeh, Liu and Shokri, "Low-cost high-power membership
+    inference attacks", ICML 2024). One or two reference models are enough.
 
     Parameters
     ----------
@@ -111,17 +115,18 @@ def rmia(
         As for `privaudit.lira`. With ``included``, p(x) is the mean of the means with
         and without x.
     population, population_references
-        Losses of records that none of the models was trained on, under the same models.
-        # (..., population), (models, population)
+        Losses of other records, on which none of the models was trained, under the
+        attacked and the reference models.  # (..., population), (models, population)
     gamma
-        1, as in the authors' code; their paper has 2. Scores of models that tell
-        records apart by little are all 0 at 2.
+        The threshold in the formula: 1, as in the authors' code; their paper has 2, at
+        which all scores are 0 if models hardly tell records apart.
     offline
-        a, where no reference has the record: p(x) = ((1 + a) p_out(x) + 1 - a) / 2.
+        The constant a of p(x) = ((1 + a) p_out(x) + 1 - a) / 2, which is used if no
+        reference was trained on the record; in [0, 1].
 
     Returns
     -------
-    A score in [0, 1] for each loss.  # (..., records)
+    One score in [0, 1] per loss.  # (..., records)
 
     Raises
     ------

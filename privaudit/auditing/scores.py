@@ -31,12 +31,12 @@ LEAST_CHANCE = 1e-6  # of what is seen of the worlds, for coins to be believed
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Roc:
-    """Rates of ``score >= threshold`` in the two worlds.
+    """The ROC curve of an attack: the rates of ``score >= threshold``.
 
     Parameters
     ----------
     thresholds
-        Infinity, then every distinct score, falling.  # (distinct + 1,)
+        Infinity, then every distinct score in falling order.  # (distinct + 1,)
     fpr, tpr
         Share of the non-members, and of the members, at or above each threshold.
     """
@@ -57,17 +57,16 @@ class Scores:
     score
         Finite; a higher score says "member". Ties are allowed.  # (runs,)
     design
-        ``coin-flip`` if each run tossed its own fair coin for its world, which rank
-        tests need; ``fixed`` if the worlds were dealt in any other way; ``one-run`` if
-        "runs" are the canaries of a single run, each in it by its own fair coin.
+        How membership was decided. ``coin-flip``: by a fair coin in each run, which
+        rank tests need. ``fixed``: in any other way. ``one-run``: "runs" are the
+        canaries of a single run, each in it by its own fair coin.
 
     Raises
     ------
     ValueError
-        If the lengths differ, a score is not finite, one world has no run, or the
-        design has fair coins, with counts that fair coins give with a chance below
-        1e-6. Counts that pass prove nothing: worlds dealt otherwise must be declared
-        ``fixed``.
+        If lengths differ, a score is not finite, all or no runs are members, or the
+        design has fair coins but they would give such counts with a chance below 1e-6.
+        Counts that pass prove nothing: declare ``fixed`` if there were no fair coins.
 
     Examples
     --------
@@ -123,12 +122,12 @@ class Scores:
 
     @property
     def member_runs(self) -> int:
-        """How many runs held the canary."""
+        """Number of runs that held the canary."""
         return int(np.count_nonzero(self.member))
 
     @property
     def non_member_runs(self) -> int:
-        """How many runs did not."""
+        """Number of runs that did not hold the canary."""
         return len(self.member) - self.member_runs
 
     @property
@@ -138,11 +137,11 @@ class Scores:
 
     @property
     def non_members(self) -> NDArray[np.float64]:
-        """Scores of the runs that did not.  # (non_member_runs,)"""
+        """Scores of the runs that did not hold it, in order.  # (non_member_runs,)"""
         return self.score[~self.member]
 
     def roc(self) -> Roc:
-        """The empirical ROC: one point a distinct score, from (0, 0) to (1, 1)."""
+        """Compute the empirical ROC: a point per distinct score, (0, 0) to (1, 1)."""
         distinct, place = np.unique(self.score, return_inverse=True)
         hits = np.bincount(place[self.member], minlength=len(distinct))[::-1]
         alarms = np.bincount(place[~self.member], minlength=len(distinct))[::-1]
@@ -153,9 +152,10 @@ class Scores:
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write to ``path``: .npz holds all, .csv the columns member and score.
+        """Write the scores to ``path``: .npz with the design, or .csv (member, score).
 
-        The file is there whole or not at all. Raises ``ValueError`` for another suffix.
+        An interrupted write leaves no partial file. Raises ``ValueError`` for another
+        suffix.
         """
         path = pathlib.Path(path)
         suffix = _suffix(path)
@@ -175,10 +175,11 @@ class Scores:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], design: Design | None = None) -> Scores:
-        """The scores that ``save`` or somebody else wrote.
+        """Read scores from a .npz or .csv file, written by ``save`` or by another tool.
 
-        A .csv does not know its ``design``, so that it must be given; a .npz that knows
-        it must agree with the argument. Raises ``ValueError`` for any other content.
+        A .csv file does not hold the ``design``, so that it must be given. If a .npz
+        file holds it, an argument must agree. Raises ``ValueError`` for any other
+        content.
         """
         path = pathlib.Path(path)
         if _suffix(path) == ".npz":

@@ -56,26 +56,26 @@ class PartyStatement:
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Joint:
-    """What all parties of a training released, and what a record pays.
+    """The result of `privaudit.join`: the epsilon of a training of several parties.
 
     Parameters
     ----------
     algorithm
-        What they trained.
+        The algorithm that they trained by.
     upper
         Upper bound on the epsilon of a record that ``overlap`` parties hold, or fewer.
     overlap
         How many parties may hold one record, or user.
     worst
-        The nodes among which a record pays most.
+        The nodes whose releases together give ``upper``.
     verdict
         The claim and ``upper`` together; None if nothing was claimed.
     parties
-        One statement each.
+        One statement per party.
     ledger
-        Of all nodes.
+        The releases of all nodes.
     warning
-        Whether the models are protected, in words.
+        A sentence that says whether the models are protected.
     """
 
     algorithm: str

@@ -89,24 +89,26 @@ class EvidenceError(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Verification:
-    """What was compared in a folder, and what disagrees.
+    """The result of `privaudit.verify`: what was checked in a folder, and what differs.
+
+    It is true if nothing differs.
 
     Parameters
     ----------
     path
         The folder.
     found
-        What it holds, if it can be read.
+        The run or sweep that it holds; None if it cannot be read.
     checked, unchecked
-        In words.
+        What was checked, and what could not be, in words.
     differences
-        One a file; empty if all that was checked agrees.
+        One per file that disagrees; empty if all that was checked agrees.
     manifest
         The bytes of manifest.json.
     has_manifest
-        Whether there is one, in all folders.
+        Whether the folder, or each folder of a sweep, has a manifest.
     signer
-        The public key that it was checked to be signed by.
+        The public key that its signature was checked against.
     """
 
     path: pathlib.Path
@@ -119,12 +121,12 @@ class Verification:
     signer: str | None = None
 
     def __bool__(self) -> bool:
-        """Whether nothing disagrees."""
+        """Whether nothing differs."""
         return not self.differences
 
     @property
     def is_signed(self) -> bool:
-        """Whether there is a signature, if only one that was not checked."""
+        """Whether the folder has a signature, checked or not."""
         return (self.path / SIGNATURE).is_file()
 
     def __str__(self) -> str:

@@ -1,14 +1,14 @@
-"""Assertions about privacy for anybody's tests, with or without hypothesis.
+"""Assertions about privacy for your own tests, with or without hypothesis.
 
-    assert_private      runs a mechanism on a pair of data sets, and fails if refuted
-    assert_refuted      the same for a planted bug: fails if it is not
-    assert_probes       sensitivity, noise and low bits of what is released
-    assert_accounts     a ledger's certificate meets a budget
-    neighbours          a strategy of hypothesis for pairs of neighbouring data sets
-    ledgers             a strategy for ledgers
-    judge               one verdict on one pair, as a failure says how to repeat it
+    assert_private      fails if runs on a pair of data sets refute (epsilon, delta)-DP
+    assert_refuted      fails unless runs refute it: for a planted bug
+    assert_probes       fails if sensitivity, noise or low bits of a release are wrong
+    assert_accounts     fails unless a ledger is certified to meet a budget
+    neighbours          a hypothesis strategy for pairs of neighbouring data sets
+    ledgers             a hypothesis strategy for ledgers
+    judge               the verdict on one pair; repeats what a failure reports
 
-The plugin for pytest is `privaudit.testing.plugin`; pytest finds it by itself.
+pytest loads the plugin, `privaudit.testing.plugin`, by itself.
 Everything here is imported when it is first used.
 """
 

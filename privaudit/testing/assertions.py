@@ -36,43 +36,45 @@ def assert_private(
 ) -> None:
     """Fail if runs of a mechanism refute that it is (epsilon, delta)-DP on ``pair``.
 
-    In both directions: either data set may be the more likely one.
+    Both directions are tested, with either data set as the first. Runs stop as soon as
+    the claim is refuted.
 
     Parameters
     ----------
     mechanism
-        ``mechanism(data, rng)`` gives a number, an array, a sequence or dictionary of
-        such, or anything hashable. ``rng`` is a `numpy.random.Generator`. A second
-        parameter named seed gets a whole number instead. Calls must be independent,
-        and leave the data as they are.
+        A function ``mechanism(data, rng)`` that returns a number, an array, a sequence
+        or dictionary of these, or anything hashable. ``rng`` is a
+        `numpy.random.Generator`; if the second parameter is named seed, it gets a whole
+        number instead. Calls must be independent and must not change the data.
     pair
         Two neighbouring data sets.
     epsilon, delta
         The claim: epsilon >= 0 and finite, delta in [0, 1).
     confidence
-        In one test a mechanism that meets its claims fails with probability at most
-        1 - confidence.
+        A mechanism that meets its claims fails a test function with probability at most
+        1 - confidence, however many pairs that test tries.
     runs
-        The most that a pair may take; half of them on either data set, by coins.
+        Most runs per pair; a fair coin chooses the data set of each run.
     score
-        A function from an output to a number, fixed beforehand, that is large (or
-        small) for one data set. None: outputs are read as real numbers and as events,
-        and classifiers are learned on a part of the runs. "bits": the lowest bits of
-        floats are read, which alone may give a data set away.
+        How an output becomes a number that is larger, or smaller, on one data set: a
+        function, chosen before the runs. None: outputs are read as real numbers and as
+        events, and classifiers are learned on a part of the runs. "bits": the lowest
+        bits of floats are read, which alone may tell the data sets apart.
     seed
-        Of all that is random; a mechanism that draws from elsewhere cannot be repeated.
+        Seed of everything random. A mechanism that takes random numbers from elsewhere
+        is not repeatable.
 
     Raises
     ------
     AssertionError
-        If the claim is refuted: with the pair, a lower bound on epsilon and the call of
-        `privaudit.testing.judge` that repeats it.
+        If the claim is refuted. The message has the pair, a lower bound on epsilon, and
+        the call of `privaudit.testing.judge` that repeats the verdict.
     ValueError
         If a value is out of its range, an output cannot be read, or data were changed.
 
     Notes
     -----
-    That nothing was refuted proves nothing: only so many runs were made, on some pairs.
+    A test that passes does not prove privacy: it made limited runs, on some pairs.
 
     Examples
     --------
@@ -109,8 +111,8 @@ def assert_refuted(
 ) -> None:
     """Fail unless runs refute that a mechanism is (epsilon, delta)-DP on ``pair``.
 
-    For planted bugs: a test that cannot fail is worth nothing. Parameters are those of
-    `assert_private`.
+    Use it on a planted bug, to see that your tests can find one. Parameters and errors
+    are those of `assert_private`.
 
     >>> from privaudit.testing import assert_refuted
     >>> def exact_count(data, rng):
@@ -149,23 +151,24 @@ def assert_accounts(
     Parameters
     ----------
     source
-        A ledger, or what `privaudit.ledger_from` makes one of: an event of
-        dp-accounting's, an Opacus engine, a file.
+        A ledger, or what `privaudit.ledger_from` reads: a dp-accounting event, an
+        Opacus engine, a file.
     epsilon, delta
-        The budget.
+        The budget that the ledger has to meet.
     relation
         As in `privaudit.epsilon`.
     conditional
-        Whether an account that rests on assumptions of its ledger will do. An Opacus
-        history's does: it does not tell that batches were Poisson sampled.
+        Whether to accept an account that rests on assumptions of its ledger. That of
+        an Opacus history does, as the history does not show whether batches were
+        Poisson sampled.
 
     Raises
     ------
     AssertionError
-        If the certificate does not meet it; or if it does on assumptions, and
+        If the certificate does not meet the budget, or meets it under assumptions and
         ``conditional`` is False.
     ValueError
-        If there is no ledger in ``source``, or a value is out of its range.
+        If ``source`` has no ledger, or a value is out of its range.
 
     >>> import dp_accounting as dp
     >>> from privaudit.testing import assert_accounts
@@ -215,46 +218,47 @@ def assert_probes(
     runs: int = 1000,
     seed: int = 0,
 ) -> None:
-    """Fail if a few runs show a bug that needs no statistics of privacy.
+    """Fail if a few runs show a privacy bug that needs no statistical test to be seen.
 
-    Looks for: another draw than from ``rng``; coordinates without noise; the same noise
-    twice, in two runs, two coordinates or under two data sets; a scale of the noise
-    that is not the promised one; a record that moves the release too far; low bits that
-    differ between the data sets (Mironov 2012).
+    It looks for random numbers that are not from ``rng``; coordinates without noise;
+    equal noise in two runs, two coordinates or on both data sets; noise of another
+    scale than promised; a record that moves the release too far; and low bits of floats
+    that differ between the data sets (Mironov 2012).
 
     Parameters
     ----------
     release
-        ``release(data, rng)`` gives a number or an array of one length;
-        ``release(data, seed)`` as well, as `privaudit.probe` calls it.
+        A function ``release(data, rng)`` that returns a number, or an array whose
+        length never changes; or ``release(data, seed)``, as for `privaudit.probe`.
     pair
-        Two neighbouring data sets; the more they differ, the more is seen.
+        Two neighbouring data sets. The more they differ, the more bugs are seen.
     sensitivity, norm
-        The most that the release moves between them, in that norm (1 or 2), with equal
-        noise: it must take its noise from ``rng`` in the same order for both. None: not
-        looked at.
+        The promised bound on how far the release moves between the two data sets with
+        equal noise, and its norm, 1 or 2. The release must then draw its noise from
+        ``rng`` in the same order for both. None: it is not checked.
     noise
-        Standard deviation of the noise in each coordinate: of Laplace noise of scale b,
-        sqrt(2) b. None: not looked at.
+        The promised standard deviation of the noise in each coordinate; for Laplace
+        noise of scale b it is sqrt(2) b. None: it is not checked.
     low_bits
-        Whether low bits are looked at. Noise of ``rng`` that is added in floating point
-        mostly fails here, and rightly so: where only honest readers are feared, and
-        that is accepted, give False.
+        Whether low bits are checked. Noise that is added in floating point mostly fails
+        this check, and rightly: such bits may tell an attacker which data were used.
+        Give False to accept that.
     runs
-        On each data set, >= 100.
+        Number of runs on each data set, >= 100.
     seed
-        Of the generators.
+        Seed of the generators.
 
     Raises
     ------
     AssertionError
-        With all findings, and what was not looked at.
+        If a bug is found. The message has all findings, and what was not checked.
     ValueError
-        If a value is out of its range, or a release is not finite numbers.
+        If a value is out of its range, or a release is not made of finite numbers.
 
     Notes
     -----
-    What is random in a check is allowed five standard deviations, or a chance of 1e-9.
+    Checks with random outcomes allow five standard deviations, or a chance of 1e-9, so
+    that correct code practically never fails.
 
     >>> from privaudit.testing import assert_probes
     >>> def total(data, rng):

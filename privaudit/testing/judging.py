@@ -43,7 +43,7 @@ _CELLS = 20_000_000  # of the table that is kept to learn from
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What the runs on one pair of data sets showed.
+    """The result of `judge`: what the runs on one pair of data sets showed.
 
     Parameters
     ----------
@@ -53,18 +53,21 @@ class Verdict:
         Lower bound on epsilon at ``delta``, at the confidence ``level``; 0 if the runs
         showed nothing. Runs stop as soon as it reaches the claim.
     level
-        1 - alpha / (k (k + 1)): 1 less the chance that a right mechanism is refuted.
+        Confidence of this pair, 1 - alpha / (k (k + 1)): 1 minus the chance that a
+        correct mechanism is refuted.
     runs, seconds
-        That it took.
+        Number of runs made, and the time that they took.
     most
-        No test shows more than this in so many runs, whatever the mechanism: a claim of
-        as much could not be refuted.
+        The largest bound that so many runs can show for any mechanism. A claim of this
+        epsilon or more could not have been refuted.
     stopped
-        By a refutation, at the planned number of ``runs``, or by the ``seconds``.
+        Why the runs ended: a refutation, the planned number of ``runs``, or
+        ``seconds``.
     by
         The score that showed most.
     growth
-        Logarithm of the wealth against the claim in the end, a run.
+        Logarithm of the final wealth of the bets against the claim, divided by the
+        number of runs.
     """
 
     refuted: bool
@@ -103,17 +106,17 @@ def judge(
     k: int = 1,
     seconds: float = math.inf,
 ) -> Verdict:
-    """Whether runs of ``mechanism`` on ``pair`` refute (epsilon, delta)-DP.
+    """Test (epsilon, delta)-DP of ``mechanism`` on one pair; return the verdict.
 
     Parameters
     ----------
     mechanism, pair, epsilon, delta, confidence, runs, score, seed
         As in `privaudit.testing.assert_private`.
     k
-        The pair's number in its test: alpha is (1 - confidence) / (k (k + 1)), and all
-        that is random comes from (seed, k).
+        The pair's number in its test, from 1. The pair is tested at 1 - confidence
+        divided by k (k + 1), with random numbers from (seed, k).
     seconds
-        After which it stops, with what was shown by then.
+        Time after which it stops, with the verdict so far.
 
     Raises
     ------

@@ -28,26 +28,27 @@ _HOW = (
 def neighbours(
     strategy: SearchStrategy[Any], *, relation: Relation, unit: Unit = "record"
 ) -> SearchStrategy[tuple[Any, Any]]:
-    """Pairs of data sets that differ in one record, edge or node.
+    """A hypothesis strategy for data sets that differ in one record, edge or node.
 
     Parameters
     ----------
     strategy
-        Of data sets: lists, tuples or sets of records (a table is a list of
-        dictionaries), arrays whose rows are records, data frames of pandas, ledgers
-        whose records are releases; and graphs: of networkx, lists of edges, adjacency
-        matrices.
+        A strategy for single data sets: lists, tuples or sets of records (a table is a
+        list of dictionaries), arrays whose rows are records, pandas data frames,
+        ledgers whose records are releases; or graphs, as networkx graphs, lists of
+        edges or adjacency matrices.
     relation
-        "add-or-remove-one": the second has one more. "replace-one": another one in its
-        place; both have as many.
+        "add-or-remove-one": the second data set has one more. "replace-one": one of the
+        second is another; both have equally many.
     unit
-        "record", or of graphs "edge" or "node" (a node with all its edges).
+        What they differ in: "record", or for graphs "edge" or "node" (with all its
+        edges).
 
     Notes
     -----
-    The record that is added, or put in another's place, comes from a second draw of
-    ``strategy``. A list is one longer than the strategy allows at most, and never
-    shorter than it allows. Pairs of equal data sets are left out.
+    The record that is added, or that replaces another, comes from a second draw of
+    ``strategy``. A list may be one longer than the strategy's maximum, and is never
+    shorter than its minimum. Pairs of equal data sets are left out.
 
     Raises
     ------
@@ -84,7 +85,11 @@ def neighbours(
 
 
 def ledgers(*, max_releases: int = 4, max_count: int = 1000) -> SearchStrategy[Ledger]:
-    """Ledgers of one node: Gaussian noisy sums, Poisson sampled or of all records."""
+    """A hypothesis strategy for one node's ledgers of noisy Gaussian sums.
+
+    Sums are of all records, or of a Poisson sample. There are at most ``max_releases``
+    kinds of release, each with a count of at most ``max_count``.
+    """
     from hypothesis import strategies as st
 
     releases = st.builds(

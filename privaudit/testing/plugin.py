@@ -116,13 +116,13 @@ class Collector:
 
 @pytest.fixture(scope="session")
 def privacy() -> types.ModuleType:
-    """The assertions, as ``privacy.assert_private(...)``: `privaudit.testing`."""
+    """The module `privaudit.testing`, as in ``privacy.assert_private(...)``."""
     return importlib.import_module("privaudit.testing")
 
 
 @pytest.fixture
 def privacy_rng(request: pytest.FixtureRequest) -> np.random.Generator:
-    """A generator whose seed is the test's name, so that a failure can be repeated."""
+    """A numpy generator seeded by the test's name, to make failures repeatable."""
     import numpy as np
 
     return np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))

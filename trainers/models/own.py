@@ -143,19 +143,21 @@ def check_model(module: nn.Module, inputs: Tensor) -> Tensor:
 
 
 def replace_batch_norm(module: nn.Module, groups: int = 32) -> nn.Module:
-    """A copy of ``module`` with group normalisation for every batch normalisation.
+    """Copy ``module``, with group normalisation in place of every batch normalisation.
 
-    Batch statistics mix the records of a batch, so that clipping one record's gradient
-    bounds nothing; group normalisation (Wu and He 2018) is of one record alone. Learned
-    scales and shifts are kept. Running statistics are dropped, so that outputs change.
+    Batch statistics mix the records of a batch, so that clipping a record's gradient
+    does not bound its influence. Group normalisation (Wu and He 2018) reads one record
+    alone. Learned scales and shifts are kept; running statistics are dropped, so
+    outputs change.
 
     Parameters
     ----------
     module
-        Any module.
+        Any module; it is not changed.
     groups
-        Of channels, at most; as many as divide a layer's channels. For BatchNorm1d
-        always one, a layer normalisation, as a channel may be a single number.
+        Largest number of groups of channels. A layer gets the largest number up to
+        this that divides its channels. BatchNorm1d always gets one group (a layer
+        normalisation), as a channel may be a single number.
 
     Raises
     ------

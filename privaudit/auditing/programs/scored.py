@@ -12,20 +12,20 @@ from privaudit.results import Finding, LowerBound, Status, UpperBound, round_dow
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AuditedScores:
-    """What scores of a user's own training show, beside its account if there is one.
+    """The result of `privaudit.audit` or `Canaries.audit`: a verdict and its bounds.
 
     Parameters
     ----------
     verdict
         Claim, account and audit together.
     member_runs, non_member_runs
-        How many runs there were of each world.
+        Number of runs with, and without, the record under attack.
     most_shown
-        The most that so many runs could have shown, by the verdict's method: another
-        one, as that within a family, may show more.
+        The largest epsilon that so many runs could have shown by the verdict's method.
+        Another method, such as one within a family, may show more.
     beside
-        Another bound from the same scores: that within the family of the ledger's
-        releases, or for any mechanism if the verdict's is the former.
+        Another lower bound from the same scores: valid within the family of the
+        ledger's releases, or, if the verdict used that one, for any mechanism.
     rates
         AUROC, and TPR at fixed FPR, with their intervals.
     """
@@ -44,13 +44,13 @@ class AuditedScores:
 
     @property
     def lower(self) -> LowerBound:
-        """What the scores showed."""
+        """The lower bound on epsilon that the scores show."""
         assert self.verdict.lower is not None
         return self.verdict.lower
 
     @property
     def upper(self) -> UpperBound | None:
-        """The account of the ledger; None if none was given."""
+        """The ledger's upper bound on epsilon; None if no ledger was given."""
         return self.verdict.upper
 
     def summary(self) -> dict[str, Any]:

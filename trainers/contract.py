@@ -1,7 +1,6 @@
-"""What every algorithm promises, and `check`, which holds one against it.
+"""The contract that every algorithm keeps, and `check`, which tests one for it.
 
-The registry's algorithms pass; a user's own ``module:Class`` can be held against the
-same in a test of theirs::
+The registry's algorithms pass. Test your own ``module:Class`` in the same way::
 
     from trainers import contract
 
@@ -10,19 +9,20 @@ same in a test of theirs::
 
 An algorithm promises that
 
-- it trains: models are finite, (runs, nodes, dims), and the start is left alone;
-- it releases what was planned, so that noise is found for what really happens;
+- it trains: models are finite, (runs, nodes, dims), and the start is not changed;
+- it releases what was planned, so that the noise is calibrated to what really happens;
 - it is repeatable, and other noise gives other models;
-- all that nodes send, and end with, follows from what the oracle gave out;
-- runs that are made together are those made alone, to the bit (gradients of a batch
+- messages and final models depend on the data only through what the oracle gave out;
+- runs that are made together equal runs made alone, to the bit (gradients of a batch
   of runs may round otherwise);
-- a run that was stopped goes on to the same bits;
-- a node knows of others what they sent, and no more: each may live alone;
-- a world without the canary is that of no canary, and one with it differs by it alone;
-- without noise and clipping it is its plain form, where it has one.
+- a run that was stopped and resumed ends with the same bits;
+- a node knows of others only what they sent, so that each may be a process of its own;
+- a run without the canary equals one without any canary, and one with it differs by
+  that record alone;
+- without noise and clipping it equals its plain form, if it has one.
 
-Where an oracle gives out no gradients, or a network cannot live in several processes,
-that line is not looked at. Nothing here proves that an algorithm is private.
+A promise is not tested if it does not apply: if the oracle gives out no gradients, or
+the network cannot run in several processes. `check` does not prove privacy.
 """
 
 from __future__ import annotations
@@ -72,23 +72,24 @@ def check(
     *,
     plain: str | None = None,
 ) -> None:
-    """Hold an algorithm against all of the contract, in about a second.
+    """Test an algorithm for the whole contract, in about a second.
 
     Parameters
     ----------
     algorithm
         A name of the registry, a user's ``module:Class``, or that class.
     settings
-        Of the training, and the algorithm's options, upon `SMALL`.
+        Settings of the training and options of the algorithm that replace those in
+        `SMALL`.
     plain
-        The name of its plain form, where there is one.
+        The name of its plain form (without noise and clipping), if there is one.
 
     Raises
     ------
     AssertionError
-        If it breaks a promise; which, in a sentence.
+        If it breaks a promise; the message says which.
     ValueError
-        If the settings do not fit, or there is no such algorithm.
+        If the settings do not fit, or the algorithm does not exist.
     """
     if isinstance(algorithm, type):
         algorithm = f"{algorithm.__module__}:{algorithm.__qualname__}"

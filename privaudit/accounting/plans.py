@@ -50,18 +50,19 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """Noise multipliers and sampling rates of each step, at one node.
+    """The noise multiplier and sampling rate of each step of a run, at one node.
 
     Parameters
     ----------
     noise_multiplier
-        Noise over a record's norm bound, one a step; relative if it is to be scaled.
+        Noise divided by a record's norm bound, one per step; relative if the plan is to
+        be scaled.
     sampling_rate
-        In (0, 1], one a step.
+        Sampling rates in (0, 1], one per step.
     count
-        How many times each step is made, one after another: of all, or one a step.
+        How many times each step is repeated in a row: one number, or one per step.
     scheme, mechanism
-        Of every step.
+        Sampling scheme and noise distribution of every step.
     """
 
     noise_multiplier: NDArray[np.float64]
@@ -105,7 +106,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         scheme: str = "poisson",
         mechanism: Mechanism = "gaussian",
     ) -> Plan:
-        """``steps`` equal steps."""
+        """Make a plan of ``steps`` equal steps."""
         return cls(
             noise_multiplier=np.array([float(noise_multiplier)]),
             sampling_rate=np.array([float(sampling_rate)]),
@@ -186,7 +187,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def ledger(self, scale: float = 1.0, steps: int | None = None) -> Ledger:
-        """What it would release, with all noise times ``scale``.
+        """Make the ledger of what it would release, with all noise times ``scale``.
 
         ``steps`` replaces the count of a constant plan.
         """

@@ -71,12 +71,12 @@ class Audited:
 
     @property
     def upper(self) -> UpperBound:
-        """The certified account of the worst node."""
+        """The certified upper bound on epsilon, that of the worst node."""
         return self.result.upper()
 
     @property
     def lower(self) -> LowerBound:
-        """What the attack showed."""
+        """The lower bound on epsilon that the attack showed."""
         return self.result.lower()
 
     def summary(self) -> dict[str, Any]:
@@ -115,12 +115,12 @@ class AuditedProgram:
 
     @property
     def lower(self) -> LowerBound:
-        """What the program's scores showed."""
+        """The lower bound on epsilon that the program's scores show."""
         return self.result.lower()
 
     @property
     def upper(self) -> UpperBound | None:
-        """The account of the ledger; None if none was given."""
+        """The ledger's upper bound on epsilon; None if no ledger was given."""
         return self.result.upper()
 
     def summary(self) -> dict[str, Any]:

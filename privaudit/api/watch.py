@@ -15,29 +15,29 @@ if TYPE_CHECKING:
 
 
 class Watch:
-    """Is told how far work is. Says nothing: override what you want to hear of."""
+    """Is told the progress of long calls. Override the methods that you need."""
 
     def note(self, message: str) -> None:
-        """A sentence about what is going on."""
+        """Take a sentence about what is going on."""
 
     def runs(self) -> contextlib.AbstractContextManager[Callable[[int, int], None]]:
-        """What is called with the runs done and all runs of an audit."""
+        """Return a function that an audit calls with (runs done, all runs)."""
         return contextlib.nullcontext(lambda done, total: None)
 
     def training(
         self, algorithm: str, claim: Claim | None
     ) -> contextlib.AbstractContextManager[Callable[[Progress], None]]:
-        """What is called after every round of a training."""
+        """Return a function that a training calls after every round."""
         return contextlib.nullcontext(lambda now: None)
 
     def sweep(
         self, audits: int
     ) -> contextlib.AbstractContextManager[Callable[[SweepProgress], None]]:
-        """What is called whenever something is known of one of so many audits."""
+        """Return a function that a sweep calls with the progress of each audit."""
         return contextlib.nullcontext(lambda state: None)
 
     def row(self, row: Row) -> None:
-        """A row of `privaudit.auditing.selfcheck` is known."""
+        """Take a finished row of `privaudit.auditing.selfcheck`."""
 
 
 SILENT = Watch()

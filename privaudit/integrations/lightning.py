@@ -1,4 +1,4 @@
-"""Lightning: a callback that keeps the books of a training and logs its epsilon."""
+"""Lightning: a callback that keeps a training's ledger and logs its epsilon."""
 
 from __future__ import annotations
 
@@ -33,31 +33,31 @@ _Callback: Any = _callback()
 class PrivacyCallback(_Callback):
     """Logs the certified epsilon of what was released, and writes the run's folder.
 
-    It goes into ``Trainer(callbacks=[...])``. The noise is another's: that of
-    `privaudit.oracle`, or of Opacus.
+    Pass it in ``Trainer(callbacks=[...])``. It adds no noise itself: use Opacus or
+    `privaudit.oracle` for that.
 
     Parameters
     ----------
     source
-        What `privaudit.oracle` gave, an Opacus ``PrivacyEngine``, or an
-        `privaudit.integrations.opacus.LedgerCallback`; or a function of the
-        LightningModule that gives one of these.
+        Where the ledger comes from: an oracle of `privaudit.oracle`, an Opacus
+        ``PrivacyEngine``, or a `privaudit.integrations.opacus.LedgerCallback`; or a
+        function from the LightningModule to one of these.
     out
-        A folder, new or empty, for the ledger and, at the end, what it is worth:
-        ``privaudit show``, ``verify`` and ``report`` read it. None: nothing is written.
+        A new or an empty folder for the ledger and, at the end, its certificate, which
+        ``privaudit show``, ``verify`` and ``report`` read. None: nothing is written.
     delta, epsilon, relation
-        Where the run is accounted; what it was promised to be worth, if anything; and
-        the neighbour relation, the ledger's own if None.
+        The delta at which epsilon is computed; the epsilon that was claimed, if any;
+        and the neighbour relation. None: the ledger's own.
     log
-        The metric's name, logged at the end of each epoch; None: nothing is logged.
+        Name of the metric that is logged at the end of each epoch. None: none is.
     every
-        How many batches there are between two writes of ``ledger.json``. A run that is
-        killed may have released more than it says, if its models left the process.
+        Number of batches between two writes of ``ledger.json``. If a run is killed, it
+        may have released more than the file lists, if its models left the process.
 
     Attributes
     ----------
     result
-        At the end, what the ledger is worth: ``certificate``, ``verdict``.
+        After training: ``certificate`` (bounds on epsilon) and ``verdict``.
 
     Raises
     ------
@@ -147,7 +147,7 @@ class PrivacyCallback(_Callback):
             self._writer.close()
 
     def ledger(self, pl_module: Any = None) -> Ledger:
-        """What was released so far, as the source has it."""
+        """What has been released so far, as ``source`` has it."""
         source = self._source
         if _ledger(source) is None and isinstance(source, Callable):
             source = source(pl_module)

@@ -1,13 +1,13 @@
-"""Opacus: its record of a training as a ledger, and a training's folder.
+"""Opacus: read a training's ledger from its history, and write the run's folder.
 
 Opacus (1.x) keeps, in ``PrivacyEngine.accountant.history``, a noise multiplier, a
 sampling rate and a number of steps for each stretch of equal steps: noisy sums of
 clipped gradients over Poisson batches.
 
-    ledger_of       the ledger of such a history; `privaudit.ledger_from` does it too
-    write_run       the folder of a training that is over, from its engine
-    LedgerCallback  the same, written while it trains, from optimizer and data loader
-    audit           a test of a training by canaries in gradient space; see
+    ledger_of       reads such a history; `privaudit.ledger_from` does so too
+    write_run       writes the folder of a finished training, from its engine
+    LedgerCallback  writes the folder during training, from optimizer and data loader
+    audit           audits a training by canaries in gradient space; see
                     `privaudit.auditing.programs.opacus_loop`
 
 ``privaudit show``, ``verify`` and ``report`` read the folder. Its account is
@@ -66,11 +66,11 @@ def is_history(source: Any) -> bool:
 
 
 def ledger_of(history: Sequence[tuple[float, float, int]]) -> Ledger:
-    """The ledger of a history: (noise multiplier, sampling rate, steps), in order.
+    """Read a ledger from a history: (noise multiplier, sampling rate, steps), in order.
 
     The ledger assumes, as Opacus' accountants do, that batches were Poisson sampled at
-    that rate: with ``poisson_sampling=False`` they were shuffled, which no such account
-    covers, and the history does not tell. So its account is conditional.
+    that rate. With ``poisson_sampling=False`` they are shuffled, which no such account
+    covers, and the history does not show which. So the account is conditional.
 
     Raises ``ValueError`` for numbers out of their range.
     """
@@ -92,9 +92,9 @@ def ledger_of(history: Sequence[tuple[float, float, int]]) -> Ledger:
 
 
 def epsilons(ledger: Ledger, delta: float) -> dict[str, float]:
-    """What Opacus' own accountants say of a ledger of its releases, by their names.
+    """Compute epsilon by Opacus' own accountants, "RDP" and "PRV", for a ledger.
 
-    "RDP" and "PRV", as far as they give a figure; none without Opacus.
+    Accountants that give no figure are left out; without Opacus the result is empty.
     """
     try:
         accountants = importlib.import_module("opacus.accountants")
@@ -127,25 +127,25 @@ def write_run(
     epsilon: float | None = None,
     relation: Relation | None = None,
 ) -> RecordedResult:
-    """Write the folder of a training that is over, as ``privaudit verify`` accepts it.
+    """Write the folder of a finished Opacus training, which ``privaudit verify`` reads.
 
     Parameters
     ----------
     source
         A ``PrivacyEngine``, its accountant or the accountant's history.
     out
-        A folder, new or empty.
+        A new or an empty folder.
     delta
-        Where the run is accounted.
+        The delta at which epsilon is computed.
     epsilon
-        What the run was promised to be worth, if anything.
+        The epsilon that was claimed for the run, if any.
     relation
-        The neighbour relation; add-or-remove-one if None.
+        The neighbour relation. None: add-or-remove-one.
 
     Returns
     -------
-    What the ledger is worth: ``certificate``, ``verdict``, and in ``says`` what Opacus'
-    own accountants give.
+    The run's result: ``certificate`` (bounds on epsilon), ``verdict`` on the claim, and
+    ``says``, the figures of Opacus' own accountants.
 
     Raises
     ------
@@ -179,34 +179,34 @@ def write_run(
 
 
 class LedgerCallback:
-    """Writes the folder of an Opacus training while it trains.
+    """Writes the folder of an Opacus training during the training.
 
-    At each step it takes clip norm, noise and the number of summed batches from the
-    optimizer, and the sampling rate from the sampler, before the step changes the
-    model. Opacus' own accountant goes on as before.
+    Before each step changes the model, it reads the clip norm, the noise and the number
+    of summed batches from the optimizer, and the sampling rate from the sampler.
+    Opacus' own accountant goes on as before.
 
     Parameters
     ----------
     optimizer, data_loader
         As ``PrivacyEngine.make_private`` gave them.
     out
-        A folder, new or empty.
+        A new or an empty folder.
     delta, epsilon, relation
         As in `write_run`.
     every
-        How many steps there are between two writes; ``ledger.json`` counts so many
-        ahead, and is never behind.
+        Number of steps between two writes. ``ledger.json`` counts these steps before
+        they are made, so that it never lists too few.
 
     Attributes
     ----------
     ledger
-        What was released so far; `privaudit.epsilon` accounts it at any time.
+        What has been released so far; `privaudit.epsilon` takes it at any time.
 
     Raises
     ------
     ValueError
-        If batches are not Poisson sampled, the optimizer is not Opacus' or one that
-        adds noise in another way, or ``out`` cannot be used.
+        If batches are not Poisson sampled, if the optimizer is not one of Opacus' or
+        adds noise in another way, or if ``out`` cannot be used.
 
     Examples
     --------
@@ -265,11 +265,11 @@ class LedgerCallback:
 
     @property
     def ledger(self) -> Ledger:
-        """All that was released so far."""
+        """All that has been released so far."""
         return self._writer.ledger
 
     def finish(self) -> RecordedResult:
-        """Account what was released, and end the run: its folder is complete."""
+        """Compute the certificate, complete the folder, and end the run."""
         self.close()
         if self.result is None:
             says = epsilons(self.ledger, self._writer.run.delta)
@@ -277,7 +277,7 @@ class LedgerCallback:
         return self.result
 
     def close(self) -> None:
-        """Let the optimizer go on without it; the folder stays as it is."""
+        """Detach from the optimizer; the folder stays as it is."""
         if self._optimizer.step_hook == self._step:
             self._optimizer.attach_step_hook(self._before)
 

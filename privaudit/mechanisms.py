@@ -106,8 +106,8 @@ class DiscreteGaussian(Mechanism, frozen=True, tag="discrete-gaussian"):
 class DiscreteLaplace(Mechanism, frozen=True, tag="discrete-laplace"):
     """Integer sums with discrete Laplace noise.
 
-    Noise x has a probability proportional to exp(-parameter |x|) in each coordinate.
-    ``sensitivity`` bounds the L1 norm of one record's integers.
+    Noise x has a probability proportional to ``exp(-parameter * abs(x))`` in each
+    coordinate. ``sensitivity`` bounds the L1 norm of one record's integers.
     """
 
     parameter: float

@@ -58,20 +58,20 @@ def planned_noise(
 
 def searched(
     training: dict[str, Any],
-    points: list[dict[str, Any]],
+    grid: list[dict[str, Any]],
     epsilon: float,
     delta: float,
     how: str,
 ) -> dict[str, Any]:
     """Of options to try, the most accurate on a held-out fifth of the training data."""
     tried = []
-    for point in points:
+    for point in grid:
         one = training_from({**training, **point}, where=__name__)
         multiplier = planned_noise(Problem.of(one), epsilon, delta, how)
         found = best(list(search(one, {}, noise_multiplier=multiplier)))
         tried.append({**point, "accuracy": found.accuracy})
     right = [one["accuracy"] for one in tried]
-    return {"tried": tried, "chosen": points[right.index(max(right))]}
+    return {"tried": tried, "chosen": grid[right.index(max(right))]}
 
 
 def trained(

@@ -170,7 +170,7 @@ def _search(method: str) -> Cell:
     shorter = {"rounds": SHORT, "train": 20 * round(3000 * (SHORT / 10_000) ** 0.5)}
     settings = {
         "training": {**TRAINING, **shorter, "algorithm": method},
-        "points": GRID[method],
+        "grid": GRID[method],
         "epsilon": SEARCHED_AT,
         "delta": DELTA,
         "how": "certified",

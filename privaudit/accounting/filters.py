@@ -332,7 +332,7 @@ budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
 
     @property
     def spent(self) -> float:
-        """Share of the budget that is used, in [0, 1]; equal releases use equal shares.
+        """Share of the budget that is used, in [0, 1].
 
         It is not an epsilon: the guarantee is (epsilon, delta), however little is used.
         `odometer` bounds the privacy loss so far.

@@ -1,8 +1,8 @@
-"""Accuracy on Fashion-MNIST at one proved figure: dp-butterfly beside three others.
+"""Accuracy on Fashion-MNIST at one proved figure: dp-butterfly beside four others.
 
 All take as many records a step, and as many steps; those "within the bytes" as many
 steps as the bytes of dp-butterfly, by doubling, are enough for: in its cheaper form, or
-for gradient tracking on a ring.
+for gossip, with or without gradient tracking, on a ring.
 """
 
 from __future__ import annotations
@@ -44,9 +44,12 @@ METHODS = {
     "all-reduce": "dp-butterfly",  # the same sums, for whoever sees everything
     "tracking": "dp-dsgt",
     "tracking, bytes": "dp-dsgt",
+    "gossip": "dp-dsgd",
+    "gossip, bytes": "dp-dsgd",
     "central": "dp-sgd",
 }
-PUBLISHED_ON = {"tracking": "complete", "tracking, bytes": "exponential"}
+PUBLISHED = {"dp-dsgt": "DSGT", "dp-dsgd": "DSGD"}  # names in Bayrooti et al.
+VECTORS = {"dp-dsgt": 2, "dp-dsgd": 1}  # of floats, that a node sends a neighbour
 
 
 def exchanges(nodes: int) -> int:
@@ -57,30 +60,31 @@ def exchanges(nodes: int) -> int:
 def starts(
     method: str, nodes: int, epsilon: float, steps: int
 ) -> Iterator[dict[str, Any]]:
-    """Where a search begins: for tracking on several graphs, one as published.
+    """Where a search begins: for gossip on several graphs, one as published.
 
     That is for epsilon 100, 10, 1 and .5: we take that of the next one above, on the
     graph that it is for, or within the bytes on the better connected one.
 
-    A round of tracking sends each neighbour two vectors of floats, an exchange of
-    dp-butterfly one of doubles: as many bytes.
+    An exchange of dp-butterfly sends a vector of doubles: as many bytes as two of
+    floats.
     """
-    within = steps * exchanges(nodes) // 2  # what a ring's bytes are enough for
-    if METHODS[method] != "dp-dsgt":
+    algorithm, within_bytes = METHODS[method], method.endswith(", bytes")
+    if algorithm not in PUBLISHED:
         rounds = {
             "central": steps,
-            "butterfly, bytes": within * 2 * exchanges(nodes),
+            "butterfly, bytes": steps * exchanges(nodes) // 2 * 2 * exchanges(nodes),
         }
         yield {**OURS, "rounds": rounds.get(method, steps * exchanges(nodes))}
         return
     at = max(i for i, e in enumerate(PAPER_EPSILONS) if e is not None and e >= epsilon)
-    first, last = STEP_SIZES["DSGT"][at]
+    first, last = STEP_SIZES[PUBLISHED[algorithm]][at]
     published = {"clip_norm": 10.0, "fall": last / first, "step_size": first}
     rounds = {"ring": steps, "exponential": steps, "complete": steps}
-    if method == "tracking, bytes":  # an exponential graph's degree is of exchanges
-        rounds = {"ring": within, "exponential": steps}
+    if within_bytes:  # two neighbours on a ring, and one an exchange on the other
+        each = 2 * steps // VECTORS[algorithm]
+        rounds = {"ring": each * exchanges(nodes) // 2, "exponential": each}
     for graph, count in rounds.items():
-        if graph == PUBLISHED_ON[method]:
+        if graph == ("exponential" if within_bytes else "complete"):
             yield {**published, "graph": graph, "rounds": count}
         yield {**OURS, "graph": graph, "rounds": count}
 

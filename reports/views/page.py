@@ -96,9 +96,11 @@ WORDS = {
     "butterfly": "dp-butterfly, for any one node",
     "all-reduce": "the same sums, for whoever sees everything",
     "tracking": "dp-dsgt, for whoever sees everything",
+    "gossip": "dp-dsgd, for whoever sees everything",
     "central": "all data at one place, dp-sgd",
     "butterfly, bytes": "dp-butterfly by halving",
     "tracking, bytes": "dp-dsgt",
+    "gossip, bytes": "dp-dsgd",
 }
 
 
@@ -182,7 +184,9 @@ def draw_accuracy(path: pathlib.Path, known: Results) -> None:
     ) as axes:
         for axis, epsilon in zip(axes, accuracy.EPSILONS, strict=True):
             for (method, words), colour in zip(
-                WORDS.items(), ["C0", "C1", "C2", "0.4", "C0", "C2"], strict=True
+                WORDS.items(),
+                ["C0", "C1", "C2", "C3", "0.4", "C0", "C2", "C3"],
+                strict=True,
             ):
                 pairs = [
                     (place, pages.mean(cell["accuracy"]))

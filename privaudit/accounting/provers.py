@@ -25,7 +25,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from msgspec import UNSET
 from numpy.typing import NDArray
-from scipy import special
+from scipy import optimize, special
 
 from privaudit.accounting import gdp, rdp
 from privaudit.accounting.allocation import Allocated, epochs_of, is_allocated
@@ -675,9 +675,18 @@ def likely_epsilon(steps: Steps, delta: float) -> float:
         return 0.0
     squares = TotalVariation.log_squares(steps)
     squares += sum(n * min(one.divergence(2.0), 1e6) for one, n in steps.others)
-    mu = math.sqrt(squares)
+    mu, target = math.sqrt(squares), math.log(delta)
     cap = max(Pure().epsilon_above(steps, way, delta) for way in steps.directions)
-    return min(float(gdp.epsilon(mu, delta)), cap)
+
+    def excess(epsilon: float) -> float:
+        return float(gdp.log_delta(mu, epsilon)) - target
+
+    high = mu * (mu / 2 + math.sqrt(-2 * target)) * (1 + 1e-9)
+    if not excess(0.0) > 0:
+        return 0.0
+    if not (high < math.inf and excess(high) <= 0):
+        return cap
+    return min(optimize.brentq(excess, 0.0, high, xtol=1e-300, rtol=1e-3), cap)
 
 
 def sampled(loss: Floats, rate: Floats) -> Floats:

@@ -6,7 +6,7 @@ import math
 
 from scipy import special
 
-from privaudit.accounting.pld.targets import Sides, least_epsilon
+from privaudit.accounting.pld.targets import Sides, crossing
 
 
 def _gaussian_log_delta(shift: float, epsilon: float) -> float:
@@ -42,16 +42,17 @@ def gaussian_delta(shift: float, epsilon: float, width: float) -> Sides:
 def gaussian_epsilon(shift: float, delta: float, width: float) -> Sides:
     target = math.log(delta)
 
-    def holds(epsilon: float) -> bool:
+    def most(epsilon: float) -> float:
         error = _gaussian_error(shift, epsilon)
-        return _gaussian_log_delta(shift, epsilon) + error <= target
+        return _gaussian_log_delta(shift, epsilon) + error - target
 
-    def may_hold(epsilon: float) -> bool:
+    def least(epsilon: float) -> float:
         error = _gaussian_error(shift, epsilon)
-        return _gaussian_log_delta(shift, epsilon) - error <= target
+        return _gaussian_log_delta(shift, epsilon) - error - target
 
     start = shift * (shift / 2 + math.sqrt(max(-2 * target, 0.0)))
-    fine = min(width, 1e-9)
-    upper = least_epsilon(holds, start, fine)[1]
-    lower = least_epsilon(may_hold, start, fine)[0]
+    slope = max(start / shift**2, 1e-300)
+    fine = 0.01 * min(width, 1e-9)
+    upper = crossing(most, start, slope, fine)[1]
+    lower = crossing(least, start, slope, fine)[0]
     return Sides(lower, upper, width, upper <= (1 + width) * lower, "remove")

@@ -51,7 +51,7 @@ class Guess:
         loss is below h); that below takes half as much away, and all of it where h is
         above the loss's deviation. Variance moves epsilon by (1 + tilt) / 2 as much.
         """
-        low, high = slack * 1e-9 / (1 + self.tilt), 64.0
+        low, high = math.log(max(slack * 1e-9 / (1 + self.tilt), 1e-300)), math.log(64.0)
         size = np.abs(self.losses)
         order = np.argsort(size)
         size, weights = size[order], self.weights[order]
@@ -59,16 +59,17 @@ class Guess:
         above = np.append(np.cumsum(weights[::-1])[::-1], 0.0)
         below = np.append(0.0, np.cumsum(weights * size))
         variance = np.maximum(self.variances, 1e-300)
-        for _ in range(40):
-            h = math.sqrt(low * high)
-            near = int(np.searchsorted(size, h / 6))
-            more = h * float(below[near] + h / 6 * above[near])
-            less = float(
-                self.counts @ np.minimum(h * h / 12 * (1 + h * h / variance), variance)
-            )
-            fits = 0.5 * (1 + self.tilt) * (more + less) < slack
-            low, high = (h, high) if fits else (low, h)
-        return low
+        for _ in range(3):
+            tries = np.linspace(low, high, 32)
+            h = np.exp(tries)
+            near = np.searchsorted(size, h / 6)
+            more = h * (below[near] + h / 6 * above[near])
+            squares = (h * h / 12)[:, None]
+            less = np.minimum(squares * (1 + 12 * squares / variance), variance)
+            fits = 0.5 * (1 + self.tilt) * (more + less @ self.counts) < slack
+            last = max(int(np.argmin(fits)) - 1, 0) if not fits.all() else 31
+            low, high = float(tries[last]), float(tries[min(last + 1, 31)])
+        return math.exp(low)
 
 
 def log_peak(tilt: float) -> float:
@@ -120,11 +121,10 @@ class Scout:
     def at_delta(self, log_delta: float) -> Guess:
         """The tilt at which Chernoff's bound on epsilon is least."""
 
-        def bound(log_tilt: float) -> float:
-            tilt = math.exp(log_tilt)
-            return (self.log_moment(tilt) + log_peak(tilt) - log_delta) / tilt
+        def bound(tilts: Floats) -> Floats:
+            return (self.log_moments(tilts) + _log_peaks(tilts) - log_delta) / tilts
 
-        tilt = math.exp(_least(bound))
+        tilt = _least(bound)
         guess = self._guess(tilt, 0.0, log_delta)
         # The saddle point's delta is exp(log moment - tilt eps) over this.
         width = max(tilt * (1 + tilt) * guess.deviation * math.sqrt(2 * math.pi), 1.0)
@@ -135,12 +135,10 @@ class Scout:
     def at_epsilon(self, epsilon: float) -> Guess:
         """The tilt at which Chernoff's bound on delta is least."""
 
-        def bound(log_tilt: float) -> float:
-            tilt = math.exp(log_tilt)
-            return self.log_moment(tilt) + log_peak(tilt) - tilt * epsilon
+        def bound(tilts: Floats) -> Floats:
+            return self.log_moments(tilts) + _log_peaks(tilts) - tilts * epsilon
 
-        log_tilt = _least(bound)
-        guess = self._guess(math.exp(log_tilt), epsilon, 0.0)
+        guess = self._guess(_least(bound), epsilon, 0.0)
         tilt = guess.tilt
         width = max(tilt * (1 + tilt) * guess.deviation * math.sqrt(2 * math.pi), 1.0)
         moment = self.log_moment(tilt) - tilt * epsilon
@@ -190,24 +188,19 @@ class Scout:
         )
 
 
-def _least(
-    bound: Callable[[float], float], low: float = -12.0, high: float = 14.0
-) -> float:
-    """Where a function with one valley is least, by golden section."""
-    ratio = (math.sqrt(5) - 1) / 2
-    a, b = low, high
-    c, d = b - ratio * (b - a), a + ratio * (b - a)
-    at_c, at_d = bound(c), bound(d)
-    while b - a > 0.02:
-        if at_c < at_d:
-            b, d, at_d = d, c, at_c
-            c = b - ratio * (b - a)
-            at_c = bound(c)
-        else:
-            a, c, at_c = c, d, at_d
-            d = a + ratio * (b - a)
-            at_d = bound(d)
-    return (a + b) / 2
+def _log_peaks(tilts: Floats) -> Floats:
+    """`log_peak` of each, all above 0."""
+    return -tilts * np.log1p(1 / tilts) - np.log1p(tilts)
+
+
+def _least(bound: Callable[[Floats], Floats]) -> float:
+    """Where a function of tilts with one valley is least, nearly."""
+    middle = 1.0
+    for apart, half in ((1.3, 10), (0.26, 5), (0.05, 5)):
+        tries = middle + apart * np.arange(-half, half + 1)
+        values = bound(np.exp(tries))
+        middle = float(tries[np.argmin(np.where(np.isnan(values), np.inf, values))])
+    return math.exp(middle)
 
 
 def _quadrature(step: Step, direction: Direction) -> tuple[Floats, Floats]:

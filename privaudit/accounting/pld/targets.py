@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable
 
@@ -102,17 +103,14 @@ class EpsilonAt(Target):
         self, found: Tilted | Inverted | Chosen | Chernoff, guess: Guess
     ) -> float:
         return least_epsilon(
-            lambda e: found.delta_above(e) <= self.delta, guess.epsilon, self.width
-        )[1]
+            found.delta_above, self.delta, guess.epsilon, guess.tilt, self.width
+        )
 
     def lower(self, found: Tilted | Inverted, guess: Guess) -> float:
         if found.surely_infinite * (1 - 1e-13) > self.delta:
             return math.inf
         return largest_epsilon(
-            lambda e: found.delta_below(e) > self.delta,
-            guess.epsilon,
-            self.width,
-            found.tilt,
+            found.delta_below, self.delta, guess.epsilon, found.tilt, self.width
         )
 
     def improved(self, guess: Guess, upper: float) -> Guess:
@@ -150,69 +148,102 @@ class DeltaAt(Target):
 
 
 def least_epsilon(
-    holds: Callable[[float], bool], guess: float, width: float
-) -> tuple[float, float]:
-    """(bad, good) with ``holds(good)`` and not ``holds(bad)``, close together.
+    delta_above: Callable[[float], float],
+    delta: float,
+    guess: float,
+    slope: float,
+    width: float,
+) -> float:
+    """An epsilon with ``delta_above(epsilon) <= delta``, near the least.
 
-    (0, 0) if it holds at 0; good is infinity if it is found to hold nowhere.
+    0 if it holds at 0, infinity if it is found to hold nowhere. ``slope`` is about that
+    at which log delta falls.
     """
-    if holds(0.0):
-        return 0.0, 0.0
-    bad, good = 0.0, max(guess, 1e-12)
-    step = max(1e-3, width)
-    while not holds(good):  # invariant: not holds(bad)
-        bad, good = good, good * (1 + step)
-        step *= 4
-        if good > 1e300:
-            return bad, math.inf
-    step = max(1e-3, width)
-    while True:  # invariant: holds(good), not holds(bad)
-        trial = good / (1 + step)
-        if trial <= bad:
-            break
-        if not holds(trial):
-            bad = trial
-            break
-        good = trial
-        step *= 4
-    while good - bad > 0.01 * width * good:  # the same invariant
-        middle = (good + bad) / 2
-        if holds(middle):
-            good = middle
-        else:
-            bad = middle
-    return bad, good
+
+    def excess(epsilon: float) -> float:
+        return _excess(delta_above(epsilon), delta)
+
+    return crossing(excess, guess, slope, 0.01 * width)[1]
 
 
 def largest_epsilon(
-    exceeds: Callable[[float], bool], guess: float, width: float, tilt: float
+    delta_below: Callable[[float], float],
+    delta: float,
+    guess: float,
+    slope: float,
+    width: float,
 ) -> float:
-    """An epsilon at which ``exceeds`` holds, near the largest; 0 if none is found.
+    """An epsilon with ``delta_below(epsilon) > delta``, near the largest; or 0.
 
     It need not hold at 0, which may lie outside the window of a composition, and so may
     a few times 1 / tilt below the largest.
     """
     if not 0 < guess < math.inf:
         return 0.0
-    step = min(0.25 * width, 1 / (tilt * guess))
-    good, bad = guess, math.inf
-    while not exceeds(good):
-        bad, good = good, good * (1 - min(step, 0.9))
-        step *= 2
-        if good <= 1e-9 * guess:
-            return 0.0
-    step = width
-    while bad == math.inf:  # invariant: exceeds(good)
-        trial = good * (1 + step)
-        if exceeds(trial):
-            good = trial
-            step *= 2
+
+    def excess(epsilon: float) -> float:
+        return _excess(delta_below(epsilon), delta)
+
+    return _bracketed(excess, guess, slope, 0.01 * width)[0]
+
+
+def _excess(found: float, delta: float) -> float:
+    """About log(found / delta), and > 0 exactly where ``found > delta``."""
+    if found > delta:
+        return max(math.log(found) - math.log(delta), 5e-324)
+    return min(math.log(found) - math.log(delta), 0.0) if found > 0 else -math.inf
+
+
+def crossing(
+    excess: Callable[[float], float], guess: float, slope: float, fine: float
+) -> tuple[float, float]:
+    """(low, high) with ``excess(low) > 0 >= excess(high)``, relatively ``fine`` apart.
+
+    (0, 0) if it is not above 0 at 0; high is infinity if it is found to be above
+    everywhere. ``slope`` is about that at which it falls.
+    """
+    low, high = _bracketed(excess, guess, slope, fine)
+    if low == 0 and not excess(0.0) > 0:
+        return 0.0, 0.0
+    while high - low > fine * high and high < math.inf:  # invariant: as promised
+        middle = (low + high) / 2
+        low, high = (middle, high) if excess(middle) > 0 else (low, middle)
+    return low, high
+
+
+def _bracketed(
+    excess: Callable[[float], float], guess: float, slope: float, fine: float
+) -> tuple[float, float]:
+    """As `crossing`; but low is 0 if none was seen down from the guess."""
+    x = max(guess, 1e-12)
+    low, high, above, below = 0.0, math.inf, math.inf, -math.inf
+    least, stride = 1e-9 * x, fine * x
+    for turn in itertools.count(1):  # invariant: low is 0 or above, high not above
+        off = excess(x)
+        if off > 0:
+            low, above = x, off
         else:
-            bad = trial
-    while bad - good > 0.01 * width * bad:  # invariant: exceeds(good)
-        middle = (good + bad) / 2
-        if exceeds(middle):
-            good = middle
+            high, below = x, off
+        if high == math.inf:
+            if low > 1e300:
+                break
+            x = low + max(above / slope, stride)
+            stride *= 4
+        elif low == 0:
+            x = high - max(-below / slope if below > -math.inf else 0.0, stride)
+            stride *= 4
+            if x <= least:
+                break
+        elif high - low <= fine * high:
+            break
         else:
-            bad = middle
-    return good
+            x = (low + high) / 2
+            if turn % 4 and below > -math.inf:
+                # Just beyond where a line is 0, on the side that is known less of.
+                at = low + (high - low) * above / (above - below)
+                beyond = 0.4 * fine * high
+                at += beyond if high - at > at - low else -beyond
+                x = at if low < at < high else x
+            if x in (low, high):
+                break
+    return low, high

@@ -80,9 +80,9 @@ def starts(
     first, last = STEP_SIZES[PUBLISHED[algorithm]][at]
     published = {"clip_norm": 10.0, "fall": last / first, "step_size": first}
     rounds = {"ring": steps, "exponential": steps, "complete": steps}
-    if within_bytes:  # two neighbours on a ring, and one an exchange on the other
-        each = 2 * steps // VECTORS[algorithm]
-        rounds = {"ring": each * exchanges(nodes) // 2, "exponential": each}
+    if within_bytes:  # one neighbour a round on an exponential graph, two on a ring
+        most = steps * exchanges(nodes) * 2 // VECTORS[algorithm]
+        rounds = {"ring": most // 2, "exponential": most}
     for graph, count in rounds.items():
         if graph == ("exponential" if within_bytes else "complete"):
             yield {**published, "graph": graph, "rounds": count}

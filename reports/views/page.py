@@ -109,7 +109,8 @@ def accuracies(known: Results) -> dict[str, list[tuple]]:
     found: dict[str, list[tuple]] = {"steps": [], "bytes": []}
     for method, words in WORDS.items():
         for nodes in accuracy.NODES if method != "central" else ("any",):
-            texts, sent, steps = [], "", ""
+            texts: list[str] = []
+            sent, steps = set(), set()
             for epsilon in accuracy.EPSILONS:
                 cell = _of(known, method, nodes, epsilon)
                 if cell is None:
@@ -119,12 +120,17 @@ def accuracies(known: Results) -> dict[str, list[tuple]]:
                     pages.spread(cell["accuracy"]),
                     f"{cell['noise_multiplier']:.2f}",
                 ]
-                sent = f"{cell['bytes'] / 1e6:.0f}" if cell["bytes"] else ""
-                steps = _steps(method, nodes, cell)
+                steps.add(_steps(method, nodes, cell))
+                if cell["bytes"]:
+                    sent.add(round(cell["bytes"] / 1e6))
             within = method.endswith(", bytes")
-            row = (words, nodes, steps, sent, *texts)
+            row = (words, nodes, _either(steps), _either(sent), *texts)
             found["bytes" if within else "steps"].append(row)
     return found
+
+
+def _either(found: set[int]) -> str:
+    return " or ".join(map(str, sorted(found)))
 
 
 def _of(known: Results, method: str, nodes: int | str, epsilon: float) -> dict | None:

@@ -234,13 +234,16 @@ def _known() -> dict[str, type[DpEvent]]:
     }
 
 
+_LISTS = ("step_counts", "sensitivities", "sampling_probs")  # of numbers, in events
+
+
 def _fits(key: str, part: Any) -> bool:
     """Whether a field is of the kind that its name says: events, or else numbers."""
     if key == "event":
         return isinstance(part, DpEvent)
-    every = part if isinstance(part, list) else [part]
     if key == "events":
-        return isinstance(part, list) and all(isinstance(x, DpEvent) for x in every)
+        return isinstance(part, list) and all(isinstance(x, DpEvent) for x in part)
+    every = part if isinstance(part, list) and key in _LISTS else [part]
     return all(isinstance(x, int | float) and not isinstance(x, bool) for x in every)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import itertools
 import math
 
@@ -15,10 +17,12 @@ from scipy import special
 from privaudit.accounting.pld import Composition, compose_entries, compose_steps
 from privaudit.accounting.pld.cells import Step
 from privaudit.accounting.pld.dots import measure_above, measure_below
-from privaudit.accounting.pld.fourier import log_mixture
+from privaudit.accounting.pld.fourier import compose, log_mixture
 from privaudit.accounting.pld.grouping import Grid, terms_above, terms_below
 from privaudit.accounting.pld.line import log_normal_mass
 from privaudit.accounting.pld.mechanisms.noise import loss_cells
+from privaudit.accounting.pld.mixture import Term
+from privaudit.accounting.pld.scout import log_peak
 from privaudit.accounting.pld.tangents import rate_tangent, shift_tangent
 from privaudit.ledger import Entry
 from privaudit.release import (
@@ -124,6 +128,58 @@ class TestCells:
                 ]
                 gap = sign * (np.sort(seen) - np.sort(exact))
                 assert gap.min() >= -1e-14
+
+
+class TestSums:
+    """A composition's profile against that of the convolved masses, point by point."""
+
+    @examples(60)
+    @given(
+        shifts,
+        rates,
+        st.sampled_from([0.3, 0.04, 0.01]),
+        st.integers(1, 4),
+        st.floats(-1.0, 1.0),
+        st.floats(-3, 3),
+    )
+    def test_every_epsilon(self, shift, rate, spacing, often, place, log_tilt):
+        step = Step("gaussian", "poisson", shift, rate)
+        cells = loss_cells(step, "remove", spacing, 8.0, 1 << 19, 0.3 * spacing)
+        measure = measure_above(cells, spacing)
+        mass = functools.reduce(np.convolve, [measure.mass] * often)
+        whole = dataclasses.replace(
+            measure,
+            start=often * measure.start,
+            mass=mass,
+            infinite=0.0,
+            offset=often * measure.offset,
+        )
+        losses = (whole.start + np.arange(mass.size)) * spacing + whole.offset
+        tilt = math.exp(log_tilt)
+        guess = (
+            Composition(compose_steps(1 / shift, rate, often).families)
+            ._scout("remove")
+            ._guess(tilt, 0.0, -3.0)
+        )
+        term = Term((0,), np.zeros((1, 0)), np.array([float(often)]))
+        found = compose(
+            [dataclasses.replace(measure, infinite=0.0)], [term], spacing, guess
+        )
+        for epsilon in (
+            place * float(losses[-1]),
+            float(losses[mass.size // 2]),
+            float(losses[0]) - 0.7,
+            float(losses[-1]) + 0.7,
+            0.0,
+        ):
+            direct = hockey_stick(whole, spacing, epsilon)
+            low, high = found.delta_below(epsilon), found.delta_above(epsilon)
+            assert low <= direct * (1 + 1e-12) + 1e-300
+            assert min(direct, 1.0) <= high * (1 + 1e-12) + 1e-15
+            # What may have left the window is all that is open, beside rounding.
+            log_peak_here = found.log_moment - tilt * epsilon + log_peak(tilt)
+            room = (4 * math.exp(-18) + 1e-9) * math.exp(min(log_peak_here, 700))
+            assert high - low <= 1e-9 * direct + room + 1e-299
 
 
 class TestSound:

@@ -246,7 +246,10 @@ def test_some(whole, tmp_path, monkeypatch):
     assert not list(filter(None, faults))
 
 
-@pytest.mark.parametrize("change", [{"class_name": []}, {"noise_multiplier": None}])
+@pytest.mark.parametrize(
+    "change",
+    [{"class_name": []}, {"noise_multiplier": None}, {"noise_multiplier": [1.0]}],
+)
 def test_an_event_that_is_none(whole, tmp_path, change, capsys):
     """What many cases found."""
     event = json.loads((whole / "event.json").read_text())

@@ -10,6 +10,7 @@ and mass that leaves the window.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 
@@ -31,14 +32,21 @@ class Tilted:
     """The composed loss under a tilt, on a window of the grid.
 
     delta(eps) = exp(log_moment - tilt eps) sum_s f(s) g(s - eps) with g(x) =
-    exp(-tilt x) (1 - exp(-x))+, up to the errors here.
+    exp(-tilt x) (1 - exp(-x))+, up to the errors here. f is a sum of waves, along each
+    of which g is two geometric sums: see "Sums" in ``pld.md``.
 
     Parameters
     ----------
-    losses, mass
-        The window's grid points s and f.
+    start, points, spacing, offset
+        The window: points (start + i) spacing + offset, i < points.
+    index
+        Of the waves, in turns a window.
+    waves
+        The size of each, over points (1 - a) (1 - a b), where a point further g's first
+        part is a = exp(-tilt spacing) and a turn of the wave times as large, and its
+        second is a b, b = exp(-spacing).
     error
-        Bound on the Euclidean norm of the error of ``mass``.
+        Bound on the Euclidean norm of the error of f.
     outside
         Bound on the tilted mass outside the window.
     infinite
@@ -46,13 +54,18 @@ class Tilted:
     surely_infinite
         The same, at least.
     drift
-        Sum over the steps of the relative error of the measures.
+        Sum over the steps of the relative error of the measures, and the rounding of
+        the window's points.
     """
 
     tilt: float
     log_moment: float
-    losses: Floats
-    mass: Floats
+    start: int
+    points: int
+    spacing: float
+    offset: float
+    index: NDArray[np.intp]
+    waves: NDArray[np.complex128]
     error: float
     outside: float
     infinite: float
@@ -61,32 +74,58 @@ class Tilted:
 
     def _sum(self, epsilon: float) -> tuple[float, float]:
         """sum f g and the bound on its error."""
-        first = int(np.searchsorted(self.losses, epsilon, side="right"))
-        x = self.losses[first:] - epsilon
-        if x.size and self.tilt * x[-1] > 745:
-            x = x[: int(np.searchsorted(x, 745 / self.tilt))]
-        decay = np.exp(-self.tilt * x)
-        g = decay * -np.expm1(-x)
-        value = float(self.mass[first : first + x.size] @ g)
-        # Rounding of s - eps, which moves g by at most (1 + tilt) decay as much, of the
-        # exponentials and of the sum.
-        far = abs(epsilon) + (float(np.abs(self.losses[[0, -1]]).max()))
-        unit = UNIT * (64 + x.size + 8 * (1 + self.tilt) * far)
-        rounding = unit * float(np.abs(self.mass[first : first + x.size]) @ decay)
-        norm = math.sqrt(float(g @ g))
-        off = self.error * norm + self.outside * math.exp(log_peak(self.tilt))
-        return value, off + rounding + 1e-300
+        peak = math.exp(log_peak(self.tilt))
+        off = self.outside * peak + 1e-300
+        stop, fall = self.start + self.points, math.exp(-self.tilt * self.spacing)
+        if not epsilon < stop * self.spacing + self.offset:
+            return 0.0, off
+        first = math.floor((epsilon - self.offset) / self.spacing) + 1
+        at = min(max(first, self.start), stop)
+        x = at * self.spacing + self.offset - epsilon
+        if at == first:  # but for rounding
+            x = min(max(x, 0.0), self.spacing)
+        value, largest = 0.0, 0.0
+        size = float(np.abs(self.waves).sum())
+        # All from there on, less all from the window's end on.
+        ends = ((1, at, x), (-1, stop, x + (stop - at) * self.spacing))
+        for sign, place, far in ends:
+            if self.tilt * far > 745:
+                continue
+            decay = math.exp(-self.tilt * far)
+            one = -math.expm1(-far)
+            other = math.exp(-self.spacing) * math.expm1(self.spacing - far)
+            turn = self._turns(place)
+            wave = one + other * fall * self._turns(1)
+            value += sign * decay * float((self.waves @ (turn * wave)).real)
+            most = decay * (one + fall * abs(other))
+            largest += most * (64 + self.index.size + 8 * self.tilt * far)
+            if sign > 0:  # of the wave that does not turn: the sum of g
+                steps = math.expm1(-self.tilt * self.spacing)
+                steps *= math.expm1(-(1 + self.tilt) * self.spacing)
+                off += self.error * math.sqrt(peak * most / steps) * (1 + 1e-12)
+        return value, off + 4 * UNIT * largest * size
+
+    def _turns(self, place: int) -> NDArray[np.complex128]:
+        """How far each wave has turned at a point."""
+        return np.exp(
+            2j
+            * math.pi
+            / self.points
+            * (self.index * (place % self.points) % self.points)
+        )
 
     def _scale(self, epsilon: float) -> tuple[float, float]:
         exponent = self.log_moment - self.tilt * epsilon
-        wobble = self.drift + 64 * UNIT * (
-            abs(self.log_moment) + self.tilt * abs(epsilon) + 1
-        )
-        return exponent, wobble
+        size = abs(self.log_moment) + self.tilt * (abs(epsilon) + self._far) + 1
+        return exponent, self.drift + 64 * UNIT * size
+
+    @property
+    def _far(self) -> float:
+        return abs(self.offset) + (abs(self.start) + self.points) * self.spacing
 
     def delta_above(self, epsilon: float) -> float:
         """At least delta of the measures composed, and of all that they dominate."""
-        epsilon = epsilon - self.drift - 8 * UNIT * abs(epsilon)
+        epsilon = epsilon - self.drift - 16 * UNIT * (abs(epsilon) + self._far)
         value, off = self._sum(epsilon)
         exponent, wobble = self._scale(epsilon)
         log_delta = exponent + wobble + math.log(max(value, 0.0) + off)
@@ -96,7 +135,7 @@ class Tilted:
 
     def delta_below(self, epsilon: float) -> float:
         """At most delta of the measures composed, and of all that dominate them."""
-        epsilon = epsilon + self.drift + 8 * UNIT * abs(epsilon)
+        epsilon = epsilon + self.drift + 16 * UNIT * (abs(epsilon) + self._far)
         value, off = self._sum(epsilon)
         if not value > off:
             return self.surely_infinite
@@ -120,25 +159,23 @@ def compose(
     if window is None:
         return None
     start, points, outside, bases, log_moment = window
-    phase, log_size, log_error, bound = _characteristic(
+    index, phase, log_size, log_error, bound = _characteristic(
         measures, terms, bases, spacing, tilt, points
     )
-    keep = np.flatnonzero((log_size > _NEGLIGIBLE) & (log_error < 0.1))
-    phi = np.zeros(points // 2 + 1, complex)
-    phi[keep] = np.exp(log_size[keep] + 1j * phase[keep])
+    keep = (log_size > _NEGLIGIBLE) & (log_error < 0.1)
+    phi = np.exp(log_size[keep] + 1j * phase[keep])
     # What is left out is at most its bound; what is kept is off by its log's error.
     off = np.exp(np.minimum(bound, 0.0) + 1e-9)
-    off[keep] = np.abs(phi[keep]) * np.expm1(log_error[keep])
-    double = np.full(off.size, 2.0)
-    double[0] = 1.0
-    if points % 2 == 0:
-        double[-1] = 1.0
-    size = math.sqrt(float(double @ np.abs(phi) ** 2) / points)
-    error = math.sqrt(float(double @ off**2) / points)
-    error += transform_error(points) * size
-    mass = np.roll(fft.irfft(phi, points), -(start % points))
+    off[keep] = np.abs(phi) * np.expm1(log_error[keep])
+    double = np.where((index == 0) | (2 * index == points), 1.0, 2.0)
+    error = math.sqrt(float(double @ off**2) / points) + math.exp(_NEGLIGIBLE + 1)
+    index = index[keep]
+    turn = 2 * math.pi / points * index
+    waves = double[keep] / points * phi
+    for fall in (tilt * spacing, (1 + tilt) * spacing):
+        real = 2 * np.sin(0.5 * turn) ** 2 - math.expm1(-fall) * np.cos(turn)
+        waves /= real - 1j * math.exp(-fall) * np.sin(turn)
     offset = _total_offset(measures, terms)
-    losses = (start + np.arange(points, dtype=float)) * spacing + offset
     largest = max(max(abs(m.start), abs(m.start + m.mass.size)) for m in measures)
     exponent = min(tilt * largest * spacing, 800.0)
     drift = sum(
@@ -158,7 +195,19 @@ def compose(
         infinite = min(infinite, _either(terms, most) * (1 + 2 * min(drift, 1.0)))
         surely = _either(terms, least) * (1 - 2 * min(drift, 0.5))
     return Tilted(
-        tilt, log_moment, losses, mass, error, outside, infinite, surely, drift
+        tilt,
+        log_moment,
+        start,
+        points,
+        spacing,
+        offset,
+        index,
+        waves,
+        error,
+        outside,
+        infinite,
+        surely,
+        drift,
     )
 
 
@@ -293,15 +342,13 @@ def _characteristic(
     spacing: float,
     tilt: float,
     points: int,
-) -> tuple[Floats, Floats, Floats, Floats]:
-    """Phase, log size, error of the log, and bound on the log size, by frequency.
+) -> tuple[NDArray[np.intp], Floats, Floats, Floats, Floats]:
+    """Of the frequencies that matter: index, phase, log size, its error, and bound.
 
-    Normalised to size 1 at frequency 0.
+    Normalised to size 1 at frequency 0. All others are below what is negligible.
     """
-    total = points // 2 + 1
-    phase, size = np.zeros(total), np.zeros(total)
-    error, bound = np.zeros(total), np.zeros(total)
-    live = np.arange(total)  # frequencies that still matter
+    live = np.arange(points // 2 + 1)
+    phase = size = error = bound = np.zeros(live.size)
     transform = transform_error(points)
     known: dict[int, tuple[NDArray[np.intp], NDArray[np.complex128]]] = {}
     wanted = np.zeros(len(measures), int)
@@ -316,7 +363,7 @@ def _characteristic(
         else:
             tilted = _tilt(measures[i], tilt, spacing, float(bases[i]))
             values = fft.rfft(fold(tilted, measures[i].start, points))
-            if live.size < total:
+            if live.size < values.size:
                 values = values[live]
         wanted[i] -= 1
         if wanted[i]:
@@ -328,13 +375,15 @@ def _characteristic(
     for term in sorted(terms, key=lambda term: -term.steps):
         n = term.steps
         spectra = [spectrum(i) for i in term.measures]
+        own = functools.reduce(np.maximum, map(np.abs, spectra)) + transform
+        some = own > math.exp(_NEGLIGIBLE / n)
+        if not some.all():  # most, where there are many steps
+            live, own, *spectra = (each[some] for each in (live, own, *spectra))
+            phase, size, error, bound = (a[some] for a in (phase, size, error, bound))
         first = spectra[0]
         modulus = np.abs(first)
-        own = modulus
-        for other in spectra[1:]:
-            own = np.maximum(own, np.abs(other))
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            bound[live] += n * np.log(np.minimum(own + transform, 1.0))
+            bound = bound + n * np.log(np.minimum(own, 1.0))
             slip = transform / modulus
             mistake = n * (slip / (1 - slip) + 32 * UNIT)
             mistake[~(slip < 0.5)] = np.inf
@@ -346,14 +395,13 @@ def _characteristic(
                 change += extra.real
                 turn += extra.imag
                 mistake += more
-            size[live] += change
-            phase[live] += turn
-            error[live] += mistake + 4 * UNIT * np.abs(phase[live])
-        keep = bound[live] > _NEGLIGIBLE
+            size = size + change
+            phase = phase + turn
+            error = error + mistake + 4 * UNIT * np.abs(phase)
+        keep = bound > _NEGLIGIBLE
         if not keep.all():
-            live = live[keep]
-    dead = np.ones(total, bool)
-    dead[live] = False
-    size[dead] = -np.inf
+            live, phase, size, error, bound = (
+                each[keep] for each in (live, phase, size, error, bound)
+            )
     size[np.isnan(size)] = -np.inf
-    return phase, np.minimum(size, 0.0), error, bound
+    return live, phase, np.minimum(size, 0.0), error, bound

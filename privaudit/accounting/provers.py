@@ -25,7 +25,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from msgspec import UNSET
 from numpy.typing import NDArray
-from scipy import optimize, special
+from scipy import special
 
 from privaudit.accounting import gdp, rdp
 from privaudit.accounting.allocation import Allocated, epochs_of, is_allocated
@@ -35,7 +35,7 @@ from privaudit.accounting.pld.closed_form import gaussian_delta, gaussian_epsilo
 from privaudit.accounting.pld.composition import Side
 from privaudit.accounting.pld.mechanisms import Curve, Loss
 from privaudit.accounting.pld.steps import others_of
-from privaudit.accounting.pld.targets import DeltaAt, EpsilonAt, Target
+from privaudit.accounting.pld.targets import DeltaAt, EpsilonAt, Target, crossing
 from privaudit.ledger import Entry
 from privaudit.release import PoissonSampling
 from privaudit.results import Relation, check_sides
@@ -681,12 +681,11 @@ def likely_epsilon(steps: Steps, delta: float) -> float:
     def excess(epsilon: float) -> float:
         return float(gdp.log_delta(mu, epsilon)) - target
 
-    high = mu * (mu / 2 + math.sqrt(-2 * target)) * (1 + 1e-9)
-    if not excess(0.0) > 0:
-        return 0.0
-    if not (high < math.inf and excess(high) <= 0):
-        return cap
-    return min(optimize.brentq(excess, 0.0, high, xtol=1e-300, rtol=1e-3), cap)
+    high = mu * (mu / 2 + math.sqrt(-2 * target))
+    if not 0 < high < math.inf:
+        return min(high, cap)
+    slope = math.sqrt(-2 * target) / mu
+    return min(crossing(excess, high, slope, 1e-3)[1], cap)
 
 
 def sampled(loss: Floats, rate: Floats) -> Floats:

@@ -42,17 +42,14 @@ def gaussian_delta(shift: float, epsilon: float, width: float) -> Sides:
 def gaussian_epsilon(shift: float, delta: float, width: float) -> Sides:
     target = math.log(delta)
 
-    def most(epsilon: float) -> float:
+    def excess(epsilon: float, sign: int) -> float:
         error = _gaussian_error(shift, epsilon)
-        return _gaussian_log_delta(shift, epsilon) + error - target
-
-    def least(epsilon: float) -> float:
-        error = _gaussian_error(shift, epsilon)
-        return _gaussian_log_delta(shift, epsilon) - error - target
+        found = _gaussian_log_delta(shift, epsilon) + sign * error - target
+        return sign * math.inf if math.isnan(found) else found
 
     start = shift * (shift / 2 + math.sqrt(max(-2 * target, 0.0)))
-    slope = max(start / shift**2, 1e-300)
+    slope = max(start / shift / shift, 1e-300)
     fine = 0.01 * min(width, 1e-9)
-    upper = crossing(most, start, slope, fine)[1]
-    lower = crossing(least, start, slope, fine)[0]
+    upper = crossing(lambda e: excess(e, 1), start, slope, fine)[1]
+    lower = crossing(lambda e: excess(e, -1), start, slope, fine)[0]
     return Sides(lower, upper, width, upper <= (1 + width) * lower, "remove")

@@ -114,9 +114,12 @@ class EpsilonAt(Target):
         )
 
     def improved(self, guess: Guess, upper: float) -> Guess:
-        if math.isfinite(upper):
-            return dataclasses.replace(guess, epsilon=upper)
-        return guess
+        if not math.isfinite(upper):
+            return guess
+        if upper > 8 * guess.epsilon:  # a grid too coarse, more than a poor guess
+            least = max(guess.epsilon, 1e-3 / (1 + guess.tilt))
+            upper = math.sqrt(upper * min(upper, least))
+        return dataclasses.replace(guess, epsilon=upper)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,7 +164,7 @@ def least_epsilon(
     """
 
     def excess(epsilon: float) -> float:
-        return _excess(delta_above(epsilon), delta)
+        return _excess(delta_above(epsilon), delta, unknown=math.inf)
 
     return crossing(excess, guess, slope, 0.01 * width)[1]
 
@@ -182,16 +185,17 @@ def largest_epsilon(
         return 0.0
 
     def excess(epsilon: float) -> float:
-        return _excess(delta_below(epsilon), delta)
+        return _excess(delta_below(epsilon), delta, unknown=-math.inf)
 
-    return _bracketed(excess, guess, slope, 0.01 * width)[0]
+    return _bracketed(excess, guess, slope, 0.01 * width, most=1.0)[0]
 
 
-def _excess(found: float, delta: float) -> float:
-    """About log(found / delta), and > 0 exactly where ``found > delta``."""
-    if found > delta:
-        return max(math.log(found) - math.log(delta), 5e-324)
-    return min(math.log(found) - math.log(delta), 0.0) if found > 0 else -math.inf
+def _excess(found: float, delta: float, *, unknown: float) -> float:
+    """About log(found / delta), > 0 exactly where ``found > delta``."""
+    if math.isnan(found):
+        return unknown
+    off = math.log(found) - math.log(delta) if found > 0 else -math.inf
+    return max(off, 5e-324) if found > delta else min(off, 0.0)
 
 
 def crossing(
@@ -203,18 +207,27 @@ def crossing(
     everywhere. ``slope`` is about that at which it falls.
     """
     low, high = _bracketed(excess, guess, slope, fine)
-    if low == 0 and not excess(0.0) > 0:
+    if (low == 0 or high == math.inf) and not excess(0.0) > 0:
         return 0.0, 0.0
     while high - low > fine * high and high < math.inf:  # invariant: as promised
         middle = (low + high) / 2
+        if middle in (low, high):
+            break
         low, high = (middle, high) if excess(middle) > 0 else (low, middle)
     return low, high
 
 
 def _bracketed(
-    excess: Callable[[float], float], guess: float, slope: float, fine: float
+    excess: Callable[[float], float],
+    guess: float,
+    slope: float,
+    fine: float,
+    most: float = math.inf,
 ) -> tuple[float, float]:
-    """As `crossing`; but low is 0 if none was seen down from the guess."""
+    """As `crossing`; but low is 0 if none was seen down from the guess.
+
+    Below the crossing it may be above 0 for no further than ``most / slope``.
+    """
     x = max(guess, 1e-12)
     low, high, above, below = 0.0, math.inf, math.inf, -math.inf
     least, stride = 1e-9 * x, fine * x
@@ -225,13 +238,13 @@ def _bracketed(
         else:
             high, below = x, off
         if high == math.inf:
-            if low > 1e300:
+            if not x < 1e300:
                 break
-            x = low + max(above / slope, stride)
+            x = low + max(above / slope if above < math.inf else 0.0, stride)
             stride *= 4
         elif low == 0:
-            x = high - max(-below / slope if below > -math.inf else 0.0, stride)
-            stride *= 4
+            x = high - max(min(min(-below, most) / slope, high / 2), stride)
+            stride *= 2
             if x <= least:
                 break
         elif high - low <= fine * high:

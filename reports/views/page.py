@@ -58,6 +58,7 @@ def values(results: Results) -> dict:
         "tries": tries(results),
         "edge": edges(results),
         "gained": {e: gained(results, e) for e in accuracy.EPSILONS},
+        "beside": {e: beside(results, e) for e in accuracy.EPSILONS},
         "settings": accuracy,
         "images": images(results),
         "rounds": seen.ROUNDS,
@@ -102,6 +103,9 @@ WORDS = {
     "tracking, bytes": "dp-dsgt",
     "gossip, bytes": "dp-dsgd",
 }
+
+
+GOSSIPS = ("tracking", "gossip")
 
 
 def accuracies(known: Results) -> dict[str, list[tuple]]:
@@ -155,6 +159,19 @@ def gained(known: Results, epsilon: float) -> str:
         other = _of(known, "all-reduce", nodes, epsilon)
         if one and other:
             more = pages.mean(one["accuracy"]) - pages.mean(other["accuracy"])
+            parts.append(f"{more:+.1f} with {nodes} nodes")
+    return ", ".join(parts)
+
+
+def beside(known: Results, epsilon: float) -> str:
+    """What dp-butterfly has over the better gossip within its bytes, in points."""
+    parts = []
+    for nodes in accuracy.NODES:
+        ours = _of(known, "butterfly, bytes", nodes, epsilon)
+        found = (_of(known, f"{one}, bytes", nodes, epsilon) for one in GOSSIPS)
+        theirs = [pages.mean(cell["accuracy"]) for cell in found if cell]
+        if ours and theirs:
+            more = pages.mean(ours["accuracy"]) - max(theirs)
             parts.append(f"{more:+.1f} with {nodes} nodes")
     return ", ".join(parts)
 

@@ -203,7 +203,7 @@ def images(known: Results) -> Iterable[tuple]:
 def draw_accuracy(path: pathlib.Path, known: Results) -> None:
     """Accuracy by number of nodes."""
     with pages.chart(
-        path, rows=2, figsize=(6, 8), sharex=True, layout="constrained"
+        path, rows=2, figsize=(6, 9), sharex=True, layout="constrained"
     ) as axes:
         for axis, epsilon in zip(axes, accuracy.EPSILONS, strict=True):
             for (method, words), colour in zip(
@@ -231,7 +231,9 @@ def draw_accuracy(path: pathlib.Path, known: Results) -> None:
                 title=f"epsilon {epsilon:g}",
             )
             axis.grid(axis="y", alpha=0.3)
-        axes[0].legend(fontsize="small")
+        axes[0].figure.legend(
+            *axes[0].get_legend_handles_labels(), loc="outside lower center"
+        )
 
 
 def draw_images(path: pathlib.Path, known: Results) -> None:

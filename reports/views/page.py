@@ -58,6 +58,7 @@ def values(results: Results) -> dict:
         "tries": tries(results),
         "edge": edges(results),
         "gained": {e: gained(results, e) for e in accuracy.EPSILONS},
+        "beside": {e: beside(results, e) for e in accuracy.EPSILONS},
         "settings": accuracy,
         "images": images(results),
         "rounds": seen.ROUNDS,
@@ -102,6 +103,9 @@ WORDS = {
     "tracking, bytes": "dp-dsgt",
     "gossip, bytes": "dp-dsgd",
 }
+
+
+GOSSIPS = ("tracking", "gossip")
 
 
 def accuracies(known: Results) -> dict[str, list[tuple]]:
@@ -159,6 +163,19 @@ def gained(known: Results, epsilon: float) -> str:
     return ", ".join(parts)
 
 
+def beside(known: Results, epsilon: float) -> str:
+    """What dp-butterfly has over the better gossip within its bytes, in points."""
+    parts = []
+    for nodes in accuracy.NODES:
+        ours = _of(known, "butterfly, bytes", nodes, epsilon)
+        found = (_of(known, f"{one}, bytes", nodes, epsilon) for one in GOSSIPS)
+        theirs = [pages.mean(cell["accuracy"]) for cell in found if cell]
+        if ours and theirs:
+            more = pages.mean(ours["accuracy"]) - max(theirs)
+            parts.append(f"{more:+.1f} with {nodes} nodes")
+    return ", ".join(parts)
+
+
 def tries(known: Results) -> str:
     """How many settings each search tried."""
     return pages.span(
@@ -186,7 +203,7 @@ def images(known: Results) -> Iterable[tuple]:
 def draw_accuracy(path: pathlib.Path, known: Results) -> None:
     """Accuracy by number of nodes."""
     with pages.chart(
-        path, rows=2, figsize=(6, 8), sharex=True, layout="constrained"
+        path, rows=2, figsize=(6, 9), sharex=True, layout="constrained"
     ) as axes:
         for axis, epsilon in zip(axes, accuracy.EPSILONS, strict=True):
             for (method, words), colour in zip(
@@ -214,7 +231,9 @@ def draw_accuracy(path: pathlib.Path, known: Results) -> None:
                 title=f"epsilon {epsilon:g}",
             )
             axis.grid(axis="y", alpha=0.3)
-        axes[0].legend(fontsize="small")
+        axes[0].figure.legend(
+            *axes[0].get_legend_handles_labels(), loc="outside lower center"
+        )
 
 
 def draw_images(path: pathlib.Path, known: Results) -> None:

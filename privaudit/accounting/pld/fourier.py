@@ -171,7 +171,7 @@ def compose(
     error = math.sqrt(float(double @ off**2) / points) + math.exp(_NEGLIGIBLE + 1)
     index = index[keep]
     turn = 2 * math.pi / points * index
-    waves = double[keep] / points * phi
+    waves = (double[keep] / points).astype(complex) * phi
     for fall in (tilt * spacing, (1 + tilt) * spacing):
         real = 2 * np.sin(0.5 * turn) ** 2 - math.expm1(-fall) * np.cos(turn)
         waves /= real - 1j * math.exp(-fall) * np.sin(turn)
@@ -348,7 +348,8 @@ def _characteristic(
     Normalised to size 1 at frequency 0. All others are below what is negligible.
     """
     live = np.arange(points // 2 + 1)
-    phase = size = error = bound = np.zeros(live.size)
+    phase: Floats = np.zeros(live.size)
+    size = error = bound = phase
     transform = transform_error(points)
     known: dict[int, tuple[NDArray[np.intp], NDArray[np.complex128]]] = {}
     wanted = np.zeros(len(measures), int)
@@ -378,7 +379,8 @@ def _characteristic(
         own = functools.reduce(np.maximum, map(np.abs, spectra)) + transform
         some = own > math.exp(_NEGLIGIBLE / n)
         if not some.all():  # most, where there are many steps
-            live, own, *spectra = (each[some] for each in (live, own, *spectra))
+            live, own = live[some], own[some]
+            spectra = [values[some] for values in spectra]
             phase, size, error, bound = (a[some] for a in (phase, size, error, bound))
         first = spectra[0]
         modulus = np.abs(first)
@@ -400,8 +402,7 @@ def _characteristic(
             error = error + mistake + 4 * UNIT * np.abs(phase)
         keep = bound > _NEGLIGIBLE
         if not keep.all():
-            live, phase, size, error, bound = (
-                each[keep] for each in (live, phase, size, error, bound)
-            )
+            live = live[keep]
+            phase, size, error, bound = (a[keep] for a in (phase, size, error, bound))
     size[np.isnan(size)] = -np.inf
     return live, phase, np.minimum(size, 0.0), error, bound

@@ -21,7 +21,13 @@ from torch import Tensor, nn
 from trainers.gradients.bfloat16 import lowered, raised
 from trainers.gradients.per_sample import Loss, Weigh, check_module, trained
 from trainers.gradients.rounding import SLACK
-from trainers.gradients.stacked import StackedLayer, UnknownLayerError, quick, stacked
+from trainers.gradients.stacked import (
+    StackedLayer,
+    UnknownLayerError,
+    join,
+    quick,
+    stacked,
+)
 from trainers.gradients.stacked.layer import Digest
 from trainers.gradients.trial import agrees
 from trainers.numerics.deferred_checks import may_hold
@@ -121,6 +127,7 @@ class BookKeeping:
         for inner in self.template.modules():
             if getattr(inner, "inplace", False):
                 vars(inner)["inplace"] = False  # it would overwrite what is kept
+        join(self.template)
         self._values = self._values_alone = 0
         self.tried = False
         try:

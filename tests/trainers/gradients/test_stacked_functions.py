@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from trainers.gradients.stacked import quick
+from trainers.gradients.stacked import join, quick
 
 WINDOWS = [(2, 2), (2, 1), (3, 2), ((1, 3), (2, 1)), ((3, 2), (1, 3))]
 
@@ -45,6 +45,38 @@ class TestMish:
     def test_what_is_not_finite_stays_so(self):
         values = quick(nn.Mish())(torch.tensor([float("nan"), float("inf")]))
         assert not values.isfinite().any()
+
+
+class TestMishBeforeMaxPool:
+    @settings(max_examples=30)
+    @given(st.integers(0, 10**6), st.integers(3, 9), st.integers(3, 9))
+    @pytest.mark.parametrize("window", WINDOWS, ids=str)
+    def test_equals_torch(self, window, seed, high, wide):
+        generator = torch.Generator().manual_seed(seed)
+        # On both sides of the least value, at -1.19; many ties.
+        x = torch.randint(-4, 3, (2, 3, high, wide), generator=generator).double()
+        theirs = nn.Sequential(nn.Mish(), nn.MaxPool2d(*window))
+        joined = nn.Sequential(*map(quick, theirs))
+        join(joined)
+        assert type(joined[0]) is nn.Identity
+        (ours, slope), (values, wanted) = both(joined, theirs, x)
+        torch.testing.assert_close(ours, values, rtol=1e-13, atol=1e-15)
+        torch.testing.assert_close(slope, wanted, rtol=1e-13, atol=1e-14)
+
+    def test_nan_is_not_hidden(self):
+        joined = nn.Sequential(quick(nn.Mish()), quick(nn.MaxPool2d(2)))
+        join(joined)
+        assert joined(torch.tensor([[[[0.0, 1.0], [float("nan"), 2.0]]]])).isnan().all()
+
+    def test_only_what_a_sequence_runs_right_after_is_joined(self):
+        for layers in (
+            [nn.Mish(), nn.Identity(), nn.MaxPool2d(2)],
+            [nn.MaxPool2d(2), nn.Mish()],
+        ):
+            sequence = nn.Sequential(*(quick(one) or one for one in layers))
+            before = list(sequence)
+            join(sequence)
+            assert list(sequence) == before
 
 
 class TestMaxPool:

@@ -12,14 +12,14 @@ from typing import Any
 from torch import nn
 
 from trainers.gradients.stacked.convolution import StackedConvolution
-from trainers.gradients.stacked.functions import quick
+from trainers.gradients.stacked.functions import join, quick
 from trainers.gradients.stacked.layer import StackedLayer, UnknownLayerError
 from trainers.gradients.stacked.linear import StackedLinear
 from trainers.gradients.stacked.normalisation import StackedGroupNorm, StackedLayerNorm
 from trainers.gradients.stacked.tables import StackedEmbedding, StackedOffset
 from trainers.models.layers import Offset
 
-__all__ = ["StackedLayer", "UnknownLayerError", "quick", "stacked"]
+__all__ = ["StackedLayer", "UnknownLayerError", "join", "quick", "stacked"]
 
 
 _KNOWN: dict[type[nn.Module], Callable[[Any], StackedLayer]] = {

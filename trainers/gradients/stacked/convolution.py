@@ -118,7 +118,8 @@ class StackedConvolution(StackedLayer):
         else:
             out = torch.baddbmm(_each(bias, samples)[:, :, None], *first)
         for row, window in others:
-            out = torch.baddbmm(out, row, window)  # in place, autocast would not cast
+            # In place autocast does not cast.
+            out.baddbmm_(row.to(out), window.to(out))
         return strips, out.view(*out.shape[:2], *sizes)
 
     def _by_replicas(self, flat: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -171,9 +172,9 @@ class StackedConvolution(StackedLayer):
         vertical, horizontal = self.padding
         stride = self.stride[0]
         missing = -(flat.shape[2] + 2 * vertical) % stride
-        flat = functional.pad(
-            flat, (horizontal, horizontal, vertical, vertical + missing)
-        )
+        pads = (horizontal, horizontal, vertical, vertical + missing)
+        if any(pads):  # else it is a copy
+            flat = functional.pad(flat, pads)
         reach = self.dilation[1] * (self.kernel[1] - 1) + 1
         seen = flat.unfold(3, reach, self.stride[1])[..., :: self.dilation[1]]
         seen = seen.unflatten(2, (-1, stride)).permute(0, 1, 5, 3, 2, 4)

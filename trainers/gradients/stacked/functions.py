@@ -6,6 +6,8 @@ torch's.
 
 from __future__ import annotations
 
+import functools
+import itertools
 from typing import Any
 
 import torch
@@ -18,24 +20,29 @@ _LINEAR = 20.0
 _MANY = 16  # window sizes from which torch's loop is the faster one
 
 
-class _Mish(torch.autograd.Function):
+def _mish(x: Tensor) -> tuple[Tensor, Tensor]:
     """x tanh(softplus(x)) and its derivative, by one exponential.
 
     With e = exp(x) and n = e (e + 2): tanh(log(1 + e)) = n / (n + 2), whose derivative
     is 4 e (e + 1) / (n + 2)^2, without cancellation anywhere.
     """
+    bounded = x.clamp(max=_LINEAR)
+    e = bounded.exp()
+    n = torch.addcmul(e, e, e).add_(e)
+    inverse = (n + 2).reciprocal_()
+    tanh = n.mul_(inverse)
+    slope = torch.addcmul(e, e, e).mul_(inverse).mul_(inverse).mul_(4)
+    return tanh * x, torch.addcmul(tanh, slope, bounded)
+
+
+class _Mish(torch.autograd.Function):
+    """`_mish`, as autograd has it."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        bounded = x.clamp(max=_LINEAR)
-        e = bounded.exp()
-        n = torch.addcmul(e, e, e).add_(e)
-        inverse = (n + 2).reciprocal_()
-        tanh = n.mul_(inverse)
-        if ctx.needs_input_grad[0]:
-            slope = torch.addcmul(e, e, e).mul_(inverse).mul_(inverse).mul_(4)
-            ctx.save_for_backward(torch.addcmul(tanh, slope, bounded))
-        return tanh * x
+        value, slope = _mish(x)
+        ctx.save_for_backward(slope)
+        return value
 
     @staticmethod
     def backward(ctx: Any, back: Tensor) -> Tensor:  # pyrefly: ignore[bad-override]
@@ -53,22 +60,30 @@ class QuickMish(nn.Module):
 class _MaxPool(torch.autograd.Function):
     """The maximum of strided views, one a place of the window, in the window's order.
 
-    Each view plays against the winner so far; who won is kept as 0 or 1. The earlier
-    one wins a tie, as in torch.
+    The first of equal ones gets the gradient, as in torch. With ``mish``, of that of
+    each: it falls, then rises, so that it is largest where its argument is the largest
+    or the least, and is taken at these two alone.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, kernel: tuple[int, int], stride: tuple[int, int]
+        ctx: Any,
+        x: Tensor,
+        kernel: tuple[int, int],
+        stride: tuple[int, int],
+        mish: bool,
     ) -> Tensor:
-        first, *others = _windows(x, kernel, stride)
-        best = first.contiguous()
-        stays = []
-        for other in others:
-            challenger = other.contiguous()
-            stays.append(best.clone().ge_(challenger))
-            best = torch.maximum(best, challenger)
-        ctx.save_for_backward(*stays)
+        parts = [each.contiguous() for each in _windows(x, kernel, stride)]
+        best = at = functools.reduce(torch.maximum, parts)
+        slope = ()
+        if mish:
+            low = functools.reduce(torch.minimum, parts)
+            (best, rising), (other, falling) = _mish(at), _mish(low)
+            # 0 or 1, between which this is either: a third of the time of `where`.
+            falls = torch.gt(other, best, out=torch.empty_like(best))
+            best, at = torch.maximum(best, other), torch.lerp(at, low, falls)
+            slope = (torch.lerp(rising, falling, falls),)
+        ctx.save_for_backward(at, *parts, *slope)
         ctx.shape, ctx.kernel, ctx.stride = x.shape, kernel, stride
         return best
 
@@ -81,25 +96,25 @@ class _MaxPool(torch.autograd.Function):
             for size, each in zip(ctx.shape[-2:], ctx.kernel, strict=True)
         )
         result = (back.new_empty if covers else back.new_zeros)(ctx.shape)
-        first, *others = _windows(result, ctx.kernel, ctx.stride)
-        for other, stays in zip(
-            reversed(others), reversed(ctx.saved_tensors), strict=True
-        ):
-            kept = back * stays
+        windows = _windows(result, ctx.kernel, ctx.stride)
+        at, *parts = ctx.saved_tensors
+        left = back * parts.pop() if len(parts) > len(windows) else back
+        for window, part in zip(windows[:-1], parts, strict=False):
+            kept = torch.ne(part, at, out=torch.empty_like(at)).mul_(left)
             if apart:
-                torch.sub(back, kept, out=other)
+                torch.sub(left, kept, out=window)
             else:
-                other += back - kept
-            back = kept
+                window += left - kept
+            left = kept
         if apart:
-            first.copy_(back)
+            windows[-1].copy_(left)
         else:
-            first += back
-        return result, None, None
+            windows[-1] += left
+        return result, None, None, None
 
 
 class QuickMaxPool(nn.Module):
-    """`torch.nn.MaxPool2d` without padding, dilation and indices.
+    """`torch.nn.MaxPool2d` without padding, dilation and indices, or of a ``mish``.
 
     While it is ``traced`` it is torch's own, of which a compiler makes the faster code.
     """
@@ -107,11 +122,12 @@ class QuickMaxPool(nn.Module):
     def __init__(self, kernel: tuple[int, int], stride: tuple[int, int]) -> None:
         super().__init__()
         self.kernel, self.stride = kernel, stride
-        self.traced = False
+        self.mish = self.traced = False
 
     def forward(self, x: Tensor) -> Tensor:
         if x.device.type == "cpu" and not self.traced:
-            return _MaxPool.apply(x, self.kernel, self.stride)
+            return _MaxPool.apply(x, self.kernel, self.stride, self.mish)
+        x = functional.mish(x) if self.mish else x
         return functional.max_pool2d(x, self.kernel, self.stride)
 
 
@@ -140,6 +156,17 @@ def quick(module: nn.Module) -> nn.Module | None:
     if not plain or module.ceil_mode or module.return_indices:
         return None
     return QuickMaxPool(kernel, stride) if kernel[0] * kernel[1] < _MANY else None
+
+
+def join(template: nn.Module) -> None:
+    """Leave a Mish right before a pooling to the pooling, in place."""
+    for inner in template.modules():
+        if type(inner) is not nn.Sequential:
+            continue
+        for (name, one), (_, other) in itertools.pairwise(list(inner._modules.items())):
+            if isinstance(one, QuickMish) and isinstance(other, QuickMaxPool):
+                other.mish = True
+                inner.set_submodule(name, nn.Identity())
 
 
 def _pair(size: Any) -> tuple[int, int]:

@@ -22,6 +22,14 @@ Mechanism = Literal["gaussian", "laplace"]
 Sensitivity = Literal["real", "paper", "published", "certified", "data-independent"]
 
 
+def check_plot(path: pathlib.Path) -> None:
+    """``ValueError`` unless a plot can be written to ``path``, by its name."""
+    if path.suffix not in (".svg", ".png", ".pdf"):
+        raise ValueError(f"--plot must end in .svg, .png or .pdf, got {path}")
+    if not path.parent.is_dir():
+        raise ValueError(f"--plot: there is no folder {path.parent}")
+
+
 def check_scheme(name: str) -> None:
     """``ValueError`` unless ``name`` is of a scheme of sampling."""
     if name not in get_args(Scheme) and batches_taken(name) is None:
@@ -158,10 +166,7 @@ class FigureSettings:
             raise ValueError(
                 "--plot draws what one account gives: leave it or --compare out"
             )
-        if self.plot.suffix not in (".svg", ".png", ".pdf"):
-            raise ValueError(f"--plot must end in .svg, .png or .pdf, got {self.plot}")
-        if not self.plot.parent.is_dir():
-            raise ValueError(f"--plot: there is no folder {self.plot.parent}")
+        check_plot(self.plot)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -275,6 +280,12 @@ class ViewSettings:
     def __post_init__(self) -> None:
         if self.unit not in ("record", "node"):
             raise ValueError(f"unit is record or node, got {self.unit!r}")
+        if not isinstance(self.final_models, bool):
+            raise ValueError(
+                f"final_models is True or False, got {self.final_models!r}"
+            )
+        if self.seed < 0:
+            raise ValueError(f"seed must be >= 0, got {self.seed}")
         if self.relation is not None:
             check_relation(self.relation)
         if self.unit == "node" and self.relation == "add-or-remove-one":

@@ -37,6 +37,11 @@ _SPENDING = threading.Lock()  # one release is charged at a time, of whichever b
 # Of the odometer, fixed beforehand; each has an equal share of delta.
 _ORDERS = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0, 128.0)
 
+_BY_FIRST = (
+    " (the first release decided how this budget is counted, which can refuse others "
+    "that would fit: give the one with the least noise as typical)"
+)
+
 
 class BudgetExceeded(ValueError):
     """Raised if a release would exceed a `Budget`; the release must not be made."""
@@ -280,6 +285,7 @@ budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
         self._filter: _Filter | None = None
         self._state: _State = ()
         self._first: tuple[Release, _Filter] | None = None  # asked about, not spent
+        self._typical = typical
         self._releases: dict[Release, int] = {}
         if typical is not None:
             self._filter = self._chosen(_checked(typical))
@@ -316,10 +322,13 @@ budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
             after = chosen.after(state, release, count)
             if after is None:
                 some = chosen.room(state, release) or "none"
+                by_first = not self._typical and release != next(
+                    iter(self._releases), release
+                )
                 raise BudgetExceeded(
                     f"{count} of these releases would exceed the budget of epsilon "
                     f"{self._epsilon:.15g} at delta {self._delta:.15g} under "
-                    f"{self._relation}; {some} still fit"
+                    f"{self._relation}; {some} still fit" + _BY_FIRST * by_first
                 )
             self._filter, self._state = chosen, after
             self._releases[release] = self._releases.get(release, 0) + count
@@ -422,10 +431,13 @@ budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
         return found if found.units.count else None
 
     def __repr__(self) -> str:
-        by = "" if self._filter is None else f"; {self._filter.name}"
+        chosen = f"the {'typical' if self._typical else 'first'} release"
+        by = f"{chosen} decides how it is counted"
+        if self._filter is not None:
+            by = f"{self._filter.name}, chosen for {chosen}"
         return (
             f"<Budget of epsilon {self._epsilon:.15g} at delta {self._delta:.15g} "
-            f"under {self._relation}: {100 * self.spent:.3g} % spent{by}>"
+            f"under {self._relation}: {100 * self.spent:.3g} % spent; {by}>"
         )
 
 

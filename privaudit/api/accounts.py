@@ -199,11 +199,18 @@ def _ledgers(given: Any) -> list[Ledger]:
 def _planned(schedule: Any, sampling: str, mechanism: Mechanism) -> Plan:
     if isinstance(schedule, (str, os.PathLike)):
         return Plan.from_file(pathlib.Path(schedule), sampling, mechanism)
-    table = (
-        columns_of(schedule, COLUMNS[:2], what="a schedule", optional=COLUMNS[2:])
-        if is_frame(schedule)
-        else np.asarray(schedule, float)
-    )
+    if is_frame(schedule):
+        table = columns_of(
+            schedule, COLUMNS[:2], what="a schedule", optional=COLUMNS[2:]
+        )
+    else:
+        try:
+            table = np.asarray(schedule, float)
+        except (TypeError, ValueError) as error:  # words, or rows of different lengths
+            raise ValueError(
+                f"a schedule has two numbers a row, {COLUMNS[0]} and {COLUMNS[1]}, or "
+                f"three in every row, with {COLUMNS[2]} as the third: {error}"
+            ) from error
     return Plan.from_table(table, sampling, mechanism)
 
 

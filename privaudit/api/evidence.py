@@ -21,23 +21,29 @@ Path = str | os.PathLike[str]
 
 @dataclasses.dataclass(frozen=True)
 class Shown:
-    """What several folders hold; each was compared with its evidence."""
+    """What several folders hold, each compared with its evidence; `show` returns it.
+
+    Attributes
+    ----------
+    checks
+        A `Verification` for each folder, in the order in which they were given.
+    """
 
     checks: tuple[Verification, ...]
 
     @property
     def found(self) -> list[Any]:
-        """What those hold whose figures agree with their evidence."""
+        """The runs and sweeps of folders whose figures agree with their evidence."""
         return [one.found for one in self.checks if one.found and not one.differences]
 
     @property
     def differs(self) -> bool:
-        """Whether some do not."""
+        """Whether the figures of a folder disagree with its evidence."""
         return len(self.found) < len(self.checks)
 
     @property
     def verdicts(self) -> list[str | None]:
-        """Of all runs in them."""
+        """Verdicts of all runs, those of sweeps too; None where nothing was claimed."""
         verdicts: list[str | None] = []
         for one in self.found:
             many = isinstance(one, FoundSweep)
@@ -46,12 +52,12 @@ class Shown:
 
     @property
     def complete(self) -> bool:
-        """Whether all runs of all sweeps have a verdict."""
+        """Whether every run of every sweep is finished; True without sweeps."""
         return all(one.complete for one in self.found if isinstance(one, FoundSweep))
 
     @functools.cached_property
     def together(self) -> list[Together]:
-        """Claims that several audits in them attack, and what these show together."""
+        """Claims that several audits attack, each with the bound of all of them."""
         runs: list[Any] = []
         for one in self.found:
             runs += one.finished if isinstance(one, FoundSweep) else [one]

@@ -25,16 +25,18 @@ _UNITS = "(standard deviation of the noise on a batch's sum, over the clip norm)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answer:
-    """What was asked for, by one account: noise, or an epsilon alone.
+    """The answer of one account: an epsilon, or noise and the epsilon that it gives.
 
     Parameters
     ----------
     certificate
-        Of the run that is answered.
+        Of the releases that are accounted; with noise, of those with that noise.
     figure
-        Its epsilon and what more can be said of it.
+        What `figure_of` returns: ``upper`` is the upper bound on epsilon.
     noise
-        The noise, by names; empty where epsilon was asked for.
+        Empty where epsilon was asked for. Else "noise_multiplier"; or, of a schedule,
+        "scale", "noise_multiplier_least" and "noise_multiplier_most"; or, of a growing
+        budget, "mu0", "noise_multiplier_first" and "noise_multiplier_last".
     """
 
     certificate: Certificate
@@ -68,7 +70,13 @@ class Answer:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Comparison:
-    """Every account's answer, or why it has none; by the account's name."""
+    """The answers of all accounts to one question.
+
+    Parameters
+    ----------
+    answers
+        By the account's name: its `Answer`, or a sentence that says why it has none.
+    """
 
     answers: dict[str, Answer | str]
 
@@ -84,7 +92,7 @@ class Comparison:
         return {"accounts": rows}
 
     def lines(self) -> list[str]:
-        """A table."""
+        """A table with a row for each account."""
         lines: list[str] = [f"{'account':20} {'epsilon':11} {'standing':11}".rstrip()]
         for name, answer in self.answers.items():
             if isinstance(answer, str):
@@ -146,7 +154,12 @@ def epsilon_of(
     *,
     directions: bool = True,
 ) -> Answer | Comparison:
-    """The epsilon of ``certificate`` by the account in ``how``; the rest as there."""
+    """The epsilon of ``certificate`` at ``delta``, by the account that ``how`` names.
+
+    With ``how.compare`` by all accounts; with ``how.plot`` the profile is drawn. With
+    ``directions`` the certified figure tells those of the relation apart. Raises
+    ``ValueError`` if the account does not apply.
+    """
 
     def solve(name: str) -> Answer:
         figure = figure_of(certificate, delta, name, directions=directions)
@@ -161,11 +174,24 @@ def certificate_of(
     ledgers: Sequence[pathlib.Path] = (),
     worth: WorthSettings | None = None,
 ) -> Certificate:
-    """Of a run with noise, of one with a schedule, or of ledgers' files.
+    """The certificate of planned releases, or of what is in files.
 
-    Several ledgers are of the same data, and compose.
+    Parameters
+    ----------
+    run
+        The planned releases. With ``ledgers``, its relation only.
+    noise_multiplier
+        Of the first step, > 0; None with a schedule or ledgers.
+    ledgers
+        Files of ledgers: releases of the same data, which compose.
+    worth
+        For how many records, nodes or tries the figure must hold; None: for one.
 
-    Raises ``ValueError`` unless it is just one of them.
+    Raises
+    ------
+    ValueError
+        Unless exactly one of noise, schedule and ledgers is given; or if a value is out
+        of its range, or a file holds no ledger.
     """
     worth = worth or WorthSettings()
     if ledgers:
@@ -221,7 +247,7 @@ def figure_of(
     width: float = 1e-3,
     directions: bool = True,
 ) -> dict[str, Any]:
-    """An account's epsilon, with what more can be said of it.
+    """Epsilon of ``certificate`` at ``delta`` by one account, as plain values.
 
     The certified one has a lower side, within ``width`` of the upper side where that
     can be had, and with ``directions`` the upper side of each.
@@ -254,7 +280,7 @@ def figure_of(
 
 
 def sentence(figure: dict[str, Any]) -> str:
-    """The same in words."""
+    """What `figure_of` returned, as a sentence, rounded to the safe side."""
     names = UpperBound.__struct_fields__
     values = {key: value for key, value in figure.items() if key in names}
     by = figure.get("upper_by")
@@ -283,7 +309,15 @@ def sentence(figure: dict[str, Any]) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Converted:
-    """Two of mu, epsilon and delta, and the third."""
+    """Two of mu, epsilon and delta, and the third that follows.
+
+    Parameters
+    ----------
+    known
+        The two that were given, by name.
+    name, value
+        The third: the largest mu, or the least epsilon or delta, that follows.
+    """
 
     known: dict[str, float]
     name: str
@@ -303,9 +337,15 @@ class Converted:
 def converted(
     mu: float | None, epsilon: float | None, delta: float | None
 ) -> Converted:
-    """The third of mu-GDP, epsilon and delta, on the safe side.
+    """Convert between mu-GDP and (epsilon, delta)-DP.
 
-    Raises ``ValueError`` unless two are given, each in its range.
+    By Corollary 2.13 of Dong, Roth and Su, arXiv:1905.02383.
+
+    Two are given; the third is found, on the safe side. Raises ``ValueError`` unless
+    two are given, each in its range.
+
+    >>> converted(1.0, None, 1e-5).lines()
+    ['least epsilon for mu 1 and delta 1e-05: 4.378']
     """
     given = {"mu": mu, "epsilon": epsilon, "delta": delta}
     known = {name: value for name, value in given.items() if value is not None}

@@ -227,6 +227,6 @@ def oracle(
         material.data(private_data(material.shares).to(device)),
         differentiator(material.module, material.loss, *material.example),
         Mechanism(batch_size, clip_norm, noise_multiplier, sampling),
-        Streams(Key.secret() if seed is None else Key.study(seed), device=device),
+        Streams(Key.secret() if seed is None else seed, device=device),
     )
     return GradientOracle(inner, material, budget)

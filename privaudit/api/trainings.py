@@ -37,11 +37,11 @@ class Trained:
     path
         The run's folder.
     run
-        What was trained, and what was claimed of it, if anything.
+        The settings, and the claim if there was one.
     result
-        What it gave.
+        Accuracy, account and verdict.
     remarks
-        What else must be known of it, in sentences.
+        What limits these figures, in sentences.
     """
 
     path: pathlib.Path
@@ -56,12 +56,12 @@ class Trained:
 
     @property
     def verdict(self) -> Finding | None:
-        """Claim and account together; None if nothing was claimed."""
+        """The claim, judged by the account; None if nothing was claimed."""
         return self.result.verdict
 
     @property
     def upper(self) -> UpperBound:
-        """The account of the worst node."""
+        """Upper bound on epsilon: the account of the worst node."""
         return self.result.upper()
 
     @property
@@ -123,11 +123,11 @@ def run_training(
     claimed
         Whether an algorithm that makes no claim is refused.
     watch
-        Is told how far it is.
+        An object that is told the progress; see `privaudit.api.watch`.
 
     Returns
     -------
-    What the training gave, and the folder. None at all ranks but the first.
+    A `Trained` with figures and folder; under torchrun None at all ranks but the first.
 
     Raises
     ------

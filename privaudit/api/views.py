@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import numbers
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -24,7 +26,7 @@ from privaudit.accounting.views import (
     figures,
     of_nodes,
 )
-from privaudit.figure_settings import ViewSettings
+from privaudit.figure_settings import ViewSettings, check_plot
 from privaudit.results import Relation, Unit, check_delta, round_up
 
 if TYPE_CHECKING:
@@ -219,10 +221,13 @@ def views_of(
     check_delta(delta)
     every = how.observer in (None, ANY_NODE)
     observers = None if every else [Observer.parse(str(how.observer))]
-    if not 0 <= noise_multiplier < float("inf"):
+    number = isinstance(noise_multiplier, numbers.Real)
+    if not (number and 0 <= noise_multiplier < math.inf):
         raise ValueError(
-            f"noise_multiplier must be finite and >= 0, got {noise_multiplier:g}"
+            f"noise_multiplier must be a finite number >= 0, got {noise_multiplier!r}"
         )
+    if plot is not None:
+        check_plot(plot)
     training = _training(what, changes)
     for one in observers or ():
         one.check(training.nodes)

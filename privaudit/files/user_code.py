@@ -56,7 +56,8 @@ def function_named(name: str) -> Callable[..., Any]:
 def object_named(name: str, kind: Literal["function", "class"]) -> Any:
     """What is at ``module:name``, in the working directory or installed.
 
-    ``kind`` is what errors call it. Raises ``ValueError`` if it is not to be had, and
+    A module's file there may be named as it is, as in ``mine.py:name``. ``kind`` is
+    what errors call it. Raises ``ValueError`` if it is not to be had, and
     `ForeignError` if its module fails as it is imported.
     """
     where, _, what = name.partition(":")
@@ -65,6 +66,8 @@ def object_named(name: str, kind: Literal["function", "class"]) -> Any:
             f"a {kind} is given as module:{kind}, such as "
             f"{'train:scores' if kind == 'function' else 'train:Gossip'}, got {name}"
         )
+    if where.endswith(".py") and os.path.isfile(where):  # a file's name for a module's
+        where = where.removesuffix(".py")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # as ``python -m`` has it
     try:

@@ -98,6 +98,14 @@ def _counted(scores: Scores) -> str:
     return "canaries" if scores.design == "one-run" else "runs"
 
 
+def has_limits(evidence: Evidence) -> bool:
+    """Whether a threshold was tested by limits on both rates, which `roc` marks."""
+    tpr, fpr = evidence.tpr, evidence.fpr
+    if tpr is None or fpr is None or evidence.tail == "both":
+        return False
+    return (tpr.low, fpr.high) != (0.0, 1.0)  # else they are not used
+
+
 def roc(
     scores: Scores,
     evidence: Evidence,
@@ -154,7 +162,7 @@ def roc(
             at = max(fpr.rate, floor), max(tpr.rate, floor)
             worst = max(fpr.high, floor), max(tpr.low, floor)
             ink = COLOURS["ink"]
-            limited = (tpr.low, fpr.high) != (0.0, 1.0)  # else they are not used
+            limited = has_limits(evidence)
             if limited:
                 axes.plot([at[0], worst[0]], [at[1], at[1]], color=ink, linewidth=1.4)
                 axes.plot([at[0], at[0]], [worst[1], at[1]], color=ink, linewidth=1.4)

@@ -28,32 +28,39 @@ from trainers.runs.outcome import Curves, TrainingResult, protection
 
 
 class TrainingConfig(TrainingRecord[dict[str, Any]]):
-    """As read: all settings of the training, checked by the program that wrote them."""
+    """What ``config.json`` of a training holds.
+
+    ``training`` keeps all keys of the file, also those of another version of privaudit;
+    whoever wrote them checked them.
+    """
 
     @property
     def settings(self) -> TaskSettings:
-        """Those that this version knows."""
+        """The settings that this version knows; other keys are left out."""
         return msgspec.convert(self.training, TaskSettings)
 
 
 class AuditConfig(AuditRecord[dict[str, Any]]):
-    """As `TrainingConfig`, of an audit."""
+    """What ``config.json`` of an audit holds; see `TrainingConfig`."""
 
     @property
     def algorithm(self) -> str:
-        """Its name."""
+        """The algorithm's name."""
         return self.settings.algorithm
 
     @property
     def settings(self) -> TaskSettings:
-        """Those that this version knows."""
+        """The settings that this version knows; other keys are left out."""
         return msgspec.convert(self.training, TaskSettings)
 
 
 def figures_of(
     algorithm: str, run: TrainingRecord[Any], result: TrainingResult
 ) -> dict[str, Any]:
-    """Those of a training, for JSON."""
+    """The figures of a training, for JSON.
+
+    Epsilons are as computed, not rounded; None where nothing was claimed or measured.
+    """
     claim, upper = run.claim, result.upper()
     return {
         "algorithm": algorithm,
@@ -82,7 +89,23 @@ def figures_of(
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedTraining:
-    """A training run's folder."""
+    """A finished training, as read from its folder by `load`.
+
+    Attributes
+    ----------
+    path
+        The folder.
+    config
+        What was asked for.
+    ledger
+        All that each node released.
+    curves
+        Accuracy or loss over the rounds.
+    result
+        Figures, account and verdict, as stored: `privaudit.verify` computes them again.
+    kind
+        "training".
+    """
 
     path: pathlib.Path
     config: TrainingConfig
@@ -98,7 +121,7 @@ class FinishedTraining:
 
     @property
     def upper(self) -> UpperBound:
-        """The account of the worst node."""
+        """Upper bound on epsilon: the account of the worst node."""
         return self.result.upper()
 
     def summary(self) -> dict[str, Any]:
@@ -124,7 +147,25 @@ class FinishedTraining:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedAudit:
-    """An audit's folder."""
+    """A finished audit of an algorithm, as read from its folder by `load`.
+
+    Attributes
+    ----------
+    path
+        The folder.
+    config
+        What was asked for.
+    ledger
+        All that each node releases in one run.
+    curves
+        Accuracy or loss over the rounds.
+    scores
+        The attack's score of each run, and whether the canary was in it.
+    result
+        Bounds and verdict, as stored: `privaudit.verify` computes them again.
+    kind
+        "audit".
+    """
 
     path: pathlib.Path
     config: AuditConfig
@@ -141,7 +182,7 @@ class FinishedAudit:
 
     @property
     def upper(self) -> UpperBound:
-        """The account of the worst node."""
+        """Upper bound on epsilon: the account of the worst node."""
         return self.result.upper()
 
     def summary(self) -> dict[str, Any]:
@@ -185,7 +226,11 @@ Paged = Finished | FinishedRecord  # what has a page
 
 
 def load_any(path: str | os.PathLike[str]) -> Paged | FinishedProgram:
-    """As `load_paged`, or the audit of somebody's program."""
+    """The finished run of any kind in the folder at ``path``.
+
+    An audit, a training, the training of another tool, or the audit of a user program.
+    Raises as `load`.
+    """
     folder = RunFolder(path)
     if folder.has("config.json") and "program" in folder.read("config.json", dict):
         _finished(folder)
@@ -194,7 +239,10 @@ def load_any(path: str | os.PathLike[str]) -> Paged | FinishedProgram:
 
 
 def load_paged(path: str | os.PathLike[str]) -> Paged:
-    """As `load`, or the training of another tool."""
+    """The finished audit or training in the folder at ``path``, also of another tool.
+
+    Raises as `load`.
+    """
     folder = RunFolder(path)
     if folder.has("config.json") and is_record(folder.read("config.json", dict)):
         return load_record(folder)

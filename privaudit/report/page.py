@@ -150,6 +150,7 @@ def _content(run: Paged | FinishedProgram) -> dict[str, Any]:
             "limits": limits.sentences(run),
             "operating_point": words.operating_point(run),
             "outside": attack.span(run.scores)[2],
+            "has_limits": attack.has_limits(run.result.evidence),
             "runs": len(run.scores),
         }
     if isinstance(run, FinishedProgram):

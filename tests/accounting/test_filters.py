@@ -235,6 +235,23 @@ class TestLaws:
         with pytest.raises(BudgetExceeded, match="none still fit"):
             budget.spend(release(20.0))
 
+    def test_whoever_is_refused_hears_what_decided(self):
+        small, large = release(2.0, 0.01), release(0.5, 0.01)
+        budget, told = (
+            Budget(epsilon=1.0, delta=1e-5, typical=typical)
+            for typical in (None, large)
+        )
+        assert "first release decides" in repr(budget)
+        assert "chosen for the typical release" in repr(told)
+        for one in (budget, told):
+            one.spend(small)
+        assert "chosen for the first release" in repr(budget)
+        with pytest.raises(BudgetExceeded, match="first release decided"):
+            budget.spend(large, 10**6)
+        for one, what in ((budget, small), (told, large)):
+            with pytest.raises(BudgetExceeded, match=r"still fit$"):
+                one.spend(what, 10**9)
+
     @given(st.lists(st.integers(1, 50), min_size=1, max_size=10))
     def test_one_by_one_or_together(self, counts):
         one, total = release(30.0), sum(counts)

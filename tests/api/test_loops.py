@@ -53,6 +53,10 @@ class TestGradients:
             oracle.gradient(oracle.start)[0], expected, atol=1e-3, rtol=0
         )
 
+    def test_a_seed_is_no_less_than_0(self):
+        with pytest.raises(ValueError, match="seed must be >= 0, got -1"):
+            made(seed=-1)
+
     def test_a_seed_repeats_and_none_does_not(self):
         one, two, other = made(), made(), made(seed=None)
         assert torch.equal(one.gradient(one.start), two.gradient(two.start))

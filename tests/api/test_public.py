@@ -123,6 +123,7 @@ class TestEpsilon:
             ({"noise_multiplier": 1, "schedule": [(1, 1)]}, "got 2"),
             ({"schedule": [(1, 1)], "steps": 3}, "leave sampling_rate"),
             ({"schedule": [1, 2]}, r"shape \(2,\)"),
+            ({"schedule": [(2, 0.1, 9), (2, 0.1)]}, "three in every row"),
             ({"schedule": [(1, 1, 0.5)]}, "row 0: steps must be a whole number"),
             ({"noise_multiplier": 0}, "noise_multiplier must be > 0"),
             ({"noise_multiplier": 1, "sampling_rate": 2}, "sampling_rate"),

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from privaudit import views
 from privaudit.cli import main
 
 RUN = ["views", "dp-dsgd", "--noise-multiplier", "1", "--delta", "1e-5"]
@@ -78,7 +79,9 @@ def test_a_picture_tells_what_has_no_bound(capsys, tmp_path, observer):
     [
         (["--observer", "7"], "there is no node 7"),
         (["--observer", "edge:2"], "an observer is a node"),
-        (["--plot", "there.xyz"], "not supported"),
+        (["--plot", "there.xyz"], "must end in .svg, .png or .pdf"),
+        (["--plot", "nowhere/a.svg"], "there is no folder nowhere"),
+        (["--seed=-1"], "seed must be >= 0, got -1"),
     ],
 )
 def test_bad_usage_is_one_sentence(capsys, more, words):
@@ -86,3 +89,18 @@ def test_bad_usage_is_one_sentence(capsys, more, words):
     said = capsys.readouterr().err
     assert words in said
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({"noise_multiplier": "1"}, "noise_multiplier must be a finite number"),
+        ({"noise_multiplier": None}, "noise_multiplier must be a finite number"),
+        ({"final_models": "yes"}, "final_models is True or False, got 'yes'"),
+        ({"seed": -1}, "seed must be >= 0, got -1"),
+    ],
+)
+def test_a_wrong_value_in_python_is_one_sentence(value, words):
+    arguments = {"noise_multiplier": 1.0, "delta": 1e-5, "rounds": 2} | value
+    with pytest.raises(ValueError, match=words):
+        views("dp-dsgd", **arguments)

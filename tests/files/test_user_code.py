@@ -10,7 +10,13 @@ import pytest
 from torch import nn
 
 import privaudit
-from privaudit.files.user_code import ForeignError, code_digest, function_named, held
+from privaudit.files.user_code import (
+    ForeignError,
+    code_digest,
+    function_named,
+    held,
+    object_named,
+)
 
 MODULE = """
 def fails(): raise RuntimeError("boom\\nand more")
@@ -65,6 +71,14 @@ class TestFinding:
         mine("foreign_lacks", "import nothing_of_that_name")
         with pytest.raises(ValueError, match="'nothing_of_that_name'; is it installed"):
             function_named("foreign_lacks:f")
+
+    @pytest.mark.parametrize("name", ["foreign_module", "foreign_module.py"])
+    def test_a_file_may_have_its_name_as_it_is(self, mine, name):
+        assert object_named(f"{name}:number", "function") == 3
+
+    def test_a_file_that_is_not_there_is_named_as_given(self, mine):
+        with pytest.raises(ValueError, match=r"cannot import nowhere\.py"):
+            function_named("nowhere.py:f")
 
 
 class TestCalling:

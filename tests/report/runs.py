@@ -66,6 +66,7 @@ class Made:
     assumes: tuple[str, ...] = ()
     failure: float = 0.0
     gap: Gap | None = None
+    estimator: str = "clopper-pearson"
 
     def write(self, path: pathlib.Path) -> AuditResult:
         """Fill the folder ``path``; what its result.json holds."""
@@ -81,7 +82,7 @@ class Made:
             training=self.training,
             noise_multiplier=self.noise,
             adversary="final-loss",
-            estimator="clopper-pearson",
+            estimator=self.estimator,
             account="pld",
             confidence=0.95,
             runs=len(member),
@@ -89,7 +90,7 @@ class Made:
             torch_version="2.6.0",
             version="0.1.0",
         )
-        bound = ESTIMATORS["clopper-pearson"](
+        bound = ESTIMATORS[self.estimator](
             Scores(member, score, "coin-flip"),
             self.delta,
             threat_model="the canary's loss",

@@ -126,6 +126,14 @@ class TestSound:
         others = {"Refuted:", "Unproven:", "Consistent:"} - {f"{heading}:"}
         assert not any(other in reader.words for other in others)
 
+    @pytest.mark.parametrize("estimator", ["clopper-pearson", "best"])
+    def test_a_square_is_explained_where_one_is_drawn(self, tmp_path, estimator):
+        runs.Made(worlds=runs.separated(70, 80), estimator=estimator).write(tmp_path)
+        text = said(write(tmp_path).read_text())
+        caption = "The square, both limits at once,"
+        drawn = "both limits at once" in text.replace(caption, "")
+        assert drawn == (caption in text) == (estimator == "clopper-pearson")
+
     def test_says_when_the_audit_contradicts_the_account(self, page):
         reader, _ = page(worlds=runs.separated(150, 150), upper=0.5)
         assert "exceeds the certified bound" in reader.words

@@ -21,7 +21,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """
 
     def arguments(self, rounds: int) -> dict[str, object]:
-        """What the algorithm is made with, beside its step sizes: set fields, as is."""
+        """Keyword arguments of the algorithm's class, beside its step size.
+
+        By default all fields that are not None, by name. ``rounds`` is the number of
+        rounds, for options that depend on it.
+        """
         return {
             name: getattr(self, name)
             for name in self.__struct_fields__
@@ -39,9 +43,9 @@ class Setting(Generic[OptionsType]):
     Parameters
     ----------
     algorithm
-        Its name, for messages.
+        The algorithm's name, for messages.
     options
-        Of the algorithm alone.
+        What only this algorithm takes.
     rounds, batch_size, sampling, clip_norm, step_sizes
         As in `trainers.runs.training.Training`.
     nodes
@@ -74,5 +78,5 @@ class Setting(Generic[OptionsType]):
 
     @functools.cached_property
     def mixing(self) -> Mixing:
-        """Who hears whom."""
+        """The mixing matrices: who hears whom, with which weights; made once."""
         return self.graph()

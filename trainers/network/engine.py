@@ -16,7 +16,10 @@ Schedule = Callable[[int], float]  # of the round, never of the data
 
 
 def per_round(schedule: HasValues, rounds: int) -> Schedule:
-    """The schedule's values over ``rounds``, as a function of the round."""
+    """``schedule`` as a function of the round k = 0, ..., ``rounds`` - 1.
+
+    Raises as ``schedule.values``, such as for a list of another length.
+    """
     values = schedule.values(rounds).tolist()
     return lambda k: values[k]
 
@@ -117,10 +120,10 @@ def begun(algorithm: Algorithm, start: Tensor, nodes: range) -> Any:
 
 
 class Observer(Protocol):
-    """Sees messages as they are sent, before they are mixed."""
+    """Whoever is shown messages as they are sent, before they are mixed."""
 
     def messages(self, k: int, sent: Mapping[str, Tensor]) -> None:
-        """See what all nodes send in round ``k``."""
+        """See what nodes send in round ``k``: by name, (runs, nodes, ...)."""
 
 
 class Runner(Protocol):
@@ -128,7 +131,7 @@ class Runner(Protocol):
 
     @property
     def algorithm(self) -> Any:
-        """What every node does."""
+        """The algorithm that every node runs."""
         ...
 
     def begin(self, start: Tensor) -> Any:
@@ -178,7 +181,7 @@ class Network:
 
     @property
     def nodes(self) -> int:
-        """How many nodes run here."""
+        """Number of nodes in this process."""
         return self.mixing.nodes
 
     def begin(self, start: Tensor) -> Any:
@@ -209,7 +212,7 @@ class Network:
         private
             The oracle of this block.
         rounds
-            How many.
+            Number of rounds, >= 0; with ``resume``, those that are done included.
         observers
             Shown what every node sends, each round.
         after_round
@@ -219,6 +222,12 @@ class Network:
         resume
             What ``keep`` was called with: go on from there. ``private`` must be as it
             was then.
+
+        Raises
+        ------
+        ValueError
+            If ``rounds`` is negative, or graph, data and start differ in the number of
+            nodes.
         """
         if rounds < 0:
             raise ValueError(f"rounds must be >= 0, got {rounds}")

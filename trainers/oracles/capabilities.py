@@ -29,7 +29,7 @@ class AnyOracle(Protocol):
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Where it stands, for a checkpoint."""
+        """What `load_state_dict` takes, for a checkpoint."""
         ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -46,7 +46,7 @@ class GivesGradients(Protocol):
         ...
 
     def releases_of(self, node: int) -> int:
-        """How often ``node`` asked."""
+        """How many releases ``node`` has made so far."""
         ...
 
 
@@ -66,7 +66,7 @@ class GivesMessages(Protocol):
         ...
 
     def clipped(self, at: Tensor, batch: Tensor, shared: Tensor) -> Tensor:
-        """Its ``shared`` entries, clipped, (runs, nodes, shared)."""
+        """As `exact`, its ``shared`` entries alone, clipped, (runs, nodes, shared)."""
         ...
 
 

@@ -64,7 +64,7 @@ class Mechanism:
 
     @property
     def counted(self) -> int:
-        """As how many releases one is written down."""
+        """How many releases the ledger counts for each call."""
         return 1
 
     def divisor(self, records: int) -> float:
@@ -77,7 +77,11 @@ class Mechanism:
         return 1.0 if self.summed else self.batch_size
 
     def at(self, index: int) -> tuple[float, float]:
-        """Clip norm and noise multiplier of release ``index``, checked."""
+        """Clip norm and noise multiplier of release ``index`` = 0, 1, ...
+
+        Raises ``ValueError`` if one is out of its range, or if there is noise without a
+        finite clip norm.
+        """
         clip = self.clip_norm(index) if callable(self.clip_norm) else self.clip_norm
         multiplier = (
             self.noise_multiplier(index)
@@ -100,7 +104,10 @@ class Mechanism:
         return clip, multiplier
 
     def sampling_rate(self, records: int) -> float:
-        """The share of a node's ``records`` (public number) in a batch, on average."""
+        """Chance that one of a node's ``records`` (public number) is in a batch.
+
+        Raises ``ValueError`` if there is no batch of that size.
+        """
         if not self.batch_size > 0:
             raise ValueError(f"batch_size must be > 0, got {self.batch_size}")
         if self.sampling == "without-replacement" and self.batch_size % 1:
@@ -144,7 +151,15 @@ class Mechanism:
         )
 
     def ledger(self, sizes: Sequence[int], releases: int) -> Ledger:
-        """What ``releases`` calls would write: for planning noise before a run."""
+        """The ledger that a run would write: for planning noise before it.
+
+        ``sizes`` has each node's number of records, and every node makes ``releases``.
+
+        >>> Mechanism(8, clip_norm=1.0, noise_multiplier=2.0).ledger([80, 80], 5).nodes[
+        ...     1
+        ... ][0].count
+        5
+        """
         nodes = {size: self._entries(size, releases) for size in set(sizes)}
         return Ledger(nodes=tuple(nodes[size] for size in sizes), unit=self.unit)
 

@@ -151,7 +151,7 @@ class Oracle:
         return self._recorder.ledger()
 
     def releases_of(self, node: int) -> int:
-        """How often ``node`` asked."""
+        """How many releases ``node`` has made so far."""
         return self._releases[node]
 
     def next_release(self, nodes: Sequence[int]) -> int:

@@ -42,7 +42,7 @@ class Tape:
         return next(self._left)[1].clone()
 
     def releases_of(self, node: int) -> int:
-        """How often ``node`` asked."""
+        """How many releases ``node`` has made so far."""
         return self._asked[node]
 
 

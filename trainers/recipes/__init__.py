@@ -28,7 +28,7 @@ _FOLDER = importlib.resources.files(__name__)
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a training file says.
+    """A recipe: the settings of one training, as in its file.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         TrainingSettings(**self.run_settings())  # raises
 
     def run_settings(self) -> dict[str, Any]:
-        """Its claim, its seed and where it is computed, as far as it says."""
+        """Claim, seed and device, by name; what the recipe leaves open is not in it."""
         names = ("epsilon", "delta", "relation", "seed", *_COMPUTE)
         return {
             name: getattr(self, name)
@@ -110,7 +110,7 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
     at_epsilon: dict[str, dict[str, Any]] = {}
 
     def summary(self) -> dict[str, Any]:
-        """What it is, for JSON."""
+        """Algorithm, title, source and epsilons, for JSON."""
         return {
             "algorithm": self.algorithm,
             "title": self.title,
@@ -121,14 +121,18 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def listed() -> dict[str, Listed]:
-    """The recipes in the package, by name."""
+    """The recipes in the package, by name, in order."""
     return {
         name: msgspec.convert(tomllib.loads(text(name)), Listed) for name in names()
     }
 
 
 def names() -> list[str]:
-    """The recipes in the package, in order."""
+    """Names of the recipes in the package, in order.
+
+    >>> "bayrooti-mnist-dsgt" in names()
+    True
+    """
     return sorted(
         file.name.removesuffix(".toml")
         for file in _FOLDER.iterdir()
@@ -137,7 +141,7 @@ def names() -> list[str]:
 
 
 def text(name: str) -> str:
-    """The file of recipe ``name``; ``ValueError`` if there is none."""
+    """Text of the file of recipe ``name``; ``ValueError`` if there is none."""
     if name not in names():
         close = difflib.get_close_matches(name, names(), 1)
         hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(names())}"
@@ -146,7 +150,10 @@ def text(name: str) -> str:
 
 
 def copied(name: str, path: pathlib.Path) -> pathlib.Path:
-    """``path``, now a copy of recipe ``name``; ``ValueError`` if it is there."""
+    """Copy recipe ``name`` into the new file ``path``, and return ``path``.
+
+    Raises ``ValueError`` if there is no such recipe, or ``path`` exists.
+    """
     content = text(name)
     try:
         with path.open("x") as file:
@@ -157,7 +164,7 @@ def copied(name: str, path: pathlib.Path) -> pathlib.Path:
 
 
 def named(name: str) -> Recipe:
-    """The recipe ``name`` of the package."""
+    """The recipe ``name`` of the package; ``ValueError`` if there is none."""
     return parse(text(name), where=f"recipe {name}")
 
 

@@ -93,12 +93,14 @@ class Tilted:
                 continue
             decay = math.exp(-self.tilt * far)
             one = -math.expm1(-far)
-            other = math.exp(-self.spacing) * math.expm1(self.spacing - far)
+            near = self.spacing - far  # exp(-far) - exp(-spacing), from the larger
+            other = math.exp(-min(far, self.spacing)) * -math.expm1(-abs(near))
+            other = math.copysign(other, near)
             turn = self._turns(place)
             wave = one + other * fall * self._turns(1)
             value += sign * decay * float((self.waves @ (turn * wave)).real)
             most = decay * (one + fall * abs(other))
-            largest += most * (64 + self.index.size + 8 * self.tilt * far)
+            largest += most * (128 + self.index.size + 8 * self.tilt * far)
             if sign > 0:  # of the wave that does not turn: the sum of g
                 steps = math.expm1(-self.tilt * self.spacing)
                 steps *= math.expm1(-(1 + self.tilt) * self.spacing)

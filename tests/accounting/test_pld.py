@@ -16,6 +16,7 @@ from scipy import special
 
 from privaudit.accounting.pld import Composition, compose_entries, compose_steps
 from privaudit.accounting.pld.cells import Step
+from privaudit.accounting.pld.closed_form import gaussian_delta, gaussian_epsilon
 from privaudit.accounting.pld.dots import measure_above, measure_below
 from privaudit.accounting.pld.fourier import compose, log_mixture
 from privaudit.accounting.pld.grouping import Grid, terms_above, terms_below
@@ -213,6 +214,23 @@ class TestSound:
         if found.lower > 0:
             assert ref.gaussian_delta(shift, found.lower) >= delta * (1 - 1e-12)
 
+    @pytest.mark.parametrize("shift", [1e-10, 1e-14, 1e-15, 1e-16, 1e-30])
+    @pytest.mark.parametrize("share", [0, 0.1, 3, 6])
+    def test_gaussian_of_a_tiny_shift(self, shift, share):
+        """The logs of both terms are then one number, and delta was 0."""
+        found = gaussian_delta(shift, share * shift, 0.01)
+        with ref.mp.workdps(100):
+            exact = ref.gaussian_delta(shift, share * shift)
+            assert found.lower <= exact <= found.upper
+            delta = float(exact)
+            upper = gaussian_epsilon(shift, delta, 0.01).upper
+            assert ref.gaussian_delta(shift, upper) <= delta * (1 + 1e-12)
+
+    @pytest.mark.parametrize("shift", [5e-324, 1e-308, 1e-200, 1e160])
+    def test_gaussian_searches_end(self, shift):
+        found = gaussian_epsilon(shift, 1e-20, 0.01)
+        assert found.lower <= found.upper
+
     @examples(20)
     @given(st.floats(0.05, 8), st.floats(0, 6))
     def test_one_laplace_step(self, shift, epsilon):
@@ -279,6 +297,7 @@ class TestSound:
             (0.1, 1e-12, 1000, 1e-5),
             (1.0, 1 - 1e-12, 10, 1e-5),
             (2.0, 0.01, 10**5, 1e-15),
+            (1e-3, 1e-25, 1000, 1e-5),  # a spacing above 709
         ],
     )
     def test_extremes_answer(self, noise, rate, steps, delta):
@@ -299,6 +318,18 @@ class TestSound:
             assert less <= more + 1e-5
         assert uppers[-1] < 1e-5
         assert all(bracket.lower <= bracket.upper for bracket in found)
+
+    def test_laplace_far_from_any_grid(self):
+        """A spacing whose square is 0 was divided by; all of these are about 0."""
+        for noise in (1e50, 1e100, 1e200, 1e300):
+            found = compose_steps(noise, 1e-30, 3, noise="laplace").epsilon(1e-9)
+            assert found.lower == 0
+            assert found.upper < 1e-9
+
+    def test_a_window_far_shorter_than_its_tilt(self):
+        """Two long sums were taken from another, and delta at most 1 was all."""
+        found = compose_steps(46.5, 1.7e-19, 3, noise="laplace").delta(0.0)
+        assert found.upper < 1e-11  # it was 1
 
     def test_a_rate_far_from_any_grid(self):
         rarer = compose_steps(1.0, 1e-40, 10).epsilon(1e-9)

@@ -9,33 +9,27 @@ from scipy import special
 from privaudit.accounting.pld.targets import Sides, crossing
 
 
-def _gaussian_log_delta(shift: float, epsilon: float) -> float:
-    """log(Phi(m/2 - e/m) - exp(e) Phi(-m/2 - e/m)) (Balle and Wang 2018, theorem 8)."""
-    first = special.log_ndtr(shift / 2 - epsilon / shift)
-    second = epsilon + special.log_ndtr(-shift / 2 - epsilon / shift)
-    if second >= first:
-        return -math.inf
-    return float(first + math.log(-math.expm1(second - first)))
+def _gaussian_log_delta(shift: float, epsilon: float, sign: int) -> float:
+    """log(Phi(m/2 - e/m) - exp(e) Phi(-m/2 - e/m)) (Balle and Wang 2018, theorem 8).
 
-
-def _gaussian_error(shift: float, epsilon: float) -> float:
-    """Bound on the error of `_gaussian_log_delta`.
-
-    The two logs are off by 8 units of their size and of their arguments' squares; the
-    difference of their exponentials multiplies that by the first over the difference.
+    At least that (sign 1) or at most (-1): the two logs are off by 8 units of their
+    size and of their arguments' squares, and so their difference by twice as much.
+    delta is at most its value at 0, below m / sqrt(2 pi).
     """
     far = shift / 2 + epsilon / shift
-    first = special.log_ndtr(shift / 2 - epsilon / shift)
-    loss = float(first) - _gaussian_log_delta(shift, epsilon)
-    off = 2.0**-50 * (8 + far * far + epsilon)
-    return off * (1 + math.exp(min(max(loss, 0.0), 700.0)))
+    off = 2.0**-50 * (64 + far * far + epsilon)
+    first = float(special.log_ndtr(shift / 2 - epsilon / shift))
+    gap = first - epsilon - float(special.log_ndtr(-shift / 2 - epsilon / shift))
+    gap = (max(0.0, gap) if sign > 0 else gap) + sign * 2 * off  # nan: nothing known
+    found = first + sign * off + math.log(-math.expm1(-gap)) if gap > 0 else -math.inf
+    most = min(0.0, math.log(shift) - 0.9)
+    return found if sign < 0 or found < most else most
 
 
 def gaussian_delta(shift: float, epsilon: float, width: float) -> Sides:
-    log_delta = _gaussian_log_delta(shift, epsilon)
-    error = _gaussian_error(shift, epsilon)
-    upper = math.exp(min(0.0, log_delta + error)) + 1e-300
-    lower = math.exp(log_delta - error)
+    upper = math.exp(_gaussian_log_delta(shift, epsilon, 1)) * (1 + 1e-14) + 1e-300
+    upper = min(upper, 1.0)
+    lower = math.exp(_gaussian_log_delta(shift, epsilon, -1)) * (1 - 1e-14)
     return Sides(lower, upper, width, upper <= (1 + width) * lower, "remove")
 
 
@@ -43,13 +37,11 @@ def gaussian_epsilon(shift: float, delta: float, width: float) -> Sides:
     target = math.log(delta)
 
     def excess(epsilon: float, sign: int) -> float:
-        error = _gaussian_error(shift, epsilon)
-        found = _gaussian_log_delta(shift, epsilon) + sign * error - target
-        return sign * math.inf if math.isnan(found) else found
+        return _gaussian_log_delta(shift, epsilon, sign) - target
 
     start = shift * (shift / 2 + math.sqrt(max(-2 * target, 0.0)))
-    slope = max(start / shift / shift, 1e-300)
     fine = 0.01 * min(width, 1e-9)
+    slope = start / shift / shift
     upper = crossing(lambda e: excess(e, 1), start, slope, fine)[1]
     lower = crossing(lambda e: excess(e, -1), start, slope, fine)[0]
     return Sides(lower, upper, width, upper <= (1 + width) * lower, "remove")

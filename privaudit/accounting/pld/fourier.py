@@ -85,7 +85,17 @@ class Tilted:
         if at == first:  # but for rounding
             x = min(max(x, 0.0), self.spacing)
         value, largest = 0.0, 0.0
-        size = float(np.abs(self.waves).sum())
+        steps = math.expm1(-self.tilt * self.spacing)
+        steps *= math.expm1(-(1 + self.tilt) * self.spacing)
+        index, waves = self.index, self.waves
+        if self.tilt * self.points * self.spacing < 1 and index[:1] == 0:
+            # Of the wave that does not turn both sums are long beside the window.
+            each = x + self.spacing * np.arange(stop - at)
+            g = np.exp(-self.tilt * each) * -np.expm1(-each)
+            value = float(g.sum()) * steps * float(waves[0].real)
+            off += 4 * UNIT * (128 + g.size + 8 * self.tilt * x) * abs(value)
+            index, waves = index[1:], waves[1:]
+        size = float(np.abs(waves).sum())
         # All from there on, less all from the window's end on.
         ends = ((1, at, x), (-1, stop, x + (stop - at) * self.spacing))
         for sign, place, far in ends:
@@ -93,26 +103,27 @@ class Tilted:
                 continue
             decay = math.exp(-self.tilt * far)
             one = -math.expm1(-far)
-            other = math.exp(-self.spacing) * math.expm1(self.spacing - far)
-            turn = self._turns(place)
-            wave = one + other * fall * self._turns(1)
-            value += sign * decay * float((self.waves @ (turn * wave)).real)
+            near = self.spacing - far  # exp(-far) - exp(-spacing), from the larger
+            other = math.exp(-min(far, self.spacing)) * -math.expm1(-abs(near))
+            other = math.copysign(other, near)
+            wave = one + other * fall * self._turns(index, 1)
+            wave *= self._turns(index, place)
+            value += sign * decay * float((waves @ wave).real)
             most = decay * (one + fall * abs(other))
-            largest += most * (64 + self.index.size + 8 * self.tilt * far)
+            largest += most * (128 + index.size + 8 * self.tilt * far)
             if sign > 0:  # of the wave that does not turn: the sum of g
-                steps = math.expm1(-self.tilt * self.spacing)
-                steps *= math.expm1(-(1 + self.tilt) * self.spacing)
-                off += self.error * math.sqrt(peak * most / steps) * (1 + 1e-12)
+                end = far + (stop - at) * self.spacing
+                top = min(peak, -math.expm1(-end))  # of g in the window; less
+                top = top if self.tilt * far < 1 else decay * one  # beyond its peak
+                total = min(most / steps, (stop - at) * top)
+                norm = min(total, math.sqrt(top * total))
+                off += self.error * norm * (1 + 1e-12)
         return value, off + 4 * UNIT * largest * size
 
-    def _turns(self, place: int) -> NDArray[np.complex128]:
+    def _turns(self, index: NDArray[np.intp], place: int) -> NDArray[np.complex128]:
         """How far each wave has turned at a point."""
-        return np.exp(
-            2j
-            * math.pi
-            / self.points
-            * (self.index * (place % self.points) % self.points)
-        )
+        turned = index * (place % self.points) % self.points
+        return np.exp(2j * math.pi / self.points * turned)
 
     def _scale(self, epsilon: float) -> tuple[float, float]:
         exponent = self.log_moment - self.tilt * epsilon
@@ -152,11 +163,13 @@ def compose(
 ) -> Tilted | None:
     """The composition of ``terms``; None if the window needs too many points.
 
+    None as well if the spacing is too small for the sums of waves.
+
     Of ``guess`` the tilt is taken, and the changes of it that bound the window.
     """
     tilt = guess.tilt
     window = _window(measures, terms, spacing, guess)
-    if window is None:
+    if window is None or not (tilt * spacing) * ((1 + tilt) * spacing) > 1e-290:
         return None
     start, points, outside, bases, log_moment = window
     index, phase, log_size, log_error, bound = _characteristic(

@@ -52,7 +52,7 @@ class Guess:
         above the loss's deviation. Variance moves epsilon by (1 + tilt) / 2 as much.
         """
         low, high = (
-            math.log(max(slack * 1e-9 / (1 + self.tilt), 1e-300)),
+            math.log(max(slack * 1e-9 / (1 + self.tilt), 1e-100)),
             math.log(64.0),
         )
         size = np.abs(self.losses)
@@ -199,11 +199,13 @@ def _log_peaks(tilts: Floats) -> Floats:
     return -tilts * np.log1p(1 / tilts) - np.log1p(tilts)
 
 
-def _least(bound: Callable[[Floats], Floats]) -> float:
-    """Where a function of tilts with one valley is least, nearly."""
-    middle = 1.0
+def _least(
+    bound: Callable[[Floats], Floats], low: float = -12.0, high: float = 14.0
+) -> float:
+    """Where a function of tilts with one valley is least, nearly; by their logs."""
+    middle = (low + high) / 2
     for apart, half in ((1.3, 10), (0.26, 5), (0.05, 5), (0.01, 5)):
-        tries = middle + apart * np.arange(-half, half + 1)
+        tries = np.clip(middle + apart * np.arange(-half, half + 1), low, high)
         values = bound(np.exp(tries))
         middle = float(tries[np.argmin(np.where(np.isnan(values), np.inf, values))])
     return math.exp(middle)

@@ -228,7 +228,7 @@ def _bracketed(
 
     Below the crossing it may be above 0 for no further than ``most / slope``.
     """
-    x = max(guess, 1e-12)
+    x, slope = max(guess, 1e-12), max(1e-300, min(1e300, slope))  # finite steps
     low, high, above, below = 0.0, math.inf, math.inf, -math.inf
     least, stride = 1e-9 * x, fine * x
     for turn in itertools.count(1):  # invariant: low is 0 or above, high not above

@@ -18,7 +18,7 @@ from privaudit.accounting.pld import Composition, compose_entries, compose_steps
 from privaudit.accounting.pld.cells import Step
 from privaudit.accounting.pld.closed_form import gaussian_delta, gaussian_epsilon
 from privaudit.accounting.pld.dots import measure_above, measure_below
-from privaudit.accounting.pld.fourier import compose, log_mixture
+from privaudit.accounting.pld.fourier import Tilted, compose, log_mixture
 from privaudit.accounting.pld.grouping import Grid, terms_above, terms_below
 from privaudit.accounting.pld.line import log_normal_mass
 from privaudit.accounting.pld.mechanisms.noise import loss_cells
@@ -181,6 +181,30 @@ class TestSums:
             log_peak_here = found.log_moment - tilt * epsilon + log_peak(tilt)
             room = (4 * math.exp(-18) + 1e-9) * math.exp(min(log_peak_here, 700))
             assert high - low <= 1e-9 * direct + room + 1e-299
+
+    @examples(200)
+    @given(st.floats(-6, 6), st.floats(-9, 2), st.floats(-2, 2), st.integers(64, 999))
+    def test_errors_count_in_the_euclidean_norm(self, tilt, spacing, place, points):
+        """Whatever error of that norm, the one along g included."""
+        tilt, spacing = 10.0**tilt, 10.0**spacing
+        none = np.zeros(0, int), np.zeros(0, complex)
+        found = Tilted(tilt, 0, 0, points, spacing, 0, *none, 1.0, 0, 0, 0, 0)
+        epsilon = place * points * spacing
+        x = spacing * np.arange(points) - epsilon
+        x = x[x > 0]
+        g = np.exp(-tilt * x) * -np.expm1(-x)
+        assert found._sum(epsilon)[1] >= float(np.linalg.norm(g)) * (1 - 1e-9)
+
+    def test_drift_moves_epsilon_and_delta_to_the_safe_side(self):
+        size = 1 / 64 / math.expm1(-0.1) / math.expm1(-0.2)
+        flat = np.zeros(1, int), np.array([size], complex)
+        sure = Tilted(1.0, 0.0, 0, 64, 0.1, 0.0, *flat, 0, 0, 0, 0, 0)
+        drift = dataclasses.replace(sure, drift=0.05)
+        above = sure.delta_above(0.95) * math.exp(0.05)
+        below = sure.delta_below(1.05) * math.exp(-0.05)
+        assert drift.delta_above(1.0) >= above * (1 - 1e-9)
+        assert drift.delta_below(1.0) <= below * (1 + 1e-9)
+        assert below > 0
 
 
 class TestSound:

@@ -88,7 +88,7 @@ class Tilted:
         steps = math.expm1(-self.tilt * self.spacing)
         steps *= math.expm1(-(1 + self.tilt) * self.spacing)
         index, waves = self.index, self.waves
-        if self.tilt * self.points * self.spacing < 1 and index[:1] == 0:
+        if self.tilt * self.points * self.spacing < 1 and 0 in index[:1]:
             # Of the wave that does not turn both sums are long beside the window.
             each = x + self.spacing * np.arange(stop - at)
             g = np.exp(-self.tilt * each) * -np.expm1(-each)

@@ -27,7 +27,7 @@ _NEGLIGIBLE = -80.0  # log of a size of the characteristic function that is left
 MOST_POINTS = 1 << 21
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True)
 class Tilted:
     """The composed loss under a tilt, on a window of the grid.
 
@@ -76,7 +76,7 @@ class Tilted:
         """sum f g and the bound on its error."""
         peak = math.exp(log_peak(self.tilt))
         off = self.outside * peak + 1e-300
-        stop, fall = self.start + self.points, math.exp(-self.tilt * self.spacing)
+        stop = self.start + self.points
         if not epsilon < stop * self.spacing + self.offset:
             return 0.0, off
         first = math.floor((epsilon - self.offset) / self.spacing) + 1
@@ -87,30 +87,31 @@ class Tilted:
         value, largest = 0.0, 0.0
         steps = math.expm1(-self.tilt * self.spacing)
         steps *= math.expm1(-(1 + self.tilt) * self.spacing)
-        index, waves = self.index, self.waves
-        if self.tilt * self.points * self.spacing < 1 and 0 in index[:1]:
+        turning = 0
+        if self.tilt * self.points * self.spacing < 1 and 0 in self.index[:1]:
             # Of the wave that does not turn both sums are long beside the window.
             each = x + self.spacing * np.arange(stop - at)
             g = np.exp(-self.tilt * each) * -np.expm1(-each)
-            value = float(g.sum()) * steps * float(waves[0].real)
+            value = float(g.sum()) * steps * float(self.waves[0].real)
             off += 4 * UNIT * (128 + g.size + 8 * self.tilt * x) * abs(value)
-            index, waves = index[1:], waves[1:]
-        size = float(np.abs(waves).sum())
+            turning = 1
+        size = float(np.abs(self.waves[turning:]).sum())
+        waves, ahead = self.waves[turning:], self._ahead[turning:]
         # All from there on, less all from the window's end on.
         ends = ((1, at, x), (-1, stop, x + (stop - at) * self.spacing))
         for sign, place, far in ends:
             if self.tilt * far > 745:
                 continue
+            turn = self._turns(place)[turning:] if sign > 0 else self._end[turning:]
             decay = math.exp(-self.tilt * far)
             one = -math.expm1(-far)
             near = self.spacing - far  # exp(-far) - exp(-spacing), from the larger
             other = math.exp(-min(far, self.spacing)) * -math.expm1(-abs(near))
             other = math.copysign(other, near)
-            wave = one + other * fall * self._turns(index, 1)
-            wave *= self._turns(index, place)
-            value += sign * decay * float((waves @ wave).real)
-            most = decay * (one + fall * abs(other))
-            largest += most * (128 + index.size + 8 * self.tilt * far)
+            part = one * float((waves @ turn).real) + other * float((ahead @ turn).real)
+            value += sign * decay * part
+            most = decay * (one + math.exp(-self.tilt * self.spacing) * abs(other))
+            largest += most * (128 + waves.size + 8 * self.tilt * far)
             if sign > 0:  # of the wave that does not turn: the sum of g
                 end = far + (stop - at) * self.spacing
                 top = min(peak, -math.expm1(-end))  # of g in the window; less
@@ -120,10 +121,20 @@ class Tilted:
                 off += self.error * norm * (1 + 1e-12)
         return value, off + 4 * UNIT * largest * size
 
-    def _turns(self, index: NDArray[np.intp], place: int) -> NDArray[np.complex128]:
+    def _turns(self, place: int) -> NDArray[np.complex128]:
         """How far each wave has turned at a point."""
-        turned = index * (place % self.points) % self.points
+        turned = self.index * (place % self.points) % self.points
         return np.exp(2j * math.pi / self.points * turned)
+
+    @functools.cached_property
+    def _ahead(self) -> NDArray[np.complex128]:
+        """The waves times a."""
+        return self.waves * (math.exp(-self.tilt * self.spacing) * self._turns(1))
+
+    @functools.cached_property
+    def _end(self) -> NDArray[np.complex128]:
+        """How far each wave has turned at the window's end."""
+        return self._turns(self.start + self.points)
 
     def _scale(self, epsilon: float) -> tuple[float, float]:
         exponent = self.log_moment - self.tilt * epsilon

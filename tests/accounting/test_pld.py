@@ -25,6 +25,7 @@ from privaudit.accounting.pld.mechanisms.noise import loss_cells
 from privaudit.accounting.pld.mixture import Term
 from privaudit.accounting.pld.scout import log_peak
 from privaudit.accounting.pld.tangents import rate_tangent, shift_tangent
+from privaudit.accounting.pld.targets import largest_epsilon, least_epsilon
 from privaudit.ledger import Entry
 from privaudit.release import (
     NoSampling,
@@ -397,6 +398,14 @@ class TestSound:
         assert max(attained(u, v) for u, v in pairs) <= found.upper
         assert found.lower <= rate * float(ref.gaussian_delta(0.2, epsilon))
         assert found.lower >= 0.97 * attained(0.1, -0.1)
+
+
+def test_what_is_no_number_is_on_the_safe_side():
+    def unknown(epsilon):
+        return math.nan
+
+    assert least_epsilon(unknown, 1e-5, 1.0, 5.0, 1e-3) == math.inf
+    assert largest_epsilon(unknown, 1e-5, 1.0, 5.0, 1e-3) == 0
 
 
 class TestTight:

@@ -124,10 +124,11 @@ class Scout:
     def at_delta(self, log_delta: float) -> Guess:
         """The tilt at which Chernoff's bound on epsilon is least."""
 
-        def bound(tilts: Floats) -> Floats:
-            return (self.log_moments(tilts) + _log_peaks(tilts) - log_delta) / tilts
+        def bound(log_tilt: float) -> float:
+            tilt = math.exp(log_tilt)
+            return (self.log_moment(tilt) + log_peak(tilt) - log_delta) / tilt
 
-        tilt = _least(bound)
+        tilt = math.exp(_least(bound))
         guess = self._guess(tilt, 0.0, log_delta)
         # The saddle point's delta is exp(log moment - tilt eps) over this.
         width = max(tilt * (1 + tilt) * guess.deviation * math.sqrt(2 * math.pi), 1.0)
@@ -138,10 +139,12 @@ class Scout:
     def at_epsilon(self, epsilon: float) -> Guess:
         """The tilt at which Chernoff's bound on delta is least."""
 
-        def bound(tilts: Floats) -> Floats:
-            return self.log_moments(tilts) + _log_peaks(tilts) - tilts * epsilon
+        def bound(log_tilt: float) -> float:
+            tilt = math.exp(log_tilt)
+            return self.log_moment(tilt) + log_peak(tilt) - tilt * epsilon
 
-        guess = self._guess(_least(bound), epsilon, 0.0)
+        log_tilt = _least(bound)
+        guess = self._guess(math.exp(log_tilt), epsilon, 0.0)
         tilt = guess.tilt
         width = max(tilt * (1 + tilt) * guess.deviation * math.sqrt(2 * math.pi), 1.0)
         moment = self.log_moment(tilt) - tilt * epsilon
@@ -194,21 +197,24 @@ class Scout:
         )
 
 
-def _log_peaks(tilts: Floats) -> Floats:
-    """`log_peak` of each, all above 0."""
-    return -tilts * np.log1p(1 / tilts) - np.log1p(tilts)
-
-
 def _least(
-    bound: Callable[[Floats], Floats], low: float = -12.0, high: float = 14.0
+    bound: Callable[[float], float], low: float = -12.0, high: float = 14.0
 ) -> float:
-    """Where a function of tilts with one valley is least, nearly; by their logs."""
-    middle = (low + high) / 2
-    for apart, half in ((1.3, 10), (0.26, 5), (0.05, 5), (0.01, 5)):
-        tries = np.clip(middle + apart * np.arange(-half, half + 1), low, high)
-        values = bound(np.exp(tries))
-        middle = float(tries[np.argmin(np.where(np.isnan(values), np.inf, values))])
-    return math.exp(middle)
+    """Where a function with one valley is least, by golden section."""
+    ratio = (math.sqrt(5) - 1) / 2
+    a, b = low, high
+    c, d = b - ratio * (b - a), a + ratio * (b - a)
+    at_c, at_d = bound(c), bound(d)
+    while b - a > 0.02:
+        if at_c < at_d:
+            b, d, at_d = d, c, at_c
+            c = b - ratio * (b - a)
+            at_c = bound(c)
+        else:
+            a, c, at_c = c, d, at_d
+            d = a + ratio * (b - a)
+            at_d = bound(d)
+    return (a + b) / 2
 
 
 def _quadrature(step: Step, direction: Direction) -> tuple[Floats, Floats]:

@@ -243,7 +243,9 @@ def _bracketed(
             x = low + max(above / slope if above < math.inf else 0.0, stride)
             stride *= 4
         elif low == 0:
-            x = high - max(min(min(-below, most) / slope, high / 2), stride)
+            # Not past all of where it is above 0, if that has an end below.
+            part = high / 2 if most == math.inf else high / 8
+            x = high - min(max(min(-below, most) / slope, stride), part)
             stride *= 2
             if x <= least:
                 break

@@ -413,13 +413,11 @@ class Recorder:
             return
         one_pass = UNSET if disjoint is None else disjoint
         entries = self._entries[node]
-        places = range(len(entries)) if disjoint is not None else [len(entries) - 1]
-        for place in places:
-            if place >= 0 and entries[place].release == release:
-                if entries[place].disjoint != one_pass:
-                    continue
-                more = entries[place].count + count
-                entries[place] = Entry(release, more, one_pass)
+        first = max(len(entries) - 1, 0) if disjoint is None else 0
+        for place in range(first, len(entries)):
+            known = entries[place]
+            if known.release == release and known.disjoint == one_pass:
+                entries[place] = Entry(release, known.count + count, one_pass)
                 return
         entries.append(Entry(release, count, one_pass))
 

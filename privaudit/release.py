@@ -6,7 +6,9 @@ relation.
 
 from __future__ import annotations
 
+import functools
 import math
+import typing
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -103,6 +105,7 @@ _RELATIONS = {
     "replace-one": "replace_one",
 }
 Sampling = PoissonSampling | SamplingWithoutReplacement | RandomAllocation | NoSampling
+_SAMPLINGS = typing.get_args(Sampling)
 
 
 class Sensitivity(
@@ -125,6 +128,13 @@ class Sensitivity(
             if value is not None and not value >= 0:
                 raise ValueError(f"sensitivity {name} must be >= 0, got {value}")
         _doubles(self, "add_or_remove_one", "replace_one")
+
+
+@functools.lru_cache(maxsize=64)  # a plan has as many releases as steps
+def _of_sum(norm_bound: float, fixed: bool) -> Sensitivity:
+    return Sensitivity(
+        add_or_remove_one=None if fixed else norm_bound, replace_one=2 * norm_bound
+    )
 
 
 class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -173,8 +183,14 @@ class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     details: mechanisms.Any | UnsetType = UNSET
 
     def __post_init__(self) -> None:
-        self._check_details()
-        if not isinstance(self.sampling, Sampling):
+        if self.details is not UNSET:
+            self._check_details()
+        elif self.mechanism not in ("gaussian", "laplace"):
+            raise ValueError(
+                f"a mechanism is gaussian or laplace, got {self.mechanism!r}; "
+                "others are in privaudit.mechanisms, for Release.of"
+            )
+        if not isinstance(self.sampling, _SAMPLINGS):
             raise ValueError(
                 "sampling is PoissonSampling(rate), SamplingWithoutReplacement(size, "
                 "population), RandomAllocation(batches) or NoSampling(), got "
@@ -196,16 +212,11 @@ class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             )
         if self.noise == math.inf:
             raise ValueError("noise must be finite and >= 0, got inf")
-        _doubles(self, "norm_bound", "noise")
+        if not type(self.norm_bound) is type(self.noise) is float:
+            _doubles(self, "norm_bound", "noise")
 
     def _check_details(self) -> None:
-        if isinstance(self.details, UnsetType):
-            if self.mechanism not in ("gaussian", "laplace"):
-                raise ValueError(
-                    f"a mechanism is gaussian or laplace, got {self.mechanism!r}; "
-                    "others are in privaudit.mechanisms, for Release.of"
-                )
-            return
+        assert self.details is not UNSET
         name = mechanisms.NAMES.get(type(self.details))
         if name is None or name != self.mechanism:
             raise ValueError(
@@ -314,10 +325,7 @@ class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             mechanism=mechanism,
             norm_bound=norm_bound,
             noise=noise_multiplier * norm_bound if noise_multiplier else 0.0,
-            sensitivity=Sensitivity(
-                add_or_remove_one=None if fixed else norm_bound,
-                replace_one=2 * norm_bound,
-            ),
+            sensitivity=_of_sum(norm_bound, fixed),
             sampling=sampling,
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import numpy as np
@@ -13,7 +13,7 @@ from scipy import special
 from threadpoolctl import ThreadpoolController
 
 from privaudit.accounting.pld.allocation import Epoch, epoch_measure, losses
-from privaudit.accounting.pld.cells import Direction
+from privaudit.accounting.pld.cells import Cells, Direction
 from privaudit.accounting.pld.closed_form import gaussian_delta, gaussian_epsilon
 from privaudit.accounting.pld.dots import GridMeasure
 from privaudit.accounting.pld.fixed_size import bound
@@ -29,6 +29,7 @@ from privaudit.accounting.pld.grouping import (
 from privaudit.accounting.pld.inversion import Chernoff, invert
 from privaudit.accounting.pld.line import Floats, sampled_loss
 from privaudit.accounting.pld.mechanisms.loss import Loss
+from privaudit.accounting.pld.mechanisms.noise import loss_cells
 from privaudit.accounting.pld.mixture import Term
 from privaudit.accounting.pld.scout import Guess, Scout
 from privaudit.accounting.pld.targets import DeltaAt, EpsilonAt, Sides, Target
@@ -524,9 +525,10 @@ class Composition:
         width: float,
         nodes: int,
         spacing: float | None = None,
+        cells: Callable[..., Cells] = loss_cells,
     ) -> Grid:
         spacing = guess.spacing(slack) if spacing is None else spacing
-        log_tail = max(guess.log_delta, -800.0) + math.log(width * 1e-4 / self.steps)
+        log_tail = max(guess.log_delta, -800.0) + math.log(width * 2e-3 / self.steps)
         reach = -float(special.ndtri_exp(min(log_tail, -1.0)))
         # No more points in the window, or in the cells of one step, than can be had.
         spacing = max(spacing, 1.5 * guess.window / MOST_POINTS)
@@ -550,7 +552,7 @@ class Composition:
         # In powers of ten, so that the next grid finds the same epochs.
         often = max(sum(count for _, count in self.epochs), 1)
         tail = math.log10(width * 0.02 / often) + max(guess.log_delta, -600.0) / _LN10
-        return Grid(spacing, nodes, reach, 10.0 ** math.floor(tail))
+        return Grid(spacing, nodes, reach, 10.0 ** math.floor(tail), cells)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -580,7 +582,11 @@ class _Search:
         self.guesses, self.caps = guesses, caps
         self.upper = dict.fromkeys(guesses, target.trivial_upper)
         self.lower: dict[Direction, float] = {}
-        self.fine, self.nodes = 0.6, composition._first_nodes(width)
+        # Of epochs the sides do not meet: the upper one is as narrow as its grid.
+        self.fine = 0.05 if composition.epochs else 0.65
+        self.nodes = composition._first_nodes(width)
+        # Both sides of one direction mostly have the same.
+        self.cells = functools.lru_cache(maxsize=4)(loss_cells)
         self.coarse = False
 
     def top(self, way: Direction) -> float:
@@ -592,15 +598,20 @@ class _Search:
     def slack(self, way: Direction, worst: Guess | None = None) -> float:
         return self.target.slack(self.guesses[way], worst or self.guesses[way])
 
+    def grid(self, way: Direction, slack: float, spacing: float | None = None) -> Grid:
+        return self.of._grid(
+            *(self.guesses[way], slack * self.fine, self.width, self.nodes),
+            spacing=spacing,
+            cells=self.cells,
+        )
+
     def found(self) -> Found:
         return Found(self.upper, self.lower, self.coarse)
 
     def run_above(self, way: Direction, slack: float) -> None:
         guess = self.guesses[way]
         wanted = guess.spacing(slack * self.fine)
-        grid = self.of._grid(
-            guess, slack * self.fine, self.width, self.nodes, spacing=wanted
-        )
+        grid = self.grid(way, slack, spacing=wanted)
         self.coarse |= grid.spacing > 1.5 * wanted
         found = self.of._above(way, grid, guess)
         if found is not None:
@@ -612,8 +623,7 @@ class _Search:
     def run_below(self, way: Direction) -> float:
         """A lower bound on the dominating pair's own figure."""
         guess = self.guesses[way]
-        grid = self.of._grid(guess, self.slack(way) * self.fine, self.width, self.nodes)
-        found = self.of._below(way, grid, guess)
+        found = self.of._below(way, self.grid(way, self.slack(way)), guess)
         low = 0.0 if found is None else self.target.lower(found, guess)
         if self.of.others and not self.top(way) <= (1 + self.width) * low:
             slack = self.slack(way)

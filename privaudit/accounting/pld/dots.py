@@ -296,26 +296,31 @@ def drop_concave_knots(mass: Floats, scale: Floats, spacing: float) -> None:
     A knot of mass m is dropped by giving m to the knots left beside it, in the shares
     that keep P and Q. The ends stay.
     """
-    todo = [int(i) for i in np.flatnonzero(mass < 0)]
+    todo = np.flatnonzero(mass < 0).tolist()
     before: dict[int, int] = {}
     after: dict[int, int] = {}
     dropped: set[int] = set()
     last = mass.size - 1
+    new = {i: mass.item(i) for i in todo}  # of the knots that change
+    grown: dict[int, float] = {}
     while todo:
         i = todo.pop()
-        if i in dropped or mass[i] >= 0 or i in (0, last):
+        m = new[i]
+        if i in dropped or m >= 0 or i in (0, last):
             continue
         lower, higher = before.get(i, i - 1), after.get(i, i + 1)
         dropped.add(i)
-        m = float(mass[i])
-        mass[i] = 0.0
+        new[i] = 0.0
         # Shares of P: (1 - e^-ahead) / (e^behind - e^-ahead), and the rest.
         ahead = math.expm1(-(higher - i) * spacing)
         behind = math.expm1(min((i - lower) * spacing, 700.0))
         share = ahead / (ahead - behind)
         for neighbour, part in ((lower, share), (higher, 1 - share)):
-            mass[neighbour] += part * m
-            scale[neighbour] += abs(m)
-            if mass[neighbour] < 0:
+            had = new[neighbour] if neighbour in new else mass.item(neighbour)
+            new[neighbour] = had + part * m
+            grown[neighbour] = grown.get(neighbour, 0.0) - m
+            if new[neighbour] < 0:
                 todo.append(neighbour)
         after[lower], before[higher] = higher, lower
+    mass[list(new)] = list(new.values())
+    scale[list(grown)] += list(grown.values())

@@ -400,14 +400,16 @@ def _characteristic(
     for term in sorted(terms, key=lambda term: -term.steps):
         n = term.steps
         spectra = [spectrum(i) for i in term.measures]
-        own = functools.reduce(np.maximum, map(np.abs, spectra)) + transform
-        some = own > math.exp(_NEGLIGIBLE / n)
+        squares = (values.real**2 + values.imag**2 for values in spectra)
+        some = np.sqrt(functools.reduce(np.maximum, squares)) + transform
+        some = some > math.exp(_NEGLIGIBLE / n)
         if not some.all():  # most, where there are many steps
-            live, own = live[some], own[some]
+            live = live[some]
             spectra = [values[some] for values in spectra]
             phase, size, error, bound = (a[some] for a in (phase, size, error, bound))
         first = spectra[0]
         modulus = np.abs(first)
+        own = functools.reduce(np.maximum, map(np.abs, spectra)) + transform
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             bound = bound + n * np.log(np.minimum(own, 1.0))
             slip = transform / modulus

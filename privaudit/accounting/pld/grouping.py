@@ -103,6 +103,7 @@ class Grid:
     nodes: int
     reach: float
     tail: float = 1e-12  # that an epoch may lose
+    cells: Callable[..., Cells] = loss_cells  # or one that remembers some
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -225,7 +226,7 @@ def terms_below(
 
 
 def _cells(step: Step, way: Direction, grid: Grid, offset: float = 0.0) -> Cells:
-    return loss_cells(step, way, grid.spacing, grid.reach, MOST_CELLS, offset)
+    return grid.cells(step, way, grid.spacing, grid.reach, MOST_CELLS, offset)
 
 
 def _offset(step: Step, grid: Grid) -> float:
@@ -272,7 +273,7 @@ def _term(corners: list[int], weights: list[Floats], counts: Floats) -> Term:
 
 def _nodes(values: Floats, most: int, power: int) -> Floats:
     """The values themselves if they are few, else nodes equally spaced in a power."""
-    distinct = np.unique(values)
+    distinct = values if values.size == 1 else np.unique(values)
     if distinct.size <= most:
         return distinct
     top = distinct[-1]
@@ -289,6 +290,8 @@ def _between(
     What rounding leaves open (below 1e-9 where nodes are 1e-6 apart; all where they are
     closer, or where the scale has no more digits) goes up or down as asked.
     """
+    if nodes.size == 1:
+        return np.zeros(values.size, np.intp), np.zeros(values.size)
     at = np.clip(np.searchsorted(nodes, values, "right") - 1, 0, nodes.size - 1)
     low, top = nodes[at], nodes[np.minimum(at + 1, nodes.size - 1)]
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -36,6 +36,7 @@ _LEFTS = np.arange(-3.0, 3.1, 0.5)
 _REACHES = math.pi / (
     3.0 * np.float64(1.5) ** np.arange(14)
 )  # over a deviation, for `_Decay`
+_AT_ONCE = 512  # kinds of steps whose arrays fit a cache
 _OUTPUTS, _FIRST = 24, (0, 6)  # cells of outputs, and where intervals begin
 _MOST_SPREAD = 20_000  # different steps, beyond which it takes too long
 _SINC = 0.4547  # at least |sin(u) / u| from u = 2 on
@@ -373,6 +374,13 @@ def _most_moment(family: Family, order: float) -> float:
 
 def _spreads(family: Family, order: float, reaches: Floats) -> Floats:
     """For `_Decay`, times the square of psi, by ``reaches``."""
+    starts = range(0, family.shift.size, _AT_ONCE)
+    parts = [slice(start, start + _AT_ONCE) for start in starts]
+    each = [_spreads_of(family, part, order, reaches) for part in parts]
+    return np.sum(each, axis=0) * (1 - 1e-8)
+
+
+def _spreads_of(family: Family, rows: slice, order: float, reaches: Floats) -> Floats:
     far = 4.0 + max(order, 0.0) * float(family.shift.max())
     edges = np.linspace(-3.5, far, _OUTPUTS + 1)
     normal = np.exp(log_normal_mass(edges[:-1], edges[1:]))
@@ -380,11 +388,11 @@ def _spreads(family: Family, order: float, reaches: Floats) -> Floats:
     density = np.exp(-0.5 * edges**2) / math.sqrt(2 * math.pi)
     mean = np.clip(-np.diff(density) / normal, edges[:-1], edges[1:])
     share = (mean - edges[:-1]) / np.diff(edges)
-    m, q = family.shift[:, None], family.rate[:, None]
+    m, q = family.shift[rows, None], family.rate[rows, None]
     ends, low = (np.log1p(q * np.expm1(m * (x - 0.5 * m))) for x in (edges, mean))
     high = ends[:, :-1] + share * np.diff(ends, axis=1)
     mass = normal * np.exp(order * (ends[:, :-1] if order > 0 else ends[:, 1:]))
-    best = np.zeros((family.shift.size, reaches.size))
+    best = np.zeros((len(m), reaches.size))
     for first in _FIRST:
         start, part = ends[:, first, None], mass[:, first:]
         left, right = low[:, first:] - start, high[:, first:] - start
@@ -403,7 +411,7 @@ def _spreads(family: Family, order: float, reaches: Floats) -> Floats:
         total = np.where(total > 1e-12 * size**2, total, 0.0)
         total = np.concatenate([np.zeros_like(start), total], axis=1)
         best = np.maximum(best, np.take_along_axis(total, last, axis=1))
-    return family.count @ best * (1 - 1e-8)
+    return family.count[rows] @ best
 
 
 def _uniform_parts(family: Family, order: float, most: float) -> tuple[Floats, Floats]:

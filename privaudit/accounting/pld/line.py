@@ -37,7 +37,7 @@ def log_normal_mass(left: Floats, right: Floats, centre: float = 0.0) -> Floats:
             + ((square - 6) * square + 3) * quarter / 120
             + (((square - 15) * square + 45) * square - 15) * quarter**2 / 5040
         ) * quarter
-        mass = np.log(width) + (np.log1p(series) - 0.5 * square - _LOG_SQRT_TAU)
+        mass = np.log(width * (1 + series)) - (0.5 * square + _LOG_SQRT_TAU)
         wide = ~(width * (1 + np.abs(middle)) <= _NARROW)
     if wide.any():
         mass[wide] = _log_normal_difference(left[wide] - centre, right[wide] - centre)
@@ -62,10 +62,12 @@ def unsampled_loss(loss: Floats, rate: float) -> Floats:
     """
     if rate == 1:
         return loss
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        low = np.log1p(np.maximum(np.expm1(np.minimum(loss, 1.0)) / rate, -1.0))
-        high = loss - math.log(rate) + np.log1p(-(1 - rate) * np.exp(-loss))
-    return np.where(loss < 1, low, high)
+    low, found = loss < 1, np.empty_like(loss)
+    with np.errstate(divide="ignore"):
+        found[low] = np.log1p(np.maximum(np.expm1(loss[low]) / rate, -1.0))
+    high = loss[~low]
+    found[~low] = high - math.log(rate) + np.log1p(-(1 - rate) * np.exp(-high))
+    return found
 
 
 def sampled_loss(loss: float, rate: float) -> float:

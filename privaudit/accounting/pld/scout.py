@@ -51,10 +51,9 @@ class Guess:
         loss is below h); that below takes half as much away, and all of it where h is
         above the loss's deviation. Variance moves epsilon by (1 + tilt) / 2 as much.
         """
-        low, high = (
-            math.log(max(slack * 1e-9 / (1 + self.tilt), 1e-100)),
-            math.log(64.0),
-        )
+        least = max(slack * 1e-9 / (1 + self.tilt), 1e-100)
+        # In powers of 2^(1/32), so that both sides mostly have one grid, and its cells.
+        low, high = math.floor(32 * math.log2(least)), 32 * 6
         size = np.abs(self.losses)
         order = np.argsort(size)
         size, weights = size[order], self.weights[order]
@@ -62,17 +61,18 @@ class Guess:
         above = np.append(np.cumsum(weights[::-1])[::-1], 0.0)
         below = np.append(0.0, np.cumsum(weights * size))
         variance = np.maximum(self.variances, 1e-300)
-        for _ in range(4):
-            tries = np.linspace(low, high, 20)
-            h = np.exp(tries)
+        while high - low > 1:
+            tries = np.arange(low, high + 1, -(-(high - low) // 14))
+            h = np.exp2(tries / 32)
             near = np.searchsorted(size, h / 6)
             more = h * (below[near] + h / 6 * above[near])
             squares = (h * h / 12)[:, None]
             less = np.minimum(squares * (1 + 12 * squares / variance), variance)
             fits = 0.5 * (1 + self.tilt) * (more + less @ self.counts) < slack
-            last = max(int(np.argmin(fits)) - 1, 0) if not fits.all() else 19
-            low, high = float(tries[last]), float(tries[min(last + 1, 19)])
-        return math.exp(low)
+            fit = fits.size if fits.all() else max(int(np.argmin(fits)), 1)
+            low = int(tries[fit - 1])
+            high = int(tries[fit]) if fit < fits.size else high
+        return 2.0 ** (low / 32)
 
 
 def log_peak(tilt: float) -> float:
@@ -109,7 +109,8 @@ class Scout:
         top = exponent.max(axis=2, keepdims=True)
         weight = np.exp(exponent - top)
         total = weight.sum(axis=2, keepdims=True)
-        return weight / total, (top + np.log(total))[:, :, 0]
+        weight /= total
+        return weight, (top + np.log(total))[:, :, 0]
 
     def log_moments(self, tilts: Floats) -> Floats:
         """About log E_P[exp(tilt L)], of each tilt: as many at once as fit a cache."""
@@ -119,7 +120,10 @@ class Scout:
 
     def log_moment(self, tilt: float) -> float:
         """The same, of one."""
-        return float(self.log_moments(np.array([tilt]))[0])
+        exponent = self._log_q + (1 + tilt) * self._losses
+        top = np.maximum.reduce(exponent, axis=1)
+        total = np.add.reduce(np.exp(exponent - top[:, None]), axis=1)
+        return float(self._counts @ (top + np.log(total)))
 
     def at_delta(self, log_delta: float) -> Guess:
         """The tilt at which Chernoff's bound on epsilon is least."""

@@ -15,6 +15,7 @@ replacing a record moves a sum by twice that.
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import ClassVar
 
 import msgspec
@@ -35,6 +36,10 @@ class Mechanism(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def tells(self) -> bool:
         """Whether its output reveals anything about a record."""
         return True
+
+    def pure_under(self, relation: Relation) -> float | Fraction | None:
+        """Epsilon at delta 0 where it is one of the parameters, without rounding."""
+        return None
 
 
 def _tuples(struct: msgspec.Struct, *names: str) -> None:
@@ -121,6 +126,11 @@ class DiscreteLaplace(Mechanism, frozen=True, tag="discrete-laplace"):
     def tells(self) -> bool:
         """False if all integers of every record are 0."""
         return self.sensitivity > 0
+
+    def pure_under(self, relation: Relation) -> Fraction:
+        """The parameter times how far a record moves the sum."""
+        moved = self.sensitivity * (2 if relation == "replace-one" else 1)
+        return Fraction(self.parameter) * moved
 
 
 class MixtureOfGaussians(Mechanism, frozen=True, tag="mixture-of-gaussians"):
@@ -215,6 +225,10 @@ class ExponentialMechanism(Mechanism, frozen=True, tag="exponential"):
         """False if epsilon is 0."""
         return self.epsilon > 0
 
+    def pure_under(self, relation: Relation) -> float:
+        """Epsilon."""
+        return self.epsilon
+
 
 class EpsilonDelta(Mechanism, frozen=True, tag="epsilon-delta"):
     """Any mechanism of which only (epsilon, delta)-DP is known.
@@ -234,6 +248,10 @@ class EpsilonDelta(Mechanism, frozen=True, tag="epsilon-delta"):
     def tells(self) -> bool:
         """Not if both are 0."""
         return self.epsilon > 0 or self.delta > 0
+
+    def pure_under(self, relation: Relation) -> float | None:
+        """Epsilon, if delta is 0."""
+        return None if self.delta else self.epsilon
 
 
 class ZCDP(Mechanism, frozen=True, tag="zcdp"):

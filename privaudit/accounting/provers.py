@@ -20,6 +20,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -45,6 +46,7 @@ Quantity = Literal["epsilon", "delta"]
 
 # Relative, for sums of closed forms each of which is good to 1e-13 or better.
 _SLACK = 1e-12
+_FEW = 64  # different releases whose ratios are added without rounding
 # Renyi divergences are worked out for each different release, at some fifty orders.
 _MOST_DIFFERENT = 300
 
@@ -250,7 +252,8 @@ class Pure(Prover):
     convex in r = P/Q, so that of all r in [e^-b, e^a] with mean 1 under Q the one on
     both ends has the largest delta(epsilon) = m (1 - exp(epsilon - a)), where m =
     (1 - e^-b) / (1 - e^-(a+b)) is P's mass at the upper end. It is 0 from a on, the
-    pure epsilon.
+    pure epsilon. Of few unsampled releases that is a sum of ratios of their own
+    numbers, worked out exactly: a budget that is just met is met.
     Ranges: Laplace noise has log-ratios in [-s, s]. Sampling makes of a ratio r the
     ratio 1 - q + q r; so does a sample of fixed size, in both directions, of replacing
     a record (Balle, Barthe and Gaboardi 2018, Theorem 11). Replacing a record of a
@@ -274,11 +277,12 @@ class Pure(Prover):
         if top == math.inf:
             return math.inf
         share = delta / self._top_mass(top, bottom)
-        return max(0.0, top + math.log1p(-share)) if share < 1 else 0.0
+        least = max(0.0, top + math.log1p(-share)) if share < 1 else 0.0
+        return min(least, self._exactly(steps, top))
 
     def delta_above(self, steps: Steps, way: Direction, epsilon: float) -> float:
         top, bottom = self._range(steps, way)
-        if epsilon >= top:
+        if epsilon >= self._exactly(steps, top):
             return 0.0
         mass = self._top_mass(top, bottom)
         return min(1.0, mass * -math.expm1(epsilon - top) * (1 + _SLACK) + 5e-324)
@@ -315,6 +319,28 @@ class Pure(Prover):
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             less = np.log(-np.expm1(np.minimum(log_share, 0.0))) * (1 + slack)
         return max(0.0, float((tops + less).max()))
+
+    @staticmethod
+    def _exactly(steps: Steps, top: float) -> float:
+        """The largest loss without rounding, where ``top`` is it but for that."""
+        if steps.epochs or len(steps.entries) > _FEW:
+            return top
+        total = Fraction(0)
+        for entry in steps.entries:
+            release = entry.release
+            pure = None
+            if release.sampling.rate == 1 and release.details is not UNSET:
+                pure = release.details.pure_under(steps.relation)
+            elif release.sampling.rate == 1 and release.mechanism == "laplace":
+                moved = release.sensitivity_under(steps.relation)
+                pure = Fraction(moved) / Fraction(release.noise)
+            if pure is None:
+                return top
+            total += entry.count * Fraction(pure)
+        nearest = float(total)
+        if Fraction(nearest) < total:
+            nearest = math.nextafter(nearest, math.inf)
+        return nearest if abs(nearest - top) <= 1e-9 * top else top
 
     @staticmethod
     def _sides(steps: Steps, way: Direction) -> tuple[Direction, ...]:

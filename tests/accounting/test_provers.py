@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from fractions import Fraction
 
 import mpmath as mp
 import numpy as np
@@ -25,6 +26,7 @@ from privaudit.accounting.provers import (
     prove,
 )
 from privaudit.ledger import Entry
+from privaudit.mechanisms import DiscreteLaplace, EpsilonDelta, ExponentialMechanism
 from privaudit.release import (
     NoSampling,
     PoissonSampling,
@@ -302,6 +304,33 @@ class TestTight:
             assert found.upper.value == pytest.approx(unit, rel=1e-12)
             assert found.lower.value == pytest.approx(unit, rel=1e-12)
             assert found.upper.by == found.lower.by == Pure.name
+
+    @given(
+        rows=st.lists(
+            st.tuples(st.floats(1e-3, 1e3), st.integers(1, 10**6)),
+            min_size=1,
+            max_size=5,
+        )
+    )
+    def test_pure_epsilon_is_rounded_once(self, rows):
+        entries = [Entry(release(z, mechanism="laplace"), n) for z, n in rows]
+        found = Pure().epsilon_above(Steps.of(entries, ADD), "remove", 0.0)
+        true = sum(Fraction(n) / Fraction(z) for z, n in rows)
+        assert Fraction(math.nextafter(found, 0.0)) < true <= Fraction(found)
+        assert Pure().delta_above(Steps.of(entries, ADD), "remove", found) == 0
+
+    @pytest.mark.parametrize(
+        ("one", "relation", "expected"),
+        [
+            (EpsilonDelta(1.0), ADD, 1.0),
+            (ExponentialMechanism(0.5), ADD, 0.5),
+            (DiscreteLaplace(0.25, 2), ADD, 0.5),
+            (DiscreteLaplace(0.25, 2), "replace-one", 1.0),
+        ],
+    )
+    def test_a_stated_pure_epsilon_is_not_rounded(self, one, relation, expected):
+        of = Steps.of([Entry(Release.of(one), 4)], relation)
+        assert Pure().epsilon_above(of, "remove", 0.0) == 4 * expected
 
     @pytest.mark.parametrize("way", WAYS)
     def test_the_largest_loss_has_its_mass(self, way):

@@ -55,6 +55,8 @@ class Family:
         cls, noise: Noise, scheme: Scheme, shift: Floats, rate: Floats, count: Floats
     ) -> Family:
         """Equal steps merged, in a fixed order, so that order does not matter."""
+        if shift.size == 1:
+            return cls(noise, scheme, shift, rate, count)
         rows, where = np.unique(
             np.stack([shift, rate], axis=1), axis=0, return_inverse=True
         )

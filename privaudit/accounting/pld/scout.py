@@ -55,17 +55,11 @@ class Guess:
         # In powers of 2^(1/32), so that both sides mostly have one grid, and its cells.
         low, high = math.floor(32 * math.log2(least)), 32 * 6
         size = np.abs(self.losses)
-        order = np.argsort(size)
-        size, weights = size[order], self.weights[order]
-        # Sums of weights of losses from each on, and of weighted losses below each.
-        above = np.append(np.cumsum(weights[::-1])[::-1], 0.0)
-        below = np.append(0.0, np.cumsum(weights * size))
         variance = np.maximum(self.variances, 1e-300)
         while high - low > 1:
             tries = np.arange(low, high + 1, -(-(high - low) // 14))
             h = np.exp2(tries / 32)
-            near = np.searchsorted(size, h / 6)
-            more = h * (below[near] + h / 6 * above[near])
+            more = h * (np.minimum(size, h[:, None] / 6) @ self.weights)
             squares = (h * h / 12)[:, None]
             less = np.minimum(squares * (1 + 12 * squares / variance), variance)
             fits = 0.5 * (1 + self.tilt) * (more + less @ self.counts) < slack

@@ -28,6 +28,8 @@ _COARSEST = 2.0
 _MOST_NODES, _MOST_KINDS = 33, 1024
 _MOST_SHIFT = 6.0  # beyond, a grid of equal steps holds no log-normal variable
 _LEAST_TAIL = 1e-30
+_STRONGEST = 30.0  # tilt over a window
+_WRAPPED = 1e-4  # what mass counted twice is worth, at ratios that hardly count
 Laws = list[tuple[Floats, Floats]]
 
 
@@ -308,15 +310,28 @@ def _sum(
     total = points // 2 + 1
     size, phase, error, bound = (np.zeros(total) for _ in range(4))
     transform = 24 * UNIT * (math.log2(points) + 2)
+    ratio = ((low + np.arange(points)) * step + blank) / epoch.batches
+    weight = ratio if way == "remove" else np.ones(points)
+    rounding = 2 * kinds.batches * transform
+    beyond = math.exp(log_above) + math.exp(log_above_p)
+    tilt, sums = _tilt(spreads, kinds, weight, low, rounding, beyond)
     spectra = [
-        fft.rfft(np.bincount(one.index % points, weights=one.mass, minlength=points))
+        fft.rfft(
+            np.bincount(
+                one.index % points,
+                weights=one.mass * np.exp(tilt * one.index),
+                minlength=points,
+            )
+        )
         for one in spreads
     ]
     live = np.arange(total)  # frequencies that still matter
-    for at, share, n in zip(kinds.at, kinds.share, kinds.count, strict=True):
-        values = spectra[at][live]
+    for at, share, n, whole in zip(
+        kinds.at, kinds.share, kinds.count, sums, strict=True
+    ):
+        values = spectra[at][live] / whole
         if share:
-            values = (1 - share) * values + share * spectra[at + 1][live]
+            values = (1 - share) * values + share * spectra[at + 1][live] / whole
         modulus = np.abs(values)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             bound[live] += n * np.log(modulus + 2 * transform)
@@ -343,19 +358,65 @@ def _sum(
     norm = math.sqrt(float(double @ np.abs(spectrum) ** 2) / points)
     wrong = math.sqrt(float(double @ off**2) / points) + transform * norm
     mass = np.roll(fft.irfft(spectrum, points), -(low % points))
-    mass = np.clip(mass, 0.0, None)
-    ratio = ((low + np.arange(points)) * step + blank) / epoch.batches
+    scale = _untilted(tilt, sums, kinds, low, points)
+    mass = np.clip(mass, 0.0, None) * scale
     # What rounding of the transform may take from H_g, by Cauchy and Schwarz.
-    lost_p = wrong * math.sqrt(float(ratio @ ratio)) * (1 + 1e-9)
-    lost_q = wrong * math.sqrt(points) * (1 + 1e-9)
+    lost_p = wrong * float(np.linalg.norm(ratio * scale)) * (1 + 1e-9)
+    lost_q = wrong * float(np.linalg.norm(scale)) * (1 + 1e-9)
     below, above = math.exp(log_below), math.exp(log_above)
     lacking = kinds.count @ kinds.mixed(np.array([one.lacking for one in spreads]))
     floor = max(low * step + blank, 0.0) / epoch.batches
     remove = lacking / epoch.batches + math.exp(log_above_p) + floor * below + lost_p
     remove += blank / epoch.batches * above
     accuracy = kinds.batches * max(one.accuracy for one in spreads) + 64 * UNIT
+    if tilt:  # of exp in each factor, and of the logarithms that come back as one
+        longest = max(float(one.index[-1]) for one in spreads)
+        each = 1 + tilt * longest + float(np.abs(np.log(sums)).max())
+        accuracy += 64 * UNIT * (kinds.batches * each + tilt * (low + points))
     add = below + above + lost_q
     return Law(ratio, mass, float(remove) * 1.001, float(add) * 1.001, float(accuracy))
+
+
+def _tilt(
+    spreads: list[_Spread],
+    kinds: _Kinds,
+    weight: Floats,
+    low: int,
+    wrong: float,
+    beyond: float,
+) -> tuple[float, Floats]:
+    """By how much to tilt the law before its transform, and the tilted sums by kind.
+
+    Rounding is alike at all points. Where tails are heavy, large ratios are far more of
+    them than matters; tilted up, and down again, there is less of it there, and what
+    wraps around from ``beyond`` comes as much larger. ``wrong`` is the rounding of a
+    point, about, and ``weight`` what it is counted with.
+    """
+    points = weight.size
+    best = wrong * float(np.linalg.norm(weight)), 0.0, np.ones(len(kinds.at))
+    reach = max(1.0, max(float(one.index[-1]) for one in spreads) / points)
+    for tilt in (np.arange(2.0, _STRONGEST, 2.0) / reach / points).tolist():
+        wraps = _WRAPPED * beyond * math.exp(tilt * points)
+        if wraps > best[0]:
+            break
+        nodes = [float(one.mass @ np.exp(tilt * one.index)) for one in spreads]
+        sums = kinds.mixed(np.array(nodes))
+        scale = _untilted(tilt, sums, kinds, low, points)
+        lost = wrong * float(np.linalg.norm(weight * scale)) + wraps
+        if lost < best[0]:
+            best = lost, tilt, sums
+    return best[1:]
+
+
+def _untilted(
+    tilt: float, sums: Floats, kinds: _Kinds, low: int, points: int
+) -> Floats:
+    """What the tilted law's masses are to be multiplied by."""
+    if not tilt:
+        return np.ones(points)
+    whole = math.fsum((kinds.count * np.log(sums)).tolist())
+    with np.errstate(over="ignore"):  # then another tilt is better
+        return np.exp(whole - tilt * (low + np.arange(points)))
 
 
 def _window(

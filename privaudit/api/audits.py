@@ -91,8 +91,7 @@ class Audited:
             known += self.result.limits()
         rates, stopped = self.result.rates, self.result.stopped
         said = [str(one) for one in (stopped, rates) if one is not None]
-        verdict = [str(self.verdict), *self.verdict.misfits(self.result.beside)]
-        return [*known, *said, *verdict, *self.remarks]
+        return [*known, *said, str(self.verdict), *self.remarks]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -141,7 +141,7 @@ class Canaries:
             beside = None
         else:
             beside = self._bound(other, found, claim, confidence)
-        verdict = verdict_on(claim, ledger, nodes[worst], lower)
+        verdict = verdict_on(claim, ledger, nodes[worst], lower, beside)
         return self._audited(verdict, main, beside)
 
     def _bound(

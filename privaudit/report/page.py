@@ -160,7 +160,7 @@ def _content(run: Paged | FinishedProgram) -> dict[str, Any]:
     content |= {
         "title": words.title(run.config.settings),
         "story": words.story(run),
-        "verdict": " ".join([words.verdict(run), *words.misfits(run)]),
+        "verdict": words.verdict(run),
         "written": "as the program wrote it down while it ran",
         "command": command.again(run),
         "versions": command.versions(run),

@@ -168,13 +168,6 @@ def _dealt(settings: TaskSettings, nodes: int) -> str:
     return f"dealt to {nodes:,} nodes, {how} ({graph})"
 
 
-def misfits(run: Finished) -> list[str]:
-    """That the bound beside an audit's does not fit the account, if so."""
-    if not isinstance(run, FinishedAudit):
-        return []
-    return run.result.verdict.misfits(run.result.beside)
-
-
 def verdict(run: Finished) -> str:
     """The verdict, in a sentence."""
     found = run.result.verdict

@@ -645,7 +645,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             upper is not None
             and upper.standing == "certified"
             and upper.delta <= self.claim.delta
-            and not self.account_contradicted  # no account of what was run
+            and not self.account_contradicted  # it may be no account of this run
         )
         return decided(
             self.claim.epsilon,
@@ -713,8 +713,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             "claimed.",
             "disproved": "the account proves more than was claimed, no attack needed: "
             f"epsilon is at least {proved}.",
-            "unproven": "a certified account meets the claim, but it is no account of "
-            "what was run."
+            "unproven": "a certified account meets the claim, but the audit "
+            "contradicts that account."
             if reached and self.account_contradicted
             else f"no certified account reaches the claim, and {attack}.",
             "consistent": f"a certified account meets the claim, and {attack}.",

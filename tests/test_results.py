@@ -163,7 +163,7 @@ class TestSound:
             assert verdict.status == bare.status  # it refutes nothing
         else:
             assert verdict.status == "unproven"
-            assert "no account of what was run" in verdict.reason
+            assert "contradicts that account" in verdict.reason
             assert "scores do not fit the account" in verdict.reason
 
     def test_only_a_certificate_at_the_claimed_delta_proves(self):

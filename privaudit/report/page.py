@@ -134,6 +134,7 @@ def _content(run: Paged | FinishedProgram) -> dict[str, Any]:
         "noise": None,
         "protected": False,
         "audited": None,
+        "contradicted": False,
         "assumptions": words.assumptions(run),
         "ledger_columns": table.COLUMNS,
         "ledger": [] if upper is None else table.rows(run),
@@ -147,6 +148,7 @@ def _content(run: Paged | FinishedProgram) -> dict[str, Any]:
             "audited": down(lower.epsilon),
             "confidence": ("at least" if lower.epsilon else "the attack showed nothing")
             + f", with {100 * lower.confidence:g} % confidence",
+            "contradicted": upper is not None and lower.epsilon > upper.epsilon,
             "limits": limits.sentences(run),
             "operating_point": words.operating_point(run),
             "outside": attack.span(run.scores)[2],

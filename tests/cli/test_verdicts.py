@@ -186,7 +186,7 @@ class TestRequire:
             *("--set", "rounds=10", "--require", "consistent", "--out", tmp_path / "a"),
         )
         assert status == (FINE if oracle is None else REFUTED)
-        assert ("no account of what was run" in out) == (oracle is not None)
+        assert ("contradicts that account" in out) == (oracle is not None)
 
     def test_without_a_claim_or_an_account_it_is_told_at_once(self, capsys, tmp_path):
         require = ("--require", "consistent", "--out", tmp_path / "a")

@@ -28,14 +28,18 @@ RATE, STEPS, CLIP, NOISE, STEP_SIZE = 0.2, 20, 1.0, 3.2, 0.5
 
 
 def records() -> tuple[torch.Tensor, torch.Tensor]:
-    """The data set without the canary; always the same."""
+    """Inputs (records, features) and labels 0 or 1 (records,), without the canary."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(RECORDS, FEATURES, generator=generator)
     return x, (x[:, 0] > 0).float()
 
 
 def train(member: bool, seed: int, noise: float) -> torch.Tensor:
-    """The final weights of one run, with the canary among the records or not."""
+    """Final weights (features,) of one run; ``member``: the canary is in the data.
+
+    ``noise`` is the noise multiplier: the standard deviation of the noise on a batch's
+    sum of clipped gradients, divided by the clip norm.
+    """
     generator = torch.Generator().manual_seed(seed)
     x, y = records()
     if member:  # far out, and labelled against everybody else
@@ -53,12 +57,15 @@ def train(member: bool, seed: int, noise: float) -> torch.Tensor:
 
 
 def score(weights: torch.Tensor) -> float:
-    """How much the model agrees with the canary: higher says "member"."""
+    """Minus the canary's logit, over 3: higher says "member", as its label is 0."""
     return -float(weights.sum())
 
 
 def scores(worlds: np.ndarray, seed: int, noise: float = NOISE) -> list[float]:
-    """One score a run: what `privaudit audit-program module:function` calls."""
+    """One score a run; `privaudit audit-program module:function` calls it.
+
+    ``worlds`` is (runs,) bool: in which runs the canary is in the data.
+    """
     return [
         score(train(bool(member), 1000 * seed + run, noise))
         for run, member in enumerate(worlds)
@@ -66,7 +73,7 @@ def scores(worlds: np.ndarray, seed: int, noise: float = NOISE) -> list[float]:
 
 
 def buggy_scores(worlds: np.ndarray, seed: int) -> list[float]:
-    """The same with noise that was divided by the batch size once too often."""
+    """As `scores`, with noise that is divided by the expected batch size: a bug."""
     return scores(worlds, seed, NOISE / (RATE * RECORDS))
 
 

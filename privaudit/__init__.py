@@ -22,14 +22,14 @@ Training with your own model and data:
 Audits, which bound epsilon from below:
 
     audit               test a claim about your own training, by a function that scores
-    it audit_algorithm     test a claim about an algorithm by attack; AuditSettings
+    audit_algorithm     test a claim about an algorithm by attack; AuditSettings
     audit_program       test your own program, a function or command; ProgramSettings
     canaries            records to plant in one run of your own, whose scores audit it
-    sweep               many audits from one file probe               checks of your own
-    release that need no statistics lower_bound         a lower bound on epsilon from
-    attack scores, with a confidence lira, rmia          membership scores from losses
-    under reference models Scores              attack scores, memberships, and how these
-    were decided
+    sweep               many audits from one file
+    probe               checks of your own release that need no statistics
+    lower_bound         a lower bound on epsilon from attack scores, with a confidence
+    lira, rmia          membership scores from losses under reference models
+    Scores              attack scores, memberships, and how these were decided
 
 Tests of your own mechanism, for pytest and hypothesis:
 

@@ -33,7 +33,7 @@ MEANING: dict[Status | Literal["no theorem"], str] = {
     "refuted": "an attack on the running program shows more than was claimed",
     "disproved": "a calculation shows more than was claimed, no attack needed",
     "unproven": "nothing that we have proves it, and nothing refutes it",
-    "consistent": "a certified account meets it",
+    "consistent": "a certified account meets it, and no attack contradicts it",
     "no theorem": "the paper proves nothing here: conditions fail, or no claim",
 }
 
@@ -565,8 +565,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     ``status`` is ``refuted`` if the audit's lower bound is above the claim,
     ``disproved`` if the lower bound that an account proves is, ``consistent`` if a
-    certified upper bound meets the claim and nothing contradicts it, and ``unproven``
-    otherwise.
+    certified upper bound meets the claim and no scores contradict that bound, and
+    ``unproven`` otherwise.
 
     Parameters
     ----------
@@ -577,6 +577,10 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     proved
         A bracket at the claim's delta, for its proved lower side; the verdict does not
         use its upper side.
+    misfit
+        Another lower bound from the audit's scores that exceeds the certified upper
+        bound, as by `held_against`; None if there is none. It refutes nothing, since it
+        may be valid for the account's mechanism alone.
 
     Examples
     --------
@@ -594,6 +598,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     upper: UpperBound | None = None
     lower: LowerBound | None = None
     proved: Bracket | None = None
+    misfit: LowerBound | None = None
 
     def __post_init__(self) -> None:
         for name, kind in (
@@ -601,6 +606,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             ("upper", UpperBound | None),
             ("lower", LowerBound | None),
             ("proved", Bracket | None),
+            ("misfit", LowerBound | None),
         ):
             if not isinstance(getattr(self, name), kind):
                 raise TypeError(
@@ -639,6 +645,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             upper is not None
             and upper.standing == "certified"
             and upper.delta <= self.claim.delta
+            and not self.account_contradicted  # it may be no account of this run
         )
         return decided(
             self.claim.epsilon,
@@ -654,13 +661,14 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def account_contradicted(self) -> bool:
-        """Whether the audit's lower bound exceeds the certified upper bound.
+        """Whether a lower bound from the audit's scores exceeds the certified bound.
 
         Then the code does not do what its ledger says, or the attack saw something that
-        the ledger leaves out. At confidence c chance alone does this in at most a share
-        1 - c of audits.
+        the ledger leaves out; the account proves no claim about what was run. At
+        confidence c chance alone does this, by each bound, in at most a share 1 - c of
+        audits.
         """
-        return self._contradicted_by(self.lower)
+        return any(map(self._contradicted_by, (self.lower, self.misfit)))
 
     def _contradicted_by(self, lower: LowerBound | None) -> bool:
         return (
@@ -671,22 +679,14 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             and lower > self.upper
         )
 
-    def misfits(self, beside: LowerBound | None) -> list[str]:
-        """Say that ``beside``, from the same scores, exceeds the certified bound.
+    def held_against(self, beside: LowerBound | None) -> Finding:
+        """Keep ``beside``, of the same scores, as `misfit` if the account excludes it.
 
-        Empty if it does not, or if `reason` says so of the audit's own bound.
+        Returns this finding itself otherwise.
         """
-        upper = self.upper
-        if self.account_contradicted or not self._contradicted_by(beside):
-            return []
-        assert upper is not None
-        assert beside is not None
-        return [
-            "The scores do not fit the account: if the program released what its "
-            f"ledger says, the bound for {beside.valid_for} would be at most "
-            f"{round_up(upper.epsilon)} in at least {100 * beside.confidence:g} % of "
-            f"audits, and it is {round_down(beside.epsilon)}. {_CONTRADICTED}"
-        ]
+        if not self._contradicted_by(beside):
+            return self
+        return msgspec.structs.replace(self, misfit=beside)
 
     def _repr_html_(self) -> str:
         known = (self.claim, self.upper, self.lower)
@@ -706,16 +706,28 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         proved = "0"
         if self.proved is not None:
             proved = f"{round_down(self.proved.lower)} ({self.proved.lower_by})"
+        upper, misfit = self.upper, self.misfit
+        reached = upper is not None and upper.epsilon <= self.claim.epsilon
         text = {
             "refuted": "an attack on the running algorithm shows more than was "
             "claimed.",
             "disproved": "the account proves more than was claimed, no attack needed: "
             f"epsilon is at least {proved}.",
-            "unproven": f"no certified account reaches the claim, and {attack}.",
+            "unproven": "a certified account meets the claim, but the audit "
+            "contradicts that account."
+            if reached and self.account_contradicted
+            else f"no certified account reaches the claim, and {attack}.",
             "consistent": f"a certified account meets the claim, and {attack}.",
         }[self.status]
-        if self.account_contradicted:
-            text += f" The audit also exceeds the certified bound. {_CONTRADICTED}"
+        if self._contradicted_by(self.lower):
+            text += f" The audit exceeds the certified bound. {_CONTRADICTED}"
+        elif misfit is not None and upper is not None and self.account_contradicted:
+            text += (
+                " The scores do not fit the account: if the program released what its "
+                f"ledger says, the bound for {misfit.valid_for} would be at most "
+                f"{round_up(upper.epsilon)} in at least {100 * misfit.confidence:g} % "
+                f"of audits, and it is {round_down(misfit.epsilon)}. {_CONTRADICTED}"
+            )
         return text
 
     def __str__(self) -> str:

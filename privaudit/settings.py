@@ -17,6 +17,7 @@ from typing import Any, Literal, Self, get_args
 
 from msgspec import UNSET, UnsetType
 
+from privaudit.files.arguments import public_class
 from privaudit.results import (
     DELTA,
     Claim,
@@ -243,6 +244,7 @@ class AccountSettings(Checked):
             )
 
 
+@public_class
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AuditSettings(AttackSettings, AccountSettings, ClaimSettings):
     """Settings of `privaudit.audit_algorithm`: the claim, the noise and the attack.
@@ -263,6 +265,7 @@ class AuditSettings(AttackSettings, AccountSettings, ClaimSettings):
     block: int | None = None  # type: ignore[assignment]  # chosen from the model
 
 
+@public_class
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProgramSettings(BoundSettings, ClaimSettings):
     """Settings of `privaudit.audit_program`: the claim, the runs and the estimator.

@@ -145,11 +145,26 @@ class TestSound:
         verdict = Finding(claim=claim(promised), upper=upper(above), lower=lower(below))
         if below > promised:
             assert verdict.status == "refuted"
-        elif above <= promised:
+        elif below <= above <= promised:
             assert verdict.status == "consistent"
         else:
             assert verdict.status == "unproven"
         assert verdict.account_contradicted == (below > above)
+
+    @given(epsilons, epsilons, epsilons, epsilons)
+    def test_scores_that_the_account_excludes_leave_no_claim_consistent(
+        self, promised, above, below, other
+    ):
+        bare = Finding(claim=claim(promised), upper=upper(above), lower=lower(below))
+        verdict = bare.held_against(lower(other))
+        assert (verdict.misfit is None) == (other <= above)
+        assert verdict.account_contradicted == (max(below, other) > above)
+        if bare.status != "consistent" or other <= above:
+            assert verdict.status == bare.status  # it refutes nothing
+        else:
+            assert verdict.status == "unproven"
+            assert "contradicts that account" in verdict.reason
+            assert "scores do not fit the account" in verdict.reason
 
     def test_only_a_certificate_at_the_claimed_delta_proves(self):
         assert Finding(claim=claim()).status == "unproven"

@@ -26,6 +26,7 @@ from privaudit.accounting.pld.adaptive import Units
 from privaudit.accounting.pld.composition import Composition
 from privaudit.accounting.pld.steps import compose_entries
 from privaudit.accounting.renyi import divergence
+from privaudit.files.arguments import public
 from privaudit.ledger import Entry
 from privaudit.release import NoSampling, RandomAllocation, Release
 from privaudit.results import Relation, check_relation
@@ -266,6 +267,7 @@ class Budget:
 budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
     """
 
+    @public
     def __init__(
         self,
         *,

@@ -26,6 +26,7 @@ from privaudit.accounting.allocation import is_allocated
 from privaudit.accounting.certificate import Certificate, relation_of
 from privaudit.accounting.parallel import outside_passes
 from privaudit.accounting.renyi import divergence
+from privaudit.files.arguments import public
 from privaudit.ledger import Entry, Ledger
 from privaudit.mechanisms import RDP
 from privaudit.release import Release
@@ -40,6 +41,7 @@ ORDERS = (
 _SHAPES = {"geometric": 1.0, "logarithmic": 0.0, "poisson": math.inf}
 
 
+@public
 def repeat_and_select(
     ledger: Ledger,
     *,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from msgspec import UNSET
 
 from privaudit.accounting.certificate import Certificate
@@ -16,6 +17,7 @@ def verdict_on(
     ledger: Ledger,
     upper: UpperBound,
     lower: LowerBound | None = None,
+    beside: LowerBound | None = None,
 ) -> Finding:
     """The verdict on ``claim``, a proved lower side with it where that may decide.
 
@@ -29,13 +31,15 @@ def verdict_on(
         Its account, of the worst node.
     lower
         What an audit showed.
+    beside
+        What its scores show by another method; see `Finding.held_against`.
 
     Raises
     ------
     ValueError
         If the figures are of another relation, unit or delta than the claim.
     """
-    known = Finding(claim=claim, upper=upper, lower=lower)
+    known = Finding(claim=claim, upper=upper, lower=lower).held_against(beside)
     met = (
         upper.standing in ("certified", "conditional")  # else it bounds nothing
         and upper.delta <= claim.delta
@@ -45,8 +49,7 @@ def verdict_on(
         # No lower side of the same releases could change it, or none is known of what
         # an observer sees.
         return known
-    proved = _lower_side(claim, ledger)
-    return Finding(claim=claim, upper=upper, lower=lower, proved=proved)
+    return msgspec.structs.replace(known, proved=_lower_side(claim, ledger))
 
 
 def _lower_side(claim: Claim, ledger: Ledger) -> Bracket | None:

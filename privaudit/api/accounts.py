@@ -14,6 +14,7 @@ from privaudit.accounting.certificate import Certificate
 from privaudit.accounting.plans import COLUMNS, Plan
 from privaudit.figure_settings import Mechanism
 from privaudit.files import json as _json
+from privaudit.files.arguments import public
 from privaudit.files.frames import columns_of, is_frame
 from privaudit.integrations import opacus
 from privaudit.ledger import Ledger
@@ -22,6 +23,7 @@ from privaudit.results import Bracket, Relation
 Path = str | os.PathLike[str]
 
 
+@public
 def epsilon(
     *,
     delta: float,
@@ -123,6 +125,7 @@ def epsilon(
     return Certificate.of(plan.ledger(), relation, group=group).epsilon(delta)
 
 
+@public
 def noise_multiplier(
     *,
     epsilon: float,
@@ -214,6 +217,7 @@ def _planned(schedule: Any, sampling: str, mechanism: Mechanism) -> Plan:
     return Plan.from_table(table, sampling, mechanism)
 
 
+@public
 def ledger_from(source: Any) -> Ledger:
     """Read a ledger from dp-accounting, jax-privacy, Opacus or a JSON file.
 

@@ -24,6 +24,7 @@ from privaudit.auditing.bounds import (
 from privaudit.auditing.rates import AttackRates, attack_rates
 from privaudit.auditing.scores import DESIGNS, Design, Scores
 from privaudit.figure_settings import ScoreSettings, SelfcheckSettings
+from privaudit.files.arguments import public
 from privaudit.results import (
     Finding,
     LowerBound,
@@ -37,6 +38,7 @@ from privaudit.settings import claim_of
 _KNOWN: dict[str, Estimator] = {**ESTIMATORS, **ONE_RUN}
 
 
+@public
 def lower_bound(
     scores: ArrayLike,
     member: ArrayLike,

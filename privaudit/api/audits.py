@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from privaudit.api.place import Place, short_name
 from privaudit.api.watch import SILENT, Watch
 from privaudit.auditing.programs.scored import AuditedScores
+from privaudit.files.arguments import public
 from privaudit.files.extras import need
 from privaudit.files.folder import FolderError, RunFolder
 from privaudit.files.user_code import ForeignError, is_place
@@ -91,8 +92,7 @@ class Audited:
             known += self.result.limits()
         rates, stopped = self.result.rates, self.result.stopped
         said = [str(one) for one in (stopped, rates) if one is not None]
-        verdict = [str(self.verdict), *self.verdict.misfits(self.result.beside)]
-        return [*known, *said, *verdict, *self.remarks]
+        return [*known, *said, str(self.verdict), *self.remarks]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -136,6 +136,7 @@ class AuditedProgram:
         return self.result.lines()
 
 
+@public
 def audit_algorithm(
     algorithm: str,
     settings: AuditSettings = _DEFAULT,
@@ -229,6 +230,7 @@ def audit_algorithm(
     return Audited(place.path, result, tuple(family.remarks(setting)))
 
 
+@public
 def audit(
     scores_of: Callable[[Any, int], ArrayLike],
     *,
@@ -349,6 +351,7 @@ def _name_of(function: Callable[..., Any]) -> str:
     return name if name.isidentifier() else "scores_of"
 
 
+@public
 def audit_program(
     program: str | Callable[[Any, int], ArrayLike],
     settings: ProgramSettings = _OF_A_PROGRAM,
@@ -479,6 +482,7 @@ def _ledger_asked(settings: ProgramSettings) -> Ledger | None:
     return Ledger.of(release, settings.steps or 1)
 
 
+@public
 def sweep(
     file: Path,
     *,

@@ -14,6 +14,7 @@ from privaudit.auditing.bounds import Estimator, OneRun, most_shown
 from privaudit.auditing.experiments.one_run_bounds import one_run_estimator
 from privaudit.auditing.programs.scored import AuditedScores
 from privaudit.auditing.scores import Scores
+from privaudit.files.arguments import public
 from privaudit.ledger import Ledger
 from privaudit.results import DELTA, Finding, LowerBound, Relation, check_relation
 from privaudit.settings import MOST_CANARIES, claim_of
@@ -141,7 +142,7 @@ class Canaries:
             beside = None
         else:
             beside = self._bound(other, found, claim, confidence)
-        verdict = verdict_on(claim, ledger, nodes[worst], lower)
+        verdict = verdict_on(claim, ledger, nodes[worst], lower, beside)
         return self._audited(verdict, main, beside)
 
     def _bound(
@@ -173,6 +174,7 @@ class Canaries:
         return AuditedScores(verdict, members, others, most, beside)
 
 
+@public
 def canaries(
     count: int,
     *,

@@ -9,6 +9,7 @@ from typing import Any
 
 from privaudit.api.audits import check_workers
 from privaudit.api.watch import SILENT, Watch
+from privaudit.files.arguments import public
 from privaudit.files.extras import need
 from privaudit.report.demo import View, load_views, write
 
@@ -41,6 +42,7 @@ class Demo:
         ]
 
 
+@public
 def demo(
     out: str | os.PathLike[str] = "runs/demo",
     *,

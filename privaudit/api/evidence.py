@@ -9,6 +9,7 @@ import pathlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from privaudit.files.arguments import public
 from privaudit.report import joint as _joint
 from privaudit.report import verify as _evidence
 from privaudit.report.attempts import Together, together
@@ -90,6 +91,7 @@ def show(folders: Iterable[Path], *, signer: Path | None = None) -> Shown:
     return Shown(tuple(_evidence.verify(path, signer=signer) for path in folders))
 
 
+@public
 def verify(folder: Path, *, signer: Path | None = None) -> Verification:
     """Recompute the figures of a finished run or sweep from its evidence; compare them.
 
@@ -127,6 +129,7 @@ def verify(folder: Path, *, signer: Path | None = None) -> Verification:
     return _evidence.verify(folder, settings=True, signer=signer)
 
 
+@public
 def join(
     folders: Iterable[Path], *, overlap: int = 1, signers: Sequence[Path] = ()
 ) -> Joint:

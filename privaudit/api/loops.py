@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from privaudit.files.arguments import public
 from privaudit.files.extras import need
 from privaudit.ledger import Ledger
 from privaudit.release import NoSampling, RandomAllocation
@@ -127,6 +128,7 @@ def _numbers(nodes: Sequence[int]) -> tuple[int, ...]:
         ) from None
 
 
+@public
 def oracle(
     model: nn.Module | Callable[[], nn.Module],
     shares: Any,

@@ -21,6 +21,7 @@ from privaudit.accounting.views import Observer, check_observer, observed_by
 from privaudit.api.trainings import run_in_folder
 from privaudit.api.watch import SILENT, Watch
 from privaudit.files import manifest
+from privaudit.files.arguments import public
 from privaudit.files.extras import need
 from privaudit.files.folder import MANIFEST, MODEL, FolderError, RunFolder, write_whole
 from privaudit.files.notebook import box
@@ -146,6 +147,7 @@ def _partition(split: str, nodes: int | None) -> dict[str, Any]:
     return {"partition": split}
 
 
+@public
 def train(
     model: nn.Module | Callable[[], nn.Module] | str,
     shares: Any,

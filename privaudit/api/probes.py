@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from privaudit.auditing.probes.contract import Check
 from privaudit.figure_settings import ProbeSettings
+from privaudit.files.arguments import public
 from privaudit.files.user_code import ForeignError, function_named, is_class, is_place
 from privaudit.results import Relation
 
@@ -58,6 +59,7 @@ class Probed:
         return [*table, *self.findings, *unseen, last]
 
 
+@public
 def probe(
     release: Callable[[Any, int], Any],
     *,

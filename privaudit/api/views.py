@@ -27,6 +27,7 @@ from privaudit.accounting.views import (
     of_nodes,
 )
 from privaudit.figure_settings import ViewSettings, check_plot
+from privaudit.files.arguments import public
 from privaudit.results import Relation, Unit, check_delta, round_up
 
 if TYPE_CHECKING:
@@ -121,6 +122,7 @@ class Views:
         ]
 
 
+@public
 def views(
     algorithm: str,
     *,

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
+from privaudit.files.arguments import public
 from privaudit.files.npz import real_numbers
 
 Floats = NDArray[np.float64]
@@ -24,6 +25,7 @@ _FLOOR = 1e-6  # of a deviation: models without noise have none
 _LEAST = 1e-12  # of a loss that is taken to log odds
 
 
+@public
 def lira(
     losses: ArrayLike,
     references: ArrayLike,
@@ -92,6 +94,7 @@ def lira(
     )
 
 
+@public
 def rmia(
     losses: ArrayLike,
     references: ArrayLike,

@@ -21,8 +21,8 @@ Out = Annotated[
 Require = Annotated[
     Literal["consistent"] | None,
     Parameter(
-        help="consistent: exit status 1 also if a claim is unproven, not only if it is "
-        "refuted or disproved."
+        help="consistent: exit status 1 also if a claim is unproven (nothing proves "
+        "it, or scores do not fit the account), not only if it is refuted or disproved."
     ),
 ]
 Changes = Annotated[

@@ -146,7 +146,7 @@ class Gap(Shape, kw_only=True):
 
 
 class Beside(Shape, kw_only=True):
-    """Another bound from the same scores, which enters no verdict."""
+    """Another bound from the same scores, which refutes no claim."""
 
     epsilon_lower: Figure
     method: str
@@ -191,6 +191,7 @@ class Audit(Shape, kw_only=True):
     auroc: Interval | UnsetType = UNSET
     tpr_at_fpr: list[Rate] | UnsetType = UNSET
     seconds: float
+    account_contradicted: bool
     verdict: Status
 
 

@@ -201,8 +201,10 @@ class RunFolder:
             try:
                 content = (self / name).read_bytes()
             except FileNotFoundError:
+                inside = sorted(self.path.glob(f"*/{name}"))
+                runs = f"; there is one in {inside[0].parent}" if inside else ""
                 raise FolderError(
-                    f"{self.path} is no finished run: it has no {name}"
+                    f"{self.path} is no finished run: it has no {name}{runs}"
                 ) from None
             try:
                 return _json.decode(content, kind)

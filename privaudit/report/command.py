@@ -33,7 +33,11 @@ def command(run: Finished) -> tuple[str, ...]:
         return "privaudit demo", f"--seed {config.seed}", out
     settings = config.settings
     head = "privaudit audit" if run.kind == "audit" else "privaudit train"
+    out = run.path
     options: dict[str, Any] = {}
+    if not isinstance(run, FinishedAudit) and run.config.party is not None:
+        head = f"torchrun --nproc-per-node {run.config.party.parties} -m {head}"
+        options["parties"], out = True, run.path.parent
     if config.claim is not None:
         options["epsilon"] = config.claim.epsilon
     options["delta"] = run.upper.delta
@@ -73,7 +77,7 @@ def command(run: Finished) -> tuple[str, ...]:
             and value is not None  # the algorithm's own default, which is not written
             and _text(value) != _text(defaults.get(name))
         ),
-        shlex.join(["--out", str(run.path)]),
+        shlex.join(["--out", str(out)]),
     )
 
 

@@ -58,7 +58,7 @@ def _beside(bound: LowerBound) -> str:
     return (
         f"Within the family of {bound.valid_for}, the same scores say: {figure}, "
         f"with {100 * bound.confidence:g} % confidence for itself. It is no bound for "
-        "a mechanism outside of that family, and enters no verdict."
+        "a mechanism outside of that family, and refutes nothing."
     )
 
 

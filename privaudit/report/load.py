@@ -207,7 +207,6 @@ class FinishedAudit:
             str(self.result.lower()),
             *self.result.limits(),
             str(verdict),
-            *verdict.misfits(self.result.beside),
         ]
 
     def _runs(self) -> str:

@@ -134,6 +134,7 @@ def _content(run: Paged | FinishedProgram) -> dict[str, Any]:
         "noise": None,
         "protected": False,
         "audited": None,
+        "contradicted": False,
         "assumptions": words.assumptions(run),
         "ledger_columns": table.COLUMNS,
         "ledger": [] if upper is None else table.rows(run),
@@ -147,6 +148,7 @@ def _content(run: Paged | FinishedProgram) -> dict[str, Any]:
             "audited": down(lower.epsilon),
             "confidence": ("at least" if lower.epsilon else "the attack showed nothing")
             + f", with {100 * lower.confidence:g} % confidence",
+            "contradicted": upper is not None and lower.epsilon > upper.epsilon,
             "limits": limits.sentences(run),
             "operating_point": words.operating_point(run),
             "outside": attack.span(run.scores)[2],
@@ -160,7 +162,7 @@ def _content(run: Paged | FinishedProgram) -> dict[str, Any]:
     content |= {
         "title": words.title(run.config.settings),
         "story": words.story(run),
-        "verdict": " ".join([words.verdict(run), *words.misfits(run)]),
+        "verdict": words.verdict(run),
         "written": "as the program wrote it down while it ran",
         "command": command.again(run),
         "versions": command.versions(run),

@@ -135,6 +135,7 @@ def quality(curves: Curves, *, nodes: int, name: str) -> str:
         else:
             from_zero(axes)
         axes.set_xlim(left=0)
+        axes.locator_params(axis="x", integer=True)
         axes.set_xlabel("round")
         axes.set_ylabel(f"{kind} on test data")
         return inline(
@@ -156,6 +157,7 @@ def consensus(curves: Curves, *, name: str) -> str:
         )
         figure.legend(loc="outside upper left")
         axes.set_xlim(left=0)
+        axes.locator_params(axis="x", integer=True)
         from_zero(axes)
         axes.set_xlabel("round")
         axes.set_ylabel("distance from the mean model")

@@ -16,9 +16,7 @@ def content(run: FinishedProgram) -> dict[str, Any]:
         "kind": "audit",
         "title": f"Audit of {_name(run)}",
         "story": _story(run),
-        "verdict": " ".join(
-            [result.verdict.reason, *result.verdict.misfits(result.beside)]
-        ),
+        "verdict": result.verdict.reason,
         "otherwise": "" if upper is None else WORDS[upper.standing].otherwise,
         "command": _command(run),
         "versions": (f"privaudit {run.config.version}",),

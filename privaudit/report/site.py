@@ -212,7 +212,11 @@ class Site:
             for row in rows
         ]
         place = self._place(path.name)
-        self.pages[place] = self._overview(_titled("Sweep", path.name), items, 1)
+        short = [
+            dataclasses.replace(item, name=row.name)
+            for item, row in zip(items, rows, strict=True)
+        ]
+        self.pages[place] = self._overview(_titled("Sweep", path.name), short, 1)
         self._add([Item(name=path.name, kind="sweep", page=place), *items])
 
     def _demo(self, path: pathlib.Path) -> None:
@@ -244,8 +248,9 @@ class Site:
                 for one in found
             ]
         except (OSError, ValueError, KeyError, TypeError) as error:
+            why = f"it has no {error}" if isinstance(error, KeyError) else error
             raise FolderError(
-                f"{path} is no output of privaudit claims --json: {error!r}"
+                f"{path} is no output of privaudit claims --json: {why}"
             ) from None
         place = self._place(path.stem)
         self.pages[place] = self._overview(_titled("Claims", path.stem), items, 1)
@@ -298,6 +303,9 @@ class Site:
         for each in inside:
             if (each / "result.json").exists() or is_sweep(each) or is_demo(each):
                 self.add(each)
+            for party in sorted(each.glob("party-*/result.json")):
+                name = f"{each.name} {party.parent.name}"
+                self._add([self._run(party.parent, name)])
         if len(self.items) == before:
             raise FolderError(
                 f"{path} is no folder of a finished run, sweep or study, holds none, "

@@ -58,6 +58,7 @@ _OF_A_VERSION = {
     "method",
     "evidence",
     "gap",
+    "misfit",
     "beside",
     "beside_gap",
     "proved",

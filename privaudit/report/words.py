@@ -75,14 +75,14 @@ def story(run: Finished) -> list[str]:
     settings = run.config.settings
     nodes = len(run.ledger.nodes)
     times = (
-        f"{run.config.runs:,} times from the same start"
+        f"{len(run.scores):,} times from the same start"
         if isinstance(run, FinishedAudit) and not run.config.one_run
         else "once"
     )
     lines = [
         f"{settings.algorithm.upper()} was trained {times}, for {settings.rounds:,} "
         f"rounds, on {settings.train:,} {_records(settings)}, "
-        f"{_dealt(settings, nodes)}."
+        f"{_dealt(settings, _all_nodes(run))}."
     ]
     if isinstance(run, FinishedAudit):
         bug = run.config.planted_bug
@@ -102,10 +102,23 @@ def story(run: Finished) -> list[str]:
             f"The models get {100 * result.accuracy:.1f} % of the test images right."
         )
     else:
+        party = run.config.party
+        if party is not None:
+            lines.append(
+                f"All figures here are of party {party.party} of {party.parties} and "
+                f"its nodes {party.nodes.start:,} to {party.nodes.stop - 1:,} of "
+                f"{len(party.sizes):,}; privaudit join makes one statement of all."
+            )
         lines.append(_quality(run.result, nodes))
         lines += [f"{also[0].upper()}{also[1:]}." for also in run.result.also()]
         lines += [f"{r[0].upper()}{r[1:]}." for r in run.result.remarks]
     return lines
+
+
+def _all_nodes(run: Finished) -> int:
+    """Of the network, also where the run is one party's."""
+    party = None if isinstance(run, FinishedAudit) else run.config.party
+    return len(run.ledger.nodes) if party is None else len(party.sizes)
 
 
 def _worlds(run: FinishedAudit) -> str:
@@ -166,13 +179,6 @@ def _dealt(settings: TaskSettings, nodes: int) -> str:
     else:
         how = f"{100 * settings.split:g} % of them class by class, the rest evenly"
     return f"dealt to {nodes:,} nodes, {how} ({graph})"
-
-
-def misfits(run: Finished) -> list[str]:
-    """That the bound beside an audit's does not fit the account, if so."""
-    if not isinstance(run, FinishedAudit):
-        return []
-    return run.result.verdict.misfits(run.result.beside)
 
 
 def verdict(run: Finished) -> str:

@@ -307,7 +307,7 @@ class TestLaws:
             {"relation": "swap"},
             {"typical": 3},
         ):
-            with pytest.raises(ValueError, match=r"budget|relation|neighbouring"):
+            with pytest.raises(ValueError, match=r"budget|relation|typical must be"):
                 Budget(**{"epsilon": 1.0, "delta": 1e-5, **wrong})
         budget = Budget(epsilon=1.0, delta=1e-5)
         for count in (0, 1.5, math.nan):

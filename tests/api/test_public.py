@@ -1,9 +1,11 @@
 """The public list: names, docstrings, types, and what they give."""
 
 import ast
+import fractions
 import inspect
 import math
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -13,6 +15,62 @@ import pytest
 import privaudit as pa
 
 FUNCTIONS = [name for name in pa.__all__ if inspect.isfunction(getattr(pa, name))]
+
+
+class TestArguments:
+    @pytest.mark.parametrize("name", [*FUNCTIONS, "AuditSettings", "ProgramSettings"])
+    def test_a_name_that_is_not_known_is_answered_with_those_that_are(self, name):
+        known = [*inspect.signature(getattr(pa, name)).parameters]
+        if name == "views":  # takes settings of the training by name, and checks them
+            return
+        with pytest.raises(TypeError) as found:
+            getattr(pa, name)(**{f"{known[-1]}x": 1})
+        told = f"{name} has no argument '{known[-1]}x'; did you mean {known[-1]}?"
+        assert str(found.value) == told
+
+    def test_a_setting_is_told_where_it_goes(self):
+        with pytest.raises(TypeError, match=r"=privaudit\.ProgramSettings\(epsilon="):
+            pa.audit_program("numpy:copysign", epsilon=1)
+
+    @pytest.mark.parametrize(
+        ("call", "said"),
+        [
+            (lambda: pa.epsilon(delta="1e-5"), "delta must be a number, got '1e-5'"),
+            (lambda: pa.epsilon(delta=None), "delta must be a number, got None"),
+            (
+                lambda: pa.epsilon(delta=1e-5, steps=2.5),
+                "steps must be a whole number, got 2.5",
+            ),
+            (
+                lambda: pa.noise_multiplier(epsilon=1, delta=1e-5, steps=math.nan),
+                "steps must be a whole number, got nan",
+            ),
+            (
+                lambda: pa.lower_bound([1.0], [True], delta=[1e-5]),
+                "delta must be a number, got [1e-05]",
+            ),
+            (lambda: pa.verify(3), "folder must be a path, got 3"),
+            (lambda: pa.join("a", overlap="b"), "overlap must be a whole number"),
+            (lambda: pa.Budget(epsilon="1", delta=0), "epsilon must be a number"),
+            (
+                lambda: pa.audit_program("a:b", pa.AuditSettings()),
+                "settings must be ProgramSettings, got AuditSettings",
+            ),
+            (
+                lambda: pa.AuditSettings(runs=True),
+                "runs must be a whole number, got True",
+            ),
+        ],
+    )
+    def test_a_value_of_another_type(self, call, said):
+        with pytest.raises(ValueError, match=re.escape(said)):
+            call()
+
+    def test_numbers_of_other_libraries_are_numbers(self):
+        run = {"delta": np.float32(1e-3), "noise_multiplier": np.float64(2)}
+        more = {"sampling_rate": fractions.Fraction(1, 4), "steps": np.int64(10)}
+        assert pa.epsilon(**run, **more).upper > 0
+        assert pa.epsilon(**run, steps=1e2) == pa.epsilon(**run, steps=100)
 
 
 class TestList:

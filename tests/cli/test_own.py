@@ -120,6 +120,7 @@ def test_a_transform(here, capsys, tmp_path):
         ("--data . --model HERE:net", "must hold node-0.npz"),
         ("--data nowhere --model HERE:net", "or a folder with node-0.npz"),
         ("--model HERE:net", "cannot take inputs of shape (1, 8, 8)"),
+        ("--model HERE:net", "the data were digits, and --data gives others"),
         ("--transform HERE:nope", "no function nope"),
         ("--transform flip", "module:function, got transform=flip"),
         ("--transform HERE:three", "the transform fails on a record"),

@@ -1,5 +1,6 @@
 """One word a verdict, and one exit status, whichever command says it."""
 
+import dataclasses
 import json
 import re
 
@@ -9,6 +10,8 @@ import pytest
 from privaudit.claims.accounts import single
 from privaudit.cli import BAD_USAGE, FINE, REFUTED, main
 from privaudit.cli.verdicts import status_of
+from tests.trainers.planted import NoiseDividedTwice
+from trainers.algorithms import ALGORITHMS
 
 FEW = [
     f"--set={one}" for one in ("rounds=20", "batch_size=10", "train=40", "digits=0,1")
@@ -135,6 +138,55 @@ class TestRequire:
         assert (status, json.loads(out)["verdict"]) == (FINE, "unproven")
         second = ("train", *limit, "--require", "consistent", "--out", tmp_path / "b")
         assert call(capsys, *second)[0] == REFUTED
+
+    @pytest.mark.parametrize(("noise", "met"), [(0.1, False), (1.0, True)])
+    def test_scores_that_do_not_fit_the_account(
+        self, capsys, tmp_path, monkeypatch, noise, met
+    ):
+        """A mean of ten whose noise is divided by ten, under too large a claim."""
+        module = f"mean_of_ten_{met}"
+        (tmp_path / f"{module}.py").write_text(
+            "import numpy as np\n"
+            "def released(member, seed):\n"
+            "    rng = np.random.default_rng(seed)\n"
+            f"    return member + {noise} * rng.normal(size=len(member))\n"
+        )
+        monkeypatch.chdir(tmp_path)
+        what = ("audit-program", f"{module}:released", "--noise-multiplier", "1")
+        what = (*what, "--epsilon", "12", "--delta", "1e-5", "--runs", "400")
+        status, out, _ = call(capsys, *what, "--out", "a")
+        word = "CONSISTENT" if met else "UNPROVEN"
+        assert (status, f"{word}: a certified account meets" in out) == (FINE, True)
+        require = ("--require", "consistent")
+        expected = FINE if met else REFUTED
+        status, out, _ = call(capsys, *what, *require, "--out", "b", "--json")
+        found = json.loads(out)
+        assert status == expected
+        assert (found["verdict"], found["account_contradicted"]) == (
+            word.lower(),
+            not met,
+        )
+        assert call(capsys, "show", "b")[0] == FINE
+        assert call(capsys, "show", "b", *require)[0] == expected
+        assert call(capsys, "report", "b")[0] == FINE
+        page = (tmp_path / "b" / "report.html").read_text()
+        assert f'class="statement {word.lower()}"' in page
+        assert (found["certified"] < found["epsilon_lower"]) == (not met)
+
+    @pytest.mark.parametrize("oracle", [None, NoiseDividedTwice])
+    def test_an_algorithm_with_a_bug(self, capsys, tmp_path, monkeypatch, oracle):
+        family = ALGORITHMS["dp-dsgd"]
+        if oracle is not None:
+            family = dataclasses.replace(family, oracle=oracle)
+        monkeypatch.setitem(ALGORITHMS, "dp-dsgd", family)
+        status, out, _ = call(
+            capsys,
+            *("audit", "dp-dsgd", "--epsilon", "50", "--noise-multiplier", "6"),
+            *("--adversary", "noisy-gradients", "--runs", "150"),
+            *("--set", "rounds=10", "--require", "consistent", "--out", tmp_path / "a"),
+        )
+        assert status == (FINE if oracle is None else REFUTED)
+        assert ("contradicts that account" in out) == (oracle is not None)
 
     def test_without_a_claim_or_an_account_it_is_told_at_once(self, capsys, tmp_path):
         require = ("--require", "consistent", "--out", tmp_path / "a")

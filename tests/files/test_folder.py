@@ -74,6 +74,10 @@ def test_a_file_where_the_folder_should_be(tmp_path):
 def test_no_finished_run(tmp_path):
     with pytest.raises(FolderError, match="no finished run"):
         RunFolder(tmp_path).read("result.json", Config)
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "result.json").write_text("{}")
+    with pytest.raises(FolderError, match=r"there is one in .*one$"):
+        RunFolder(tmp_path).read("result.json", Config)
 
 
 def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):

@@ -210,7 +210,7 @@ def nodes_of(epsilon: float, delta: float, nodes: int) -> tuple[UpperBound, ...]
 def _write(
     path: pathlib.Path, config: msgspec.Struct, ledger: Ledger, result: msgspec.Struct
 ) -> None:
-    path.mkdir(exist_ok=True)
+    path.mkdir(parents=True, exist_ok=True)
     folder = RunFolder(path)
     folder.write("config.json", _json.encode(config))
     folder.write("ledger.json", ledger.to_json().encode())

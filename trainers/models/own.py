@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from privaudit.files.arguments import public
 from privaudit.files.user_code import checked
 from trainers.models.start import cross_entropy
 
@@ -142,6 +143,7 @@ def check_model(module: nn.Module, inputs: Tensor) -> Tensor:
     return together
 
 
+@public
 def replace_batch_norm(module: nn.Module, groups: int = 32) -> nn.Module:
     """Copy ``module``, with group normalisation in place of every batch normalisation.
 

@@ -25,15 +25,15 @@ class AnyOracle(Protocol):
 
     @property
     def ledger(self) -> Ledger:
-        """All that was released so far, node by node, in each of the runs."""
+        """All releases so far, by node; each of the runs has made them."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """What `load_state_dict` takes, for a checkpoint."""
+        """State for a checkpoint, which `load_state_dict` takes."""
         ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from where an oracle stood, made like this one."""
+        """Restore the state of an oracle that was made with the same arguments."""
         ...
 
 
@@ -62,11 +62,11 @@ class GivesMessages(Protocol):
         ...
 
     def exact(self, at: Tensor, batch: Tensor) -> Tensor:
-        """Mean gradient of a batch, (runs, nodes, dims): not to leave a node."""
+        """Mean gradients of a batch, (runs, nodes, dims): must not leave nodes."""
         ...
 
     def clipped(self, at: Tensor, batch: Tensor, shared: Tensor) -> Tensor:
-        """As `exact`, its ``shared`` entries alone, clipped, (runs, nodes, shared)."""
+        """The entries ``shared`` of `exact`, clipped: (runs, nodes, shared)."""
         ...
 
 
@@ -75,7 +75,7 @@ class GivesModels(Protocol):
     """Gives out a global model: `trainers.algorithms.collaborative.oracle`."""
 
     def choose(self, turn: int) -> Tensor:
-        """Which updates are global, bool, (runs, nodes, classes); seen by all."""
+        """Which updates are global: (runs, nodes, classes) bool, known to all nodes."""
         ...
 
     def publish(self, turn: int, node: int, action: Tensor, shared: Tensor) -> Tensor:
@@ -85,15 +85,15 @@ class GivesModels(Protocol):
 
 @runtime_checkable
 class HearsAll(Protocol):
-    """Asks something of all nodes, wherever they are."""
+    """Needs messages of all nodes, also of those that other processes hold."""
 
     def over(self, broadcast: Any) -> None:
-        """Other nodes are elsewhere: what each says to all goes by ``broadcast``."""
+        """Send what a node says to all others by ``broadcast``, between processes."""
         ...
 
 
 def gives(oracle: object, capability: type) -> bool:
-    """Whether ``oracle``, an instance or what makes one, has ``capability``."""
+    """Whether ``oracle``, an instance or a class, has ``capability``, a protocol."""
     if isinstance(oracle, type):
         return issubclass(oracle, capability)
     return isinstance(oracle, capability)

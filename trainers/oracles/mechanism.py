@@ -1,4 +1,4 @@
-"""How a gradient is made private, and what that is accounted as."""
+"""Settings that make gradients private, and the releases that they are accounted as."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ CLIP_NORMS = (1e-15, 1e15)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Mechanism:
-    """How a gradient is made private.
+    """How gradients are made private: sampling, clipping and noise.
+
+    That of Abadi et al. 2016, Algorithm 1, with other ways of sampling.
 
     Parameters
     ----------
@@ -35,11 +37,11 @@ class Mechanism:
         Size of a batch, the same at every node; also the divisor of the sum. Under
         Poisson sampling it is the expected size.
     clip_norm
-        L2 bound on each sample's gradient; infinity for none. A number, or a function
-        of the release's index (0, 1, ...).
+        L2 bound on each record's gradient; infinity: no clipping. A number, or a
+        function of the release's index (0, 1, ...).
     noise_multiplier
-        Standard deviation of the noise over ``clip_norm``; 0 for none. A number or a
-        function, as ``clip_norm``.
+        Standard deviation of the noise on the sum, divided by ``clip_norm``; 0: no
+        noise. A number, or a function of the release's index.
     sampling
         How a batch is drawn: "poisson", each record by its own coin, or
         "without-replacement", a uniform subset of ``batch_size`` (whole) records;
@@ -47,8 +49,16 @@ class Mechanism:
         of them: "random-allocation:k". An epoch has as many batches as bring their
         expected size nearest to ``batch_size``.
     summed
-        If not 0, what is given out is the noisy sum itself, in double precision: whole
-        steps of a grid that all nodes share, so that so many of them add up exactly.
+        0: the oracle returns noisy means. n > 0: it returns noisy sums, in double
+        precision, on a grid that all nodes share, so that n of them add up exactly.
+
+    Examples
+    --------
+    >>> halving = Mechanism(8, clip_norm=1.0, noise_multiplier=lambda k: 4 / 2**k)
+    >>> [halving.at(index) for index in range(3)]
+    [(1.0, 4.0), (1.0, 2.0), (1.0, 1.0)]
+    >>> halving.sampling_rate(80)
+    0.1
     """
 
     batch_size: float
@@ -68,12 +78,12 @@ class Mechanism:
         return 1
 
     def divisor(self, records: int) -> float:
-        """What a sum over a node's ``records`` (public number) is divided by."""
+        """Divisor of the sum of a node with ``records`` records, a public number."""
         return self.batch_size
 
     @property
     def given_over(self) -> float:
-        """What a sum is divided by before an algorithm is given it."""
+        """Divisor of the sums that an algorithm gets: 1 where they are ``summed``."""
         return 1.0 if self.summed else self.batch_size
 
     def at(self, index: int) -> tuple[float, float]:
@@ -104,9 +114,9 @@ class Mechanism:
         return clip, multiplier
 
     def sampling_rate(self, records: int) -> float:
-        """Chance that one of a node's ``records`` (public number) is in a batch.
+        """Probability that a record is in a batch, at a node of ``records`` records.
 
-        Raises ``ValueError`` if there is no batch of that size.
+        Raises ``ValueError`` if ``batch_size`` is no size of a batch of so many.
         """
         if not self.batch_size > 0:
             raise ValueError(f"batch_size must be > 0, got {self.batch_size}")
@@ -124,7 +134,7 @@ class Mechanism:
         return self.batch_size / records if allocation is None else allocation.rate
 
     def allocation(self, records: int) -> RandomAllocation | None:
-        """How a node's ``records`` (public number) are allocated; None if not."""
+        """The random allocation of a node's ``records``; None with other sampling."""
         taken = batches_taken(self.sampling)
         if taken is None:
             return None
@@ -137,7 +147,7 @@ class Mechanism:
         return RandomAllocation(batches, taken)
 
     def release(self, index: int, records: int) -> Release:
-        """What one call at a node of ``records`` records is accounted as."""
+        """The release ``index`` of a node that has ``records`` records."""
         clip, multiplier = self.at(index)
         rate = self.sampling_rate(records)
         sampling: Sampling | None = self.allocation(records)
@@ -151,13 +161,12 @@ class Mechanism:
         )
 
     def ledger(self, sizes: Sequence[int], releases: int) -> Ledger:
-        """The ledger that a run would write: for planning noise before it.
+        """The ledger that a run will have, from which noise is planned.
 
-        ``sizes`` has each node's number of records, and every node makes ``releases``.
+        ``sizes`` has each node's number of records; each node makes ``releases``.
 
-        >>> Mechanism(8, clip_norm=1.0, noise_multiplier=2.0).ledger([80, 80], 5).nodes[
-        ...     1
-        ... ][0].count
+        >>> mechanism = Mechanism(8, clip_norm=1.0, noise_multiplier=2.0)
+        >>> mechanism.ledger([80, 80], 5).nodes[1][0].count
         5
         """
         nodes = {size: self._entries(size, releases) for size in set(sizes)}

@@ -1,11 +1,11 @@
 """The oracle of noisy gradients: sample, clip, sum, add noise, divide, record.
 
-An algorithm that wants to know anything of the data asks `Oracle.gradient`. What it
-gets is already noisy, and the ledger already has it.
+An algorithm learns of the data by `Oracle.gradient` alone. What that returns is noisy,
+and is in the ledger.
 
-What is assumed: the numbers of records per node that set sampling rates and divisors
-are public. Sums are rounded to a grid and noise is an exactly rounded Gaussian number
-of that grid, so that the noisy sum is a function of the ideal mechanism's
+Assumption: the number of records of each node, from which sampling rates and divisors
+follow, is public. Sums are rounded to a grid and noise is an exactly rounded Gaussian
+number of that grid, so that the noisy sum is a function of the ideal mechanism's
 (`trainers/numerics/noise.md`). Records are clipped to a little less than the clip norm,
 by as much as rounding can move a sum: that of the sums themselves, in floating point
 (`trainers/gradients/sums.md`), and that to the grid.
@@ -49,19 +49,19 @@ MOST_SUMMED = 2.0**50  # steps of a grid: with noise and halves, exact in double
 
 
 class ReleaseObserver(Protocol):
-    """Whoever is allowed to see what the oracle gives out."""
+    """Is shown every release of an oracle."""
 
     def release(
         self, index: int, at: Tensor, gradient: Tensor, nodes: Sequence[int]
     ) -> None:
-        """See the ``index``-th release of each of ``nodes``, all if all asked at once.
+        """See release ``index`` of each of ``nodes``, which asked in one call.
 
-        ``gradient``, asked ``at``, is (runs, len(nodes), dims).
+        Parameters ``at`` and noisy ``gradient`` are (runs, len(nodes), dims).
         """
 
 
 def check_memory(limit: int) -> None:
-    """Raise ``ValueError`` if a call could keep too little alive to be made."""
+    """``ValueError`` if ``limit``, in bytes, is less than any call needs."""
     if limit < 1 << 20:
         raise ValueError(f"memory_limit must be at least 1 MiB, got {limit} bytes")
 
@@ -74,20 +74,41 @@ class Oracle:
     data
         The nodes' records.
     differentiator
-        How gradients are taken: `trainers.gradients.choose.differentiator`.
+        Computes gradients: `trainers.gradients.choose.differentiator`.
     mechanism
-        Batch size, clipping and noise.
+        Batch size, clip norm and noise.
     streams
-        Where this block's randomness comes from.
+        Random numbers of this block of runs.
     runs
-        How many runs there are in the block.
+        Number of runs in the block.
     planted
-        (runs,) bool, or (runs, canaries): in which runs each of the data's canaries is
+        (runs,) or (runs, canaries) bool: in which runs each of the data's canaries is
         a record of its node.
     memory_limit
-        Bytes that one call may keep alive, about; larger batches are taken in parts.
+        Memory of one call in bytes, about; larger batches are computed in parts.
     observers
         Shown every release.
+
+    Raises
+    ------
+    ValueError
+        If a node has too few records for a batch, or ``memory_limit`` is too small.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from trainers.data import Dataset, PrivateData
+    >>> from trainers.gradients.choose import differentiator
+    >>> from trainers.models.start import cross_entropy
+    >>> x, y = torch.ones(40, 3), torch.zeros(40, dtype=torch.long)
+    >>> data = PrivateData.of([Dataset(x, y)] * 2)  # two nodes
+    >>> of = differentiator(torch.nn.Linear(3, 2), cross_entropy, x[0], y[0])
+    >>> mechanism = Mechanism(8, clip_norm=1.0, noise_multiplier=2.0)
+    >>> oracle = Oracle(data, of, mechanism, Streams(0), runs=4)
+    >>> oracle.gradient(torch.zeros(4, 2, 8)).shape  # 8 parameters
+    torch.Size([4, 2, 8])
+    >>> oracle.ledger.nodes[1][0].count
+    1
     """
 
     def __init__(
@@ -132,35 +153,36 @@ class Oracle:
         return data
 
     def settle(self) -> None:
-        """Wait for all that was asked, and raise ``ValueError`` if something failed.
+        """Wait for the accelerator; ``ValueError`` if a gradient could not be taken.
 
-        Does nothing on a CPU, where errors are raised at once. Whoever uses what was
-        released calls it first; the ledger and the state do.
+        On a CPU errors are raised at once. Call this before releases are used; the
+        ledger and the state do.
         """
         self._watch.settle()
 
     @property
     def nodes(self) -> int:
-        """How many nodes hold data."""
+        """Number of nodes."""
         return self.data.nodes
 
     @property
     def ledger(self) -> Ledger:
-        """All that was released so far, node by node, in each of the runs."""
+        """All releases so far, by node; each of the runs has made them."""
         self.settle()
         return self._recorder.ledger()
 
     def releases_of(self, node: int) -> int:
-        """How many releases ``node`` has made so far."""
+        """Number of releases of ``node`` so far."""
         return self._releases[node]
 
     def next_release(self, nodes: Sequence[int]) -> int:
-        """The index of what ``nodes`` would release at once, nothing being released.
+        """Index of the next release of ``nodes`` together; releases nothing.
 
         Raises
         ------
         ValueError
-            If they cannot ask together.
+            If they cannot ask together: one is there twice or unknown, or they have
+            asked unequally often.
         """
         if not nodes or len(set(nodes)) < len(nodes):
             raise ValueError(
@@ -179,10 +201,7 @@ class Oracle:
         return index
 
     def state_dict(self) -> dict[str, Any]:
-        """How often nodes asked, and what they released, for a checkpoint.
-
-        Lists have an entry a node.
-        """
+        """Number of releases and ledger of each node, for a checkpoint."""
         self.settle()
         return {
             "releases": list(self._releases),
@@ -193,11 +212,11 @@ class Oracle:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from where an oracle stood, made like this one.
+        """Restore the state of an oracle that was made with the same arguments.
 
-        Within an epoch of random allocation a record's batches depend on its place, and
-        an epoch's length on how many there are: ``ValueError`` if these are others, and
-        that places are the same is assumed.
+        With random allocation ``ValueError`` if a node has another number of records
+        than before, on which the length of an epoch depends. Within an epoch, that the
+        records are in the same order is an assumption, and the ledger has it.
         """
         self._releases = list(state["releases"])
         known = Ledger.joined(Ledger.from_json(text) for text in state["ledger"])
@@ -218,32 +237,31 @@ class Oracle:
                 self._recorder.assume(PLACED)
 
     def gradient(self, at: Tensor, nodes: Sequence[int] | None = None) -> Tensor:
-        """A noisy mean gradient of nodes' losses, each at its own parameters.
+        """Noisy mean gradients of the nodes' losses, each at its own parameters.
 
-        At node i: a batch of its records, drawn as the mechanism says; the sum of their
-        gradients, each scaled to L2 norm <= clip_norm; plus N(0, (noise_multiplier *
-        clip_norm)^2) in each coordinate; divided by batch_size, whatever the size of
-        the batch (Abadi et al. 2016, Algorithm 1). An empty batch releases its noise
-        like any other. A gradient that is not finite counts nothing, see `not_finite`:
-        no run ends by what its data are.
+        For each node: draw a batch of its records; scale each record's gradient to L2
+        norm <= clip_norm; sum; add N(0, (noise_multiplier * clip_norm)^2) to each
+        coordinate; divide by batch_size, whatever the size of the batch (Abadi et al.
+        2016, Algorithm 1). An empty batch gives noise alone. A gradient that is not
+        finite counts as zero, see `not_finite`, so that the data cannot end a run.
 
         Parameters
         ----------
         at
-            (runs, len(nodes), dims)
+            (runs, len(nodes), dims): parameters of each node.
         nodes
-            Which nodes ask, all by default. They must have asked equally often.
+            The nodes that ask, by default all. They must have asked equally often.
 
         Returns
         -------
-        (runs, len(nodes), dims); where the mechanism has ``summed``, not divided, and
-        in double precision.
+        (runs, len(nodes), dims), in the precision of ``at``. Where the mechanism has
+        ``summed``: noisy sums, not divided, in double precision.
 
         Raises
         ------
         ValueError
-            If the parameters are not finite, or, without clipping, a sample's
-            gradient. On an accelerator this is raised by `settle`.
+            If parameters, or without clipping a record's gradient, are not finite; or
+            if nodes cannot ask together. On an accelerator `settle` raises the former.
         """
         nodes = range(self.nodes) if nodes is None else nodes
         if at.shape[:2] != (self.runs, len(nodes)):
@@ -295,12 +313,12 @@ class Oracle:
         self._releases[node] += 1
 
     def skip_begun(self) -> None:
-        """Record what the journal has beyond the state, and release it no more.
+        """Put releases that the journal has beyond the state into the ledger.
 
-        For who cannot make these releases again as they were, as messages come in an
-        order that does not: they were made, and are paid for. The next have batches and
-        noise of their own. ``ValueError`` if it has fewer: it is an older one, and
-        nobody knows what else was released.
+        For algorithms that cannot repeat these releases exactly, since the order of
+        messages differs: they were made, so they count. Later releases have new batches
+        and noise. ``ValueError`` if the journal has fewer than the state: it is an
+        older one, and other releases may be missing.
         """
         if self._streams.journal is None:
             return
@@ -316,18 +334,18 @@ class Oracle:
                 self._record([node], index)
 
     def sync(self) -> None:
-        """Wait until the journal of what was released is on the disk, if there is one.
+        """Wait until the journal of releases, if there is one, is on the disk.
 
-        For who goes on from it alone, and cannot release the same again.
+        For algorithms that resume from the journal, by `skip_begun`.
         """
         if self._streams.journal is not None:
             self._streams.journal.sync()
 
     @property
     def not_finite(self) -> int:
-        """How many gradients that were not finite were drawn and counted nothing.
+        """Number of drawn gradients that were not finite and counted as zero.
 
-        It depends on the data: it stays with the party whose they are.
+        It depends on the data and has no noise: it must not leave the party.
         """
         return self._watch.counted
 

@@ -9,7 +9,11 @@ from torch import Tensor
 
 
 class Recording:
-    """Keeps all that an oracle gave out: (where it was asked, what it said)."""
+    """Keeps all releases of an oracle, as one of its observers.
+
+    ``releases`` has a pair for each call of `gradient`: the parameters and the noisy
+    gradient, both (runs, nodes, dims); ``nodes`` has the nodes that asked.
+    """
 
     def __init__(self) -> None:
         self.releases: list[tuple[Tensor, Tensor]] = []
@@ -18,17 +22,30 @@ class Recording:
     def release(
         self, index: int, at: Tensor, gradient: Tensor, nodes: Sequence[int]
     ) -> None:
-        """See a release."""
+        """Keep a release; see `trainers.oracles.oracle.ReleaseObserver`."""
         self.releases.append((at.clone(), gradient.clone()))
         self.nodes.append(tuple(nodes))
 
     def happened(self, nodes: int) -> list[int]:
-        """How many releases each of ``nodes`` made."""
+        """Number of releases of each node, of ``nodes`` in all."""
         return [sum(node in some for some in self.nodes) for node in range(nodes)]
 
 
 class Tape:
-    """In an oracle's place: says again what was released, and knows nothing else."""
+    """Takes an oracle's place and repeats its releases, without any data.
+
+    Parameters
+    ----------
+    recording
+        What to repeat, in order.
+    nodes
+        Number of nodes.
+
+    Raises
+    ------
+    StopIteration
+        If more is asked than was recorded.
+    """
 
     def __init__(self, recording: Recording, nodes: int) -> None:
         self.nodes = nodes
@@ -36,28 +53,28 @@ class Tape:
         self._left: Iterator[tuple[Tensor, Tensor]] = iter(recording.releases)
 
     def gradient(self, at: Tensor, nodes: Sequence[int] | None = None) -> Tensor:
-        """The next release, whatever is asked."""
+        """The next recorded release, (runs, nodes, dims), whatever ``at`` is."""
         for node in range(self.nodes) if nodes is None else nodes:
             self._asked[node] += 1
         return next(self._left)[1].clone()
 
     def releases_of(self, node: int) -> int:
-        """How many releases ``node`` has made so far."""
+        """Number of releases of ``node`` so far."""
         return self._asked[node]
 
 
 class Messages:
-    """Keeps all that nodes sent."""
+    """Keeps all messages that nodes sent; ``sent`` has a dictionary for each round."""
 
     def __init__(self) -> None:
         self.sent: list[dict[str, Tensor]] = []
 
     def messages(self, k: int, sent: Mapping[str, Tensor]) -> None:
-        """See what is sent."""
+        """Keep the messages of round ``k``, by name."""
         self.sent.append({name: tensor.clone() for name, tensor in sent.items()})
 
     def differs_from(self, other: Messages) -> list[str]:
-        """Which messages are not, bit for bit, those of ``other``."""
+        """Names the messages that differ from those of ``other`` in any bit."""
         return [
             f"message {name} of round {k}"
             for k, (one, two) in enumerate(zip(self.sent, other.sent, strict=True))

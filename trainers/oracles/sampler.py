@@ -1,4 +1,4 @@
-"""Which records are in a batch: drawn by the streams, never by the data."""
+"""Which records are in a batch: decided by random numbers, never by records."""
 
 from __future__ import annotations
 
@@ -21,12 +21,30 @@ class Sampler:
     Parameters
     ----------
     data, mechanism, streams
-        Of the oracle that has it. The mechanism says how, and how many.
+        Those of its oracle. The mechanism has the sampling scheme and the batch size.
     runs
-        How many runs there are in the block.
+        Number of runs in the block.
     planted
-        (runs,) bool, or (runs, canaries): in which runs each of the data's canaries is
+        (runs,) or (runs, canaries) bool: in which runs each of the data's canaries is
         a record of its node.
+
+    Raises
+    ------
+    ValueError
+        If a node has too few records for a batch.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from trainers.data import Dataset
+    >>> share = Dataset(torch.zeros(6, 3), torch.zeros(6, dtype=torch.long))
+    >>> fixed = Mechanism(2, sampling="without-replacement")
+    >>> sampler = Sampler(PrivateData.of([share, share]), fixed, Streams(0), runs=4)
+    >>> sampler.batches([0, 1], 0).sum(2)  # (runs, nodes): the size of each batch
+    tensor([[2, 2],
+            [2, 2],
+            [2, 2],
+            [2, 2]])
     """
 
     def __init__(
@@ -48,7 +66,7 @@ class Sampler:
         self._present = data.present(runs, planted)  # (runs, nodes, records)
 
     def most(self) -> int:
-        """How large a batch gets, but with a chance that is nothing."""
+        """Largest size of a batch, exceeded with negligible probability."""
         if self.mechanism.sampling == "without-replacement":
             return int(self.mechanism.batch_size)
         return max(
@@ -57,7 +75,7 @@ class Sampler:
         )
 
     def batches(self, nodes: Sequence[int], index: int) -> Tensor:
-        """The ``index``-th batch of each of ``nodes``, (runs, len(nodes), records)."""
+        """Which records are in batch ``index``: (runs, len(nodes), records) bool."""
         present = self.present(nodes)
         drawn = torch.zeros_like(present)
         fixed = self.mechanism.sampling == "without-replacement"
@@ -92,7 +110,7 @@ class Sampler:
         return drawn & present
 
     def present(self, nodes: Sequence[int]) -> Tensor:
-        """Which of the rows of ``nodes`` are records, (runs, len(nodes), records)."""
+        """Which rows of ``nodes`` are records: (runs, len(nodes), records) bool."""
         if list(nodes) == list(range(self.data.nodes)):
             return self._present
         return self._present[:, placed(tuple(nodes), self._present.device)]
@@ -100,23 +118,24 @@ class Sampler:
     def coins(
         self, nodes: Sequence[int], index: int, records: int, rate: float
     ) -> Tensor:
-        """Which coins of chance ``rate`` are heads, (runs, len(nodes), records)."""
+        """Coins that are heads with probability ``rate``, as `batches`."""
         who, shape = [self.numbers[node] for node in nodes], (self.runs, records)
         return self.streams.coins(who, index, shape, rate)
 
     def subsets(
         self, nodes: Sequence[int], index: int, records: int, size: int
     ) -> Tensor:
-        """Uniform subsets of ``size`` records, (runs, len(nodes), records)."""
+        """Uniform subsets of ``size`` records, as `batches`."""
         who, shape = [self.numbers[node] for node in nodes], (self.runs, records)
         return self.streams.subsets(who, index, shape, size)
 
     def allocated(
         self, nodes: Sequence[int], index: int, records: int, how: RandomAllocation
     ) -> Tensor:
-        """Which are in the ``index``-th batch, (runs, len(nodes), records).
+        """Records that random allocation has in batch ``index``, as `batches`.
 
-        All batches of an epoch make its allocation again, from the same random numbers.
+        Each batch of an epoch draws the epoch's whole allocation again, from the same
+        random numbers.
         """
         batch = index % how.batches
         who, shape = [self.numbers[node] for node in nodes], (self.runs, records)

@@ -1,7 +1,8 @@
 """Noise that pairs of nodes share, and that cancels in the sum of both.
 
-Two nodes that share a secret draw equal normal numbers from it: one adds them to its
-noisy sum, the other takes them off. Whoever knows the secret takes both off.
+Two nodes that share a secret draw the same Gaussian noise from it: one adds it to its
+noisy sum, the other subtracts it (Allouah et al. 2024, DECOR). Whoever knows the secret
+can remove it.
 """
 
 from __future__ import annotations
@@ -19,17 +20,18 @@ from trainers.oracles.oracle import Oracle
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PairedMechanism(Mechanism):
-    """A mechanism whose nodes also share secrets, two by two.
+    """A mechanism whose nodes also share noise, in pairs.
 
-    What it is accounted as is noise of a node's own alone: so much is left against
-    those that know all secrets.
+    Its release counts each node's own noise alone, so the account holds also against
+    observers that know all secrets.
 
     Parameters
     ----------
     pairs
-        Two nodes each, the lower number first: this one adds, the other takes off.
+        Pairs of nodes, the lower number first: it adds the shared noise, the other
+        subtracts it. Other arguments are those of `Mechanism`.
     shared
-        Standard deviation of what a secret gives, over that of a node's own noise.
+        Standard deviation of a pair's noise, divided by that of a node's own noise.
     """
 
     pairs: tuple[tuple[int, int], ...] = ()
@@ -37,7 +39,10 @@ class PairedMechanism(Mechanism):
 
 
 class PairedOracle(Oracle):
-    """Gradients with noise of a node's own and of its secrets; all nodes are here."""
+    """Noisy gradients with a node's own noise and that of its pairs.
+
+    Made as `Oracle`, with a `PairedMechanism`; one process holds all nodes.
+    """
 
     def _noisy(
         self, total: Tensor, nodes: Sequence[int], deviation: float, step: float

@@ -1,9 +1,10 @@
-"""The oracle of local updates: what each user's steps make, clipped and noised whole.
+"""The oracle of local updates: each user's update is clipped as a whole, then summed.
 
-A user's update is where some steps of gradient descent on that user's records end, less
-where they began. It is scaled as one vector, over all layers, to L2 norm <= clip_norm;
-the noisy sum of a node's users is what comes out (McMahan et al. 2018, DP-FedAvg), with
-its sign changed: a gradient, in what an algorithm does with it (Reddi et al. 2021).
+A user's update is the change of the parameters by some steps of gradient descent on
+that user's records. It is scaled, as one vector over all layers, to L2 norm <=
+clip_norm. The oracle returns the noisy sum of the updates of a node's users (McMahan et
+al. 2018, DP-FedAvg) with its sign changed, so that algorithms use it as a gradient
+(Reddi et al. 2021).
 
 How far a user moves the sum, as the program computes it: updates are computed one user
 at a time, in calls that see that user's records and nothing else, so that an update u,
@@ -47,21 +48,22 @@ _FREE = Rounding(0.0, 0.0)
 class UpdateMechanism(Mechanism):
     """How users' updates are made private.
 
-    ``batch_size`` is the share of users that are drawn, by which a sum is divided.
-    A node's sum is divided by it times the number of its users.
+    Arguments are those of `Mechanism`, but ``batch_size`` is the sampling rate: the
+    probability that a user is drawn. A node's sum is divided by the expected number of
+    its users in a batch.
 
     Parameters
     ----------
     local_steps
-        Of each user, in each release.
+        Number of steps of each drawn user in each release.
     local_step_size
-        A number, or a function of the release's index.
+        Step size of local steps: a number, or a function of the release's index.
     local_batch
-        Records of a local step's batch, drawn from the user's own; all of them if the
-        user has no more.
+        Number of the user's records in the batch of a local step; all, if the user has
+        no more.
     overlap
-        At how many nodes one user may have records: each release counts as often, which
-        is what as many nodes release of a user.
+        At how many nodes one user may have records. The ledger counts each release so
+        often.
     """
 
     local_steps: int = 1
@@ -71,24 +73,24 @@ class UpdateMechanism(Mechanism):
 
     @property
     def unit(self) -> Unit:
-        """A user."""
+        """``user``: one user's records are clipped and sampled together."""
         return "user"
 
     @property
     def counted(self) -> int:
-        """Once for each node that a user may be at."""
+        """How many releases the ledger counts for each call: ``overlap``."""
         return self.overlap
 
     def divisor(self, records: int) -> float:
-        """The expected number of users drawn, of ``records`` (a node's users)."""
+        """Expected number of users in a batch, at a node of ``records`` users."""
         return self.batch_size * records
 
     def sampling_rate(self, records: int) -> float:
-        """The chance of a user to be drawn, whatever the number of users."""
+        """Probability that a user is drawn: ``batch_size``, at every node."""
         return self.batch_size
 
     def release(self, index: int, records: int) -> Release:
-        """What one call is accounted as."""
+        """The release ``index``: a Poisson-sampled sum of updates."""
         clip, multiplier = self.at(index)
         return Release.of_sum(
             norm_bound=clip,
@@ -97,7 +99,7 @@ class UpdateMechanism(Mechanism):
         )
 
     def step(self, index: int) -> float:
-        """The size of local steps in release ``index``."""
+        """Step size of local steps in release ``index``."""
         size = self.local_step_size
         return size(index) if callable(size) else size
 
@@ -105,7 +107,9 @@ class UpdateMechanism(Mechanism):
 class Users:
     """The users of all nodes, and perhaps a canary: one more user, with one record.
 
-    Has what `trainers.oracles.sampler.Sampler` asks of data.
+    Stands for the data in `trainers.oracles.sampler.Sampler`, which draws users.
+    ``records`` has, for each node and user, the rows of that user's records;
+    ``sizes`` the number of users at each node.
     """
 
     replaced = None  # users are drawn by coins: there is no place to come in
@@ -137,23 +141,25 @@ class Users:
 
     @property
     def device(self) -> torch.device:
-        """Where the records are."""
+        """The device that holds the records."""
         return self.data.device
 
     def present(self, runs: int, planted: Tensor | None) -> Tensor:
-        """Which rows are users, run by run: bool, (runs, nodes, users + 1)."""
+        """Which rows are users: (runs, nodes, users + 1) bool; the last: the canary."""
         return present_rows(self, runs, planted)
 
 
 class UpdateOracle(Oracle):
     """Noisy mean updates of the nodes' users, as gradients.
 
-    Made like `trainers.oracles.oracle.Oracle`. `gradient` gives, at each node, minus
-    the sum of the drawn users' clipped updates from there, with noise, over the
-    expected number of users. An update that is not finite counts nothing.
+    Arguments are those of `trainers.oracles.oracle.Oracle`. At each node `gradient`
+    returns minus the noisy sum of the drawn users' clipped updates, divided by their
+    expected number. An update that is not finite counts as zero.
 
-    Raises ``ValueError`` where gradients are to be taken in bfloat16, or elsewhere than
-    on the CPU.
+    Raises
+    ------
+    ValueError
+        If gradients are to be in bfloat16, or the data are not on the CPU.
     """
 
     def __init__(

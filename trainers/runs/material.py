@@ -150,7 +150,13 @@ class Material:
             with checked(f"model {training.model}"):
                 function = function_named(training.model)
             if not takes(function, "input_shape", "classes"):
-                return cls.own(_made(training.model, seed), shares, test=test)
+                try:
+                    return cls.own(_made(training.model, seed), shares, test=test)
+                except ValueError as error:
+                    raise ValueError(
+                        f"{error}; the data were {training.data}, and --data gives "
+                        "others"
+                    ) from error
         module = training.module(tuple(train.inputs.shape[1:]))
         return cls(shares, test, module)
 

@@ -127,7 +127,8 @@ def judge(
     elif _in_sequence(Certificate.of(seen, relation).node(CANARY_NODE)):
         other = named(FAMILY)
     beside = None if other is None else bound(other)
-    verdict = verdict_on(audit.claim, ledger, worst_bound(nodes), main.lower)
+    shown = None if beside is None else beside.lower
+    verdict = verdict_on(audit.claim, ledger, worst_bound(nodes), main.lower, shown)
     if stopped is not None:
         stopped.check(verdict.status)
     return AuditResult(
@@ -141,7 +142,7 @@ def judge(
         non_member_runs=int((~member).sum()),
         seconds=round(seconds, 3),
         gap=gap(chosen, main),
-        beside=None if beside is None else beside.lower,
+        beside=shown,
         stopped=stopped,
         # Of runs that are independent, which the canaries of one run are not.
         rates=None if audit.one_run else attack_rates(scores, confidence),

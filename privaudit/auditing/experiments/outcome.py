@@ -180,6 +180,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             },
             **({} if self.rates is None else self.rates.summary()),
             "seconds": self.seconds,
+            "account_contradicted": self.verdict.account_contradicted,
             "verdict": self.status,
         }
 

@@ -204,8 +204,7 @@ class ProgramResult(Outcome, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """All figures, in sentences."""
         figures = (self.verdict.claim, self.upper(), self.lower())
         known = [str(figure) for figure in figures if figure is not None]
-        misfits = self.verdict.misfits(self.beside)
-        return [*known, *self.limits(), str(self.verdict), *misfits]
+        return [*known, *self.limits(), str(self.verdict)]
 
     def limits(self) -> list[str]:
         """As there, with what could have been shown at most, and how well it told."""
@@ -384,10 +383,9 @@ def judge(
     estimator = _named(audit, audit.estimator, attacked)
     found, confidence, stopped = _bound(audit, scores, estimator)
     verdict = Finding(claim=claim, lower=found.lower)
-    beside = main_gap = other_gap = None
+    shown = main_gap = other_gap = None
     if ledger is not None and attacked is not None:
         upper, node = max(nodes, key=lambda bound: bound.epsilon), attacked
-        verdict = verdict_on(claim, ledger, upper, found.lower)
 
         def gap(by: Estimator, of: Bound) -> Gap | None:
             return gap_of(audit, by, of, node, upper, scores.member, confidence)
@@ -398,7 +396,8 @@ def judge(
                 audit, "best" if audit.estimator == FAMILY else FAMILY, attacked
             )
             beside, _, _ = _bound(audit, scores, other)
-            other_gap = gap(other, beside)
+            shown, other_gap = beside.lower, gap(other, beside)
+        verdict = verdict_on(claim, ledger, upper, found.lower, shown)
     if stopped is not None:
         stopped.check(verdict.status)
     return ProgramResult(
@@ -419,7 +418,7 @@ def judge(
         seconds=round(seconds, 3),
         nodes=nodes,
         gap=main_gap,
-        beside=None if beside is None else beside.lower,
+        beside=shown,
         beside_gap=other_gap,
         stopped=stopped,
         rates=attack_rates(scores, confidence),

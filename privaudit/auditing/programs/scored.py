@@ -69,6 +69,7 @@ class AuditedScores:
             "beside": _in_short(self.beside),
             "most_shown": self.most_shown,
             **({} if self.rates is None else self.rates.summary()),
+            "account_contradicted": self.verdict.account_contradicted,
             "verdict": self.status,
         }
 
@@ -82,8 +83,7 @@ class AuditedScores:
             f"method {self.lower.method}: {round_down(self.most_shown)}"
         )
         rates = [] if self.rates is None else [str(self.rates)]
-        verdict = [str(self.verdict), *self.verdict.misfits(self.beside)]
-        return "\n".join([*known, most, *rates, *verdict])
+        return "\n".join([*known, most, *rates, str(self.verdict)])
 
     def _repr_html_(self) -> str:
         return box(self.status.capitalize(), str(self).splitlines())

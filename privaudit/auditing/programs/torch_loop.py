@@ -419,7 +419,7 @@ def _judged(
         seed=how.seed,
         worlds=of.member,
     )
-    verdict = verdict_on(claim, ledger, nodes[worst], lower)
+    verdict = verdict_on(claim, ledger, nodes[worst], lower, beside)
     return AuditedScores(verdict, of.member_runs, of.non_member_runs, most, beside)
 
 

@@ -1,7 +1,7 @@
 """The channel of noisy messages: scales noise, adds it, sends, and keeps the ledger.
 
-What the oracle is to gradients, the channel is to messages. A protocol hands over what
-its nodes are about to send; what comes back is noisy, and the ledger already has it.
+A protocol gives the channel the messages that its nodes are about to send. The channel
+returns them with noise, and has them in its ledger.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ class Channel:
     Parameters
     ----------
     noise
-        How they are made private.
+        How messages are made private.
     mixing
-        Who will hear whom, known to all.
+        Weights of all rounds: which node hears which. Public.
     streams
-        Where this block's randomness comes from. Where they are of some nodes alone
-        (`Streams.of`), so is the channel: see `over`.
+        Random numbers of this block of runs. If they are those of some nodes alone
+        (`Streams.of`), the channel is too: see `over`.
     runs
-        How many runs there are in the block.
+        Number of runs in the block.
     populations
-        How many records each node holds (public); one each by default.
+        Number of records at each node, public; by default one.
     watch
-        Told, for study, of the real sensitivity of every round, and of what was used.
+        For studies: is shown the true and the used sensitivity of every round.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Channel:
 
     @property
     def ledger(self) -> Ledger:
-        """All that was sent so far, node by node, in each of the runs."""
+        """All messages so far, as releases, by node; each run has made them."""
         return self._recorder.ledger()
 
     @property
@@ -93,7 +93,7 @@ class Channel:
         return len(self._here) < self.mixing.nodes
 
     def over(self, broadcast: Broadcast) -> None:
-        """Nodes are elsewhere as well: what each broadcasts goes by ``broadcast``."""
+        """Send what nodes broadcast between processes, by ``broadcast``."""
         self._broadcast = broadcast
 
     def _of_all(self, own: np.ndarray, k: int) -> np.ndarray:
@@ -110,10 +110,10 @@ class Channel:
         return self._broadcast(torch.from_numpy(own), k).numpy()
 
     def begin(self, states: Tensor, *, bound: float | None = None) -> None:
-        """Before round 0, from what nodes hold, (runs, nodes, dims).
+        """Start before round 0 from the nodes' states, (runs, nodes, dims).
 
-        ``bound`` on their L1 norms makes them private, of that bound; without it they
-        are public, and the same at all nodes.
+        With ``bound``, on their L1 norms, they are private; without it they are public
+        and the same at all nodes.
         """
         if states.shape[:2] != (self.runs, len(self._here)):
             raise ValueError(
@@ -155,16 +155,17 @@ class Channel:
     def send(
         self, states: Tensor, change: Tensor | None = None, *, bound: float = 0.0
     ) -> tuple[Tensor, Tensor]:
-        """What nodes send in the next round: ``states`` with noise.
+        """Add noise to ``states``, which nodes send in the next round; record it.
 
         Parameters
         ----------
         states
-            (runs, nodes, dims), doubles, what the nodes hold now.
+            (runs, nodes, dims) doubles: what the nodes hold now.
         change
-            Of which this is what they added in this round from their own data.
+            (runs, nodes, dims): the part of ``states`` that nodes have added in this
+            round from their own data.
         bound
-            On the L1 norm of any node's ``change``; public.
+            Bound on the L1 norm of each node's ``change``; public.
 
         Returns
         -------
@@ -273,7 +274,7 @@ class Channel:
         self._log["rounds"].append((k, bound, *own, tuple(width.tolist())))
 
     def state_dict(self) -> dict[str, Any]:
-        """Where it stands, for `trainers.runs.checkpoint`."""
+        """State for a checkpoint, see `trainers.runs.checkpoint`."""
         return {
             "ledger": [part.to_json() for part in self.ledger.apart()],
             "log": self._log and {**self._log, "rounds": tuple(self._log["rounds"])},
@@ -282,7 +283,7 @@ class Channel:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from where a channel stood, made like this one."""
+        """Restore the state of a channel that was made with the same arguments."""
         ledgers = map(Ledger.from_json, state["ledger"])
         self._recorder = Recorder.of(Ledger.joined(ledgers))
         self._fresh = state["fresh"]

@@ -1,8 +1,8 @@
 """The oracle of nodes that perturb messages instead of gradients.
 
-Batches and gradients stay inside a node, exact; all that leaves it goes by the channel.
-What a node adds to its message in a round is a step along a gradient of L1 norm at most
-``clip_norm``: that bound, and the channel's noise, are what is accounted.
+Batches and exact gradients stay at their node; everything that leaves it goes through
+the channel. In a round a node adds to its message a step along a gradient of L1 norm at
+most ``clip_norm``. The account follows from that bound and the channel's noise.
 """
 
 from __future__ import annotations
@@ -99,9 +99,9 @@ def shared_places(places: Mapping[str, range], shared: str) -> list[int]:
 
 
 class MessageOracle:
-    """Exact gradients inside nodes, and a channel out of them.
+    """Exact gradients that stay at nodes, and a channel for noisy messages.
 
-    Made like `trainers.oracles.oracle.Oracle`, with which it shares the sampler.
+    Arguments are those of `trainers.oracles.oracle.Oracle`; batches are drawn alike.
 
     Raises ``ValueError`` for observers of releases: no gradient is released.
     """
@@ -148,22 +148,22 @@ class MessageOracle:
         )
 
     def over(self, broadcast: Broadcast) -> None:
-        """Other nodes are elsewhere: see `Channel.over`."""
+        """Send broadcasts between processes by ``broadcast``: see `Channel.over`."""
         self.channel.over(broadcast)
 
     @property
     def ledger(self) -> Ledger:
-        """All that was sent so far."""
+        """All messages so far, as releases, by node."""
         return self.channel.ledger
 
     @property
     def nodes(self) -> int:
-        """How many nodes hold data."""
+        """Number of nodes."""
         return self.data.nodes
 
     @property
     def clip_norm(self) -> float:
-        """What the L1 norm of a `clipped` gradient is at most."""
+        """Bound on the L1 norm of a `clipped` gradient."""
         return self.mechanism.at(0)[0]
 
     def shared(self, pattern: str) -> Tensor:
@@ -181,7 +181,7 @@ class MessageOracle:
         return self._sampler.batches(range(self.nodes), index)
 
     def exact(self, at: Tensor, batch: Tensor) -> Tensor:
-        """Mean gradient of a batch, (runs, nodes, dims): not to leave a node."""
+        """Mean gradients of a batch, (runs, nodes, dims): must not leave nodes."""
         flat = at.flatten(0, 1)
         planned = summation(
             self._differentiator,
@@ -197,7 +197,7 @@ class MessageOracle:
         return total.view_as(at).div_(self.mechanism.batch_size).to(at.dtype)
 
     def clipped(self, at: Tensor, batch: Tensor, shared: Tensor) -> Tensor:
-        """Its ``shared`` entries, (runs, nodes, shared), of L1 norm <= clip_norm."""
+        """Shared entries of `exact`, (runs, nodes, shared), L1 norm <= clip_norm."""
         if self._by_sample is not None:
             return self._clipped_by_sample(at, batch, shared)
         mean = self.exact(at, batch)[:, :, shared].double()
@@ -234,11 +234,11 @@ class MessageOracle:
         return means.view(self.runs, self.nodes, -1)
 
     def state_dict(self) -> dict[str, Any]:
-        """How many batches were drawn, by node, and where the channel stands."""
+        """Number of batches of each node and the channel's state, for a checkpoint."""
         drawn = [self._drawn] * self.nodes
         return {"releases": drawn, "channel": self.channel.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from where an oracle stood, made like this one."""
+        """Restore the state of an oracle that was made with the same arguments."""
         self._drawn = state["releases"][0]
         self.channel.load_state_dict(state["channel"])

@@ -31,11 +31,14 @@ class Packed:
         empty.
     taken
         (chunks, columns) bool: where there is one.
+    each
+        Whether each replica has a chunk.
     """
 
     replica: Tensor
     record: Tensor
     taken: Tensor
+    each: bool
 
     @classmethod
     def of(cls, batches: Tensor, columns: int, *, all_rows: bool = False) -> Packed:
@@ -59,7 +62,8 @@ class Packed:
         where = number[place // columns, replica], place % columns
         packed[where], taken[where] = record, True
         parts = (whose, packed, taken)
-        return cls(*(torch.from_numpy(part).to(batches.device) for part in parts))
+        found = (torch.from_numpy(part).to(batches.device) for part in parts)
+        return cls(*found, each=bool(there[:1].all()) and largest > 0)
 
     @classmethod
     def unseen(cls, batches: Tensor, width: int, watch: Watch, columns: int) -> Packed:
@@ -87,7 +91,7 @@ class Packed:
             for part in (record, taken)
         )
         replica = torch.arange(len(batches), device=batches.device).repeat(chunks)
-        return cls(replica, record, taken)
+        return cls(replica, record, taken, each=chunks > 0)
 
 
 def most(rate: float, records: int) -> int:

@@ -96,7 +96,7 @@ class Summation:
             packed = Packed.of(batches, columns, all_rows=not moves)
         else:
             packed = Packed.unseen(batches, width, watch, columns)
-        total = torch.zeros_like(at, dtype=torch.float64)
+        total = None
         # A replica that must not move has the same row in each call.
         group = max(1, len(packed.replica) if moves else len(at))
         for start in range(0, len(packed.replica), group):
@@ -120,8 +120,13 @@ class Summation:
                         ClipTo(clip, taken, watch=watch),
                         self.rounding.slack,
                     )
+                if first == 0 and packed.each and len(replica) == len(at):
+                    total = found[: len(at)]  # of all replicas, in their order
+                    continue
+                if total is None:
+                    total = torch.zeros_like(at, dtype=torch.float64)
                 total.index_add_(0, replica, found[: len(replica)])
-        return total
+        return torch.zeros_like(at, dtype=torch.float64) if total is None else total
 
 
 def summation(

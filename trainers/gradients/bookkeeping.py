@@ -318,11 +318,12 @@ class BookKeeping:
             weights = weights.double()
             for layer, digest in digests:
                 made_from = digest.without(lost) if purge else digest.made_from
-                sums = layer.sums(made_from, weights)
-                for place in self.places:
-                    if place.layer is layer:
-                        end = place.offset + place.shape.numel()
-                        result[:, place.offset : end] = sums[place.name].flatten(1)
+                into = [
+                    result[:, place.offset : place.offset + place.shape.numel()]
+                    for place in self.places
+                    if place.layer is layer
+                ]
+                layer.sums(made_from, weights, into)
         self._forget()
         return result
 

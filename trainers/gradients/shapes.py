@@ -39,8 +39,8 @@ _SAFE = frozenset(
     masked_fill maximum minimum mul ne neg ones_like reciprocal relu repeat
     repeat_interleave scalar_tensor sgn sign slice_backward select_backward sqrt stack
     sub threshold threshold_backward to unfold_backward view where zero zeros_like
-    _to_copy _unsafe_view _reshape_alias new_zeros new_ones new_full full full_like zeros ones
-    index index_put index_select gather scatter scatter_add embedding
+    _to_copy _unsafe_view _reshape_alias new_zeros new_ones new_full full full_like
+    zeros ones index index_put index_select gather scatter scatter_add embedding
     embedding_dense_backward bmm baddbmm mm addmm convolution convolution_backward
     _log_softmax _log_softmax_backward_data _softmax _softmax_backward_data
     nll_loss_forward nll_loss_backward nll_loss2d_forward nll_loss2d_backward

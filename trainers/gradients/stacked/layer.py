@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import ClassVar
 
 import torch
@@ -166,7 +166,7 @@ def explicit_sums(
     replicas, samples = weights.shape
     for rows, total in zip(parts, into, strict=True):
         if samples == 1:
-            torch.mul(rows.flatten(1), weights, out=total)
+            _write(torch.mul, rows.flatten(1), weights, total)
             continue
         flat = rows.reshape(replicas, samples, -1)
         for here in blocks(replicas, flat[0].numel(), flat):
@@ -189,7 +189,17 @@ def outer_sum(left: Tensor, right: Tensor, weights: Tensor, total: Tensor) -> No
             one = one * factors[here]
         else:
             other = other * factors[here]
-        product(one.flatten(1, 2).mT, other.flatten(1, 2), out=total[here])
+        _write(product, one.flatten(1, 2).mT, other.flatten(1, 2), total[here])
+
+
+def _write(
+    product: Callable[..., Tensor], one: Tensor, other: Tensor, total: Tensor
+) -> None:
+    """Write a product where it belongs, which compilers do not trace."""
+    if get_proxy_mode() is None:
+        product(one, other, out=total)
+    else:
+        total.copy_(product(one, other))
 
 
 def blocks(count: int, values: int, like: Tensor) -> Iterator[slice]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 import torch
@@ -166,7 +166,7 @@ def explicit_sums(
     replicas, samples = weights.shape
     for rows, total in zip(parts, into, strict=True):
         if samples == 1:
-            _write(torch.mul, rows.flatten(1), weights, total)
+            _multiply(rows.flatten(1), weights, total)
             continue
         flat = rows.reshape(replicas, samples, -1)
         for here in blocks(replicas, flat[0].numel(), flat):
@@ -182,24 +182,25 @@ def outer_sum(left: Tensor, right: Tensor, weights: Tensor, total: Tensor) -> No
     factors = weights.view(replicas, samples, 1, 1)
     left, right = (part.unflatten(0, (replicas, samples)) for part in (left, right))
     total = total.unflatten(1, (left.shape[-1], right.shape[-1]))
-    product = torch.mul if left[0, :, :, 0].numel() == 1 else torch.bmm
     for here in blocks(replicas, left[0].numel() + right[0].numel(), left):
         one, other = left[here].double(), right[here].double()
         if one.numel() < other.numel():
             one = one * factors[here]
         else:
             other = other * factors[here]
-        _write(product, one.flatten(1, 2).mT, other.flatten(1, 2), total[here])
+        one, other = one.flatten(1, 2).mT, other.flatten(1, 2)
+        if one.shape[2] == 1:
+            _multiply(one, other, total[here])
+        else:
+            total[here] = torch.bmm(one, other)
 
 
-def _write(
-    product: Callable[..., Tensor], one: Tensor, other: Tensor, total: Tensor
-) -> None:
+def _multiply(one: Tensor, other: Tensor, total: Tensor) -> None:
     """Write a product where it belongs, which compilers do not trace."""
     if get_proxy_mode() is None:
-        product(one, other, out=total)
+        torch.mul(one, other, out=total)
     else:
-        total.copy_(product(one, other))
+        total.copy_(one * other)
 
 
 def blocks(count: int, values: int, like: Tensor) -> Iterator[slice]:

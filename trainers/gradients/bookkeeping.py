@@ -263,7 +263,8 @@ class BookKeeping:
         with torch.no_grad():
             result = []
             for layer in used:
-                returned = raised([next(flat) for _ in layer.given], at.dtype)
+                back = [next(flat).contiguous() for _ in layer.given]
+                returned = raised(back, at.dtype)
                 taken = raised(layer.taken, at.dtype)
                 result.append((layer, layer.digest(taken, returned)))
         return result

@@ -121,12 +121,13 @@ class Summation:
                         ClipTo(clip, taken, watch=watch),
                         self.rounding.slack,
                     )
-                if first == 0 and packed.each and len(replica) == len(at):
-                    total = found[: len(at)]  # of all replicas, in their order
-                    continue
-                if total is None:
+                done = 0
+                if total is None and packed.each and len(replica) >= len(at):
+                    done = len(at)  # first chunks of all replicas, in their order
+                    total = found[:done]
+                elif total is None:
                     total = torch.zeros_like(at, dtype=torch.float64)
-                total.index_add_(0, replica, found[: len(replica)])
+                total.index_add_(0, replica[done:], found[done : len(replica)])
         return torch.zeros_like(at, dtype=torch.float64) if total is None else total
 
 
@@ -242,7 +243,7 @@ def usual_width(
         return width
     # One more part now and then costs less than always a little more of each.
     to_eight = round if usual < most else math.ceil
-    return min(samples, 8 * to_eight(width / 8))
+    return min(samples, 8 * to_eight(usual / 8))
 
 
 def _extended(tensor: Tensor, rows: int, columns: int) -> Tensor:

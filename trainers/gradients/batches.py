@@ -47,7 +47,8 @@ class Packed:
         With ``all_rows``, as many of each as the largest batch needs.
         """
         host = batches.cpu().numpy()  # calls of torch's take three times as long
-        replica, record = host.nonzero()
+        # A third of the time of a nonzero in two dimensions.
+        replica, record = np.divmod(np.flatnonzero(host), host.shape[1])
         counts = np.bincount(replica, minlength=len(host))
         place = np.arange(len(record)) - np.repeat(counts.cumsum() - counts, counts)
         needed = (counts + columns - 1) // columns
@@ -59,7 +60,8 @@ class Packed:
         whose = there.nonzero()[1]
         packed = host.argmax(1)[whose][:, None].repeat(columns, 1)
         taken = np.zeros(packed.shape, dtype=bool)
-        where = number[place // columns, replica], place % columns
+        chunk, column = np.divmod(place, columns)
+        where = number[chunk, replica], column
         packed[where], taken[where] = record, True
         parts = (whose, packed, taken)
         found = (torch.from_numpy(part).to(batches.device) for part in parts)

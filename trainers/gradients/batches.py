@@ -31,11 +31,14 @@ class Packed:
         empty.
     taken
         (chunks, columns) bool: where there is one.
+    each
+        Whether each replica has a chunk.
     """
 
     replica: Tensor
     record: Tensor
     taken: Tensor
+    each: bool
 
     @classmethod
     def of(cls, batches: Tensor, columns: int, *, all_rows: bool = False) -> Packed:
@@ -44,7 +47,8 @@ class Packed:
         With ``all_rows``, as many of each as the largest batch needs.
         """
         host = batches.cpu().numpy()  # calls of torch's take three times as long
-        replica, record = host.nonzero()
+        # A third of the time of a nonzero in two dimensions.
+        replica, record = np.divmod(np.flatnonzero(host), host.shape[1])
         counts = np.bincount(replica, minlength=len(host))
         place = np.arange(len(record)) - np.repeat(counts.cumsum() - counts, counts)
         needed = (counts + columns - 1) // columns
@@ -56,10 +60,12 @@ class Packed:
         whose = there.nonzero()[1]
         packed = host.argmax(1)[whose][:, None].repeat(columns, 1)
         taken = np.zeros(packed.shape, dtype=bool)
-        where = number[place // columns, replica], place % columns
+        chunk, column = np.divmod(place, columns)
+        where = number[chunk, replica], column
         packed[where], taken[where] = record, True
         parts = (whose, packed, taken)
-        return cls(*(torch.from_numpy(part).to(batches.device) for part in parts))
+        found = (torch.from_numpy(part).to(batches.device) for part in parts)
+        return cls(*found, each=bool(there[:1].all()) and largest > 0)
 
     @classmethod
     def unseen(cls, batches: Tensor, width: int, watch: Watch, columns: int) -> Packed:
@@ -87,7 +93,7 @@ class Packed:
             for part in (record, taken)
         )
         replica = torch.arange(len(batches), device=batches.device).repeat(chunks)
-        return cls(replica, record, taken)
+        return cls(replica, record, taken, each=chunks > 0)
 
 
 def most(rate: float, records: int) -> int:

@@ -263,7 +263,8 @@ class BookKeeping:
         with torch.no_grad():
             result = []
             for layer in used:
-                returned = raised([next(flat) for _ in layer.given], at.dtype)
+                back = [next(flat).contiguous() for _ in layer.given]
+                returned = raised(back, at.dtype)
                 taken = raised(layer.taken, at.dtype)
                 result.append((layer, layer.digest(taken, returned)))
         return result
@@ -318,11 +319,12 @@ class BookKeeping:
             weights = weights.double()
             for layer, digest in digests:
                 made_from = digest.without(lost) if purge else digest.made_from
-                sums = layer.sums(made_from, weights)
-                for place in self.places:
-                    if place.layer is layer:
-                        end = place.offset + place.shape.numel()
-                        result[:, place.offset : end] = sums[place.name].flatten(1)
+                into = [
+                    result[:, place.offset : place.offset + place.shape.numel()]
+                    for place in self.places
+                    if place.layer is layer
+                ]
+                layer.sums(made_from, weights, into)
         self._forget()
         return result
 

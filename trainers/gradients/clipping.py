@@ -28,6 +28,7 @@ WORKING_SET = 32 << 20
 # many numbers.
 _PASSES = 4
 _LEAST = 32  # samples of a part, where that many fit
+_MOVING, _STILL = 2.0, 3.0  # deviations of a batch's size that fit in one chunk
 _CALL = 1 << 19  # what a call costs by itself, in numbers that are gone through
 
 
@@ -96,7 +97,7 @@ class Summation:
             packed = Packed.of(batches, columns, all_rows=not moves)
         else:
             packed = Packed.unseen(batches, width, watch, columns)
-        total = torch.zeros_like(at, dtype=torch.float64)
+        total = None
         # A replica that must not move has the same row in each call.
         group = max(1, len(packed.replica) if moves else len(at))
         for start in range(0, len(packed.replica), group):
@@ -120,8 +121,14 @@ class Summation:
                         ClipTo(clip, taken, watch=watch),
                         self.rounding.slack,
                     )
-                total.index_add_(0, replica, found[: len(replica)])
-        return total
+                done = 0
+                if total is None and packed.each and len(replica) >= len(at):
+                    done = len(at)  # first chunks of all replicas, in their order
+                    total = found[:done]
+                elif total is None:
+                    total = torch.zeros_like(at, dtype=torch.float64)
+                total.index_add_(0, replica[done:], found[done : len(replica)])
+        return torch.zeros_like(at, dtype=torch.float64) if total is None else total
 
 
 def summation(
@@ -149,21 +156,27 @@ def summation(
     samples = max(1, limit // (values * at.element_size()))
     most = max(data.sizes) + data.canaries
     drawn = most if varies else math.ceil(batch_size)
-    columns = usual_width(min(batch_size, drawn), samples, drawn)
-    if columns == 1:  # convolutions then keep other things
-        values = differentiator.values_alone + data.values_per_record
-    costs = values * columns + _PASSES * at.shape[1]  # of a chunk
-    samples = columns * max(1, limit // (costs * at.element_size()))
-    shape, rows = None, 1
-    if at.device.type == "cpu":
-        largest = max(data.sizes) if varies else drawn
-        rows = packing(len(at), batch_size, largest, samples, columns, costs)
-        shape = moving_shape_for(differentiator, at[:1].expand(rows, -1), data, columns)
-    if shape is None:
-        rows = evenly(len(at), max(1, samples // columns))
-        shape = Shape(columns)
-        if clips:
-            shape = shape_for(differentiator, at[:rows], data, columns)
+    shape, rows, columns = None, 1, 1
+    moves = at.device.type == "cpu"
+    while shape is None:
+        # A chunk more takes time alone where replicas move, and else with all others.
+        room = _MOVING if moves else _STILL
+        columns = usual_width(min(batch_size, drawn), samples, drawn, room)
+        if columns == 1:  # convolutions then keep other things
+            values = differentiator.values_alone + data.values_per_record
+        costs = values * columns + _PASSES * at.shape[1]  # of a chunk
+        many = max(1, limit // (costs * at.element_size()))
+        if moves:
+            largest = max(data.sizes) if varies else drawn
+            wanted = len(at), batch_size, largest, many * columns, columns, costs
+            rows, moves = packing(*wanted), False
+            models = at[:1].expand(rows, -1)
+            shape = moving_shape_for(differentiator, models, data, columns)
+        else:
+            rows = evenly(len(at), many)
+            shape = Shape(columns)
+            if clips:
+                shape = shape_for(differentiator, at[:rows], data, columns)
     rounding = Rounding.of(
         differentiator.positions,
         differentiator.length,
@@ -212,13 +225,15 @@ def packing(
     return min(found)[1]
 
 
-def usual_width(batch_size: float, samples: int, most: int) -> int:
+def usual_width(
+    batch_size: float, samples: int, most: int, room: float = _STILL
+) -> int:
     """How many places parts of at most ``samples`` have, so that most batches fill one.
 
     A multiple of 8 where that fits, and hardly more than ``most``. From public numbers
-    alone.
+    alone; ``room`` is in deviations of a batch's size.
     """
-    usual = min(batch_size + 3 * math.sqrt(batch_size), most)
+    usual = min(batch_size + room * math.sqrt(batch_size), most)
     if usual > samples:
         # Several parts, of which the last is half empty on average: not too wide.
         half = samples / 2
@@ -228,7 +243,7 @@ def usual_width(batch_size: float, samples: int, most: int) -> int:
         return width
     # One more part now and then costs less than always a little more of each.
     to_eight = round if usual < most else math.ceil
-    return min(samples, 8 * to_eight(width / 8))
+    return min(samples, 8 * to_eight(usual / 8))
 
 
 def _extended(tensor: Tensor, rows: int, columns: int) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
-from trainers.gradients.stacked.layer import explicit_sum, squared_rows
+from trainers.gradients.stacked.layer import explicit_sums, squared_rows
 from trainers.numerics.deferred_checks import may_hold
 from trainers.numerics.device import follow
 
@@ -197,7 +197,9 @@ class PerSample:
             gradients = gradients.masked_fill(lost[:, None], 0)
         norms = norms.view(inputs.shape[:2])
         weights = weigh(norms).masked_fill(lost.view_as(norms), 0)
-        return explicit_sum(gradients, weights.double())
+        total = torch.empty_like(at, dtype=torch.float64)
+        explicit_sums([gradients], weights.double(), [total])
+        return total
 
     def outputs(self, at: Tensor, inputs: Tensor) -> Tensor:
         """What each replica's model says of its inputs, (replicas, samples, ...)."""

@@ -35,12 +35,12 @@ _GRAIN = 1 << 15  # numbers from which on there is a further thread
 _SAFE = frozenset(
     """
     abs add amax argmax bitwise_and bitwise_not bitwise_or cat clamp clamp_max
-    clamp_min clone constant_pad_nd copy div eq expand fill ge gt le lt masked_fill
-    maximum minimum mul ne neg ones_like reciprocal relu repeat repeat_interleave
-    scalar_tensor sgn sign slice_backward select_backward sqrt stack sub threshold
-    threshold_backward to unfold_backward view where zero zeros_like _to_copy
-    _unsafe_view _reshape_alias new_zeros new_ones new_full full full_like zeros ones
-    index index_put index_select gather scatter scatter_add embedding
+    clamp_min clone col2im constant_pad_nd copy div eq expand fill ge gt le lt
+    masked_fill maximum minimum mul ne neg ones_like reciprocal relu repeat
+    repeat_interleave scalar_tensor sgn sign slice_backward select_backward sqrt stack
+    sub threshold threshold_backward to unfold_backward view where zero zeros_like
+    _to_copy _unsafe_view _reshape_alias new_zeros new_ones new_full full full_like
+    zeros ones index index_put index_select gather scatter scatter_add embedding
     embedding_dense_backward bmm baddbmm mm addmm convolution convolution_backward
     _log_softmax _log_softmax_backward_data _softmax _softmax_backward_data
     nll_loss_forward nll_loss_backward nll_loss2d_forward nll_loss2d_backward
@@ -107,7 +107,8 @@ def lined(at: Tensor, rows: Tensor, spare: int = 0) -> Tensor:
     wide = -(-dims * at.element_size() // _LINE) * _LINE // at.element_size()
     found = at.new_empty(count + spare, wide)[:, :dims]
     # By rows: indexing goes number by number.
-    found[:count], found[count:] = at.index_select(0, rows), at[:1]
+    torch.index_select(at, 0, rows, out=found[:count])
+    found[count:] = at[:1]
     return found
 
 

@@ -279,11 +279,11 @@ def add_up(sent: Tensor, terms: Sequence[Terms]) -> Tensor:
     total = sent.new_empty(sent.shape[0], len(terms), *sent.shape[2:])
     if sent.device.type == "cpu" and sent.shape[2] <= _SHORT:
         return _add_up_short(sent, terms, total)
-    for node, ((first, weight), *rest) in enumerate(terms):
-        own = sent[:, first] * weight
+    each = sent.unbind(1)
+    for own, ((first, weight), *rest) in zip(total.unbind(1), terms, strict=True):
+        torch.mul(each[first], weight, out=own)
         for other, weight in rest:
-            own.add_(sent[:, other], alpha=weight)
-        total[:, node] = own
+            own.add_(each[other], alpha=weight)
     return total
 
 

@@ -6,6 +6,7 @@ import types
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 from trainers.gradients.bookkeeping import BookKeeping
 from trainers.gradients.per_sample import PerSample
@@ -263,3 +264,31 @@ def test_small_cnn_of_other_sizes():
     assert count(small_cnn(size=8, classes=3, hidden=16)) == 337
     with pytest.raises(ValueError, match="too small"):
         small_cnn(size=5, classes=3)
+
+
+class TestCrossEntropy:
+    @pytest.mark.parametrize("classes", [2, 10, 16, 17])
+    @pytest.mark.parametrize("samples", [1, 20, 72, 331])
+    def test_is_of_each_sample_alone_to_the_bit(self, samples, classes):
+        """Wherever it comes, among however many: losses and gradients."""
+        generator = torch.Generator().manual_seed(samples)
+        outputs = 5 * torch.randn(samples, classes, generator=generator)
+        targets = torch.randint(0, classes, (samples,), generator=generator)
+
+        def found(loss, rows):
+            at = outputs[rows].requires_grad_()
+            losses = loss(at, targets[rows])
+            return losses.detach(), torch.autograd.grad(losses.sum(), at)[0]
+
+        whole = found(cross_entropy, torch.arange(samples))
+        torch.testing.assert_close(
+            whole,
+            found(
+                lambda at, of: functional.cross_entropy(at, of, reduction="none"),
+                torch.arange(samples),
+            ),
+        )
+        for count in (samples, 1 + samples // 2, 1):
+            rows = torch.randperm(samples, generator=generator)[:count]
+            for one, other in zip(found(cross_entropy, rows), whole, strict=True):
+                assert torch.equal(one, other[rows])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.nn import functional
 
 from trainers.gradients.stacked.layer import (
@@ -15,7 +17,7 @@ from trainers.gradients.stacked.layer import (
     StackedLayer,
     blocks,
     by_gram,
-    explicit_sum,
+    explicit_sums,
     fits,
     joined,
     squared_products,
@@ -95,7 +97,9 @@ class StackedConvolution(StackedLayer):
     def _by_patches(
         self, flat: Tensor, weight: Tensor, bias: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        patches = self._patches(flat)  # (flat, inputs, places)
+        folds = flat.requires_grad and self.kernel[0] > 1 and get_proxy_mode() is None
+        # (flat, inputs, places)
+        patches = _Patches.apply(flat, self) if folds else self._patches(flat)
         samples = flat.shape[0] // weight.shape[0]
         kernel = _each(weight.flatten(2), samples)
         if bias is None:
@@ -268,29 +272,24 @@ class StackedConvolution(StackedLayer):
             inside = inside.view(len(inside) * groups, fan, -1)
             yield back[here.start * groups : here.stop * groups], inside
 
-    def sums(self, made_from: tuple[Tensor, ...], weights: Tensor) -> dict[str, Tensor]:
-        shape = self.parameters_now["weight"].shape  # (replicas, ...)
-        if len(made_from) == len(self.names):  # written out
-            result = {
-                name: explicit_sum(rows, weights)
-                for name, rows in zip(self.names, made_from, strict=True)
-            }
-            return result | {"weight": result["weight"].view(shape)}
-        biased = "bias" in self.names
-        uses = (len(made_from) - biased) // 2
-        taken, returned = made_from[:uses], made_from[uses : 2 * uses]
-        weight = sum(
-            self._outer_sum(inside, back, weights)
-            for inside, back in zip(taken, returned, strict=True)
-        )
-        assert isinstance(weight, Tensor)
-        result = {"weight": weight.view(shape)}
-        if biased:
-            result["bias"] = explicit_sum(made_from[-1], weights)
-        return result
+    def sums(
+        self, made_from: tuple[Tensor, ...], weights: Tensor, into: list[Tensor]
+    ) -> None:
+        if len(made_from) > len(into):  # not written out
+            count = len(made_from) // 2
+            uses = zip(made_from[:count], made_from[count : 2 * count], strict=True)
+            for number, (inside, back) in enumerate(uses):
+                self._outer_sum(inside, back, weights, into[0], again=number > 0)
+            made_from, into = made_from[2 * count :], into[1:]
+        explicit_sums(made_from, weights, into)
 
-    def _outer_sum(self, inside: Tensor, back: Tensor, weights: Tensor) -> Tensor:
-        """As one product of matrices a group of channels: nothing but sums."""
+    def _outer_sum(
+        self, inside: Tensor, back: Tensor, weights: Tensor, total: Tensor, again: bool
+    ) -> None:
+        """As one product of matrices a group of channels: nothing but sums.
+
+        Written to ``total``, or added to what is there.
+        """
         replicas, samples = weights.shape
         share = back.flatten(2).unflatten(0, (replicas, samples))
         share = weights[:, :, None, None] * share
@@ -299,8 +298,7 @@ class StackedConvolution(StackedLayer):
         # The sum passes through memory once a block: not of too few positions.
         values = fan * groups * places
         step = max(1, -(-LONG // places), CACHED // values)
-        size = (replicas, groups, share.shape[2] // groups, fan)
-        totals = weights.new_empty(size)
+        totals = total.unflatten(1, (groups, -1, fan))
         for replica, use in enumerate(inside.unflatten(0, (replicas, samples))):
             for first in range(0, samples, step):
                 here = slice(first, min(first + step, samples))
@@ -310,9 +308,27 @@ class StackedConvolution(StackedLayer):
                 totals[replica].baddbmm_(
                     left.permute(1, 2, 0, 3).flatten(2),
                     seen.flatten(3).flatten(0, 2).view(groups, fan, -1).mT,
-                    beta=1 if first else 0,
+                    beta=1 if first or again else 0,
                 )
-        return totals
+
+
+class _Patches(torch.autograd.Function):
+    """`StackedConvolution._patches`, whose backward pass is torch's fold.
+
+    That takes a third of the time that it takes to go back through two unfoldings, but
+    not through one.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, flat: Tensor, layer: StackedConvolution) -> Tensor:
+        ctx.layer, ctx.sizes = layer, flat.shape[2:]
+        return layer._patches(flat)
+
+    @staticmethod
+    def backward(ctx: Any, back: Tensor) -> Any:  # pyrefly: ignore[bad-override]
+        at = ctx.layer
+        how = at.kernel, at.dilation, at.padding, at.stride
+        return functional.fold(back, ctx.sizes, *how), None
 
 
 def _each(rows: Tensor, times: int) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 import torch
@@ -65,10 +65,13 @@ class StackedLayer(nn.Module, abc.ABC):
         """What the samples' gradients are, from what was kept and what came back."""
 
     @abc.abstractmethod
-    def sums(self, made_from: tuple[Tensor, ...], weights: Tensor) -> dict[str, Tensor]:
-        """Weighted sums of the gradients of each parameter, (replicas, ...), doubles.
+    def sums(
+        self, made_from: tuple[Tensor, ...], weights: Tensor, into: list[Tensor]
+    ) -> None:
+        """Write weighted sums of the gradients ``into`` doubles, a parameter each.
 
-        ``made_from`` is that of `Digest`, ``weights`` (replicas, samples) doubles.
+        ``made_from`` is that of `Digest`, ``weights`` (replicas, samples) doubles;
+        ``into`` is (replicas, numbers) each, in the order of ``names``.
         """
 
 
@@ -125,11 +128,10 @@ class StackedExplicit(StackedLayer):
         parts = self.gradients(taken, returned)
         return written_out(*(parts[name] for name in self.names))
 
-    def sums(self, made_from: tuple[Tensor, ...], weights: Tensor) -> dict[str, Tensor]:
-        return {
-            name: explicit_sum(rows, weights)
-            for name, rows in zip(self.names, made_from, strict=True)
-        }
+    def sums(
+        self, made_from: tuple[Tensor, ...], weights: Tensor, into: list[Tensor]
+    ) -> None:
+        explicit_sums(made_from, weights, into)
 
 
 def written_out(*parts: Tensor) -> Digest:
@@ -154,38 +156,51 @@ def squared_rows(rows: Tensor) -> Tensor:
     return together(norms).square()
 
 
-def explicit_sum(rows: Tensor, weights: Tensor) -> Tensor:
-    """Weighted sums, (replicas, ...) doubles, of rows that are written out."""
+def explicit_sums(
+    parts: Iterable[Tensor], weights: Tensor, into: Iterable[Tensor]
+) -> None:
+    """Weighted sums of rows that are written out, (flat, ...), as `StackedLayer.sums`.
+
+    Of one sample they are products, of a single rounding as in `torch.bmm`.
+    """
     replicas, samples = weights.shape
-    if samples == 1:
-        return rows * weights.view(-1, *[1] * (rows.dim() - 1))
-    flat = rows.reshape(replicas, samples, -1)
-    total = together(
-        [
-            torch.bmm(weights[here, None], flat[here].double())[:, 0]
-            for here in blocks(replicas, flat[0].numel(), flat)
-        ]
-    )
-    return total.view(replicas, *rows.shape[1:])
+    for rows, total in zip(parts, into, strict=True):
+        if samples == 1:
+            _multiply(rows.flatten(1), weights, total)
+            continue
+        flat = rows.reshape(replicas, samples, -1)
+        for here in blocks(replicas, flat[0].numel(), flat):
+            total[here] = torch.bmm(weights[here, None], flat[here].double())[:, 0]
 
 
-def outer_sum(left: Tensor, right: Tensor, weights: Tensor) -> Tensor:
-    """Sums over all samples' positions of weight * left right', in doubles.
+def outer_sum(left: Tensor, right: Tensor, weights: Tensor, total: Tensor) -> None:
+    """Write sums over all samples' positions of weight * left right' into ``total``.
 
     ``left`` is (flat, positions, outputs), ``right`` (flat, positions, inputs).
     """
     replicas, samples = weights.shape
     factors = weights.view(replicas, samples, 1, 1)
     left, right = (part.unflatten(0, (replicas, samples)) for part in (left, right))
-    sums = []
+    total = total.unflatten(1, (left.shape[-1], right.shape[-1]))
     for here in blocks(replicas, left[0].numel() + right[0].numel(), left):
         one, other = left[here].double(), right[here].double()
         if one.numel() < other.numel():
             one = one * factors[here]
         else:
             other = other * factors[here]
-        sums.append(torch.bmm(one.flatten(1, 2).mT, other.flatten(1, 2)))
-    return together(sums)
+        one, other = one.flatten(1, 2).mT, other.flatten(1, 2)
+        if one.shape[2] == 1:
+            _multiply(one, other, total[here])
+        else:
+            total[here] = torch.bmm(one, other)
+
+
+def _multiply(one: Tensor, other: Tensor, total: Tensor) -> None:
+    """Write a product where it belongs, which compilers do not trace."""
+    if get_proxy_mode() is None:
+        torch.mul(one, other, out=total)
+    else:
+        total.copy_(one * other)
 
 
 def blocks(count: int, values: int, like: Tensor) -> Iterator[slice]:

@@ -11,7 +11,7 @@ from torch.nn import functional
 from trainers.gradients.stacked.layer import (
     Digest,
     StackedLayer,
-    explicit_sum,
+    explicit_sums,
     fits,
     joined,
     outer_sum,
@@ -64,17 +64,14 @@ class StackedLinear(StackedLayer):
             found, square=square, made_from=(inside, back, *offset)
         )
 
-    def sums(self, made_from: tuple[Tensor, ...], weights: Tensor) -> dict[str, Tensor]:
-        if len(made_from) == len(self.names):  # written out
-            return {
-                name: explicit_sum(rows, weights)
-                for name, rows in zip(self.names, made_from, strict=True)
-            }
-        inside, back, *offset = made_from
-        result = {"weight": outer_sum(back, inside, weights)}
-        for rows in offset:
-            result["bias"] = explicit_sum(rows, weights)
-        return result
+    def sums(
+        self, made_from: tuple[Tensor, ...], weights: Tensor, into: list[Tensor]
+    ) -> None:
+        if len(made_from) > len(into):  # not written out
+            inside, back, *offset = made_from
+            outer_sum(back, inside, weights, into[0])
+            made_from, into = tuple(offset), into[1:]
+        explicit_sums(made_from, weights, into)
 
 
 def _even(tensor: Tensor, dim: int) -> Tensor:

@@ -62,7 +62,9 @@ class StackedEmbedding(StackedLayer):
             together(squares), (tokens, back), together(terms), positions, length
         )
 
-    def sums(self, made_from: tuple[Tensor, ...], weights: Tensor) -> dict[str, Tensor]:
+    def sums(
+        self, made_from: tuple[Tensor, ...], weights: Tensor, into: list[Tensor]
+    ) -> None:
         tokens, back = made_from
         replicas, samples = weights.shape
         _, rows, features = self.parameters_now["weight"].shape
@@ -74,7 +76,7 @@ class StackedEmbedding(StackedLayer):
         place = tokens + first[:, None, None]
         total = share.new_zeros(replicas * rows, features)
         total.index_add_(0, place.flatten(), share.flatten(0, 2))
-        return {"weight": total.view(replicas, rows, features)}
+        into[0].copy_(total.view(replicas, -1))
 
 
 class StackedOffset(StackedExplicit):

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from privaudit.results import round_down, round_up
+from reports import pages
 from reports.study import Results
 
 # Bayrooti et al. 2023, appendix D.
@@ -42,8 +43,14 @@ def black_box(known: Results) -> Iterable[tuple]:
 def values(known: Results) -> dict[str, Any]:
     """Of the template."""
     heard = known.starting("neighbour ").values()
+    unseen = [row["family_gap"]["statistics"] for row in heard if row["epsilon"] == 1]
+    every = known.values()
     counts = {row["epsilon"]: row["runs"] for row in heard}
     return {
+        "replaced": ", ".join(
+            sorted({r["algorithm"] for r in every if r["relation"] == "replace-one"})
+        ),
+        "unseen": pages.span(unseen, 2),
         "runs": ", ".join(f"{n:,} runs at epsilon {e:g}" for e, n in counts.items()),
         "neighbour": audits(known, "neighbour"),
         "full": audits(known, "full"),

@@ -286,6 +286,25 @@ def above(
     return (gain > 0 if abs(gain) > least else None), told
 
 
+def loses(
+    one: Sequence[float], other: Sequence[float], most: float
+) -> tuple[bool | None, str]:
+    """Whether ``other`` is at most ``most`` points below ``one``, and by how many.
+
+    As `above` has it: None where the loss is not beyond error on either side of
+    ``most``.
+    """
+    kept, _ = above([value + most / 100 for value in other], one)
+    return kept, above(one, other)[1]
+
+
+def both(*cases: bool | None) -> bool | None:
+    """Whether all hold; None where nobody can tell."""
+    if False in cases:
+        return False
+    return None if None in cases else True
+
+
 def compared(found: Mapping[str, tuple[bool | None, str]]) -> Judged:
     """Of several differences, each by `above` and under its name."""
     if not found:

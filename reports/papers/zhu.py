@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from reports.dynamic.cells import GRID
@@ -52,6 +52,8 @@ TRAINING: dict[str, Any] = {
 }
 # The settings of epsilon 1 end Dyn-D2P's training at 0.3: dead units, 10 per cent.
 SEARCHED_AT, SHORT = 0.3, 1000
+DATA = "Fashion-MNIST"
+ROUNDS = f"{TRAINING['rounds']:,}".replace(",", " ")
 K = "K is not printed; 10 000 rounds assumed"
 NO_CIFAR = (
     "CIFAR-10 cannot be had without a network, nor ResNet-18 trained so long here"
@@ -239,6 +241,24 @@ def at_size(own: Results, how: str, method: str, epsilon: float) -> dict[int, fl
     }
 
 
+def _ends(method: str, chosen: dict[str, Any]) -> str:
+    """Which of the chosen options are the least or the most of those tried."""
+    found = []
+    for name, value in chosen.items():
+        tried = {point[name] for point in GRID[method]}
+        if value in (min(tried), max(tried)):
+            least = "least" if value == min(tried) else "most"
+            found.append(f"{name} {value:g} ({least} tried)")
+    return ", ".join(found) or "none"
+
+
+def _at_edge(chosen: Callable[[str], dict[str, Any]]) -> str:
+    return "; of ".join(
+        f"{NAMES[method]} {_ends(method, chosen(method))}"
+        for method in ("const-d2p", "dyn-d2p")
+    )
+
+
 def _searched(how: str, own: Results) -> str:
     """How settings were chosen, which is no equal search."""
     known = results_of("dynamic")
@@ -246,12 +266,14 @@ def _searched(how: str, own: Results) -> str:
     told = (
         f"clip norm of {NAMES['const-d2p']} from the paper's grid of "
         f"{tries['const-d2p']}, {NAMES['dyn-d2p']} from {tries['dyn-d2p']} points, "
-        "both chosen once, at epsilon 1 on glyphs"
+        "both chosen once, at epsilon 1 on glyphs; at the edge of what was tried: of "
+        + _at_edge(lambda method: _options(how, method, 1.0))
     )
     if how == "certified" and own.starting("zhu search "):
         told += (
-            f"; at size and epsilon {SEARCHED_AT:g} anew from the same, by {SHORT} "
-            "rounds on Fashion-MNIST"
+            f"; on {DATA} at epsilon {SEARCHED_AT:g} anew from the same, by {SHORT} "
+            "rounds; there at the edge: of "
+            + _at_edge(lambda method: _options(how, method, SEARCHED_AT))
         )
     return told
 
@@ -264,14 +286,16 @@ def _at_size(how: str, own: Results) -> dict[str, Any]:
         )
         if seeds := sorted(one.keys() & other.keys()):
             pairs = ([each[k] for k in seeds] for each in (one, other))
-            name = f"at size, epsilon {epsilon:g}, seeds: {len(seeds)}"
+            name = f"{DATA}, {ROUNDS} rounds, epsilon {epsilon:g}"
+            name += f", seeds: {len(seeds)}"
             found[name] = above(*pairs, paired=True)
     return found
 
 
 def _dynamic_wins(how: str, own: Results) -> Judged:
     known = results_of("dynamic")
-    found = _at_size(how, own)
+    whole = _at_size(how, own)
+    found = dict(whole)
     for epsilon in EPSILONS:
         dynamic, constant = (
             known[key_of(how, method, epsilon)]["accuracy"]
@@ -280,7 +304,8 @@ def _dynamic_wins(how: str, own: Results) -> Judged:
         name = f"reports/dynamic, glyphs, epsilon {epsilon:g}"
         found[name] = above(dynamic, constant, paired=True)
     judged = compared(found)
-    return judged._replace(told=f"{judged.told}; {_searched(how, own)}")
+    brief = judged.brief if whole else f"{judged.brief}; reduced, on glyphs alone"
+    return judged._replace(told=f"{judged.told}; {_searched(how, own)}", brief=brief)
 
 
 def _certified(method: str, epsilon: float) -> tuple[float, str]:
@@ -293,7 +318,7 @@ def _certified(method: str, epsilon: float) -> tuple[float, str]:
 
 
 def shown(own: Results) -> Iterator[Shown]:
-    """Table 2; at size where any seed was computed, else as reports/dynamic has it."""
+    """Table 2: of the paper's data where any seed was run, else of reports/dynamic."""
     known = results_of("dynamic")
     for method in METHODS:
         for epsilon in EPSILONS:
@@ -302,7 +327,7 @@ def shown(own: Results) -> Iterator[Shown]:
             certified, size = _certified(method, epsilon)
             yield Shown(
                 f"{NAMES[method]}, {epsilon:g}, {size}"
-                + (" (accuracy at size)" if whole else " (accuracy: glyphs)"),
+                + (f" (accuracy: {DATA})" if whole else " (accuracy: glyphs)"),
                 epsilon,
                 certified,
                 PAPER[method][epsilon],
@@ -343,16 +368,22 @@ def _rising(networks: list[dict[str, Any]]) -> Judged:
 
 
 def _norms(own: Results) -> Judged:
-    """Of our runs at size, then of the small ones."""
+    """Of our runs on the paper's data, without noise first, then of the small ones."""
     cases = {}
-    for method in METHODS:
+    runs = {"zhu none sgp ": f"SGP, {DATA}, no noise, seeds: "} | {
+        f"zhu certified {method} ": (
+            f"{NAMES[method]}, {DATA}, noise, seeds and epsilons: "
+        )
+        for method in METHODS
+    }
+    for prefix, words in runs.items():
         ends = [
             [statistics.mean(result["norms"][end]) for end in (0, -1)]
-            for result in own.starting(f"zhu certified {method} ").values()
+            for result in own.starting(prefix).values()
             if result.get("norms")
         ]
         if ends:
-            name = f"{NAMES[method]}, at size, noise, seeds and epsilons: {len(ends)}"
+            name = f"{words}{len(ends)}"
             cases[name] = [statistics.mean(each) for each in zip(*ends, strict=True)]
     known = results_of("dynamic")
     for name, key in (
@@ -366,7 +397,7 @@ def _norms(own: Results) -> Judged:
     brief = f"falls in {sum(falls)} of {len(falls)}"
     return Judged(
         verdict(falls),
-        f"{brief}, from round 1 000 on at size: {', '.join(told)}",
+        f"{brief}, on {DATA} from round 1 000 on: {', '.join(told)}",
         brief,
     )
 
@@ -409,7 +440,7 @@ def answer(own: Results) -> str:
     gains = sorted(PAPER["dyn-d2p"][e] - PAPER["const-d2p"][e] for e in EPSILONS)
     return (
         "At equal certified epsilon dynamic noise against constant noise: "
-        f"{whole or 'nothing at size'}; {_dynamic_wins('certified', own).brief}, "
+        f"{whole or 'nothing of its size'}; {_dynamic_wins('certified', own).brief}, "
         f"against a printed {gains[0]:+.1f} to {gains[-1]:+.1f}; the paper's noise "
         f"is {_epsilons(own).brief}."
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import statistics
 from collections.abc import Iterable
 
 from privaudit.results import round_down, round_up
@@ -151,6 +152,14 @@ def _steps(method: str, nodes: int | str, cell: dict) -> int:
     return rounds // (2 * each if method.endswith(", bytes") else each)
 
 
+def _more(one: dict, other: dict) -> str:
+    """Points of accuracy that one has above another, ± the standard error."""
+    groups = [one["accuracy"], other["accuracy"]]
+    first, second = map(pages.mean, groups)
+    squared = sum(statistics.variance(each) / len(each) for each in groups)
+    return f"{first - second:+.1f} ± {100 * squared**0.5:.1f}"
+
+
 def gained(known: Results, epsilon: float) -> str:
     """What figures by observer save, in points of accuracy."""
     parts = []
@@ -158,8 +167,8 @@ def gained(known: Results, epsilon: float) -> str:
         one = _of(known, "butterfly", nodes, epsilon)
         other = _of(known, "all-reduce", nodes, epsilon)
         if one and other:
-            more = pages.mean(one["accuracy"]) - pages.mean(other["accuracy"])
-            parts.append(f"{more:+.1f} with {nodes} nodes")
+            more = _more(one, other)
+            parts.append(f"{more} with {nodes} nodes")
     return ", ".join(parts)
 
 
@@ -169,10 +178,10 @@ def beside(known: Results, epsilon: float) -> str:
     for nodes in accuracy.NODES:
         ours = _of(known, "butterfly, bytes", nodes, epsilon)
         found = (_of(known, f"{one}, bytes", nodes, epsilon) for one in GOSSIPS)
-        theirs = [pages.mean(cell["accuracy"]) for cell in found if cell]
+        theirs = [cell for cell in found if cell]
         if ours and theirs:
-            more = pages.mean(ours["accuracy"]) - max(theirs)
-            parts.append(f"{more:+.1f} with {nodes} nodes")
+            best = max(theirs, key=lambda cell: pages.mean(cell["accuracy"]))
+            parts.append(f"{_more(ours, best)} with {nodes} nodes")
     return ", ".join(parts)
 
 

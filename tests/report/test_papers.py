@@ -14,9 +14,11 @@ from reports.papers.programme import (
     Found,
     Row,
     above,
+    both,
     compared,
     found,
     hours,
+    loses,
     verdict,
     within,
 )
@@ -252,6 +254,30 @@ class TestVerdicts:
         assert above([0.035, 0.025, 0.015], none) == (True, "+2.5 ± 0.6")
         assert above([0.034, 0.024, 0.014], none) == (None, "+2.4 ± 0.6")
         assert above(none, [0.035, 0.025, 0.015])[0] is False
+
+    @pytest.mark.parametrize(
+        ("most", "kept"),
+        [(9.0, True), (7.4, None), (5.0, None), (2.6, None), (2.4, False)],
+    )
+    def test_a_limit_is_kept_or_passed_beyond_error(self, most, kept):
+        """5 ± 1 / sqrt(3) points are lost: beyond error from 2.5 and to 7.5."""
+        none = [0.5, 0.5, 0.5]
+        assert loses(none, [0.46, 0.45, 0.44], most) == (kept, "+5.0 ± 0.6")
+
+    def test_a_gain_keeps_any_limit(self):
+        assert loses([0.1, 0.2, 0.3], [0.8, 0.9, 1.0], 0.0)[0] is True
+
+    @pytest.mark.parametrize(
+        ("cases", "all_hold"),
+        [
+            ((True, True), True),
+            ((True, None), None),
+            ((None, False), False),
+            ((True, False), False),
+        ],
+    )
+    def test_both(self, cases, all_hold):
+        assert both(*cases) is all_hold
 
     def test_degrees_of_freedom_are_welch_s(self):
         """As scipy has them, of groups that differ in size and spread."""

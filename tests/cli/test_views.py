@@ -94,9 +94,9 @@ def test_bad_usage_is_one_sentence(capsys, more, words):
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        ({"noise_multiplier": "1"}, "noise_multiplier must be a finite number"),
-        ({"noise_multiplier": None}, "noise_multiplier must be a finite number"),
-        ({"final_models": "yes"}, "final_models is True or False, got 'yes'"),
+        ({"noise_multiplier": "1"}, "noise_multiplier must be a number, got '1'"),
+        ({"noise_multiplier": None}, "noise_multiplier must be a number, got None"),
+        ({"final_models": "yes"}, "final_models must be True or False, got 'yes'"),
         ({"seed": -1}, "seed must be >= 0, got -1"),
     ],
 )

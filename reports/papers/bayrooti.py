@@ -355,7 +355,7 @@ def _loses(method: str, most: float, least: float = 0.0) -> Judged:
             continue
         ends = [_accuracies(method, epsilon, graph) for graph in ENDS]
         if all(ends):
-            kept, lost = loses(*ends, most)
+            kept, lost = loses(ends[0], ends[1], most)
             cases.append(kept)
             words.append(f"{lost} at {_budget(epsilon)}")
     told = f"points lost: {', '.join(words)}" if words else NOTHING
@@ -491,7 +491,7 @@ def _with_cnn(own: Results) -> Judged:
             for graph in ENDS
         ]
         if all(runs):
-            kept, lost = loses(*runs, 5)
+            kept, lost = loses(runs[0], runs[1], 5)
             cases.append(kept)
             words.append(
                 f"{method} loses {lost} at {_budget(epsilon)} "

@@ -323,7 +323,7 @@ class Pure(Prover):
     @staticmethod
     def _exactly(steps: Steps, top: float) -> float:
         """The largest loss without rounding, where ``top`` is it but for that."""
-        if steps.epochs or len(steps.entries) > _FEW:
+        if top == math.inf or steps.epochs or len(steps.entries) > _FEW:
             return top
         total = Fraction(0)
         for entry in steps.entries:

@@ -319,6 +319,12 @@ class TestTight:
         assert Fraction(math.nextafter(found, 0.0)) < true <= Fraction(found)
         assert Pure().delta_above(Steps.of(entries, ADD), "remove", found) == 0
 
+    @pytest.mark.filterwarnings("ignore:overflow")
+    def test_a_pure_epsilon_beyond_doubles_is_infinite(self):
+        of = steps((1e-305, 1.0, 10**6), mechanism="laplace")
+        assert Pure().epsilon_above(of, "remove", 0.0) == math.inf
+        assert Pure().delta_above(of, "remove", 1.0) == 1
+
     @pytest.mark.parametrize(
         ("one", "relation", "expected"),
         [

@@ -264,7 +264,9 @@ class Links:
 
     def _left(self, other: int, link: _Link) -> None:
         """Raise if ``other``, who is waited for, has said goodbye, or all is closed."""
-        if link.said_bye or self._stops.is_set():
+        if self._stops.is_set():
+            raise PartyLostError("this party has closed its connections")
+        if link.said_bye:
             self._accused = other, ENDED
             raise PartyLostError(
                 f"party {other} {_WHY[ENDED]} before it had sent all that the others "
@@ -314,25 +316,30 @@ class Links:
             for view in (memoryview(link.rest + header), content):
                 while view is not None and len(view):
                     self.check()
-                    _, writable, _ = select.select([], [link.sock], [], 0.5)
-                    if writable and (done := self._sent(other, view)):
+                    if done := self._sent(other, view):
                         view = view[done:]
                         link.rest, link.is_whole = b"", False
             link.is_whole = True
 
     def _sent(self, other: int, view: memoryview) -> int:
-        """How many bytes could be sent at once."""
+        """How many bytes could be sent at once; all, where nobody is needed any more.
+
+        Raises `PartyLostError` if no more can be: to one who is lost, or after `close`,
+        which other threads of this party may do meanwhile.
+        """
+        link = self._links[other]
         try:
+            _, writable, _ = select.select([], [link.sock], [], 0.5)
             part = view[: 1 << 20]
-            return self._links[other].sock.send(part, socket.MSG_DONTWAIT)
+            return link.sock.send(part, socket.MSG_DONTWAIT) if writable else 0
         except BlockingIOError:
             return 0
-        except OSError:
-            if self._over:
-                return len(view)
+        except (OSError, ValueError):  # a closed socket has no number to look for
             self._lost(other)
             self.check()
-            raise AssertionError from None
+            if not self._over:
+                self._left(other, link)
+            return len(view)
 
     # ---- threads
 
@@ -369,7 +376,8 @@ class Links:
         """Its connection has ended: it is the cause, unless another one soon is."""
         until = time.monotonic() + _GRACE
         while time.monotonic() < until and self.failure is None and not self._over:
-            time.sleep(0.05)
+            if self._stops.wait(0.05):
+                break
         self._fail(other, ENDED)
 
     def _wait_for_room(self, link: _Link, header: Header) -> None:

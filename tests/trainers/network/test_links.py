@@ -240,6 +240,23 @@ class TestLost:
         with pytest.raises(PartyLostError, match="party 1 has ended; the same command"):
             links.receive(1, LIKE, 4, "theta")
 
+    @pytest.mark.parametrize("ends", ["before", "meanwhile"])
+    def test_closed_while_a_thread_sends(self, pair, ends):
+        """Another thread of this party ends it: nobody else is blamed."""
+        links, _ = pair
+        if ends == "before":
+            links.close(KeyboardInterrupt())
+        else:
+            threading.Timer(0.3, links.close, [KeyboardInterrupt()]).start()
+        with pytest.raises(PartyLostError, match="this party has closed"):
+            links.send(1, torch.zeros(1, 1, 1 << 20), 4, "theta")
+
+    def test_nobody_is_needed_any_more(self, pair):
+        links, there = pair
+        links.over()
+        there.close()
+        links.send(1, LIKE, 4, "theta")
+
     def test_silence(self, pair, monkeypatch):
         links, _ = pair
         monkeypatch.setattr(_links, "SILENCE", 0.5)

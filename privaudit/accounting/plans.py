@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from privaudit.figure_settings import Mechanism, ReleaseSettings, check_scheme
 from privaudit.files import csv as _csv
+from privaudit.files import json as _json
 from privaudit.files import toml as _toml
 from privaudit.ledger import Ledger, Recorder
 from privaudit.release import (
@@ -349,7 +350,7 @@ def _check(
 
 
 def _read_toml(path: pathlib.Path) -> NDArray[np.float64]:
-    plan = msgspec.convert(_toml.read(path), _File)
+    plan = _json.convert(_toml.read(path), _File)
     if not 0 <= plan.steps <= _MOST_LISTED:
         raise ValueError(f"steps must be from 0 to {_MOST_LISTED:,}, got {plan.steps}")
     arrays = [

@@ -22,6 +22,7 @@ import msgspec
 from privaudit.claims.accounts import bracket
 from privaudit.claims.attacks import audit_of, training_of
 from privaudit.claims.claim import PaperClaim, PaperFinding
+from privaudit.files import json as _json
 from privaudit.files import toml as _toml
 from privaudit.files.errors import explained
 from privaudit.files.user_code import ForeignError, function_named, held
@@ -149,7 +150,7 @@ def read(path: pathlib.Path) -> tuple[OwnClaim, ...]:
                 "it has no claim: it needs one [[claim]] or more, each with name, "
                 "epsilon, delta and what it is about"
             )
-        own = msgspec.convert(values, _File, strict=False).claim
+        own = _json.convert(values, _File, strict=False).claim
         folders = [one.folder for one in own]
         for one in own:
             if folders.count(one.folder) > 1:

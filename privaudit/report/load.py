@@ -37,7 +37,7 @@ class TrainingConfig(TrainingRecord[dict[str, Any]]):
     @property
     def settings(self) -> TaskSettings:
         """The settings that this version knows; other keys are left out."""
-        return msgspec.convert(self.training, TaskSettings)
+        return _json.convert(self.training, TaskSettings)
 
 
 class AuditConfig(AuditRecord[dict[str, Any]]):
@@ -51,7 +51,7 @@ class AuditConfig(AuditRecord[dict[str, Any]]):
     @property
     def settings(self) -> TaskSettings:
         """The settings that this version knows; other keys are left out."""
-        return msgspec.convert(self.training, TaskSettings)
+        return _json.convert(self.training, TaskSettings)
 
 
 def figures_of(

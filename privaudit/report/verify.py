@@ -25,6 +25,7 @@ from privaudit.accounting.views import account_observed
 from privaudit.auditing.experiments.judgement import judge
 from privaudit.auditing.experiments.sweep_folder import SweepFolder
 from privaudit.auditing.programs import audit as programs
+from privaudit.files import json as _json
 from privaudit.files import manifest as _manifest
 from privaudit.files import npz as _npz
 from privaudit.files import signature as _signature
@@ -543,7 +544,7 @@ def _ledger_by_settings(
         unchecked.append(f"the ledger against the settings, which needs {name} itself")
         return None
     try:
-        training = msgspec.convert(run.config.training, Training, strict=False)
+        training = _json.convert(run.config.training, Training, strict=False)
         nodes = training.mixing().nodes
         party = getattr(run.config, "party", None)
         held = range(nodes) if party is None else party.nodes

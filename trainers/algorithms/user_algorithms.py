@@ -24,6 +24,7 @@ from typing import Any, cast
 
 import msgspec
 
+from privaudit.files import json as _json
 from privaudit.files.user_code import ForeignError, held, object_named, told
 from trainers.algorithms.family import Family
 from trainers.algorithms.setting import Options, Setting
@@ -96,7 +97,7 @@ def _family_of(name: str, kind: type) -> Family:
         forbid_unknown_fields=True,
     )
     try:
-        msgspec.convert({}, options)
+        _json.convert({}, options)
     except TypeError as error:
         raise ValueError(f"an option of {name} is of no plain type: {error}") from None
     said: dict[str, Any] = {"private": True}

@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from privaudit.files import json as _json
 from privaudit.files import toml as _toml
 from privaudit.files.errors import explained
 from privaudit.results import Relation
@@ -122,9 +123,7 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
 
 def listed() -> dict[str, Listed]:
     """The recipes in the package, by name, in order."""
-    return {
-        name: msgspec.convert(tomllib.loads(text(name)), Listed) for name in names()
-    }
+    return {name: _json.convert(tomllib.loads(text(name)), Listed) for name in names()}
 
 
 def names() -> list[str]:
@@ -210,7 +209,7 @@ def _recipe(found: dict[str, Any], *, where: str) -> Recipe:
         if name not in known:
             raise ValueError(f"{where}: there is no key {name!r}; {near(name, known)}")
     try:
-        recipe = msgspec.convert({**given, "values": found}, Recipe)
+        recipe = _json.convert({**given, "values": found}, Recipe)
     except msgspec.ValidationError as error:
         raise ValueError(f"{where}: {explained(error, Recipe)}") from None
     for text in recipe.at_epsilon:

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UNSET
 from torch import nn
 
+from privaudit.files import json as _json
 from privaudit.files import numbers as _numbers
 from privaudit.files.errors import explained
 from privaudit.files.user_code import is_place
@@ -126,7 +127,7 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                     f"{self.options[name]}; {near(name, kind.__struct_fields__)}"
                 )
         try:
-            return msgspec.convert(self.options, kind, strict=False)
+            return _json.convert(self.options, kind, strict=False)
         except msgspec.ValidationError as error:
             raise ValueError(f"{self.algorithm}: {explained(error, kind)}") from None
 
@@ -254,7 +255,7 @@ def training_from(values: Mapping[str, Any], *, where: str) -> Training:
             )
     if family is not None and chosen:
         try:
-            kind = msgspec.convert(chosen, family.options, strict=False)
+            kind = _json.convert(chosen, family.options, strict=False)
         except msgspec.ValidationError as error:
             raise ValueError(f"{where}: {explained(error, family.options)}") from None
         # Only those that were given: a later version may know more options.
@@ -264,6 +265,6 @@ def training_from(values: Mapping[str, Any], *, where: str) -> Training:
             if name in chosen
         }
     try:
-        return msgspec.convert({**fields, "options": chosen}, Training, strict=False)
+        return _json.convert({**fields, "options": chosen}, Training, strict=False)
     except msgspec.ValidationError as error:
         raise ValueError(f"{where}: {explained(error, Training)}") from None

@@ -32,6 +32,7 @@ from typing import Any, Self
 import msgspec
 
 from privaudit.auditing.experiments.plan import Audit, planned
+from privaudit.files import json as _json
 from privaudit.files import numbers as _numbers
 from privaudit.files import toml as _toml
 from privaudit.files.folder import RunFolder
@@ -107,7 +108,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                     f"{where}: there is no table [{name}]; {near(name, known)}"
                 )
         try:
-            file = msgspec.convert(values, _File)
+            file = _json.convert(values, _File)
         except msgspec.ValidationError as error:
             raise ValueError(f"{where}: {error}") from None
         audits: dict[str, Planned] = {}
@@ -188,7 +189,7 @@ def _planned(name: str, settings: dict[str, Any], where: str) -> Planned:
     if algorithm is None:
         raise ValueError(f"{where} says no algorithm")
     try:
-        chosen = msgspec.convert(own, AuditSettings, strict=False)
+        chosen = _json.convert(own, AuditSettings, strict=False)
         # Told apart, so that noise that was given is not taken for the least.
         given = chosen.noise_multiplier is not None
         audit = planned(

@@ -144,18 +144,21 @@ class Links:
         self._agrees = True
         self._accused: tuple[int, int] = rank, OWN_ERROR
         self._stops = threading.Event()
+        self._threads: list[threading.Thread] = []
         self._interrupts = False
         for other, link in self._links.items():
             link.sock.settimeout(None)
             if link.sock.family != socket.AF_UNIX:
                 link.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._start(self._read, other, link)
+            self.start(self._read, other, link)
         if self._links:
-            self._start(self._beat)
+            self.start(self._beat)
 
-    @staticmethod
-    def _start(work: Any, *arguments: Any) -> None:
-        threading.Thread(target=work, args=arguments, daemon=True).start()
+    def start(self, work: Any, *arguments: Any) -> None:
+        """Let a thread do ``work``, which these connections end: see `close`."""
+        thread = threading.Thread(target=work, args=arguments, daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
     # ---- what the main thread calls
 
@@ -527,7 +530,10 @@ class Links:
             signal.signal(signal.SIGTERM, before)
 
     def close(self, error: BaseException | None) -> None:
-        """End all connections; others are told of an ``error`` that is this party's."""
+        """End all connections; others are told of an ``error`` that is this party's.
+
+        Threads end first: one that outlived the interpreter could take it down.
+        """
         if not self._over:
             if self.failure is not None:
                 self._tell()  # the thread that noted it may not have come to that
@@ -538,7 +544,12 @@ class Links:
         self._stops.set()
         for link in self._links.values():
             with contextlib.suppress(OSError):
-                link.sock.shutdown(socket.SHUT_WR)
+                link.sock.shutdown(socket.SHUT_RDWR)
+        with self._changed:
+            self._changed.notify_all()
+        until = time.monotonic() + 2.0
+        for thread in self._threads:
+            thread.join(max(until - time.monotonic(), 0.0))
         for link in self._links.values():
             with contextlib.suppress(OSError):
                 link.sock.close()

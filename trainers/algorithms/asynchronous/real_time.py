@@ -226,8 +226,7 @@ class _Workers:
         self._links.due(0, {o: self._due(o) for o in range(self._links.size)})
         for other in range(self._links.size):
             if other != self._links.rank:
-                work = threading.Thread(target=self._serve, args=(other,), daemon=True)
-                work.start()
+                self._links.start(self._serve, other)
         # When which worker's step ends, its gradient, and what was made as it began.
         under_way: list[tuple[float, int, Tensor, int]] = []
         for node in self._held:

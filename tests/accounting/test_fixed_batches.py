@@ -22,7 +22,13 @@ import privaudit as pa
 from privaudit.accounting.pld import compose_entries, compose_steps, fixed_size
 from privaudit.accounting.pld.cells import Step
 from privaudit.accounting.pld.dots import measure_above
-from privaudit.accounting.pld.fixed_size import bound, triangle_cells, triangles
+from privaudit.accounting.pld.fixed_size import (
+    Box,
+    bound,
+    boxes_of,
+    largest,
+    triangle_cells,
+)
 from privaudit.accounting.pld.grouping import Grid, terms_above
 from privaudit.accounting.pld.mechanisms.noise import loss_cells
 from privaudit.accounting.pld.targets import EpsilonAt
@@ -564,6 +570,43 @@ def inscribed(first, second):
     return np.stack([np.cos(turns), np.sin(turns)], 1)
 
 
+def box_measure(box, shift, rate, spacing, stop):
+    sides = tuple(side * shift for side in box.sides)
+    return measure_above(triangle_cells(rate, sides, spacing, stop), spacing)
+
+
+class TestBoxes:
+    """What no triangle exceeds, in boxes of several sizes."""
+
+    ANGLES = np.random.default_rng(5).dirichlet([1, 1, 1], 4000) * math.pi
+    SIDES = np.sin(ANGLES[(ANGLES.max(1) <= math.pi / 2)])
+
+    def all_held(self, boxes):
+        sides = np.array([box.sides for box in boxes])
+        return (self.SIDES[:, None] <= sides + 1e-12).all(2).any(1).all()
+
+    @pytest.mark.parametrize("parts", [2, 8, 32])
+    def test_hold_every_triangle(self, parts):
+        boxes = boxes_of(parts)
+        assert self.all_held(boxes)
+        assert not self.all_held(boxes[: len(boxes) // 2])
+
+    @pytest.mark.parametrize("weights", [(1, 1, 1), (3, 0.1, 1), (0.1, 0, 2)])
+    @pytest.mark.parametrize(("gain", "above"), [(0.0, 0.03), (0.01, 0.05), (9, 0.3)])
+    def test_the_largest_of_all_triangles(self, weights, gain, above):
+        """Of a worth that grows with the sides; none is lost as boxes are quartered."""
+        boxes = boxes_of(4)
+        found = largest(boxes, lambda box: float(np.dot(box.sides, weights)), gain)
+        true = float((self.SIDES @ weights).max())
+        assert true <= found <= true + above
+        assert self.all_held(boxes)
+
+    def test_what_is_worth_nothing_is_left_whole(self):
+        boxes = [Box()]
+        assert largest(boxes, lambda box: -1.0, 0.1) == -1
+        assert boxes == [Box()]
+
+
 class TestChosen:
     """Data that are chosen step by step, in view of what was released."""
 
@@ -572,8 +615,11 @@ class TestChosen:
         rate, spacing, random = 0.3, 0.01, np.random.default_rng(1)
         stop = math.ceil(math.log1p(rate * math.expm1(shift * (8 + shift))) / spacing)
         known = [
-            (sides, measure_above(triangle_cells(rate, sides, spacing, stop), spacing))
-            for sides in triangles(shift)
+            (
+                [side * shift for side in box.sides],
+                box_measure(box, shift, rate, spacing, stop),
+            )
+            for box in boxes_of(16)
         ]
         for trial in range(12):
             points = random.normal(size=(3, 2))
@@ -636,8 +682,8 @@ class TestChosen:
         cells = loss_cells(step, "remove", grid.spacing, grid.reach, 1 << 13)
         stop = -cells.start
         kernels = [
-            measure_above(triangle_cells(rate, sides, grid.spacing, stop), grid.spacing)
-            for sides in list(triangles(shift))[::5]
+            box_measure(box, shift, rate, grid.spacing, stop)
+            for box in [*boxes_of(64)[::50], Box(64, 63, 0), Box(64, 31, 32)]
         ]
         size = math.ceil(2 * guess.epsilon / grid.spacing) + stop
         points = np.arange(-size, size + 1) * grid.spacing

@@ -50,6 +50,7 @@ _INWARDS = 1e-8
 _FINER = (1, 3, 9, 27, 81)  # grids that are tried where one has nothing from below
 _AFFORDABLE = 1 << 17  # points of a grid that is finer than is needed
 _MOST_WORK = 1.2e7  # cells in all measures together; about 10 s
+_CHOSEN = 4  # slack of grids where what is chosen leaves per cents open
 
 
 @functools.cache
@@ -348,7 +349,7 @@ class Composition:
             return
         step = family.step(float(family.shift[0]), float(family.rate[0]))
         guess = search.guesses[way]
-        slack = search.slack(way) * search.fine
+        slack = search.slack(way) * search.fine * _CHOSEN
         grid = self._grid(guess, slack, search.width, search.nodes)
         better = bound(step, int(family.count[0]), grid, guess)
         if better is not None:

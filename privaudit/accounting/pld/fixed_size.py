@@ -14,7 +14,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable
 
 import numpy as np
 from scipy import fft, special
@@ -28,7 +28,8 @@ from privaudit.accounting.pld.mechanisms.noise import loss_cells
 from privaudit.accounting.pld.mixture import Term
 from privaudit.accounting.pld.scout import Guess
 
-_ANGLES = 18  # intervals of a right angle
+_FIRST_PARTS, _PARTS = 8, 64  # of a right angle
+_GAIN, _GAIN_OF_ALL = 0.04, 0.2  # what is worth quarters: of a share, of a log
 _ALLOWED = 0.04  # of delta: what all choices together may add
 _EARLY, _GROWTH = 4, 1.5  # levels: all up to the first, then by that factor
 _MOST_POINTS, _MOST_CELLS = 1 << 15, 1 << 13
@@ -88,7 +89,7 @@ def triangle_cells(
     )
 
 
-@functools.lru_cache(maxsize=_ANGLES * _ANGLES)  # each is half of two triangles
+@functools.lru_cache(maxsize=_PARTS * _PARTS)  # each is half of two triangles
 def _half(
     rate: float, others: float, apart: float, spacing: float, stop: int
 ) -> tuple[list[Floats], list[float], float]:
@@ -126,18 +127,58 @@ def _half(
     return inside, beyond, slip
 
 
-def triangles(shift: float) -> Iterator[tuple[float, float, float]]:
-    """Sides of triangles, one of which is no less in each than any in a ball.
+@dataclasses.dataclass(frozen=True, slots=True)
+class Box:
+    """Triangles inscribed in a ball whose first two angles are in one of many squares.
 
-    ``shift`` is the ball's diameter. Inscribed triangles without an obtuse angle have
-    sides shift * sin of the angles across; these are taken in boxes, upper corners.
+    Those of a right angle over ``parts``, at ``i`` and ``j``. Each side of such a
+    triangle is the ball's diameter times the sine of the angle across.
     """
-    angles = np.linspace(0.0, math.pi / 2, _ANGLES + 1).tolist()
-    for i, j in itertools.product(range(_ANGLES), repeat=2):
-        if i + j + 2 >= _ANGLES:
-            third = min(math.pi - angles[i] - angles[j], math.pi / 2)
-            one, two, three = map(math.sin, (angles[i + 1], angles[j + 1], third))
-            yield shift * one, shift * two, shift * three
+
+    parts: int = 1
+    i: int = 0
+    j: int = 0
+
+    @property
+    def sides(self) -> tuple[float, float, float]:
+        """For diameter 1: what none of its triangles' sides exceeds."""
+        part = math.pi / 2 / self.parts
+        third = min(math.pi - (self.i + self.j) * part, math.pi / 2)
+        one, two = (self.i + 1) * part, (self.j + 1) * part
+        return math.sin(one), math.sin(two), math.sin(third)
+
+    def quarters(self) -> list[Box]:
+        """Those with a triangle whose third angle is no more than a right one."""
+        quarters = (
+            Box(2 * self.parts, 2 * self.i + i, 2 * self.j + j)
+            for i, j in itertools.product((0, 1), repeat=2)
+        )
+        return [box for box in quarters if box.i + box.j + 2 > box.parts]
+
+
+def boxes_of(parts: int) -> list[Box]:
+    """All of that size, a power of two."""
+    boxes = [Box()]
+    while boxes[0].parts < parts:
+        boxes = [quarter for box in boxes for quarter in box.quarters()]
+    return boxes
+
+
+def largest(boxes: list[Box], worth: Callable[[Box], float], gain: float) -> float:
+    """No triangle's ``worth`` is more; quarters take a box's place in ``boxes``.
+
+    As long as that lowers the largest by ``gain``.
+    """
+    worths = [worth(box) for box in boxes]
+    while True:
+        top = int(np.argmax(worths))
+        before, parts = worths[top], boxes[top].quarters()
+        if before <= 0 or boxes[top].parts == _PARTS:
+            return before
+        boxes[top : top + 1] = parts
+        worths[top : top + 1] = found = [worth(box) for box in parts]
+        if before - max(found) < gain:
+            return max(worths)
 
 
 def bound(step: Step, count: int, grid: Grid, guess: Guess) -> Chosen | None:
@@ -157,20 +198,17 @@ def bound(step: Step, count: int, grid: Grid, guess: Guess) -> Chosen | None:
     plain = dataclasses.replace(step, scheme="poisson")
     cells = loss_cells(plain, "remove", spacing, reach, MOST_CELLS)
     one_way = _padded(measure_above(cells, spacing), stop)
-    types = [one_way] + [
-        measure_above(triangle_cells(step.rate, sides, spacing, stop), spacing)
-        for sides in triangles(step.shift)
-    ]
+    used = [one_way, most]
+
+    @functools.cache
+    def measure(box: Box) -> Floats:
+        first, second, apart = (side * step.shift for side in box.sides)
+        cells = triangle_cells(step.rate, (first, second, apart), spacing, stop)
+        used.append(measure_above(cells, spacing))
+        return used[-1].mass
+
+    found = _schedule(one_way.mass, most.mass, measure, stop, count, spacing, guess)
     _half.cache_clear()
-    found = _schedule(
-        one_way.mass,
-        most.mass,
-        [one.mass for one in types],
-        stop,
-        count,
-        spacing,
-        guess,
-    )
     if found is None:
         return None
     shares, counts, log_rest = found
@@ -178,8 +216,8 @@ def bound(step: Step, count: int, grid: Grid, guess: Guess) -> Chosen | None:
     base = compose([one_way, most], [term], spacing, guess)
     if base is None:
         return None
-    slip = count * max(one.accuracy for one in types)
-    lost = count * max(one.infinite for one in [*types, most])
+    slip = count * max(one.accuracy for one in used)
+    lost = count * max(one.infinite for one in used)
     base = dataclasses.replace(base, drift=base.drift + slip)
     return Chosen(base, guess.tilt, log_rest, lost)
 
@@ -195,7 +233,7 @@ def _padded(measure: GridMeasure, stop: int) -> GridMeasure:
 def _schedule(
     one_way: Floats,
     most: Floats,
-    types: Sequence[Floats],
+    measure: Callable[[Box], Floats],
     stop: int,
     count: int,
     spacing: float,
@@ -203,17 +241,23 @@ def _schedule(
 ) -> tuple[Floats, Floats, float] | None:
     """Shares of ``most`` in the base, how many steps have each, and log of the rest.
 
-    From the last step backwards: the share is the least with which no choice among
-    ``types`` adds more than is allowed. The rest is that at epsilon 0; it falls as
-    exp(-tilt epsilon). All masses are on -stop, ..., stop.
+    From the last step backwards: the share is the least with which no triangle adds
+    more than is allowed. The rest is that at epsilon 0; it falls as exp(-tilt epsilon).
+    All masses are on -stop, ..., stop.
     """
     tilt, slope = guess.tilt, guess.up
     at = np.arange(-stop, stop + 1) * spacing
     weight = np.exp(tilt * at)
-    least = max(float(one @ weight) for one in types) * (1 + 1e-12)
+    boxes = boxes_of(_FIRST_PARTS)
+
+    def log_moment(box: Box) -> float:
+        return count * math.log(float(measure(box) @ weight))
+
     ends = [float(one @ weight) for one in (one_way, most)]
+    least = math.exp(largest(boxes, log_moment, _GAIN_OF_ALL) / count)
+    least = max(least, ends[0]) * (1 + 1e-12)
     further = np.exp((tilt + slope) * at)
-    steep = max(float(one @ further) for one in (most, *types))
+    steep = max(float(one @ further) for one in (most, measure(Box()))) * (1 + 1e-9)
     levels = _levels(count)
     low = _LOG_SMALL / tilt
     while True:  # as far up as what wraps around is small
@@ -236,7 +280,17 @@ def _schedule(
 
     first = transformed(one_way)
     over = transformed(most) - first
-    active = [transformed(one) - first for one in types[1:]]
+
+    @functools.cache
+    def beyond(box: Box) -> np.ndarray:
+        return transformed(measure(box)) - first
+
+    rises: dict[Box, Floats] = {}
+
+    def needed(kernel: np.ndarray, per_gap: Floats, box: Box) -> float:
+        rises[box] = fft.irfft(kernel * beyond(box), points)
+        return min(float(((rises[box] - allowed) * per_gap).max()), 1.0)
+
     # Of a transform; and of one of a difference, or of a mixture of two.
     error = 4 * transform_error(points) * max(ends[1] / least, 1.0)
     allowed = guess.log_delta + tilt * guess.epsilon - count * math.log(least)
@@ -248,16 +302,12 @@ def _schedule(
         wrong = np.abs(kernel) * np.expm1(np.minimum(slack, 600.0))
         off = 4 * float(wrong.mean()) + 8 * error * norm
         gap = fft.irfft(kernel * over, points)
-        rise, still = np.zeros(points), []
-        for one in active:
-            value = fft.irfft(kernel * one, points)
-            if value.max() > -off:  # else it adds nothing from here on
-                still.append(one)
-                np.maximum(rise, value, out=rise)
-        active = still
-        needed = (rise - allowed) / np.maximum(gap, 1e-300)
-        share = min(float(np.where(rise > allowed, needed, 0.0).max()), 1.0)
-        worst = max(float((rise - share * gap).max()), 0.0) + 2 * off + wraps
+        per_gap = 1 / np.maximum(gap, 1e-300)
+        needs = functools.partial(needed, kernel, per_gap)
+        share = max(largest(boxes, needs, _GAIN), 0.0)
+        worst = max(float((rises[box] - share * gap).max()) for box in boxes)
+        rises.clear()
+        worst = max(worst, 0.0) + 2 * off + wraps
         often = following - level
         moment = max(ends[0] + share * (ends[1] - ends[0]), least) * (1 + 1e-12) / least
         worsts.append(math.log(often * worst / moment))

@@ -274,8 +274,11 @@ def add_up(sent: Tensor, terms: Sequence[Terms]) -> Tensor:
     """Sums of messages times weights, in the order of ``terms``, (runs, terms, dims).
 
     ``sent`` is (runs, messages, dims); there is a sum for each of ``terms``, whose bits
-    do not depend on the others'.
+    do not depend on the others'. Where all hear the same, as on the complete graph, one
+    sum is made.
     """
+    if len(terms) > 1 and terms.count(terms[0]) == len(terms):
+        return add_up(sent, terms[:1]).repeat_interleave(len(terms), 1)
     total = sent.new_empty(sent.shape[0], len(terms), *sent.shape[2:])
     if sent.device.type == "cpu" and sent.shape[2] <= _SHORT:
         return _add_up_short(sent, terms, total)

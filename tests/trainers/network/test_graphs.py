@@ -68,7 +68,7 @@ class TestWeights:
         assert torch.equal(mixed(sent, 3), apart)
 
     @pytest.mark.parametrize("dims", [1, 33, 4096, 4097])
-    @pytest.mark.parametrize("name", ["ring", "star", "exponential"])
+    @pytest.mark.parametrize("name", ["ring", "star", "exponential", "complete"])
     def test_bits_do_not_depend_on_which_nodes_are_here(self, name, dims):
         """A party adds up its own nodes' inboxes, in whatever company."""
         mixed = mixing(name, "uniform", 7)

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from privaudit import mechanisms
+from privaudit.files.arguments import take_fields
 from privaudit.results import Relation, check_relation
 
 if TYPE_CHECKING:  # a second of import time, and only for those who want an event
@@ -37,6 +38,8 @@ class PoissonSampling(
     rate: float
 
     def __post_init__(self) -> None:
+        if type(self.rate) is not float:
+            take_fields(self, "rate")
         if not 0 <= self.rate <= 1:
             raise ValueError(
                 f"a Poisson sampling rate must be in [0, 1], got {self.rate}"
@@ -53,6 +56,7 @@ class SamplingWithoutReplacement(
     population: int
 
     def __post_init__(self) -> None:
+        take_fields(self, "size", "population")
         if not 0 <= self.size <= self.population:
             raise ValueError(
                 f"a batch of {self.size} cannot be drawn without replacement from "
@@ -88,6 +92,7 @@ class RandomAllocation(
     taken: int = 1
 
     def __post_init__(self) -> None:
+        take_fields(self, "batches", "taken")
         if not 1 <= self.taken <= self.batches:
             raise ValueError(
                 f"a record cannot be in {self.taken} of {self.batches} batches of an "

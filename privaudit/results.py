@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import decimal
 import math
+import typing
 from collections.abc import Iterable
 from typing import Any, ClassVar, Literal, Self
 
@@ -17,6 +18,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from privaudit.files import json as _json
+from privaudit.files.arguments import take_fields
 from privaudit.files.notebook import box
 
 Relation = Literal["add-or-remove-one", "replace-one"]
@@ -196,6 +198,10 @@ class _Figure(
     observer: str | UnsetType = UNSET  # for whom it holds; unset: whoever sees all
 
     def __post_init__(self) -> None:
+        take_fields(self, "epsilon", "delta")
+        check_relation(self.relation)
+        if self.unit not in (units := typing.get_args(Unit)):
+            raise ValueError(f"unit must be {' or '.join(units)}, got {self.unit!r}")
         if not self.epsilon >= 0:
             raise ValueError(
                 f"epsilon must be >= 0 (infinity is allowed), got {self.epsilon}"

@@ -5,6 +5,7 @@ import math
 
 import dp_accounting
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from privaudit.ledger import Ledger, Recorder
 from privaudit.release import (
     NoSampling,
     PoissonSampling,
+    RandomAllocation,
     Release,
     SamplingWithoutReplacement,
     Sensitivity,
@@ -247,3 +249,22 @@ def test_what_an_observer_sees_is_not_taken_apart():
     ledger = msgspec.structs.replace(Ledger.of(RELEASE, 2, nodes=3), observer="1")
     with pytest.raises(ValueError, match="cannot be taken apart"):
         ledger.apart()
+
+
+@pytest.mark.parametrize("kind", [PoissonSampling, RandomAllocation])
+@pytest.mark.parametrize("value", ["1", None, [1], math.nan, True])
+def test_samplings_of_what_is_no_number(kind, value):
+    with pytest.raises(ValueError, match=r"must be (a|in)|cannot be in"):
+        kind(value)
+
+
+@pytest.mark.parametrize("sizes", [(1.5, 3), ("1", 3), (1, None)])
+def test_a_sample_is_of_whole_numbers(sizes):
+    with pytest.raises(ValueError, match="must be a whole number, got"):
+        SamplingWithoutReplacement(*sizes)
+
+
+def test_numbers_of_another_library_are_plain():
+    made = RandomAllocation(np.int64(4)), SamplingWithoutReplacement(np.int32(1), 3.0)
+    assert made == (RandomAllocation(4), SamplingWithoutReplacement(1, 3))
+    assert [type(one) for one in (made[0].batches, made[1].size)] == [int, int]

@@ -4,6 +4,7 @@ import itertools
 import math
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -230,6 +231,28 @@ class TestSound:
     def test_a_lower_bound_at_a_larger_delta_refutes(self):
         assert lower(2.0, delta=1e-2) > claim(1.0, delta=1e-5)
         assert claim(1.0, delta=1e-5) < lower(2.0, delta=1e-2)
+
+
+WRONG = {
+    "epsilon": ["1", None, [1.0], True, math.nan, -1.0],
+    "delta": ["1", None, math.nan, 1.0],
+    "relation": ["add", None, ["replace-one"]],
+    "unit": ["a record", None],
+}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [(one, value) for one, all_ in WRONG.items() for value in all_]
+)
+def test_a_wrong_field_is_named(field, value):
+    with pytest.raises(ValueError, match=f"{field} ") as caught:
+        claim(**{field: value})
+    assert "\n" not in str(caught.value)
+
+
+def test_numbers_of_another_library_are_plain():
+    made = claim(epsilon=np.float32(1), delta=np.float64(1e-5))
+    assert Claim.from_json(made.to_json()) == made == claim()
 
 
 class TestLaws:

@@ -9,8 +9,11 @@ import inspect
 import numbers
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar
+
+import msgspec
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -29,6 +32,7 @@ _KINDS: dict[str, tuple[str, type | tuple[type, ...]]] = {
     "Iterable": ("a list", Iterable),
     "Sequence": ("a list", Iterable),  # an array is one too
 }
+_PLAIN: dict[str, Callable[[Any], Any]] = {"int": int, "float": float}
 
 
 def public(function: Callable[P, T]) -> Callable[P, T]:
@@ -75,6 +79,22 @@ def public_class(kind: type[T]) -> type[T]:
     """The class ``kind``, which checks what it is made of as by `public`."""
     kind.__init__ = public(kind.__init__)  # type: ignore[method-assign]
     return kind
+
+
+def take_fields(struct: Any, *fields: str) -> None:
+    """Have a frozen ``struct`` refuse fields that are not of their types, as `public`.
+
+    To be called as it is made.
+    """
+    for name in fields:
+        kind = next(one for one in type(struct).__mro__ if name in one.__annotations__)
+        names = vars(sys.modules[kind.__module__])
+        asked, value = kind.__annotations__[name], getattr(struct, name)
+        taken = _taken(name, value, asked, names)
+        if asked in _PLAIN and type(taken) not in (int, float):
+            taken = _PLAIN[asked](taken)  # of another library, which JSON has not
+        if taken is not value:
+            msgspec.structs.force_setattr(struct, name, taken)
 
 
 def _kinds(asked: str, names: Mapping[str, Any]) -> list[tuple[str, Any]]:

@@ -67,6 +67,10 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             )
         if self.count < 1:
             raise ValueError(f"count must be >= 1, got {self.count}")
+        if type(self.count) is not int:  # 1000 and 1e3 are one ledger
+            if not float(self.count).is_integer():
+                raise ValueError(f"count must be a whole number, got {self.count}")
+            msgspec.structs.force_setattr(self, "count", int(self.count))
         if self.disjoint is not UNSET and self.disjoint < 0:
             raise ValueError(f"a pass has a number >= 0, got disjoint={self.disjoint}")
         allocated = isinstance(self.release.sampling, RandomAllocation)

@@ -49,15 +49,28 @@ def _tuples(struct: msgspec.Struct, *names: str) -> None:
         msgspec.structs.force_setattr(struct, name, values)
 
 
-def _within(name: str, value: float, low: float, high: float) -> None:
+def _plain(struct: msgspec.Struct, name: str, kind: type[float]) -> None:
+    """Make a field a plain number: with one of another kind, sums would be rounded."""
+    value = getattr(struct, name)
+    if type(value) is not kind:
+        msgspec.structs.force_setattr(struct, name, kind(value))
+
+
+def _within(struct: msgspec.Struct, name: str, low: float, high: float) -> None:
+    value = getattr(struct, name)
     if not low <= value <= high:
         raise ValueError(f"{name} must be between {low:g} and {high:g}, got {value}")
+    _plain(struct, name, float)
 
 
-def _whole(name: str, value: float, least: int, most: float = math.inf) -> None:
+def _whole(
+    struct: msgspec.Struct, name: str, least: int, most: float = math.inf
+) -> None:
+    value = getattr(struct, name)
     if value != int(value) or not least <= value <= most:
         top = "" if most == math.inf else f" and <= {most:g}"
         raise ValueError(f"{name} must be a whole number >= {least}{top}, got {value}")
+    _plain(struct, name, int)
 
 
 class RandomizedResponse(Mechanism, frozen=True, tag="randomized-response"):
@@ -73,8 +86,8 @@ class RandomizedResponse(Mechanism, frozen=True, tag="randomized-response"):
     buckets: int = 2
 
     def __post_init__(self) -> None:
-        _within("noise_parameter", self.noise_parameter, 1e-300, 1.0)
-        _whole("buckets", self.buckets, 1)
+        _within(self, "noise_parameter", 1e-300, 1.0)
+        _whole(self, "buckets", 1)
 
     @property
     def tells(self) -> bool:
@@ -94,8 +107,8 @@ class DiscreteGaussian(Mechanism, frozen=True, tag="discrete-gaussian"):
     sensitivity: int = 1
 
     def __post_init__(self) -> None:
-        _within("sigma", self.sigma, 0.01, 1e4)
-        _whole("sensitivity", self.sensitivity, 0, 1e6)
+        _within(self, "sigma", 0.01, 1e4)
+        _whole(self, "sensitivity", 0, 1e6)
         if self.sensitivity > 1000 * self.sigma:
             raise ValueError(
                 f"sigma must be at least a thousandth of the sensitivity "
@@ -119,8 +132,8 @@ class DiscreteLaplace(Mechanism, frozen=True, tag="discrete-laplace"):
     sensitivity: int = 1
 
     def __post_init__(self) -> None:
-        _within("parameter", self.parameter, _LEAST, _MOST)
-        _whole("sensitivity", self.sensitivity, 0, _MOST_ATOMS / 2)
+        _within(self, "parameter", _LEAST, _MOST)
+        _whole(self, "sensitivity", 0, _MOST_ATOMS / 2)
 
     @property
     def tells(self) -> bool:
@@ -148,7 +161,7 @@ class MixtureOfGaussians(Mechanism, frozen=True, tag="mixture-of-gaussians"):
 
     def __post_init__(self) -> None:
         _tuples(self, "sensitivities", "probabilities")
-        _within("standard_deviation", self.standard_deviation, 1e-100, 1e100)
+        _within(self, "standard_deviation", 1e-100, 1e100)
         if not 0 < len(self.sensitivities) == len(self.probabilities) <= 1000:
             raise ValueError(
                 "a mixture of Gaussians has as many sensitivities as probabilities, 1 "
@@ -192,14 +205,14 @@ class TruncatedPoisson(Mechanism, frozen=True, tag="truncated-poisson"):
     records: int
 
     def __post_init__(self) -> None:
-        _within("noise_multiplier", self.noise_multiplier, 2e-3, 1e4)
-        _within("sampling_rate", self.sampling_rate, 0.0, 1.0)
+        _within(self, "noise_multiplier", 2e-3, 1e4)
+        _within(self, "sampling_rate", 0.0, 1.0)
         if 0 < self.sampling_rate < 1e-6:
             raise ValueError(
                 f"sampling_rate must be 0 or at least 1e-6, got {self.sampling_rate}"
             )
-        _whole("batch_size", self.batch_size, 0)
-        _whole("records", self.records, 0)
+        _whole(self, "batch_size", 0)
+        _whole(self, "records", 0)
 
     @property
     def tells(self) -> bool:
@@ -218,7 +231,7 @@ class ExponentialMechanism(Mechanism, frozen=True, tag="exponential"):
     epsilon: float
 
     def __post_init__(self) -> None:
-        _within("epsilon", self.epsilon, 0.0, 700.0)
+        _within(self, "epsilon", 0.0, 700.0)
 
     @property
     def tells(self) -> bool:
@@ -240,9 +253,10 @@ class EpsilonDelta(Mechanism, frozen=True, tag="epsilon-delta"):
     delta: float = 0.0
 
     def __post_init__(self) -> None:
-        _within("epsilon", self.epsilon, 0.0, 700.0)
+        _within(self, "epsilon", 0.0, 700.0)
         if not 0 <= self.delta < 1:
             raise ValueError(f"delta must be in [0, 1), got {self.delta}")
+        _plain(self, "delta", float)
 
     @property
     def tells(self) -> bool:
@@ -264,8 +278,8 @@ class ZCDP(Mechanism, frozen=True, tag="zcdp"):
     xi: float = 0.0
 
     def __post_init__(self) -> None:
-        _within("rho", self.rho, 0.0, 1e4)
-        _within("xi", self.xi, 0.0, 1e4)
+        _within(self, "rho", 0.0, 1e4)
+        _within(self, "xi", 0.0, 1e4)
 
     @property
     def tells(self) -> bool:

@@ -11,6 +11,7 @@ from scipy import special
 
 from privaudit.accounting import Certificate, account, gdp
 from privaudit.accounting.allocation import epochs_of
+from privaudit.accounting.pld import allocation
 from privaudit.accounting.pld.allocation import Epoch, epoch_law, epoch_measure
 from privaudit.accounting.pld.allocation_below import AllocatedBelow
 from privaudit.ledger import Entry, Ledger
@@ -121,6 +122,43 @@ class TestSound:
                 gain = np.maximum(0.0, -np.expm1(epsilon - 0.01 * index))
                 found = measure.mass @ gain + measure.infinite
                 assert found >= truth * (1 - 3e-5)  # the quadrature's error
+
+    @pytest.mark.parametrize("way", ["remove", "add"])
+    @pytest.mark.parametrize("tilted", [0.0, 4.0])
+    def test_what_rounding_takes_is_counted(self, monkeypatch, way, tilted):
+        """Sums are rounded to few digits: all that is small beside the rest is lost."""
+        unit, whole = 2.0**-30, allocation.fft
+
+        class Short:
+            next_fast_len, rfft = staticmethod(whole.next_fast_len), whole.rfft
+
+            @staticmethod
+            def irfft(spectrum, points):
+                exact = whole.irfft(spectrum, points)
+                # As long, in all, as the error of a transform may be.
+                most = 24 * unit * (math.log2(points) + 2) * np.linalg.norm(exact)
+                order = np.argsort(abs(exact))
+                lost = np.cumsum(exact[order] ** 2) <= (0.999 * most) ** 2
+                return np.where(lost[np.argsort(order)], 0.0, exact)
+
+        def tilt(spreads, kinds, weight, low, wrong, beyond):
+            each = [
+                one.mass @ np.exp(tilted / weight.size * one.index) for one in spreads
+            ]
+            return tilted / weight.size, kinds.mixed(np.array(each))
+
+        monkeypatch.setattr(allocation, "UNIT", unit)
+        monkeypatch.setattr(allocation, "fft", Short)
+        monkeypatch.setattr(allocation, "_tilt", tilt)
+        law = allocation._law.__wrapped__(Epoch((1.0,), (2,), 2), way, 1e-12)
+        for epsilon in np.linspace(-2.0, 5.0, 15):
+            truth = dict(
+                zip(("remove", "add"), exact([1.0, 1.0], epsilon), strict=True)
+            )
+            g = math.exp(epsilon)
+            gain = law.ratio - g if way == "remove" else 1 - g * law.ratio
+            found = law.mass @ np.maximum(gain, 0) + getattr(law, way)
+            assert found >= truth[way] * (1 - 1e-6)
 
     @pytest.mark.parametrize(
         ("shifts", "counts", "batches", "taken"),

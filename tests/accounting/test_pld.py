@@ -20,7 +20,11 @@ from privaudit.accounting.pld.closed_form import gaussian_delta, gaussian_epsilo
 from privaudit.accounting.pld.dots import measure_above, measure_below
 from privaudit.accounting.pld.fourier import Tilted, compose, log_mixture
 from privaudit.accounting.pld.grouping import Grid, terms_above, terms_below
-from privaudit.accounting.pld.line import log_normal_mass
+from privaudit.accounting.pld.line import (
+    log_normal_mass,
+    sampled_loss,
+    unsampled_loss,
+)
 from privaudit.accounting.pld.mechanisms.noise import loss_cells
 from privaudit.accounting.pld.mixture import Term
 from privaudit.accounting.pld.scout import log_peak
@@ -85,6 +89,39 @@ class TestCells:
                 assert (below.mass >= 0).all()
                 value = hockey_stick(below, spacing, epsilon)
                 assert value <= exact * (1 + 1e-11) + 1e-15
+
+    @pytest.mark.parametrize("rate", [1 - 2**-53, 1 - 1e-12, 1 - 1e-6, 0.9, 0.3, 1e-6])
+    def test_sampled_losses_are_where_they_are_said_to_be(self, rate):
+        """As near as doubles tell losses apart, at rates next to 1 as well."""
+        least = math.log1p(-rate) if rate < 1 - 1e-15 else -36.0
+        losses = np.linspace(least, 3.0, 200)[1:]
+        with ref.mp.workdps(60):
+            for loss, inner in zip(losses, unsampled_loss(losses, rate), strict=True):
+                true = ref.mp.log1p(rate * ref.mp.expm1(ref.mp.mpf(inner)))
+                assert abs(true - loss) <= 2.0**-53 * (64 + 8 * abs(loss))
+                again = sampled_loss(float(inner), rate)
+                assert abs(again - true) <= 2.0**-53 * (64 + 8 * abs(loss))
+
+    @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+    def test_a_rate_next_to_1(self, noise):
+        shift, rate = 9.17 if noise == "gaussian" else 34.0, 1 - 2**-53
+        cells = loss_cells(Step(noise, "poisson", shift, rate), "add", 0.01, 8.0, 9000)
+        above, below = measure_above(cells, 0.01), measure_below(cells, 0.01)
+        for epsilon in (20.0, 30.28, 33.9, 33.95, 33.98, 35.0):
+            with ref.mp.workdps(60):
+                if noise == "gaussian":
+                    exact = float(
+                        ref.sampled_gaussian_delta(shift, rate, epsilon, "add")
+                    )
+                else:  # the outputs below x are those of larger losses
+                    over = (ref.mp.exp(-epsilon) - (1 - rate)) / rate
+                    x = (ref.mp.log(over) + shift) / 2 if over > 0 else -1
+                    p = 1 - ref.mp.exp(-x) / 2
+                    q = (1 - rate) * p + rate * ref.mp.exp(x - shift) / 2
+                    exact = float(p - ref.mp.exp(epsilon) * q) if x >= 0 else 0.0
+            upper = hockey_stick(above, 0.01, epsilon - 1e-11)
+            assert upper >= exact * (1 - 1e-11)
+            assert hockey_stick(below, 0.01, epsilon + 1e-11) <= exact * (1 + 1e-11)
 
     @examples(50)
     @given(shifts, rates, st.floats(1.0, 1.5), st.floats(-2, 5), st.booleans())

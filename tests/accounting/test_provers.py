@@ -338,6 +338,26 @@ class TestTight:
         of = Steps.of([Entry(Release.of(one), 4)], relation)
         assert Pure().epsilon_above(of, "remove", 0.0) == 4 * expected
 
+    @pytest.mark.parametrize("kind", [int, float, np.int64, np.float32])
+    def test_whole_numbers_of_any_kind_are_not_rounded(self, kind):
+        """7 times .7 is above the double 7 * .7."""
+        for entry in (
+            Entry(Release.of(EpsilonDelta(0.7)), kind(7)),
+            Entry(Release.of(DiscreteLaplace(0.7, kind(7)))),
+            Entry(release(1 / 0.7, mechanism="laplace"), kind(7)),
+        ):
+            noise = entry.release.noise
+            one = 1 / Fraction(noise) if noise != 1 else Fraction(0.7)
+            found = Pure().epsilon_above(Steps.of([entry], ADD), "remove", 0.0)
+            assert Fraction(math.nextafter(found, 0.0)) < 7 * one <= Fraction(found)
+
+    def test_parameters_of_a_shorter_kind_are_what_they_say(self):
+        short = np.float32(0.1)
+        for kind in (EpsilonDelta, ExponentialMechanism, DiscreteLaplace):
+            of = Steps.of([Entry(Release.of(kind(short)), 1000)], ADD)
+            assert Pure().epsilon_above(of, "remove", 0.0) >= 1000 * float(short)
+            assert kind(short) == kind(float(short))
+
     @pytest.mark.parametrize("way", WAYS)
     def test_the_largest_loss_has_its_mass(self, way):
         one = steps((1.0, 0.3, 1), mechanism="laplace")

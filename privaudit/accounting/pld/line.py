@@ -62,11 +62,13 @@ def unsampled_loss(loss: Floats, rate: float) -> Floats:
     """
     if rate == 1:
         return loss
-    low, found = loss < 1, np.empty_like(loss)
-    with np.errstate(divide="ignore"):
-        found[low] = np.log1p(np.maximum(np.expm1(loss[low]) / rate, -1.0))
-    high = loss[~low]
-    found[~low] = high - math.log(rate) + np.log1p(-(1 - rate) * np.exp(-high))
+    # Each form where it has digits: far below 0 only what is left of 1 - rate counts.
+    near, found = np.abs(loss) < 1, np.empty_like(loss)
+    far = loss[~near]
+    with np.errstate(divide="ignore", over="ignore"):
+        found[near] = np.log1p(np.maximum(np.expm1(loss[near]) / rate, -1.0))
+        rest = np.minimum((1 - rate) * np.exp(-far), 1.0)
+        found[~near] = far - math.log(rate) + np.log1p(-rest)
     return found
 
 
@@ -76,4 +78,6 @@ def sampled_loss(loss: float, rate: float) -> float:
         return loss
     if loss > 1:
         return loss + math.log(rate) + math.log1p((1 - rate) / rate * math.exp(-loss))
+    if loss < -1 and rate > 0.5:
+        return math.log((1 - rate) + rate * math.exp(loss))
     return math.log1p(rate * math.expm1(loss))

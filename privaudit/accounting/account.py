@@ -179,6 +179,11 @@ def account(
     return max(hidden, key=lambda bound: bound.epsilon)
 
 
+def check_delta_of(method: Method, delta: float) -> float:
+    """``delta`` if the account takes it, else ``ValueError``."""
+    return 0.0 if delta == 0 and method.name == "certified" else check_delta(delta)
+
+
 def bound_of(
     certificate: Certificate, delta: float, method: str = "certified"
 ) -> UpperBound:
@@ -187,8 +192,7 @@ def bound_of(
     The certified account alone takes delta 0 as well.
     """
     chosen = method_named(method)
-    if delta != 0 or chosen.name != "certified":
-        delta = check_delta(delta)
+    delta = check_delta_of(chosen, delta)
     assumes, standing = certificate.ledger.assumptions, chosen.standing
     return UpperBound(
         epsilon=chosen.epsilon(certificate, delta),

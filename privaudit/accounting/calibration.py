@@ -10,11 +10,11 @@ import itertools
 import math
 from collections.abc import Callable
 
-from privaudit.accounting.account import account, method_named
+from privaudit.accounting.account import account, check_delta_of, method_named
 from privaudit.accounting.certificate import Certificate
 from privaudit.accounting.gaussian import OutsideTheorem
 from privaudit.ledger import Ledger
-from privaudit.results import Relation, UpperBound, check_delta, check_epsilon
+from privaudit.results import Relation, UpperBound, check_epsilon
 
 # Noise multipliers tried; an answer at the least meets the budget, but less might do.
 # Below the first, dp-accounting's PLD takes minutes and GBs.
@@ -102,7 +102,8 @@ def noise_multiplier(
         From a noise multiplier (noise over a record's norm bound) to what would be
         released; more noise must not cost more epsilon.
     epsilon, delta
-        The budget: epsilon > 0, delta in (0, 1).
+        The budget: epsilon > 0, delta in [0, 1); at 0 noise is Laplace's, and the
+        account certified.
     relation, method
         As in `privaudit.accounting.account`.
     tolerance
@@ -224,9 +225,10 @@ class _Budget:
     def __init__(
         self, epsilon: float, delta: float, relation: Relation, method: str
     ) -> None:
-        self.epsilon, self.delta = check_epsilon(epsilon), check_delta(delta)
+        self.epsilon = check_epsilon(epsilon)
         self.relation: Relation = relation
         self.method = method_named(method)
+        self.delta = check_delta_of(self.method, delta)
         self.seen: dict[float, UpperBound | None] = {}
         if epsilon >= self.method.epsilon_below:
             raise ValueError(
@@ -285,10 +287,12 @@ class _Budget:
         except ValueError as error:
             if most not in self.seen:
                 raise  # the account itself refused
+            more = (
+                "more of either" if self.delta else "a delta above 0, or Laplace noise"
+            )
             raise ValueError(
                 f"no {name} up to {most:g} gives epsilon <= {self.epsilon:g} at delta "
-                f"{self.delta:g} by the {self.method.name} account; "
-                "ask for more of either"
+                f"{self.delta:g} by the {self.method.name} account; ask for {more}"
             ) from error
         return best, self.checked(best)
 

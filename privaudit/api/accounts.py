@@ -145,7 +145,7 @@ def noise_multiplier(
     Parameters
     ----------
     epsilon, delta
-        The budget: epsilon > 0, delta in (0, 1).
+        The budget: epsilon > 0, delta in [0, 1); 0 needs Laplace noise.
     sampling_rate, steps, schedule, sampling, mechanism
         As in `privaudit.epsilon`.
     ledger

@@ -14,13 +14,22 @@ from privaudit.accounting.closed_forms import clt_distance
 from privaudit.accounting.plans import Plan
 from privaudit.accounting.tuning import repeat_and_select
 from privaudit.api.accounts import ledger_from
-from privaudit.figure_settings import FigureSettings, ReleaseSettings, WorthSettings
+from privaudit.figure_settings import (
+    FigureSettings,
+    Mechanism,
+    ReleaseSettings,
+    WorthSettings,
+)
 from privaudit.files.folder import write_whole
 from privaudit.ledger import Ledger
 from privaudit.results import UpperBound, check_sides, round_down, round_up
 
 _BESIDE = 2e-3  # width of what is printed beside an answer, relative
-_UNITS = "(standard deviation of the noise on a batch's sum, over the clip norm)"
+_UNITS = "({} of the noise on a batch's sum, over the clip norm{})"
+_UNITS_OF = {
+    "gaussian": _UNITS.format("standard deviation", ""),
+    "laplace": _UNITS.format("scale b", " in L1"),
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -37,11 +46,14 @@ class Answer:
         Empty where epsilon was asked for. Else "noise_multiplier"; or, of a schedule,
         "scale", "noise_multiplier_least" and "noise_multiplier_most"; or, of a growing
         budget, "mu0", "noise_multiplier_first" and "noise_multiplier_last".
+    mechanism
+        Distribution of that noise.
     """
 
     certificate: Certificate
     figure: dict[str, Any]
     noise: dict[str, float] = dataclasses.field(default_factory=dict)
+    mechanism: Mechanism = "gaussian"
 
     def summary(self) -> dict[str, Any]:
         """All figures, for JSON."""
@@ -60,7 +72,7 @@ class Answer:
 
     def lines(self) -> list[str]:
         """All figures, in sentences."""
-        noise = [self.words(), _UNITS] if self.noise else []
+        noise = [self.words(), _UNITS_OF[self.mechanism]] if self.noise else []
         if "scale" in self.noise:
             noise[1:1] = [
                 "(multiply every noise multiplier of the schedule by the scale)"
@@ -142,7 +154,7 @@ def noise_for(
             }
         found = Certificate.of(planned(scale), relation)
         figure = figure_of(found, delta, name, width=_BESIDE, directions=directions)
-        return Answer(found, figure, noise)
+        return Answer(found, figure, noise, run.mechanism)
 
     return _answered(solve, how, planned(1.0), _MOST_COMPARED // _TRIES)
 

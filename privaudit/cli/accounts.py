@@ -39,7 +39,7 @@ def noise(
     epsilon
         Epsilon of the budget, > 0.
     delta
-        Delta of the budget, in (0, 1).
+        Delta of the budget, in [0, 1); 0 needs Laplace noise.
     ledger
         What else is released of the same data, and is paid from the budget: a
         ledger.json, or what epsilon --event wrote; may be repeated.

@@ -201,6 +201,38 @@ class TestLaws:
         with pytest.raises(ValueError, match="tolerance must be"):
             noise_multiplier(plain, 1.0, 1e-5, method="gdp", tolerance=0.0)
 
+    @given(
+        epsilons,
+        st.integers(1, 10_000),
+        st.one_of(st.just(1.0), st.floats(-4, -0.01).map(lambda x: 10**x)),
+    )
+    def test_a_pure_budget(self, epsilon, steps, rate):
+        """Of Laplace noise: log(1 + rate (exp(1 / z) - 1)) a step."""
+        sampling = NoSampling() if rate == 1 else PoissonSampling(rate)
+
+        def make_ledger(noise, count=steps):
+            released = Release.of_sum(
+                norm_bound=1.0,
+                noise_multiplier=noise,
+                sampling=sampling,
+                mechanism="laplace",
+            )
+            return Ledger.of(released, count)
+
+        noise, bound = noise_multiplier(make_ledger, epsilon, 0.0)
+        least = 1 / math.log1p(math.expm1(epsilon / steps) / rate)
+        assert bound.epsilon <= epsilon
+        assert bound.delta == 0
+        assert least * (1 - 1e-12) <= noise <= least * (1 + 2e-4)
+        most, _ = most_steps(lambda n: make_ledger(noise, n), epsilon, 0.0)
+        assert steps <= most <= 1.01 * steps
+
+    def test_a_pure_budget_is_for_laplace_noise_and_the_certified_account(self):
+        with pytest.raises(ValueError, match="a delta above 0, or Laplace noise"):
+            noise_multiplier(plain, 1.0, 0.0)
+        with pytest.raises(ValueError, match=r"delta must be in \(0, 1\)"):
+            noise_multiplier(plain, 1.0, 0.0, method="rdp")
+
     def test_the_invariant_is_checked(self):
         budget = calibration._Budget(1.0, 1e-5, "add-or-remove-one", "gdp")
         assert not budget.meets(0.1, plain)

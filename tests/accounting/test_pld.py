@@ -14,7 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special
 
-from privaudit.accounting.pld import Composition, compose_entries, compose_steps
+from privaudit.accounting.pld import (
+    Composition,
+    compose_entries,
+    compose_steps,
+    fourier,
+)
 from privaudit.accounting.pld.cells import Step
 from privaudit.accounting.pld.closed_form import gaussian_delta, gaussian_epsilon
 from privaudit.accounting.pld.dots import measure_above, measure_below
@@ -232,6 +237,32 @@ class TestSums:
         x = x[x > 0]
         g = np.exp(-tilt * x) * -np.expm1(-x)
         assert found._sum(epsilon)[1] >= float(np.linalg.norm(g)) * (1 - 1e-9)
+
+    @examples(200)
+    @given(
+        st.floats(-6, 6),
+        st.floats(-9, 2),
+        st.floats(-1, 1),
+        st.integers(64, 999),
+        st.integers(0, 4),
+        st.integers(0, 2**32),
+    )
+    def test_rounding_of_waves_is_counted(
+        self, tilt, spacing, place, points, turning, seed
+    ):
+        """Waves of single precision, beside the bound for it."""
+        tilt, spacing = 10.0**tilt, 10.0**spacing
+        generator = np.random.default_rng(seed)
+        index = np.unique([0, *generator.integers(0, points // 2, turning)])
+        waves = generator.normal(size=(2, index.size)).T @ [1, 1j]
+        waves[0] = waves[0].real
+        whole = Tilted(tilt, 0, 0, points, spacing, 0, index, waves, 0, 0, 0, 0, 0)
+        short = dataclasses.replace(whole, waves=waves.astype(np.complex64))
+        value, _ = whole._sum(place * points * spacing)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(fourier, "UNIT", 2.0**-24)
+            found, off = short._sum(place * points * spacing)
+        assert abs(found - value) <= off
 
     def test_drift_moves_epsilon_and_delta_to_the_safe_side(self):
         size = 1 / 64 / math.expm1(-0.1) / math.expm1(-0.2)

@@ -14,7 +14,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from scipy import fft
@@ -30,7 +30,7 @@ _FINENESS = 0.04  # grid step over the deviation of a ratio
 _FAR = 6.5  # deviations of noise beyond which a ratio is not told apart
 _GOOD_POINTS, _FINEST = 1 << 17, 0.1  # a finer one where that costs nothing
 _MOST_POINTS, _MOST_CELLS, _MOST_OUTPUTS = 1 << 20, 1 << 18, 1 << 14
-_MOST = 101  # kinds, those not released among them; and choices of the k
+_MOST = 4096  # products of transforms
 _SURE = 16.0  # times its error, from which on a mass is looked at
 
 
@@ -52,9 +52,8 @@ class AllocatedBelow(Loss):
     @classmethod
     def of(cls, epoch: Epoch, taken: int) -> AllocatedBelow | None:
         """None where there is no bound: for too many kinds of batches."""
-        every = (*epoch.counts, epoch.batches - sum(epoch.counts))
-        some = itertools.islice(_choices(every, taken), _MOST + 1)
-        few = len(every) <= _MOST and sum(1 for _ in some) <= _MOST
+        products = itertools.chain.from_iterable(_shares(epoch, taken))
+        few = sum(1 for _ in itertools.islice(products, _MOST + 1)) <= _MOST
         return cls(epoch, taken) if few else None
 
     @property
@@ -156,15 +155,18 @@ def _laws(
     if z:
         tops = [math.log1p(z * top) for top in tops]
     length = min(mean, wide) + wide + taken * max(tops)
-    step *= min(max(length / step / _GOOD_POINTS, _FINEST), 1.0)
+    good = _GOOD_POINTS / counts.size
+    step *= min(max(length / step / good, _FINEST), 1.0)
     cells = [math.ceil(min(top / step, _MOST_CELLS)) for top in tops]
     low = max(0, math.floor((mean - wide) / step))  # few sums are below
     points = math.ceil((min(mean, wide) + wide) / step + taken * max(cells)) + 64
     points = fft.next_fast_len(min(points, _MOST_POINTS), real=True)
     tiny = 24 * UNIT * (math.log2(points) + 2)
-    without, with_it = [], []
     relative = 0.0
-    for s, most in zip(epoch.shifts, cells, strict=True):
+    # By how many of the batches so far have the record: a transform and its error.
+    known = {0: (np.ones(1, complex), np.zeros(1))}
+    shares = _shares(epoch, taken)
+    for s, n, most in zip(epoch.shifts, epoch.counts, cells, strict=True):
         edges = (np.arange(most) + 0.5) * step
         # log((e^x - 1) / z), for any x that a double holds
         logs = edges + np.log(-np.expm1(-edges)) - math.log(z) if z else np.log(edges)
@@ -172,64 +174,92 @@ def _laws(
         x = np.concatenate([[-np.inf], edges, [np.inf]])
         reach = float(np.abs(x[1:-1]).max()) + s
         relative = max(relative, UNIT * (1024 + 32 * reach * reach))
-        for into, centre in ((without, 0.0), (with_it, s)):
+        spectra = []
+        for centre in (0.0, s):
             mass = np.exp(log_normal_mass(x[:-1], x[1:], centre))
             index = np.arange(mass.size) % points
-            into.append(fft.rfft(np.bincount(index, mass, minlength=points)))
-    p, off_p = np.zeros(points // 2 + 1, complex), np.zeros(points // 2 + 1)
-    every = (*epoch.counts, total - released)
-    for here in _choices(every, taken):
-        ways = math.prod(math.comb(n, m) for n, m in zip(every, here, strict=True))
-        weight = ways / math.comb(total, taken)
-        rest = [n - m for n, m in zip(epoch.counts, here, strict=False)]
-        found, off = _product([*with_it, *without], [*here[:-1], *rest], tiny)
-        p += weight * found
-        off_p += weight * off
-    q, off_q = _product(without, list(epoch.counts), tiny)
+            spectra.append(fft.rfft(np.bincount(index, mass, minlength=points)))
+        power = functools.partial(_power, *spectra, n, tiny=tiny)
+        known = _added(known, next(shares), power)
+    if total > released:
+        known = _added(known, next(shares), lambda m: (np.ones(1), np.zeros(1)))
     back = functools.partial(_back, points=points, low=low, tiny=tiny)
-    return low, back(p, off_p), back(q, off_q), (released + 1) * relative
+    return low, back(*known[taken]), back(*known[0]), (released + 1) * relative
 
 
-def _choices(counts: tuple[int, ...], taken: int) -> Iterator[tuple[int, ...]]:
-    """How many of each kind the ``taken`` may be."""
-    if not counts:
-        yield ()
-        return
-    first, others = counts[0], counts[1:]
-    for m in range(max(0, taken - sum(others)), min(first, taken) + 1):
-        for rest in _choices(others, taken - m):
-            yield m, *rest
+def _shares(epoch: Epoch, taken: int) -> Iterator[list[tuple[int, int, float]]]:
+    """For each kind, those not released last: (j, m, chance).
 
-
-def _product(
-    spectra: list[np.ndarray], powers: list[int], tiny: float
-) -> tuple[np.ndarray, Floats]:
-    """The product of powers of transforms, and a bound on its error.
-
-    Each transform is off by ``tiny`` at most. Products of a's and b's differ by the sum
-    over the factors of |a - b| times the others, each the larger of its two.
+    The chance that m of its batches have the record if j of all up to it have: of the
+    j that ``taken`` in all may come from, and 0.
     """
-    size, phase, rounding = (np.zeros(spectra[0].size) for _ in range(3))
-    largest: list[tuple[int, Floats]] = []
-    for values, n in zip(spectra, powers, strict=True):
+    had, left = 0, epoch.batches
+    for n in (*epoch.counts, epoch.batches - sum(epoch.counts)):
         if not n:
             continue
+        left -= n
+        yield [
+            (j, m, math.comb(had, j - m) * math.comb(n, m) / math.comb(had + n, j))
+            for j in {0, *range(max(taken - left, 0), min(taken, had + n) + 1)}
+            for m in range(max(j - had, 0), min(n, j) + 1)
+        ]
+        had += n
+
+
+def _added(
+    known: dict[int, tuple[np.ndarray, Floats]],
+    shares: list[tuple[int, int, float]],
+    power: Callable[[int], tuple[np.ndarray, Floats]],
+) -> dict[int, tuple[np.ndarray, Floats]]:
+    """The mixtures with one more kind of batches, and bounds on their errors."""
+    powers = {m: power(m) for m in {m for _, m, _ in shares}}
+    sizes = {m: _size(values) for m, (values, _) in powers.items()}
+    found: dict[int, tuple[np.ndarray, Floats]] = {}
+    rounding = 8 * UNIT * (len(powers) + 4)
+    for j, m, chance in shares:
+        (before, off_before), (values, off_values) = known[j - m], powers[m]
+        size = _size(before)
+        off = off_before * (sizes[m] + off_values) + size * off_values
+        off += rounding * size * sizes[m]
+        part = chance * before * values, chance * off
+        more = found.get(j)
+        found[j] = part if more is None else (more[0] + part[0], more[1] + part[1])
+    return found
+
+
+def _power(
+    without: np.ndarray, with_it: np.ndarray, n: int, m: int, *, tiny: float
+) -> tuple[np.ndarray, Floats]:
+    """The transform of n batches of which m have the record, and a bound on its error.
+
+    Both transforms are off by ``tiny`` at most. Products of a's and b's differ by the
+    sum over the factors of |a - b| times the others, each the larger of its two.
+    """
+    if n == 1:
+        values = with_it if m else without
+        return values, np.full(values.size, tiny)
+    size, phase, rounding, bound = (np.zeros(without.size) for _ in range(4))
+    largest: list[tuple[int, Floats]] = []
+    for values, often in ((without, n - m), (with_it, m)):
+        if not often:
+            continue
         modulus = np.abs(values)
-        with np.errstate(divide="ignore"):
-            log = np.log(modulus)
-        turn = np.angle(values)
-        size += n * log
-        phase += n * turn
-        rounding += 32 * UNIT * n * (np.minimum(-log, 800.0) + np.abs(turn) + 1)
-        with np.errstate(divide="ignore"):
-            largest.append((n, np.log(modulus + tiny)))
+        log, turn = np.log(np.maximum(modulus, 1e-300)), np.angle(values)
+        size += often * log
+        phase += often * turn
+        rounding += 32 * UNIT * often * (np.abs(log) + np.abs(turn) + 1)
+        largest.append((often, np.log(modulus + tiny)))
+        bound += often * largest[-1][1]
     found = np.exp(size + 1j * phase)
-    bound = sum((n * log for n, log in largest), np.zeros(found.size))
-    off = np.abs(found) * np.expm1(np.minimum(rounding, 50.0))
-    off += 1e-290
-    for n, log in largest:
-        off += n * tiny * np.exp(np.minimum(bound - log, 1.0)) * (1 + 1e-9)
+    off = np.abs(found) * np.expm1(np.minimum(rounding, 50.0)) + 1e-290
+    for often, log in largest:
+        off += often * tiny * np.exp(np.minimum(bound - log, 1.0)) * (1 + 1e-9)
     return found, off
+
+
+def _size(values: np.ndarray) -> Floats:
+    """At least |values|, but for some roundings; sooner than numpy's."""
+    return np.sqrt(values.real**2 + values.imag**2) + 1e-150
 
 
 def _back(

@@ -43,6 +43,17 @@ def test_of_a_gpu_one_object_is_told(monkeypatch, capsys):
     assert equal == {name: {"difference": 0.0} for name in some}
 
 
+def test_growth_is_measured(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import bench_growth
+
+    row = bench_growth.network("ring", "4", "mlp:4", "4", "3")
+    assert row["edges"] == 8
+    assert 0 < min(row["mixing"], row["noise"], row["ms"])
+    run = bench_growth.audit("100", "3", "4")
+    assert run["per_second"] > 0
+
+
 def test_what_is_counted(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     from counting import counted

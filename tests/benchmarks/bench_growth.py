@@ -82,6 +82,7 @@ def network(graph: str, nodes: str, model: str, batch: str, rounds: str) -> Row:
     clock = Clock()
     net.run(start, private, int(rounds), after_round=clock)
     row = clock.summary()
+    streams, sums = Streams(1), torch.zeros_like(start, dtype=torch.float64)
     return row | {
         "before": before,
         "nodes": count,
@@ -89,7 +90,7 @@ def network(graph: str, nodes: str, model: str, batch: str, rounds: str) -> Row:
         "dims": start.shape[2],
         "batch": float(batch),
         "mixing": processor_ms(lambda: on(start, 0)),
-        "noise": processor_ms(lambda: private._draw_noise(start, range(count))),
+        "noise": processor_ms(lambda: streams.noisy(sums, range(count), 0, 1.0)),
     }
 
 

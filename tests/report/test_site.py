@@ -184,14 +184,3 @@ def test_the_command_prints_where_it_is(trained, tmp_path, capsys):
     out = tmp_path / "site"
     assert main(["site", str(trained), "--out", str(out)]) == FINE
     assert capsys.readouterr().out.strip() == str(out / "index.html")
-
-
-def test_parties_of_a_run_have_a_page_each(tmp_path):
-    for party in (0, 1):
-        runs.write_training(
-            tmp_path / "runs" / "two" / f"party-{party}", upper=runs.accounted()
-        )
-    site = Site()
-    site.add(tmp_path / "runs")
-    assert [item.name for item in site.items] == ["two party-0", "two party-1"]
-    assert not site.differs

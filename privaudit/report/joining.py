@@ -37,7 +37,8 @@ def join(
     folders: Iterable[Path], *, overlap: int = 1, signers: Sequence[Path] = ()
 ) -> Joint:
     """As `privaudit.api.evidence.join`."""
-    paths = [pathlib.Path(folder) for folder in folders]
+    single = isinstance(folders, (str, os.PathLike))
+    paths = [] if single else [_path(folder) for folder in folders]
     if not paths:
         raise ValueError("give the folders of all parties, each as OUT/party-N")
     if signers and len(signers) != len(paths):
@@ -87,6 +88,12 @@ def join(
         nodes=bounds,
         warning=(unprotected or [first])[0].result.warning,
     )
+
+
+def _path(folder: Path) -> pathlib.Path:
+    if not isinstance(folder, (str, os.PathLike)):
+        raise ValueError(f"folders must be a list of paths, got {folder!r} in it")
+    return pathlib.Path(folder)
 
 
 Found = tuple[PartyRecord, FinishedTraining, Verification]

@@ -18,6 +18,7 @@ extensions = [
 ]
 exclude_patterns = [".*", "build", "dist", "runs", "tests", "**/*.jinja"]
 default_role = "py:obj"  # `single quotes` are names
+smartquotes_action = "qe"  # --option stays as it is
 html_theme = "furo"
 html_title = f"privaudit {version}"
 html_copy_source = False

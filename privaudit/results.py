@@ -374,6 +374,11 @@ class LowerBound(_Figure, frozen=True, kw_only=True, tag="lower-bound"):
         return self.method.startswith("one-run")
 
     @property
+    def sees(self) -> str:
+        """``threat_model`` for people: a function that was given by its name alone."""
+        return self.threat_model.replace("what own:", "what ", 1)
+
+    @property
     def counted(self) -> str:
         """What its scores were counted over, in words."""
         return "canaries of one run" if self.in_one_run else "runs"
@@ -384,7 +389,7 @@ class LowerBound(_Figure, frozen=True, kw_only=True, tag="lower-bound"):
         return (
             f"audited with {100 * self.confidence:g} % confidence: epsilon is at least "
             f"{round_down(self.epsilon)} {self._about()} "
-            f"({self.method}{family}; {runs}; the attacker sees {self.threat_model})"
+            f"({self.method}{family}; {runs}; the attacker sees {self.sees})"
         )
 
     def __gt__(self, other: object) -> bool:

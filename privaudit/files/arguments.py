@@ -36,7 +36,6 @@ _KINDS: dict[str, tuple[str, Any]] = {
     "Mapping": ("a mapping", Mapping),
     "Iterable": ("a list", Iterable),
     "Sequence": ("a list", Iterable),  # an array is one too
-    "Callable": ("a function", Callable),
 }
 _PLAIN: dict[str, Callable[[Any], Any]] = {"int": int, "float": float}
 
@@ -46,9 +45,9 @@ def public(function: Callable[P, T]) -> Callable[P, T]:
 
     An unknown name raises ``TypeError``, and the message has the nearest known one. A
     value that is not of the annotated type raises ``ValueError``; only annotations made
-    of numbers, text, paths, mappings, functions, None, some words (``Literal``, by its
-    name), torch's modules and classes of privaudit are looked at. A float that is a
-    whole number is passed on as an int where one is asked for.
+    of numbers, text, paths, mappings, None, some words (``Literal``, by its name),
+    torch's modules and classes of privaudit are looked at. A float that is a whole
+    number is passed on as an int where one is asked for.
 
     >>> @public
     ... def spent(*, steps: int) -> int:
@@ -145,8 +144,6 @@ def _named(part: str, names: Mapping[str, Any]) -> tuple[str, Any] | None:
     if typing.get_origin(one) is Literal:
         words = typing.get_args(one)
         return " or ".join(words), frozenset(words)
-    if typing.get_origin(one) is Callable:
-        return _KINDS["Callable"]
     if not isinstance(one, type) or getattr(one, "_is_protocol", False):
         return None
     return (part, one) if one.__module__.startswith(("privaudit", "torch.nn")) else None

@@ -6,6 +6,7 @@ import importlib.resources
 import math
 import os
 import pathlib
+import re
 from typing import Any
 
 from privaudit.files.folder import RunFolder
@@ -112,9 +113,10 @@ def fill(name: str, figures: dict[str, str], **content: Any) -> str:
         name: markupsafe.Markup(drawing)  # ours, and escaped where it is made
         for name, drawing in figures.items()
     }
-    return template.render(
+    text = template.render(
         style=markupsafe.Markup(style()), figures=drawn, version=__version__, **content
     )
+    return re.sub(r"(?<=\d) %", "\N{NO-BREAK SPACE}%", text)  # on one line
 
 
 def of_figures(

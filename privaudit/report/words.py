@@ -91,7 +91,7 @@ def story(run: Finished) -> list[str]:
         result = run.result
         lines.append(
             _worlds(run)
-            + f" An attacker saw {result.lower().threat_model}, and had "
+            + f" An attacker saw {result.lower().sees}, and had "
             + (
                 "to tell which canaries were there."
                 if run.config.one_run
@@ -200,7 +200,7 @@ def assumptions(run: Paged | FinishedProgram) -> list[tuple[str, str]]:
     if isinstance(run, FinishedAudit | FinishedProgram):
         lower = run.result.lower()
         lines += [
-            ("the attacker sees", lower.threat_model),
+            ("the attacker sees", lower.sees),
             (
                 "audited",
                 f"holds with {100 * lower.confidence:g} % confidence over the audit's "

@@ -153,7 +153,8 @@ def _taken(name: str, value: Any, kinds: Kinds) -> Any:
     types = [one for _, one in kinds]
     if not kinds or any(_is(value, one) for one in types):
         return value
-    if numbers.Integral in types and isinstance(value, float) and value.is_integer():
+    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if numbers.Integral in types and real and float(value).is_integer():
         return int(value)
     words = [*dict.fromkeys(one for word, _ in kinds for one in word.split(" or "))]
     allowed = " or ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)

@@ -335,6 +335,10 @@ class ProbeSettings:
     seed: int = 0
     search: int | None = None
 
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise ValueError(f"seed must be >= 0, got {self.seed}")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConsensusSettings:

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from privaudit.files import json as _json
+from privaudit.files.arguments import public, take_fields
 from privaudit.release import NoSampling, RandomAllocation, Release
 from privaudit.results import Unit
 
@@ -65,12 +66,10 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 "an entry is a count of a privaudit.release.Release, got "
                 f"{self.release!r}"
             )
+        if type(self.count) is not int or self.disjoint is not UNSET:
+            take_fields(self, "count", "disjoint")  # 1000 and 1e3 are one ledger
         if self.count < 1:
             raise ValueError(f"count must be >= 1, got {self.count}")
-        if type(self.count) is not int:  # 1000 and 1e3 are one ledger
-            if not float(self.count).is_integer():
-                raise ValueError(f"count must be a whole number, got {self.count}")
-            msgspec.structs.force_setattr(self, "count", int(self.count))
         if self.disjoint is not UNSET and self.disjoint < 0:
             raise ValueError(f"a pass has a number >= 0, got disjoint={self.disjoint}")
         allocated = isinstance(self.release.sampling, RandomAllocation)
@@ -120,6 +119,16 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     observer: str | UnsetType = UNSET
 
     def __post_init__(self) -> None:
+        take_fields(self, "version", "unit", "failure", "assumes", "observer")
+        each = self.nodes if isinstance(self.nodes, tuple) else (None,)
+        if not all(
+            isinstance(entries, tuple) and all(isinstance(e, Entry) for e in entries)
+            for entries in each
+        ):
+            raise ValueError(
+                "nodes must be a tuple that has a tuple of privaudit.ledger.Entry for "
+                "each node; Ledger.of makes a ledger of equal releases"
+            )
         if not 0 <= self.failure < 1:
             raise ValueError(f"failure must be in [0, 1), got {self.failure}")
         if self.version not in VERSIONS:
@@ -176,6 +185,7 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         return frozenset(map(int, named.split(",")))
 
     @classmethod
+    @public
     def of(cls, release: Release, count: int = 1, *, nodes: int = 1) -> Ledger:
         """Make a ledger of ``nodes`` nodes that each made ``count`` equal releases."""
         recorder = Recorder(nodes)
@@ -190,7 +200,7 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         Raises ``ValueError`` if their units differ, or if one is of what an observer
         sees.
         """
-        parts = list(parts)
+        parts = _ledgers(parts)
         if any(part.observer is not UNSET for part in parts):
             raise ValueError(
                 "ledgers of what an observer sees cannot be joined: join those of the "
@@ -233,7 +243,7 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             If no ledger is given, or if units or numbers of nodes differ, as it is then
             not known which records are the same.
         """
-        parts = list(parts)
+        parts = _ledgers(parts)
         if not parts:
             raise ValueError("give at least one ledger to compose")
         if len(parts) == 1:
@@ -290,6 +300,7 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
                     "to_event(node)"
                 )
             node = 0
+        self.check_node(node)
         if self.failure or self.assumptions or self.observer is not UNSET:
             raise ValueError(
                 "an event has no word for what this ledger assumes, for whom it holds, "
@@ -302,6 +313,13 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
                 for entry in self.nodes[node]
             ]
         )
+
+    def check_node(self, node: int) -> None:
+        """Raise ``ValueError`` unless ``node`` is the number of a node, from 0 on."""
+        if node not in range(len(self.nodes)):
+            raise ValueError(
+                f"nodes are numbered from 0 to {len(self.nodes) - 1}, got {node!r}"
+            )
 
     def to_json(self) -> str:
         """Write this ledger as JSON; equal ledgers give equal text."""
@@ -327,6 +345,14 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         if head["version"] not in VERSIONS:
             cls(nodes=(), version=head["version"])  # raises, and says what to do
         return _json.decode(text, cls)
+
+
+def _ledgers(parts: Iterable[Ledger]) -> list[Ledger]:
+    parts = list(parts) if isinstance(parts, Iterable) else [parts]
+    for part in parts:
+        if not isinstance(part, Ledger):
+            raise ValueError(f"parts must be a list of ledgers, got {part!r} in it")
+    return parts
 
 
 def _one_observer(parts: Iterable[Ledger]) -> str | UnsetType:

@@ -20,6 +20,7 @@ from typing import ClassVar
 
 import msgspec
 
+from privaudit.files.arguments import take_fields
 from privaudit.results import Relation
 
 _BOTH: tuple[Relation, ...] = ("add-or-remove-one", "replace-one")
@@ -45,32 +46,38 @@ class Mechanism(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def _tuples(struct: msgspec.Struct, *names: str) -> None:
     """Make fields tuples of floats, from lists and arrays as well."""
     for name in names:
-        values = tuple(float(value) for value in getattr(struct, name))
+        given = getattr(struct, name)
+        try:
+            values = tuple(float(value) for value in given)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"{name} must be a list of numbers, got {given!r}"
+            ) from None
         msgspec.structs.force_setattr(struct, name, values)
 
 
-def _plain(struct: msgspec.Struct, name: str, kind: type[float]) -> None:
-    """Make a field a plain number: with one of another kind, sums would be rounded."""
-    value = getattr(struct, name)
-    if type(value) is not kind:
-        msgspec.structs.force_setattr(struct, name, kind(value))
+def _float(struct: msgspec.Struct, name: str) -> float:
+    """Make a field a plain float: with one of another kind, sums would be rounded."""
+    take_fields(struct, name)
+    value = float(getattr(struct, name))
+    msgspec.structs.force_setattr(struct, name, value)
+    return value
 
 
 def _within(struct: msgspec.Struct, name: str, low: float, high: float) -> None:
-    value = getattr(struct, name)
+    value = _float(struct, name)
     if not low <= value <= high:
         raise ValueError(f"{name} must be between {low:g} and {high:g}, got {value}")
-    _plain(struct, name, float)
 
 
 def _whole(
     struct: msgspec.Struct, name: str, least: int, most: float = math.inf
 ) -> None:
+    take_fields(struct, name)
     value = getattr(struct, name)
-    if value != int(value) or not least <= value <= most:
+    if not least <= value <= most:
         top = "" if most == math.inf else f" and <= {most:g}"
         raise ValueError(f"{name} must be a whole number >= {least}{top}, got {value}")
-    _plain(struct, name, int)
 
 
 class RandomizedResponse(Mechanism, frozen=True, tag="randomized-response"):
@@ -254,9 +261,8 @@ class EpsilonDelta(Mechanism, frozen=True, tag="epsilon-delta"):
 
     def __post_init__(self) -> None:
         _within(self, "epsilon", 0.0, 700.0)
-        if not 0 <= self.delta < 1:
+        if not 0 <= _float(self, "delta") < 1:
             raise ValueError(f"delta must be in [0, 1), got {self.delta}")
-        _plain(self, "delta", float)
 
     @property
     def tells(self) -> bool:

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from privaudit import mechanisms
-from privaudit.files.arguments import take_fields
+from privaudit.files.arguments import number, take_fields
 from privaudit.results import Relation, check_relation
 
 if TYPE_CHECKING:  # a second of import time, and only for those who want an event
@@ -128,6 +128,7 @@ class Sensitivity(
     replace_one: float | None = None
 
     def __post_init__(self) -> None:
+        take_fields(self, "add_or_remove_one", "replace_one")
         for name in ("add_or_remove_one", "replace_one"):
             value = getattr(self, name)
             if value is not None and not value >= 0:
@@ -206,6 +207,9 @@ class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
                 "sensitivity is a privaudit.release.Sensitivity, got "
                 f"{self.sensitivity!r}"
             )
+        if not type(self.norm_bound) is type(self.noise) is float:
+            take_fields(self, "norm_bound", "noise")
+            _doubles(self, "norm_bound", "noise")
         if not self.norm_bound > 0:
             raise ValueError(f"norm_bound must be > 0, got {self.norm_bound}")
         if not self.noise >= 0:
@@ -217,8 +221,6 @@ class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             )
         if self.noise == math.inf:
             raise ValueError("noise must be finite and >= 0, got inf")
-        if not type(self.norm_bound) is type(self.noise) is float:
-            _doubles(self, "norm_bound", "noise")
 
     def _check_details(self) -> None:
         assert self.details is not UNSET
@@ -324,8 +326,8 @@ class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         that. A sample of fixed size has no meaning under add-or-remove-one.
         """
         fixed = isinstance(sampling, SamplingWithoutReplacement)
-        norm_bound = float(norm_bound)  # 10 and 10.0 are one ledger
-        noise_multiplier = float(noise_multiplier)
+        norm_bound = number("norm_bound", norm_bound)  # 10 and 10.0 are one ledger
+        noise_multiplier = number("noise_multiplier", noise_multiplier)
         return cls(
             mechanism=mechanism,
             norm_bound=norm_bound,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import decimal
 import math
-import typing
 from collections.abc import Iterable
 from typing import Any, ClassVar, Literal, Self
 
@@ -18,7 +17,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from privaudit.files import json as _json
-from privaudit.files.arguments import take_fields
+from privaudit.files.arguments import public, take_fields
 from privaudit.files.notebook import box
 
 Relation = Literal["add-or-remove-one", "replace-one"]
@@ -198,10 +197,8 @@ class _Figure(
     observer: str | UnsetType = UNSET  # for whom it holds; unset: whoever sees all
 
     def __post_init__(self) -> None:
-        take_fields(self, "epsilon", "delta")
-        check_relation(self.relation)
-        if self.unit not in (units := typing.get_args(Unit)):
-            raise ValueError(f"unit must be {' or '.join(units)}, got {self.unit!r}")
+        take_fields(self, "epsilon", "delta", "relation", "unit")
+        take_fields(self, "method", "source", "observer")
         if not self.epsilon >= 0:
             raise ValueError(
                 f"epsilon must be >= 0 (infinity is allowed), got {self.epsilon}"
@@ -209,6 +206,7 @@ class _Figure(
         if not 0 <= self.delta < 1:
             raise ValueError(f"delta must be in [0, 1), got {self.delta}")
 
+    @public
     def to_json(self, *, indent: int = 2) -> str:
         """This figure as a JSON object; ``from_json`` reads it back."""
         return _json.encode(self, indent=indent).decode()
@@ -258,6 +256,7 @@ class UpperBound(_Figure, frozen=True, kw_only=True, tag="upper-bound"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        take_fields(self, "standing", "sampling", "assumes")
         if self.assumes and self.standing == "certified":
             raise ValueError(
                 f"what assumes something ({self.assumes[0]}) is not certified; its "
@@ -359,13 +358,25 @@ class LowerBound(_Figure, frozen=True, kw_only=True, tag="lower-bound"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        take_fields(self, "confidence", "threat_model", "valid_for")
+        take_fields(self, "member_runs", "non_member_runs")
         if not 0 < self.confidence < 1:
             raise ValueError(f"confidence must be in (0, 1), got {self.confidence}")
+        if min(self.member_runs, self.non_member_runs) < 0:
+            raise ValueError(
+                "numbers of runs must be >= 0, got "
+                f"{self.member_runs} and {self.non_member_runs}"
+            )
 
     @property
     def in_one_run(self) -> bool:
         """Whether its "runs" are the canaries of a single run."""
         return self.method.startswith("one-run")
+
+    @property
+    def sees(self) -> str:
+        """``threat_model`` for people: a function that was given by its name alone."""
+        return self.threat_model.replace("what own:", "what ", 1)
 
     @property
     def counted(self) -> str:
@@ -378,7 +389,7 @@ class LowerBound(_Figure, frozen=True, kw_only=True, tag="lower-bound"):
         return (
             f"audited with {100 * self.confidence:g} % confidence: epsilon is at least "
             f"{round_down(self.epsilon)} {self._about()} "
-            f"({self.method}{family}; {runs}; the attacker sees {self.threat_model})"
+            f"({self.method}{family}; {runs}; the attacker sees {self.sees})"
         )
 
     def __gt__(self, other: object) -> bool:
@@ -453,6 +464,9 @@ class Bracket(
     observer: str | UnsetType = UNSET
 
     def __post_init__(self) -> None:
+        take_fields(self, "at", "lower", "upper", "lower_by", "upper_by")
+        take_fields(self, "relation", "unit", "standing", "assumptions")
+        take_fields(self, "overlap", "observer")
         most = math.inf if self.quantity == "epsilon" else 1.0
         for name, value, top in (
             ("lower side", self.lower, most),
@@ -478,6 +492,7 @@ class Bracket(
             return self.upper_by
         return f"{self.upper_by} from above, {self.lower_by} from below"
 
+    @public
     def to_json(self, *, indent: int = 2) -> str:
         """Write this bracket as a JSON object; ``from_json`` reads it back."""
         return _json.encode(self, indent=indent).decode()

@@ -183,7 +183,7 @@ class TestValuesCheckThemselves:
             (lambda: Ledger.of(None, 3), "Release, got None"),
             (
                 lambda: Certificate.of(Ledger.of(RELEASE), "replace_one"),
-                "add-or-remove-one or replace-one, got 'replace_one'",
+                "add-or-remove-one, replace-one or None, got 'replace_one'",
             ),
             (
                 lambda: RELEASE.sensitivity_under("replace_one"),

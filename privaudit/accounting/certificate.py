@@ -33,7 +33,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from msgspec import UNSET
@@ -54,6 +54,7 @@ from privaudit.accounting.provers import (
     likely_epsilon,
     prove,
 )
+from privaudit.files.arguments import public
 from privaudit.files.notebook import box
 from privaudit.ledger import Entry, Ledger
 from privaudit.release import Release
@@ -200,6 +201,7 @@ class Certificate:
     own: bool = False
 
     @classmethod
+    @public
     def of(
         cls,
         ledger: Ledger,
@@ -240,7 +242,7 @@ class Certificate:
         if relation is None:
             relation = relation_of(ledger)
         check_relation(relation)
-        if overlap != int(overlap) or overlap < 1:
+        if overlap < 1:
             raise ValueError(
                 f"overlap (at how many nodes a record may be) must be a whole number "
                 f">= 1, got {overlap}"
@@ -292,6 +294,7 @@ class Certificate:
 
     def node(self, index: int) -> Certificate:
         """The certificate of one node's own releases alone."""
+        self.ledger.check_node(index)
         if len(self.ledger.nodes) == 1:
             return self
         part = Ledger(
@@ -329,6 +332,7 @@ class Certificate:
         assumed = [f"assuming that {what}" for what in self.ledger.assumptions]
         return box(self.standing.capitalize(), [about, *assumed], rows)
 
+    @public
     def epsilon(
         self, delta: float, width: float = 1e-3, sides: Side = "both"
     ) -> Bracket:
@@ -349,6 +353,7 @@ class Certificate:
         """
         return self._bracket("epsilon", _checked_delta(delta), width, sides)
 
+    @public
     def delta(
         self, epsilon: float, width: float = 1e-3, sides: Side = "both"
     ) -> Bracket:
@@ -359,6 +364,7 @@ class Certificate:
             )
         return self._bracket("delta", float(epsilon), width, sides)
 
+    @public
     def directions(
         self, delta: float, width: float = 1e-3, sides: Side = "both"
     ) -> dict[Direction, Bracket]:
@@ -375,6 +381,7 @@ class Certificate:
             way: self._bracket("epsilon", delta, width, sides, (way,)) for way in ways
         }
 
+    @public
     def profile(
         self,
         points: int = 49,
@@ -390,6 +397,11 @@ class Certificate:
         above the ledger's chance of failure, but not beyond ``most``. ``width`` and
         ``sides`` are as in `delta`.
         """
+        if points < 1 or not 0 < least <= 1 or not most > 0:
+            raise ValueError(
+                f"points must be >= 1, least in (0, 1] and most > 0, got {points}, "
+                f"{least} and {most}"
+            )
         start = min(float(self._paid) + least, 1.0)
         top = min(self.epsilon(start, 0.1, "upper").upper, most)
         epsilons = np.linspace(0.0, top or 1.0, points)
@@ -404,7 +416,12 @@ class Certificate:
         at least 1 - delta - exp(eps) a and exp(-eps) (1 - delta - a) (Dong, Roth and Su
         2022, eq. 5); the largest over forty points is returned.
         """
-        rates = np.asarray(false_positive_rates, float)
+        try:
+            rates = np.asarray(false_positive_rates, float)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"false positive rates must be numbers, got {false_positive_rates!r}"
+            ) from None
         if not ((rates >= 0) & (rates <= 1)).all():
             raise ValueError("false positive rates must be in [0, 1]")
         epsilons, _, deltas = self.profile(40, 1e-6, 0.02, "upper", most=50.0)
@@ -414,12 +431,15 @@ class Certificate:
         best = np.maximum(first, second).max(axis=-1)
         return np.clip(best - 1e-12, 0.0, 1.0)
 
+    @public
     def meets(self, epsilon: float, delta: float) -> bool:
         """Whether the ledger is proved to be (epsilon, delta)-DP.
 
         False if it is not, or if a bracket .1 % wide cannot tell. Faster than
         `epsilon`.
         """
+        if not epsilon >= 0:
+            raise ValueError(f"epsilon must be >= 0, got {epsilon}")
         for width in _MEETS_WIDTHS:
             upper = self.epsilon(delta, width, "upper").upper
             if upper <= epsilon:
@@ -446,6 +466,7 @@ class Certificate:
                 worst = max(worst, prover(view, left, self.relation))
         return worst
 
+    @public
     def guess(self, delta: float) -> float:
         """Estimate epsilon quickly. This is no bound; searches start from it."""
         left = self._left(_checked_delta(delta))
@@ -513,8 +534,6 @@ class Certificate:
                 f"width must be in (0, 1], got {width}; it is relative, 0.01 is one "
                 "percent"
             )
-        if sides not in get_args(Side):
-            raise ValueError(f"sides are both, upper or lower, got {sides!r}")
         left = self._left(at) if quantity == "epsilon" and at < 1 else at
         known_below = self.ledger.unit != "node" and not self._paid and self.attained
         if not known_below:

@@ -67,7 +67,7 @@ def of_group(ledger: Ledger, size: int, relation: Relation) -> tuple[Ledger, boo
     True
     """
     check_relation(relation)
-    if size != int(size) or not 1 <= size <= _MOST:
+    if not 1 <= size <= _MOST or size != int(size):
         raise ValueError(
             f"a group has a whole number of records from 1 to {_MOST}, got {size}"
         )

@@ -84,12 +84,9 @@ def repeat_and_select(
     >>> bool(2 < Certificate.of(tuned).epsilon(1e-5).upper < 6)
     True
     """
-    shape = _SHAPES.get(law) if isinstance(law, str) else float(law)
-    if shape is None or not shape >= 0:
-        raise ValueError(
-            "the law of the number of tries is geometric, logarithmic or poisson, or a "
-            f"shape >= 0, got {law!r}"
-        )
+    shape = _SHAPES[law] if isinstance(law, str) else float(law)
+    if not shape >= 0:
+        raise ValueError(f"law must be a name or a shape >= 0, got {law!r}")
     if not 1 <= tries <= 1e10:
         raise ValueError(
             f"the mean number of tries must be between 1 and 1e10, got {tries}"

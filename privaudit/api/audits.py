@@ -303,7 +303,12 @@ def audit(
     >>> pa.audit(scores_of, epsilon=0.1, delta=1e-5, runs=2000).status
     'refuted'
     """
-    from privaudit.auditing.programs.audit import ProgramAudit, digest_of_ledger, run
+    from privaudit.auditing.programs.audit import (
+        GIVEN,
+        ProgramAudit,
+        digest_of_ledger,
+        run,
+    )
 
     check_workers(workers)
     if not callable(scores_of):
@@ -313,7 +318,7 @@ def audit(
             "audit_algorithm, programs by audit_program"
         )
     plan = ProgramAudit(
-        program=f"own:{_name_of(scores_of)}",
+        program=f"{GIVEN}{_name_of(scores_of)}",
         claim=claim_of(epsilon, delta, relation, source="privaudit.audit"),
         estimator=method,
         confidence=confidence,
@@ -412,7 +417,12 @@ def audit_program(
     >>> found.status
     'refuted'
     """
-    from privaudit.auditing.programs.audit import ProgramAudit, digest_of_ledger, run
+    from privaudit.auditing.programs.audit import (
+        GIVEN,
+        ProgramAudit,
+        digest_of_ledger,
+        run,
+    )
     from privaudit.auditing.programs.targets import about, source_of
 
     check_workers(workers)
@@ -424,7 +434,7 @@ def audit_program(
     source, says = source_of(program), settings.about or about(program)
     function = None
     if not isinstance(program, str):
-        function, program = program, f"own:{_name_of(program)}"
+        function, program = program, f"{GIVEN}{_name_of(program)}"
     ledger = _ledger_asked(settings)
     plan = ProgramAudit(
         program=program,

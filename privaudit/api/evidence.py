@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from privaudit.files.arguments import public
-from privaudit.report import joint as _joint
+from privaudit.report import joining as _joining
 from privaudit.report import verify as _evidence
 from privaudit.report.attempts import Together, together
 from privaudit.report.joint import Joint
@@ -152,7 +152,8 @@ def join(
     Returns
     -------
     A `Joint` with the bound ``upper``, the ``verdict``, and a statement of each of the
-    ``parties``. ``save`` writes it as JSON, with the ledger of all nodes.
+    ``parties``. ``save`` writes it as JSON, with the ledger of all nodes, or, to a name
+    in .html, as a page.
 
     Raises
     ------
@@ -172,7 +173,7 @@ def join(
     ...
     ValueError: give the folders of all parties, each as OUT/party-N
     """
-    return _joint.join(folders, overlap=overlap, signers=signers)
+    return _joining.join(folders, overlap=overlap, signers=signers)
 
 
 def report(folder: Path, *, signer: Path | None = None) -> pathlib.Path:

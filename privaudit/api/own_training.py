@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import UNSET
 
@@ -28,7 +28,7 @@ from privaudit.files.notebook import box
 from privaudit.ledger import Ledger
 from privaudit.report import page
 from privaudit.results import DELTA, Claim, Relation, Unit, symbols
-from privaudit.settings import Evaluate, TrainingSettings
+from privaudit.settings import Evaluate, TrainingSettings, check_seeds
 from privaudit.task_settings import OWN
 from trainers.runs.outcome import Curves, TrainingResult
 
@@ -172,7 +172,7 @@ def train(
     evaluate: Evaluate = "tenth",
     nodes: int | None = None,
     split: str = "even",
-    unit: Unit | None = None,
+    unit: Literal["record", "user"] | None = None,
     users: Any = None,
     overlap: int = 1,
     transform: Callable[[Tensor], Any] | None = None,
@@ -337,6 +337,7 @@ def train(
             f"{out} holds a finished run, perhaps of another model or other data: "
             "choose a new folder"
         )
+    check_seeds(seed, public_seed)
     if unit not in (None, "record", "user"):
         raise ValueError(f"unit must be record or user, got {unit!r}")
     if algorithm is None:

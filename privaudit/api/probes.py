@@ -219,7 +219,10 @@ def _function(
     from privaudit.auditing.probes import function
 
     if null is not None:
-        null = np.asarray(null, float)
+        try:
+            null = np.asarray(null, float)
+        except (TypeError, ValueError):
+            raise ValueError(f"null must be a list of numbers, got {null!r}") from None
         if null.shape != (settings.features,) or not np.isfinite(null).all():
             raise ValueError(
                 f"null is one record of {settings.features} finite numbers, got shape "

@@ -99,7 +99,8 @@ def join(
         How many parties may hold the same record. Its epsilon is that of the releases
         of so many nodes together, the costliest.
     out
-        A file for the statement, as JSON, with the ledger of all nodes.
+        A file for the statement: a page if its name ends in .html; else JSON, with the
+        ledger of all nodes.
     """
     from privaudit.api.evidence import join
     from privaudit.report.verify import EvidenceError

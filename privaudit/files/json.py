@@ -68,6 +68,8 @@ def decode(text: bytes | str, kind: type[T]) -> T:
     Raises ``ValueError`` with the field and the reason if the text is no JSON, has an
     unknown or missing field, or a value of the wrong kind.
     """
+    if not isinstance(text, (str, bytes)):
+        raise ValueError(f"JSON is text or bytes, got {text!r}")
     try:
         value = _read(msgspec.json.decode(text))
         plain: Any = typing.get_origin(kind) or kind

@@ -123,6 +123,8 @@ def by_generator(
 
     A second parameter that is called seed gets a whole number below 2^63 of ``rng``.
     """
+    if not callable(function):
+        raise ValueError(f"give a function of data and a generator, got {function!r}")
     if _second(function) != "seed":
         return function
     return lambda data, rng: function(data, int(rng.integers(2**63)))

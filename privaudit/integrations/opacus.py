@@ -30,6 +30,7 @@ from privaudit.accounting.recorded import (
     RunWriter,
     write,
 )
+from privaudit.files.arguments import public
 from privaudit.ledger import Entry, Ledger
 from privaudit.release import PoissonSampling, Release
 from privaudit.results import DELTA, Relation
@@ -65,6 +66,7 @@ def is_history(source: Any) -> bool:
     )
 
 
+@public
 def ledger_of(history: Sequence[tuple[float, float, int]]) -> Ledger:
     """Read a ledger from a history: (noise multiplier, sampling rate, steps), in order.
 
@@ -74,6 +76,11 @@ def ledger_of(history: Sequence[tuple[float, float, int]]) -> Ledger:
 
     Raises ``ValueError`` for numbers out of their range.
     """
+    if not is_history(history):
+        raise ValueError(
+            "an Opacus history is a list of a noise multiplier, a sampling rate and a "
+            f"number of steps each, got {history!r}"
+        )
     entries = []
     for place, (noise, rate, steps) in enumerate(history):
         if not 0 <= noise < math.inf or not 0 <= rate <= 1 or steps != int(steps):
@@ -91,6 +98,7 @@ def ledger_of(history: Sequence[tuple[float, float, int]]) -> Ledger:
     return Ledger(nodes=(tuple(entries),), assumes=(POISSON, FLOATS))
 
 
+@public
 def epsilons(ledger: Ledger, delta: float) -> dict[str, float]:
     """Compute epsilon by Opacus' own accountants, "RDP" and "PRV", for a ledger.
 
@@ -119,6 +127,7 @@ def epsilons(ledger: Ledger, delta: float) -> dict[str, float]:
     return found
 
 
+@public
 def write_run(
     source: Any,
     out: str | os.PathLike[str],

@@ -1,35 +1,21 @@
-"""A joint statement from the folders of all parties of one training.
-
-No party's figure is believed: each folder is checked as `privaudit.report.verify` does,
-and every account is computed again from its ledger.
-"""
+"""A joint statement of all parties of one training: as text, as JSON and as a page."""
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import os
 import pathlib
-from collections.abc import Iterable, Iterator, Sequence
+import shlex
 from typing import Any
 
 import msgspec
 
-from privaudit.accounting import account_nodes, verdict_on
-from privaudit.accounting.account import bound_of
-from privaudit.accounting.certificate import Certificate
 from privaudit.files import json as _json
 from privaudit.files.folder import FolderError, write_whole
-from privaudit.ledger import Entry, Ledger
-from privaudit.records import PartyRecord
-from privaudit.release import PoissonSampling
+from privaudit.ledger import Ledger
 from privaudit.report.load import FinishedTraining
-from privaudit.report.verify import EvidenceError, Verification, verify
+from privaudit.report.verify import Verification
 from privaudit.results import Finding, UpperBound, symbols
-from privaudit.task_settings import is_own
-
-# What parties may differ in: where they compute, what they did not agree on.
-_EACH_ITS_OWN = ("device", "compiled", "torch_version", "party", "training")
 
 Path = str | os.PathLike[str]
 
@@ -53,6 +39,24 @@ class PartyStatement:
     upper: UpperBound
     check: Verification
 
+    @property
+    def run(self) -> FinishedTraining:
+        """Its training, as its folder has it."""
+        assert isinstance(self.check.found, FinishedTraining)
+        return self.check.found
+
+    @property
+    def held(self) -> str:
+        """Its nodes, in words."""
+        first, last = self.nodes[0], self.nodes[-1]
+        return f"node {first}" if first == last else f"nodes {first} to {last}"
+
+    @property
+    def written_by(self) -> str:
+        """Who vouches for its folder, in words."""
+        signer = self.check.signer
+        return f"signed by {signer}" if signer else "who wrote it was not checked"
+
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Joint:
@@ -74,6 +78,8 @@ class Joint:
         One statement per party.
     ledger
         The releases of all nodes.
+    nodes
+        Upper bound on the epsilon of each node alone.
     warning
         A sentence that says whether the models are protected.
     """
@@ -85,6 +91,7 @@ class Joint:
     verdict: Finding | None
     parties: tuple[PartyStatement, ...]
     ledger: Ledger
+    nodes: tuple[UpperBound, ...]
     warning: str
 
     @property
@@ -126,33 +133,31 @@ class Joint:
 
     def lines(self) -> list[str]:
         """All figures, in sentences."""
-        unit = self.upper.unit
-        held = (
-            f"a {unit} is held by one party alone, which is assumed"
-            if self.overlap == 1
-            else f"a {unit} is held by {self.overlap} parties at most, which is assumed"
-        )
-        lines = []
-        for one in self.parties:
-            nodes = f"{one.nodes.start} to {one.nodes[-1]}"
-            what = f"node {one.nodes[0]}" if len(one.nodes) == 1 else f"nodes {nodes}"
-            signed = (
-                f"signed by {one.check.signer}"
-                if one.check.signer
-                else "who wrote it was not checked"
-            )
-            lines.append(f"party {one.party}, {what}: {symbols(one.upper)} ({signed})")
-        nodes = ", ".join(map(str, self.worst))
-        many = "s" if len(self.worst) > 1 else ""
-        which = "the worst are among" if len(self.worst) > self.overlap else "worst at"
+        lines = [
+            f"party {one.party}, {one.held}: {symbols(one.upper)} ({one.written_by})"
+            for one in self.parties
+        ]
         lines.append(
             f"{self.algorithm}, {len(self.parties)} parties, "
-            f"{len(self.ledger.nodes)} nodes: {held}; {which} node{many} {nodes}"
+            f"{len(self.ledger.nodes)} nodes: {self._held}; {self._where}"
         )
         lines.append(str(self.upper))
         if self.verdict is not None:
             lines += [str(self.verdict.claim), str(self.verdict)]
         return [*lines, self.warning]
+
+    @property
+    def _held(self) -> str:
+        held = "one party alone"
+        if self.overlap > 1:
+            held = f"{self.overlap} parties at most"
+        return f"a {self.upper.unit} is held by {held}, which is assumed"
+
+    @property
+    def _where(self) -> str:
+        nodes = ", ".join(map(str, self.worst))
+        which = "the worst are among" if len(self.worst) > self.overlap else "worst at"
+        return f"{which} node{'s' if len(self.worst) > 1 else ''} {nodes}"
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -163,187 +168,73 @@ class Joint:
         return f"<{self.algorithm}, {many} parties: {symbols(self.upper)}>"
 
     def save(self, path: Path) -> None:
-        """Write `summary` and the ledger of all nodes as one JSON file."""
-        content = {**self.summary(), "ledger": msgspec.to_builtins(self.ledger)}
+        """Write `page` if ``path`` ends in .html; else `summary` and ledger as JSON."""
+        whole = {**self.summary(), "ledger": msgspec.to_builtins(self.ledger)}
+        is_page = pathlib.Path(path).suffix == ".html"
         try:
-            write_whole(path, _json.encode(content))
+            write_whole(path, self.page().encode() if is_page else _json.encode(whole))
         except OSError as error:
             raise FolderError(
                 f"cannot write {path}: {error.strerror or error}"
             ) from None
 
+    def page(self) -> str:
+        """One HTML file with all this: no scripts, no network."""
+        # Late: nothing but a page needs them, and they take a tenth of a second.
+        from privaudit.report import command, meaning, page, plots, table, words
 
-def join(
-    folders: Iterable[Path], *, overlap: int = 1, signers: Sequence[Path] = ()
-) -> Joint:
-    """As `privaudit.api.evidence.join`."""
-    paths = [pathlib.Path(folder) for folder in folders]
-    if not paths:
-        raise ValueError("give the folders of all parties, each as OUT/party-N")
-    if signers and len(signers) != len(paths):
-        raise ValueError(
-            f"give one public key for each folder, in their order: {len(paths)} "
-            f"folders, and {len(signers)} given"
-        )
-    keys = signers or [None] * len(paths)
-    found = [_party(path, key) for path, key in zip(paths, keys, strict=True)]
-    found.sort(key=lambda one: one[0].party)
-    _check_all(found)
-    if not 1 <= overlap <= len(found):
-        raise ValueError(
-            f"overlap is how many of the {len(found)} parties hold one record, got "
-            f"{overlap}"
-        )
-    first = found[0][1]
-    delta, relation = first.upper.delta, first.upper.relation
-    account = first.config.account
-    ledger = Ledger.joined(run.ledger for _, run, _ in found)
-    bounds = account_nodes(ledger, delta, relation, account)
-    nodes = _may_be_worst(ledger, overlap)
-    if overlap == 1:
-        nodes = (max(nodes, key=lambda node: bounds[node].epsilon),)
-    part = msgspec.structs.replace(
-        ledger, nodes=tuple(ledger.nodes[node] for node in nodes)
-    )
-    upper = bound_of(Certificate.of(part, relation, overlap=overlap), delta, account)
-    claim = first.config.claim
-    unprotected = [run for _, run, _ in found if not run.result.protected]
-    return Joint(
-        algorithm=first.config.settings.algorithm,
-        upper=upper,
-        overlap=overlap,
-        worst=nodes,
-        verdict=None if claim is None else verdict_on(claim, ledger, upper),
-        parties=tuple(
-            PartyStatement(
-                party.party,
-                party.nodes,
-                max((bounds[node] for node in party.nodes), key=lambda x: x.epsilon),
-                check,
+        verdict, runs = self.verdict, [one.run for one in self.parties]
+        claim = None if verdict is None else verdict.claim
+        many, of = len(self.parties), "of all nodes' ledgers; the worst node"
+        if self.overlap > 1:
+            of = (
+                f"of all nodes' ledgers; the worst {self.overlap} nodes together, and "
+                "in the ledger's last column each by itself"
             )
-            for party, _, check in found
-        ),
-        ledger=ledger,
-        warning=(unprotected or [first])[0].result.warning,
-    )
-
-
-Found = tuple[PartyRecord, FinishedTraining, Verification]
-
-
-def _party(path: pathlib.Path, key: Path | None) -> Found:
-    if not path.is_dir():
-        raise FolderError(
-            f"{path} is no folder; give those of the parties, OUT/party-N"
-        )
-    check = verify(path, settings=True, signer=key)
-    if check.differences:
-        raise EvidenceError(check.differences)
-    run = check.found
-    if not isinstance(run, FinishedTraining) or run.config.party is None:
-        raise ValueError(
-            f"{path} is not the folder of one party; parties are trained by "
-            "privaudit train --parties, each in OUT/party-N"
-        )
-    if not check.has_manifest:
-        raise ValueError(f"{path} has no manifest.json: nothing says what it holds")
-    party = run.config.party
-    if len(run.ledger.nodes) != len(party.nodes):
-        raise ValueError(
-            f"{path} has a ledger of {len(run.ledger.nodes)} nodes, and its party "
-            f"held {len(party.nodes)}"
-        )
-    return party, run, check
-
-
-def _check_all(found: Sequence[Found]) -> None:
-    """``ValueError`` unless these are all parties of one run."""
-    (first, run, check), *others = found
-    for party, other, theirs in others:
-        for name, one, two in (
-            ("the run", first.run, party.run),
-            ("parties", first.parties, party.parties),
-            ("the nodes' sizes", first.sizes, party.sizes),
-            ("delta", run.upper.delta, other.upper.delta),
-            ("relation", run.upper.relation, other.upper.relation),
-            *_settings(run, other),
-        ):
-            if one != two:
-                raise ValueError(
-                    f"{theirs.path} is of another training than {check.path}: {name} "
-                    f"is {two}, and {one} there"
-                )
-    for (one, _, here), (two, _, there) in itertools.pairwise(found):
-        if one.party == two.party:
-            raise ValueError(
-                f"{here.path} and {there.path} are both of party {one.party}"
-            )
-    here = {party.party for party, _, _ in found}
-    missing = [str(n) for n in range(first.parties) if n not in here]
-    if missing:
-        many = "parties" if len(missing) > 1 else "party"
-        raise ValueError(
-            f"the folder of {many} {', '.join(missing)} is missing: a joint statement "
-            f"is of all {first.parties}"
-        )
-
-
-def _settings(
-    run: FinishedTraining, other: FinishedTraining
-) -> Iterator[tuple[str, Any, Any]]:
-    for field in dataclasses.fields(run.config):
-        if field.name not in _EACH_ITS_OWN:
-            yield (
-                field.name,
-                getattr(run.config, field.name),
-                getattr(other.config, field.name),
-            )
-    one, two = run.config.training, other.config.training
-    for name in {**one, **two}:
-        if name == "data" and is_own(str(one.get(name))):
-            continue
-        yield name, one.get(name), two.get(name)
-
-
-def _may_be_worst(ledger: Ledger, overlap: int) -> tuple[int, ...]:
-    """Nodes among which are the worst ``overlap``; of nodes alike, no more than that.
-
-    Of nodes that differ in sampling rates alone, those of larger rates are worse.
-    """
-    alike: dict[tuple[Entry, ...], list[int]] = {}
-    for node, entries in enumerate(ledger.nodes):
-        alike.setdefault(entries, []).append(node)
-    able = []
-    for entries, nodes in alike.items():
-        worse = [
-            len(theirs) for other, theirs in alike.items() if _is_worse(other, entries)
-        ]
-        able += nodes[: max(0, overlap - sum(worse))]
-    return tuple(sorted(able))
-
-
-def _is_worse(one: tuple[Entry, ...], other: tuple[Entry, ...]) -> bool:
-    """Whether ``one`` releases as ``other`` does, at larger rates or equal ones.
-
-    A Poisson sampled release of rate p is one of rate q > p on a sample of the records:
-    by convexity its loss is no larger, at each step and so in sequence.
-    """
-    if one == other or len(one) != len(other):
-        return False
-    for mine, theirs in zip(one, other, strict=True):
-        how, their = mine.release.sampling, theirs.release.sampling
-        if not isinstance(how, PoissonSampling) or not isinstance(
-            their, PoissonSampling
-        ):
-            if mine != theirs:
-                return False
-            continue
-        same = msgspec.structs.replace(mine.release, sampling=their)
-        if (
-            same != theirs.release
-            or mine.count != theirs.count
-            or mine.disjoint != theirs.disjoint
-            or how.rate < their.rate
-        ):
-            return False
-    return True
+        stands_on = words.of_figures(claim, self.upper, shared=True, of=of)
+        checks = [one.check for one in self.parties]
+        done = dict.fromkeys(what for check in checks for what in check.checked)
+        missed = dict.fromkeys(what for check in checks for what in check.unchecked)
+        again = ["privaudit", "join", *(str(one.check.path) for one in self.parties)]
+        if self.overlap > 1:
+            again += ["--overlap", str(self.overlap)]
+        for one in self.parties:
+            again += [] if one.check.signer is None else ["--signer", one.check.signer]
+        content = page.of_figures(claim, self.upper, self.status) | {
+            "kind": "joint",
+            "title": words.title(runs[0].config.settings),
+            "story": [
+                words.story(runs[0])[0],
+                f"These are {many} parties' nodes. No party's figure is believed: each "
+                "account was made again from the ledger in the party's folder.",
+            ],
+            "verdict": "Nothing was claimed of this training, so that there is no "
+            "verdict."
+            if verdict is None
+            else verdict.reason,
+            "noise": self.warning.removeprefix("NOT PROTECTED. "),
+            "protected": not self.warning.startswith("NOT"),
+            "assumptions": [
+                *stands_on,
+                ("who holds what", f"{self._held}; {self._where}"),
+                *(
+                    (
+                        f"party {one.party}",
+                        f"{one.held}: {symbols(one.upper)}; {one.written_by}",
+                    )
+                    for one in self.parties
+                ),
+            ],
+            "ledger": table.rows(self.ledger, self.nodes),
+            "written": "as each party's program wrote it down while it ran",
+            "meaning": meaning.of_figures(claim, self.upper),
+            "command": shlex.join(again),
+            "versions": tuple(
+                dict.fromkeys(one for run in runs for one in command.versions(run))
+            ),
+            "seconds": f"{max(run.result.seconds for run in runs):,.1f} s",
+            "checked": f"checked against the evidence in all folders: {', '.join(done)}"
+            + (f"; not checked, in some or all: {', '.join(missed)}" if missed else ""),
+        }
+        drawn = plots.epsilon_axes(claim, self.upper, [])
+        return page.fill("page.html.jinja", drawn, **content)

@@ -18,7 +18,14 @@ from privaudit.results import Claim, UpperBound, seen_by
 
 def paragraphs(run: Paged | FinishedProgram) -> list[str]:
     """What the numbers mean, a paragraph each."""
-    upper, claim = run.upper, run.config.claim
+    lines = of_figures(run.config.claim, run.upper)
+    if isinstance(run, FinishedAudit | FinishedProgram):
+        lines += _of_the_audit(run)
+    return lines
+
+
+def of_figures(claim: Claim | None, upper: UpperBound | None) -> list[str]:
+    """What claim and account mean for an attacker, a paragraph each."""
     lines: list[str] = []
     found = "" if upper is None else _attacker(upper)
     if claim is not None:
@@ -33,8 +40,6 @@ def paragraphs(run: Paged | FinishedProgram) -> list[str]:
     elif upper and found:
         at = f"ε at most {up(upper.epsilon)} at δ = {upper.delta:.15g}"
         lines.append(f"{WORDS[upper.standing].by}, {at}: {found}.")
-    if isinstance(run, FinishedAudit | FinishedProgram):
-        lines += _of_the_audit(run)
     return lines
 
 

@@ -6,6 +6,7 @@ import importlib.resources
 import math
 import os
 import pathlib
+import re
 from typing import Any
 
 from privaudit.files.folder import RunFolder
@@ -27,7 +28,7 @@ from privaudit.report.numbers import claimed, down, up
 from privaudit.report.program import FinishedProgram
 from privaudit.report.standing import WORDS
 from privaudit.report.verify import EvidenceError, verify
-from privaudit.results import LowerBound, UpperBound, seen_by
+from privaudit.results import Claim, LowerBound, UpperBound, seen_by
 from privaudit.task_settings import is_own
 from privaudit.version import __version__
 
@@ -112,20 +113,22 @@ def fill(name: str, figures: dict[str, str], **content: Any) -> str:
         name: markupsafe.Markup(drawing)  # ours, and escaped where it is made
         for name, drawing in figures.items()
     }
-    return template.render(
+    text = template.render(
         style=markupsafe.Markup(style()), figures=drawn, version=__version__, **content
     )
+    return re.sub(r"(?<=\d) %", "\N{NO-BREAK SPACE}%", text)  # on one line
 
 
-def _content(run: Paged | FinishedProgram) -> dict[str, Any]:
-    upper, claim = run.upper, run.config.claim
+def of_figures(
+    claim: Claim | None, upper: UpperBound | None, status: str | None
+) -> dict[str, Any]:
+    """What the template says of claim, account and verdict; nothing of an audit."""
     about = upper or claim  # a program without an account has a claim
     assert about is not None
-    content: dict[str, Any] = {
-        "kind": run.kind,
+    return {
         "unit": about.unit,
-        "status": run.status,
-        "heading": None if run.status is None else run.status.capitalize(),
+        "status": status,
+        "heading": None if status is None else status.capitalize(),
         "delta": f"{about.delta:.15g}",
         "claimed": None if claim is None else claimed(claim.epsilon),
         "standing": None if upper is None else upper.standing,
@@ -135,11 +138,18 @@ def _content(run: Paged | FinishedProgram) -> dict[str, Any]:
         "protected": False,
         "audited": None,
         "contradicted": False,
-        "assumptions": words.assumptions(run),
         "ledger_columns": table.COLUMNS,
-        "ledger": [] if upper is None else table.rows(run),
+        "seen_by": words.seer(upper),
+    }
+
+
+def _content(run: Paged | FinishedProgram) -> dict[str, Any]:
+    upper = run.upper
+    content = of_figures(run.config.claim, upper, run.status) | {
+        "kind": run.kind,
+        "assumptions": words.assumptions(run),
+        "ledger": table.rows(run.ledger, run.result.nodes) if run.ledger else [],
         "meaning": meaning.paragraphs(run),
-        "seen_by": words.seer(run),
         "seconds": f"{run.result.seconds:,.1f} s",
     }
     if isinstance(run, FinishedAudit | FinishedProgram):

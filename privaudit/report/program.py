@@ -50,7 +50,7 @@ class FinishedProgram:
     def lines(self) -> list[str]:
         """All figures, in sentences."""
         return [
-            f"{self.path}: {self.config.program}, audited in {self.config.runs:,} runs",
+            f"{self.path}: {self.config.name}, audited in {self.config.runs:,} runs",
             *self.result.lines(),
         ]
 

@@ -26,9 +26,8 @@ def content(run: FinishedProgram) -> dict[str, Any]:
 
 
 def _name(run: FinishedProgram) -> str:
-    """The program without what says that it was given in Python."""
-    program = run.config.program.removeprefix("own:")
-    return program if run.config.is_function else f"the program {program}"
+    name = run.config.name
+    return name if run.config.is_function else f"the program {name}"
 
 
 def _story(run: FinishedProgram) -> list[str]:
@@ -46,8 +45,8 @@ def _story(run: FinishedProgram) -> list[str]:
         "runs the record under attack was among its data, by a fair coin each; in "
         f"the other {result.non_member_runs:,} it was not. The program scored each run "
         "by itself.",
-        "There is no account: nobody said what a run releases (audit-program takes "
-        "--ledger, or --noise-multiplier, --sampling-rate and --steps)."
+        "There is no account: nobody said what a run releases (a ledger, or a noise "
+        "multiplier, a sampling rate and a number of steps, may be given)."
         if run.ledger is None
         else "What one run releases is what the user's ledger says; nothing here "
         "proves that the program does that.",
@@ -56,20 +55,30 @@ def _story(run: FinishedProgram) -> list[str]:
 
 def _command(run: FinishedProgram) -> str:
     config, claim = run.config, run.config.claim
+    options: dict[str, Any] = {
+        "epsilon": claim.epsilon,
+        "delta": claim.delta,
+        "relation": claim.relation,
+        "runs": config.runs,
+        **({"batch": config.batch} if config.is_function else {}),
+        "seed": config.seed,
+        "estimator": config.estimator,
+        "confidence": config.confidence,
+        **({"ledger": str(run.path / "ledger.json")} if run.ledger else {}),
+    }
+    if config.is_given:
+        settings = [f"        {name}={value!r}," for name, value in options.items()]
+        return "\n".join(
+            [
+                f"privaudit.audit_program(\n    {config.name},  # which was given",
+                "    privaudit.ProgramSettings(",
+                *settings,
+                '    ),\n    out="another-folder",\n)',
+            ]
+        )
     program = [config.program] if config.is_function else ["--command", config.program]
-    options: list[list[str]] = [
-        ["--epsilon", repr(claim.epsilon)],
-        ["--delta", repr(claim.delta)],
-        ["--relation", claim.relation],
-        ["--runs", str(config.runs)],
-        ["--seed", str(config.seed)],
-        ["--estimator", config.estimator],
-        ["--confidence", repr(config.confidence)],
-        *([["--ledger", str(run.path / "ledger.json")]] if run.ledger else []),
-        *([["--serve"]] if config.serve else []),
-        ["--out", "another-folder"],
-    ]
-    if config.is_function:
-        options.insert(4, ["--batch", str(config.batch)])
-    head = shlex.join(["privaudit", "audit-program", *program])
-    return " \\\n    ".join([head, *(shlex.join(one) for one in options)])
+    lines = [["privaudit", "audit-program", *program]]
+    lines += [[f"--{name}", str(value)] for name, value in options.items()]
+    lines += [["--serve"]] if config.serve else []
+    lines.append(["--out", "another-folder"])
+    return " \\\n    ".join(map(shlex.join, lines))

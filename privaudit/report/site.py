@@ -15,14 +15,18 @@ from privaudit.files import json as _json
 from privaudit.files.folder import FolderError, write_whole
 from privaudit.report.axis import Line, together
 from privaudit.report.demo import is_demo, load_views, page_of
+from privaudit.report.joining import join
+from privaudit.report.joint import Joint
 from privaudit.report.numbers import claimed, down, up
 from privaudit.report.page import fill, render
 from privaudit.report.svg import WIDTHS, embedded
 from privaudit.report.sweep import is_sweep, load_sweep
-from privaudit.report.verify import Verification, verify
+from privaudit.report.verify import EvidenceError, Verification, verify
+from privaudit.results import Finding, LowerBound, UpperBound
 
 Path = str | os.PathLike[str]
 SITE = "site.json"  # what a site's folder is known by
+PARTIES = "party-*"  # folders of a run's parties, in one
 _SCROLLS = (
     '<div class="scroll" tabindex="0" role="region" aria-label="table {}">\n{}\n</div>'
 )
@@ -55,22 +59,36 @@ class Item:
     def of(cls, checked: Verification, name: str, page: str | None) -> Item:
         """A run whose figures agree with its evidence."""
         run: Any = checked.found
-        claim, verdict = run.config.claim, run.result.verdict
-        upper = run.result.upper()
         lower = run.result.lower() if hasattr(run.result, "lower") else None
+        about = {"name": name, "kind": run.kind, "page": page}
+        return cls._stating(run.result.verdict, run.result.upper(), lower, **about)
+
+    @classmethod
+    def joint(cls, joint: Joint, name: str, page: str) -> Item:
+        """What the parties of a run state together."""
+        about = {"name": name, "kind": "joint statement", "page": page}
+        return cls._stating(joint.verdict, joint.upper, None, **about)
+
+    @classmethod
+    def _stating(
+        cls,
+        verdict: Finding | None,
+        upper: UpperBound | None,
+        lower: LowerBound | None,
+        **about: Any,
+    ) -> Item:
+        claim = None if verdict is None else verdict.claim
         first = next(one for one in (upper, lower, claim) if one is not None)
         return cls(
-            name=name,
-            kind=run.kind,
-            page=page,
+            **about,
             claimed=None if claim is None else claim.epsilon,
             certified=None if upper is None else upper.epsilon,
-            proved=(verdict and verdict.certified_lower) or 0.0,
+            proved=0.0 if verdict is None else verdict.certified_lower or 0.0,
             standing="" if upper is None else upper.standing,
             audited=None if lower is None else lower.epsilon,
             delta=first.delta,
             relation=first.relation,
-            verdict=run.status,
+            verdict=None if verdict is None else verdict.status,
         )
 
     def cells(self) -> list[tuple[str, str, float | str]]:
@@ -300,17 +318,36 @@ class Site:
             each for each in path.glob("*/") if not each.name.startswith(".")
         )
         before = len(self.items)
+        self._parties(path)
         for each in inside:
+            if each.match(PARTIES):
+                continue
             if (each / "result.json").exists() or is_sweep(each) or is_demo(each):
                 self.add(each)
-            for party in sorted(each.glob("party-*/result.json")):
-                name = f"{each.name} {party.parent.name}"
-                self._add([self._run(party.parent, name)])
+            self._parties(each)
         if len(self.items) == before:
             raise FolderError(
                 f"{path} is no folder of a finished run, sweep or study, holds none, "
                 "and is no file of privaudit claims --json"
             )
+
+    def _parties(self, path: pathlib.Path) -> None:
+        """The runs of the parties in a folder, and first what all state together."""
+        folders = [found.parent for found in path.glob(f"{PARTIES}/result.json")]
+        folders.sort(key=lambda folder: (len(folder.name), folder.name))
+        if not folders:
+            return
+        name = path.resolve().name  # also of "."
+        runs = [self._run(each, f"{name} {each.name}") for each in folders]
+        signers = [] if self._signer is None else [self._signer] * len(folders)
+        try:
+            joint = join(folders, signers=signers)
+            item = Item.joint(joint, name, self._keep(name, joint.page()))
+        except EvidenceError as error:
+            item = self._wrong(name, f"disagrees with its evidence: {error}")
+        except (FolderError, ValueError) as error:  # such as a party that is missing
+            item = Item(name=name, kind="joint statement", why=str(error))
+        self._add([item, *runs])
 
     def _overview(self, title: str, items: Sequence[Item], depth: int) -> bytes:
         lines = [item.line() for item in items]

@@ -5,11 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 
-from privaudit.ledger import Entry
+from privaudit.ledger import Entry, Ledger
 from privaudit.release import NoSampling, PoissonSampling, RandomAllocation, Sampling
-from privaudit.report.load import Paged
 from privaudit.report.numbers import exact, up
-from privaudit.report.program import FinishedProgram
 from privaudit.results import Relation, UpperBound, round_down, round_up
 
 COLUMNS = (
@@ -23,12 +21,11 @@ COLUMNS = (
 )
 
 
-def rows(run: Paged | FinishedProgram) -> list[tuple[str, ...]]:
+def rows(ledger: Ledger, bounds: Sequence[UpperBound]) -> list[tuple[str, ...]]:
     """A line a node, in the order of ``COLUMNS``; equal neighbours in one."""
-    assert run.ledger is not None
     lines = [
         _node_line(entries, bound)
-        for entries, bound in zip(run.ledger.nodes, run.result.nodes, strict=True)
+        for entries, bound in zip(ledger.nodes, bounds, strict=True)
     ]
     table: list[tuple[str, ...]] = []
     for line, group in itertools.groupby(range(len(lines)), key=lines.__getitem__):

@@ -11,7 +11,7 @@ from privaudit.report.load import Finished, FinishedAudit, Paged
 from privaudit.report.numbers import down, up
 from privaudit.report.program import FinishedProgram
 from privaudit.report.standing import WORDS
-from privaudit.results import Unit, UpperBound, seen_by
+from privaudit.results import Claim, Unit, UpperBound, seen_by
 from privaudit.task_settings import OWN, TaskSettings, is_own
 from trainers.runs.outcome import TrainingResult
 
@@ -91,7 +91,7 @@ def story(run: Finished) -> list[str]:
         result = run.result
         lines.append(
             _worlds(run)
-            + f" An attacker saw {result.lower().threat_model}, and had "
+            + f" An attacker saw {result.lower().sees}, and had "
             + (
                 "to tell which canaries were there."
                 if run.config.one_run
@@ -195,8 +195,34 @@ def verdict(run: Finished) -> str:
 
 def assumptions(run: Paged | FinishedProgram) -> list[tuple[str, str]]:
     """Name and meaning of all that the figures stand on."""
-    upper = run.upper
-    claim = run.config.claim
+    shared = isinstance(run, Finished) and len(run.ledger.nodes) > 1
+    lines = of_figures(run.config.claim, run.upper, shared=shared)
+    if isinstance(run, FinishedAudit | FinishedProgram):
+        lower = run.result.lower()
+        lines += [
+            ("the attacker sees", lower.sees),
+            (
+                "audited",
+                f"holds with {100 * lower.confidence:g} % confidence over the audit's "
+                f"coins, for {lower.valid_for}; estimator: {lower.method} "
+                f"({lower.source}), on {lower.member_runs:,} + "
+                f"{lower.non_member_runs:,} {lower.counted}",
+            ),
+        ]
+    return lines
+
+
+def of_figures(
+    claim: Claim | None,
+    upper: UpperBound | None,
+    *,
+    shared: bool,
+    of: str = "of the run's ledger; the worst node",
+) -> list[tuple[str, str]]:
+    """Name and meaning of what claim and account stand on.
+
+    ``shared`` is whether several nodes have the records, ``of`` what is accounted.
+    """
     about = upper or claim  # a program without an account has a claim
     assert about is not None
     unit = about.unit
@@ -209,34 +235,20 @@ def assumptions(run: Paged | FinishedProgram) -> list[tuple[str, str]]:
     ]
     if upper is not None:
         lines.append(("sampling", _of_unit(_SAMPLING[upper.sampling], unit)))
-    if isinstance(run, Finished) and len(run.ledger.nodes) > 1 and unit != "node":
+    if shared and unit != "node":
         lines.append(("shares", _of_unit(_SHARES, unit)))
     if upper is not None and upper.observer is not UNSET:
         whom = seen_by(upper.observer).removeprefix("; seen by ")
         lines.append(("it holds for", f"{whom}, who follows the protocol"))
-    if isinstance(run, FinishedAudit | FinishedProgram):
-        lower = run.result.lower()
-        lines.append(("the attacker sees", lower.threat_model))
     if claim is not None:
         said = f"{claim.source} ({claim.method})"
         lines.append(("claimed", f"the promise in question, from {said}"))
     if upper is not None:
-        lines += _account(upper)
-    if isinstance(run, FinishedAudit | FinishedProgram):
-        lower = run.result.lower()
-        lines.append(
-            (
-                "audited",
-                f"holds with {100 * lower.confidence:g} % confidence over the audit's "
-                f"coins, for {lower.valid_for}; estimator: {lower.method} "
-                f"({lower.source}), on {lower.member_runs:,} + "
-                f"{lower.non_member_runs:,} {lower.counted}",
-            )
-        )
+        lines += _account(upper, of)
     return lines
 
 
-def _account(upper: UpperBound) -> list[tuple[str, str]]:
+def _account(upper: UpperBound, of: str) -> list[tuple[str, str]]:
     """What the upper bound stands on."""
     stands = (
         "no bound: some release had no noise, or far too little"
@@ -246,7 +258,7 @@ def _account(upper: UpperBound) -> list[tuple[str, str]]:
     account = f"{upper.method} ({upper.source})"
     if upper.method == "certified" != upper.standing:  # its name would mislead
         account = upper.source
-    what = f"{stands}; account: {account}, of the run's ledger; the worst node"
+    what = f"{stands}; account: {account}, {of}"
     return [(upper.standing, what), *(("assumed", one) for one in upper.assumes)]
 
 
@@ -307,7 +319,6 @@ def _quality(result: TrainingResult, nodes: int) -> str:
     return f"The models {said}{worst if nodes > 1 else ''}."
 
 
-def seer(run: Paged | FinishedProgram) -> str:
+def seer(upper: UpperBound | None) -> str:
     """By whom the ledger's figures are seen; "" if by whoever sees all."""
-    upper = run.upper
     return "" if upper is None else seen_by(upper.observer).removeprefix("; seen by ")

@@ -14,6 +14,7 @@ import dataclasses
 import sys
 from typing import Any
 
+from privaudit.files.arguments import public
 from privaudit.results import Relation, round_down, round_up
 from privaudit.testing import probing, record
 from privaudit.testing.fingerprints import fingerprint
@@ -23,6 +24,7 @@ from privaudit.testing.pasting import pasted
 _AGAIN = 4  # times the runs of the first refutation are spent on a later pair
 
 
+@public
 def assert_private(
     mechanism: Mechanism,
     pair: tuple[Any, Any],
@@ -98,6 +100,7 @@ def assert_private(
         raise AssertionError(text)
 
 
+@public
 def assert_refuted(
     mechanism: Mechanism,
     pair: tuple[Any, Any],
@@ -138,6 +141,7 @@ def assert_refuted(
         )
 
 
+@public
 def assert_accounts(
     source: Any,
     epsilon: float,
@@ -207,6 +211,7 @@ def assert_accounts(
     )
 
 
+@public
 def assert_probes(
     release: Mechanism,
     pair: tuple[Any, Any],

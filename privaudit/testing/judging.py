@@ -16,7 +16,6 @@ import contextlib
 import dataclasses
 import decimal
 import math
-import numbers
 import reprlib
 import time
 from collections.abc import Callable
@@ -27,6 +26,7 @@ from scipy import special
 
 from privaudit.auditing.bounds import Game, Wealth
 from privaudit.auditing.scores import real_numbers
+from privaudit.files.arguments import public
 from privaudit.files.user_code import by_generator
 from privaudit.testing.fingerprints import fingerprint
 from privaudit.testing.learning import Score, column, learned
@@ -93,6 +93,7 @@ class _Bet:
     wealth: Wealth
 
 
+@public
 def judge(
     mechanism: Mechanism,
     pair: tuple[Any, Any],
@@ -133,6 +134,8 @@ def judge(
     True
     """
     _check(pair, epsilon, delta, confidence, runs, score, seed, k)
+    if not seconds >= 0:
+        raise ValueError(f"seconds must be >= 0, got {seconds}")
     started = time.monotonic()
     alpha = (1 - confidence) / (k * (k + 1))
     called = by_generator(mechanism)
@@ -295,7 +298,9 @@ def _scored(score: Callable[[Any], float], outputs: list[object]) -> list[object
 
 
 def check_differ(pair: tuple[Any, Any]) -> None:
-    """Raise ``ValueError`` if both data sets are equal."""
+    """Raise ``ValueError`` unless these are two data sets that differ."""
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+        raise ValueError("pair must be a tuple of two data sets")
     if fingerprint(pair[0]) == fingerprint(pair[1]):
         raise ValueError(
             "the two data sets of the pair are equal, so that nothing tells them apart"
@@ -312,19 +317,7 @@ def _check(
     seed: int,
     k: int,
 ) -> None:
-    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-        raise ValueError("pair must be a tuple of two data sets")
     check_differ(pair)
-    for name, value, kinds, what in (
-        ("epsilon", epsilon, numbers.Real, "a number"),
-        ("delta", delta, numbers.Real, "a number"),
-        ("confidence", confidence, numbers.Real, "a number"),
-        ("runs", runs, numbers.Integral, "a whole number"),
-        ("k", k, numbers.Integral, "a whole number"),
-        ("seed", seed, numbers.Integral, "a whole number"),
-    ):
-        if not isinstance(value, kinds):
-            raise ValueError(f"{name} must be {what}, got {value!r}")
     for name, value, least in (("runs", runs, 1), ("k", k, 1), ("seed", seed, 0)):
         if value < least:
             raise ValueError(f"{name} must be >= {least}, got {value}")

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from privaudit.files.arguments import public
 from privaudit.ledger import Entry, Ledger
 from privaudit.release import NoSampling, PoissonSampling, Release, Sensitivity
-from privaudit.results import Relation, check_relation
+from privaudit.results import Relation
 from privaudit.testing.fingerprints import fingerprint
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ _HOW = (
 )
 
 
+@public
 def neighbours(
     strategy: SearchStrategy[Any], *, relation: Relation, unit: Unit = "record"
 ) -> SearchStrategy[tuple[Any, Any]]:
@@ -63,9 +65,8 @@ def neighbours(
     """
     from hypothesis import strategies as st
 
-    check_relation(relation)
-    if unit not in ("record", "edge", "node"):
-        raise ValueError(f"unit must be record, edge or node, got {unit!r}")
+    if not isinstance(strategy, st.SearchStrategy):
+        raise ValueError(f"strategy must be a strategy of hypothesis, got {strategy!r}")
 
     @st.composite
     def pairs(draw: DrawFn) -> tuple[Any, Any]:
@@ -84,6 +85,7 @@ def neighbours(
     return pairs().filter(lambda pair: fingerprint(pair[0]) != fingerprint(pair[1]))
 
 
+@public
 def ledgers(*, max_releases: int = 4, max_count: int = 1000) -> SearchStrategy[Ledger]:
     """A hypothesis strategy for one node's ledgers of noisy Gaussian sums.
 
@@ -92,6 +94,9 @@ def ledgers(*, max_releases: int = 4, max_count: int = 1000) -> SearchStrategy[L
     """
     from hypothesis import strategies as st
 
+    for name, most in (("max_releases", max_releases), ("max_count", max_count)):
+        if most < 1:
+            raise ValueError(f"{name} must be >= 1, got {most}")
     releases = st.builds(
         Release,
         mechanism=st.just("gaussian"),

@@ -11,7 +11,7 @@ from scipy import special
 
 from privaudit.accounting import Certificate, account, gdp
 from privaudit.accounting.allocation import epochs_of
-from privaudit.accounting.pld import allocation
+from privaudit.accounting.pld import allocation, allocation_below
 from privaudit.accounting.pld.allocation import Epoch, epoch_law, epoch_measure
 from privaudit.accounting.pld.allocation_below import AllocatedBelow
 from privaudit.ledger import Entry, Ledger
@@ -125,7 +125,8 @@ class TestSound:
 
     @pytest.mark.parametrize("way", ["remove", "add"])
     @pytest.mark.parametrize("tilted", [0.0, 4.0])
-    def test_what_rounding_takes_is_counted(self, monkeypatch, way, tilted):
+    @pytest.mark.parametrize("long", [False, True])
+    def test_what_rounding_takes_is_counted(self, monkeypatch, way, tilted, long):
         """Sums are rounded to few digits: all that is small beside the rest is lost."""
         unit, whole = 2.0**-30, allocation.fft
 
@@ -147,10 +148,11 @@ class TestSound:
             ]
             return tilted / weight.size, kinds.mixed(np.array(each))
 
-        monkeypatch.setattr(allocation, "UNIT", unit)
+        monkeypatch.setattr(allocation, "LONG_UNIT" if long else "UNIT", unit)
         monkeypatch.setattr(allocation, "fft", Short)
         monkeypatch.setattr(allocation, "_tilt", tilt)
-        law = allocation._law.__wrapped__(Epoch((1.0,), (2,), 2), way, 1e-12)
+        epoch = Epoch((1.0,), (2,), 2)
+        law = allocation._law.__wrapped__(epoch, way, 1e-12, long=long)
         for epsilon in np.linspace(-2.0, 5.0, 15):
             truth = dict(
                 zip(("remove", "add"), exact([1.0, 1.0], epsilon), strict=True)
@@ -159,6 +161,37 @@ class TestSound:
             gain = law.ratio - g if way == "remove" else 1 - g * law.ratio
             found = law.mass @ np.maximum(gain, 0) + getattr(law, way)
             assert found >= truth[way] * (1 - 1e-6)
+
+    @pytest.mark.parametrize("together", [1, 3, 1000])
+    @pytest.mark.parametrize("far", [0.0, 1.0])
+    def test_what_rounding_gives_is_taken_from_below(self, together, far):
+        """Wherever the error is: in one chance, or alike in all of an output."""
+        generator = np.random.default_rng(together)
+        place = np.arange(1000) // together
+        first, second = generator.dirichlet(np.full(1000, 50.0), 2)
+        off = np.zeros(1000)
+        if far:
+            off[place == 0] = 1e-6 / math.sqrt(together)
+        else:
+            off[place == place[500]] = 1e-6 / math.sqrt(together)
+        least, other, wrong = allocation_below._outputs(
+            place, (first + off, 1e-6), (second - off, 1e-6)
+        )
+        truth = [np.bincount(place, weights=law) for law in (first, second)]
+        assert least.size == other.size == truth[0].size
+        assert (least <= truth[0] * (1 + 1e-12)).all()
+        assert (other + wrong >= truth[1] * (1 - 1e-12)).all()
+        assert math.fsum(least) > 0.95
+
+    def test_chances_that_are_not_known_are_made_one_or_left(self):
+        first = np.array([0.5, 0.3, *np.full(64, 1e-3), 0.136])
+        second = np.array([0.4, *np.full(65, 1e-9), 0.6])
+        least, other, _ = allocation_below._outputs(
+            np.arange(67), (first, 1e-3), (second, 1e-3)
+        )
+        assert least.size == 3  # two are known, and what is left together
+        assert sum(least) <= 1
+        assert sum(other) == pytest.approx(1.0, abs=1e-6)
 
     @pytest.mark.parametrize(
         ("shifts", "counts", "batches", "taken"),
@@ -339,11 +372,23 @@ class TestTight:
         noise = 2.0 * 0.4 ** (np.arange(1000) / 1000)
         how = RandomAllocation(1000)
         entries = tuple(Entry(release(float(z), how)) for z in noise)
-        found = Certificate.of(Ledger(nodes=(entries,))).epsilon(1e-5).upper
+        found = Certificate.of(Ledger(nodes=(entries,))).epsilon(1e-5)
         least, most = (one_of(1000, z).epsilon(1e-5).upper for z in (2.0, 0.8))
-        assert least < found < most
+        assert least < found.upper < most
         # sketched independently, on another grid
-        assert 0.1370 <= found <= 0.1375
+        assert 0.1370 <= found.upper <= 0.1375
+        assert 0.99 * found.upper <= found.lower
+
+    @pytest.mark.parametrize(
+        ("batches", "noise", "epochs"),
+        [(100, 0.7, 10), (1000, 1.0, 1), (10_000, 1.0, 3)],
+    )
+    def test_small_deltas(self, batches, noise, epochs):
+        """Where rounding of doubles would be all of delta."""
+        if allocation.LONG_UNIT == allocation.UNIT:
+            pytest.skip("long doubles are doubles here")
+        found = one_of(batches, noise, epochs).epsilon(1e-8)
+        assert 0.99 * found.upper <= found.lower
 
 
 class TestLaws:

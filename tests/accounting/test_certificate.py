@@ -457,7 +457,7 @@ class TestLaws:
         assert of(Entry(fixed)).relation == REPLACE
         with pytest.raises(ValueError, match="account it under replace-one"):
             of(Entry(fixed), relation=ADD).epsilon(DELTA)
-        with pytest.raises(ValueError, match="a neighbour relation is"):
+        with pytest.raises(ValueError, match="relation must be add-or"):
             of(Entry(fixed), relation="replace-two")
 
     def test_a_node_as_unit_has_no_lower_side(self):
@@ -494,7 +494,7 @@ class TestLaws:
             certificate.delta(math.nan)
         with pytest.raises(ValueError, match="width must be in"):
             certificate.epsilon(DELTA, 0.0)
-        with pytest.raises(ValueError, match="sides are both, upper or lower"):
+        with pytest.raises(ValueError, match="sides must be both, upper or lower"):
             certificate.epsilon(DELTA, 0.1, "left")
         with pytest.raises(ValueError, match="false positive rates"):
             certificate.trade_off([2.0])

@@ -221,7 +221,10 @@ class TestTuning:
         ("more", "words"),
         [
             ({"tries": 0.5}, "between 1 and 1e10, got 0.5"),
-            ({"tries": 5, "law": "uniform"}, "geometric, logarithmic or poisson"),
+            (
+                {"tries": 5, "law": "uniform"},
+                "logarithmic, poisson or a number",
+            ),
             ({"tries": 5, "law": -1.0}, "shape >= 0, got -1.0"),
         ],
     )

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import privaudit as pa
+import privaudit.testing
 
 FUNCTIONS = [name for name in pa.__all__ if inspect.isfunction(getattr(pa, name))]
 
@@ -65,6 +66,76 @@ class TestArguments:
     def test_a_value_of_another_type(self, call, said):
         with pytest.raises(ValueError, match=re.escape(said)):
             call()
+
+    @pytest.mark.parametrize("value", [None, 3, "x", [], object(), math.nan, [None]])
+    def test_nothing_is_of_every_type(self, value):
+        """What takes none of these says so in a line of its own, and never takes it."""
+        step = pa.Release.of_sum(
+            norm_bound=1.0, noise_multiplier=2.0, sampling=pa.NoSampling()
+        )
+        certificate = pa.Certificate.of(pa.Ledger.of(step))
+        for call in (
+            pa.replace_batch_norm,
+            pa.Certificate.of,
+            pa.Ledger.of,
+            lambda x: pa.Ledger.joined([x]),
+            lambda x: pa.Ledger.composed([x]),
+            lambda x: pa.Ledger(nodes=x),
+            lambda x: pa.Ledger(nodes=(x,)),
+            pa.Ledger.from_json,
+            pa.Claim.from_json,
+            lambda x: pa.mechanisms.RDP(x, x),
+            pa.join,
+            lambda x: pa.testing.neighbours(x, relation="replace-one"),
+            certificate.node,
+        ):
+            with pytest.raises(ValueError, match=r"^[^\n]+$"):
+                call(value)
+        for call in (
+            pa.mechanisms.ZCDP,
+            lambda x: pa.mechanisms.EpsilonDelta(1.0, x),
+            lambda x: pa.mechanisms.DiscreteGaussian(1.0, x),
+            lambda x: pa.Release.of_sum(
+                norm_bound=1.0, noise_multiplier=x, sampling=pa.NoSampling()
+            ),
+            certificate.delta,
+            lambda x: certificate.meets(x, 1e-5),
+            certificate.epsilon,
+            lambda x: pa.Ledger.of(step, x),
+            lambda x: pa.Ledger.of(step, nodes=x),
+            lambda x: pa.Certificate.of(pa.Ledger.of(step), group=x),
+            lambda x: pa.testing.assert_accounts([(9.0, 0.01, 1)], x, 1e-5),
+        ):
+            if value != 3:
+                with pytest.raises(ValueError, match=r"^[^\n]+$"):
+                    call(value)
+
+    def test_what_is_said_of_a_figure_is_one_of_few_words(self):
+        said = {"epsilon": 1, "delta": 0, "method": "m", "source": "s"}
+        for name in ("relation", "unit", "standing", "sampling"):
+            given = {"relation": "replace-one", "standing": "certified", name: "x"}
+            with pytest.raises(ValueError, match=f"^{name} must be .* or "):
+                pa.UpperBound(**said, **given)
+
+    def test_a_sampling_that_there_is_not_is_no_other(self):
+        torch = pytest.importorskip("torch")
+        data = torch.zeros(9, 2), torch.arange(9) % 2
+        how = {"noise_multiplier": 1, "clip_norm": 1, "batch_size": 3, "nodes": 1}
+        said = r"sampling must be poisson, .* got Poisson"
+        with pytest.raises(ValueError, match=said):
+            pa.oracle(torch.nn.Linear(2, 2), data, **how, sampling="Poisson")
+
+    def test_seeds_are_not_negative(self):
+        torch = pytest.importorskip("torch")
+        data = torch.zeros(9, 2), torch.arange(9) % 2
+        for call in (
+            lambda: pa.train(
+                torch.nn.Linear(2, 2), data, noise_multiplier=1, nodes=2, public_seed=-1
+            ),
+            lambda: pa.probe(lambda data, seed: data.sum(0), seed=-1),
+        ):
+            with pytest.raises(ValueError, match="seed must be >= 0, got -1"):
+                call()
 
     def test_numbers_of_other_libraries_are_numbers(self):
         run = {"delta": np.float32(1e-3), "noise_multiplier": np.float64(2)}
@@ -185,7 +256,7 @@ class TestEpsilon:
             ({"schedule": [(1, 1, 0.5)]}, "row 0: steps must be a whole number"),
             ({"noise_multiplier": 0}, "noise_multiplier must be > 0"),
             ({"noise_multiplier": 1, "sampling_rate": 2}, "sampling_rate"),
-            ({"noise_multiplier": 1, "relation": "x"}, "add-or-remove-one or"),
+            ({"noise_multiplier": 1, "relation": "x"}, "relation must be add-or-"),
         ],
     )
     def test_what_is_wrong_is_one_sentence(self, given, words):
@@ -242,7 +313,7 @@ class TestLowerBound:
         ("more", "words"),
         [
             ({"method": "worst"}, "there is no method 'worst'"),
-            ({"design": "coins"}, "design must be one of"),
+            ({"design": "coins"}, "design must be coin-flip, fixed or one-run"),
             ({"relation": "replace_one"}, "add-or-remove-one or replace-one"),
         ],
     )

@@ -24,6 +24,7 @@ from privaudit.report import demo
 from privaudit.testing.page import page
 from privaudit.testing.record import Row
 from tests.report import runs
+from tests.trainers.runs import test_parties
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(
@@ -42,6 +43,7 @@ PAGES = {
     "program": "program/report.html",
     "recorded": "recorded/report.html",
     "demo": "demo/report.html",
+    "joint": "joint.html",
     "site": "site/index.html",
     "sweep": "site/pages/sweep.html",
     "claims": "site/pages/claims.html",
@@ -81,6 +83,9 @@ def folder(tmp_path_factory):
         run_demo(folder / "demo", runs=20, workers=1)
         demo.write(folder / "demo", demo.load_views(folder / "demo"))
         shutil.copytree("demo/neighbour", "audit")
+        test_parties.meet(patch)
+        test_parties.together(lambda party: test_parties.train(party, folder / "both"))
+        parties = [f"both/party-{party}" for party in range(2)]
         pathlib.Path("sweep.toml").write_text(SWEEP)
         claims = io.StringIO()
         with contextlib.redirect_stdout(claims):
@@ -91,7 +96,8 @@ def folder(tmp_path_factory):
                 main(["report", name])
             main(["sweep", "sweep.toml", "--out", "sweep"])
             studies = [str(ROOT / "reports" / name) for name in ("scale", "papers")]
-            made = ["training", "demo", "sweep", "claims.json", *studies]
+            main(["join", *parties, "--out", "joint.html"])
+            made = ["training", "demo", "both", "sweep", "claims.json", *studies]
             main(["site", *made, "--out", "site"])
         pathlib.Path("privacy.html").write_text(
             page(ROWS, {"test_it": "no (1, 0)-DP\n  pair: ([], [1])"}, as_html=True)

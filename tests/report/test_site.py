@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import privaudit
 from privaudit import ProgramSettings, audit_program
 from privaudit.cli import COULD_NOT, FINE, REFUTED, main
 from privaudit.files.folder import FolderError
@@ -124,6 +127,33 @@ def test_two_of_one_name_have_two_pages(tmp_path):
     assert len({item.page for item in made.items}) == 2
 
 
+def test_a_function_that_was_given_has_its_name_and_a_call(
+    tmp_path, monkeypatch, capsys
+):
+    def scores(members, seed):
+        return members + np.random.default_rng(seed).normal(size=len(members))
+
+    monkeypatch.chdir(tmp_path)
+    release = privaudit.Release.of_sum(
+        norm_bound=1, noise_multiplier=1, sampling=privaudit.NoSampling()
+    )
+    path = tmp_path / "given.json"
+    path.write_text(privaudit.Ledger.of(release).to_json())
+    first = audit_program(scores, ProgramSettings(runs=30, ledger=path), out="run")
+    main(["show", "run"])
+    main(["report", "run"])
+    page = (tmp_path / "run/report.html").read_text()
+    words = checked(page)
+    said = [words, capsys.readouterr().out, *first.lines()]
+    assert "own:" not in " ".join(said)
+    assert "the attacker sees what scores scores by" in words
+    (call,) = re.findall("<code>(.*?)</code>", page, re.DOTALL)
+    exec(html.unescape(call), {"privaudit": privaudit, "scores": scores})
+    again = (tmp_path / folder / "scores.npz" for folder in ("run", "another-folder"))
+    one, other = (np.load(each)["score"] for each in again)
+    assert (one == other).all()
+
+
 def test_a_program_without_an_account_has_a_page_and_no_certified_figure(tmp_path):
     plan = ProgramSettings(runs=9)
     result = audit_program("numpy:copysign", plan, out=tmp_path / "run").result
@@ -184,14 +214,3 @@ def test_the_command_prints_where_it_is(trained, tmp_path, capsys):
     out = tmp_path / "site"
     assert main(["site", str(trained), "--out", str(out)]) == FINE
     assert capsys.readouterr().out.strip() == str(out / "index.html")
-
-
-def test_parties_of_a_run_have_a_page_each(tmp_path):
-    for party in (0, 1):
-        runs.write_training(
-            tmp_path / "runs" / "two" / f"party-{party}", upper=runs.accounted()
-        )
-    site = Site()
-    site.add(tmp_path / "runs")
-    assert [item.name for item in site.items] == ["two party-0", "two party-1"]
-    assert not site.differs

@@ -201,7 +201,7 @@ class TestGraphs:
 
 class TestUsage:
     def test_what_is_unknown(self):
-        with pytest.raises(ValueError, match="relation is"):
+        with pytest.raises(ValueError, match="relation must be"):
             neighbours(RECORDS, relation="one")
         with pytest.raises(ValueError, match="unit must be"):
             neighbours(RECORDS, relation=ADD, unit="row")

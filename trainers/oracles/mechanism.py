@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 from privaudit.ledger import Entry, Ledger, Recorder
 from privaudit.release import (
@@ -116,10 +116,17 @@ class Mechanism:
     def sampling_rate(self, records: int) -> float:
         """Probability that a record is in a batch, at a node of ``records`` records.
 
-        Raises ``ValueError`` if ``batch_size`` is no size of a batch of so many.
+        Raises ``ValueError`` if ``batch_size`` is no size of a batch of so many, or
+        there is no such ``sampling``.
         """
         if not self.batch_size > 0:
             raise ValueError(f"batch_size must be > 0, got {self.batch_size}")
+        allocated = batches_taken(self.sampling) is not None
+        if not allocated and self.sampling not in get_args(SamplingName):
+            raise ValueError(
+                "sampling must be poisson, without-replacement, random-allocation or "
+                f"random-allocation:k, got {self.sampling}"
+            )
         if self.sampling == "without-replacement" and self.batch_size % 1:
             raise ValueError(
                 "a batch of fixed size has a whole number of records, got "

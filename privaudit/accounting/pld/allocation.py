@@ -20,7 +20,13 @@ from scipy import fft, special
 
 from privaudit.accounting.pld.cells import Direction
 from privaudit.accounting.pld.dots import GridMeasure
-from privaudit.accounting.pld.line import UNIT, Floats, log_normal_mass
+from privaudit.accounting.pld.line import (
+    LONG,
+    LONG_UNIT,
+    UNIT,
+    Floats,
+    log_normal_mass,
+)
 
 _MOST_POINTS = 1 << 20
 _FINENESS = 0.05  # grid step over the deviation of an l_i
@@ -28,6 +34,7 @@ _COARSEST = 2.0
 _MOST_NODES, _MOST_KINDS = 33, 1024
 _MOST_SHIFT = 6.0  # beyond, a grid of equal steps holds no log-normal variable
 _LEAST_TAIL = 1e-30
+_LOST = 100.0  # times the tail, from which on what is lost matters
 _STRONGEST = 30.0  # tilt over a window
 _WRAPPED = 1e-4  # what mass counted twice is worth, at ratios that hardly count
 Laws = list[tuple[Floats, Floats]]
@@ -62,6 +69,8 @@ class Law:
         What H_g of the pair and of its reverse may lack, at every g.
     accuracy
         Bound on the relative error of all masses together.
+    coarseness
+        The grid's step over the deviation of an l_i.
     """
 
     ratio: Floats
@@ -69,6 +78,7 @@ class Law:
     remove: float
     add: float
     accuracy: float
+    coarseness: float
 
 
 def epoch_measure(
@@ -139,7 +149,7 @@ def _bounds(index: NDArray[np.int64], p: Floats, tail: float) -> tuple[int, int]
 
 def losses(epoch: Epoch, way: Direction, tail: float) -> tuple[Floats, Floats] | None:
     """About what the losses are, and logs of their masses under Q: no bound."""
-    law = epoch_law(epoch, way, tail)
+    law = _law(epoch, way, tail, long=False) or epoch_law(epoch, way, tail)
     if law is None:
         return None
     loss = np.log(np.maximum(law.ratio, 1e-300))
@@ -155,24 +165,30 @@ def losses(epoch: Epoch, way: Direction, tail: float) -> tuple[Floats, Floats] |
 def epoch_law(epoch: Epoch, way: Direction, tail: float) -> Law | None:
     """L under Q, for one direction; None if no grid holds it.
 
-    Of heavy tails less is lost if they are cut earlier, which makes the grid shorter.
+    Long numbers are several times as slow, where rounding matters. Of heavy tails less
+    is lost if they are cut earlier, which makes the grid shorter.
     """
-    found = _law(epoch, way, tail)
-    for more in (30.0, 1000.0):
-        if found is not None and getattr(found, way) < 100 * tail:
+
+    def cost(law: Law) -> tuple[bool, float]:
+        """Where little is lost, how coarse it is."""
+        lost = getattr(law, way)
+        little = lost < _LOST * tail
+        return not little, max(law.coarseness, 2 * _FINENESS) if little else lost
+
+    best = _law(epoch, way, tail, long=False)
+    for more in (1.0, 30.0, 1000.0):
+        if best is not None and cost(best) == (False, 2 * _FINENESS):
             break
         if more * tail >= 1e-3:
             break
-        other = _law(epoch, way, more * tail)
-        if other is not None and (
-            found is None or getattr(other, way) < getattr(found, way)
-        ):
-            found = other
-    return found
+        other = _law(epoch, way, more * tail, long=True)
+        if other is not None and (best is None or cost(other) < cost(best)):
+            best = other
+    return best
 
 
 @functools.lru_cache(maxsize=48)
-def _law(epoch: Epoch, way: Direction, tail: float) -> Law | None:
+def _law(epoch: Epoch, way: Direction, tail: float, *, long: bool) -> Law | None:
     tail = max(tail, _LEAST_TAIL)
     kinds = _grouped(epoch)
     top_shift = float(kinds.nodes[-1])
@@ -189,9 +205,9 @@ def _law(epoch: Epoch, way: Direction, tail: float) -> Law | None:
         step = min(step, math.exp(top_shift * (low - top_shift / 2)))
     step = max(step, top / (_MOST_POINTS / 2))
     while step <= _COARSEST * deviation:
-        found = _sum(epoch, kinds, way, step, far, tail)
+        found = _sum(epoch, kinds, way, step, far, tail, long=long)
         if found is not None:
-            return found
+            return dataclasses.replace(found, coarseness=step / deviation)
         step *= 1.5
     return None
 
@@ -295,9 +311,20 @@ def _spread(s: float, step: float, far: float, way: Direction) -> _Spread:
 
 
 def _sum(
-    epoch: Epoch, kinds: _Kinds, way: Direction, step: float, far: float, tail: float
+    epoch: Epoch,
+    kinds: _Kinds,
+    way: Direction,
+    step: float,
+    far: float,
+    tail: float,
+    *,
+    long: bool,
 ) -> Law | None:
-    """The law on a grid of sums; None if it has too many points."""
+    """The law on a grid of sums; None if it has too many points.
+
+    ``long``: its transform is of long doubles, where these are longer.
+    """
+    real, unit = (LONG, LONG_UNIT) if long else (np.float64, UNIT)
     spreads = [_spread(float(s), step, far, way) for s in kinds.nodes]
     blank = epoch.batches - kinds.batches
     ends = _window(spreads, kinds, step, tail)
@@ -308,8 +335,8 @@ def _sum(
     if points > _MOST_POINTS:
         return None
     total = points // 2 + 1
-    size, phase, error, bound = (np.zeros(total) for _ in range(4))
-    transform = 24 * UNIT * (math.log2(points) + 2)
+    size, phase, error, bound = (np.zeros(total, real) for _ in range(4))
+    transform = 24 * unit * (math.log2(points) + 2)
     ratio = ((low + np.arange(points)) * step + blank) / epoch.batches
     weight = ratio if way == "remove" else np.ones(points)
     rounding = 2 * kinds.batches * transform
@@ -321,7 +348,7 @@ def _sum(
                 one.index % points,
                 weights=one.mass * np.exp(tilt * one.index),
                 minlength=points,
-            )
+            ).astype(real)
         )
         for one in spreads
     ]
@@ -336,18 +363,18 @@ def _sum(
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             bound[live] += n * np.log(modulus + 2 * transform)
             slip = 2 * transform / modulus
-            mistake = n * (slip / (1 - slip) + 32 * UNIT)
+            mistake = n * (slip / (1 - slip) + 32 * unit)
             mistake[~(slip < 0.5)] = np.inf
             size[live] += n * np.log(modulus)
             turn = n * np.angle(values)
         phase[live] += turn
-        error[live] += mistake + 4 * UNIT * (np.abs(turn) + np.abs(phase[live]))
+        error[live] += mistake + 4 * unit * (np.abs(turn) + np.abs(phase[live]))
         live = live[bound[live] > -80]
     dead = np.ones(total, bool)
     dead[live] = False
     size[dead] = -np.inf
     keep = np.flatnonzero((size > -80) & (error < 0.1))
-    spectrum = np.zeros(total, complex)
+    spectrum = np.zeros(total, np.result_type(real, complex))
     spectrum[keep] = np.exp(size[keep] + 1j * phase[keep])
     off = np.exp(np.minimum(bound, 1e-6) + 1e-9)
     off[keep] = np.abs(spectrum[keep]) * np.expm1(error[keep])
@@ -357,7 +384,7 @@ def _sum(
         double[-1] = 1.0
     norm = math.sqrt(float(double @ np.abs(spectrum) ** 2) / points)
     wrong = math.sqrt(float(double @ off**2) / points) + transform * norm
-    mass = np.roll(fft.irfft(spectrum, points), -(low % points))
+    mass = np.roll(fft.irfft(spectrum, points), -(low % points)).astype(np.float64)
     scale = _untilted(tilt, sums, kinds, low, points)
     mass = np.clip(mass, 0.0, None) * scale
     # What rounding of the transform may take from H_g, by Cauchy and Schwarz.
@@ -374,7 +401,10 @@ def _sum(
         each = 1 + tilt * longest + float(np.abs(np.log(sums)).max())
         accuracy += 64 * UNIT * (kinds.batches * each + tilt * (low + points))
     add = below + above + lost_q
-    return Law(ratio, mass, float(remove) * 1.001, float(add) * 1.001, float(accuracy))
+    return Law(
+        *(ratio, mass, float(remove) * 1.001, float(add) * 1.001, float(accuracy)),
+        coarseness=math.nan,
+    )
 
 
 def _tilt(

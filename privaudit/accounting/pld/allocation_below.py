@@ -14,23 +14,32 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import fft
 
 from privaudit.accounting.pld.allocation import Epoch
 from privaudit.accounting.pld.cells import Direction
 from privaudit.accounting.pld.dots import GridMeasure
-from privaudit.accounting.pld.line import UNIT, Floats, log_normal_mass
+from privaudit.accounting.pld.line import (
+    LONG,
+    LONG_UNIT,
+    UNIT,
+    Floats,
+    log_normal_mass,
+)
 from privaudit.accounting.pld.mechanisms.atoms import Atoms
 from privaudit.accounting.pld.mechanisms.loss import Loss, PairLoss
 
 _FINENESS = 0.04  # grid step over the deviation of a ratio
 _FAR = 6.5  # deviations of noise beyond which a ratio is not told apart
 _GOOD_POINTS, _FINEST = 1 << 17, 0.1  # a finer one where that costs nothing
-_MOST_POINTS, _MOST_CELLS, _MOST_OUTPUTS = 1 << 20, 1 << 18, 1 << 14
+_MOST_POINTS, _MOST_OUTPUTS = 1 << 20, 1 << 14  # the points of one kind of batches
 _MOST = 4096  # products of transforms
+_MOST_KINDS, _FEW_KINDS = 512, 16  # long doubles where there are few
+_WIDTHS = (1, 8, 64, 512)  # of outputs that are made one
 _SURE = 16.0  # times its error, from which on a mass is looked at
 
 
@@ -51,7 +60,8 @@ class AllocatedBelow(Loss):
 
     @classmethod
     def of(cls, epoch: Epoch, taken: int) -> AllocatedBelow | None:
-        """None where there is no bound: for too many kinds of batches."""
+        """None where there is no bound: for too many choices of those ``taken``."""
+        epoch = _fewer(epoch)
         products = itertools.chain.from_iterable(_shares(epoch, taken))
         few = sum(1 for _ in itertools.islice(products, _MOST + 1)) <= _MOST
         return cls(epoch, taken) if few else None
@@ -92,6 +102,19 @@ class AllocatedBelow(Loss):
         return PairLoss(self._pairs[way]).infinite(way)
 
 
+def _fewer(epoch: Epoch) -> Epoch:
+    """With at most 512 shifts, some of them less: of data whose sums move less."""
+    if len(epoch.shifts) <= _MOST_KINDS:
+        return epoch
+    levels = np.geomspace(epoch.shifts[0], epoch.shifts[-1], _MOST_KINDS)
+    levels[0] = epoch.shifts[0]
+    at = np.searchsorted(levels, epoch.shifts, "right") - 1
+    counts = np.bincount(at, weights=epoch.counts, minlength=_MOST_KINDS)
+    some = counts > 0
+    kinds = levels[some].tolist()
+    return Epoch(tuple(kinds), tuple(map(int, counts[some])), epoch.batches)
+
+
 @functools.lru_cache(maxsize=16)
 def _pairs(epoch: Epoch, taken: int) -> dict[Direction, Atoms]:
     """The outputs' chances, of the first law too little and of the second too much."""
@@ -100,23 +123,17 @@ def _pairs(epoch: Epoch, taken: int) -> dict[Direction, Atoms]:
     sums = low + np.arange(p.size)
     scale = np.log(np.maximum(sums, 1)) if taken == 1 else sums.astype(np.float64)
     each = max((scale[-1] - scale[0]) / _MOST_OUTPUTS, 1e-300)
-    starts = np.unique(np.floor(scale / each), return_index=True)[1]
-    p, q = np.add.reduceat(p, starts), np.add.reduceat(q, starts)
-    size = np.diff(np.append(starts, sums.size))
-    wrong_p, wrong_q = off_p * np.sqrt(size), off_q * np.sqrt(size)
-    seen = (p > _SURE * wrong_p) & (q > _SURE * wrong_q)
-    p, q, wrong_p, wrong_q = p[seen], q[seen], wrong_p[seen], wrong_q[seen]
+    place = np.floor((scale - scale[0]) / each).astype(np.int64)
     whole = math.sqrt(sums.size)
     pairs: dict[Direction, Atoms] = {}
-    both: list[tuple[Direction, Floats, Floats, Floats, Floats]] = [
-        ("remove", p, q, wrong_p, wrong_q),
-        ("add", q, p, wrong_q, wrong_p),
-    ]
-    for way, first, second, off_first, off_second in both:
-        least, most = first - off_first, second + off_second
+    for way in ("remove", "add"):
+        (first, off), (second, more) = (p, off_p), (q, off_q)
+        if way == "add":
+            (first, off), (second, more) = (second, more), (first, off)
+        least, other, wrong = _outputs(place, (first, off), (second, more))
+        most = other + wrong
         # All other outputs are one, of which the first law is said to have nothing.
-        off = whole * (off_q if way == "remove" else off_p)
-        rest = max(0.0, 1 - math.fsum(second)) + off
+        rest = max(0.0, 1 - math.fsum(other)) + whole * more
         had, all_ = math.fsum(least), math.fsum(most) + rest
         # Both are made laws again: that is one more relative error.
         error = relative + abs(math.log(had)) + abs(math.log(all_)) + 64 * UNIT
@@ -127,6 +144,33 @@ def _pairs(epoch: Epoch, taken: int) -> dict[Direction, Atoms]:
             pair = Atoms(*logs[::-1], top=rest / all_, far=error / UNIT)
         pairs[way] = pair
     return pairs
+
+
+def _outputs(
+    place: NDArray[np.int64], first: tuple[Floats, float], second: tuple[Floats, float]
+) -> tuple[Floats, Floats, Floats]:
+    """The first law's chances, at least, and the second's, with their errors.
+
+    With each law its error in the Euclidean norm. Of outputs whose chance is not known
+    well enough more are made one, as far as that.
+    """
+    laws, offs = zip(first, second, strict=True)
+    size = np.bincount(place)
+    masses = [np.bincount(place, weights=law) for law in laws]
+    left = np.flatnonzero(size)
+    found: list[tuple[Floats, Floats, Floats]] = []
+    for width in _WIDTHS:
+        _, where = np.unique(left // width, return_inverse=True)
+        root = np.sqrt(np.bincount(where, weights=size[left]))
+        one, other = (np.bincount(where, weights=each[left]) for each in masses)
+        sure = one > _SURE * offs[0] * root
+        if width < _WIDTHS[-1]:
+            sure &= other > _SURE * offs[1] * root
+        some = one - offs[0] * root, np.maximum(other, 0.0), offs[1] * root
+        found.append((some[0][sure], some[1][sure], some[2][sure]))
+        left = left[~sure[where]]
+    least, more, wrong = (np.concatenate(each) for each in zip(*found, strict=True))
+    return least, more, wrong
 
 
 def _laws(
@@ -157,17 +201,20 @@ def _laws(
     length = min(mean, wide) + wide + taken * max(tops)
     good = _GOOD_POINTS / counts.size
     step *= min(max(length / step / good, _FINEST), 1.0)
-    cells = [math.ceil(min(top / step, _MOST_CELLS)) for top in tops]
+    most = int(_MOST_POINTS / math.sqrt(counts.size))
+    cells = [math.ceil(min(top / step, 0.75 * most)) for top in tops]
     low = max(0, math.floor((mean - wide) / step))  # few sums are below
     points = math.ceil((min(mean, wide) + wide) / step + taken * max(cells)) + 64
-    points = fft.next_fast_len(min(points, _MOST_POINTS), real=True)
-    tiny = 24 * UNIT * (math.log2(points) + 2)
+    points = fft.next_fast_len(min(points, most), real=True)
+    few = counts.size <= _FEW_KINDS
+    real, unit = (LONG, LONG_UNIT) if few else (np.float64, UNIT)
+    tiny = 24 * unit * (math.log2(points) + 2)
     relative = 0.0
     # By how many of the batches so far have the record: a transform and its error.
     known = {0: (np.ones(1, complex), np.zeros(1))}
     shares = _shares(epoch, taken)
-    for s, n, most in zip(epoch.shifts, epoch.counts, cells, strict=True):
-        edges = (np.arange(most) + 0.5) * step
+    for s, n, size in zip(epoch.shifts, epoch.counts, cells, strict=True):
+        edges = (np.arange(size) + 0.5) * step
         # log((e^x - 1) / z), for any x that a double holds
         logs = edges + np.log(-np.expm1(-edges)) - math.log(z) if z else np.log(edges)
         edges = logs / s + s / 2
@@ -178,11 +225,12 @@ def _laws(
         for centre in (0.0, s):
             mass = np.exp(log_normal_mass(x[:-1], x[1:], centre))
             index = np.arange(mass.size) % points
-            spectra.append(fft.rfft(np.bincount(index, mass, minlength=points)))
-        power = functools.partial(_power, *spectra, n, tiny=tiny)
-        known = _added(known, next(shares), power)
+            whole = np.bincount(index, mass, minlength=points).astype(real)
+            spectra.append(fft.rfft(whole))
+        power = functools.partial(_power, spectra, n, tiny=tiny, unit=unit)
+        known = _added(known, next(shares), power, unit)
     if total > released:
-        known = _added(known, next(shares), lambda m: (np.ones(1), np.zeros(1)))
+        known = _added(known, next(shares), lambda m: (np.ones(1), np.zeros(1)), unit)
     back = functools.partial(_back, points=points, low=low, tiny=tiny)
     return low, back(*known[taken]), back(*known[0]), (released + 1) * relative
 
@@ -210,12 +258,13 @@ def _added(
     known: dict[int, tuple[np.ndarray, Floats]],
     shares: list[tuple[int, int, float]],
     power: Callable[[int], tuple[np.ndarray, Floats]],
+    unit: float,
 ) -> dict[int, tuple[np.ndarray, Floats]]:
     """The mixtures with one more kind of batches, and bounds on their errors."""
     powers = {m: power(m) for m in {m for _, m, _ in shares}}
     sizes = {m: _size(values) for m, (values, _) in powers.items()}
     found: dict[int, tuple[np.ndarray, Floats]] = {}
-    rounding = 8 * UNIT * (len(powers) + 4)
+    rounding = 8 * unit * (len(powers) + 4)
     for j, m, chance in shares:
         (before, off_before), (values, off_values) = known[j - m], powers[m]
         size = _size(before)
@@ -228,17 +277,19 @@ def _added(
 
 
 def _power(
-    without: np.ndarray, with_it: np.ndarray, n: int, m: int, *, tiny: float
+    spectra: Sequence[np.ndarray], n: int, m: int, *, tiny: float, unit: float
 ) -> tuple[np.ndarray, Floats]:
     """The transform of n batches of which m have the record, and a bound on its error.
 
-    Both transforms are off by ``tiny`` at most. Products of a's and b's differ by the
-    sum over the factors of |a - b| times the others, each the larger of its two.
+    ``spectra`` are those of a batch without it and with it, both off by ``tiny`` at
+    most. Products of a's and b's differ by the sum over the factors of |a - b| times
+    the others, each the larger of its two.
     """
+    without, with_it = spectra
     if n == 1:
         values = with_it if m else without
         return values, np.full(values.size, tiny)
-    size, phase, rounding, bound = (np.zeros(without.size) for _ in range(4))
+    size, phase, rounding, bound = (np.zeros_like(without.real) for _ in range(4))
     largest: list[tuple[int, Floats]] = []
     for values, often in ((without, n - m), (with_it, m)):
         if not often:
@@ -247,7 +298,7 @@ def _power(
         log, turn = np.log(np.maximum(modulus, 1e-300)), np.angle(values)
         size += often * log
         phase += often * turn
-        rounding += 32 * UNIT * often * (np.abs(log) + np.abs(turn) + 1)
+        rounding += 32 * unit * often * (np.abs(log) + np.abs(turn) + 1)
         largest.append((often, np.log(modulus + tiny)))
         bound += often * largest[-1][1]
     found = np.exp(size + 1j * phase)
@@ -272,4 +323,5 @@ def _back(
         double[-1] = 1.0
     norm = math.sqrt(float(double @ np.abs(spectrum) ** 2) / points)
     wrong = math.sqrt(float(double @ off**2) / points) + tiny * norm
-    return np.roll(fft.irfft(spectrum, points), -(low % points)), wrong * (1 + 1e-9)
+    law = np.roll(fft.irfft(spectrum, points), -(low % points))
+    return law.astype(np.float64), wrong * (1 + 1e-9)

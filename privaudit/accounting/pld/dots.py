@@ -18,6 +18,7 @@ from privaudit.accounting.pld.cells import Cells, Split
 from privaudit.accounting.pld.line import UNIT, Floats
 
 MOST_SPACING = 600.0  # its exponential is in range, with room for sums
+_ENDS = 8  # ends that are tried
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -132,32 +133,43 @@ def _finite_below(
         rise = tangent.rise
     step = -math.expm1(-spacing)
     upper = np.clip((p - q - noise) / step, 0.0, p)
-    first, below_q, low = _first_dot(cells, p, q, upper, gap, spacing)
-    stop, above_q, high = _last_dot(cells, p, q, upper, gap, spacing)
     down, up = 1 / step, 1 / math.expm1(spacing)  # shares of c for the neighbours
-    if stop - first < 2:
-        return None
-    inner = slice(first, stop)
-    gap, size = gap[inner], stop - first
-    lowered = np.empty(size + 1)
-    np.maximum(gap[:-1], gap[1:], out=lowered[1:-1])
-    lowered[1:-1] -= rise[first + 1 : stop]
-    lowered[0], lowered[-1] = low, high
-    mass = np.zeros(size + 1)
-    mass[:-1] = p[inner] - upper[inner]
-    mass[1:] += upper[inner]
-    mass[0] += below_q
-    mass[-1] += above_q
-    scale = mass + (down + up) * np.abs(lowered)
-    scale[1:] += down * np.abs(lowered[:-1])
-    scale[:-1] += up * np.abs(lowered[1:])
-    mass[:-1] += up * (lowered[:-1] - lowered[1:])
-    mass[1:] += down * (lowered[1:] - lowered[:-1])
-    start = cells.start + first
-    if 0 <= -start <= size:
-        mass[-start] += cells.atom
-    drop_concave_knots(mass, scale, spacing)
-    if mass[0] < 0 or mass[-1] < 0:
+    least, most = 0, p.size
+    for _ in range(_ENDS):
+        first, below_q, low = _first_dot(cells, p, q, upper, gap, spacing, least)
+        stop, above_q, high = _last_dot(cells, p, q, upper, gap, spacing, most)
+        if stop - first < 2:
+            return None
+        inner, size = slice(first, stop), stop - first
+        lowered = np.empty(size + 1)
+        np.maximum(gap[inner][:-1], gap[inner][1:], out=lowered[1:-1])
+        lowered[1:-1] -= rise[first + 1 : stop]
+        lowered[0], lowered[-1] = low, high
+        mass = np.zeros(size + 1)
+        mass[:-1] = p[inner] - upper[inner]
+        mass[1:] += upper[inner]
+        mass[0] += below_q
+        mass[-1] += above_q
+        scale = mass + (down + up) * np.abs(lowered)
+        scale[1:] += down * np.abs(lowered[:-1])
+        scale[:-1] += up * np.abs(lowered[1:])
+        mass[:-1] += up * (lowered[:-1] - lowered[1:])
+        mass[1:] += down * (lowered[1:] - lowered[:-1])
+        start = cells.start + first
+        if 0 <= -start <= size:
+            mass[-start] += cells.atom
+        drop_concave_knots(mass, scale, spacing)
+        if mass[0] >= 0 and mass[-1] >= 0:
+            break
+        # An end with next to no mass: the next one that was not dropped.
+        left = np.flatnonzero(mass[1:-1] > 0)
+        if not left.size:
+            return None
+        if mass[0] < 0:
+            least = first + 1 + int(left[0])
+        if mass[-1] < 0:
+            most = first + 1 + int(left[-1])
+    else:
         return None
     mass = np.maximum(mass - 8 * UNIT * scale, 0.0)
     if not mass.any():
@@ -166,9 +178,17 @@ def _finite_below(
 
 
 def _first_dot(
-    cells: Cells, p: Floats, q: Floats, upper: Floats, gap: Floats, spacing: float
+    cells: Cells,
+    p: Floats,
+    q: Floats,
+    upper: Floats,
+    gap: Floats,
+    spacing: float,
+    least: int,
 ) -> tuple[int, float, float]:
     """The first dot at which 1 - a is below H by at least the gap of the next cell.
+
+    None before ``least``.
 
     Returns its index, a Q(losses below), and by how much (rounded up).
     """
@@ -182,16 +202,26 @@ def _first_dot(
     depth = below_q - below_p
     # Nor may the line to the next dot fall faster than 1 - a does.
     falls = below_q + (p - upper) + (depth - _larger(gap, 1)) / math.expm1(spacing)
-    index = _first_true((depth - noise >= gap) & (falls >= 0) & (points < 700.0))
+    found = (depth - noise >= gap) & (falls >= 0) & (points < 700.0)
+    found[:least] = False
+    index = _first_true(found)
     if index == p.size:
         return index, 0.0, 0.0
     return index, float(below_q[index]), float(depth[index] + noise[index])
 
 
 def _last_dot(
-    cells: Cells, p: Floats, q: Floats, upper: Floats, gap: Floats, spacing: float
+    cells: Cells,
+    p: Floats,
+    q: Floats,
+    upper: Floats,
+    gap: Floats,
+    spacing: float,
+    most: int,
 ) -> tuple[int, float, float]:
     """The last dot at which 0 is below H by at least the gap of the cell before.
+
+    None after ``most``.
 
     Returns its index, a Q(losses above), and by how much (rounded down).
     """
@@ -212,7 +242,9 @@ def _last_dot(
             + q_above[:-1]
             - (_larger(before, 1) - room[:-1]) / -math.expm1(-spacing)
         )
-        index = _first_true((room[:-1] >= before) & (last >= 0))
+        found = (room[:-1] >= before) & (last >= 0)
+        found[: max(end - most, 0)] = False
+        index = _first_true(found)
         if index < before.size:
             return end - index, float(q_above[index]), float(room[index])
         end, above_p, above_q = block.start, float(p_above[-1]), float(q_above[-1])

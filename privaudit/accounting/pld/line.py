@@ -16,6 +16,8 @@ from scipy import special
 Floats = NDArray[np.float64]
 
 UNIT = 2.0**-53  # unit roundoff
+LONG = np.longdouble  # where processors have none these are doubles
+LONG_UNIT = max(float(np.finfo(LONG).eps) / 2, 2.0**-64)
 _LOG_SQRT_TAU = 0.5 * math.log(2 * math.pi)
 _NARROW = 0.05
 

@@ -148,6 +148,16 @@ class ProgramAudit(
         return is_place(self.program)
 
     @property
+    def name(self) -> str:
+        """The program as people call it: without what marks a function given as one."""
+        return self.program.removeprefix(GIVEN)
+
+    @property
+    def is_given(self) -> bool:
+        """Whether it is a function that was given in Python, which no place names."""
+        return self.program.startswith(GIVEN)
+
+    @property
     def one_run(self) -> bool:
         """Never: its scores are of runs."""
         return False
@@ -179,6 +189,7 @@ class ProgramAudit(
         return spread_seed(int.from_bytes(offset), number * used)
 
 
+GIVEN = "own:"  # in `ProgramAudit.program`, of a function that was given in Python
 SAME_SCORE = (
     "All runs got the same score, which shows nothing of who was there: score by "
     "something that the record may change, such as its loss."
@@ -266,12 +277,12 @@ def run(
         called = audit.program if function is None else function
         if function is None:
             function_of(audit.program)  # raises before there are processes
-        score = scores.enter_context(Processes(called, audit.program, many))
+        score = scores.enter_context(Processes(called, audit.name, many))
     elif audit.is_function:
         score = (
             function_of(audit.program)
             if function is None
-            else checked(function, audit.program)
+            else checked(function, audit.name)
         )
     elif audit.serve:
         limit = TIME_LIMIT if time_limit == math.inf else time_limit
@@ -339,7 +350,7 @@ def _check_source(audit: ProgramAudit, folder: RunFolder) -> None:
         return
     if known.program == audit.program and known.source != audit.source:
         raise FolderError(
-            f"{audit.program} has changed since the audit in {folder.path} began; "
+            f"{audit.name} has changed since the audit in {folder.path} began; "
             "choose another folder with --out to audit it as it is now"
         )
 
@@ -360,7 +371,7 @@ def _check_seeds(
         calls.append((audit.worlds(1), batch(1)))
     if share_random_numbers(calls):
         raise SharedSeedError(
-            f"{audit.program} gave all runs of a world in one call the same score, and "
+            f"{audit.name} gave all runs of a world in one call the same score, and "
             "other scores in other calls: its runs share random numbers; seed the i-th "
             "run of a call by numpy.random.default_rng([seed, i]), or make one run a "
             "call (--batch 1)"

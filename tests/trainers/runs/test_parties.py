@@ -7,6 +7,8 @@ import contextlib
 import copy
 import json
 import math
+import re
+import shutil
 import socket
 import threading
 import traceback
@@ -22,9 +24,12 @@ import privaudit as pa
 import trainers.runs.parties
 from privaudit.api.trainings import run_training
 from privaudit.api.watch import Watch
+from privaudit.cli import main
 from privaudit.files import json as _json
 from privaudit.files.folder import RunFolder
+from privaudit.report.site import Site
 from privaudit.report.verify import EvidenceError
+from privaudit.results import round_up
 from privaudit.settings import TrainingSettings
 from tests.cli.test_shapes import validator
 from trainers.network.frames import words
@@ -243,6 +248,55 @@ class TestJoint:
         out, _, _ = trained
         with pytest.raises(ValueError, match=words):
             pa.join([out / "all" / name for name in names], overlap=overlap)
+
+    def test_its_page_has_its_figures(self, trained, tmp_path):
+        pytest.importorskip("matplotlib")
+        out, _, _ = trained
+        folders = [str(out / "all" / f"party-{party}") for party in range(2)]
+        pages, bounds = [], []
+        for overlap in (1, 2):
+            to = tmp_path / f"{overlap}.html"
+            asked = ["join", *folders, "--overlap", str(overlap), "--out", str(to)]
+            assert main(asked) == 0
+            pages.append(" ".join(re.sub("<[^>]*>", "", to.read_text()).split()))
+            bounds.append(pa.join(folders, overlap=overlap).upper.epsilon)
+        assert f"ε ≤ {round_up(bounds[0])}" in pages[0]
+        assert f"ε ≤ {round_up(bounds[1])}" in pages[1]
+        assert f"ε ≤ {round_up(bounds[0])} at" not in pages[1].partition("ledger")[0]
+        assert "a record is held by one party alone, which is assumed" in pages[0]
+        assert "the worst 2 nodes together" in pages[1]
+        for page in pages:
+            assert "Not protected: Study:" in page
+            assert "party 1nodes 2 to 4: ε ≤ " in page
+            assert "who wrote it was not checked" in page
+            assert "not checked, in some or all: accuracies" in page
+
+    def test_a_site_has_it_before_its_parties(self, trained, tmp_path):
+        pytest.importorskip("matplotlib")
+        out, _, _ = trained
+        shutil.copytree(out / "all", tmp_path / "all")
+        for folder in (tmp_path, tmp_path / "all"):
+            site = Site()
+            site.add(folder)
+            kinds = [(one.name, one.kind) for one in site.items]
+            assert kinds == [
+                ("all", "joint statement"),
+                ("all party-0", "training"),
+                ("all party-1", "training"),
+            ]
+            whole, *each = site.items
+            assert whole.certified == max(one.certified for one in each)
+            assert "joint statement" in site.pages[whole.page].decode().lower()
+        shutil.rmtree(tmp_path / "all/party-0")
+        site = Site()
+        site.add(tmp_path)
+        assert site.items[0].certified is None
+        assert "party 0 is missing" in site.items[0].why
+        assert not site.differs
+        (tmp_path / "all/party-1/ledger.json").write_text("{}")
+        site = Site()
+        site.add(tmp_path)
+        assert site.differs
 
     def test_a_changed_ledger_is_seen(self, trained, tmp_path):
         out, _, _ = trained

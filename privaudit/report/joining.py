@@ -1,0 +1,217 @@
+"""Makes a joint statement from the folders of all parties of one training.
+
+No party's figure is believed: each folder is checked as `privaudit.report.verify` does,
+and every account is computed again from its ledger.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+import pathlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from privaudit.accounting import account_nodes, verdict_on
+from privaudit.accounting.account import bound_of
+from privaudit.accounting.certificate import Certificate
+from privaudit.files.folder import FolderError
+from privaudit.ledger import Entry, Ledger
+from privaudit.records import PartyRecord
+from privaudit.release import PoissonSampling
+from privaudit.report.joint import Joint, PartyStatement
+from privaudit.report.load import FinishedTraining
+from privaudit.report.verify import EvidenceError, Verification, verify
+from privaudit.task_settings import is_own
+
+# What parties may differ in: where they compute, what they did not agree on.
+_EACH_ITS_OWN = ("device", "compiled", "torch_version", "party", "training")
+
+Path = str | os.PathLike[str]
+
+
+def join(
+    folders: Iterable[Path], *, overlap: int = 1, signers: Sequence[Path] = ()
+) -> Joint:
+    """As `privaudit.api.evidence.join`."""
+    single = isinstance(folders, (str, os.PathLike))
+    paths = [] if single else [_path(folder) for folder in folders]
+    if not paths:
+        raise ValueError("give the folders of all parties, each as OUT/party-N")
+    if signers and len(signers) != len(paths):
+        raise ValueError(
+            f"give one public key for each folder, in their order: {len(paths)} "
+            f"folders, and {len(signers)} given"
+        )
+    keys = signers or [None] * len(paths)
+    found = [_party(path, key) for path, key in zip(paths, keys, strict=True)]
+    found.sort(key=lambda one: one[0].party)
+    _check_all(found)
+    if not 1 <= overlap <= len(found):
+        raise ValueError(
+            f"overlap is how many of the {len(found)} parties hold one record, got "
+            f"{overlap}"
+        )
+    first = found[0][1]
+    delta, relation = first.upper.delta, first.upper.relation
+    account = first.config.account
+    ledger = Ledger.joined(run.ledger for _, run, _ in found)
+    bounds = account_nodes(ledger, delta, relation, account)
+    nodes = _may_be_worst(ledger, overlap)
+    if overlap == 1:
+        nodes = (max(nodes, key=lambda node: bounds[node].epsilon),)
+    part = msgspec.structs.replace(
+        ledger, nodes=tuple(ledger.nodes[node] for node in nodes)
+    )
+    upper = bound_of(Certificate.of(part, relation, overlap=overlap), delta, account)
+    claim = first.config.claim
+    unprotected = [run for _, run, _ in found if not run.result.protected]
+    return Joint(
+        algorithm=first.config.settings.algorithm,
+        upper=upper,
+        overlap=overlap,
+        worst=nodes,
+        verdict=None if claim is None else verdict_on(claim, ledger, upper),
+        parties=tuple(
+            PartyStatement(
+                party.party,
+                party.nodes,
+                max((bounds[node] for node in party.nodes), key=lambda x: x.epsilon),
+                check,
+            )
+            for party, _, check in found
+        ),
+        ledger=ledger,
+        nodes=bounds,
+        warning=(unprotected or [first])[0].result.warning,
+    )
+
+
+def _path(folder: Path) -> pathlib.Path:
+    if not isinstance(folder, (str, os.PathLike)):
+        raise ValueError(f"folders must be a list of paths, got {folder!r} in it")
+    return pathlib.Path(folder)
+
+
+Found = tuple[PartyRecord, FinishedTraining, Verification]
+
+
+def _party(path: pathlib.Path, key: Path | None) -> Found:
+    if not path.is_dir():
+        raise FolderError(
+            f"{path} is no folder; give those of the parties, OUT/party-N"
+        )
+    check = verify(path, settings=True, signer=key)
+    if check.differences:
+        raise EvidenceError(check.differences)
+    run = check.found
+    if not isinstance(run, FinishedTraining) or run.config.party is None:
+        raise ValueError(
+            f"{path} is not the folder of one party; parties are trained by "
+            "privaudit train --parties, each in OUT/party-N"
+        )
+    if not check.has_manifest:
+        raise ValueError(f"{path} has no manifest.json: nothing says what it holds")
+    party = run.config.party
+    if len(run.ledger.nodes) != len(party.nodes):
+        raise ValueError(
+            f"{path} has a ledger of {len(run.ledger.nodes)} nodes, and its party "
+            f"held {len(party.nodes)}"
+        )
+    return party, run, check
+
+
+def _check_all(found: Sequence[Found]) -> None:
+    """``ValueError`` unless these are all parties of one run."""
+    (first, run, check), *others = found
+    for party, other, theirs in others:
+        for name, one, two in (
+            ("the run", first.run, party.run),
+            ("parties", first.parties, party.parties),
+            ("the nodes' sizes", first.sizes, party.sizes),
+            ("delta", run.upper.delta, other.upper.delta),
+            ("relation", run.upper.relation, other.upper.relation),
+            *_settings(run, other),
+        ):
+            if one != two:
+                raise ValueError(
+                    f"{theirs.path} is of another training than {check.path}: {name} "
+                    f"is {two}, and {one} there"
+                )
+    for (one, _, here), (two, _, there) in itertools.pairwise(found):
+        if one.party == two.party:
+            raise ValueError(
+                f"{here.path} and {there.path} are both of party {one.party}"
+            )
+    here = {party.party for party, _, _ in found}
+    missing = [str(n) for n in range(first.parties) if n not in here]
+    if missing:
+        many = "parties" if len(missing) > 1 else "party"
+        raise ValueError(
+            f"the folder of {many} {', '.join(missing)} is missing: a joint statement "
+            f"is of all {first.parties}"
+        )
+
+
+def _settings(
+    run: FinishedTraining, other: FinishedTraining
+) -> Iterator[tuple[str, Any, Any]]:
+    for field in dataclasses.fields(run.config):
+        if field.name not in _EACH_ITS_OWN:
+            yield (
+                field.name,
+                getattr(run.config, field.name),
+                getattr(other.config, field.name),
+            )
+    one, two = run.config.training, other.config.training
+    for name in {**one, **two}:
+        if name == "data" and is_own(str(one.get(name))):
+            continue
+        yield name, one.get(name), two.get(name)
+
+
+def _may_be_worst(ledger: Ledger, overlap: int) -> tuple[int, ...]:
+    """Nodes among which are the worst ``overlap``; of nodes alike, no more than that.
+
+    Of nodes that differ in sampling rates alone, those of larger rates are worse.
+    """
+    alike: dict[tuple[Entry, ...], list[int]] = {}
+    for node, entries in enumerate(ledger.nodes):
+        alike.setdefault(entries, []).append(node)
+    able = []
+    for entries, nodes in alike.items():
+        worse = [
+            len(theirs) for other, theirs in alike.items() if _is_worse(other, entries)
+        ]
+        able += nodes[: max(0, overlap - sum(worse))]
+    return tuple(sorted(able))
+
+
+def _is_worse(one: tuple[Entry, ...], other: tuple[Entry, ...]) -> bool:
+    """Whether ``one`` releases as ``other`` does, at larger rates or equal ones.
+
+    A Poisson sampled release of rate p is one of rate q > p on a sample of the records:
+    by convexity its loss is no larger, at each step and so in sequence.
+    """
+    if one == other or len(one) != len(other):
+        return False
+    for mine, theirs in zip(one, other, strict=True):
+        how, their = mine.release.sampling, theirs.release.sampling
+        if not isinstance(how, PoissonSampling) or not isinstance(
+            their, PoissonSampling
+        ):
+            if mine != theirs:
+                return False
+            continue
+        same = msgspec.structs.replace(mine.release, sampling=their)
+        if (
+            same != theirs.release
+            or mine.count != theirs.count
+            or mine.disjoint != theirs.disjoint
+            or how.rate < their.rate
+        ):
+            return False
+    return True

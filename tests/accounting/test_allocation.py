@@ -3,17 +3,19 @@
 import itertools
 import math
 
+import mpmath as mp
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import special
+from scipy import fft, special
 
 from privaudit.accounting import Certificate, account, gdp
 from privaudit.accounting.allocation import epochs_of
 from privaudit.accounting.pld import allocation, allocation_below
 from privaudit.accounting.pld.allocation import Epoch, epoch_law, epoch_measure
 from privaudit.accounting.pld.allocation_below import AllocatedBelow
+from privaudit.accounting.pld.line import LONG, LONG_UNIT, UNIT
 from privaudit.ledger import Entry, Ledger
 from privaudit.release import NoSampling, PoissonSampling, RandomAllocation, Release
 
@@ -385,10 +387,56 @@ class TestTight:
     )
     def test_small_deltas(self, batches, noise, epochs):
         """Where rounding of doubles would be all of delta."""
-        if allocation.LONG_UNIT == allocation.UNIT:
-            pytest.skip("long doubles are doubles here")
+        if LONG_UNIT == UNIT:
+            pytest.skip("long doubles are doubles, or slow, here")
         found = one_of(batches, noise, epochs).epsilon(1e-8)
         assert 0.99 * found.upper <= found.lower
+
+
+def precise(x):
+    """A long double, as it is."""
+    high = float(x)
+    return mp.mpf(high) + mp.mpf(float(x - high))
+
+
+@pytest.mark.skipif(LONG_UNIT == UNIT, reason="long doubles are doubles, or slow, here")
+class TestLongDoubles:
+    """What proofs assume of them."""
+
+    def near(self, found, true):
+        assert abs(precise(found) - true) <= 16 * LONG_UNIT * abs(true)
+
+    def test_functions(self):
+        generator = np.random.default_rng(0)
+        one, other = generator.uniform(-1, 1, (2, 200)).astype(LONG)
+        one += generator.uniform(-1e-17, 1e-17, 200)  # no doubles
+        with mp.workdps(40):
+            for x, y in zip(one, other, strict=True):
+                self.near(np.exp(60 * x), mp.exp(precise(60 * x)))
+                self.near(np.log(abs(x)), mp.log(precise(abs(x))))
+                turn = np.angle(x + 1j * y)
+                self.near(turn, mp.atan2(precise(y), precise(x)))
+                around = np.exp(1j * (1e5 * x))
+                for part, true in (
+                    (around.real, mp.cos(precise(1e5 * x))),
+                    (around.imag, mp.sin(precise(1e5 * x))),
+                ):
+                    assert abs(precise(part) - true) <= 16 * LONG_UNIT
+
+    @pytest.mark.parametrize("points", [64, 90])
+    def test_transforms(self, points):
+        values = np.random.default_rng(points).uniform(0, 1, points).astype(LONG)
+        found = fft.rfft(values)
+        bound = 24 * LONG_UNIT * (math.log2(points) + 2) * float(values.sum())
+        with mp.workdps(40):
+            exact = [precise(x) for x in values]
+            for k, one in enumerate(found):
+                turns = [mp.expjpi(mp.mpf(-2) * k * j / points) for j in range(points)]
+                true = mp.fdot(exact, turns)
+                off = mp.mpc(precise(one.real), precise(one.imag)) - true
+                assert abs(off) <= bound / 10
+        back = fft.irfft(found, points) - values
+        assert float(np.linalg.norm(back)) <= bound
 
 
 class TestLaws:

@@ -155,7 +155,7 @@ def _taken(name: str, value: Any, kinds: Kinds) -> Any:
         return value
     real = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if numbers.Integral in types and real and float(value).is_integer():
-        return int(value)
+        return int(float(value))
     words = [*dict.fromkeys(one for word, _ in kinds for one in word.split(" or "))]
     allowed = " or ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
     got = repr(value)

@@ -429,7 +429,7 @@ class TrainingSettings(AccountSettings):
             check_precision(self.precision, compiled=bool(self.compiled))
         if self.evaluate not in get_args(Evaluate):
             raise ValueError(
-                f"evaluate must be one of {', '.join(get_args(Evaluate))}, got "
+                f"evaluate must be {' or '.join(get_args(Evaluate))}, got "
                 f"{self.evaluate!r}"
             )
 

@@ -66,7 +66,7 @@ class Item:
     @classmethod
     def joint(cls, joint: Joint, name: str, page: str) -> Item:
         """What the parties of a run state together."""
-        about = {"name": name, "kind": "joint statement", "page": page}
+        about = {"name": name, "kind": "joint", "page": page}
         return cls._stating(joint.verdict, joint.upper, None, **about)
 
     @classmethod
@@ -346,7 +346,7 @@ class Site:
         except EvidenceError as error:
             item = self._wrong(name, f"disagrees with its evidence: {error}")
         except (FolderError, ValueError) as error:  # such as a party that is missing
-            item = Item(name=name, kind="joint statement", why=str(error))
+            item = Item(name=name, kind="joint", why=str(error))
         self._add([item, *runs])
 
     def _overview(self, title: str, items: Sequence[Item], depth: int) -> bytes:

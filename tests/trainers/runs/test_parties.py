@@ -280,7 +280,7 @@ class TestJoint:
             site.add(folder)
             kinds = [(one.name, one.kind) for one in site.items]
             assert kinds == [
-                ("all", "joint statement"),
+                ("all", "joint"),
                 ("all party-0", "training"),
                 ("all party-1", "training"),
             ]

@@ -154,8 +154,9 @@ def _taken(name: str, value: Any, kinds: Kinds) -> Any:
     if not kinds or any(_is(value, one) for one in types):
         return value
     real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if numbers.Integral in types and real and float(value).is_integer():
-        return int(float(value))
+    near = float(value) if real and numbers.Integral in types else 0.5
+    if near.is_integer() and near == value:
+        return int(near)
     words = [*dict.fromkeys(one for word, _ in kinds for one in word.split(" or "))]
     allowed = " or ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
     got = repr(value)

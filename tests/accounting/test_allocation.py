@@ -185,6 +185,29 @@ class TestSound:
         assert (other + wrong >= truth[1] * (1 - 1e-12)).all()
         assert math.fsum(least) > 0.95
 
+    @pytest.mark.parametrize("taken", [1, 2])
+    def test_errors_of_transforms_are_carried_along(self, taken):
+        """Of three kinds of batches whose transforms are off by a little, anywhere."""
+        generator, epoch = np.random.default_rng(taken), Epoch((1, 2, 3), (3, 1, 2), 7)
+        mixed = []
+        spectra = generator.uniform(-0.7, 0.7, (3, 2, 50, 2)) @ [1, 1j]
+        off = 1e-6 * np.exp(2j * np.pi * generator.uniform(size=spectra.shape))
+        for each, tiny in ((spectra, 0.0), (spectra + off, 1.0001e-6)):
+            known = {0: (np.ones(1, complex), np.zeros(1))}
+            shares = allocation_below._shares(epoch, taken)
+            for pair, n, some in zip(each, epoch.counts, shares, strict=False):
+
+                def power(m, pair=pair, n=n, tiny=tiny):
+                    return allocation_below._power(pair, n, m, tiny=tiny, unit=UNIT)
+
+                known = allocation_below._added(known, some, power, UNIT)
+            mixed.append(known)
+        exact, wrong = mixed
+        for j in exact:
+            error = np.abs(exact[j][0] - wrong[j][0])
+            assert error.max() > 1e-9
+            assert (error <= wrong[j][1] + exact[j][1]).all()
+
     def test_chances_that_are_not_known_are_made_one_or_left(self):
         first = np.array([0.5, 0.3, *np.full(64, 1e-3), 0.136])
         second = np.array([0.4, *np.full(65, 1e-9), 0.6])

@@ -9,6 +9,7 @@ from privaudit.version import __version__
 EXTRAS = {
     "sign": ("cryptography",),
     "train": ("torch", "networkx", "sklearn", "cryptography", "mpmath", "safetensors"),
+    "fast": ("numba",),
     "report": ("matplotlib", "jinja2"),
     "tensorboard": ("tensorboardX",),
 }

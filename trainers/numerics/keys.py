@@ -359,15 +359,17 @@ class Piece:
         )
         return rows, columns, positions
 
+    def shaped(self, values: Tensor) -> Tensor:
+        """What was made of ``words``, (nodes, runs, padded)."""
+        return values.view(len(self.columns), len(self.rows), -1)
+
     def arranged(self, values: Tensor) -> Tensor:
         """What was made of ``words``, as it stands there; padding is left out."""
-        shaped = values.view(len(self.columns), len(self.rows), -1)
-        return shaped[..., : len(self.positions)].transpose(0, 1)
+        return self.shaped(values)[..., : len(self.positions)].transpose(0, 1)
 
     def padding(self, values: Tensor) -> Tensor:
         """What was made of words that belong to no position."""
-        shaped = values.view(len(self.columns), len(self.rows), -1)
-        return shaped[..., len(self.positions) :]
+        return self.shaped(values)[..., len(self.positions) :]
 
     @property
     def first(self) -> int:

@@ -5,7 +5,8 @@ normal or Laplace number of infinitely many bits, ``scale`` the deviation in ste
 stands on one word of a key stream, and on more of it where that does not decide.
 
 Doubles decide first, with a margin for all their errors (the constants below, argued in
-noise.md). What they leave is decided by mpmath, from the cumulative probability.
+noise.md), by torch or by numba's loops: equal bits. What they leave is decided by
+mpmath, from the cumulative probability.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import fractions
 import functools
+import importlib
 import math
 from collections.abc import Callable
 from typing import Any
@@ -28,6 +30,7 @@ SCALES = (2.0**4, 2.0**30)
 STEP_BITS = 20  # a deviation has 2^20 steps or more: rounding is paid with a millionth
 MOST = 1 << 52  # of a number on the grid: its double is exact
 MAX_SUM = 1 << 62
+LATER = 1 << 23  # numbers: as long as it takes to load the loops that are faster
 _LOW = (1 << 32) - 1  # half of a word
 
 
@@ -190,9 +193,14 @@ def add_noise_(sums: Tensor, rows: Rows, scale: float, law: Law = GAUSSIAN) -> T
             )
 
     def use(piece: Piece, whole: Tensor, spare: Tensor) -> None:
-        sums[piece.where].add_(piece.arranged(piece.words.copy_(whole)))
+        steps = spare.view(torch.int64).copy_(whole)
+        sums[piece.where].add_(piece.arranged(steps))
 
-    places, whole = _draw(rows, scale, law, sums.device, use)
+    def loop(loops: Any, *part: Any) -> None:
+        loops.add_noise(sums.numpy(), *part)
+
+    first = _first(sums, use, loop)
+    places, whole = _draw(rows, scale, law, sums.device, first)
     if len(whole):
         sums[places] += whole.long()
     return sums
@@ -222,6 +230,7 @@ def noisy(
             f"values must be of shape {rows.shape}, got {tuple(values.shape)}"
         )
     _check_step(step)
+    values = values.detach().contiguous()
     found = torch.empty_like(values)
 
     def use(piece: Piece, whole: Tensor, spare: Tensor) -> None:
@@ -231,7 +240,13 @@ def noisy(
         whole.add_(_steps(spare, step, MOST)).mul_(step)  # exact: both below 2^53
         found[piece.where] = piece.arranged(whole)
 
-    places, whole = _draw(rows, scale, law, values.device, use)
+    def loop(loops: Any, *part: Any) -> None:
+        grid = (1 / step, step, float(MOST))
+        if loops.noisy(values.numpy(), found.numpy(), grid, *part):
+            raise _too_large(step, MOST)
+
+    first = _first(values, use, loop)
+    places, whole = _draw(rows, scale, law, values.device, first)
     if len(whole):
         whole += _steps(values[places].double(), step, MOST)
         found[places] = whole.mul_(step).to(found.dtype)
@@ -244,11 +259,15 @@ def _steps(values: Tensor, step: float, most: int) -> Tensor:
     if steps.device.type != "meta" and steps.numel():
         low, high = steps.aminmax()
         if not (-most <= low and high <= most):  # not a number is neither
-            raise ValueError(
-                f"a sum is not finite or above {most} steps of the grid ({step:g}), so "
-                "that adding up could overflow: use a larger step"
-            )
+            raise _too_large(step, most)
     return steps
+
+
+def _too_large(step: float, most: int) -> ValueError:
+    return ValueError(
+        f"a sum is not finite or above {most} steps of the grid ({step:g}), so that "
+        "adding up could overflow: use a larger step"
+    )
 
 
 def _check_step(step: float) -> None:
@@ -256,18 +275,17 @@ def _check_step(step: float) -> None:
         raise ValueError(f"a grid's step must be a power of two, got {step}")
 
 
-def _draw(
-    rows: Rows,
-    scale: float,
-    law: Law,
-    device: torch.device,
-    use: Callable[[Piece, Tensor, Tensor], None],
-) -> tuple[tuple[Tensor, ...], Tensor]:
-    """Give ``use`` each piece, its noise as doubles, and a spare.
+_Memory = list[Tensor]  # two of doubles, one of bool, as long as the largest piece
+_First = Callable[[Piece, float, Law, _Memory], Tensor]
 
-    Noise and spare, doubles of the same size, may be overwritten. Where the first pass
-    does not decide, the noise is 0: returns these places, of all pieces, and the noise
-    that is still to be added there. What a later pass takes is mostly calls.
+
+def _draw(
+    rows: Rows, scale: float, law: Law, device: torch.device, first: _First
+) -> tuple[tuple[Tensor, ...], Tensor]:
+    """Have ``first`` add the noise of each piece; it says where that is not decided.
+
+    Returns these places, of all pieces, and the noise that is still to be added there.
+    What a later pass takes is mostly calls.
     """
     if not SCALES[0] <= scale <= SCALES[1]:
         raise ValueError(
@@ -277,19 +295,73 @@ def _draw(
     numbers, words = [], []
     with scratch(rows.largest(device), kinds, device) as memory:
         for piece in rows.pieces(device):
-            near, unsure = _first_pass(piece.words, scale, law, memory)
-            piece.padding(unsure).fill_(False)
-            index = _true_in(unsure)
+            index = first(piece, scale, law, memory)
             numbers.append(index + piece.first)
             words.append(piece.words[index])
-            near[index] = 0.0
-            use(piece, near, memory[0][: len(near)])
     places = rows.places(torch.cat(numbers))
     if not len(places[0]):
         return places, places[0].double()
     # They are few, and looked at on the host: small arrays cost least there.
     whole = _second_pass(rows, torch.cat(words).cpu().numpy(), places, scale, law)
     return places, torch.from_numpy(whole).to(places[0].device)
+
+
+def _first(
+    given: Tensor,
+    use: Callable[[Piece, Tensor, Tensor], None],
+    loop: Callable[..., None],
+) -> _First:
+    """The first pass of all pieces: by numba if it takes ``given``, else by torch.
+
+    ``use`` gets a piece, its noise and a spare, doubles of the same size that may be
+    overwritten; ``loop`` what numba's loops ask for. Both leave out noise, which is
+    then added 0, where it is not decided.
+    """
+    loops = _loops.fit(given)
+
+    def by_torch(piece: Piece, scale: float, law: Law, memory: _Memory) -> Tensor:
+        near, unsure = _first_pass(piece.words, scale, law, memory)
+        piece.padding(unsure).fill_(False)
+        index = _true_in(unsure)
+        near[index] = 0.0
+        use(piece, near, memory[0][: len(near)])
+        return index
+
+    def by_numba(piece: Piece, scale: float, law: Law, memory: _Memory) -> Tensor:
+        unsure = memory[2][: len(piece.words)]
+        arrays = (piece.shaped(one).numpy() for one in (piece.words, unsure))
+        start = (piece.rows.start, piece.columns.start, piece.positions.start)
+        margin = (scale, 0.5 - scale * law.slack, law.limit * law.unit)
+        loop(loops, *arrays, start, margin, law is GAUSSIAN)
+        return _true_in(unsure)
+
+    return by_torch if loops is None else by_numba
+
+
+class _Loops:
+    """`trainers.numerics.loops`, where numba is installed, when loading them pays."""
+
+    def __init__(self) -> None:
+        self._drawn = 0
+
+    def fit(self, given: Tensor) -> Any:
+        """They, if they take ``given``, (runs, nodes, dims); else None."""
+        kinds = (torch.float32, torch.float64, torch.int64)
+        plain = given.device.type == "cpu" and given.is_contiguous()
+        if not plain or given.dtype not in kinds:
+            return None
+        self._drawn += given.numel()
+        return self._loaded if self._drawn >= LATER else None
+
+    @functools.cached_property
+    def _loaded(self) -> Any:
+        try:
+            return importlib.import_module("trainers.numerics.loops")
+        except ImportError:
+            return None
+
+
+_loops = _Loops()
 
 
 def _true_in(chosen: Tensor) -> Tensor:

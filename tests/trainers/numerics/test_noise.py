@@ -4,6 +4,7 @@ import fractions
 import itertools
 import math
 import random
+import sys
 
 import mpmath
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from trainers.numerics import keys, noise
+from trainers.numerics import keys, loops, noise
 from trainers.numerics.keys import Key, Piece, Rows
 from trainers.numerics.noise import GAUSSIAN, LAPLACE, add_noise_, coins, noisy
 
@@ -22,6 +23,14 @@ KEY = Key.study("tests of noise")
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
 LAWS = pytest.mark.parametrize("law", [GAUSSIAN, LAPLACE], ids=["gaussian", "laplace"])
 SCALES = pytest.mark.parametrize("power", [4, 10, 20, 26, 30])
+
+
+@pytest.fixture(autouse=True, scope="module", params=["torch", "numba"])
+def way(request):
+    """All of it by torch's first pass, and by numba's loops."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(noise, "LATER", 0 if request.param == "numba" else math.inf)
+        yield request.param
 
 
 def cumulative(law, x):
@@ -202,6 +211,45 @@ class TestSound:
                     worst = max(worst, abs(float(off / x)))
         assert worst < noise.ERROR / 100
 
+    @LAWS
+    def test_the_loops_are_as_exact_as_assumed(self, law):
+        random = np.random.default_rng(0)
+        words = random.integers(LOWEST, HIGHEST, 2000, endpoint=True)
+        words[::4] >>= random.integers(0, 60, 500)
+        words[1::4] = HIGHEST - (words[1::4] >> random.integers(0, 10, 500))
+        worst = asked = 0.0
+        with mpmath.workdps(50):
+            for word in words.tolist():
+                v = mpmath.mpf(word) / 2**63
+                if law is GAUSSIAN:
+                    true = mpmath.erfinv(v) * mpmath.sqrt(2)
+                else:
+                    true = -mpmath.sign(v) * mpmath.log1p(-abs(v))
+                if abs(true) <= law.limit * law.unit:
+                    x = loops._quantile(word, law is GAUSSIAN)
+                    asked += 1
+                    # The word as a double: a spread that `slack` has beside the error.
+                    spread = 2.0**-55 / float(law.density(abs(float(true))))
+                    worst = max(worst, abs(float(x - true)) - spread)
+        assert asked > 1000
+        assert worst < noise.ERROR * law.limit * law.unit / 100
+
+    def test_where_numba_is_not(self, monkeypatch, way):
+        wanted = drawn(rows(1000), 2.0**28)
+        monkeypatch.setitem(sys.modules, "trainers.numerics.loops", None)
+        monkeypatch.setattr(noise, "_loops", noise._Loops())
+        assert torch.equal(drawn(rows(1000), 2.0**28), wanted)
+        assert noise._loops.fit(wanted) is None
+
+    def test_loops_are_loaded_where_it_pays(self, monkeypatch):
+        monkeypatch.setattr(noise, "_loops", noise._Loops())
+        monkeypatch.setattr(noise, "LATER", 2500)
+        taken = []
+        monkeypatch.setattr(loops, "add_noise", lambda sums, *_: taken.append(1))
+        for _ in range(3):
+            drawn(rows(1000), 2.0**28)
+        assert taken == [1]
+
     def test_the_first_pass_leaves_few(self):
         """Else it would be slow; and the margin is there at all."""
         words = rows(1 << 16).words(CPU).flatten()
@@ -330,7 +378,9 @@ class TestLaws:
         def use(piece, whole, spare):
             found[piece.where] = piece.arranged(whole.long())
 
-        places, left = noise._draw(at, 2.0**30, GAUSSIAN, Elsewhere(), use)
+        monkeypatch.setattr(noise, "LATER", math.inf)
+        first = noise._first(found, use, None)
+        places, left = noise._draw(at, 2.0**30, GAUSSIAN, Elsewhere(), first)
         found[places] += left.long()
         assert len(left)
         assert torch.equal(found, drawn(at, 2.0**30))

@@ -16,6 +16,7 @@ import fractions
 import functools
 import importlib
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainers.numerics.keys import PIECE, Piece, Rows, scratch
+from trainers.numerics.keys import PIECE, Key, Piece, Rows, scratch
 
 ERROR = 1e-13  # relative, of torch's erfinv, log and ndtri, and of products by scale
 SCALES = (2.0**4, 2.0**30)
@@ -342,23 +343,54 @@ class _Loops:
     """`trainers.numerics.loops`, where numba is installed, when loading them pays."""
 
     def __init__(self) -> None:
-        self._drawn = 0
+        self._drawn, self._tried = 0, False
+        self._loops: Any = None
 
     def fit(self, given: Tensor) -> Any:
         """They, if they take ``given``, (runs, nodes, dims); else None."""
-        kinds = (torch.float32, torch.float64, torch.int64)
         plain = given.device.type == "cpu" and given.is_contiguous()
-        if not plain or given.dtype not in kinds:
+        if not plain or given.dtype not in _TAKEN:
             return None
         self._drawn += given.numel()
-        return self._loaded if self._drawn >= LATER else None
+        if self._drawn >= LATER and not self._tried:
+            self._tried = True
+            self._try()
+        return self._loops
 
-    @functools.cached_property
-    def _loaded(self) -> Any:
+    def _try(self) -> None:
+        """Have them, if they compile and make the numbers that torch makes."""
+        wanted = _some_noise()
         try:
-            return importlib.import_module("trainers.numerics.loops")
-        except ImportError:
-            return None
+            self._loops = importlib.import_module("trainers.numerics.loops")
+            if all(map(torch.equal, _some_noise(), wanted)):
+                return
+            reason = "they make other numbers than torch"
+        except ImportError:  # numba is not installed
+            return
+        except Exception as error:  # whatever a compiler fails with
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        self._loops = None
+        warnings.warn(
+            f"numba's loops do not work on this machine ({reason}): noise is drawn by "
+            "torch, slower, the same numbers",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
+_TAKEN = (torch.float32, torch.float64, torch.int64)
+
+
+def _some_noise() -> list[Tensor]:
+    """Of all types and laws that the loops take, by what they or torch do."""
+    rows = Key.study("loops").rows("noise", nodes=[0], release=0, width=3000)
+    return [
+        add_noise_(torch.full(rows.shape, 7), rows, 2.0**29.5, law)
+        if kind == torch.int64
+        else noisy(torch.full(rows.shape, 0.7, dtype=kind), 0.5, rows, 2.0**29.5, law)
+        for kind in _TAKEN
+        for law in (GAUSSIAN, LAPLACE)
+    ]
 
 
 _loops = _Loops()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from trainers.numerics import keys, loops, noise
-from trainers.numerics.keys import Key, Piece, Rows
+from trainers.numerics.keys import Key, Piece, Rows, scratch
 from trainers.numerics.noise import GAUSSIAN, LAPLACE, add_noise_, coins, noisy
 
 CPU = torch.device("cpu")
@@ -30,6 +30,7 @@ def way(request):
     """All of it by torch's first pass, and by numba's loops."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(noise, "LATER", 0 if request.param == "numba" else math.inf)
+        patch.setattr(noise, "_loops", noise._Loops())
         yield request.param
 
 
@@ -61,8 +62,12 @@ def fixed(words, further=0):
 
 
 def drawn(rows, scale, law=GAUSSIAN):
+    """Noise alone; if it is little, both ways to add it are asked."""
     zeros = torch.zeros(rows.shape, dtype=torch.int64)
-    return add_noise_(zeros, rows, scale, law)
+    found = add_noise_(zeros.clone(), rows, scale, law)
+    if found.numel() <= 1 << 14:
+        assert torch.equal(noisy(zeros.double(), 1.0, rows, scale, law).long(), found)
+    return found
 
 
 def rows(width, *, release=0, nodes=(0,), runs=range(1), purpose="noise"):
@@ -241,14 +246,30 @@ class TestSound:
         assert torch.equal(drawn(rows(1000), 2.0**28), wanted)
         assert noise._loops.fit(wanted) is None
 
+    @pytest.mark.parametrize("wrong", [None, ValueError("no such instruction")])
+    def test_loops_that_fail_are_not_used(self, monkeypatch, way, wrong):
+        """A compiler that fails, or makes other numbers, ends no training."""
+
+        def add_noise(sums, words, *_):
+            if wrong:
+                raise wrong
+            sums += 1
+
+        wanted = drawn(rows(1000), 2.0**28)
+        monkeypatch.setattr(noise, "LATER", 0)
+        monkeypatch.setattr(noise, "_loops", noise._Loops())
+        monkeypatch.setattr(loops, "add_noise", add_noise)
+        with pytest.warns(RuntimeWarning, match=str(wrong or "other numbers")):
+            found = drawn(rows(1000), 2.0**28)
+        assert torch.equal(found, wanted)
+
     def test_loops_are_loaded_where_it_pays(self, monkeypatch):
         monkeypatch.setattr(noise, "_loops", noise._Loops())
         monkeypatch.setattr(noise, "LATER", 2500)
-        taken = []
-        monkeypatch.setattr(loops, "add_noise", lambda sums, *_: taken.append(1))
-        for _ in range(3):
-            drawn(rows(1000), 2.0**28)
-        assert taken == [1]
+        taken = [noise._loops.fit(torch.zeros(1000)) for _ in range(3)]
+        assert taken == [None, None, loops]
+        assert noise._loops.fit(torch.zeros(1000, dtype=torch.bfloat16)) is None
+        assert noise._loops.fit(torch.zeros(20, 50).T) is None
 
     def test_the_first_pass_leaves_few(self):
         """Else it would be slow; and the margin is there at all."""
@@ -350,7 +371,11 @@ class TestLaws:
     @LAWS
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
     @pytest.mark.parametrize("width", [3, 64, 501])
-    def test_in_one_or_in_three(self, law, dtype, width):
+    @pytest.mark.parametrize("piece", [64, 1 << 17])
+    def test_in_one_or_in_three(self, monkeypatch, law, dtype, width, piece):
+        monkeypatch.setattr(keys, "PIECE", piece)
+        with scratch(piece, (torch.double, torch.double, torch.bool), CPU) as memory:
+            memory[2].fill_(True)  # what is left there by others
         at = rows(width, nodes=range(3), runs=range(40))
         values = 1e3 * torch.randn(40, 3, width, dtype=dtype)
         step = 2.0**-10
@@ -379,6 +404,7 @@ class TestLaws:
             found[piece.where] = piece.arranged(whole.long())
 
         monkeypatch.setattr(noise, "LATER", math.inf)
+        monkeypatch.setattr(noise, "_loops", noise._Loops())
         first = noise._first(found, use, None)
         places, left = noise._draw(at, 2.0**30, GAUSSIAN, Elsewhere(), first)
         found[places] += left.long()

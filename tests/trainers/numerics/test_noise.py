@@ -239,6 +239,14 @@ class TestSound:
         assert asked > 1000
         assert worst < noise.ERROR * law.limit * law.unit / 100
 
+    def test_beyond_the_limit_the_loops_stay_there(self):
+        """The ratio's slope has the sign of a polynomial without negative numbers."""
+        over, under = np.poly1d(loops._OVER), np.poly1d(loops._UNDER)
+        assert ((over.deriv() * under - over * under.deriv()).coeffs > 0).all()
+        most = loops._quantile(HIGHEST, True)
+        assert most == -loops._quantile(LOWEST, True) > 20
+        assert loops._quantile(HIGHEST, False) == -loops._quantile(LOWEST, False) > 600
+
     def test_where_numba_is_not(self, monkeypatch, way):
         wanted = drawn(rows(1000), 2.0**28)
         monkeypatch.setitem(sys.modules, "trainers.numerics.loops", None)

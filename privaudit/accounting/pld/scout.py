@@ -57,7 +57,7 @@ class Guess:
         size = np.abs(self.losses)
         variance = np.maximum(self.variances, 1e-300)
         while high - low > 1:
-            tries = np.arange(low, high + 1, -(-(high - low) // 14))
+            tries = np.arange(low, high + 1, -(-(high - low) // 40))
             h = np.exp2(tries / 32)
             more = h * (np.minimum(size, h[:, None] / 6) @ self.weights)
             squares = (h * h / 12)[:, None]
@@ -229,7 +229,7 @@ def _quadrature(step: Step, direction: Direction) -> tuple[Floats, Floats]:
     else:
         # As far as tilts that matter can reach, at a step that the trapezoid forgives.
         far = 12 + 4 * m + 24
-        points = int(min(max(2 * far / 0.2, 200), 2000))
+        points = int(min(max(2 * far / (0.4 if m < 2 else 0.2), 200), 2000))
         x = np.linspace(-far, far, points)
         if step.scheme == "fixed":
             # Half of the line is used, from where the loss is 0: cells end there.

@@ -64,9 +64,12 @@ class Target(abc.ABC):
 
     @abc.abstractmethod
     def upper(
-        self, found: Tilted | Inverted | Chosen | Chernoff, guess: Guess
+        self,
+        found: Tilted | Inverted | Chosen | Chernoff,
+        guess: Guess,
+        enough: float = 0.0,
     ) -> float:
-        """Upper bound from a composition that dominates."""
+        """Upper bound from a composition that dominates; no less than ``enough``."""
 
     @abc.abstractmethod
     def lower(self, found: Tilted | Inverted, guess: Guess) -> float:
@@ -100,8 +103,13 @@ class EpsilonAt(Target):
         return max(wanted, 0.5 * (worst.epsilon - guess.epsilon))
 
     def upper(
-        self, found: Tilted | Inverted | Chosen | Chernoff, guess: Guess
+        self,
+        found: Tilted | Inverted | Chosen | Chernoff,
+        guess: Guess,
+        enough: float = 0.0,
     ) -> float:
+        if enough > 0 and found.delta_above(enough) <= self.delta:
+            return enough
         return least_epsilon(
             found.delta_above, self.delta, guess.epsilon, guess.tilt, self.width
         )
@@ -142,9 +150,12 @@ class DeltaAt(Target):
         return max(self.width, room) / (1 + guess.tilt)
 
     def upper(
-        self, found: Tilted | Inverted | Chosen | Chernoff, guess: Guess
+        self,
+        found: Tilted | Inverted | Chosen | Chernoff,
+        guess: Guess,
+        enough: float = 0.0,
     ) -> float:
-        return found.delta_above(self.epsilon)
+        return max(found.delta_above(self.epsilon), enough)
 
     def lower(self, found: Tilted | Inverted, guess: Guess) -> float:
         return found.delta_below(self.epsilon)

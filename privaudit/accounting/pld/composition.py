@@ -232,8 +232,8 @@ class Composition:
         found = self.each(target, width)
         worst = max(found.upper, key=lambda way: found.upper[way])
         upper, lower = found.upper[worst], max(found.lower.values(), default=0.0)
-        reached = upper <= (1 + width) * lower or upper == 0
-        return Sides(lower, upper, width, reached, worst)
+        reached = bool(upper <= (1 + width) * lower or upper == 0)
+        return Sides(float(lower), float(upper), width, reached, worst)
 
     def each(
         self,

@@ -703,7 +703,7 @@ class _Search:
                 worst = max(self.guesses.values(), key=self.target.size)
                 # Of the better direction it is enough to be below the worse one.
                 self.run_above(way, self.slack(way, worst), most)
-                if not seen:
+                if not seen and self.top(way) > (1 + self.width) * most:
                     seen = way
                     inner[way] = max(inner[way], self.run_below(way))
                     most = max(inner.values())

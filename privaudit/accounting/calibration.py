@@ -6,6 +6,7 @@ its invariant, not a correction at the end.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable
@@ -302,10 +303,14 @@ class _Budget:
         """About the answer, and with which power of 1/x epsilon falls there."""
         line = _Line(self.epsilon, 1.0, 0.05)
         guess = min(max(1.0, least), most)
+
+        @functools.lru_cache(maxsize=1)
+        def certificate(x: float) -> Certificate:
+            return Certificate.of(make_ledger(x), self.relation)
+
         for _ in range(20):
-            certificate = Certificate.of(make_ledger(guess), self.relation)
             try:
-                value = line.values[guess] = certificate.guess(self.delta)
+                value = line.values[guess] = certificate(guess).guess(self.delta)
             except ValueError:  # what no account takes
                 return 1.0, 1.0
             if abs(value - self.epsilon) < 0.05 * self.epsilon:
@@ -319,8 +324,7 @@ class _Budget:
             guess = aimed
         wide = _Line(self.epsilon, line.slope(), 1e-3)
         for _ in range(3):
-            certificate = Certificate.of(make_ledger(guess), self.relation)
-            found = certificate.epsilon(self.delta, 0.02, "upper").upper
+            found = certificate(guess).epsilon(self.delta, 0.02, "upper").upper
             wide.values[guess] = found
             if not 0 < found < math.inf:
                 break

@@ -173,4 +173,8 @@ def mix(rate: float, log_first: Floats, log_second: Floats) -> Floats:
     """log of (1 - rate) first + rate second."""
     if rate == 1:
         return log_second
-    return np.logaddexp(math.log1p(-rate) + log_first, math.log(rate) + log_second)
+    first, second = math.log1p(-rate) + log_first, math.log(rate) + log_second
+    top = np.maximum(first, second)
+    with np.errstate(invalid="ignore"):
+        found = top + np.log(1 + np.exp(np.minimum(first, second) - top))
+    return np.where(top == -np.inf, top, found)

@@ -232,8 +232,8 @@ class Composition:
         found = self.each(target, width)
         worst = max(found.upper, key=lambda way: found.upper[way])
         upper, lower = found.upper[worst], max(found.lower.values(), default=0.0)
-        reached = upper <= (1 + width) * lower or upper == 0
-        return Sides(lower, upper, width, reached, worst)
+        reached = bool(upper <= (1 + width) * lower or upper == 0)
+        return Sides(float(lower), float(upper), width, reached, worst)
 
     def each(
         self,
@@ -609,14 +609,15 @@ class _Search:
     def found(self) -> Found:
         return Found(self.upper, self.lower, self.coarse)
 
-    def run_above(self, way: Direction, slack: float) -> None:
+    def run_above(self, way: Direction, slack: float, enough: float = 0.0) -> None:
         guess = self.guesses[way]
         wanted = guess.spacing(slack * self.fine)
         grid = self.grid(way, slack, spacing=wanted)
         self.coarse |= grid.spacing > 1.5 * wanted
         found = self.of._above(way, grid, guess)
         if found is not None:
-            self.upper[way] = min(self.upper[way], self.target.upper(found, guess))
+            top = self.target.upper(found, guess, enough)
+            self.upper[way] = min(self.upper[way], top)
         else:
             self.coarse = True
         self.guesses[way] = self.target.improved(guess, self.upper[way])
@@ -694,15 +695,21 @@ class _Search:
     def both(self) -> Found:
         inner = dict.fromkeys(self.guesses, 0.0)  # of the dominating pairs
         for _ in range(_ROUNDS):
-            most = max(inner.values())
+            most, seen = max(inner.values()), ""
             for way in sorted(self.guesses, key=lambda way: -self.top(way)):
                 top = self.top(way)
                 if top <= most or top < 0.5 * max(map(self.top, self.guesses)):
                     continue  # the other direction is worse
                 worst = max(self.guesses.values(), key=self.target.size)
-                self.run_above(way, self.slack(way, worst))
+                # Of the better direction it is enough to be below the worse one.
+                self.run_above(way, self.slack(way, worst), most)
+                if not seen and self.top(way) > (1 + self.width) * most:
+                    seen = way
+                    inner[way] = max(inner[way], self.run_below(way))
+                    most = max(inner.values())
             way = self.worst()
-            inner[way] = max(inner[way], self.run_below(way))
+            if way != seen and self.top(way) > (1 + self.width) * most:
+                inner[way] = max(inner[way], self.run_below(way))
             most, top = max(inner.values()), self.top(way)
             self.coarse = not (top <= (1 + self.width) * most or top == 0)
             if not self.coarse or top == math.inf or not self.refine(way, top, most):

@@ -194,9 +194,8 @@ def _first_dot(
     """
     points = (cells.start + np.arange(p.size)) * spacing + cells.offset
     below_p = _sums_before(p, math.exp(cells.below[0]))
-    below_q = _sums_before(
-        np.exp(cells.log_q).reshape(-1, 2).sum(axis=1), _exp(cells.below[1])
-    )
+    halves = np.exp(cells.log_q)
+    below_q = _sums_before(halves[::2] + halves[1::2], _exp(cells.below[1]))
     below_q *= np.exp(np.minimum(points, 700.0))
     noise = 2 * cells.accuracy * (below_q + below_p)
     depth = below_q - below_p
@@ -331,17 +330,15 @@ def drop_concave_knots(mass: Floats, scale: Floats, spacing: float) -> None:
     todo = np.flatnonzero(mass < 0).tolist()
     before: dict[int, int] = {}
     after: dict[int, int] = {}
-    dropped: set[int] = set()
     last = mass.size - 1
     new = {i: mass.item(i) for i in todo}  # of the knots that change
     grown: dict[int, float] = {}
     while todo:
         i = todo.pop()
         m = new[i]
-        if i in dropped or m >= 0 or i in (0, last):
+        if not m < 0 or i in (0, last):  # those dropped have none
             continue
         lower, higher = before.get(i, i - 1), after.get(i, i + 1)
-        dropped.add(i)
         new[i] = 0.0
         # Shares of P: (1 - e^-ahead) / (e^behind - e^-ahead), and the rest.
         ahead = math.expm1(-(higher - i) * spacing)

@@ -35,12 +35,17 @@ def log_normal_mass(left: Floats, right: Floats, centre: float = 0.0) -> Floats:
         middle = 0.5 * (left + right) - centre
         square = middle * middle
         quarter = 0.25 * width * width
-        series = (
-            (square - 1) / 6
-            + ((square - 6) * square + 3) * quarter / 120
-            + (((square - 15) * square + 45) * square - 15) * quarter**2 / 5040
-        ) * quarter
-        mass = np.log(width * (1 + series)) - (0.5 * square + _LOG_SQRT_TAU)
+        series = ((square - 15) * square + 45) * square - 15
+        series *= quarter / 42
+        series += (square - 6) * square + 3
+        series *= quarter / 20
+        series += square - 1
+        series *= quarter / 6
+        series += 1
+        series *= width
+        mass = np.log(series)
+        mass -= 0.5 * square
+        mass -= _LOG_SQRT_TAU
         wide = ~(width * (1 + np.abs(middle)) <= _NARROW)
     if wide.any():
         mass[wide] = _log_normal_difference(left[wide] - centre, right[wide] - centre)

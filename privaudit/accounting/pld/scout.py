@@ -56,8 +56,11 @@ class Guess:
         low, high = math.floor(32 * math.log2(least)), 32 * 6
         size = np.abs(self.losses)
         variance = np.maximum(self.variances, 1e-300)
+        # First near where it would be if all losses were large.
+        middle = 8 * slack / ((1 + self.tilt) * float(self.counts.sum()))
+        near = math.floor(16 * math.log2(max(middle, 1e-300))) + np.arange(-16, 24)
+        tries = np.append(low, near[(near > low) & (near <= high)])
         while high - low > 1:
-            tries = np.arange(low, high + 1, -(-(high - low) // 14))
             h = np.exp2(tries / 32)
             more = h * (np.minimum(size, h[:, None] / 6) @ self.weights)
             squares = (h * h / 12)[:, None]
@@ -66,6 +69,7 @@ class Guess:
             fit = fits.size if fits.all() else max(int(np.argmin(fits)), 1)
             low = int(tries[fit - 1])
             high = int(tries[fit]) if fit < fits.size else high
+            tries = np.arange(low, high + 1, -(-max(high - low, 1) // 40))
         return 2.0 ** (low / 32)
 
 
@@ -229,7 +233,7 @@ def _quadrature(step: Step, direction: Direction) -> tuple[Floats, Floats]:
     else:
         # As far as tilts that matter can reach, at a step that the trapezoid forgives.
         far = 12 + 4 * m + 24
-        points = int(min(max(2 * far / 0.2, 200), 2000))
+        points = int(min(max(2 * far / (0.4 if m < 2 else 0.2), 200), 2000))
         x = np.linspace(-far, far, points)
         if step.scheme == "fixed":
             # Half of the line is used, from where the loss is 0: cells end there.

@@ -64,9 +64,12 @@ class Target(abc.ABC):
 
     @abc.abstractmethod
     def upper(
-        self, found: Tilted | Inverted | Chosen | Chernoff, guess: Guess
+        self,
+        found: Tilted | Inverted | Chosen | Chernoff,
+        guess: Guess,
+        enough: float = 0.0,
     ) -> float:
-        """Upper bound from a composition that dominates."""
+        """Upper bound from a composition that dominates; no less than ``enough``."""
 
     @abc.abstractmethod
     def lower(self, found: Tilted | Inverted, guess: Guess) -> float:
@@ -100,8 +103,13 @@ class EpsilonAt(Target):
         return max(wanted, 0.5 * (worst.epsilon - guess.epsilon))
 
     def upper(
-        self, found: Tilted | Inverted | Chosen | Chernoff, guess: Guess
+        self,
+        found: Tilted | Inverted | Chosen | Chernoff,
+        guess: Guess,
+        enough: float = 0.0,
     ) -> float:
+        if enough > 0 and found.delta_above(enough) <= self.delta:
+            return enough
         return least_epsilon(
             found.delta_above, self.delta, guess.epsilon, guess.tilt, self.width
         )
@@ -142,9 +150,12 @@ class DeltaAt(Target):
         return max(self.width, room) / (1 + guess.tilt)
 
     def upper(
-        self, found: Tilted | Inverted | Chosen | Chernoff, guess: Guess
+        self,
+        found: Tilted | Inverted | Chosen | Chernoff,
+        guess: Guess,
+        enough: float = 0.0,
     ) -> float:
-        return found.delta_above(self.epsilon)
+        return max(found.delta_above(self.epsilon), enough)
 
     def lower(self, found: Tilted | Inverted, guess: Guess) -> float:
         return found.delta_below(self.epsilon)
@@ -230,9 +241,13 @@ def _bracketed(
     """
     x, slope = max(guess, 1e-12), max(1e-300, min(1e300, slope))  # finite steps
     low, high, above, below = 0.0, math.inf, math.inf, -math.inf
-    least, stride = 1e-9 * x, fine * x
+    least, stride, before = 1e-9 * x, 0.1 * fine * x, (0.0, math.inf)
     for turn in itertools.count(1):  # invariant: low is 0 or above, high not above
         off = excess(x)
+        fall = (before[1] - off) / (x - before[0])
+        if slope < 4 * fall < 16 * slope:  # of the line through the last two
+            slope = fall
+        before = x, off
         if off > 0:
             low, above = x, off
         else:
@@ -240,13 +255,13 @@ def _bracketed(
         if high == math.inf:
             if not x < 1e300:
                 break
-            x = low + max(above / slope if above < math.inf else 0.0, stride)
+            x = low + stride + (above / slope if above < math.inf else 0.0)
             stride *= 4
         elif low == 0:
             # Not past all of where it is above 0, if that has an end below.
             part = high / 2 if most == math.inf else high / 8
-            x = high - min(max(min(-below, most) / slope, stride), part)
-            stride *= 2
+            x = high - min(min(-below, most) / slope + stride, part)
+            stride *= 4
             if x <= least:
                 break
         elif high - low <= fine * high:

@@ -504,6 +504,28 @@ class TestLaws:
         assert certificate((Release.of(EpsilonDelta(0.5)), 4)).epsilon(0).upper < 2.001
         assert certificate((Release.of(DiscreteGaussian(1.0)), 1)).epsilon(0).upper > 30
 
+    @pytest.mark.parametrize("rate", [1.0, 0.01])
+    def test_the_discrete_gaussian_has_no_largest_loss(self, rate):
+        sampling = PoissonSampling(rate)
+        one = certificate((Release.of(DiscreteGaussian(1.0), sampling), 1))
+        assert one.epsilon(0.0).upper == math.inf
+        assert one.delta(45.0).upper > 0  # 1e-450 is no double
+        for order in (1.5, 2.0, 20.0, 1e6):
+            found = loss_of(DiscreteGaussian(1.0), ADD, rate).divergence(order)
+            assert found <= order / 2 * (1 + 1e-12)
+        assert rate < 1 or found >= 0.5e6
+
+    @pytest.mark.parametrize("rate", [1e-8, 3e-10, 1e-12, 7e-15])
+    def test_the_largest_loss_of_what_is_rarely_sampled(self, rate):
+        release = Release.of(DiscreteLaplace(3.0), PoissonSampling(rate))
+        true = rate * math.expm1(3.0) - (rate * math.expm1(3.0)) ** 2 / 2
+        found = certificate((release, 1)).epsilon(0.0).upper
+        assert true * (1 - 1e-15) <= found <= true * (1 + 1e-10)
+
+    def test_the_least_double_is_a_delta(self):
+        one = certificate((Release.of(EpsilonDelta(1.0, 0.5)), 1))
+        assert one.epsilon(5e-324).upper == math.inf
+
 
 class TestRefused:
     @pytest.mark.parametrize(

@@ -316,6 +316,25 @@ class TestSound:
                 assert truth <= bracket.upper + 1e-9
             assert bracket.lower <= bracket.upper
 
+    @pytest.mark.parametrize(
+        ("z", "q", "most", "n", "true"),
+        [
+            # At epsilon 0; sums of binomial chances by mpmath with 80 digits.
+            (0.018963228617372863, 0.04052351393226433, 405235, 10**7, 0.0404986309585),
+            (
+                0.4066416611949219,
+                4.0504734902557805e-05,
+                1,
+                10**5,
+                9.544498080830592e-6,
+            ),
+            (0.040332567820135355, 0.2662626452398533, 1, 10, 0.09547721131668387),
+        ],
+    )
+    def test_chances_of_truncation_are_not_too_small(self, z, q, most, n, true):
+        one = certificate((Release.of(TruncatedPoisson(z, q, most, n)), 1))
+        assert true <= one.delta(0.0, 1e-6, "upper").upper <= true * (1 + 1e-5)
+
     def test_measures_from_dots_are_above_them(self):
         spacing, start = 0.01, -300
         loss = np.arange(start, 301) * spacing

@@ -29,6 +29,8 @@ if TYPE_CHECKING:  # a second of import time, and only for those who want an eve
 # with details; 5 an observer. What has none of these is written as 1.
 VERSIONS = (1, 2, 3, 4, 5)
 
+_MOST = 10**100  # releases; their costs are added up in doubles
+
 RESUMED = (
     "nobody learns anything from which releases were made again with other sums, when "
     "the run went on with other data, threads or libraries than before it was stopped"
@@ -68,8 +70,8 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             )
         if type(self.count) is not int or self.disjoint is not UNSET:
             take_fields(self, "count", "disjoint")  # 1000 and 1e3 are one ledger
-        if self.count < 1:
-            raise ValueError(f"count must be >= 1, got {self.count}")
+        if not 1 <= self.count <= _MOST:
+            raise ValueError(f"count must be >= 1 and <= 1e100, got {self.count}")
         if self.disjoint is not UNSET and self.disjoint < 0:
             raise ValueError(f"a pass has a number >= 0, got disjoint={self.disjoint}")
         allocated = isinstance(self.release.sampling, RandomAllocation)

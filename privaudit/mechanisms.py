@@ -219,7 +219,7 @@ class TruncatedPoisson(Mechanism, frozen=True, tag="truncated-poisson"):
                 f"sampling_rate must be 0 or at least 1e-6, got {self.sampling_rate}"
             )
         _whole(self, "batch_size", 0)
-        _whole(self, "records", 0)
+        _whole(self, "records", 0, 1e15)
 
     @property
     def tells(self) -> bool:

@@ -56,8 +56,8 @@ def found_in(
 
 def _special(report: RandomizedResponse) -> Release:
     p, k = report.noise_parameter, report.buckets
-    own = 1 - p * (k - 1) / k
-    pair = DiscretePair((own, 1 - own), (1 / k, 1 - 1 / k))
+    # Either chance as a sum of what is >= 0: the one next to 0 keeps its digits.
+    pair = DiscretePair((1 - p + p / k, p * (1 - 1 / k)), (1 / k, 1 - 1 / k))
     return Release.of(pair if report.tells else EpsilonDelta(0.0))
 
 

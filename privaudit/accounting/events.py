@@ -158,7 +158,9 @@ def _gaussian_inside(event: DpEvent) -> float | None:
             return float(event.noise_multiplier)
         case dp_event.SelfComposedDpEvent():
             one = _gaussian_inside(event.event)
-            return None if one is None else one / math.sqrt(event.count)
+            if one is None or event.count == 1:
+                return one
+            return one / math.sqrt(event.count) * (1 - 1e-15)
         case dp_event.ComposedDpEvent():
             some = [part for part in event.events if not _is_nothing(part)]
             each = [_gaussian_inside(part) for part in some]
@@ -166,7 +168,8 @@ def _gaussian_inside(event: DpEvent) -> float | None:
                 return None
             if not all(each):
                 return 0.0
-            return math.fsum(one**-2 for one in each if one) ** -0.5 * (1 - 1e-15)
+            told = math.hypot(*(1 / one for one in each if one))
+            return (1 - 1e-15) / told if told else math.inf
     return None
 
 

@@ -22,6 +22,7 @@ participation makes user-level privacy of this.
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import msgspec
 
@@ -37,7 +38,6 @@ from privaudit.release import (
 from privaudit.results import Relation, check_relation
 
 _MOST = 500  # chances of Binomial(k, q) are exact to 1e-13
-_RARE = 1e-280  # chances below are of no account: delta has 1e-300 to spare
 
 
 def of_group(ledger: Ledger, size: int, relation: Relation) -> tuple[Ledger, bool]:
@@ -78,7 +78,12 @@ def of_group(ledger: Ledger, size: int, relation: Relation) -> tuple[Ledger, boo
         raise ValueError(
             f"groups are of records, and the unit of this ledger is a {ledger.unit}"
         )
-    failure = min(size * ledger.failure * (1 + 2**-50), 1 - 2**-53)
+    failure = size * ledger.failure * (1 + 2**-50)
+    if not failure < 1:
+        raise ValueError(
+            f"the chance of failure of a group of {size} is {failure:g}: nothing is "
+            "bounded"
+        )
     known = {
         release: _release(release, size, relation)
         for release in {entry.release for entries in ledger.nodes for entry in entries}
@@ -119,7 +124,8 @@ def _release(release: Release, size: int, relation: Relation) -> tuple[Release, 
             math.comb(size, i) * rate**i * (1 - rate) ** (size - i)
             for i in range(size + 1)
         ]
-        kept = [(float(i), c) for i, c in enumerate(chances) if c > _RARE]
+        # What underflows is of no account: delta has 1e-300 to spare.
+        kept = [(float(i), c) for i, c in enumerate(chances) if c]
         mixture = mechanisms.MixtureOfGaussians(
             release.noise / moved, tuple(i for i, _ in kept), tuple(c for _, c in kept)
         )
@@ -128,13 +134,14 @@ def _release(release: Release, size: int, relation: Relation) -> tuple[Release, 
         both = 1 - (1 - rate) ** size
         plain = msgspec.structs.replace(release, sampling=PoissonSampling(both))
         return plain, False
+    far = _times(moved, size)
     grown = Sensitivity(
-        add_or_remove_one=moved * size if add else None,
-        replace_one=None if add else moved * size,
+        add_or_remove_one=far if add else None,
+        replace_one=None if add else far,
     )
     whole = msgspec.structs.replace(
         release,
-        norm_bound=release.norm_bound * size,
+        norm_bound=_times(release.norm_bound, size),
         sensitivity=grown,
         sampling=NoSampling(),
     )
@@ -153,9 +160,9 @@ def _of_details(
         case mechanisms.DiscreteLaplace():
             found = msgspec.structs.replace(what, sensitivity=what.sensitivity * size)
         case mechanisms.ExponentialMechanism():
-            found = mechanisms.ExponentialMechanism(what.epsilon * size)
+            found = mechanisms.ExponentialMechanism(_times(what.epsilon, size))
         case mechanisms.EpsilonDelta():
-            far = what.epsilon * size
+            far = _times(what.epsilon, size)
             _checked(far)
             some = what.epsilon > 1e-12
             grown = math.expm1(far) / math.expm1(what.epsilon) if some else size * 2
@@ -173,6 +180,14 @@ def _of_details(
                 "mechanism; give its guarantee for the group itself"
             )
     return Release.of(found, relation=relation), attained
+
+
+def _times(value: float, size: int) -> float:
+    """The product, rounded up."""
+    found = value * size
+    if found < math.inf and Fraction(found) < Fraction(value) * size:
+        found = math.nextafter(found, math.inf)
+    return found
 
 
 def _checked(epsilon: float) -> None:

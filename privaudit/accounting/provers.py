@@ -46,6 +46,7 @@ Quantity = Literal["epsilon", "delta"]
 
 # Relative, for sums of closed forms each of which is good to 1e-13 or better.
 _SLACK = 1e-12
+_TINY = 1e-300  # absolute, for what underflows
 _FEW = 64  # different releases whose ratios are added without rounding
 # Renyi divergences are worked out for each different release, at some fifty orders.
 _MOST_DIFFERENT = 300
@@ -316,9 +317,15 @@ class Pure(Prover):
         slack = _SLACK + 4e-16 * order.size
         tops = np.cumsum(top[order]) * (1 - slack)
         log_share = math.log(delta) - np.cumsum(log_mass[order]) * (1 + slack) + slack
-        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-            less = np.log(-np.expm1(np.minimum(log_share, 0.0))) * (1 + slack)
-        return max(0.0, float((tops + less).max()))
+        share = np.exp(np.minimum(log_share, 0.0))
+        with np.errstate(divide="ignore"):
+            # Of a small share 1 - share would be 1, of a large one share.
+            less = np.where(
+                share < 0.5,
+                np.log1p(-share),
+                np.log(-np.expm1(np.minimum(log_share, 0.0))),
+            )
+        return max(0.0, float((tops + less * (1 + slack)).max()) - _TINY)
 
     @staticmethod
     def _exactly(steps: Steps, top: float) -> float:
@@ -356,9 +363,10 @@ class Pure(Prover):
         """The largest loss and minus the least, both rounded up."""
         s, q, c = steps.shift, steps.rate, steps.norm
         up, down = sampled(s, q), -sampled(-s, q)
-        with np.errstate(invalid="ignore", divide="ignore"):
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             both = sampled(c, q) - sampled(c - s, q)
-            both += 1e-15 * (np.abs(sampled(c, q)) + np.abs(sampled(c - s, q)))
+            far = np.abs(sampled(c, q)) + np.abs(sampled(c - s, q))
+            both += (1e-15 + 2e-16 * c) * far
             both = np.where(np.isnan(both), np.inf, np.minimum(both, s))
             without = -np.log1p(-q)
         up, down = (
@@ -369,10 +377,10 @@ class Pure(Prover):
         down = np.where(
             steps.gaussian, np.where(steps.scheme == 0, without, np.inf), down
         )
-        slack = np.where(s <= 700, 4e-15, _SLACK)
+        slack = np.where(s <= 700, 4e-15 + 2e-16 * s, _SLACK)  # of exp(s), s rounded
         sums = [
             math.fsum(
-                (steps.count * one * (1 + slack)).tolist()
+                [_TINY, *(steps.count * one * (1 + slack)).tolist()]
                 + [
                     n * loss.range("remove")[i] * (1 + 1e-15)
                     for loss, n in steps.others
@@ -384,7 +392,8 @@ class Pure(Prover):
 
     def _attained(self, steps: Steps, way: Direction) -> float:
         """The largest loss that some data sets attain or come near to, rounded down."""
-        return math.fsum(self._tops(steps, way)[0].tolist()) * (1 - _SLACK)
+        total = math.fsum(self._tops(steps, way)[0].tolist())
+        return max(0.0, total * (1 - _SLACK) - _TINY)
 
     def _log_mass(self, steps: Steps, way: Direction) -> float:
         """log of the probability of the largest loss, rounded down."""
@@ -456,7 +465,7 @@ class TotalVariation(Prover):
             return 1.0
         total = TotalVariation.log_squares(steps) if not steps.others else math.inf
         schwarz = math.sqrt(math.expm1(total)) / 2 if total < 2 else 1.0
-        return min(1.0, min(coupled, schwarz) * (1 + _SLACK) + 1e-300)
+        return min(1.0, min(coupled, schwarz) * (1 + _SLACK) + _TINY)
 
     @staticmethod
     def log_squares(steps: Steps) -> float:
@@ -472,7 +481,7 @@ class TotalVariation(Prover):
                 steps.gaussian, q * q / (1 - q) * 4 * np.sinh(steps.norm**2), np.inf
             )
             squares = np.where(steps.scheme == 2, replaced, squares)
-            squares = np.where(np.isnan(squares), np.inf, squares)
+            squares = np.where(np.isnan(squares), np.inf, squares) + _TINY
             return math.fsum((n * np.log1p(squares)).tolist())
 
 

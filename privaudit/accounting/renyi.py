@@ -111,7 +111,7 @@ def divergence(release: Release, relation: Relation, order: float) -> float:
             return math.inf
         if order == math.inf:
             amplified = math.log1p(rate * math.expm1(pure)) if pure < 700 else pure
-            return amplified * (1 + 8 * _UNIT)
+            return amplified * (1 + (8 + 4 * pure) * _UNIT)  # exp of a rounded pure
         if unsampled:
             return float(_laplace(pure, np.array([order]))[0])
         integer = _poisson_laplace if poisson else _without_replacement_laplace

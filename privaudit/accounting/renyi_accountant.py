@@ -13,7 +13,7 @@ from privaudit.accounting import rdp
 from privaudit.accounting.accountant import RELATIONS, found_in
 from privaudit.accounting.events import UnknownEventError
 from privaudit.accounting.renyi import divergence
-from privaudit.accounting.tuning import ORDERS, selected_curve
+from privaudit.accounting.tuning import MOST_TRIES, ORDERS, selected_curve
 from privaudit.release import Release
 
 _ABOVE_1 = 1 + 1e-6  # whose divergence bounds that of order 1
@@ -179,10 +179,11 @@ class RenyiAccountant(PrivacyAccountant):
 
     def _selected(self, event: dp_event.RepeatAndSelectDpEvent) -> np.ndarray:
         mean, shape = float(event.mean), float(event.shape)
-        if not shape >= 0 or not mean >= (0 if shape == math.inf else 1):
+        least = 0 if shape == math.inf else 1
+        if not shape >= 0 or not least <= mean <= MOST_TRIES:
             raise ValueError(
-                "the number of tries has a mean >= 1 and a shape >= 0, got mean "
-                f"{event.mean} and shape {event.shape}"
+                "the number of tries has a mean >= 1 and <= 1e10 and a shape >= 0, got "
+                f"mean {event.mean} and shape {event.shape}"
             )
         one = self._curve_of(event.event)
 

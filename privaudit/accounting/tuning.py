@@ -38,6 +38,7 @@ ORDERS = (
     *map(float, range(6, 64)),
     *(80.0, 100.0, 128.0, 192.0, 256.0, 512.0, 1024.0),
 )
+MOST_TRIES = 1e10  # on average; the parameter of a law is searched from 1e-300 on
 _SHAPES = {"geometric": 1.0, "logarithmic": 0.0, "poisson": math.inf}
 
 
@@ -87,7 +88,7 @@ def repeat_and_select(
     shape = _SHAPES[law] if isinstance(law, str) else float(law)
     if not shape >= 0:
         raise ValueError(f"law must be a name or a shape >= 0, got {law!r}")
-    if not 1 <= tries <= 1e10:
+    if not 1 <= tries <= MOST_TRIES:
         raise ValueError(
             f"the mean number of tries must be between 1 and 1e10, got {tries}"
         )

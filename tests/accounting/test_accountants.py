@@ -114,6 +114,26 @@ class TestCertified:
     def test_gaussians_under_every_relation(self, event, relation):
         assert CertifiedAccountant(relation).supports(event)
 
+    def test_rare_reports_of_a_special_record(self):
+        p, k = 1 - 2**-40, 10**6
+        accountant = CertifiedAccountant(SPECIAL).compose(report(p, k))
+        true = math.log1p(2**-40 * (k - 1))  # own * k is 1 + (1 - p) (k - 1)
+        assert true <= accountant.get_epsilon(0.0) <= true * (1 + 1e-6)
+        assert (
+            CertifiedAccountant(SPECIAL).compose(report(1e-17, 5)).get_epsilon(0) < 40
+        )
+
+    def test_more_tries_than_can_be_charged_are_refused(self):
+        with pytest.raises(ValueError, match="mean >= 1 and <= 1e10"):
+            RenyiAccountant().compose(select(gaussian(1.0), 1e300, 0.0))
+
+    @pytest.mark.parametrize(
+        ("noises", "wanted"), [((1e-200, 1.0), math.inf), ((1e200, 1e200), 0.0)]
+    )
+    def test_batches_of_gaussians_far_from_1(self, noises, wanted):
+        event = poisson(0.1, together([gaussian(z) for z in noises]))
+        assert CertifiedAccountant().compose(event).get_epsilon(1e-5) == wanted
+
     @pytest.mark.parametrize(
         ("relation", "known"), [(REPLACE, True), (SPECIAL, True), (ADD, False)]
     )

@@ -643,3 +643,10 @@ def test_a_sensitivity_of_nothing_costs_nothing():
         release(1.0), sensitivity=Sensitivity(add_or_remove_one=0.0)
     )
     assert of(Entry(still, 100)).epsilon(0.0).upper == 0
+
+
+def test_more_releases_than_doubles_can_add_are_refused():
+    one = release(1e4, PoissonSampling(0.1))
+    assert Certificate.of(Ledger.of(one, 10**100)).epsilon(1e-5).upper > 1e80
+    with pytest.raises(ValueError, match="count must be >= 1 and <= 1e100"):
+        Ledger.of(one, 10**200)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from fractions import Fraction
 
 import msgspec
 import pytest
@@ -75,6 +76,31 @@ class TestGroups:
         e = found / size
         assert stepwise(e) > 1e-5, "the whole curve gives less"
         assert found > epsilon(ledger).upper
+
+    @pytest.mark.parametrize("size", [3, 7, 11, 100])
+    def test_products_are_rounded_up(self, size):
+        for i in range(1, 50):
+            e = i / 137
+            noise = Release.of_sum(
+                norm_bound=e,
+                noise_multiplier=1.0,
+                sampling=NoSampling(),
+                mechanism="laplace",
+            )
+            whole = Fraction(e) * size
+            for one in (noise, Release.of(EpsilonDelta(e))):
+                worth = whole / Fraction(e) if one is noise else whole
+                found = epsilon(Ledger.of(one), 0.0, group=size).upper
+                assert worth <= Fraction(found) <= worth * (1 + Fraction(2) ** -50)
+
+    def test_what_is_rarely_drawn_still_tells(self):
+        ledger = Ledger.of(release(0.1, PoissonSampling(1e-290)))
+        assert epsilon(ledger, 0.0, group=2).upper == math.inf
+
+    def test_a_group_that_surely_fails_is_refused(self):
+        ledger = Ledger(nodes=((Entry(release()),),), failure=0.01)
+        with pytest.raises(ValueError, match="failure of a group of 200 is 2: nothing"):
+            of_group(ledger, 200, ADD)
 
     def test_guarantees(self):
         pure = Ledger.of(Release.of(EpsilonDelta(0.3)), 2)

@@ -316,6 +316,25 @@ class TestSound:
                 assert truth <= bracket.upper + 1e-9
             assert bracket.lower <= bracket.upper
 
+    @pytest.mark.parametrize(
+        ("z", "q", "most", "n", "true"),
+        [
+            # At epsilon 0; sums of binomial chances by mpmath with 80 digits.
+            (0.018963228617372863, 0.04052351393226433, 405235, 10**7, 0.0404986309585),
+            (
+                0.4066416611949219,
+                4.0504734902557805e-05,
+                1,
+                10**5,
+                9.544498080830592e-6,
+            ),
+            (0.040332567820135355, 0.2662626452398533, 1, 10, 0.09547721131668387),
+        ],
+    )
+    def test_chances_of_truncation_are_not_too_small(self, z, q, most, n, true):
+        one = certificate((Release.of(TruncatedPoisson(z, q, most, n)), 1))
+        assert true <= one.delta(0.0, 1e-6, "upper").upper <= true * (1 + 1e-5)
+
     def test_measures_from_dots_are_above_them(self):
         spacing, start = 0.01, -300
         loss = np.arange(start, 301) * spacing
@@ -503,6 +522,28 @@ class TestLaws:
     def test_pure_losses_bound_epsilon_at_delta_0(self):
         assert certificate((Release.of(EpsilonDelta(0.5)), 4)).epsilon(0).upper < 2.001
         assert certificate((Release.of(DiscreteGaussian(1.0)), 1)).epsilon(0).upper > 30
+
+    @pytest.mark.parametrize("rate", [1.0, 0.01])
+    def test_the_discrete_gaussian_has_no_largest_loss(self, rate):
+        sampling = PoissonSampling(rate)
+        one = certificate((Release.of(DiscreteGaussian(1.0), sampling), 1))
+        assert one.epsilon(0.0).upper == math.inf
+        assert one.delta(45.0).upper > 0  # 1e-450 is no double
+        for order in (1.5, 2.0, 20.0, 1e6):
+            found = loss_of(DiscreteGaussian(1.0), ADD, rate).divergence(order)
+            assert found <= order / 2 * (1 + 1e-12)
+        assert rate < 1 or found >= 0.5e6
+
+    @pytest.mark.parametrize("rate", [1e-8, 3e-10, 1e-12, 7e-15])
+    def test_the_largest_loss_of_what_is_rarely_sampled(self, rate):
+        release = Release.of(DiscreteLaplace(3.0), PoissonSampling(rate))
+        true = rate * math.expm1(3.0) - (rate * math.expm1(3.0)) ** 2 / 2
+        found = certificate((release, 1)).epsilon(0.0).upper
+        assert true * (1 - 1e-15) <= found <= true * (1 + 1e-10)
+
+    def test_the_least_double_is_a_delta(self):
+        one = certificate((Release.of(EpsilonDelta(1.0, 0.5)), 1))
+        assert one.epsilon(5e-324).upper == math.inf
 
 
 class TestRefused:

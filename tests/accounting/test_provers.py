@@ -370,6 +370,47 @@ class TestTight:
         some = steps((1.0, 1.0, 3), (1e6, 1.0, 500), mechanism="laplace")
         assert Pure().epsilon_below(some, "remove", 1e-6) > 2.99
 
+    @pytest.mark.parametrize(
+        ("z", "rate", "quantity", "at"),
+        [
+            (1e9, 1.0, "epsilon", 1e-17),
+            (3e263, 1 - 2**-53, "epsilon", 8e-170),
+            (3e263, 1.0, "delta", 0.0),
+            (1e192, 0.9, "delta", 8.128e-193),
+            (
+                0.0031269531029189095,
+                7.671033747466123e-225,
+                "delta",
+                5.919492023397e-86,
+            ),
+            (0.024, 1.9e-148, "delta", 0.0),
+            (6e271, 2.7e-296, "delta", 0.0),
+            (1e200, 1e-200, "epsilon", 0.0),
+        ],
+    )
+    def test_laplace_noise_far_from_1(self, z, rate, quantity, at):
+        known = prove(
+            steps((z, rate, 1), mechanism="laplace"), Question(quantity, at, 1e-3)
+        )
+        with mp.workdps(800):
+
+            def plain(epsilon):
+                return max(mp.mpf(0), -mp.expm1((epsilon - 1 / mp.mpf(z)) / 2))
+
+            def true(epsilon):
+                a, q = mp.exp(mp.mpf(epsilon)), mp.mpf(rate)
+                some = [q * plain(mp.log((a - 1 + q) / q))]
+                rest = 1 - a * (1 - q)
+                return max(*some, rest * plain(mp.log(a * q / rest)) if rest > 0 else 0)
+
+            low = max(proved.lower.value for proved in known.values())
+            high = max(proved.upper.value for proved in known.values())
+            if quantity == "delta":
+                assert low <= true(at) <= high
+            else:
+                assert not low or true(low) > at
+                assert true(high) <= at
+
     def test_adding_a_record_to_a_sample_is_pure_whatever_the_noise(self):
         some = steps((0.5, 0.1, 7))
         found = prove(some, Question("epsilon", 0.0, 1e-9))

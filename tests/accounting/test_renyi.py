@@ -176,6 +176,15 @@ class TestLaws:
         with pytest.raises(ValueError, match="no bound for Laplace"):
             divergence(pure, "replace-one", 2.0)
 
+    @pytest.mark.parametrize("size", range(300, 310))
+    def test_rare_samples_of_a_large_pure_loss(self, size):
+        noise, rate = 1.1 / size, 1e-150
+        one = release(noise, PoissonSampling(rate), "laplace")
+        found = divergence(one, "add-or-remove-one", math.inf)
+        with mpmath.workdps(400):
+            true = mpmath.log1p(mpmath.mpf(rate) * mpmath.expm1(1 / mpmath.mpf(noise)))
+            assert true <= found <= true * (1 + mpmath.mpf(1e-12))
+
     def test_extremes_stay_finite_or_infinite_but_never_nan(self):
         for noise in (5e-324, 1e-200, 0.005, 0.05, 1e4, 1e8, 1e300):
             for rate in (1e-8, 0.01, 0.999):

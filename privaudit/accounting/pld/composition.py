@@ -549,6 +549,7 @@ class Composition:
         for family in self.families:
             if family.noise == "laplace" and family.shift.size == 1:
                 top = sampled_loss(float(family.shift[0]), float(family.rate[0]))
+                top = max(top, 1e-100)
                 spacing = max(top / math.ceil(top / spacing), 1e-100)
         # In powers of ten, so that the next grid finds the same epochs.
         often = max(sum(count for _, count in self.epochs), 1)

@@ -84,7 +84,7 @@ def sampled_loss(loss: float, rate: float) -> float:
     """log(1 - rate + rate exp(loss)), the inverse of `unsampled_loss`."""
     if rate == 1:
         return loss
-    if loss > 1:
+    if loss > 700:  # below, that would cancel for small rates
         return loss + math.log(rate) + math.log1p((1 - rate) / rate * math.exp(-loss))
     if loss < -1 and rate > 0.5:
         return math.log((1 - rate) + rate * math.exp(loss))

@@ -93,7 +93,7 @@ class EpsilonAt(Target):
         left = self.delta - infinite
         if not left > 0:  # nothing to find but that
             left = 0.1 * self.delta
-        return scout.at_delta(math.log(left))
+        return scout.at_delta(math.log(max(left, 5e-324)))
 
     def size(self, guess: Guess) -> float:
         return guess.epsilon

@@ -20,6 +20,28 @@ from privaudit.mechanisms import DiscreteGaussian
 _FAR = 38.0
 
 
+class _Normal(Atoms):
+    """With what is left out beyond the atoms, where the loss has no bound."""
+
+    sigma: float
+    shift: int
+
+    def extremes(self) -> tuple[float, float]:
+        """See `Pair`."""
+        return -math.inf, math.inf
+
+    def divergence(self, order: float) -> float:
+        """See `Pair`: that of a Gaussian, or less (there, Proposition 5).
+
+        The sum of exp(-(x - t)^2 / (2 sigma^2)) is largest at whole t, and here t is
+        order times shift. Atoms tell less where all of it is among them.
+        """
+        whole = order / 2 * (self.shift / self.sigma) ** 2 * (1 + 1e-14)
+        if not order * self.shift <= (_FAR - 10) * self.sigma:
+            return whole
+        return min(whole, super().divergence(order))
+
+
 def loss(mechanism: DiscreteGaussian, shift: int, rate: float) -> Loss:
     """Of one sum that a record moves by ``shift``."""
     sigma = mechanism.sigma
@@ -32,6 +54,7 @@ def loss(mechanism: DiscreteGaussian, shift: int, rate: float) -> Loss:
     log_p = -(x - shift) * (x - shift) * scale - log_total
     # The loss itself, without the cancellation of the two logs.
     lattice = shift * scale
-    atoms = Atoms(log_p, log_q, lattice=lattice)
+    atoms = _Normal(log_p, log_q, lattice=lattice)
+    atoms.sigma, atoms.shift = sigma, shift
     atoms.loss = (2 * x - shift) * lattice
     return PairLoss(atoms, rate)

@@ -401,8 +401,8 @@ def _characteristic(
         n = term.steps
         spectra = [spectrum(i) for i in term.measures]
         squares = (values.real**2 + values.imag**2 for values in spectra)
-        some = np.sqrt(functools.reduce(np.maximum, squares)) + transform
-        some = some > math.exp(_NEGLIGIBLE / n)
+        least = max(math.exp(_NEGLIGIBLE / n) - transform, 0.0) * (1 - 4 * UNIT)
+        some = functools.reduce(np.maximum, squares) >= least**2
         if not some.all():  # most, where there are many steps
             live = live[some]
             spectra = [values[some] for values in spectra]

@@ -137,6 +137,9 @@ class Lattice:
 
     def boxes(self) -> Iterator[tuple[int, int, Indices]]:
         """Each pair of intervals that holds steps, and which."""
+        if self.at_shift.size == 1:
+            yield 0, 0, np.zeros(1, np.int64)
+            return
         columns = int(self.at_rate.max()) + 1
         code = self.at_shift * columns + self.at_rate
         order = np.argsort(code, kind="stable")

@@ -112,7 +112,7 @@ class _Gaussian(_Additive):
 
     def __init__(self, epsilon: float, delta: float, relation: Relation) -> None:
         mu = float(gdp.mu(epsilon, delta))
-        super().__init__(mu**2 * (1 - 4 * _UNIT), relation)
+        super().__init__(min(mu, 1e154) ** 2 * (1 - 4 * _UNIT), relation)
 
     def cost(self, release: Release) -> float:
         if not release.sensitivity_under(self.relation) or not release.sampling.rate:

@@ -315,7 +315,8 @@ class Pure(Prover):
         # Leaving steps out reveals no more: of the best first, as many as delta allows.
         order = np.argsort(log_mass / np.maximum(top, 1e-300))[::-1]
         slack = _SLACK + 4e-16 * order.size
-        tops = np.cumsum(top[order]) * (1 - slack)
+        with np.errstate(over="ignore"):
+            tops = np.minimum(np.cumsum(top[order]), 1e308) * (1 - slack)
         log_share = math.log(delta) - np.cumsum(log_mass[order]) * (1 + slack) + slack
         share = np.exp(np.minimum(log_share, 0.0))
         with np.errstate(divide="ignore"):
@@ -378,21 +379,22 @@ class Pure(Prover):
             steps.gaussian, np.where(steps.scheme == 0, without, np.inf), down
         )
         slack = np.where(s <= 700, 4e-15 + 2e-16 * s, _SLACK)  # of exp(s), s rounded
-        sums = [
-            math.fsum(
-                [_TINY, *(steps.count * one * (1 + slack)).tolist()]
-                + [
-                    n * loss.range("remove")[i] * (1 + 1e-15)
-                    for loss, n in steps.others
-                ]
-            )
-            for i, one in enumerate((up, down))
-        ]
+        with np.errstate(over="ignore"):
+            sums = [
+                _sum(
+                    [_TINY, *(steps.count * one * (1 + slack)).tolist()]
+                    + [
+                        n * loss.range("remove")[i] * (1 + 1e-15)
+                        for loss, n in steps.others
+                    ]
+                )
+                for i, one in enumerate((up, down))
+            ]
         return (sums[0], sums[1]) if way == "remove" else (sums[1], sums[0])
 
     def _attained(self, steps: Steps, way: Direction) -> float:
         """The largest loss that some data sets attain or come near to, rounded down."""
-        total = math.fsum(self._tops(steps, way)[0].tolist())
+        total = _sum(self._tops(steps, way)[0].tolist())
         return max(0.0, total * (1 - _SLACK) - _TINY)
 
     def _log_mass(self, steps: Steps, way: Direction) -> float:
@@ -401,6 +403,7 @@ class Pure(Prover):
         return total * (1 + _SLACK) - _SLACK
 
     @staticmethod
+    @np.errstate(divide="ignore", over="ignore", invalid="ignore")
     def _tops(steps: Steps, way: Direction) -> tuple[Floats, Floats]:
         """The largest losses that are attained, and logs of their probabilities."""
         s, q = steps.shift, steps.rate
@@ -408,8 +411,7 @@ class Pure(Prover):
         half = sampled(s / 2, q) - sampled(-s / 2, q)
         half -= 1e-15 * (np.abs(sampled(s / 2, q)) + np.abs(sampled(-s / 2, q)))
         half = np.maximum(half, 0.0)
-        with np.errstate(divide="ignore"):
-            without = np.where(steps.scheme == 2, np.inf, -np.log1p(-q))
+        without = np.where(steps.scheme == 2, np.inf, -np.log1p(-q))
         up, down = (np.where(steps.scheme == 2, half, one) for one in (up, down))
         up = np.where(steps.gaussian, np.inf, up)
         down = np.where(steps.gaussian, without, down)
@@ -721,6 +723,14 @@ def likely_epsilon(steps: Steps, delta: float) -> float:
         return min(high, cap)
     slope = math.sqrt(-2 * target) / mu
     return min(crossing(excess, high, slope, 1e-3)[1], cap)
+
+
+def _sum(parts: list[float]) -> float:
+    """Of numbers >= 0, of which `math.fsum` cannot add the largest doubles."""
+    try:
+        return math.fsum(parts)
+    except OverflowError:
+        return math.inf
 
 
 def sampled(loss: Floats, rate: Floats) -> Floats:

@@ -291,6 +291,9 @@ class TestLaws:
         assert budget.room(one) >= 0
         assert "nan" not in repr(budget)
 
+    def test_an_epsilon_next_to_the_largest_double(self):
+        assert Budget(epsilon=1.7e308, delta=0.999).room(release(1e-100)) > 0
+
     def test_no_noise_never_fits(self):
         budget = Budget(epsilon=100.0, delta=0.5)
         assert budget.room(release(0.0)) == 0

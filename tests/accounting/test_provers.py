@@ -411,6 +411,24 @@ class TestTight:
                 assert not low or true(low) > at
                 assert true(high) <= at
 
+    @pytest.mark.filterwarnings("error")
+    @pytest.mark.parametrize("relation", [ADD, "replace-one"])
+    @pytest.mark.parametrize("delta", [0.0, 1e-5, 0.9])
+    @pytest.mark.parametrize(
+        "rows", [((1e-308, 1.0, 1), (7e-309, 1.0, 1)), ((4e-296, 1.0, 10**15),)]
+    )
+    def test_losses_beyond_doubles_are_added(self, rows, delta, relation):
+        some = steps(*rows, relation=relation, mechanism="laplace")
+        for quantity in ("epsilon", "delta"):
+            for found in prove(some, Question(quantity, delta, 1e-3)).values():
+                assert found.upper.value == (1 if quantity == "delta" else math.inf)
+
+    @pytest.mark.filterwarnings("error")
+    def test_hardly_any_gaussian_noise(self):
+        for at in (0.0, 0.9, 1e5):
+            found = prove(steps((7e-97, 1.0, 1)), Question("delta", at, 1e-3))
+            assert found["remove"].upper.value == 1
+
     def test_adding_a_record_to_a_sample_is_pure_whatever_the_noise(self):
         some = steps((0.5, 0.1, 7))
         found = prove(some, Question("epsilon", 0.0, 1e-9))

@@ -77,7 +77,7 @@ _LEAST_MOVE = 1e-8  # shift times rate, which is what sampling leaves of a Gauss
 _MANY, _SMALL_SHIFT, _LEAST_OF_MANY = 1e7, 5e-3, 5e-10
 _LEAST_SHIFT = {"gaussian": 1e-5, "laplace": 1e-100}
 _MOST_SHIFT = {"gaussian": 1e3, "laplace": 1e6}
-_FARTHEST = 1e100  # of unsampled Gaussian noise, whose squares are added
+_FARTHEST = 1e70  # of unsampled Gaussian noise: fourth powers of it are added
 
 
 def _composition(

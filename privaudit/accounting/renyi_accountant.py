@@ -14,6 +14,7 @@ from privaudit.accounting.accountant import RELATIONS, found_in
 from privaudit.accounting.events import UnknownEventError
 from privaudit.accounting.renyi import divergence
 from privaudit.accounting.tuning import MOST_TRIES, ORDERS, selected_curve
+from privaudit.ledger import MOST_RELEASES
 from privaudit.release import Release
 
 _ABOVE_1 = 1 + 1e-6  # whose divergence bounds that of order 1
@@ -119,7 +120,7 @@ class RenyiAccountant(PrivacyAccountant):
                 invalid_event=error.event, error_message=error.why
             )
         if found is not None:
-            self._curve = self._curve + count * found
+            self._curve = self._curve + _times(count, found)
         return None
 
     def _checked(self, event: dp_event.DpEvent) -> None:
@@ -141,7 +142,7 @@ class RenyiAccountant(PrivacyAccountant):
             case dp_event.RepeatAndSelectDpEvent():
                 return self._selected(event)
             case dp_event.SelfComposedDpEvent():
-                return event.count * self._curve_of(event.event)
+                return _times(event.count, self._curve_of(event.event))
             case dp_event.ComposedDpEvent():
                 return sum(
                     map(self._curve_of, event.events), np.zeros(self._orders.shape)
@@ -149,7 +150,7 @@ class RenyiAccountant(PrivacyAccountant):
         total = np.zeros(self._orders.shape)
         for release, count in found_in(event, 1, self.neighboring_relation):
             self._known(release, event)
-            total += count * self._of(release)
+            total += _times(count, self._of(release))
         return total
 
     def _known(self, release: Release, event: dp_event.DpEvent) -> None:
@@ -197,3 +198,9 @@ class RenyiAccountant(PrivacyAccountant):
         orders, known = self._orders.tolist(), one.tolist()
         curve = selected_curve(orders, known, max(mean, 1.0), shape, delta_at)
         return np.array(curve)
+
+
+def _times(count: int, curve: np.ndarray) -> np.ndarray:
+    if count > MOST_RELEASES:
+        raise ValueError(f"count must be <= 1e100, got {count}")
+    return count * curve

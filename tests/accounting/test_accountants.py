@@ -570,6 +570,14 @@ class TestSelection:
             assert mean_of(0.1, shape) == pytest.approx(float(law @ k), rel=1e-9)
 
 
+@pytest.mark.parametrize("accountant", [CertifiedAccountant, RenyiAccountant])
+def test_more_releases_than_doubles_count(accountant):
+    event, many = dpa.GaussianDpEvent(1.0), 10**400
+    for given in ((event, many), (dpa.SelfComposedDpEvent(event, many),)):
+        with pytest.raises(ValueError, match="count must be"):
+            accountant().compose(*given).get_epsilon(1e-5)
+
+
 class TestFiles:
     @pytest.mark.parametrize(
         "event",

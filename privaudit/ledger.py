@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # a second of import time, and only for those who want an eve
 # with details; 5 an observer. What has none of these is written as 1.
 VERSIONS = (1, 2, 3, 4, 5)
 
-MOST_RELEASES = 10**100  # releases; their costs are added up in doubles
+MOST_RELEASES = int(1e308)  # of a kind: doubles count no more
 
 RESUMED = (
     "nobody learns anything from which releases were made again with other sums, when "
@@ -71,7 +71,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if type(self.count) is not int or self.disjoint is not UNSET:
             take_fields(self, "count", "disjoint")  # 1000 and 1e3 are one ledger
         if not 1 <= self.count <= MOST_RELEASES:
-            raise ValueError(f"count must be >= 1 and <= 1e100, got {self.count}")
+            raise ValueError(f"count must be >= 1 and <= 1e308, got {self.count}")
         if self.disjoint is not UNSET and self.disjoint < 0:
             raise ValueError(f"a pass has a number >= 0, got disjoint={self.disjoint}")
         allocated = isinstance(self.release.sampling, RandomAllocation)

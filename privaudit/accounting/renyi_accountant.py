@@ -202,5 +202,5 @@ class RenyiAccountant(PrivacyAccountant):
 
 def _times(count: int, curve: np.ndarray) -> np.ndarray:
     if count > MOST_RELEASES:
-        raise ValueError(f"count must be <= 1e100, got {count}")
+        raise ValueError(f"count must be <= 1e308, got {count}")
     return count * curve

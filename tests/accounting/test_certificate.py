@@ -645,8 +645,20 @@ def test_a_sensitivity_of_nothing_costs_nothing():
     assert of(Entry(still, 100)).epsilon(0.0).upper == 0
 
 
-def test_more_releases_than_doubles_can_add_are_refused():
-    one = release(1e4, PoissonSampling(0.1))
-    assert Certificate.of(Ledger.of(one, 10**100)).epsilon(1e-5).upper > 1e80
-    with pytest.raises(ValueError, match="count must be >= 1 and <= 1e100"):
-        Ledger.of(one, 10**200)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
+@pytest.mark.parametrize("power", [100, 200, 308])
+def test_more_releases_than_doubles_can_add(power, mechanism):
+    for noise, rate in ((1e4, 0.1), (1.0, 1.0), (1e-3, 1e-8)):
+        sampling = PoissonSampling(rate) if rate < 1 else NoSampling()
+        found = Certificate.of(
+            Ledger.of(release(noise, sampling, mechanism), 10**power)
+        )
+        assert found.epsilon(1e-5).upper > 1e80
+        assert found.delta(1.0).upper == 1
+        assert found.guess(1e-5) > 1e80
+
+
+def test_more_releases_than_doubles_count_are_refused():
+    with pytest.raises(ValueError, match="count must be >= 1 and <= 1e308"):
+        Ledger.of(release(1.0), 10**309)

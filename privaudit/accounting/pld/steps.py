@@ -78,6 +78,7 @@ _MANY, _SMALL_SHIFT, _LEAST_OF_MANY = 1e7, 5e-3, 5e-10
 _LEAST_SHIFT = {"gaussian": 1e-5, "laplace": 1e-100}
 _MOST_SHIFT = {"gaussian": 1e3, "laplace": 1e6}
 _FARTHEST = 1e70  # of unsampled Gaussian noise: fourth powers of it are added
+_MOST_STEPS = 1e100  # of a kind: sums of more leave the range of doubles
 
 
 def _composition(
@@ -179,6 +180,8 @@ def compose_entries(entries: Sequence[Entry], relation: Relation) -> Composition
         kinds.setdefault((noise, scheme), []).append(
             (shift, attained, rate, entry.count)
         )
+    if max((entry.count for entry in entries), default=0) > _MOST_STEPS:
+        return Composition((), exact=False, bounded=False)
     above, below, same = [], [], True
     for (noise, scheme), rows in kinds.items():
         shifts, least, rate, count = np.array(rows, float).T

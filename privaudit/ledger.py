@@ -20,7 +20,7 @@ from msgspec import UNSET, UnsetType
 from privaudit.files import json as _json
 from privaudit.files.arguments import public, take_fields
 from privaudit.release import NoSampling, RandomAllocation, Release
-from privaudit.results import Unit
+from privaudit.results import Independence, Unit
 
 if TYPE_CHECKING:  # a second of import time, and only for those who want an event
     from dp_accounting import DpEvent
@@ -45,6 +45,17 @@ PLACED = (
     "within an epoch of random allocation, the run went on with the records that it "
     "had before it was stopped, each in its place"
 )
+
+
+# What an account assumes of units whose gradients are their own in these ways; "by
+# construction" needs nothing. Decided by `trainers.models.independence`.
+ASSUMED: dict[Independence, str] = {
+    "by isolation": "the code of the model, the loss and the data keeps nothing of a "
+    "{unit} outside the module",
+    "by trial": "the code of the model, the loss and the data treats each {unit} by "
+    "itself and keeps nothing from one to the next, which was tried on a few records, "
+    "not proved",
+}
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -177,6 +188,14 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     def assumptions(self) -> tuple[str, ...]:
         """``assumes`` as a tuple; empty if it is unset."""
         return () if isinstance(self.assumes, UnsetType) else self.assumes
+
+    def independent(self, how: Independence) -> Ledger:
+        """Add what an account of this assumes if units are independent ``how``."""
+        if how not in ASSUMED:
+            return self
+        more = ASSUMED[how].format(unit=self.unit)
+        assumes = tuple(dict.fromkeys((*self.assumptions, more)))
+        return msgspec.structs.replace(self, assumes=assumes)
 
     @property
     def observing(self) -> frozenset[int]:

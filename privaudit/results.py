@@ -25,6 +25,8 @@ Unit = Literal["record", "node", "user"]
 Sampling = Literal[
     "poisson", "without-replacement", "random-allocation", "none", "mixed"
 ]
+# How it is known that a record's gradient is its own.
+Independence = Literal["by construction", "by isolation", "by trial"]
 Standing = Literal["certified", "conditional", "asymptotic", "claimed"]
 Status = Literal["refuted", "disproved", "unproven", "consistent"]
 

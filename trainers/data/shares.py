@@ -42,6 +42,7 @@ class Lazy:
     records: Tensor
     classes: int | None = None
     users: Tensor | None = None  # of each of ``records``
+    by_their_code: bool = False  # a torch Dataset's, which may do anything
 
     def __len__(self) -> int:
         return len(self.records)
@@ -195,7 +196,11 @@ def data_set(data: Any, name: str) -> Dataset | Lazy:
                 f"{name} has no length: records are drawn by their numbers, so that a "
                 "torch Dataset must know how many it has, not an IterableDataset"
             )
-        found = Lazy(lambda rows: _one_by_one(data, rows), torch.arange(len(data)))
+        found = Lazy(
+            lambda rows: _one_by_one(data, rows),
+            torch.arange(len(data)),
+            by_their_code=True,
+        )
     elif isinstance(data, (tuple, list)) and len(data) == 2:
         inputs, targets = data
         found = _pair(inputs, targets, name)

@@ -33,7 +33,9 @@ from trainers.data.shares import (
 )
 from trainers.data.transforms import Transform, Transformed, check_transform
 from trainers.gradients.per_sample import Loss, check_module
+from privaudit.results import Independence
 from trainers.models import cross_entropy, make_model
+from trainers.models.independence import independence
 from trainers.models.own import check_model, few, own_loss
 from trainers.numerics.randomness import public_generator
 from trainers.runs.training import Training
@@ -82,6 +84,11 @@ class Material:
     def quality(self) -> Quality:
         """What is measured of models: accuracy where targets are classes."""
         return "accuracy" if self.loss is cross_entropy else "loss"
+
+    @property
+    def independence(self) -> Independence:
+        """How well it is known that a record's gradient is its own."""
+        return independence(self.module, self.given_loss, self.shares, self.transform)
 
     def with_transform(self, transform: Callable[[Tensor], Any]) -> Material:
         """The same, with a transform of records; ``ValueError`` if it is none."""

@@ -233,6 +233,12 @@ class Problem:
         """What a run would release, as often as its algorithm asks the oracle."""
         return self.training.family.ledger(self.setting, noise_multiplier)
 
+    def stated(self, ledger: Ledger) -> Ledger:
+        """``ledger``, of a run of this, with what an account of it has to assume."""
+        if not self.training.family.private:
+            return ledger  # promises nothing
+        return ledger.independent(self.material.independence)
+
     def start(self, seed: int, runs: int = 1) -> Tensor:
         """Initial parameters, (runs, nodes, dims): one draw for all nodes and runs."""
         generator = public_generator(seed, "start")
@@ -324,7 +330,7 @@ class Problem:
 
         def measured(done: int, models: Tensor) -> None:
             if observers.after_round is not None:
-                observers.after_round(done, models, lambda: oracle.ledger)
+                observers.after_round(done, models, lambda: self.stated(oracle.ledger))
 
         def kept(done: int, state: Any) -> None:
             if observers.keep is not None:
@@ -346,7 +352,7 @@ class Problem:
             keep=kept if observers.keep else None,
             resume=middle,
         )
-        return models, oracle.ledger
+        return models, self.stated(oracle.ledger)
 
 
 def _crafted(planted: Planted | None) -> dict[str, Tensor | None]:

@@ -239,6 +239,9 @@ class Keeper:
             test_size=None if problem.test is None else len(problem.test),
             messages_sent=UNSET if sent is None else sent.messages,
             bytes_sent=UNSET if sent is None else sent.bytes,
+            independence=problem.material.independence
+            if run.training.family.private
+            else UNSET,
         )
         self._folder.write("ledger.json", ledger.to_json().encode())
         curves = msgspec.structs.replace(

@@ -57,6 +57,9 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
     model
         A model by name, with options as in ``vit:depth=2,features=32``,
         ``module:function``, or "own", which `privaudit.train` was given.
+    classes
+        How many classes the targets of the user's own data tell apart: needed where the
+        model is by name, since it is never counted in private data.
     hidden
         Number of hidden units, where the model has such an option. None: the model's
         own number, 32 for small-cnn.
@@ -113,6 +116,7 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
     partition: str = "classes"
     split: float = 0.0
     model: str = "small-cnn"
+    classes: int | None = None
     hidden: int | None = None
     gain: float = 1.0
     rounds: int = 200
@@ -138,6 +142,8 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"{name} must be > 0 and finite, got {value}")
+        if self.classes is not None and self.classes < 2:
+            raise ValueError(f"classes must be >= 2, got {self.classes}")
         for name in ("graph_seed", "warm_up"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be >= 0, got {getattr(self, name)}")

@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 
     from trainers.runs.training import Training
 
-_NOT_OPTIONS = ("loss", "transform", "partition", "split", "digits", "hidden", "gain")
+_NOT_OPTIONS = (
+    *("classes", "loss", "transform", "partition", "split", "digits", "hidden", "gain"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,6 +161,7 @@ def train(
     observer: str | int | Sequence[int] | None = None,
     noise_multiplier: float | None = None,
     relation: Relation | None = None,
+    classes: int | None = None,
     loss: Callable[..., Any] | None = None,
     rounds: int = 200,
     batch_size: float = 32,
@@ -187,8 +190,8 @@ def train(
     """Train your model on the data of several nodes, with the noise for a budget.
 
     ``model``, ``shares`` and ``epsilon`` are enough. The other arguments set the
-    network (``algorithm``, ``graph``, ``options``), the training (``loss``, ``rounds``
-    to ``step_size``, ``schedule``, ``warm_up``, ``optimiser``, ``transform``), the
+    network (``algorithm``, ``graph``, ``options``), the training (``classes``,
+    ``loss``, ``rounds`` to ``step_size``, ``schedule``, ``warm_up``, ``optimiser``, ``transform``), the
     guarantee (``delta``, ``relation``, ``unit``, ``users``, ``overlap``), the data
     (``nodes``, ``split``, ``test``, ``evaluate``), and the run (``seed`` to ``watch``).
 
@@ -199,7 +202,7 @@ def train(
     ----------
     model
         A module, a function that makes one, or a name in `trainers.models.MODELS`, such
-        as "softmax". All nodes start at its parameters; those that require no gradient,
+        as "softmax", with ``classes``. All nodes start at its parameters; those that require no gradient,
         and buffers, stay as they are. Its parameters must not come from the private
         data: the account covers only what happens from here on.
     shares
@@ -227,6 +230,9 @@ def train(
     relation
         "add-or-remove-one" or "replace-one". None: add-or-remove-one, unless the
         sampling has no meaning under it.
+    classes
+        How many classes targets tell apart, where the model is by name: 0 to
+        ``classes`` - 1. It is public, and never counted in the data.
     loss
         A function from (outputs, targets) of a batch to the mean or the sum of the
         records' losses, or to one loss per record. None: cross entropy.
@@ -346,20 +352,18 @@ def train(
     changes = {"schedule": schedule, "warm_up": warm_up, "optimiser": optimiser}
     if sampling != "poisson":
         changes["sampling"] = sampling
+    if classes is not None:
+        changes["classes"] = classes
     changed = {name: value for name, value in changes.items() if value}
     whole = nodes
     if party is not None:
-        if isinstance(model, str):
-            raise ValueError(
-                f"with parties, the number of classes of the model {model} is not "
-                "known: give a module"
-            )
         whole, nodes = nodes or where_am_i(party)[1], None
         if not isinstance(shares, list):
             shares, users = [shares], None if users is None else [users]
     material = Material.own(
         model,
         shares,
+        classes=classes,
         loss=loss,
         test=test,
         nodes=nodes,

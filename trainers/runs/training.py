@@ -75,6 +75,11 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 "hidden is for data that we know: give model=NAME:hidden="
                 f"{self.hidden} for your own"
             )
+        if self.classes is not None and not own:
+            raise ValueError(
+                f"classes are of data of your own, and {self.data} has {classes}: "
+                "leave them out"
+            )
         if self.loss is not None and not (own and is_place(self.loss)):
             raise ValueError(
                 "a loss is module:function, for data of your own, got "

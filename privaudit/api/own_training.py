@@ -191,9 +191,10 @@ def train(
 
     ``model``, ``shares`` and ``epsilon`` are enough. The other arguments set the
     network (``algorithm``, ``graph``, ``options``), the training (``classes``,
-    ``loss``, ``rounds`` to ``step_size``, ``schedule``, ``warm_up``, ``optimiser``, ``transform``), the
-    guarantee (``delta``, ``relation``, ``unit``, ``users``, ``overlap``), the data
-    (``nodes``, ``split``, ``test``, ``evaluate``), and the run (``seed`` to ``watch``).
+    ``loss``, ``rounds`` to ``step_size``, ``schedule``, ``warm_up``, ``optimiser``,
+    ``transform``), the guarantee (``delta``, ``relation``, ``unit``, ``users``,
+    ``overlap``), the data (``nodes``, ``split``, ``test``, ``evaluate``), and the run
+    (``seed`` to ``watch``).
 
     Under torchrun, each process trains some of the nodes. All processes must call with
     equal arguments, and ``out`` must be a folder that all of them can reach.
@@ -202,9 +203,12 @@ def train(
     ----------
     model
         A module, a function that makes one, or a name in `trainers.models.MODELS`, such
-        as "softmax", with ``classes``. All nodes start at its parameters; those that require no gradient,
-        and buffers, stay as they are. Its parameters must not come from the private
-        data: the account covers only what happens from here on.
+        as "softmax", with ``classes``. All nodes start at its parameters; those that
+        require no gradient, and buffers, stay as they are. Its parameters must not come
+        from the private data: the account covers only what happens from here on. It is
+        ``conditional`` on that each record is treated by itself, unless all code of
+        model, loss, transform and data is known: layers of torch's in nn.Sequential,
+        losses of torch's, and arrays (``result.independence``).
     shares
         A list with one data set per node: pairs (inputs, targets) of arrays, tensors or
         pandas frames, or torch Datasets. With ``nodes``, a single data set, which
@@ -284,8 +288,9 @@ def train(
         array for a single data set, of which the split "even" then deals whole users.
         None: each node is one user.
     overlap
-        At how many nodes a user may have records. The account charges the releases of
-        that many nodes.
+        At how many nodes one record may be, or a user may have records. The noise, and
+        all that is certified, are for the releases of that many nodes; 1: each record
+        is at one node only.
     seed
         Seed of a study: makes noise and sampling repeatable. A model trained with a
         seed is not protected. None: a secret key.
@@ -426,6 +431,7 @@ def train(
         unit=training.unit,
         source="privaudit.train",
         observer=UNSET if settings.observer is None else settings.observer,
+        overlap=training.told_overlap,
     )
     with contextlib.ExitStack() as stack:
         own_folder = out is None

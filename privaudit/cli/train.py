@@ -45,6 +45,9 @@ class _Own:
     classes
         How many classes the labels of your own data tell apart, where the model is a
         name: they are 0 to classes - 1, and never counted in the data.
+    overlap
+        At how many nodes one record, or user, may be: noise and account are for so
+        many. Default: 1, each at one node only.
     loss
         module:function of yours that returns the loss of outputs and targets. Default:
         cross entropy.
@@ -60,6 +63,7 @@ class _Own:
     model: str | None = None
     data: str | None = None
     classes: int | None = None
+    overlap: int | None = None
     loss: str | None = None
     transform: str | None = None
     sampling: str | None = None

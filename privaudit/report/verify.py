@@ -64,6 +64,7 @@ _OF_A_VERSION = {
     "beside_gap",
     "proved",
     "rates",
+    "overlap",
 }
 
 
@@ -578,6 +579,9 @@ def _ledger_by_settings(
     except (ValueError, KeyError) as error:
         unchecked.append(f"the ledger against the settings ({error})")
         return None
+    if run.ledger.most_nodes != training.overlap:
+        what = f"the number of nodes at which a {training.unit} may be"
+        return _unlike(run, what, run.ledger.most_nodes, training.overlap)
     unchecked.append("how many records the nodes have, which needs the data")
     checked.append("the ledger against the settings")
     planned_here = expected.nodes[held.start : held.stop]

@@ -6,8 +6,8 @@ this is known; `privaudit.ledger.ASSUMED` has what an account assumes for it:
 
 - *by construction*: all code between a record and its gradient is known to take each
   record alone and to keep nothing: layers of this package and of ``torch.nn`` that are
-  listed here, as they are (no hooks, no other ``forward``), in ``nn.Sequential``; losses
-  of torch's; records in memory or in a mapped file.
+  listed here, as they are (no hooks, no other ``forward``), in ``nn.Sequential``;
+  losses of torch's; records in memory or in a mapped file.
 - *by isolation*: other code, run with one record a call and with all of the module's
   state put back before each.
 - *by trial*: other code, which was compared on a few records before the training. What
@@ -53,6 +53,7 @@ _LOSS_FUNCTIONS = (
     *(functional.binary_cross_entropy, functional.binary_cross_entropy_with_logits),
     *(functional.kl_div, functional.poisson_nll_loss),
 )
+
 
 def independence(
     module: nn.Module,
@@ -119,7 +120,7 @@ _HOOKS = (
 
 
 def _is_plain(layer: nn.Module) -> bool:
-    """Whether it runs its class's code on tensors: no hooks, no functions of its own."""
+    """Whether it runs its class's code: no hooks, and no functions of its own."""
     tensors = [*layer.parameters(False), *layer.buffers(False)]
     return not (
         any(getattr(layer, name) for name in _HOOKS)

@@ -20,6 +20,7 @@ from privaudit.files.user_code import (
     takes,
     told,
 )
+from privaudit.results import Independence
 from privaudit.task_settings import FOLDER, is_own
 from trainers.data import Dataset, Partition, load_dataset
 from trainers.data.shares import (
@@ -33,7 +34,6 @@ from trainers.data.shares import (
 )
 from trainers.data.transforms import Transform, Transformed, check_transform
 from trainers.gradients.per_sample import Loss, check_module
-from privaudit.results import Independence
 from trainers.models import cross_entropy, make_model
 from trainers.models.independence import independence
 from trainers.models.own import check_model, few, own_loss
@@ -446,7 +446,7 @@ def _own_by_name(training: Training, seed: int, held: range | None = None) -> Ma
         model = _made(model, seed)
     users = None
     if data.users is not None and training.unit == "user":
-        users = Users(data.users, getattr(training.algorithm_options(), "overlap", 1))
+        users = Users(data.users, training.overlap)
     return Material.own(
         model,
         data.shares,

@@ -152,13 +152,13 @@ class TestSound:
         assert abs(noise.mean().item()) < 0.02
 
     def test_the_ledger_is_of_users_drawn_by_coins(self):
-        mechanism = UpdateMechanism(0.5, 0.5, 2.0, overlap=2)
+        mechanism = UpdateMechanism(0.5, 0.5, 2.0)
         private = oracle(mechanism)
         private.gradient(start())
         ledger = private.ledger
         assert ledger.unit == "user"
         (entry,) = ledger.nodes[1]
-        assert (entry.count, entry.release.sampling.rate) == (2, 0.5)
+        assert (entry.count, entry.release.sampling.rate) == (1, 0.5)
         assert ledger == mechanism.ledger((3, 3), 1)
         other = oracle(mechanism)
         other.load_state_dict(private.state_dict())

@@ -31,7 +31,13 @@ from privaudit.accounting.recorded import (
     write,
 )
 from privaudit.files.arguments import public
-from privaudit.integrations.opacus_batches import Batches, sampler_of
+from privaudit.integrations.opacus_batches import (
+    Batches,
+    Sums,
+    Watch,
+    check_optimizer,
+    sampler_of,
+)
 from privaudit.ledger import Entry, Ledger
 from privaudit.release import PoissonSampling, Release
 from privaudit.results import DELTA, Relation
@@ -48,8 +54,6 @@ FLOATS = (
     "Opacus' coins, sums and noise, which are floating point numbers of torch's "
     "generators, hide as much as exact ones would"
 )
-# These clip rows that can be counted, to a norm of theirs, and add what they say.
-_OPTIMIZERS = ("DPOptimizer", "DPPerLayerOptimizer")
 
 
 def history_of(source: Any) -> Any:
@@ -246,59 +250,16 @@ class LedgerCallback:
         relation: Relation | None = None,
         every: int = 50,
     ) -> None:
-        kinds = [kind.__name__ for kind in type(optimizer).__mro__]
-        if kinds[0] not in _OPTIMIZERS:
-            what = "write_run reads the history of its engine, after training"
-            if "DPOptimizer" not in kinds:
-                what = "give the one that PrivacyEngine.make_private returned"
-            elif "FastGradientClipping" in kinds[0]:
-                what = f"use grad_sample_mode='hooks'; or {what}"
-            raise ValueError(
-                f"what {kinds[0]} clips, sums and adds is not known from its "
-                f"attributes: {what}"
-            )
+        check_optimizer(optimizer)
+        sampler_of(data_loader)  # both raise before there is a folder
+        batches = Batches()
         run = _run("written while it trained", delta, epsilon=epsilon, of=relation)
-        sampler_of(data_loader)  # raises, before there is a folder
         self.result: RecordedResult | None = None
         self._writer = RunWriter(out, run, every=every)
-        self._writer.assume(FLOATS)
-        self._writer.assume(WHOLE)
-        self._batches = Batches(data_loader)
-        self._optimizer, self._is_hidden = optimizer, False
-        self._clip, self._add = optimizer.clip_and_accumulate, optimizer.add_noise
-        optimizer.clip_and_accumulate, optimizer.add_noise = self._clips, self._adds
-        self._guard = optimizer.original_optimizer.register_step_pre_hook(self._steps)
-
-    def _clips(self) -> None:
-        """Count what Opacus is about to clip and sum."""
-        optimizer = self._optimizer
-        parameter = optimizer.params[0]
-        norms = getattr(optimizer, "max_grad_norms", [optimizer.max_grad_norm])
-        if parameter.summed_grad is None:
-            self._batches.begin()
-        known = parameter.grad_sample
-        for part in known if isinstance(known, list) else [known]:
-            if part is not None:  # else Opacus says what is missing
-                self._batches.take(len(part), math.hypot(*map(float, norms)))
-        self._clip()
-
-    def _adds(self) -> None:
-        """Write the release down before there is one."""
-        optimizer = self._optimizer
-        noise, norm = float(optimizer.noise_multiplier), float(optimizer.max_grad_norm)
-        for release in self._batches.released(noise, norm):
-            self._writer.record(release)
-        self._is_hidden = True
-        self._add()
-
-    def _steps(self, *_: Any) -> None:
-        """Before the optimizer below Opacus' makes a step."""
-        if not self._is_hidden:
-            raise ValueError(
-                "a step was about to use gradients without noise: call step() of the "
-                "optimizer that PrivacyEngine.make_private returned"
-            )
-        self._is_hidden = False
+        for what in (FLOATS, WHOLE):
+            self._writer.assume(what)
+        self._watch = Watch(data_loader, batches)
+        self._sums = Sums(optimizer, batches, self._writer.record)
 
     @property
     def ledger(self) -> Ledger:
@@ -315,14 +276,8 @@ class LedgerCallback:
 
     def close(self) -> None:
         """Detach from optimizer and loader; the folder stays as it is."""
-        self._batches.close()
-        self._guard.remove()
-        for name, own in (
-            ("clip_and_accumulate", self._clips),
-            ("add_noise", self._adds),
-        ):
-            if vars(self._optimizer).get(name) == own:
-                delattr(self._optimizer, name)
+        self._watch.close()
+        self._sums.close()
 
     def __enter__(self) -> Self:
         return self

@@ -18,7 +18,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -26,6 +26,8 @@ import msgspec
 from privaudit.release import NoSampling, PoissonSampling, Release
 
 _SAMPLER = "UniformWithReplacementSampler"
+# These clip rows that can be counted, to a norm of theirs, and add what they say.
+_OPTIMIZERS = ("DPOptimizer", "DPPerLayerOptimizer")
 
 
 @dataclasses.dataclass(eq=False)
@@ -85,30 +87,22 @@ class Draw:
 
 
 class Batches:
-    """Draws of a data loader, and what of them is in the sum at hand.
+    """Batches that were drawn, and what of them is in the sum at hand."""
 
-    Parameters
-    ----------
-    data_loader
-        As ``PrivacyEngine.make_private`` gave it, or Opacus' ``BatchMemoryManager`` of
-        it.
-
-    Raises
-    ------
-    ValueError
-        If its batches are not Poisson sampled.
-    """
-
-    def __init__(self, data_loader: Any) -> None:
-        self._sampler = sampler_of(data_loader)
-        # Then an empty batch is given as one row of random numbers.
-        collate = getattr(data_loader, "collate_fn", None)
-        self._least = int(bool(getattr(collate, "rand_on_empty", False)))
+    def __init__(self) -> None:
         self._queue: collections.deque[Draw] = collections.deque()
+        self._ahead = False  # whether two were ever drawn before one was used
         self._now: Draw | None = None
         self._summed: list[Draw] = []
-        self._is_open = True
-        self._watch()
+
+    def draw(self, size: int, rate: float) -> None:
+        """Count a batch of ``size`` records, each by a coin of ``rate``."""
+        self._ahead = self._ahead or bool(self._queue)
+        self._queue.append(Draw(size, rate))
+
+    def forget(self) -> None:
+        """Give up batches that were drawn and not used."""
+        self._queue.clear()
 
     def begin(self) -> None:
         """Begin a sum: what was in one that was never released is gone with it."""
@@ -163,32 +157,122 @@ class Batches:
         self._summed = []
         return found
 
-    def close(self) -> None:
-        """Stop watching."""
-        self._is_open = False
-        if type(self._sampler) is self._watched:
-            self._sampler.__class__ = self._kind
 
-    def _watch(self) -> None:
-        """Stand in for the sampler's ``__iter__``, whoever iterates over it.
+class Watch:
+    """Tells ``batches`` of each that a data loader draws.
 
-        Python looks that up in the class: a subclass of the sampler's own takes its
-        place for this one object.
-        """
+    Stands in for the ``__iter__`` of its sampler, whoever iterates over that: Python
+    looks it up in the class, so that a subclass takes its place for this one object.
+
+    Raises ``ValueError`` if batches are not Poisson sampled.
+    """
+
+    def __init__(self, data_loader: Any, batches: Batches) -> None:
+        self._sampler = sampler_of(data_loader)
         self._kind = kind = type(self._sampler)
-        self._ahead = False
+        self._is_open = True
+        # Then an empty batch is given as one row of random numbers.
+        collate = getattr(data_loader, "collate_fn", None)
+        least = int(bool(getattr(collate, "rand_on_empty", False)))
 
         def iterate(sampler: Any) -> Iterator[Any]:
-            self._queue.clear()  # drawn ahead by an earlier iterator
+            batches.forget()  # those that an earlier iterator drew ahead
             for batch in kind.__iter__(sampler):
-                size = max(len(batch), self._least)
-                self._ahead = self._ahead or bool(self._queue)
                 if self._is_open:
-                    self._queue.append(Draw(size, float(sampler.sample_rate)))
+                    batches.draw(max(len(batch), least), float(sampler.sample_rate))
                 yield batch
 
         self._watched = type(kind.__name__, (kind,), {"__iter__": iterate})
         self._sampler.__class__ = self._watched
+
+    def close(self) -> None:
+        """Stop."""
+        self._is_open = False
+        if type(self._sampler) is self._watched:
+            self._sampler.__class__ = self._kind
+
+
+class Sums:
+    """Stands before two methods of an optimizer, and records what they release.
+
+    Parameters
+    ----------
+    optimizer
+        As ``PrivacyEngine.make_private`` gave it; see `check_optimizer`.
+    batches
+        What is told of each batch that is drawn.
+    record
+        Called with each release before it is made.
+    """
+
+    def __init__(
+        self, optimizer: Any, batches: Batches, record: Callable[[Release], object]
+    ) -> None:
+        check_optimizer(optimizer)
+        self._optimizer, self._batches, self._record = optimizer, batches, record
+        self._is_hidden = False
+        self._clip, self._add = optimizer.clip_and_accumulate, optimizer.add_noise
+        optimizer.clip_and_accumulate, optimizer.add_noise = self._clips, self._adds
+        self._guard = optimizer.original_optimizer.register_step_pre_hook(self._steps)
+
+    def close(self) -> None:
+        """Detach from the optimizer."""
+        self._guard.remove()
+        own = {"clip_and_accumulate": self._clips, "add_noise": self._adds}
+        for name, method in own.items():
+            if vars(self._optimizer).get(name) == method:
+                delattr(self._optimizer, name)
+
+    def _clips(self) -> None:
+        """Count what Opacus is about to clip and sum."""
+        optimizer = self._optimizer
+        parameter = optimizer.params[0]
+        norms = getattr(optimizer, "max_grad_norms", [optimizer.max_grad_norm])
+        if parameter.summed_grad is None:
+            self._batches.begin()
+        known = parameter.grad_sample
+        for part in known if isinstance(known, list) else [known]:
+            if part is not None:  # else Opacus says what is missing
+                self._batches.take(len(part), math.hypot(*map(float, norms)))
+        self._clip()
+
+    def _adds(self) -> None:
+        """Record the release before there is one."""
+        optimizer = self._optimizer
+        noise, norm = float(optimizer.noise_multiplier), float(optimizer.max_grad_norm)
+        for release in self._batches.released(noise, norm):
+            self._record(release)
+        self._is_hidden = True
+        self._add()
+
+    def _steps(self, *_: Any) -> None:
+        """Before the optimizer below Opacus' makes a step."""
+        if not self._is_hidden:
+            raise ValueError(
+                "a step was about to use gradients without noise: call step() of the "
+                "optimizer that PrivacyEngine.make_private returned"
+            )
+        self._is_hidden = False
+
+
+def is_counted(optimizer: Any) -> bool:
+    """Whether `Sums` knows what such an optimizer clips, sums and adds."""
+    return type(optimizer).__name__ in _OPTIMIZERS
+
+
+def check_optimizer(optimizer: Any) -> None:
+    """Raise ``ValueError``, with what to do, unless `is_counted`."""
+    if is_counted(optimizer):
+        return
+    kinds = [kind.__name__ for kind in type(optimizer).__mro__]
+    what = "write_run reads the history of its engine, after training"
+    if "DPOptimizer" not in kinds:
+        what = "give the one that PrivacyEngine.make_private returned"
+    elif "FastGradientClipping" in kinds[0]:
+        what = f"use grad_sample_mode='hooks'; or {what}"
+    raise ValueError(
+        f"what {kinds[0]} clips, sums and adds is not known from its attributes: {what}"
+    )
 
 
 def sampler_of(data_loader: Any) -> Any:

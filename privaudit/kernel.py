@@ -177,6 +177,8 @@ class Atoms:
         self.atoms, self.symmetric = atoms, symmetric
         self.rest = arb(0).union(ball(rest) if rest == 0 else rest)
         self.sums = [(arb(0), arb(0))]
+        for (p, q), (u, v) in itertools.pairwise(atoms):
+            need(not u * q > p * v, "atoms out of order")
         for p, q in atoms:
             self.sums.append((self.sums[-1][0] + p, self.sums[-1][1] + q))
 
@@ -230,7 +232,7 @@ class Either:
             return p, q
         if (self.above and l < 0) or other >= one:
             return 1 - v, 1 - u
-        return one.max(other), arb(0)
+        return one.max(other) + a * q, q
 
 
 def discrete_gaussian(sigma, s):
@@ -255,7 +257,7 @@ def discrete_laplace(t, s):
     e = 1 + (-t).exp()
     q = [1 / e, *((-t * x).exp() * (1 - (-t).exp()) / e for x in range(1, s))]
     q.append((-t * s).exp() / e)
-    return Atoms(list(zip(q, reversed(q), strict=True))[::-1], symmetric=True)
+    return Atoms(list(zip(q, reversed(q), strict=True)), symmetric=True)
 
 
 def exact_atoms(p, q, **more):
@@ -269,9 +271,8 @@ def exact_atoms(p, q, **more):
 def guarantee(e, d):
     """Any (e, d)-DP mechanism (Kairouz, Oh, Viswanath 2015)."""
     need(d < 1, "a guarantee of delta 1")
-    high = (1 - d) / (1 + (-ball(e)).exp())
-    low = (1 - d) / (1 + ball(e).exp())
-    middle = [(high, low), (low, high)] if e else [(1 - d, 1 - d)]
+    high, low = (1 - d) / (1 + (-e).exp()), (1 - d) / (1 + e.exp())
+    middle = [(1 - d, 1 - d)] if e == 0 else [(high, low), (low, high)]
     ends = ([], []) if d == 0 else ([(d, arb(0))], [(arb(0), d)])
     return Atoms([*ends[0], *middle, *ends[1]], symmetric=True)
 
@@ -316,6 +317,10 @@ def pairs(line, relation, group):
             far = [moves / scale * i / group for i in range(group + 1)]
             return (mixture(far, chances),) * 2
         if group > 1 or (sampling == "poisson" and replaced and kind == "laplace"):
+            if group == 1:  # losses are within two ends
+                c, q = ball(max(moves / 2, number(get("norm"))) / scale), ball(q)
+                ends = (1 - q + q * c.exp()) / (1 - q + q * (c - m).exp())
+                return guarantee(ends.log(), arb(0)), None
             return pair, None  # as without sampling
         if sampling == "fixed":
             pair = Sampled(pair, ball(q))
@@ -325,7 +330,8 @@ def pairs(line, relation, group):
             return Opposed(ball(c), ball(q)), Opposed(m / 2, ball(q))
     elif kind == "guarantee":
         e, delta = number(get("epsilon"), 0, 700), ball(number(get("delta"), 0, 1))
-        pair = guarantee(e * group, sum((i * ball(e)).exp() * delta for i in range(group)))
+        delta = sum((i * ball(e)).exp() * delta for i in range(group))
+        pair = guarantee(ball(e * group), delta)
         plain = plain or replaced or group > 1
         return (pair if plain else Sampled(pair, ball(q))), None
     elif kind == "discrete-gaussian":
@@ -399,9 +405,7 @@ class Grid:
                 a = (j * self.h).exp()
                 p, q = pair.tails(j * self.h, a)
                 rows.append((j, a, p, q))
-                if (p - a * q <= small or p == 0) if way > 0 else (
-                    p - a * q - 1 + a <= small * a or (p == 1 and q == 1)
-                ):
+                if a * q <= small if way > 0 else 1 - p <= small * a:
                     break
                 j += way * min(1 + abs(j) // 64, self.wide)
                 need(len(rows) < MOST >> 4 and abs(j) < MOST, "a grid of so many points")
@@ -457,7 +461,7 @@ class Law:
         need(len(self.polys[0]) + len(other.polys[0]) < MOST, "a grid of so many points")
         for x, y in zip(self.polys, other.polys, strict=True):
             exact.append(x * y // fmpz(1 << grid.bits))
-        length = len(self.polys[-1]) + len(other.polys[-1])
+        length = len(self.polys[-1]) + len(other.polys[-1]) - 1
         exact[-1] += fmpz_poly([1] * length)  # up: P's above, Q's below
         t, u = int(self.polys[0](1)), int(other.polys[0](1))
         infinite = self.infinite * (u + other.infinite) + t * other.infinite

@@ -475,7 +475,7 @@ class Composition:
     def _scout(self, way: Direction) -> Scout:
         steps, counts = [], []
         for family in self.families:
-            some, of_each = family.typical(8)
+            some, of_each = family.typical()
             steps += some
             counts.append(of_each)
         more = []

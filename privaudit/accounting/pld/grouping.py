@@ -38,6 +38,8 @@ Indices = NDArray[np.int64]
 
 MOST_CELLS = 1 << 19  # of one measure
 _LARGEST_TANGENT_SHIFT = 50.0
+_TYPICAL = (16, 3)  # shifts, and rates of each, that stand for all
+_MOST_TYPICAL = 64
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -82,12 +84,21 @@ class Family:
             return -2 * special.ndtr(-shift / 2)
         return -np.exp(-shift / 2)
 
-    def typical(self, most: int) -> tuple[list[Step], Floats]:
-        """At most about ``most`` steps that stand for all, with their counts."""
-        if self.shift.size <= most:
-            index = np.arange(self.shift.size)
-        else:
-            index = np.arange(self.shift.size) * most // self.shift.size
+    def typical(self) -> tuple[list[Step], Floats]:
+        """Some fifty steps that stand for all, with their counts.
+
+        As many of the loudest as of the most frequent: where delta is small, all of it
+        may be from a few.
+        """
+        index = np.arange(self.shift.size)
+        if self.shift.size > _MOST_TYPICAL:
+            loud = self.rate**2 * np.expm1(np.minimum(self.shift**2, 30.0))
+            weight = self.count / self.steps
+            weight = weight + self.count * loud / float(self.count @ loud)
+            shifts = _shares(self.shift, weight, np.zeros(index.size), _TYPICAL[0])
+            rates = _shares(self.rate, weight, shifts, _TYPICAL[1])
+            index = shifts * _TYPICAL[1] + rates
+            index = np.unique(index, return_inverse=True)[1]
         counts = np.bincount(index, weights=self.count).astype(float)
         shift = np.bincount(index, weights=self.count * self.shift**2) / counts
         rate = np.bincount(index, weights=self.count * self.rate) / counts
@@ -95,6 +106,18 @@ class Family:
             self.step(float(s) ** 0.5, min(float(r), 1.0))
             for s, r in zip(shift, rate, strict=True)
         ], counts
+
+
+def _shares(values: Floats, weights: Floats, within: Floats, parts: int) -> Indices:
+    """Which of equally heavy ``parts`` each value is in, of those alike ``within``."""
+    order = np.lexsort((values, within))
+    group = np.unique(within[order], return_inverse=True)[1]
+    done = np.cumsum(weights[order]) - 0.5 * weights[order]
+    total = np.bincount(group, weights=weights[order])
+    done -= (np.cumsum(total) - total)[group]
+    found = np.empty(values.size, np.int64)
+    found[order] = np.clip(parts * done / total[group], 0, parts - 1)
+    return found
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

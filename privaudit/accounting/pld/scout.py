@@ -28,16 +28,20 @@ _LOG_LEFT_OUT = 11.5  # minus log of what a step's grid may leave out, beside de
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Guess:
-    """A tilt, epsilon and delta near it, and spreads.
+    """A tilt, epsilon and delta, and spreads.
+
+    ``slope`` is the tilt at which delta is most of what is seen; it is about how fast
+    log delta falls. Transforms may be better off with less, ``tilt``.
 
     ``down`` and ``up`` are the changes of the tilt whose Chernoff bounds make the least
-    window, ``window`` its length; ``losses`` and ``weights`` are the tilted steps'
-    losses, the weights summing to the number of steps; ``variances`` are those of the
+    window, ``window`` its length; ``losses`` and ``weights`` are the steps'
+    losses under the slope, the weights summing to the number of steps; ``variances`` are those of the
     kinds of steps, taken ``counts`` times. ``outside`` is minus the log of the tilted
     mass that may lie beyond each end of the window.
     """
 
     tilt: float
+    slope: float
     epsilon: float
     log_delta: float
     deviation: float
@@ -57,13 +61,13 @@ class Guess:
         loss is below h); that below takes half as much away, and all of it where h is
         above the loss's deviation. Variance moves epsilon by (1 + tilt) / 2 as much.
         """
-        least = max(slack * 1e-9 / (1 + self.tilt), 1e-100)
+        least = max(slack * 1e-9 / (1 + self.slope), 1e-100)
         # In powers of 2^(1/32), so that both sides mostly have one grid, and its cells.
         low, high = math.floor(32 * math.log2(least)), 32 * 6
         size = np.abs(self.losses)
         variance = np.maximum(self.variances, 1e-300)
         # First near where it would be if all losses were large.
-        middle = 8 * slack / ((1 + self.tilt) * float(self.counts.sum()))
+        middle = 8 * slack / ((1 + self.slope) * float(self.counts.sum()))
         near = math.floor(16 * math.log2(max(middle, 1e-300))) + np.arange(-16, 24)
         tries = np.append(low, near[(near > low) & (near <= high)])
         while high - low > 1:
@@ -71,7 +75,7 @@ class Guess:
             more = h * (np.minimum(size, h[:, None] / 6) @ self.weights)
             squares = (h * h / 12)[:, None]
             less = np.minimum(squares * (1 + 12 * squares / variance), variance)
-            fits = 0.5 * (1 + self.tilt) * (more + less @ self.counts) < slack
+            fits = 0.5 * (1 + self.slope) * (more + less @ self.counts) < slack
             fit = fits.size if fits.all() else max(int(np.argmin(fits)), 1)
             low = int(tries[fit - 1])
             high = int(tries[fit]) if fit < fits.size else high
@@ -191,7 +195,14 @@ class Scout:
             trial = self._guess(tilt, guess.epsilon, guess.log_delta, outside)
             if trial.window < 0.8 * best.window:
                 best = trial
-        return best
+        return dataclasses.replace(
+            guess,
+            tilt=best.tilt,
+            down=best.down,
+            up=best.up,
+            window=best.window,
+            outside=best.outside,
+        )
 
     def _guess(
         self,
@@ -212,6 +223,7 @@ class Scout:
         ends = ((moments - here + outside) / np.abs(changes)).reshape(2, -1)
         down, up = ends.argmin(axis=1)
         return Guess(
+            tilt,
             tilt,
             epsilon,
             log_delta,

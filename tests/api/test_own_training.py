@@ -172,7 +172,8 @@ class TestClasses:
         inputs, targets = data()
         targets[3] = label
         given = "softmax", [(inputs, targets)]
-        with pytest.raises(ValueError, match=r"not counted in private labels, .* by classes=2"):
+        said = r"not counted in private labels, .* by classes=2"
+        with pytest.raises(ValueError, match=said):
             pa.train(*given, epsilon=0.1, rounds=2)
         if label < 2:
             run = pa.train(*given, epsilon=0.1, rounds=2, classes=2)
@@ -253,7 +254,6 @@ class TestIndependence:
         run = trained(rounds=2)
         assert run.certificate.standing == "certified"
         assert run.result.independence == "by construction"
-        assert (
         free = pa.train(Mine(), [data()], "dsgt", rounds=1)
         assert free.result.upper().assumes == ()
 

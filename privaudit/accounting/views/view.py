@@ -57,7 +57,9 @@ def of_nodes_seen(
     secret = ~protocol.known[:, inside].any(1)
     noise = protocol.noise[np.ix_(hidden, secret)]
 
-    seen = protocol.messages[protocol.seen_by(observer)]
+    # Where an observer takes its own sums it knows, whether it heard enough for it or not.
+    heard = protocol.messages[protocol.seen_by(observer)]
+    seen = np.concatenate([heard, protocol.points[~hidden]])
     every = _all_releases(noise)
     told: dict[str, Information] = {}
     for name, rows in (

@@ -57,7 +57,7 @@ def of_nodes_seen(
     secret = ~protocol.known[:, inside].any(1)
     noise = protocol.noise[np.ix_(hidden, secret)]
 
-    # Where an observer takes its own sums it knows, whether it heard enough for it or not.
+    # An observer knows where its own sums are taken, even where it did not hear enough.
     heard = protocol.messages[protocol.seen_by(observer)]
     seen = np.concatenate([heard, protocol.points[~hidden]])
     every = _all_releases(noise)

@@ -25,7 +25,7 @@ T = TypeVar("T")
 KEY = "key"  # of a run without a seed, while it can go on; of a rank: key-RANK
 RELEASES = ".releases"  # after a key's name: what was released under it
 KEY_ID = "key-id"  # the public id of the key that a run began with
-MANIFEST, SIGNATURE = "manifest.json", "manifest.sig"
+MANIFEST, SIGNATURE, PAGE = "manifest.json", "manifest.sig", "report.html"
 MODEL = "model.safetensors"
 FILES = (
     "config.json",
@@ -40,7 +40,7 @@ FILES = (
     "result.json",
     MANIFEST,
     SIGNATURE,
-    "report.html",
+    PAGE,
 )
 _LOCK = ".lock"
 _PART = re.compile(r"(.+?)(\.[0-9a-f]{16})?\.part")  # a file as it is written

@@ -16,6 +16,7 @@ from privaudit.files.folder import (
     KEY_ID,
     MANIFEST,
     MOST_HASHED,
+    PAGE,
     SIGNATURE,
     FolderError,
     RunFolder,
@@ -26,7 +27,7 @@ from privaudit.version import __version__
 
 # What belongs to a folder and not to its evidence: what is written after the end (a
 # page, a signature), what a run needs only while it can go on, and the manifest itself.
-NOT_EVIDENCE = (MANIFEST, SIGNATURE, "report.html", "checkpoint.pt", KEY_ID)
+NOT_EVIDENCE = (MANIFEST, SIGNATURE, PAGE, "checkpoint.pt", KEY_ID)
 
 
 class File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -29,7 +29,13 @@ from privaudit.files import json as _json
 from privaudit.files import manifest as _manifest
 from privaudit.files import npz as _npz
 from privaudit.files import signature as _signature
-from privaudit.files.folder import MANIFEST, SIGNATURE, FolderError, RunFolder
+from privaudit.files.folder import (
+    MANIFEST,
+    PAGE,
+    SIGNATURE,
+    FolderError,
+    RunFolder,
+)
 from privaudit.files.user_code import is_place
 from privaudit.ledger import RESUMED, Entry, Ledger
 from privaudit.release import (
@@ -135,9 +141,7 @@ class Verification:
 
     def __str__(self) -> str:
         if self.differences:
-            more = len(self.differences) - _TOLD
-            first = [str(one) for one in self.differences[:_TOLD]]
-            return "\n".join(first + ([f"and {more:,} more"] if more > 0 else []))
+            return "\n".join(self._differing())
         text = f"checked against its evidence: {', '.join(self.checked) or 'nothing'}"
         if self.signer is not None:
             text += (
@@ -159,8 +163,13 @@ class Verification:
     def lines(self) -> list[str]:
         """What disagrees; or what was checked, and what was not."""
         if self.differences:
-            return [str(self)]
+            return self._differing()
         return [f"{self.path}: {self}", *(f"not checked: {x}" for x in self.unchecked)]
+
+    def _differing(self) -> list[str]:
+        more = len(self.differences) - _TOLD
+        told = [str(one) for one in self.differences[:_TOLD]]
+        return [*told, f"and {more:,} more"] if more > 0 else told
 
     def summary(self) -> dict[str, Any]:
         """For JSON."""
@@ -277,7 +286,7 @@ def _sweep(path: pathlib.Path, settings: bool) -> Verification:
         path=path,
         found=found,
         checked=tuple(dict.fromkeys(checked)),
-        unchecked=tuple(dict.fromkeys(unchecked)),
+        unchecked=tuple(dict.fromkeys([*unchecked, *_page_in(path)])),
         differences=(
             *(digests or {}).values(),
             *(one for part in parts for one in part.differences),
@@ -285,6 +294,16 @@ def _sweep(path: pathlib.Path, settings: bool) -> Verification:
         manifest=manifest,
         has_manifest=digests is not None and all(part.has_manifest for part in parts),
     )
+
+
+def _page_in(path: pathlib.Path) -> list[str]:
+    """That a page in the folder is no evidence: it may be written after all is signed."""
+    if not os.path.lexists(path / PAGE):
+        return []
+    return [
+        f"{PAGE}, which no digest and no signature covers: anyone who can write to the "
+        "folder could have made it; privaudit report writes it again from the evidence"
+    ]
 
 
 def _run(path: pathlib.Path, settings: bool) -> Verification:
@@ -308,7 +327,7 @@ def _run(path: pathlib.Path, settings: bool) -> Verification:
         path=path,
         found=run,
         checked=tuple(checked),
-        unchecked=tuple(unchecked),
+        unchecked=(*unchecked, *_page_in(path)),
         differences=tuple(differ.values()),
         manifest=manifest,
         has_manifest=digests is not None,
@@ -580,7 +599,9 @@ def _ledger_by_settings(
                 for ledger in (run.ledger, expected)
             ]
             if kinds[0] and not kinds[0] & kinds[1]:
-                named = (" and ".join(sorted(k.__name__ for k in each)) for each in kinds)
+                named = (
+                    " and ".join(sorted(k.__name__ for k in each)) for each in kinds
+                )
                 return _unlike(run, "how records are sampled", *named)
             unchecked.append(
                 "the ledger against the settings, as it does not say how many records "

@@ -46,8 +46,8 @@ _LOCK = ".lock"
 _PART = re.compile(r"(.+?)(\.[0-9a-f]{16})?\.part")  # a file as it is written
 _KEYS = re.compile(rf"{KEY}(-\d+)?({RELEASES})?")
 _NO_LINK = os.O_CLOEXEC | os.O_NOFOLLOW
-# What evidence may weigh, in bytes. Parsed text is held as objects, at some twenty times
-# its size, and 64 MiB of ledger are some 160 000 releases that differ; files that are
+# What evidence may weigh, in bytes. Parsed text is held as objects, at twenty times its
+# size, and 64 MiB of ledger are some 160 000 releases that differ; files that are
 # only hashed may be as large as models.
 MOST_TEXT, MOST_ARRAYS, MOST_HASHED = 1 << 26, 1 << 30, 1 << 36
 

@@ -1,10 +1,10 @@
-"""Text of others for a terminal or a page: what would act on either is shown instead."""
+"""Text of others for a terminal or a page, with what would act on either shown."""
 
 from __future__ import annotations
 
 import re
 
-# What a terminal obeys or a line ends with (C0, DEL, C1, the two separators of Unicode),
+# What a terminal obeys or a line ends with (C0, DEL, C1, two separators of Unicode),
 # what turns the direction of writing, and halves of characters, which no stream takes.
 _ACTING = re.compile(
     "[\x00-\x1f\x7f-\x9f\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"

@@ -72,6 +72,7 @@ _OF_A_VERSION = {
     "beside_gap",
     "proved",
     "rates",
+    "overlap",
 }
 
 
@@ -297,7 +298,7 @@ def _sweep(path: pathlib.Path, settings: bool) -> Verification:
 
 
 def _page_in(path: pathlib.Path) -> list[str]:
-    """That a page in the folder is no evidence: it may be written after all is signed."""
+    """That a page in the folder is no evidence: it is written after all else."""
     if not os.path.lexists(path / PAGE):
         return []
     return [
@@ -457,6 +458,15 @@ def _training_again(run: FinishedTraining) -> Any:
             run.config.account,
         )
 
+    how = run.result.independence
+    if how is not UNSET and run.ledger.independent(how) != run.ledger:
+        return _unlike(
+            run,
+            "what its account assumes",
+            "; ".join(run.ledger.assumptions) or "nothing",
+            f"independence {how}",
+            "result.json",
+        )
     try:
         nodes = account(observer)
         every = UNSET if observer is None else worst_bound(account(None))
@@ -620,6 +630,9 @@ def _ledger_by_settings(
         if abs(sum(sizes) - training.train) > slack:
             what = "the number of records that its sampling rates are of"
             return _unlike(run, what, f"{sum(sizes):,}", f"{training.train:,}")
+    if run.ledger.most_nodes != training.overlap:
+        what = f"the number of nodes at which a {training.unit} may be"
+        return _unlike(run, what, run.ledger.most_nodes, training.overlap)
     unchecked.append("how many records each node has, which needs the data")
     checked.append("the ledger against the settings")
     planned_here = expected.nodes[held.start : held.stop]
@@ -640,10 +653,12 @@ def _ledger_by_settings(
     return None
 
 
-def _unlike(run: Finished, what: str, had: object, wanted: object) -> Difference:
+def _unlike(
+    run: Finished, what: str, had: object, wanted: object, by: str = "config.json"
+) -> Difference:
     """Of the ledger, against the settings."""
     file = run.path / "ledger.json"
-    return Difference(file, what, str(had), str(wanted), "config.json says")
+    return Difference(file, what, str(had), str(wanted), f"{by} says")
 
 
 def _has_all(own: Sequence[Entry], planned: Sequence[Entry]) -> bool:

@@ -1,4 +1,4 @@
-"""Folders that somebody made to mislead whoever checks them: one line, soon, and true."""
+"""Folders made to mislead whoever checks them: one line, soon, and true."""
 
 import contextlib
 import copy

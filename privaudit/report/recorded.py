@@ -130,8 +130,9 @@ def ledger_in(folder: RunFolder) -> Ledger:
     entries = sum(map(len, ledger.nodes))
     if entries > _MOST_ENTRIES:
         raise FolderError(
-            f"{folder / 'ledger.json'} has {entries:,} releases that differ, and at most "
-            f"{_MOST_ENTRIES:,} are accounted here; privaudit epsilon --ledger takes more"
+            f"{folder / 'ledger.json'} has {entries:,} releases that differ, and at "
+            f"most {_MOST_ENTRIES:,} are accounted here; privaudit epsilon --ledger "
+            "takes more"
         )
     return ledger
 

@@ -382,7 +382,7 @@ def _text(path: pathlib.Path) -> str:
 
 
 def _drawing(path: pathlib.Path) -> str:
-    """A drawing that becomes part of a page; `FolderError` if it does more than draw."""
+    """Read a drawing for a page; `FolderError` if it does more than draw."""
     found = _text(path)
     if acts := _ACTS.search(found):
         raise FolderError(

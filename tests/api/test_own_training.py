@@ -318,7 +318,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_four_gigabytes_are_trained_on_in_less_than_one(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", LARGE, tmp_path / "inputs"],

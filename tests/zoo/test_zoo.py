@@ -29,7 +29,7 @@ def test_right_code_is_not_accused(monkeypatch, bug):
     assert not any(found.values())
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_no_false_alarm_in_200_repeats(monkeypatch):
     bug = BUGS["wrong q"]
     alarms = [
@@ -42,7 +42,7 @@ def test_no_false_alarm_in_200_repeats(monkeypatch):
 
 SEEN = {name: bug for name, bug in BUGS.items() if bug.attack is not None}
 AUDITED = [
-    pytest.param(name, marks=[pytest.mark.slow] if bug.attack.runs > 300 else [])
+    pytest.param(name, marks=[pytest.mark.full] if bug.attack.runs > 300 else [])
     for name, bug in SEEN.items()
 ]
 

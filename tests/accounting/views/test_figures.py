@@ -5,7 +5,7 @@ import random
 import mpmath as mp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from privaudit.accounting import Certificate
@@ -26,6 +26,7 @@ from privaudit.release import (
 )
 from tests.accounting.views import reference
 from tests.accounting.views.networks import gossip, gossip_ledger, releases
+from tests.tiers import examples
 
 DELTA = 1e-5
 
@@ -209,7 +210,7 @@ def networks(draw):
 
 
 class TestLaws:
-    @settings(max_examples=20)
+    @examples(20)
     @given(networks(), st.sampled_from([1.0, 0.2]))
     def test_each_figure_is_at_most_the_next(self, protocol, rate):
         ledger = gossip_ledger(protocol, protocol.noise.diagonal(), rate)
@@ -218,7 +219,7 @@ class TestLaws:
             alone = Certificate.of(Ledger(nodes=(ledger.nodes[pair.of],)))
             assert pair.everything_seen <= alone.epsilon(DELTA).upper * (1 + 2e-3)
 
-    @settings(max_examples=60)
+    @examples(60)
     @given(networks())
     def test_more_observers_never_learn_less(self, protocol):
         if protocol.nodes < 3:
@@ -234,7 +235,7 @@ class TestLaws:
             few, many = (np.sum(getattr(view, name) ** -2.0) for view in (wire, every))
             assert few <= many * (1 + 1e-6)
 
-    @settings(max_examples=40)
+    @examples(40)
     @given(networks())
     def test_the_independent_releases_are_above_what_is_told(self, protocol):
         # By the definition: rows' covariance less what the releases explain is >= 0.

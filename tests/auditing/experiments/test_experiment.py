@@ -53,7 +53,7 @@ class TestSound:
             assert result.upper().epsilon <= 1
             assert not result.verdict.account_contradicted
 
-    @pytest.mark.slow
+    @pytest.mark.full
     @pytest.mark.parametrize("adversary", ["final-loss", "noisy-gradients"])
     def test_the_right_noise_is_not_refuted_over_twenty_seeds(
         self, tmp_path, adversary
@@ -67,7 +67,7 @@ class TestSound:
         [
             dict(adversary="noisy-gradients", rounds=3, runs=100),
             # One whose start lets the final loss show it: of twelve seeds, eight do.
-            pytest.param(dict(rounds=100, runs=300, seed=3), marks=pytest.mark.slow),
+            pytest.param(dict(rounds=100, runs=300, seed=3), marks=pytest.mark.full),
         ],
     )
     def test_no_noise_is_refuted(self, tmp_path, attack):
@@ -82,7 +82,7 @@ class TestSound:
             dict(adversary="noisy-gradients", rounds=10, runs=150),
             pytest.param(
                 dict(rounds=100, noise_multiplier=6.1, runs=500),
-                marks=pytest.mark.slow,
+                marks=pytest.mark.full,
             ),
         ],
     )

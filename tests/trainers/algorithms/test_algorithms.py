@@ -4,9 +4,10 @@ import dataclasses
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tiers import examples
 from tests.trainers import checks
 from tests.trainers.checks import DIMS, MECHANISM, Messages, Recording
 from tests.trainers.contract import CASES, STEP, Case, Flat, Quadratic, states
@@ -49,7 +50,7 @@ class TestConservation:
         case.network().run(begin, oracle(MECHANISM, runs=2), ROUNDS)
         assert torch.equal(begin, kept)
 
-    @settings(max_examples=40)
+    @examples(40)
     @given(st.sampled_from([*GRAPHS, "exponential", "d-out:3"]), st.integers(0, 1000))
     def test_the_mean_tracker_is_the_mean_of_the_last_noisy_gradients(
         self, graph, seed
@@ -66,7 +67,7 @@ class TestConservation:
             torch.testing.assert_close(state.tracker.mean(1), last.mean(1))
             assert torch.equal(state.last, last)
 
-    @settings(max_examples=40)
+    @examples(40)
     @given(st.sampled_from(GRAPHS), st.integers(0, 1000), st.integers(1, 3))
     def test_the_duals_add_up_to_nothing(self, graph, seed, inner):
         private = oracle(MECHANISM, shares=random_data((5,) * 6), seed=seed)

@@ -5,10 +5,11 @@ from fractions import Fraction
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from tests.tiers import examples
 from tests.trainers.gradients.test_bookkeeping import KNOWN
 from trainers.data import Dataset, PrivateData
 from trainers.gradients import shapes
@@ -224,7 +225,7 @@ class TestNotFinite:
 
 @pytest.mark.parametrize("name", KNOWN)
 class TestAllLayers:
-    @settings(max_examples=6)
+    @examples(6)
     @given(data=st.data())
     def test_a_record_moves_no_more_than_is_stated(self, name, data):
         module, shape = KNOWN[name]

@@ -124,7 +124,7 @@ class TestSound:
         found = drawn(fixed(words, further=2**511 + 12345), scale, law)
         assert wrong(words, found.flatten().tolist(), scale, law) == 0
 
-    @pytest.mark.slow
+    @pytest.mark.full
     @LAWS
     def test_equals_mpmath_a_million_times(self, law):
         """Those next to a border, and 1 of 20 others; scipy's doubles say which."""
@@ -294,7 +294,7 @@ class TestSound:
         assert shares[0] < shares[1] < 0.005
 
     @LAWS
-    @pytest.mark.parametrize("millions", [1, pytest.param(100, marks=pytest.mark.slow)])
+    @pytest.mark.parametrize("millions", [1, pytest.param(100, marks=pytest.mark.full)])
     def test_distribution(self, law, millions):
         scale, most, n = 16.0, 40 if law is GAUSSIAN else 100, millions * 10**6
         counts = np.zeros(2 * most + 1)

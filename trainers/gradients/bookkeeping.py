@@ -345,8 +345,13 @@ class BookKeeping:
 
     def outputs(self, at: Tensor, inputs: Tensor) -> Tensor:
         """What each replica's model says of its inputs, (replicas, samples, ...)."""
+        evaluating = getattr(self.template, "evaluates", None) is not None
+        if evaluating:
+            self.template.evaluates = True
         with torch.no_grad():
             outputs = self._run(at, inputs, keeps=False)
+        if evaluating:
+            self.template.evaluates = False
         self._forget()
         return outputs.unflatten(0, inputs.shape[:2])
 

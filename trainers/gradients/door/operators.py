@@ -14,6 +14,8 @@ _STEP, _FIRST, _SECOND = (
     0x94D049BB133111EB - 2**64,
 )
 
+OFF = -(2**63)  # a seed with which nothing is dropped
+
 
 def keyed_dropout(values: Tensor, seed: Tensor, rate: float, number: int) -> Tensor:
     """Dropout by words that are a function of ``seed``, () int64, and ``number``.
@@ -22,10 +24,9 @@ def keyed_dropout(values: Tensor, seed: Tensor, rate: float, number: int) -> Ten
     function of that record, its seed and what is public, and that is all that clipping
     needs.
     """
-    if rate >= 1:
-        return values * 0
     keeps = (uniform(seed, number, values) >= rate).to(values.dtype)
-    return values * keeps / (1 - rate)
+    scaled = keeps / (1 - rate) if rate < 1 else keeps
+    return values * torch.where(seed == OFF, 1.0, scaled)
 
 
 def uniform(seed: Tensor, number: int, like: Tensor) -> Tensor:

@@ -259,10 +259,13 @@ class StackedGraph(nn.Module):
     ----------
     layers
         With the names of their parameters, by layer.
+    evaluates
+        Whether it runs without dropout.
     """
 
     def __init__(self, traced: Traced) -> None:
         super().__init__()
+        self.evaluates = False
         self._traced = [traced]  # not a module of this one
         made, graph = traced.graph, traced.graph.graph
         holders = [node for node in graph.nodes if node.op == "placeholder"]
@@ -340,7 +343,7 @@ class StackedGraph(nn.Module):
     def forward(self, flat: Tensor) -> Tensor:  # (replicas * samples, ...)
         values: dict[fx.Node, Any] = {
             self._input: flat[:, None],
-            self._seed: self._traced[0].seeds(flat),
+            self._seed: self._traced[0].seeds(flat, self.evaluates),
         }
         for node, part, source, folds in self._steps:
             if node is None:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from trainers.gradients.door.operators import keyed_dropout, seeds_of
+from trainers.gradients.door.operators import OFF, keyed_dropout, seeds_of
 from trainers.gradients.door.trace import trace
 from trainers.gradients.per_sample import trained
 
@@ -65,6 +65,9 @@ class Bare(nn.Module):
         self.trained_names = tuple(trained(module))
         self.tokens = min(tokens_of(module), default=0)
 
+    word = 0  # of this release: dropout is a function of it
+    alone = False  # whether records never go through together
+
     def now(self) -> list[Tensor]:
         """The trained parameters, or what `torch.func.functional_call` put there."""
         found = []
@@ -101,8 +104,6 @@ class Traced(Bare):
         Of (parameters, input, seed), the input with a first dimension of 1.
     draws
         Whether it has dropout.
-    word
-        A number of this release, of which dropout is a function.
 
     Raises
     ------
@@ -110,8 +111,6 @@ class Traced(Bare):
         As `trainers.gradients.door.trace.trace`; and ValueError for an output that is
         no tensor of one row.
     """
-
-    word = 0
 
     def __init__(self, module: nn.Module, example: Tensor) -> None:
         super().__init__(module)
@@ -131,7 +130,7 @@ class Traced(Bare):
         known = {id(each): f"the buffer {name}" for name, each in own.named_buffers()}
         known |= {id(each): name for name, each in own.named_parameters()}
         given = [example[None]]
-        self._graph = _Shared(
+        self._graph = Shared(
             trace(one, names, list(trained(own).values()), given, known)
         )
         self.draws = draws(self.graph)
@@ -140,27 +139,31 @@ class Traced(Bare):
     def graph(self) -> fx.GraphModule:
         return self._graph.value
 
-    def seeds(self, inputs: Tensor) -> Tensor:
+    def seeds(self, inputs: Tensor, evaluates: bool = False) -> Tensor:
         """A seed a record, (samples,)."""
-        if not self.draws:
-            return torch.zeros(len(inputs), dtype=torch.long, device=inputs.device)
-        return seeds_of(inputs, self.word)
+        if self.draws and not evaluates:
+            return seeds_of(inputs, self.word)
+        return torch.full((len(inputs),), OFF, device=inputs.device)
 
-    def forward(self, inputs: Tensor) -> Tensor:  # (samples, ...)
+    def forward(self, inputs: Tensor, evaluates: bool = False) -> Tensor:
+        """What the model says of ``inputs``, (samples, ...), each by itself.
+
+        Without dropout if it ``evaluates``.
+        """
         self.graph.to(inputs.device)
         found = torch.func.vmap(self.graph, (None, 0, 0))(
-            self.now(), [inputs[:, None]], self.seeds(inputs)
+            self.now(), [inputs[:, None]], self.seeds(inputs, evaluates)
         )
         return found[:, 0]
 
 
-class _Shared:
+class Shared:
     """What copies of a module share: it is never changed."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
 
-    def __deepcopy__(self, memo: Any) -> _Shared:
+    def __deepcopy__(self, memo: Any) -> Shared:
         return self
 
 

@@ -57,6 +57,12 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
     model
         A model by name, with options as in ``vit:depth=2,features=32``,
         ``module:function``, or "own", which `privaudit.train` was given.
+    classes
+        How many classes the targets of the user's own data tell apart: needed where the
+        model is by name, since it is never counted in private data.
+    overlap
+        At how many nodes one record, or user, may be; each of them releases what it is
+        in. The noise of a budget and all accounts are for so many.
     hidden
         Number of hidden units, where the model has such an option. None: the model's
         own number, 32 for small-cnn.
@@ -113,6 +119,8 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
     partition: str = "classes"
     split: float = 0.0
     model: str = "small-cnn"
+    classes: int | None = None
+    overlap: int = 1
     hidden: int | None = None
     gain: float = 1.0
     rounds: int = 200
@@ -130,7 +138,7 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
     transform: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("nodes", "train", "hidden", "rounds"):
+        for name in ("nodes", "train", "hidden", "rounds", "overlap"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be >= 1, got {value}")
@@ -138,6 +146,8 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"{name} must be > 0 and finite, got {value}")
+        if self.classes is not None and self.classes < 2:
+            raise ValueError(f"classes must be >= 2, got {self.classes}")
         for name in ("graph_seed", "warm_up"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be >= 0, got {getattr(self, name)}")

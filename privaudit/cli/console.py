@@ -23,6 +23,10 @@ class Console(Watch):
         """See `Watch`."""
         note(message)
 
+    def warn(self, message: str) -> None:
+        """See `Watch`."""
+        note(f"warning: {message}")
+
     def runs(self) -> contextlib.AbstractContextManager[Callable[[int, int], None]]:
         """See `Watch`."""
         return progress_bar("runs")

@@ -68,6 +68,8 @@ def figures_of(
         "certified": upper.epsilon,
         "certified_lower": result.verdict and result.verdict.certified_lower,
         "standing": upper.standing,
+        "assumes": list(upper.assumes),
+        "independence": result.independence or None,
         "delta": upper.delta,
         "relation": upper.relation,
         "observer": run.observer,

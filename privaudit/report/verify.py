@@ -64,6 +64,7 @@ _OF_A_VERSION = {
     "beside_gap",
     "proved",
     "rates",
+    "overlap",
 }
 
 
@@ -432,6 +433,15 @@ def _training_again(run: FinishedTraining) -> Any:
             run.config.account,
         )
 
+    how = run.result.independence
+    if how is not UNSET and run.ledger.independent(how) != run.ledger:
+        return _unlike(
+            run,
+            "what its account assumes",
+            "; ".join(run.ledger.assumptions) or "nothing",
+            f"independence {how}",
+            "result.json",
+        )
     try:
         nodes = account(observer)
         every = UNSET if observer is None else worst_bound(account(None))
@@ -569,6 +579,9 @@ def _ledger_by_settings(
     except (ValueError, KeyError) as error:
         unchecked.append(f"the ledger against the settings ({error})")
         return None
+    if run.ledger.most_nodes != training.overlap:
+        what = f"the number of nodes at which a {training.unit} may be"
+        return _unlike(run, what, run.ledger.most_nodes, training.overlap)
     unchecked.append("how many records the nodes have, which needs the data")
     checked.append("the ledger against the settings")
     planned_here = expected.nodes[held.start : held.stop]
@@ -588,10 +601,12 @@ def _ledger_by_settings(
     return None
 
 
-def _unlike(run: Finished, what: str, had: object, wanted: object) -> Difference:
+def _unlike(
+    run: Finished, what: str, had: object, wanted: object, by: str = "config.json"
+) -> Difference:
     """Of the ledger, against the settings."""
     file = run.path / "ledger.json"
-    return Difference(file, what, str(had), str(wanted), "config.json says")
+    return Difference(file, what, str(had), str(wanted), f"{by} says")
 
 
 def _has_all(own: Sequence[Entry], planned: Sequence[Entry]) -> bool:

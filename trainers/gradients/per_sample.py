@@ -48,6 +48,14 @@ def check_module(module: nn.Module, *, traced: bool = False) -> None:
                 "torch.nn.GroupNorm instead, which privaudit.replace_batch_norm puts "
                 "in its place"
             )
+        if getattr(layer, "max_norm", None) is not None and isinstance(
+            layer, nn.Embedding | nn.EmbeddingBag
+        ):
+            raise ValueError(
+                f"{where} with max_norm writes to its weight as it reads a record, so "
+                "that the record reaches others and what is released without noise; "
+                "leave max_norm out"
+            )
         if isinstance(layer, nn.modules.instancenorm._InstanceNorm) and (
             layer.track_running_stats
         ):

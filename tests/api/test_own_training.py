@@ -346,6 +346,7 @@ class TestFolder:
         assert not path.exists()
 
 
+@pytest.mark.full
 def test_ranks_give_the_same(tmp_path):
     (tmp_path / "user.py").write_text(SCRIPT)
     alone = [sys.executable]

@@ -262,6 +262,7 @@ def killed_at_random(tmp_path, kills, algorithms, *, runs, workers, seed):
 
 
 class TestKilled:
+    @pytest.mark.full
     def test_killed_twice(self, tmp_path):
         killed_at_random(tmp_path, 2, ["dp-dsgd"], runs=200, workers=1, seed=1)
 

@@ -450,6 +450,7 @@ class TestFolder:
         assert not path.exists()
 
 
+@pytest.mark.full
 def test_ranks_give_the_same(tmp_path):
     (tmp_path / "user.py").write_text(SCRIPT)
     alone = [sys.executable]
@@ -533,7 +534,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_four_gigabytes_are_trained_on_in_less_than_one(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", LARGE, tmp_path / "inputs"],

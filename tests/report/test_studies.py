@@ -128,6 +128,7 @@ class TestPages:
         assert set(study.results()) <= set(study.cells())
 
 
+@pytest.mark.sampled(7)
 @by_name
 def test_a_quick_study_is_few_small_cells_that_run(study, tmp_path):
     path = tmp_path / "quick.json"
@@ -199,6 +200,7 @@ def test_every_study_has_the_same_programs():
         assert len(list(ROOT.glob(f"reports/*/{file}"))) == len(STUDIES)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "command", [["-m", "reports.bounds"], ["reports/bounds/make.py"]]
 )

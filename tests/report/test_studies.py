@@ -304,6 +304,7 @@ class TestCells:
             keep(path, (name, {"result": name}), ["a", "b"])
         assert list(Results.read(path)) == ["a", "b", "old"]
 
+    @pytest.mark.full
     def test_in_several_processes(self, tmp_path, capsys):
         study = Study("bounds")
         path = tmp_path / "quick.json"

@@ -250,7 +250,8 @@ class Certificate:
                 f"overlap (at how many nodes a record may be) must be a whole number "
                 f">= 1, got {overlap}"
             )
-        overlap = max(min(int(overlap), len(ledger.nodes)), ledger.most_nodes)
+        held = max(min(int(overlap), len(ledger.nodes)), ledger.most_nodes)
+        overlap = max(int(overlap), held)
         if overlap > 1 and ledger.unit == "node":
             raise ValueError(
                 f"overlap={overlap} speaks of what several nodes hold, and the "
@@ -262,7 +263,7 @@ class Certificate:
                 "overlap at 1"
             )
         if group == 1:
-            return cls(ledger, relation, overlap)
+            return cls(ledger, relation, held)
         if overlap > 1:
             raise ValueError(
                 "groups of records at several nodes are not accounted: leave overlap "

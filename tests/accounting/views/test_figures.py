@@ -188,7 +188,7 @@ class TestSound:
         for told in (pair.nobody_reacts, pair.certified):
             assert told == pytest.approx(alone.upper, rel=2e-3)
 
-    @settings(max_examples=100)
+    @examples(100)
     @given(st.integers(0, 10_000))
     def test_what_is_told_of_one_sum_is_what_exact_algebra_gives(self, seed):
         """Random points and messages: heard rows, own points, and theirs in turn."""

@@ -456,6 +456,7 @@ def claim_of(
     unit: Unit = "record",
     source: str = COMMAND_LINE,
     observer: str | UnsetType = UNSET,
+    overlap: int | UnsetType = UNSET,
 ) -> Claim:
     """The claim of a user. ``ValueError`` if it is out of its range."""
     return Claim(
@@ -465,6 +466,7 @@ def claim_of(
         unit=unit,
         source=source,
         observer=observer,
+        overlap=overlap,
     )
 
 

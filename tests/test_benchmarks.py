@@ -43,6 +43,7 @@ def test_of_a_gpu_one_object_is_told(monkeypatch, capsys):
     assert equal == {name: {"difference": 0.0} for name in some}
 
 
+@pytest.mark.full
 def test_growth_is_measured(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     import bench_growth

@@ -32,16 +32,17 @@ import fractions
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from numpy.typing import ArrayLike, NDArray
 
 from privaudit.accounting.allocation import is_allocated
 from privaudit.accounting.groups import of_group
+from privaudit.accounting.overlaps import together
 from privaudit.accounting.parallel import outside_passes, views
 from privaudit.accounting.pld.cells import Direction
 from privaudit.accounting.pld.composition import Side
@@ -60,13 +61,11 @@ from privaudit.files import json as _json
 from privaudit.files.arguments import public
 from privaudit.files.notebook import box
 from privaudit.ledger import Entry, Ledger
-from privaudit.release import Release
 from privaudit.results import Bracket, Relation, check_relation, seen_by, symbols
 
 Floats = NDArray[np.float64]
 Entries = tuple[Entry, ...]
 
-MOST_COMBINATIONS = 256
 _NO_NOISE = "no noise"
 _OWN = "the observer's own node"
 _SHOWN = (1e-5, 1e-8)  # deltas, in a notebook
@@ -194,6 +193,8 @@ class Certificate:
         Whether some data are known to attain the ledger's sensitivities for the group.
     own
         Whether this is an observer's own node, from which nothing of its own is hidden.
+    holder
+        A node that holds the record, which may be at others too. None: any node.
     single
         Of a group: the ledger as given to `of`, of single records.
     """
@@ -204,6 +205,7 @@ class Certificate:
     group: int = 1
     attained: bool = True
     own: bool = False
+    holder: int | None = None
     single: Ledger | None = None
 
     @classmethod
@@ -226,7 +228,8 @@ class Certificate:
             The neighbour relation. None: add-or-remove-one if every release has a
             meaning under it, else replace-one.
         overlap
-            At how many nodes one record may be. 1: nodes hold disjoint records.
+            At how many nodes one record may be. 1: nodes hold disjoint records, unless
+            the ledger says more.
         group
             Number of records of one node that are protected together, such as those of
             one user (`privaudit.accounting.groups`).
@@ -253,6 +256,7 @@ class Certificate:
                 f"overlap (at how many nodes a record may be) must be a whole number "
                 f">= 1, got {overlap}"
             )
+        overlap = max(min(int(overlap), len(ledger.nodes)), ledger.most_nodes)
         if overlap > 1 and ledger.unit == "node":
             raise ValueError(
                 f"overlap={overlap} speaks of what several nodes hold, and the "
@@ -264,7 +268,7 @@ class Certificate:
                 "overlap at 1"
             )
         if group == 1:
-            return cls(ledger, relation, min(int(overlap), len(ledger.nodes)))
+            return cls(ledger, relation, overlap)
         if overlap > 1:
             raise ValueError(
                 "groups of records at several nodes are not accounted: leave overlap "
@@ -298,10 +302,27 @@ class Certificate:
             for index, entries in enumerate(self.ledger.nodes)
         )
 
+    @property
+    def told_overlap(self) -> int | UnsetType:
+        """At how many nodes a record may be; unset where there is no other node."""
+        alone = len(self.ledger.nodes) == 1 and self.ledger.overlap is UNSET
+        return UNSET if alone or self.ledger.unit == "node" else self.overlap
+
+    def held_by(self, index: int) -> Certificate:
+        """The certificate of records that one node holds, and perhaps others.
+
+        As `node`, if no record is at several nodes.
+        """
+        if self.overlap == 1:
+            return self.node(index)
+        self.ledger.check_node(index)
+        first = self.ledger.nodes.index(self.ledger.nodes[index])  # nodes alike are one
+        return dataclasses.replace(self, holder=first)
+
     def node(self, index: int) -> Certificate:
         """The certificate of one node's own releases alone."""
         self.ledger.check_node(index)
-        if len(self.ledger.nodes) == 1:
+        if len(self.ledger.nodes) == 1 and self.overlap == 1:
             return self
         part = Ledger(
             nodes=(self.ledger.nodes[index],),
@@ -456,7 +477,7 @@ class Certificate:
         return False
 
     def witness(self, delta: float) -> dict[str, object]:
-        """Document that `privaudit.kernel` checks by itself: what is claimed at a delta.
+        """Document of what is claimed at a delta, which `privaudit.kernel` checks.
 
         Claims are a thousandth wider than the figures of `epsilon`; of thousands of
         unlike steps, or of batches of a fixed size, as wide as the kernel can prove.
@@ -531,28 +552,11 @@ class Certificate:
         )
         if self.own:
             return (_Releases(self.ledger.nodes[0], self.relation, own=True),)
-        if self.overlap == 1:
+        if self.overlap == 1 and self.holder is None:
             return tuple(_Releases(entries, self.relation) for entries in nodes)
-        ways = list(
-            itertools.islice(
-                _combinations(list(nodes.values()), self.overlap), MOST_COMBINATIONS + 1
-            )
-        )
-        if len(ways) > MOST_COMBINATIONS:
-            raise ValueError(
-                f"overlap={self.overlap} over {len(nodes)} different nodes makes more "
-                f"than {MOST_COMBINATIONS} combinations of them; make nodes' releases "
-                "alike, or account a ledger of one node with all releases"
-            )
-        different = list(nodes)
         return tuple(
-            _Releases(
-                _together(
-                    [different[i] for i, often in enumerate(way) for _ in range(often)]
-                ),
-                self.relation,
-            )
-            for way in ways
+            _Releases(entries, self.relation)
+            for entries in together(self.ledger.nodes, self.overlap, self.holder)
         )
 
     @property
@@ -602,7 +606,8 @@ class Certificate:
             lower = NOTHING
         elif self.overlap > 1 and not lower.value and upper.value and sides != "upper":
             # A record may be at one node only.
-            for one in {node: None for node in self.nodes}:
+            held = self.nodes if self.holder is None else [self.node(self.holder)]
+            for one in {node: None for node in held}:
                 alone = one._bracket(quantity, at, width, "lower", ways)
                 lower = lower.greatest(Proof(alone.lower, alone.lower_by))
         return Bracket(
@@ -617,7 +622,7 @@ class Certificate:
             unit=self.ledger.unit,
             standing=self.standing,
             assumptions=self.ledger.assumptions,
-            overlap=self.overlap,
+            overlap=self.told_overlap,
             observer=self.ledger.observer,
         )
 
@@ -662,38 +667,3 @@ def _worse(known: Proved | None, more: Proved) -> Proved:
     if known is None:
         return more
     return Proved(known.lower.greatest(more.lower), _larger(known.upper, more.upper))
-
-
-def _combinations(counts: list[int], size: int) -> Iterator[tuple[int, ...]]:
-    """How often to take each of a number of things, ``size`` in all."""
-    if not counts:
-        if size == 0:
-            yield ()
-        return
-    if sum(counts) < size:
-        return
-    for often in range(min(counts[0], size), -1, -1):
-        for rest in _combinations(counts[1:], size - often):
-            yield (often, *rest)
-
-
-def _together(nodes: list[Entries]) -> Entries:
-    """The releases of several nodes that hold one record; each has its own passes."""
-    if any(map(is_allocated, itertools.chain.from_iterable(nodes))):
-        raise ValueError(
-            "random allocation is not accounted for records that several nodes hold; "
-            "leave overlap at 1"
-        )
-    merged: dict[tuple[Release, int | None], int] = {}
-    offset = 0
-    for entries in nodes:
-        passes = [e.disjoint for e in entries if e.disjoint is not UNSET]
-        for entry in entries:
-            where = None if entry.disjoint is UNSET else offset + entry.disjoint
-            key = (entry.release, where)
-            merged[key] = merged.get(key, 0) + entry.count
-        offset += 1 + max(passes, default=-1)
-    return tuple(
-        Entry(release, count, UNSET if where is None else where)
-        for (release, where), count in merged.items()
-    )

@@ -209,7 +209,7 @@ def coarse(ledger: Ledger, relation: Relation, side: Side) -> Ledger:
 
     It is ``ledger`` itself, but for groups of unlike steps, of which each is taken as
     the one with the least noise and the highest rate (from below: the other ends), and
-    for batches of a fixed size, whose records the kernel does not take to lie in a ball.
+    for batches of a fixed size, whose records need not lie in a ball for the kernel.
     """
     return msgspec.structs.replace(
         ledger, nodes=tuple(_coarse(node, relation, side) for node in ledger.nodes)

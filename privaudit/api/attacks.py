@@ -286,7 +286,7 @@ class Selfchecked:
             if self.passed
             else "some estimator exceeds the truth too often"
         )
-        return [_selfcheck.table(list(self.rows)), end]
+        return [*_selfcheck.table(list(self.rows)).splitlines(), end]
 
 
 def selfcheck(settings: SelfcheckSettings, watch: Watch = SILENT) -> Selfchecked:

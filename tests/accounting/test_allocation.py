@@ -6,7 +6,7 @@ import math
 import mpmath as mp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import fft, special
 
@@ -18,6 +18,7 @@ from privaudit.accounting.pld.allocation_below import AllocatedBelow
 from privaudit.accounting.pld.line import LONG, LONG_UNIT, UNIT
 from privaudit.ledger import Entry, Ledger
 from privaudit.release import NoSampling, PoissonSampling, RandomAllocation, Release
+from tests.tiers import examples
 
 
 def release(noise, sampling, mechanism="gaussian"):
@@ -82,6 +83,7 @@ def exact(shifts, epsilon, taken=1):
 
 
 class TestSound:
+    @pytest.mark.sampled(4)
     @pytest.mark.parametrize("noise", [0.7, 1.0, 3.0])
     @pytest.mark.parametrize(("batches", "taken"), [(2, 1), (3, 1), (3, 2), (4, 2)])
     @pytest.mark.parametrize("epsilon", [0.0, 0.4, 1.5])
@@ -94,7 +96,7 @@ class TestSound:
             assert found.upper <= 1.002 * truth
             assert found.lower >= 0.995 * truth
 
-    @settings(max_examples=30)
+    @examples(30)
     @given(
         st.lists(st.floats(0.05, 2.0), min_size=2, max_size=3),
         st.floats(0.0, 2.0),
@@ -218,6 +220,7 @@ class TestSound:
         assert sum(least) <= 1
         assert sum(other) == pytest.approx(1.0, abs=1e-6)
 
+    @pytest.mark.sampled(4)
     @pytest.mark.parametrize(
         ("shifts", "counts", "batches", "taken"),
         [
@@ -493,7 +496,7 @@ class TestLaws:
         assert 0 < some < whole
 
     @given(st.integers(2, 40), st.floats(0.6, 20.0))
-    @settings(max_examples=20)
+    @examples(20)
     def test_never_more_than_without_sampling(self, batches, noise):
         plain = Certificate.of(Ledger.of(release(noise, NoSampling()), 1))
         found = one_of(batches, noise).epsilon(1e-6)

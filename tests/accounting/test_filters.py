@@ -6,7 +6,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import privaudit as pa
@@ -20,6 +20,7 @@ from privaudit.release import (
     SamplingWithoutReplacement,
 )
 from tests.accounting import reference_gdp as reference
+from tests.tiers import examples
 
 
 def release(noise, rate=1.0, mechanism="gaussian"):
@@ -51,7 +52,7 @@ def all_that_fits(budget, wanted):
 
 
 class TestSound:
-    @settings(max_examples=60)
+    @examples(60)
     @given(wishes, st.floats(-1, 1), st.sampled_from([1e-2, 1e-6]))
     def test_no_greedy_adversary_exceeds_it(self, wanted, log_epsilon, delta):
         budget = Budget(epsilon=10**log_epsilon, delta=delta)
@@ -60,7 +61,7 @@ class TestSound:
         truth = Certificate.of(Ledger(nodes=(got,))).epsilon(delta, 0.05)
         assert truth.lower <= budget.epsilon
 
-    @settings(max_examples=20)
+    @examples(20)
     @given(
         st.lists(
             st.tuples(
@@ -91,7 +92,7 @@ class TestSound:
         assert truth.lower <= epsilon
         assert budget.spent <= 1
 
-    @settings(max_examples=40)
+    @examples(40)
     @given(st.lists(noises, min_size=1, max_size=8), st.floats(-1, 1))
     def test_no_gaussian_adversary_exceeds_it(self, wanted, log_epsilon):
         budget = Budget(epsilon=10**log_epsilon, delta=1e-5)
@@ -281,7 +282,7 @@ class TestLaws:
             kinds,
         ),
     )
-    @settings(max_examples=60)
+    @examples(60)
     def test_never_nan(self, epsilon, delta, one):
         budget = Budget(epsilon=epsilon, delta=delta)
         with contextlib.suppress(BudgetExceeded):

@@ -222,7 +222,7 @@ class TestSound:
     def test_random_compositions(self, seed):
         check(seed)
 
-    @pytest.mark.slow
+    @pytest.mark.full
     @pytest.mark.parametrize("block", range(50))
     def test_a_thousand_random_compositions(self, block):
         for seed in range(100 + 20 * block, 120 + 20 * block):
@@ -371,7 +371,7 @@ class TestTight:
         assert hockey_stick(truth, bracket.upper) <= 1e-5 * (1 + 1e-9)
         assert hockey_stick(truth, bracket.lower * (1 - 1e-9)) >= 1e-5 * (1 - 1e-9)
 
-    @pytest.mark.slow
+    @pytest.mark.full
     def test_most_random_compositions_reach_their_width(self):
         """Several kinds of atoms that no grid holds at once are what is wider."""
         reached = [check(seed)[0].reached for seed in range(12, 32)]
@@ -523,6 +523,7 @@ class TestLaws:
         assert certificate((Release.of(EpsilonDelta(0.5)), 4)).epsilon(0).upper < 2.001
         assert certificate((Release.of(DiscreteGaussian(1.0)), 1)).epsilon(0).upper > 30
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize("rate", [1.0, 0.01])
     def test_the_discrete_gaussian_has_no_largest_loss(self, rate):
         sampling = PoissonSampling(rate)

@@ -5,7 +5,7 @@ import math
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
@@ -20,6 +20,7 @@ from privaudit.release import (
     SamplingWithoutReplacement,
     Sensitivity,
 )
+from tests.tiers import examples
 
 DELTA = 1e-5
 RELATIONS = ["add-or-remove-one", "replace-one"]
@@ -68,7 +69,7 @@ class TestSound:
             1 - 1e-9
         )
 
-    @settings(max_examples=30)
+    @examples(30)
     @given(
         st.lists(
             st.builds(

@@ -157,11 +157,122 @@ class TestSound:
             trained(evaluate="half")
 
     def test_a_registered_model(self):
-        how = {"nodes": 2, "epsilon": 1, "rounds": 2, "seed": 0}
+        how = {"nodes": 2, "epsilon": 1, "rounds": 2, "seed": 0, "classes": 2}
         run, again = (pa.train("softmax", data(), **how) for _ in range(2))
         found = [list(one.models[0].parameters()) for one in (run, again)]
         assert [p.shape for p in found[0]] == [(2, 5), (2,)]
         assert all(map(torch.equal, *found))
+
+
+class TestClasses:
+    """How many classes there are is declared, and never counted in private labels."""
+
+    @pytest.mark.parametrize("label", [0, 1, 7])
+    def test_labels_do_not_shape_what_is_released(self, label):
+        inputs, targets = data()
+        targets[3] = label
+        given = "softmax", [(inputs, targets)]
+        said = r"not counted in private labels, .* by classes=2"
+        with pytest.raises(ValueError, match=said):
+            pa.train(*given, epsilon=0.1, rounds=2)
+        if label < 2:
+            run = pa.train(*given, epsilon=0.1, rounds=2, classes=2)
+            assert run.models[0][1].weight.shape == (2, 5)
+
+    def test_more_may_be_declared_than_there_are(self, tmp_path):
+        run = pa.train("softmax", [data()], epsilon=1, rounds=2, classes=5)
+        assert run.models[0][1].weight.shape == (5, 5)
+        run.save(tmp_path / "run")
+        assert pa.verify(tmp_path / "run")
+        assert "classes=5" in again(load(tmp_path / "run"))
+
+    @pytest.mark.parametrize(
+        ("changes", "said"),
+        [
+            ({"classes": 1}, "classes=1, but the model tells 2 apart"),
+            ({"classes": 5}, "classes=5, but the model tells 2 apart"),
+            ({"options": {"classes": 2}}, "leave classes out of options"),
+        ],
+    )
+    def test_what_is_wrong_is_said(self, changes, said):
+        with pytest.raises(ValueError, match=said):
+            trained(**changes)
+
+
+class Mine(nn.Module):
+    """A linear layer behind code of the user's own."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(5, 2)
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+class TestIndependence:
+    """What is not proved of a user's code is named wherever the figure is."""
+
+    SAID = "treats each record by itself and keeps nothing from one to the next"
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"model": Mine()},
+            {"loss": lambda outputs, targets: outputs[:, 0] * targets},
+            {"transform": lambda record: record},
+            {"shares": "lazy"},
+        ],
+        ids=["model", "loss", "transform", "data set"],
+    )
+    def test_own_code_is_conditional_everywhere(self, changes, tmp_path):
+        given = {"model": net(), "shares": [data(40), data(40)], **changes}
+        if given["shares"] == "lazy":
+            both = [torch.utils.data.TensorDataset(*data(40)) for _ in range(2)]
+            given["shares"] = [torch.utils.data.ConcatDataset([one]) for one in both]
+        run = pa.train(**given, epsilon=1, rounds=2, out=tmp_path / "run")
+        found = run.certificate.epsilon(1e-5)
+        assert found.standing == run.certificate.standing == "conditional"
+        stored = json.loads((tmp_path / "run" / "result.json").read_text())
+        assert stored["independence"] == "by trial"
+        assert {node["standing"] for node in stored["nodes"]} == {"conditional"}
+        checked = pa.verify(tmp_path / "run")
+        assert checked
+        shown = checked.found
+        for text in (str(run), str(found), *shown.lines()[2:3], str(stored["nodes"])):
+            assert self.SAID in text
+        assert self.SAID in str(shown.summary()["assumes"])
+        assert shown.summary()["independence"] == "by trial"
+        assert shown.status == "unproven"
+        pytest.importorskip("matplotlib")
+        run.save(tmp_path / "page")
+        page = html.unescape((tmp_path / "page" / "report.html").read_text())
+        assert self.SAID in page
+        assert "conditional" in page
+
+    def test_what_is_known_is_certified(self):
+        run = trained(rounds=2)
+        assert run.certificate.standing == "certified"
+        assert run.result.independence == "by construction"
+        free = pa.train(Mine(), [data()], "dsgt", rounds=1)
+        assert free.result.upper().assumes == ()
+
+    def test_a_condition_that_was_taken_out_is_seen(self, tmp_path):
+        pa.train(Mine(), [data()], epsilon=1, rounds=2, out=tmp_path / "run")
+        file = tmp_path / "run" / "ledger.json"
+        ledger = json.loads(file.read_text())
+        del ledger["assumes"]
+        file.write_text(json.dumps(ledger))
+        (tmp_path / "run" / "manifest.json").unlink()
+        assert "what its account assumes is nothing" in str(pa.verify(tmp_path / "run"))
+
+    def test_a_loop_of_ones_own(self):
+        how = {"noise_multiplier": 1.0, "clip_norm": 1.0, "batch_size": 8}
+        for model, standing in ((Mine(), "conditional"), (net(), "certified")):
+            oracle = pa.oracle(model, [data()], **how)
+            oracle.gradient(oracle.start)
+            found = pa.Certificate.of(oracle.ledger).epsilon(1e-5)
+            assert found.standing == standing
 
 
 def test_without_noise_nothing_is_promised():
@@ -235,6 +346,7 @@ class TestFolder:
         assert not path.exists()
 
 
+@pytest.mark.full
 def test_ranks_give_the_same(tmp_path):
     (tmp_path / "user.py").write_text(SCRIPT)
     alone = [sys.executable]
@@ -318,7 +430,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_four_gigabytes_are_trained_on_in_less_than_one(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", LARGE, tmp_path / "inputs"],

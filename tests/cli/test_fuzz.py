@@ -290,7 +290,7 @@ def test_a_list_in_json_is_a_name_like_any_other(capsys):
     assert "no folder []" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.filterwarnings("default")
 def test_many(whole, tmp_path):
     cases = int(os.environ.get("PRIVAUDIT_FUZZ", "20000"))

@@ -111,6 +111,7 @@ class TestSound:
         assert float(round_up(bound)) >= bound
         assert float(round_down(found)) <= found
 
+    @pytest.mark.sampled(3)
     @pytest.mark.parametrize(
         ("made", "heading"),
         [
@@ -299,6 +300,7 @@ class TestLaws:
         first = write(tmp_path).read_bytes()
         assert write(tmp_path).read_bytes() == first
 
+    @pytest.mark.sampled(4)
     @pytest.mark.parametrize(
         "worlds",
         [
@@ -324,6 +326,7 @@ class TestLaws:
     def test_odd_scores(self, page, worlds):
         page(worlds=worlds)
 
+    @pytest.mark.sampled(5)
     @pytest.mark.parametrize(
         ("claim", "upper"),
         [(1e-3, 0.0), (1e-3, 1e5), (1.0, 1e-6), (1.0, 30.0), (500.0, math.inf)],

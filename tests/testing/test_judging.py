@@ -74,7 +74,7 @@ class TestSound:
     def test_right_mechanisms_of_others(self, case):
         assert not judged(case, runs=3000).refuted
 
-    @pytest.mark.slow
+    @pytest.mark.full
     @pytest.mark.parametrize("case", RIGHT, ids=lambda case: case.name)
     def test_two_hundred_suites_at_99_percent(self, case):
         alarms = 0
@@ -88,6 +88,7 @@ class TestSound:
 
 
 class TestTight:
+    @pytest.mark.sampled(3)
     @pytest.mark.parametrize("case", WRONG, ids=lambda case: case.name)
     def test_wrong_mechanisms_of_others_are_refuted(self, case):
         found = judged(case, runs=case.runs)

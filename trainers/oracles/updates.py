@@ -61,25 +61,16 @@ class UpdateMechanism(Mechanism):
     local_batch
         Number of the user's records in the batch of a local step; all, if the user has
         no more.
-    overlap
-        At how many nodes one user may have records. The ledger counts each release so
-        often.
     """
 
     local_steps: int = 1
     local_step_size: float | Callable[[int], float] = 1.0
     local_batch: float = math.inf
-    overlap: int = 1
 
     @property
     def unit(self) -> Unit:
         """``user``: one user's records are clipped and sampled together."""
         return "user"
-
-    @property
-    def counted(self) -> int:
-        """How many releases the ledger counts for each call: ``overlap``."""
-        return self.overlap
 
     def divisor(self, records: int) -> float:
         """Expected number of users in a batch, at a node of ``records`` users."""

@@ -21,7 +21,7 @@ from scipy import fft
 from privaudit.accounting.pld.dots import GridMeasure
 from privaudit.accounting.pld.line import UNIT, Floats
 from privaudit.accounting.pld.mixture import Term, log_ratio
-from privaudit.accounting.pld.scout import LOG_OUTSIDE, Guess, log_peak
+from privaudit.accounting.pld.scout import Guess, log_peak
 
 _NEGLIGIBLE = -80.0  # log of a size of the characteristic function that is left out
 MOST_POINTS = 1 << 21
@@ -330,13 +330,13 @@ def _window(
     for sign, t in ((-1, guess.down), (1, guess.up)):
         moved = _total_log_moment(terms, logs(tilt + sign * t), exact=False)
         # Tilted mass beyond x is at most exp(moved - whole - t x).
-        excess = moved - whole + 1e-12 * (abs(moved) + abs(whole)) + LOG_OUTSIDE
+        excess = moved - whole + 1e-12 * (abs(moved) + abs(whole)) + guess.outside
         if not math.isfinite(excess):
             return None
         end = math.ceil((excess / t - sign * offset) / spacing) + 1
         support = max(sign * least, sign * most) + 1
         if end < support:
-            outside += math.exp(-LOG_OUTSIDE)
+            outside += math.exp(-guess.outside)
         ends.append(sign * min(end, support))
     start, stop = int(ends[0]), int(ends[1])
     if stop - start > MOST_POINTS:

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from privaudit.accounting.pld.cells import Direction
 from privaudit.accounting.pld.fixed_size import Chosen
 from privaudit.accounting.pld.fourier import Tilted
-from privaudit.accounting.pld.inversion import Chernoff, Inverted
 from privaudit.accounting.pld.scout import Guess, Scout
 from privaudit.results import check_sides
 
@@ -65,14 +64,14 @@ class Target(abc.ABC):
     @abc.abstractmethod
     def upper(
         self,
-        found: Tilted | Inverted | Chosen | Chernoff,
+        found: Tilted | Chosen,
         guess: Guess,
         enough: float = 0.0,
     ) -> float:
         """Upper bound from a composition that dominates; no less than ``enough``."""
 
     @abc.abstractmethod
-    def lower(self, found: Tilted | Inverted, guess: Guess) -> float:
+    def lower(self, found: Tilted, guess: Guess) -> float:
         """Lower bound from a composition that is dominated."""
 
     def improved(self, guess: Guess, upper: float) -> Guess:
@@ -99,22 +98,22 @@ class EpsilonAt(Target):
         return guess.epsilon
 
     def slack(self, guess: Guess, worst: Guess) -> float:
-        wanted = self.width * max(worst.epsilon, 1e-3 / (1 + worst.tilt))
+        wanted = self.width * max(worst.epsilon, 1e-3 / (1 + worst.slope))
         return max(wanted, 0.5 * (worst.epsilon - guess.epsilon))
 
     def upper(
         self,
-        found: Tilted | Inverted | Chosen | Chernoff,
+        found: Tilted | Chosen,
         guess: Guess,
         enough: float = 0.0,
     ) -> float:
         if enough > 0 and found.delta_above(enough) <= self.delta:
             return enough
         return least_epsilon(
-            found.delta_above, self.delta, guess.epsilon, guess.tilt, self.width
+            found.delta_above, self.delta, guess.epsilon, guess.slope, self.width
         )
 
-    def lower(self, found: Tilted | Inverted, guess: Guess) -> float:
+    def lower(self, found: Tilted, guess: Guess) -> float:
         if found.surely_infinite * (1 - 1e-13) > self.delta:
             return math.inf
         return largest_epsilon(
@@ -125,7 +124,7 @@ class EpsilonAt(Target):
         if not math.isfinite(upper):
             return guess
         if upper > 8 * guess.epsilon:  # a grid too coarse, more than a poor guess
-            least = max(guess.epsilon, 1e-3 / (1 + guess.tilt))
+            least = max(guess.epsilon, 1e-3 / (1 + guess.slope))
             upper = math.sqrt(upper * min(upper, least))
         return dataclasses.replace(guess, epsilon=upper)
 
@@ -147,17 +146,17 @@ class DeltaAt(Target):
 
     def slack(self, guess: Guess, worst: Guess) -> float:
         room = min(0.5 * (worst.log_delta - guess.log_delta), 2.0)
-        return max(self.width, room) / (1 + guess.tilt)
+        return max(self.width, room) / (1 + guess.slope)
 
     def upper(
         self,
-        found: Tilted | Inverted | Chosen | Chernoff,
+        found: Tilted | Chosen,
         guess: Guess,
         enough: float = 0.0,
     ) -> float:
         return max(found.delta_above(self.epsilon), enough)
 
-    def lower(self, found: Tilted | Inverted, guess: Guess) -> float:
+    def lower(self, found: Tilted, guess: Guess) -> float:
         return found.delta_below(self.epsilon)
 
 

@@ -65,6 +65,7 @@ class TestOurTrainer:
         np.savez(copy / "scores.npz", **arrays)
         assert pa.verify(copy).differences
 
+    @pytest.mark.full
     def test_reference_models_tell_what_the_loss_does_not(self, tmp_path):
         # Records with wrong labels differ in how hard they are, whoever was there.
         def shown(seen):

@@ -22,6 +22,7 @@ from privaudit.files.folder import FolderError, RunFolder
 from privaudit.ledger import RESUMED, Ledger
 from privaudit.release import NoSampling
 from privaudit.results import Claim
+from tests.tiers import size
 from trainers.gradients.choose import differentiator
 from trainers.numerics import noise
 from trainers.runs import run as runs
@@ -74,6 +75,7 @@ def stop_at(rounds):
 
 
 class TestResume:
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize("algorithm", ["dp-sgd", "dp-dsgd", "dp-dsgt", "dp-dinno"])
     def test_equal_bits_wherever_it_stopped(self, tmp_path, eager, algorithm):
         what = plan(algorithm)
@@ -104,6 +106,7 @@ class TestResume:
         with pytest.raises(FolderError, match=r"checkpoint.pt is damaged"):
             done(tmp_path, plan())
 
+    @pytest.mark.sized
     def test_killed_at_any_moment(self, tmp_path):
         program = (
             "import math, sys; from tests.trainers.runs.test_run import *\n"
@@ -112,7 +115,7 @@ class TestResume:
             "done(sys.argv[1], plan(), progress=slowly)"
         )
         done(tmp_path / "whole", plan())
-        for rounds in ("3", "17", "38"):
+        for rounds in size(("3", "17", "38"), ("17",)):
             child = subprocess.Popen(
                 [sys.executable, "-c", program, str(tmp_path / "parts")],
                 stdout=subprocess.PIPE,
@@ -339,7 +342,8 @@ class TestJournal:
         assert result.upper().standing != "certified"
         assert not list(tmp_path.glob("key*"))
 
-    @pytest.mark.parametrize("threads", [1, 2])
+    @pytest.mark.sampled(2)
+    @pytest.mark.parametrize("threads", [2, 1])
     def test_on_other_threads_no_noise_is_used_twice(self, tmp_path, threads, kept):
         """Equal sums repeat their noise; others have their own, and are counted."""
         what = plan(seed=None)
@@ -386,6 +390,7 @@ class TestJournal:
         ledger = Ledger.from_json((tmp_path / "ledger.json").read_text())
         assert sum(entry.count for entry in ledger.nodes[1]) <= 41  # one round at most
 
+    @pytest.mark.sampled(3)
     @pytest.mark.parametrize(
         ("spoil", "why"),
         [

@@ -352,7 +352,7 @@ class Law:
                 if a * q <= small if way > 0 else 1 - p <= small * a:
                     break
                 j += way * min(1 + abs(j) // 64, cls.wide)
-                fits = abs(j) < MOST and len(rows) < MOST >> 4
+                fits = abs(j) < MOST and len(rows) < MOST >> 6
                 need(fits, "there are too many points of a grid")
         return sorted(rows, key=lambda row: row[0])
 
@@ -502,6 +502,7 @@ def check(c):
     overlap, group = whole(c.get("overlap", 1), 1, 64), whole(c.get("group", 1), 1, 500)
     delta, proved, nodes = number(c["delta"], 0, 1), [], c["nodes"]
     left = delta - overlap * group * number(c.get("failure", 0))
+    need(left >= 0, "the chance of failure is above delta")
     for side, above in (("upper", True), ("lower", False)):
         if c.get(side) is None:
             continue
@@ -511,11 +512,11 @@ def check(c):
         for some in itertools.combinations(nodes, min(overlap, len(nodes))):
             for steps in ways(some, above):
                 total = sum(n for _, n in steps) or 1
-                Law.settle(c["hints"][side], epsilon, max(left, 0), total)
+                Law.settle(c["hints"][side], epsilon, left, total)
                 found += bounds(steps, epsilon, replaced, group, above)
                 need(len(found) < 256, "there are too many ways through a ledger")
         good = [x <= ball(left) if above else x > ball(delta) for x in found]
-        proved.append(left >= 0 and (all(good) if above else any(good)))
+        proved.append(all(good) if above else any(good))
         most = max((x.upper() if above else x.lower() for x in found), key=float)
         says = "is proved" if proved[-1] else "is not proved"
         claim = f"{'<=' if above else '>='} {c[side]} at delta {c['delta']}"

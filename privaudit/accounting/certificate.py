@@ -483,7 +483,12 @@ class Certificate:
         unlike steps, or of batches of a fixed size, as wide as the kernel can prove.
         """
         delta = _checked_delta(delta)
-        ledger, lower, upper = self.single or self.ledger, 0.0, math.inf
+        if self.holder is not None or self.own:
+            raise ValueError(
+                "a certificate of one node of several that hold a record, or of an "
+                "observer's own, is not written: write that of the whole ledger"
+            )
+        ledger = self.single or self.ledger
         rough: dict[Side, Ledger] = {
             side: coarse(ledger, self.relation, side) for side in ("lower", "upper")
         }

@@ -30,8 +30,8 @@ from privaudit.results import Relation
 
 MARGIN = 1e-3  # relative, that a claim is less than the account's figure
 # A spacing of this share of one step's standard deviation widens an epsilon by about
-# its square over 12, .03 %; cells of a tenth of all steps' by as much.
-_SPACING, _WIDEST = 0.06, 0.1
+# its square over 12, .02 %; cells of a tenth of all steps' by as much.
+_SPACING, _WIDEST = 0.045, 0.1
 _MOST_POINTS = 1 << 20
 _WINDOW = 20  # standard deviations of the sum that masses lie in
 _ALIKE = 700  # groups of unlike steps; their number is what a check takes long for
@@ -60,8 +60,14 @@ def witness(
         entries for i, entries in enumerate(ledger.nodes) if i not in looking
     )
     nodes = [_node(entries, relation) for entries in different]
-    if overlap > 1:  # which of them are equal matters
-        nodes = [_node(entries, relation) for entries in ledger.nodes]
+    if overlap > 1:  # equal ones count, up to so many
+        copies = overlap if len(ledger.nodes) < overlap else 1
+        all_nodes = collections.Counter(ledger.nodes * copies)
+        nodes = [
+            one
+            for entries, often in all_nodes.items()
+            for one in [_node(entries, relation)] * min(often, overlap)
+        ]
     lower, upper = sides
     found: dict[str, object] = {
         "format": "privaudit-certificate",

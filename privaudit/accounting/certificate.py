@@ -33,6 +33,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -55,6 +56,8 @@ from privaudit.accounting.provers import (
     likely_epsilon,
     prove,
 )
+from privaudit.accounting.witness import coarse, witness
+from privaudit.files import json as _json
 from privaudit.files.arguments import public
 from privaudit.files.notebook import box
 from privaudit.ledger import Entry, Ledger
@@ -193,6 +196,8 @@ class Certificate:
         Whether this is an observer's own node, from which nothing of its own is hidden.
     holder
         A node that holds the record, which may be at others too. None: any node.
+    single
+        Of a group: the ledger as given to `of`, of single records.
     """
 
     ledger: Ledger
@@ -202,6 +207,7 @@ class Certificate:
     attained: bool = True
     own: bool = False
     holder: int | None = None
+    single: Ledger | None = None
 
     @classmethod
     @public
@@ -271,7 +277,7 @@ class Certificate:
                 "or group at 1"
             )
         grouped, attained = of_group(ledger, group, relation)
-        return cls(grouped, relation, 1, int(group), attained)
+        return cls(grouped, relation, 1, int(group), attained, single=ledger)
 
     @property
     def standing(self) -> Literal["certified", "conditional"]:
@@ -471,6 +477,50 @@ class Certificate:
             if far and self.epsilon(delta, width, "lower").lower > epsilon:
                 return False
         return False
+
+    def witness(self, delta: float) -> dict[str, object]:
+        """Document of what is claimed at a delta, which `privaudit.kernel` checks.
+
+        Claims are a thousandth wider than the figures of `epsilon`; of thousands of
+        unlike steps, or of batches of a fixed size, as wide as the kernel can prove.
+        """
+        delta = _checked_delta(delta)
+        if self.holder is not None or self.own:
+            raise ValueError(
+                "a certificate of one node of several that hold a record, or of an "
+                "observer's own, is not written: write that of the whole ledger"
+            )
+        ledger = self.single or self.ledger
+        rough: dict[Side, Ledger] = {
+            side: coarse(ledger, self.relation, side) for side in ("lower", "upper")
+        }
+        found = {
+            side: dataclasses.replace(self, ledger=part, single=None)
+            if self.group == 1
+            else Certificate.of(part, self.relation, group=self.group)
+            for side, part in rough.items()
+        }
+        both = rough["lower"] == rough["upper"]
+        if both:
+            known = found["upper"].epsilon(delta)
+            lower, upper = known.lower, known.upper
+        else:
+            lower = found["lower"].epsilon(delta, sides="lower").lower
+            upper = found["upper"].epsilon(delta, sides="upper").upper
+        return witness(
+            ledger,
+            self.relation,
+            delta,
+            (lower, upper),
+            overlap=self.overlap,
+            group=self.group,
+        )
+
+    def write(self, path: str | Path, *, delta: float) -> Path:
+        """Write `witness` into a file, which ``python kernel.py FILE`` checks."""
+        target = Path(path)
+        target.write_bytes(_json.encode(self.witness(delta)) + b"\n")
+        return target
 
     def upper_by(
         self, prover: Callable[[Entries, float, Relation], float], delta: float

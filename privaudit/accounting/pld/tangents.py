@@ -108,7 +108,9 @@ def _tangent(
     sag = np.where(np.isfinite(sag), sag, np.inf) + 1e-9 * np.maximum(
         rise[:-1], rise[1:]
     )
+    # Less by as much as is left at the ends, so that they need no bend to get to 0.
     rise = rise * (1 - 1e-9)
-    rise[0] = rise[-1] = 0.0
+    rise = np.maximum(rise - max(rise[0], rise[-1]), 0.0)
     cap = np.maximum(rise[:-1], rise[1:])
+    sag = np.where(np.minimum(rise[:-1], rise[1:]) > 0, sag, cap)
     return Tangent(rise, np.minimum(sag, cap))

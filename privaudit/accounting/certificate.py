@@ -67,7 +67,7 @@ MOST_COMBINATIONS = 256
 _NO_NOISE = "no noise"
 _OWN = "the observer's own node"
 _SHOWN = (1e-5, 1e-8)  # deltas, in a notebook
-_WIDTHS, _MANY_KINDS = (1e-3, 5e-3), 64  # what is asked for of few kinds, and of many
+_WIDTHS, _MANY_KINDS = (1e-3, 1e-2), 64  # what is asked for of few kinds, and of many
 _MEETS_WIDTHS = (0.1, 0.02, 0.004, 0.001)
 
 
@@ -353,7 +353,7 @@ class Certificate:
             The delta, in [0, 1].
         width
             Relative width of the bracket at which the computation stops, in (0, 1].
-            None: .1 %, or .5 % where more than 64 kinds of releases differ.
+            None: .1 %, or 1 % where more than 64 kinds of releases differ.
         sides
             ``both``; or ``upper`` or ``lower``, to compute that side only, and leave
             the other side perhaps trivial.

@@ -80,7 +80,7 @@ def epsilon(
     group
         Number of records that are protected together, such as those of one user.
     tolerance
-        The bracket is made narrower than .1 % of epsilon (.5 % where more than 64 kinds
+        The bracket is made narrower than .1 % of epsilon (1 % where more than 64 kinds
         of steps differ), or than this, whichever is wider. 0: however small epsilon is.
 
     Returns

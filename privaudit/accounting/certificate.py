@@ -69,6 +69,7 @@ Entries = tuple[Entry, ...]
 _NO_NOISE = "no noise"
 _OWN = "the observer's own node"
 _SHOWN = (1e-5, 1e-8)  # deltas, in a notebook
+_WIDTHS, _MANY_KINDS = (1e-3, 1e-2), 64  # what is asked for of few kinds, and of many
 _MEETS_WIDTHS = (0.1, 0.02, 0.004, 0.001)
 
 
@@ -363,7 +364,12 @@ class Certificate:
 
     @public
     def epsilon(
-        self, delta: float, width: float = 1e-3, sides: Side = "both"
+        self,
+        delta: float,
+        width: float | None = None,
+        sides: Side = "both",
+        *,
+        tolerance: float = 1e-4,
     ) -> Bracket:
         """Bound the least epsilon for which the ledger is (epsilon, delta)-DP.
 
@@ -376,11 +382,21 @@ class Certificate:
             The delta, in [0, 1].
         width
             Relative width of the bracket at which the computation stops, in (0, 1].
+            None: .1 %, or 1 % where more than 64 kinds of releases differ.
         sides
             ``both``; or ``upper`` or ``lower``, to compute that side only, and leave
             the other side perhaps trivial.
+        tolerance
+            Absolute width of the bracket at which it stops as well, >= 0: of a small
+            epsilon a small part is dear, and worth little.
         """
-        return self._bracket("epsilon", _checked_delta(delta), width, sides)
+        if not 0 <= tolerance < math.inf:
+            raise ValueError(f"tolerance must be >= 0 and finite, got {tolerance}")
+        delta = _checked_delta(delta)
+        if width is None:
+            many = any(len(one) > _MANY_KINDS for one in self.ledger.nodes)
+            width = _WIDTHS[many]
+        return self._bracket("epsilon", delta, width, sides, tolerance=tolerance)
 
     @public
     def delta(
@@ -587,6 +603,7 @@ class Certificate:
         width: float,
         sides: Side,
         ways: tuple[Direction, ...] | None = None,
+        tolerance: float = 0.0,
     ) -> Bracket:
         if not 0 < width <= 1:
             raise ValueError(
@@ -598,7 +615,7 @@ class Certificate:
         if not known_below:
             sides = "upper"  # the other is not proved
         # Where delta does not even cover the chance of failure nothing is proved.
-        question = Question(quantity, max(left, 0.0), width)
+        question = Question(quantity, max(left, 0.0), width, tolerance)
         lower, upper = NOTHING, Proof(0.0, "none")
         for one in self._cases:
             proved = self._proved(one, question, sides, ways)
@@ -618,7 +635,7 @@ class Certificate:
             # A record may be at one node only.
             held = self.nodes if self.holder is None else [self.node(self.holder)]
             for one in {node: None for node in held}:
-                alone = one._bracket(quantity, at, width, "lower", ways)
+                alone = one._bracket(quantity, at, width, "lower", ways, tolerance)
                 lower = lower.greatest(Proof(alone.lower, alone.lower_by))
         return Bracket(
             quantity=quantity,

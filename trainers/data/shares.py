@@ -15,9 +15,11 @@ from torch.utils.data import TensorDataset
 
 from trainers.data.records import Dataset, PrivateData, ReadAsAsked, Records
 from trainers.data.splits import Partition
+from trainers.data.transforms import drawn_from, set_aside
 from trainers.numerics.randomness import public_generator
 
 _AT_ONCE = 4096  # records, whose words are widened at once
+_READ = 0x5DEECE66D  # so that a transform of the same record draws other numbers
 _FORMS = (
     "a pair of arrays or tensors (inputs, targets), pandas' frames among them, or a "
     "torch Dataset of such pairs"
@@ -31,7 +33,7 @@ class Lazy:
     Parameters
     ----------
     rows
-        From records' numbers to their inputs and targets.
+        From records' numbers, and a seed for each, to their inputs and targets.
     records
         The numbers, (samples,).
     classes
@@ -39,7 +41,7 @@ class Lazy:
         read, and so is what is not finite.
     """
 
-    rows: Callable[[np.ndarray], tuple[Any, Any]]
+    rows: Callable[[np.ndarray, np.ndarray], tuple[Any, Any]]
     records: Tensor
     classes: int | None = None
     users: Tensor | None = None  # of each of ``records``
@@ -48,9 +50,11 @@ class Lazy:
     def __len__(self) -> int:
         return len(self.records)
 
-    def read(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs and targets of the records at ``index``."""
-        found = Dataset(*map(_tensor, self.rows(self.records[index].numpy())))
+    def read(self, index: Tensor, seeds: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """See `trainers.data.records.Records.read`."""
+        rows = self.records[index]
+        given = (rows if seeds is None else seeds).numpy()
+        found = Dataset(*map(_tensor, self.rows(rows.numpy(), given)))
         _check_finite(found, "a node's data set", self.records[index])
         if self.classes is not None:
             check_labels(found.targets, self.classes, "a node's data set")
@@ -230,7 +234,7 @@ def data_set(data: Any, name: str) -> Dataset | Lazy:
                 "torch Dataset must know how many it has, not an IterableDataset"
             )
         found = Lazy(
-            lambda rows: _one_by_one(data, rows),
+            lambda rows, seeds: _one_by_one(data, rows, seeds),
             torch.arange(len(data)),
             by_their_code=True,
         )
@@ -264,7 +268,7 @@ def _pair(inputs: Any, targets: Any, name: str) -> Dataset | Lazy:
     if isinstance(inputs, np.memmap):
         labels = np.asarray(targets)
         return Lazy(
-            lambda rows: (_mapped(inputs, rows), labels[rows]),
+            lambda rows, seeds: (_mapped(inputs, rows), labels[rows]),
             torch.arange(len(inputs)),
         )
     return Dataset(_tensor(inputs, name), _tensor(targets, name))
@@ -298,8 +302,15 @@ def _mapped(values: np.memmap, rows: np.ndarray) -> np.ndarray:
     return found
 
 
-def _one_by_one(data: TorchDataset, rows: np.ndarray) -> tuple[Tensor, Tensor]:
-    pairs = [data[int(row)] for row in rows]
+def _one_by_one(
+    data: TorchDataset, rows: np.ndarray, seeds: np.ndarray
+) -> tuple[Tensor, Tensor]:
+    """Each record with global generators at a seed of its own: no other's move it."""
+    pairs = []
+    with set_aside():
+        for row, seed in zip(rows.tolist(), seeds.tolist(), strict=True):
+            drawn_from(seed ^ _READ)
+            pairs.append(data[row])
     inputs, targets = zip(*pairs, strict=True)
     return _stacked(inputs), _stacked(targets)
 

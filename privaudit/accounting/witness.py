@@ -60,6 +60,8 @@ def witness(
     nodes = [_node(entries, relation) for entries in different]
     if overlap > 1:  # which of them are equal matters
         nodes = [_node(entries, relation) for entries in ledger.nodes]
+        if len(nodes) < overlap:  # the others are taken to be alike
+            nodes *= overlap
     lower, upper = sides
     found: dict[str, object] = {
         "format": "privaudit-certificate",

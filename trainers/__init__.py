@@ -15,4 +15,4 @@ what it gave out: `privaudit.accounting` computes epsilon from that ledger alone
 add an algorithm: CONTRIBUTING.md.
 """
 
-from privaudit.files.shadowing import of_users as __getattr__
+from privaudit.files.shadowing import of_users as __getattr__  # noqa: F401

@@ -42,7 +42,7 @@ from numpy.typing import ArrayLike, NDArray
 from privaudit.accounting.allocation import is_allocated
 from privaudit.accounting.groups import of_group
 from privaudit.accounting.overlaps import together
-from privaudit.accounting.parallel import outside_passes, views
+from privaudit.accounting.parallel import outside_passes, views, worst_way
 from privaudit.accounting.pld.cells import Direction
 from privaudit.accounting.pld.composition import Side
 from privaudit.accounting.provers import (
@@ -165,13 +165,14 @@ def _above(
         most = max(proved.upper.value for proved in both.values())
         if all(both[way].upper.value == most for way in ways):
             return {way: both[way] for way in ways}
-    found: dict[Direction, Proved] = {}
-    for steps in releases.ways:
-        for way, proved in prove(steps, question, "upper", ways).items():
-            if releases.shared is not None:
-                proved = Proved(NOTHING, proved.upper)
-            found[way] = _worse(found.get(way), proved)
-    return found
+
+    def proved(view: Entries) -> dict[Direction, Proved]:
+        found = prove(Steps.of(view, relation), question, "upper", ways)
+        if releases.shared is None:
+            return found
+        return {way: Proved(NOTHING, each.upper) for way, each in found.items()}
+
+    return worst_way(entries, relation, proved, _worse_each)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -250,7 +251,8 @@ class Certificate:
                 f"overlap (at how many nodes a record may be) must be a whole number "
                 f">= 1, got {overlap}"
             )
-        overlap = max(min(int(overlap), len(ledger.nodes)), ledger.most_nodes)
+        held = max(min(int(overlap), len(ledger.nodes)), ledger.most_nodes)
+        overlap = max(int(overlap), held)
         if overlap > 1 and ledger.unit == "node":
             raise ValueError(
                 f"overlap={overlap} speaks of what several nodes hold, and the "
@@ -262,7 +264,7 @@ class Certificate:
                 "overlap at 1"
             )
         if group == 1:
-            return cls(ledger, relation, overlap)
+            return cls(ledger, relation, held)
         if overlap > 1:
             raise ValueError(
                 "groups of records at several nodes are not accounted: leave overlap "
@@ -478,13 +480,16 @@ class Certificate:
         ``prover`` takes releases in sequence, delta in (0, 1) and the relation.
         """
         left, worst = self._left(_checked_delta(delta)), 0.0
+
+        def cost(view: Entries) -> float:
+            return prover(view, left, self.relation)
+
         for one in self._cases:
             if not one.entries and not one.own:
                 continue
             if not one.is_private or not left > 0:
                 return math.inf
-            for view in views(one.entries, self.relation):
-                worst = max(worst, prover(view, left, self.relation))
+            worst = max(worst, worst_way(one.entries, self.relation, cost, max))
         return worst
 
     @public
@@ -622,3 +627,9 @@ def _worse(known: Proved | None, more: Proved) -> Proved:
     if known is None:
         return more
     return Proved(known.lower.greatest(more.lower), _larger(known.upper, more.upper))
+
+
+def _worse_each(
+    known: dict[Direction, Proved], more: dict[Direction, Proved]
+) -> dict[Direction, Proved]:
+    return known | {way: _worse(known.get(way), each) for way, each in more.items()}

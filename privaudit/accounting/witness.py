@@ -60,6 +60,8 @@ def witness(
     nodes = [_node(entries, relation) for entries in different]
     if overlap > 1:  # which of them are equal matters
         nodes = [_node(entries, relation) for entries in ledger.nodes]
+        if len(nodes) < overlap:  # the others are taken to be alike
+            nodes *= overlap
     lower, upper = sides
     found: dict[str, object] = {
         "format": "privaudit-certificate",
@@ -166,11 +168,12 @@ def _node(entries: Sequence[Entry], relation: Relation) -> dict[str, object]:
         | ({} if where is None else {"pass": where})
         for (release, where), count in counts.items()
     ]
-    found: dict[str, object] = {"lines": lines}
-    groups = _groups([release for release, _ in counts], relation)
-    if len(lines) > _ALIKE and groups:
-        found["groups"] = groups
-    return found
+    if len(lines) > _ALIKE:
+        groups = _groups([release for release, _ in counts], relation)
+        for label, some in enumerate(groups):
+            for i in some:
+                lines[i]["like"] = label
+    return {"lines": lines}
 
 
 def _groups(releases: Sequence[Release], relation: Relation) -> list[list[int]]:
@@ -190,7 +193,7 @@ def _groups(releases: Sequence[Release], relation: Relation) -> list[list[int]]:
         )
         size = 2 ** max(0, math.ceil(math.log2(len(kind) / _ALIKE)))
         found += [kind[i : i + size] for i in range(0, len(kind), size)]
-    return found
+    return [some for some in found if len(some) > 1]
 
 
 def _line(release: Release, relation: Relation) -> dict[str, object]:
@@ -217,13 +220,13 @@ def _line(release: Release, relation: Relation) -> dict[str, object]:
         case mechanisms.DiscreteGaussian():
             found = {
                 "noise": "discrete-gaussian",
-                "sigma": repr(what.sigma),
+                "scale": repr(what.sigma),
                 "moves": what.sensitivity * twice,
             }
         case mechanisms.DiscreteLaplace():
             found = {
                 "noise": "discrete-laplace",
-                "parameter": repr(what.parameter),
+                "scale": f"1/{what.parameter!r}",
                 "moves": what.sensitivity * twice,
             }
         case mechanisms.MixtureOfGaussians():

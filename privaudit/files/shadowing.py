@@ -89,7 +89,8 @@ def _give_way() -> None:
         if there.is_dir() or there.with_suffix(".py").is_file():
             del sys.modules[name]
     own = _own_spec()
-    assert own is not None and own.loader is not None
+    if own is None or own.loader is None:
+        return
     module = sys.modules[_NAME] = importlib.util.module_from_spec(own)
     own.loader.exec_module(module)
 

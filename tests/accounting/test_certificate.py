@@ -423,7 +423,9 @@ class TestLaws:
         nodes = [[Entry(poisson(z, 0.1), 20)] for z in (4.0, 1.0, 2.0)]
         certificate = Certificate.of(network(*nodes, nodes[0]))
         each = [one.epsilon(DELTA) for one in certificate.nodes]
-        assert certificate.epsilon(DELTA) == each[1]
+        whole = certificate.epsilon(DELTA)
+        assert (whole.lower, whole.upper) == (each[1].lower, each[1].upper)
+        assert "a record is at one node only" in str(whole)
         assert each[0] == each[3]
         nodes = certificate.nodes
         assert nodes[0] is nodes[3]

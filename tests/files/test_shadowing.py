@@ -9,7 +9,9 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
 OURS = "import privaudit.report.recorded as r; r.TrainingResult.__module__"
-MINE = "import trainers; from trainers.mine import f; assert (trainers.MINE, f()) == (1, 7)"
+MINE = (
+    "import trainers; from trainers.mine import f; assert (trainers.MINE, f()) == (1, 7)"
+)
 PROGRAMS = {
     "the script imports none": OURS,
     "its own first": f"{MINE}\n{OURS}\n{MINE}\nfrom trainers import mine, MINE",

@@ -10,7 +10,8 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[2]
 OURS = "import privaudit.report.recorded as r; r.TrainingResult.__module__"
 MINE = (
-    "import trainers; from trainers.mine import f; assert (trainers.MINE, f()) == (1, 7)"
+    "import trainers; from trainers.mine import f\n"
+    "assert (trainers.MINE, f()) == (1, 7)"
 )
 PROGRAMS = {
     "the script imports none": OURS,

@@ -33,6 +33,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -55,6 +56,8 @@ from privaudit.accounting.provers import (
     likely_epsilon,
     prove,
 )
+from privaudit.accounting.witness import coarse, witness
+from privaudit.files import json as _json
 from privaudit.files.arguments import public
 from privaudit.files.notebook import box
 from privaudit.ledger import Entry, Ledger
@@ -66,6 +69,7 @@ Entries = tuple[Entry, ...]
 _NO_NOISE = "no noise"
 _OWN = "the observer's own node"
 _SHOWN = (1e-5, 1e-8)  # deltas, in a notebook
+_WIDTHS, _MANY_KINDS = (1e-3, 1e-2), 64  # what is asked for of few kinds, and of many
 _MEETS_WIDTHS = (0.1, 0.02, 0.004, 0.001)
 
 
@@ -193,6 +197,8 @@ class Certificate:
         Whether this is an observer's own node, from which nothing of its own is hidden.
     holder
         A node that holds the record, which may be at others too. None: any node.
+    single
+        Of a group: the ledger as given to `of`, of single records.
     """
 
     ledger: Ledger
@@ -202,6 +208,7 @@ class Certificate:
     attained: bool = True
     own: bool = False
     holder: int | None = None
+    single: Ledger | None = None
 
     @classmethod
     @public
@@ -271,7 +278,7 @@ class Certificate:
                 "or group at 1"
             )
         grouped, attained = of_group(ledger, group, relation)
-        return cls(grouped, relation, 1, int(group), attained)
+        return cls(grouped, relation, 1, int(group), attained, single=ledger)
 
     @property
     def standing(self) -> Literal["certified", "conditional"]:
@@ -357,7 +364,12 @@ class Certificate:
 
     @public
     def epsilon(
-        self, delta: float, width: float = 1e-3, sides: Side = "both"
+        self,
+        delta: float,
+        width: float | None = None,
+        sides: Side = "both",
+        *,
+        tolerance: float = 1e-4,
     ) -> Bracket:
         """Bound the least epsilon for which the ledger is (epsilon, delta)-DP.
 
@@ -370,11 +382,21 @@ class Certificate:
             The delta, in [0, 1].
         width
             Relative width of the bracket at which the computation stops, in (0, 1].
+            None: .1 %, or 1 % where more than 64 kinds of releases differ.
         sides
             ``both``; or ``upper`` or ``lower``, to compute that side only, and leave
             the other side perhaps trivial.
+        tolerance
+            Absolute width of the bracket at which it stops as well, >= 0: of a small
+            epsilon a small part is dear, and worth little.
         """
-        return self._bracket("epsilon", _checked_delta(delta), width, sides)
+        if not 0 <= tolerance < math.inf:
+            raise ValueError(f"tolerance must be >= 0 and finite, got {tolerance}")
+        delta = _checked_delta(delta)
+        if width is None:
+            many = any(len(one) > _MANY_KINDS for one in self.ledger.nodes)
+            width = _WIDTHS[many]
+        return self._bracket("epsilon", delta, width, sides, tolerance=tolerance)
 
     @public
     def delta(
@@ -472,6 +494,50 @@ class Certificate:
                 return False
         return False
 
+    def witness(self, delta: float) -> dict[str, object]:
+        """Document of what is claimed at a delta, which `privaudit.kernel` checks.
+
+        Claims are a thousandth wider than the figures of `epsilon`; of thousands of
+        unlike steps, or of batches of a fixed size, as wide as the kernel can prove.
+        """
+        delta = _checked_delta(delta)
+        if self.holder is not None or self.own:
+            raise ValueError(
+                "a certificate of one node of several that hold a record, or of an "
+                "observer's own, is not written: write that of the whole ledger"
+            )
+        ledger = self.single or self.ledger
+        rough: dict[Side, Ledger] = {
+            side: coarse(ledger, self.relation, side) for side in ("lower", "upper")
+        }
+        found = {
+            side: dataclasses.replace(self, ledger=part, single=None)
+            if self.group == 1
+            else Certificate.of(part, self.relation, group=self.group)
+            for side, part in rough.items()
+        }
+        both = rough["lower"] == rough["upper"]
+        if both:
+            known = found["upper"].epsilon(delta)
+            lower, upper = known.lower, known.upper
+        else:
+            lower = found["lower"].epsilon(delta, sides="lower").lower
+            upper = found["upper"].epsilon(delta, sides="upper").upper
+        return witness(
+            ledger,
+            self.relation,
+            delta,
+            (lower, upper),
+            overlap=self.overlap,
+            group=self.group,
+        )
+
+    def write(self, path: str | Path, *, delta: float) -> Path:
+        """Write `witness` into a file, which ``python kernel.py FILE`` checks."""
+        target = Path(path)
+        target.write_bytes(_json.encode(self.witness(delta)) + b"\n")
+        return target
+
     def upper_by(
         self, prover: Callable[[Entries, float, Relation], float], delta: float
     ) -> float:
@@ -537,6 +603,7 @@ class Certificate:
         width: float,
         sides: Side,
         ways: tuple[Direction, ...] | None = None,
+        tolerance: float = 0.0,
     ) -> Bracket:
         if not 0 < width <= 1:
             raise ValueError(
@@ -548,7 +615,7 @@ class Certificate:
         if not known_below:
             sides = "upper"  # the other is not proved
         # Where delta does not even cover the chance of failure nothing is proved.
-        question = Question(quantity, max(left, 0.0), width)
+        question = Question(quantity, max(left, 0.0), width, tolerance)
         lower, upper = NOTHING, Proof(0.0, "none")
         for one in self._cases:
             proved = self._proved(one, question, sides, ways)
@@ -568,7 +635,7 @@ class Certificate:
             # A record may be at one node only.
             held = self.nodes if self.holder is None else [self.node(self.holder)]
             for one in {node: None for node in held}:
-                alone = one._bracket(quantity, at, width, "lower", ways)
+                alone = one._bracket(quantity, at, width, "lower", ways, tolerance)
                 lower = lower.greatest(Proof(alone.lower, alone.lower_by))
         return Bracket(
             quantity=quantity,

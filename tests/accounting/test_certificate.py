@@ -228,7 +228,7 @@ class TestTight:
         assert found.upper >= other.lower >= (1 - 3 * width) * found.upper
 
     def test_it_does_the_work_of_the_composition_once(self, monkeypatch):
-        """Grids and inversions are counted; one side asks for no grid of the other."""
+        """Grids are counted; one side asks for no grid of the other."""
         done = collections.Counter()
 
         def counted(where, name):
@@ -242,7 +242,6 @@ class TestTight:
 
         counted(Composition, "_above")
         counted(Composition, "_below")
-        counted(composition, "invert")
 
         def work(of, *asked):
             done.clear()

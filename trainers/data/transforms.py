@@ -90,11 +90,16 @@ class Transformed(Drawn):
                 for place, record in enumerate(wanted):
                     if record not in made:
                         seed = int(self._seeds(who)[record])
-                        made[record] = _applied(
-                            self._transform, found[row, place].clone(), seed
-                        )
+                        made[record] = self._made(found[row, place].clone(), seed)
                     found[row, place] = made[record]
         return found.to(inputs.device), targets
+
+    def _made(self, input: Tensor, seed: int) -> Tensor:
+        """What comes of an input; of one that the transform fails on, nothing."""
+        try:
+            return _applied(self._transform, input, seed)
+        except Exception:  # no run ends by what a record is
+            return torch.full_like(input, torch.nan if input.is_floating_point() else 0)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._data, name)

@@ -32,15 +32,17 @@ import fractions
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from numpy.typing import ArrayLike, NDArray
 
 from privaudit.accounting.allocation import is_allocated
 from privaudit.accounting.groups import of_group
+from privaudit.accounting.overlaps import together
 from privaudit.accounting.parallel import outside_passes, views, worst_way
 from privaudit.accounting.pld.cells import Direction
 from privaudit.accounting.pld.composition import Side
@@ -54,19 +56,20 @@ from privaudit.accounting.provers import (
     likely_epsilon,
     prove,
 )
+from privaudit.accounting.witness import coarse, witness
+from privaudit.files import json as _json
 from privaudit.files.arguments import public
 from privaudit.files.notebook import box
 from privaudit.ledger import Entry, Ledger
-from privaudit.release import Release
 from privaudit.results import Bracket, Relation, check_relation, seen_by, symbols
 
 Floats = NDArray[np.float64]
 Entries = tuple[Entry, ...]
 
-MOST_COMBINATIONS = 256
 _NO_NOISE = "no noise"
 _OWN = "the observer's own node"
 _SHOWN = (1e-5, 1e-8)  # deltas, in a notebook
+_WIDTHS, _MANY_KINDS = (1e-3, 1e-2), 64  # what is asked for of few kinds, and of many
 _MEETS_WIDTHS = (0.1, 0.02, 0.004, 0.001)
 
 
@@ -192,6 +195,10 @@ class Certificate:
         Whether some data are known to attain the ledger's sensitivities for the group.
     own
         Whether this is an observer's own node, from which nothing of its own is hidden.
+    holder
+        A node that holds the record, which may be at others too. None: any node.
+    single
+        Of a group: the ledger as given to `of`, of single records.
     """
 
     ledger: Ledger
@@ -200,6 +207,8 @@ class Certificate:
     group: int = 1
     attained: bool = True
     own: bool = False
+    holder: int | None = None
+    single: Ledger | None = None
 
     @classmethod
     @public
@@ -221,7 +230,8 @@ class Certificate:
             The neighbour relation. None: add-or-remove-one if every release has a
             meaning under it, else replace-one.
         overlap
-            At how many nodes one record may be. 1: nodes hold disjoint records.
+            At how many nodes one record may be. 1: nodes hold disjoint records, unless
+            the ledger says more.
         group
             Number of records of one node that are protected together, such as those of
             one user (`privaudit.accounting.groups`).
@@ -248,6 +258,8 @@ class Certificate:
                 f"overlap (at how many nodes a record may be) must be a whole number "
                 f">= 1, got {overlap}"
             )
+        held = max(min(int(overlap), len(ledger.nodes)), ledger.most_nodes)
+        overlap = max(int(overlap), held)
         if overlap > 1 and ledger.unit == "node":
             raise ValueError(
                 f"overlap={overlap} speaks of what several nodes hold, and the "
@@ -259,14 +271,14 @@ class Certificate:
                 "overlap at 1"
             )
         if group == 1:
-            return cls(ledger, relation, min(int(overlap), len(ledger.nodes)))
+            return cls(ledger, relation, held)
         if overlap > 1:
             raise ValueError(
                 "groups of records at several nodes are not accounted: leave overlap "
                 "or group at 1"
             )
         grouped, attained = of_group(ledger, group, relation)
-        return cls(grouped, relation, 1, int(group), attained)
+        return cls(grouped, relation, 1, int(group), attained, single=ledger)
 
     @property
     def standing(self) -> Literal["certified", "conditional"]:
@@ -293,10 +305,27 @@ class Certificate:
             for index, entries in enumerate(self.ledger.nodes)
         )
 
+    @property
+    def told_overlap(self) -> int | UnsetType:
+        """At how many nodes a record may be; unset where there is no other node."""
+        alone = len(self.ledger.nodes) == 1 and self.ledger.overlap is UNSET
+        return UNSET if alone or self.ledger.unit == "node" else self.overlap
+
+    def held_by(self, index: int) -> Certificate:
+        """The certificate of records that one node holds, and perhaps others.
+
+        As `node`, if no record is at several nodes.
+        """
+        if self.overlap == 1:
+            return self.node(index)
+        self.ledger.check_node(index)
+        first = self.ledger.nodes.index(self.ledger.nodes[index])  # nodes alike are one
+        return dataclasses.replace(self, holder=first)
+
     def node(self, index: int) -> Certificate:
         """The certificate of one node's own releases alone."""
         self.ledger.check_node(index)
-        if len(self.ledger.nodes) == 1:
+        if len(self.ledger.nodes) == 1 and self.overlap == 1:
             return self
         part = Ledger(
             nodes=(self.ledger.nodes[index],),
@@ -335,7 +364,12 @@ class Certificate:
 
     @public
     def epsilon(
-        self, delta: float, width: float = 1e-3, sides: Side = "both"
+        self,
+        delta: float,
+        width: float | None = None,
+        sides: Side = "both",
+        *,
+        tolerance: float = 1e-4,
     ) -> Bracket:
         """Bound the least epsilon for which the ledger is (epsilon, delta)-DP.
 
@@ -348,11 +382,21 @@ class Certificate:
             The delta, in [0, 1].
         width
             Relative width of the bracket at which the computation stops, in (0, 1].
+            None: .1 %, or 1 % where more than 64 kinds of releases differ.
         sides
             ``both``; or ``upper`` or ``lower``, to compute that side only, and leave
             the other side perhaps trivial.
+        tolerance
+            Absolute width of the bracket at which it stops as well, >= 0: of a small
+            epsilon a small part is dear, and worth little.
         """
-        return self._bracket("epsilon", _checked_delta(delta), width, sides)
+        if not 0 <= tolerance < math.inf:
+            raise ValueError(f"tolerance must be >= 0 and finite, got {tolerance}")
+        delta = _checked_delta(delta)
+        if width is None:
+            many = any(len(one) > _MANY_KINDS for one in self.ledger.nodes)
+            width = _WIDTHS[many]
+        return self._bracket("epsilon", delta, width, sides, tolerance=tolerance)
 
     @public
     def delta(
@@ -450,6 +494,50 @@ class Certificate:
                 return False
         return False
 
+    def witness(self, delta: float) -> dict[str, object]:
+        """Document of what is claimed at a delta, which `privaudit.kernel` checks.
+
+        Claims are a thousandth wider than the figures of `epsilon`; of thousands of
+        unlike steps, or of batches of a fixed size, as wide as the kernel can prove.
+        """
+        delta = _checked_delta(delta)
+        if self.holder is not None or self.own:
+            raise ValueError(
+                "a certificate of one node of several that hold a record, or of an "
+                "observer's own, is not written: write that of the whole ledger"
+            )
+        ledger = self.single or self.ledger
+        rough: dict[Side, Ledger] = {
+            side: coarse(ledger, self.relation, side) for side in ("lower", "upper")
+        }
+        found = {
+            side: dataclasses.replace(self, ledger=part, single=None)
+            if self.group == 1
+            else Certificate.of(part, self.relation, group=self.group)
+            for side, part in rough.items()
+        }
+        both = rough["lower"] == rough["upper"]
+        if both:
+            known = found["upper"].epsilon(delta)
+            lower, upper = known.lower, known.upper
+        else:
+            lower = found["lower"].epsilon(delta, sides="lower").lower
+            upper = found["upper"].epsilon(delta, sides="upper").upper
+        return witness(
+            ledger,
+            self.relation,
+            delta,
+            (lower, upper),
+            overlap=self.overlap,
+            group=self.group,
+        )
+
+    def write(self, path: str | Path, *, delta: float) -> Path:
+        """Write `witness` into a file, which ``python kernel.py FILE`` checks."""
+        target = Path(path)
+        target.write_bytes(_json.encode(self.witness(delta)) + b"\n")
+        return target
+
     def upper_by(
         self, prover: Callable[[Entries, float, Relation], float], delta: float
     ) -> float:
@@ -490,28 +578,11 @@ class Certificate:
         )
         if self.own:
             return (_Releases(self.ledger.nodes[0], self.relation, own=True),)
-        if self.overlap == 1:
+        if self.overlap == 1 and self.holder is None:
             return tuple(_Releases(entries, self.relation) for entries in nodes)
-        ways = list(
-            itertools.islice(
-                _combinations(list(nodes.values()), self.overlap), MOST_COMBINATIONS + 1
-            )
-        )
-        if len(ways) > MOST_COMBINATIONS:
-            raise ValueError(
-                f"overlap={self.overlap} over {len(nodes)} different nodes makes more "
-                f"than {MOST_COMBINATIONS} combinations of them; make nodes' releases "
-                "alike, or account a ledger of one node with all releases"
-            )
-        different = list(nodes)
         return tuple(
-            _Releases(
-                _together(
-                    [different[i] for i, often in enumerate(way) for _ in range(often)]
-                ),
-                self.relation,
-            )
-            for way in ways
+            _Releases(entries, self.relation)
+            for entries in together(self.ledger.nodes, self.overlap, self.holder)
         )
 
     @property
@@ -532,6 +603,7 @@ class Certificate:
         width: float,
         sides: Side,
         ways: tuple[Direction, ...] | None = None,
+        tolerance: float = 0.0,
     ) -> Bracket:
         if not 0 < width <= 1:
             raise ValueError(
@@ -543,7 +615,7 @@ class Certificate:
         if not known_below:
             sides = "upper"  # the other is not proved
         # Where delta does not even cover the chance of failure nothing is proved.
-        question = Question(quantity, max(left, 0.0), width)
+        question = Question(quantity, max(left, 0.0), width, tolerance)
         lower, upper = NOTHING, Proof(0.0, "none")
         for one in self._cases:
             proved = self._proved(one, question, sides, ways)
@@ -561,8 +633,9 @@ class Certificate:
             lower = NOTHING
         elif self.overlap > 1 and not lower.value and upper.value and sides != "upper":
             # A record may be at one node only.
-            for one in {node: None for node in self.nodes}:
-                alone = one._bracket(quantity, at, width, "lower", ways)
+            held = self.nodes if self.holder is None else [self.node(self.holder)]
+            for one in {node: None for node in held}:
+                alone = one._bracket(quantity, at, width, "lower", ways, tolerance)
                 lower = lower.greatest(Proof(alone.lower, alone.lower_by))
         return Bracket(
             quantity=quantity,
@@ -576,7 +649,7 @@ class Certificate:
             unit=self.ledger.unit,
             standing=self.standing,
             assumptions=self.ledger.assumptions,
-            overlap=self.overlap,
+            overlap=self.told_overlap,
             observer=self.ledger.observer,
         )
 
@@ -627,38 +700,3 @@ def _worse_each(
     known: dict[Direction, Proved], more: dict[Direction, Proved]
 ) -> dict[Direction, Proved]:
     return known | {way: _worse(known.get(way), each) for way, each in more.items()}
-
-
-def _combinations(counts: list[int], size: int) -> Iterator[tuple[int, ...]]:
-    """How often to take each of a number of things, ``size`` in all."""
-    if not counts:
-        if size == 0:
-            yield ()
-        return
-    if sum(counts) < size:
-        return
-    for often in range(min(counts[0], size), -1, -1):
-        for rest in _combinations(counts[1:], size - often):
-            yield (often, *rest)
-
-
-def _together(nodes: list[Entries]) -> Entries:
-    """The releases of several nodes that hold one record; each has its own passes."""
-    if any(map(is_allocated, itertools.chain.from_iterable(nodes))):
-        raise ValueError(
-            "random allocation is not accounted for records that several nodes hold; "
-            "leave overlap at 1"
-        )
-    merged: dict[tuple[Release, int | None], int] = {}
-    offset = 0
-    for entries in nodes:
-        passes = [e.disjoint for e in entries if e.disjoint is not UNSET]
-        for entry in entries:
-            where = None if entry.disjoint is UNSET else offset + entry.disjoint
-            key = (entry.release, where)
-            merged[key] = merged.get(key, 0) + entry.count
-        offset += 1 + max(passes, default=-1)
-    return tuple(
-        Entry(release, count, UNSET if where is None else where)
-        for (release, where), count in merged.items()
-    )

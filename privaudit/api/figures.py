@@ -269,8 +269,6 @@ def figure_of(
     figure["steps"] = max(
         sum(entry.count for entry in node) for node in certificate.ledger.nodes
     )
-    if len(certificate.ledger.nodes) > 1:
-        figure["overlap"] = certificate.overlap
     if certificate.group > 1:
         figure["group"] = certificate.group
     if method == "certified":
@@ -299,13 +297,6 @@ def sentence(figure: dict[str, Any]) -> str:
     if by is not None:
         values["method"] = by
     text = str(UpperBound(epsilon=figure["upper"], source="", **values))
-    overlap = figure.get("overlap")
-    if overlap is not None:
-        text += (
-            "; nodes hold disjoint records"
-            if overlap == 1
-            else f"; a record may be at {overlap} nodes"
-        )
     if "group" in figure:
         text += f"; for any {figure['group']} records together"
     if by is not None:

@@ -83,6 +83,7 @@ def exact(shifts, epsilon, taken=1):
 
 
 class TestSound:
+    @pytest.mark.sampled(4)
     @pytest.mark.parametrize("noise", [0.7, 1.0, 3.0])
     @pytest.mark.parametrize(("batches", "taken"), [(2, 1), (3, 1), (3, 2), (4, 2)])
     @pytest.mark.parametrize("epsilon", [0.0, 0.4, 1.5])
@@ -235,6 +236,7 @@ class TestSound:
         assert sum(least) <= 1
         assert sum(other) == pytest.approx(1.0, abs=1e-6)
 
+    @pytest.mark.sampled(4)
     @pytest.mark.parametrize(
         ("shifts", "counts", "batches", "taken"),
         [

@@ -259,7 +259,7 @@ class TestSteps:
         family = compose_steps(
             [1 / low, 1 / middle, 1 / high], 0.2, noise=noise, scheme="fixed"
         ).families[0]
-        grid = Grid(0.002, 2, 8.0)
+        grid = Grid(0.002, 8.0)
         measures, (between, _) = terms_above((family,), "remove", grid)
         found = sorted(between.weights[:, 0])
         apart = [unsampled(noise, m)(np.ones(()))[0] for m in (low, middle, high)]

@@ -151,7 +151,7 @@ class TestCells:
         shift = np.linspace(0.5, 2.0, 60)
         rate = np.linspace(0.02, 0.01, 60)
         family = compose_steps(1 / shift, rate).families[0]
-        grid = Grid(0.002, 5, 8.0)
+        grid = Grid(0.002, 8.0)
         for make, sign in ((terms_above, 1), (terms_below, -1)):
             for way in ("remove", "add"):
                 measures, terms = make((family,), way, grid)

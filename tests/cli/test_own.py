@@ -80,6 +80,7 @@ def test_a_module_and_a_folder_say_the_same(here, capsys, tmp_path):
 
 def test_one_data_set_is_dealt_and_measured(here, capsys):
     given = ("--model", "softmax", "--data", f"{here}:whole", "--set", "nodes=4")
+    given = (*given, "--classes", "2")
     assert 0 <= trained(capsys, *given)["accuracy"] <= 1
 
 
@@ -125,6 +126,9 @@ def test_a_transform(here, capsys, tmp_path):
         ("--transform flip", "module:function, got transform=flip"),
         ("--transform HERE:three", "the transform fails on a record"),
         ("--data HERE:shares --model tanh-mlp --set hidden=3", "NAME:hidden=3"),
+        ("--data HERE:shares --model softmax", "by classes=2 or --classes 2"),
+        ("--data HERE:shares --model softmax --classes 1", "classes must be >= 2"),
+        ("--classes 2", "classes are of data of your own, and digits has 10"),
         ("--data HERE:shares --model HERE:net --set split=1", "deals one data set"),
     ],
 )

@@ -17,6 +17,7 @@ from trainers.data.records import Dataset, PrivateData, ReadAsAsked, Records
 from trainers.data.splits import Partition
 from trainers.numerics.randomness import public_generator
 
+_AT_ONCE = 4096  # records, whose words are widened at once
 _FORMS = (
     "a pair of arrays or tensors (inputs, targets), pandas' frames among them, or a "
     "torch Dataset of such pairs"
@@ -42,6 +43,7 @@ class Lazy:
     records: Tensor
     classes: int | None = None
     users: Tensor | None = None  # of each of ``records``
+    by_their_code: bool = False  # a torch Dataset's, which may do anything
 
     def __len__(self) -> int:
         return len(self.records)
@@ -172,6 +174,38 @@ def example(share: Records) -> tuple[Tensor, Tensor]:
     return inputs[0], targets[0]
 
 
+def at_several_nodes(shares: Sequence[Records], overlap: int = 1) -> int:
+    """Count the different records that lie at more than ``overlap`` nodes.
+
+    Records in memory are compared by digests of 64 bits; others are not read.
+
+    >>> one, other = torch.eye(4), torch.zeros(4).long()
+    >>> shares = [Dataset(one, other), Dataset(one[:3], other[:3])]
+    >>> at_several_nodes(shares), at_several_nodes(shares, overlap=2)
+    (3, 0)
+    """
+    known = [_digests(share) for share in shares if isinstance(share, Dataset)]
+    if len(known) <= overlap:
+        return 0
+    _, nodes = np.unique(np.concatenate(known), return_counts=True)
+    return int((nodes > overlap).sum())
+
+
+def _digests(share: Dataset) -> np.ndarray:
+    """One of each different record: a random linear function of its words."""
+    total = np.zeros(len(share), np.uint64)
+    for part in (share.inputs, share.targets):
+        rows = part.reshape(len(share), -1).contiguous().numpy().view(np.uint32)
+        factors = np.random.default_rng(rows.shape[1]).integers(
+            1 << 63, size=rows.shape[1], dtype=np.uint64
+        )
+        total *= np.uint64(0x9E3779B97F4A7C15)  # odd: inputs and targets in order
+        for start in range(0, len(rows), _AT_ONCE):
+            some = slice(start, start + _AT_ONCE)
+            total[some] += rows[some].astype(np.uint64) @ (2 * factors + 1)
+    return np.unique(total)
+
+
 def check_labels(targets: Tensor, classes: int, name: str) -> None:
     """Raise ``ValueError`` for a class that is not in [0, ``classes``)."""
     wrong = targets[(targets < 0) | (targets >= classes)]
@@ -195,7 +229,11 @@ def data_set(data: Any, name: str) -> Dataset | Lazy:
                 f"{name} has no length: records are drawn by their numbers, so that a "
                 "torch Dataset must know how many it has, not an IterableDataset"
             )
-        found = Lazy(lambda rows: _one_by_one(data, rows), torch.arange(len(data)))
+        found = Lazy(
+            lambda rows: _one_by_one(data, rows),
+            torch.arange(len(data)),
+            by_their_code=True,
+        )
     elif isinstance(data, (tuple, list)) and len(data) == 2:
         inputs, targets = data
         found = _pair(inputs, targets, name)

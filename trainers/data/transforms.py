@@ -48,7 +48,7 @@ class Transformed:
         """Inputs and targets of records ``index`` (rows, samples) of nodes ``node``."""
         inputs, targets = self._data.records(node, index)
         found = inputs.cpu().clone()
-        with _set_aside():
+        with set_aside():
             for row, (who, wanted) in enumerate(
                 zip(node.tolist(), index.tolist(), strict=True)
             ):
@@ -95,7 +95,7 @@ def check_transform(transform: Transform, inputs: Tensor) -> None:
             f"{type(transform).__name__}"
         )
     places = range(len(inputs))
-    with _set_aside(), checked("the transform fails on a record"):
+    with set_aside(), checked("the transform fails on a record"):
         first = [_applied(transform, inputs[i].clone(), i) for i in places]
         second = [_applied(transform, inputs[i].clone(), i) for i in reversed(places)]
     if not all(each.isfinite().all() for each in first):
@@ -108,10 +108,15 @@ def check_transform(transform: Transform, inputs: Tensor) -> None:
         )
 
 
-def _applied(transform: Transform, input: Tensor, seed: int) -> Tensor:
+def drawn_from(seed: int) -> None:
+    """Have somebody's code draw from ``seed``, by any global generator."""
     torch.default_generator.manual_seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002  # what a user's code may draw from
     random.seed(seed)
+
+
+def _applied(transform: Transform, input: Tensor, seed: int) -> Tensor:
+    drawn_from(seed)
     found = transform(input)
     if not isinstance(found, Tensor):
         found = torch.as_tensor(found)
@@ -125,7 +130,7 @@ def _applied(transform: Transform, input: Tensor, seed: int) -> Tensor:
 
 
 @contextlib.contextmanager
-def _set_aside() -> Iterator[None]:
+def set_aside() -> Iterator[None]:
     """Leaves the global generators as they were."""
     others, own = np.random.get_state(), random.getstate()  # noqa: NPY002
     kept = torch.default_generator.get_state()

@@ -307,7 +307,7 @@ class Oracle:
             self._record_of(node, index, made[size])
 
     def _record_of(self, node: int, index: int, release: Release) -> None:
-        self._recorder.record(node, release, self.mechanism.counted)
+        self._recorder.record(node, release)
         others = self._streams.others("noise", self._numbers[node], index)
         self._recorder.again(node, release, others)
         self._releases[node] += 1

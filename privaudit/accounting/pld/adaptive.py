@@ -19,13 +19,14 @@ from scipy import fft, special
 from privaudit.accounting.pld.cells import Direction, Step
 from privaudit.accounting.pld.composition import Composition
 from privaudit.accounting.pld.dots import GridMeasure, measure_above, measure_below
+from privaudit.accounting.pld.families import Family
 from privaudit.accounting.pld.fourier import (
     compose,
     fold,
     log_moment_of,
     transform_error,
 )
-from privaudit.accounting.pld.grouping import MOST_CELLS, Family, Grid, terms_above
+from privaudit.accounting.pld.grouping import MOST_CELLS, Grid, terms_above
 from privaudit.accounting.pld.line import UNIT, Floats
 from privaudit.accounting.pld.mechanisms.noise import loss_cells
 from privaudit.accounting.pld.mixture import Term
@@ -247,7 +248,7 @@ class Units:
             guess = self._at(self._guessed, way)
             spread = rate * min(1.0, math.sqrt(math.expm1(shift * shift)))
             least = 3 * (guess.window + 34 / guess.tilt) / _MOST_POINTS
-            grid = Grid(max(spread / (_SHARE * _FINE), least), 2, reach)
+            grid = Grid(max(spread / (_SHARE * _FINE), least), reach)
             cells = [
                 loss_cells(one, way, grid.spacing, reach, MOST_CELLS)
                 for one in (self.step, small)

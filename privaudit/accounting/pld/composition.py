@@ -16,17 +16,16 @@ from privaudit.accounting.pld.allocation import Epoch, epoch_measure, losses
 from privaudit.accounting.pld.cells import Cells, Direction
 from privaudit.accounting.pld.closed_form import gaussian_delta, gaussian_epsilon
 from privaudit.accounting.pld.dots import GridMeasure
+from privaudit.accounting.pld.families import Family
 from privaudit.accounting.pld.fixed_size import bound
 from privaudit.accounting.pld.fourier import MOST_POINTS, Tilted, compose
 from privaudit.accounting.pld.grouping import (
     MOST_CELLS,
-    Family,
     Grid,
     boxes_of,
     terms_above,
     terms_below,
 )
-from privaudit.accounting.pld.inversion import Chernoff, invert
 from privaudit.accounting.pld.line import Floats, sampled_loss
 from privaudit.accounting.pld.mechanisms.loss import Loss
 from privaudit.accounting.pld.mechanisms.noise import loss_cells
@@ -37,9 +36,8 @@ from privaudit.results import check_sides
 
 Side = Literal["both", "upper", "lower"]
 
+_BELOW = 0.4  # of what grouping may add above: what it may take away below
 _ROUNDS = 4  # refinements before a bracket is returned as it is
-_FEW_KINDS, _FEW_STEPS, _WIDE = 4, 1e7, 2e-4
-_DOUBLED = 0.3  # relative width of grids that inversions are held against
 _SCOUTED = 1e-10  # what is left out of an epoch to guess by
 _LN10 = math.log(10.0)
 _LINES, _LINES_AT = 30, (-1.5, -7.0)  # a side; logs of delta that compositions aim at
@@ -196,7 +194,7 @@ class Composition:
         for log_delta in _LINES_AT:
             guess = scout.at_delta(log_delta)
             slack = 0.002 * min(1.0, high, low)
-            grid = self._grid(guess, slack, 0.05, self._first_nodes(0.05))
+            grid = self._grid(guess, slack, 0.05)
             with _threads().limit(limits=1, user_api="blas"):
                 found = self._above(direction, grid, guess)
             if found is not None:
@@ -278,62 +276,16 @@ class Composition:
         guesses = dict(sorted(guesses.items(), key=lambda item: -target.size(item[1])))
         search = _Search(self, target, width, guesses, dict(caps or {}))
         with _threads().limit(limits=1, user_api="blas"):
-            found = (
-                self._inverted(target, width, scouts, guesses)
-                or {
-                    "both": search.both,
-                    "upper": search.upper_side,
-                    "lower": search.lower_side,
-                }[side]()
-            )
+            found = {
+                "both": search.both,
+                "upper": search.upper_side,
+                "lower": search.lower_side,
+            }[side]()
             if side != "lower":
                 self._narrow(found, search)
         if self.exact:
             return found
         return dataclasses.replace(found, lower={})
-
-    def _inverted(
-        self,
-        target: Target,
-        width: float,
-        scouts: dict[Direction, Scout],
-        guesses: dict[Direction, Guess],
-    ) -> Found | None:
-        """Both sides without a grid, if they come as near as was asked."""
-        if self.epochs or self.others or self.attained is not None:
-            return None
-        kinds = sum(family.shift.size for family in self.families)
-        steps = sum(family.steps for family in self.families)
-        if kinds <= _FEW_KINDS and steps <= _FEW_STEPS and width >= _WIDE:
-            return None  # grids are faster
-        upper: dict[Direction, float] = {}
-        lower: dict[Direction, float] = {}
-        for way, guess in guesses.items():
-            if lower:  # a direction that is surely better may be seen from afar
-                moment = Chernoff.of(self.families, way, guess.tilt)
-                if moment is not None:
-                    upper[way] = target.upper(moment, guess)
-                    if upper[way] <= max(lower.values()):
-                        continue
-            # Relatively, delta changes by the tilt times as much as epsilon.
-            wanted = width * min(max(guess.tilt * guess.epsilon, 0.1), 10.0)
-            for aim in (3e-2, 1e-5):
-                found = invert(self.families, way, scouts[way], guess, aim * wanted)
-                if found is None:
-                    return None
-                upper[way] = target.upper(found, guess)
-                near = target.improved(guess, upper[way])
-                lower[way] = target.lower(found, near)
-                if upper[way] <= (1 + width) * lower[way] or upper[way] == 0:
-                    break
-            else:
-                if upper[way] > max(lower.values()):
-                    return None
-        # Another proof, coarsely: what it contradicts is not believed.
-        coarse = _Search(self, target, _DOUBLED, dict(guesses), {})
-        if any(coarse.run_below(way) > upper[way] for way in lower):
-            return None
-        return Found(upper, lower, False)
 
     def _narrow(self, found: Found, search: _Search) -> None:
         """Put in a better upper bound of equal batches of a fixed size, if there is.
@@ -350,7 +302,7 @@ class Composition:
         step = family.step(float(family.shift[0]), float(family.rate[0]))
         guess = search.guesses[way]
         slack = search.slack(way) * search.fine * _CHOSEN
-        grid = self._grid(guess, slack, search.width, search.nodes)
+        grid = self._grid(guess, slack, search.width)
         better = bound(step, int(family.count[0]), grid, guess)
         if better is not None:
             upper = float(search.target.upper(better, guess))
@@ -367,7 +319,7 @@ class Composition:
         )
 
     def _realised_lower(
-        self, target: Target, width: float, fine: float, nodes: int
+        self, target: Target, width: float, fine: float
     ) -> dict[Direction, float]:
         """A lower bound from what two data sets attain.
 
@@ -392,7 +344,7 @@ class Composition:
                 # On coarse grids few and small losses are sometimes nothing.
                 of, finer = (known, _FINER) if self.epochs else (self, _FINER[:3])
                 for times in finer:
-                    grid = of._grid(guess, slack * fine / times, width, nodes)
+                    grid = of._grid(guess, slack * fine / times, width)
                     found = known._below(way, grid, guess)
                     low = 0.0 if found is None else target.lower(found, guess)
                     best[way] = max(best.get(way, 0.0), low)
@@ -468,14 +420,14 @@ class Composition:
         # Beside the largest losses a tilt may be so steep that it sees none of those
         # that are left.
         guess = dataclasses.replace(guess, tilt=min(guess.tilt, 2 / slack))
-        grid = self._grid(guess, slack, width, self._first_nodes(width), slack / often)
+        grid = self._grid(guess, slack, width, slack / often)
         found = self._below(way, grid, guess, lowered=True)
         return 0.0 if found is None else target.lower(found, guess)
 
     def _scout(self, way: Direction) -> Scout:
         steps, counts = [], []
         for family in self.families:
-            some, of_each = family.typical(8)
+            some, of_each = family.typical()
             steps += some
             counts.append(of_each)
         more = []
@@ -489,17 +441,10 @@ class Composition:
             counts.append(np.array([float(often)]))
         return Scout(steps, np.concatenate(counts), way, more)
 
-    def _first_nodes(self, width: float) -> int:
-        two = any(
-            np.unique(f.shift).size > 1 and np.unique(f.rate).size > 1
-            for f in self.families
-        )
-        return math.ceil((1.0 if two else 1.7) / math.sqrt(width)) + 1
-
-    def _work(self, grid: Grid) -> float:
+    def _work(self, way: Direction, grid: Grid) -> float:
         """About how many cells there are in all measures of a refinement."""
         cells = [
-            boxes_of(family, grid) * self._reach_of(family, grid.reach)
+            boxes_of(family, way, grid) * self._reach_of(family, grid.reach)
             for family in self.families
         ]
         cells += [one.length(grid.reach) for one, _ in self.others]
@@ -524,7 +469,6 @@ class Composition:
         guess: Guess,
         slack: float,
         width: float,
-        nodes: int,
         spacing: float | None = None,
         cells: Callable[..., Cells] = loss_cells,
     ) -> Grid:
@@ -554,7 +498,8 @@ class Composition:
         # In powers of ten, so that the next grid finds the same epochs.
         often = max(sum(count for _, count in self.epochs), 1)
         tail = math.log10(width * 0.02 / often) + max(guess.log_delta, -600.0) / _LN10
-        return Grid(spacing, nodes, reach, 10.0 ** math.floor(tail), cells)
+        room = guess.slope * slack
+        return Grid(spacing, reach, guess.slope, room, 10.0 ** math.floor(tail), cells)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -585,8 +530,7 @@ class _Search:
         self.upper = dict.fromkeys(guesses, target.trivial_upper)
         self.lower: dict[Direction, float] = {}
         # Of epochs the sides do not meet: the upper one is as narrow as its grid.
-        self.fine = 0.05 if composition.epochs else 0.65
-        self.nodes = composition._first_nodes(width)
+        self.fine = 0.05 if composition.epochs else 0.5
         # Both sides of one direction mostly have the same.
         self.cells = functools.lru_cache(maxsize=4)(loss_cells)
         self.coarse = False
@@ -602,7 +546,7 @@ class _Search:
 
     def grid(self, way: Direction, slack: float, spacing: float | None = None) -> Grid:
         return self.of._grid(
-            *(self.guesses[way], slack * self.fine, self.width, self.nodes),
+            *(self.guesses[way], slack * self.fine, self.width),
             spacing=spacing,
             cells=self.cells,
         )
@@ -626,9 +570,12 @@ class _Search:
     def run_below(self, way: Direction) -> float:
         """A lower bound on the dominating pair's own figure."""
         guess = self.guesses[way]
-        found = self.of._below(way, self.grid(way, self.slack(way)), guess)
+        grid = self.grid(way, self.slack(way))
+        # Tangents leave about that much more than mixtures.
+        grid = dataclasses.replace(grid, room=_BELOW * grid.room)
+        found = self.of._below(way, grid, guess)
         low = 0.0 if found is None else self.target.lower(found, guess)
-        if self.of.others and not self.top(way) <= (1 + self.width) * low:
+        if self.of.others and not self.target.is_met(low, self.top(way)):
             slack = self.slack(way)
             lowered = self.of._lowered(way, self.target, guess, slack, self.width)
             low = max(low, lowered)
@@ -636,15 +583,13 @@ class _Search:
 
     def upper_side(self) -> Found:
         self.fine /= 2  # nothing below to tell when more is wanted
-        nodes = self.nodes
         # Coarsely first: that is a better guess, and often all of the better direction.
-        self.nodes = math.ceil(nodes / 2)
         used: dict[Direction, float] = {}
         for way in self.guesses:
             worst = max(self.guesses.values(), key=self.target.size)
             used[way] = 4 * self.slack(way, worst)
             self.run_above(way, used[way])
-        self.nodes, self.coarse = nodes, False
+        self.coarse = False
         for _ in range(_ROUNDS):
             way = self.worst()
             wanted = self.slack(way)
@@ -659,12 +604,10 @@ class _Search:
         if self.of._is_realised and math.isfinite(max(map(self.top, self.guesses))):
             return self.lower_to_caps()
         # As fine as both sides end up: nothing above tells when it is enough.
-        self.fine, self.nodes = self.fine / 3, 2 * self.nodes
+        self.fine /= 3
         way = next(iter(self.guesses))
         if not self.of._is_realised:
-            self.lower = self.of._realised_lower(
-                self.target, self.width, self.fine, self.nodes
-            )
+            self.lower = self.of._realised_lower(self.target, self.width, self.fine)
             return self.found()
         for _ in range(2):
             slack = self.slack(way)
@@ -685,9 +628,9 @@ class _Search:
         top = self.top(way)
         self.guesses[way] = self.target.improved(self.guesses[way], top)
         self.lower[way] = 0.0
-        for room in (1, 2, 2, 2):
+        for room in (1, 1, 2, 2):
             low = self.lower[way] = max(self.lower[way], self.run_below(way))
-            if top <= (1 + room * self.width) * low or top == 0:
+            if self.target.is_met(low, top, room):
                 break
             if not self.refine(way, top, low / (1 + self.width / 2)):
                 break
@@ -712,15 +655,13 @@ class _Search:
             if way != seen and self.top(way) > (1 + self.width) * most:
                 inner[way] = max(inner[way], self.run_below(way))
             most, top = max(inner.values()), self.top(way)
-            self.coarse = not (top <= (1 + self.width) * most or top == 0)
+            self.coarse = not self.target.is_met(most, top)
             if not self.coarse or top == math.inf or not self.refine(way, top, most):
                 break
         if self.of._is_realised:
             self.lower = inner
         else:
-            self.lower = self.of._realised_lower(
-                self.target, self.width, self.fine, self.nodes
-            )
+            self.lower = self.of._realised_lower(self.target, self.width, self.fine)
         for way, low in self.lower.items():
             if way in self.upper:
                 check_sides(low, self.upper[way])
@@ -728,14 +669,12 @@ class _Search:
 
     def refine(self, way: Direction, top: float, inner: float) -> bool:
         """Make the grids finer; False if that would be too much work."""
-        ratio = math.log(top / inner) / math.log1p(self.width) if inner > 0 else 9.0
-        factor = min(max(ratio, 1.2) * 1.2, 9.0)
+        factor = min(max(self.target.ratio(inner, top), 1.2) * 1.2, 9.0)
         guess, slack = self.guesses[way], self.slack(way)
         while factor > 1.3:
-            finer = math.ceil(self.nodes * factor**0.5)
-            grid = self.of._grid(guess, slack * self.fine / factor, self.width, finer)
-            if self.of._work(grid) <= _MOST_WORK:
-                self.fine, self.nodes = self.fine / factor, finer
+            grid = self.of._grid(guess, slack * self.fine / factor, self.width)
+            if self.of._work(way, grid) <= _MOST_WORK:
+                self.fine /= factor
                 return True
             factor *= 0.75
         return False

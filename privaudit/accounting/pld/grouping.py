@@ -19,8 +19,6 @@ from scipy import special
 from privaudit.accounting.pld.cells import (
     Cells,
     Direction,
-    Noise,
-    Scheme,
     Step,
 )
 from privaudit.accounting.pld.dots import (
@@ -29,81 +27,32 @@ from privaudit.accounting.pld.dots import (
     measure_above,
     measure_below,
 )
+from privaudit.accounting.pld.families import Family
 from privaudit.accounting.pld.line import Floats
 from privaudit.accounting.pld.mechanisms.noise import loss_cells
 from privaudit.accounting.pld.mixture import Term
+from privaudit.accounting.pld.nodes import nodes_of
 from privaudit.accounting.pld.tangents import rate_tangent, shift_tangent
 
 Indices = NDArray[np.int64]
 
 MOST_CELLS = 1 << 19  # of one measure
 _LARGEST_TANGENT_SHIFT = 50.0
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Family:
-    """Steps alike but for ``shift``, ``rate`` and how often they were taken."""
-
-    noise: Noise
-    scheme: Scheme
-    shift: Floats
-    rate: Floats
-    count: Floats
-
-    @classmethod
-    def of(
-        cls, noise: Noise, scheme: Scheme, shift: Floats, rate: Floats, count: Floats
-    ) -> Family:
-        """Equal steps merged, in a fixed order, so that order does not matter."""
-        if shift.size == 1:
-            return cls(noise, scheme, shift, rate, count)
-        rows, where = np.unique(
-            np.stack([shift, rate], axis=1), axis=0, return_inverse=True
-        )
-        merged = np.zeros(len(rows))
-        np.add.at(merged, where.ravel(), count)
-        return cls(noise, scheme, rows[:, 0], rows[:, 1], merged)
-
-    @property
-    def steps(self) -> float:
-        return float(self.count.sum())
-
-    @property
-    def is_symmetric(self) -> bool:
-        """Whether both directions are the same pair."""
-        return self.scheme != "poisson" or bool((self.rate == 1).all())
-
-    def step(self, shift: float, rate: float) -> Step:
-        return Step(self.noise, self.scheme, shift, rate)
-
-    def tau(self, shift: Floats) -> Floats:
-        """Total variation of the unsampled pair, less a constant."""
-        if self.noise == "gaussian":
-            return -2 * special.ndtr(-shift / 2)
-        return -np.exp(-shift / 2)
-
-    def typical(self, most: int) -> tuple[list[Step], Floats]:
-        """At most about ``most`` steps that stand for all, with their counts."""
-        if self.shift.size <= most:
-            index = np.arange(self.shift.size)
-        else:
-            index = np.arange(self.shift.size) * most // self.shift.size
-        counts = np.bincount(index, weights=self.count).astype(float)
-        shift = np.bincount(index, weights=self.count * self.shift**2) / counts
-        rate = np.bincount(index, weights=self.count * self.rate) / counts
-        return [
-            self.step(float(s) ** 0.5, min(float(r), 1.0))
-            for s, r in zip(shift, rate, strict=True)
-        ], counts
+_MORE = 8  # nodes for each, where steps are rounded to them
+_WORTH = 0.6  # groups a step, beyond which each step is its own
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Grid:
-    """How finely a composition is worked out."""
+    """How finely a composition is worked out.
+
+    Where ``tilt`` is, grouping may add about ``room`` to the log moment of all steps.
+    """
 
     spacing: float
-    nodes: int
     reach: float
+    tilt: float = 1.0
+    room: float = 1e-3
     tail: float = 1e-12  # that an epoch may lose
     cells: Callable[..., Cells] = loss_cells  # or one that remembers some
 
@@ -124,11 +73,19 @@ class Lattice:
     to_rate: Floats
 
     @classmethod
-    def of(cls, family: Family, grid: Grid, *, up: bool) -> Lattice:
-        most = grid.nodes
+    def of(cls, family: Family, way: Direction, grid: Grid, *, up: bool) -> Lattice:
+        shifts, rates = nodes_of(family, way, grid.tilt, grid.room, grid.reach)
         if family.scheme == "replace" or (family.noise == "laplace" and not up):
-            most *= 8  # rounded to the nodes, which is of first order only
-        shifts, rates = _nodes(family.shift, most, 4), _nodes(family.rate, most, 1)
+            # Rounded to the nodes, which is of first order only.
+            shifts, rates = _filled(shifts, _MORE), _filled(rates, _MORE)
+        found = cls._of(family, shifts, rates, up=up)
+        if sum(1 for _ in found.boxes()) > _WORTH * family.shift.size:
+            shifts, rates = np.unique(family.shift), np.unique(family.rate)
+            found = cls._of(family, shifts, rates, up=up)
+        return found
+
+    @classmethod
+    def _of(cls, family: Family, shifts: Floats, rates: Floats, *, up: bool) -> Lattice:
         at_shift, to_shift = _between(shifts, family.shift, family.tau, up=up)
         at_rate, to_rate = _between(rates, family.rate, lambda rate: rate, up=up)
         if family.scheme == "replace":
@@ -148,9 +105,9 @@ class Lattice:
             yield *divmod(int(value), columns), inside
 
 
-def boxes_of(family: Family, grid: Grid) -> int:
+def boxes_of(family: Family, way: Direction, grid: Grid) -> int:
     """How many groups the steps of ``family`` fall into."""
-    return sum(1 for _ in Lattice.of(family, grid, up=True).boxes())
+    return sum(1 for _ in Lattice.of(family, way, grid, up=True).boxes())
 
 
 def terms_above(
@@ -160,7 +117,7 @@ def terms_above(
     measures: list[GridMeasure] = []
     terms: list[Term] = []
     for family in families:
-        lattice = Lattice.of(family, grid, up=True)
+        lattice = Lattice.of(family, way, grid, up=True)
         known: dict[tuple[int, int], int] = {}
         for i, j, inside in lattice.boxes():
             a, b = lattice.to_shift[inside], lattice.to_rate[inside]
@@ -194,7 +151,7 @@ def terms_below(
     measures: list[GridMeasure] = []
     terms: list[Term] = []
     for family in families:
-        lattice = Lattice.of(family, grid, up=False)
+        lattice = Lattice.of(family, way, grid, up=False)
         tangents = (
             family.noise == "gaussian"
             and family.scheme == "poisson"
@@ -276,15 +233,10 @@ def _term(corners: list[int], weights: list[Floats], counts: Floats) -> Term:
     return Term(tuple(corners), np.stack(weights, axis=1), counts)
 
 
-def _nodes(values: Floats, most: int, power: int) -> Floats:
-    """The values themselves if they are few, else nodes equally spaced in a power."""
-    distinct = values if values.size == 1 else np.unique(values)
-    if distinct.size <= most:
-        return distinct
-    top = distinct[-1]
-    nodes = top * np.linspace((distinct[0] / top) ** power, 1.0, most) ** (1 / power)
-    nodes[0], nodes[-1] = distinct[0], top
-    return nodes
+def _filled(nodes: Floats, more: int) -> Floats:
+    """``more`` nodes for each, equally spaced between."""
+    at = np.arange((nodes.size - 1) * more + 1) / more
+    return np.interp(at, np.arange(nodes.size), nodes)
 
 
 def _between(

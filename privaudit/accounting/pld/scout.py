@@ -10,29 +10,38 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from scipy import special
 
 from privaudit.accounting.pld.cells import Direction, Step
 from privaudit.accounting.pld.line import Floats
 from privaudit.accounting.pld.mechanisms.noise import total_variation
 
 _LOG_SQRT_TAU = 0.5 * math.log(2 * math.pi)
-_ROOM = math.log(1000.0)
+_ROOM = math.log(1e7)  # by which errors may grow that are 1e-13 beside delta
+_SHARES = (0.85, 0.7, 0.55, 0.4, 0.25, 0.15, 0.08, 0.04, 0.02, 0.01, 3e-3, 1e-3)
 _STRENGTHS = np.geomspace(0.1, 8.0, 10)
 _AT_ONCE = 20_000  # losses, of all tilts that are looked at together
 LOG_OUTSIDE = 18.0  # minus log of the tilted mass allowed beyond each end of a window
+_LOG_BESIDE = 12.0  # the same, where that mass counts for more beside delta
+_LOG_LEFT_OUT = 11.5  # minus log of what a step's grid may leave out, beside delta
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Guess:
-    """A tilt, epsilon and delta near it, and spreads.
+    """A tilt, epsilon and delta, and spreads.
+
+    ``slope`` is the tilt at which delta is most of what is seen; it is about how fast
+    log delta falls. Transforms may be better off with less, ``tilt``.
 
     ``down`` and ``up`` are the changes of the tilt whose Chernoff bounds make the least
-    window, ``window`` its length; ``losses`` and ``weights`` are the tilted steps'
-    losses, the weights summing to the number of steps; ``variances`` are those of the
-    kinds of steps, taken ``counts`` times.
+    window, ``window`` its length; ``losses`` and ``weights`` are the steps'
+    losses under the slope, the weights summing to the number of steps; ``variances`` are those of the
+    kinds of steps, taken ``counts`` times. ``outside`` is minus the log of the tilted
+    mass that may lie beyond each end of the window.
     """
 
     tilt: float
+    slope: float
     epsilon: float
     log_delta: float
     deviation: float
@@ -43,6 +52,7 @@ class Guess:
     weights: Floats
     variances: Floats
     counts: Floats
+    outside: float
 
     def spacing(self, slack: float) -> float:
         """Grid spacing whose bracket is about ``slack`` wide in epsilon.
@@ -51,13 +61,13 @@ class Guess:
         loss is below h); that below takes half as much away, and all of it where h is
         above the loss's deviation. Variance moves epsilon by (1 + tilt) / 2 as much.
         """
-        least = max(slack * 1e-9 / (1 + self.tilt), 1e-100)
+        least = max(slack * 1e-9 / (1 + self.slope), 1e-100)
         # In powers of 2^(1/32), so that both sides mostly have one grid, and its cells.
         low, high = math.floor(32 * math.log2(least)), 32 * 6
         size = np.abs(self.losses)
         variance = np.maximum(self.variances, 1e-300)
         # First near where it would be if all losses were large.
-        middle = 8 * slack / ((1 + self.tilt) * float(self.counts.sum()))
+        middle = 8 * slack / ((1 + self.slope) * float(self.counts.sum()))
         near = math.floor(16 * math.log2(max(middle, 1e-300))) + np.arange(-16, 24)
         tries = np.append(low, near[(near > low) & (near <= high)])
         while high - low > 1:
@@ -65,7 +75,7 @@ class Guess:
             more = h * (np.minimum(size, h[:, None] / 6) @ self.weights)
             squares = (h * h / 12)[:, None]
             less = np.minimum(squares * (1 + 12 * squares / variance), variance)
-            fits = 0.5 * (1 + self.tilt) * (more + less @ self.counts) < slack
+            fits = 0.5 * (1 + self.slope) * (more + less @ self.counts) < slack
             fit = fits.size if fits.all() else max(int(np.argmin(fits)), 1)
             low = int(tries[fit - 1])
             high = int(tries[fit]) if fit < fits.size else high
@@ -92,14 +102,25 @@ class Scout:
     ) -> None:
         """``more``: losses and log masses of what is no step, counted after them."""
         self._counts = np.asarray(counts, float)
-        pairs = [*(_quadrature(step, direction) for step in steps), *more]
-        losses, log_q = zip(*pairs, strict=True)
+        self._steps, self._direction, self._more = steps, direction, more
+        self._look(math.inf)
+
+    def _look(self, reach: float) -> None:
+        """Leave out what grids leave out: a far tail would lengthen every window."""
+        pairs = [_quadrature(step, self._direction, reach) for step in self._steps]
+        losses, log_q = zip(*pairs, *self._more, strict=True)
         width = max(map(len, losses))
-        self._losses = np.zeros((len(pairs), width))
-        self._log_q = np.full((len(pairs), width), -np.inf)
+        self._losses = np.zeros((len(losses), width))
+        self._log_q = np.full((len(losses), width), -np.inf)
         for i, (loss, log_mass) in enumerate(zip(losses, log_q, strict=True)):
             self._losses[i, : loss.size] = loss
             self._log_q[i, : loss.size] = log_mass
+
+    def reach(self, log_delta: float) -> float:
+        """How far grids go where delta is about that; see `loss_cells`."""
+        log_tail = max(log_delta, -800.0) - _LOG_LEFT_OUT
+        log_tail -= math.log(max(float(self._counts.sum()), 1.0))
+        return -float(special.ndtri_exp(min(log_tail, -1.0)))
 
     def _tilted(self, tilts: Floats) -> tuple[Floats, Floats]:
         """Weights, (tilts, steps, losses), and log moments, (tilts, steps)."""
@@ -124,7 +145,8 @@ class Scout:
         return float(self._counts @ (top + np.log(total)))
 
     def at_delta(self, log_delta: float) -> Guess:
-        """The tilt at which Chernoff's bound on epsilon is least."""
+        """Near the tilt at which Chernoff's bound on epsilon is least."""
+        self._look(self.reach(log_delta))
 
         def bound(log_tilt: float) -> float:
             tilt = math.exp(log_tilt)
@@ -139,7 +161,7 @@ class Scout:
         return self._narrowest(dataclasses.replace(guess, epsilon=epsilon))
 
     def at_epsilon(self, epsilon: float) -> Guess:
-        """The tilt at which Chernoff's bound on delta is least."""
+        """Near the tilt at which Chernoff's bound on delta is least."""
 
         def bound(log_tilt: float) -> float:
             tilt = math.exp(log_tilt)
@@ -151,28 +173,44 @@ class Scout:
         width = max(tilt * (1 + tilt) * guess.deviation * math.sqrt(2 * math.pi), 1.0)
         moment = self.log_moment(tilt) - tilt * epsilon
         log_delta = min(moment - math.log(width), 0.0)
-        return self._narrowest(dataclasses.replace(guess, log_delta=log_delta))
+        self._look(self.reach(log_delta))
+        guess = self._guess(tilt, epsilon, log_delta)
+        return self._narrowest(guess)
 
     def _narrowest(self, guess: Guess) -> Guess:
         """The tilt up to that of ``guess`` that needs the shortest window.
 
         Heavy tails make the saddle point's own distribution wide. A smaller tilt lets
-        errors grow relative to delta, of which there is room for a factor.
+        errors grow relative to delta, for which there is room, and more mass counts
+        that lies outside the window.
         """
         best = guess
-        for share in (0.85, 0.7, 0.55, 0.4, 0.25):
+        for share in _SHARES:
             tilt = share * guess.tilt
             excess = self.log_moment(tilt) - tilt * guess.epsilon + log_peak(tilt)
-            if excess > guess.log_delta + _ROOM:
+            excess = max(excess - guess.log_delta, 0.0)
+            if not excess < _ROOM:
                 break
-            trial = self._guess(tilt, guess.epsilon, guess.log_delta)
+            outside = max(LOG_OUTSIDE, _LOG_BESIDE + excess)
+            trial = self._guess(tilt, guess.epsilon, guess.log_delta, outside)
             if trial.window < 0.8 * best.window:
                 best = trial
-            elif trial.window > 0.96 * guess.window:
-                break  # without heavy tails all windows are alike
-        return best
+        return dataclasses.replace(
+            guess,
+            tilt=best.tilt,
+            down=best.down,
+            up=best.up,
+            window=best.window,
+            outside=best.outside,
+        )
 
-    def _guess(self, tilt: float, epsilon: float, log_delta: float) -> Guess:
+    def _guess(
+        self,
+        tilt: float,
+        epsilon: float,
+        log_delta: float,
+        outside: float = LOG_OUTSIDE,
+    ) -> Guess:
         (weight,), (log_moments,) = self._tilted(np.array([tilt]))
         here = float(self._counts @ log_moments)
         mean = (weight * self._losses).sum(axis=1)
@@ -182,9 +220,10 @@ class Scout:
         strengths = _STRENGTHS / deviation
         changes = np.concatenate([-strengths, strengths])
         moments = self.log_moments(tilt + changes)
-        ends = ((moments - here + LOG_OUTSIDE) / np.abs(changes)).reshape(2, -1)
+        ends = ((moments - here + outside) / np.abs(changes)).reshape(2, -1)
         down, up = ends.argmin(axis=1)
         return Guess(
+            tilt,
             tilt,
             epsilon,
             log_delta,
@@ -196,6 +235,7 @@ class Scout:
             (weight * self._counts[:, None]).ravel(),
             spread,
             self._counts,
+            outside,
         )
 
 
@@ -219,7 +259,9 @@ def _least(
     return (a + b) / 2
 
 
-def _quadrature(step: Step, direction: Direction) -> tuple[Floats, Floats]:
+def _quadrature(
+    step: Step, direction: Direction, reach: float
+) -> tuple[Floats, Floats]:
     """Losses at outputs x, and log of Q's mass around each x (trapezoid)."""
     m, q = step.shift, step.rate
     if step.noise == "laplace":
@@ -233,12 +275,12 @@ def _quadrature(step: Step, direction: Direction) -> tuple[Floats, Floats]:
     else:
         # As far as tilts that matter can reach, at a step that the trapezoid forgives.
         far = 12 + 4 * m + 24
-        points = int(min(max(2 * far / (0.4 if m < 2 else 0.2), 200), 2000))
-        x = np.linspace(-far, far, points)
+        apart = 0.4 if m < 2 else 0.2
+        low, high = max(-far, -reach), min(far, reach + m)
+        x = np.linspace(low, high, int(min(max((high - low) / apart, 40), 2000)))
         if step.scheme == "fixed":
             # Half of the line is used, from where the loss is 0: cells end there.
-            width = far / (4 * points)
-            x = m / 2 + width * (np.arange(4 * points, dtype=np.float64) + 0.5)
+            x = m / 2 + (high - m / 2) / (4 * x.size) * (np.arange(4 * x.size) + 0.5)
         loss = m * x - m * m / 2
         log_a = -0.5 * x * x - _LOG_SQRT_TAU + math.log(x[1] - x[0])
     ratio = _log_mix(loss, q)

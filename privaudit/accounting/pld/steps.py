@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from privaudit.accounting.pld.cells import Noise, Scheme
 from privaudit.accounting.pld.composition import Composition
-from privaudit.accounting.pld.grouping import Family
+from privaudit.accounting.pld.families import Family
 from privaudit.accounting.pld.line import Floats
 from privaudit.accounting.pld.mechanisms import Above, Curve, Loss, added, loss_of
 from privaudit.ledger import Entry

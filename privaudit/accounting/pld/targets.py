@@ -11,7 +11,6 @@ from collections.abc import Callable
 from privaudit.accounting.pld.cells import Direction
 from privaudit.accounting.pld.fixed_size import Chosen
 from privaudit.accounting.pld.fourier import Tilted
-from privaudit.accounting.pld.inversion import Chernoff, Inverted
 from privaudit.accounting.pld.scout import Guess, Scout
 from privaudit.results import check_sides
 
@@ -45,6 +44,8 @@ class Sides:
 class Target(abc.ABC):
     """What is bracketed: the part of the search that differs for epsilon and delta."""
 
+    width: float
+
     @property
     @abc.abstractmethod
     def trivial_upper(self) -> float:
@@ -65,15 +66,23 @@ class Target(abc.ABC):
     @abc.abstractmethod
     def upper(
         self,
-        found: Tilted | Inverted | Chosen | Chernoff,
+        found: Tilted | Chosen,
         guess: Guess,
         enough: float = 0.0,
     ) -> float:
         """Upper bound from a composition that dominates; no less than ``enough``."""
 
     @abc.abstractmethod
-    def lower(self, found: Tilted | Inverted, guess: Guess) -> float:
+    def lower(self, found: Tilted, guess: Guess) -> float:
         """Lower bound from a composition that is dominated."""
+
+    @abc.abstractmethod
+    def is_met(self, lower: float, upper: float, widths: float = 1.0) -> bool:
+        """Whether the sides are no further apart than that many times what is asked."""
+
+    def ratio(self, lower: float, upper: float) -> float:
+        """About how many times further apart they are; 9 if that is not known."""
+        return math.log(upper / lower) / math.log1p(self.width) if lower > 0 else 9.0
 
     def improved(self, guess: Guess, upper: float) -> Guess:
         """``guess`` once ``upper`` is known."""
@@ -82,8 +91,11 @@ class Target(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class EpsilonAt(Target):
+    """Epsilon at a delta, to a relative width or to an absolute ``tolerance``."""
+
     delta: float
     width: float
+    tolerance: float = 0.0
 
     @property
     def trivial_upper(self) -> float:
@@ -99,22 +111,32 @@ class EpsilonAt(Target):
         return guess.epsilon
 
     def slack(self, guess: Guess, worst: Guess) -> float:
-        wanted = self.width * max(worst.epsilon, 1e-3 / (1 + worst.tilt))
+        wanted = self.width * max(worst.epsilon, 1e-3 / (1 + worst.slope))
+        wanted = max(wanted, self.tolerance)
         return max(wanted, 0.5 * (worst.epsilon - guess.epsilon))
+
+    def is_met(self, lower: float, upper: float, widths: float = 1.0) -> bool:
+        near = upper <= (1 + widths * self.width) * lower or upper == 0
+        return near or upper - lower <= widths * self.tolerance
+
+    def ratio(self, lower: float, upper: float) -> float:
+        if self.tolerance > self.width * upper:
+            return (upper - lower) / self.tolerance
+        return super().ratio(lower, upper)
 
     def upper(
         self,
-        found: Tilted | Inverted | Chosen | Chernoff,
+        found: Tilted | Chosen,
         guess: Guess,
         enough: float = 0.0,
     ) -> float:
         if enough > 0 and found.delta_above(enough) <= self.delta:
             return enough
         return least_epsilon(
-            found.delta_above, self.delta, guess.epsilon, guess.tilt, self.width
+            found.delta_above, self.delta, guess.epsilon, guess.slope, self.width
         )
 
-    def lower(self, found: Tilted | Inverted, guess: Guess) -> float:
+    def lower(self, found: Tilted, guess: Guess) -> float:
         if found.surely_infinite * (1 - 1e-13) > self.delta:
             return math.inf
         return largest_epsilon(
@@ -125,13 +147,15 @@ class EpsilonAt(Target):
         if not math.isfinite(upper):
             return guess
         if upper > 8 * guess.epsilon:  # a grid too coarse, more than a poor guess
-            least = max(guess.epsilon, 1e-3 / (1 + guess.tilt))
+            least = max(guess.epsilon, 1e-3 / (1 + guess.slope))
             upper = math.sqrt(upper * min(upper, least))
         return dataclasses.replace(guess, epsilon=upper)
 
 
 @dataclasses.dataclass(frozen=True)
 class DeltaAt(Target):
+    """Delta at an epsilon, to a relative width."""
+
     epsilon: float
     width: float
 
@@ -147,17 +171,20 @@ class DeltaAt(Target):
 
     def slack(self, guess: Guess, worst: Guess) -> float:
         room = min(0.5 * (worst.log_delta - guess.log_delta), 2.0)
-        return max(self.width, room) / (1 + guess.tilt)
+        return max(self.width, room) / (1 + guess.slope)
+
+    def is_met(self, lower: float, upper: float, widths: float = 1.0) -> bool:
+        return upper <= (1 + widths * self.width) * lower or upper == 0
 
     def upper(
         self,
-        found: Tilted | Inverted | Chosen | Chernoff,
+        found: Tilted | Chosen,
         guess: Guess,
         enough: float = 0.0,
     ) -> float:
         return max(found.delta_above(self.epsilon), enough)
 
-    def lower(self, found: Tilted | Inverted, guess: Guess) -> float:
+    def lower(self, found: Tilted, guess: Guess) -> float:
         return found.delta_below(self.epsilon)
 
 

@@ -1,0 +1,95 @@
+"""Many steps of one kind, of different shifts and rates."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from privaudit.accounting.pld.cells import Noise, Scheme, Step
+from privaudit.accounting.pld.line import Floats
+
+Indices = NDArray[np.int64]
+
+_TYPICAL = (16, 3)  # shifts, and rates of each, that stand for all
+_MOST_TYPICAL = 64
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Family:
+    """Steps alike but for ``shift``, ``rate`` and how often they were taken."""
+
+    noise: Noise
+    scheme: Scheme
+    shift: Floats
+    rate: Floats
+    count: Floats
+
+    @classmethod
+    def of(
+        cls, noise: Noise, scheme: Scheme, shift: Floats, rate: Floats, count: Floats
+    ) -> Family:
+        """Equal steps merged, in a fixed order, so that order does not matter."""
+        if shift.size == 1:
+            return cls(noise, scheme, shift, rate, count)
+        rows, where = np.unique(
+            np.stack([shift, rate], axis=1), axis=0, return_inverse=True
+        )
+        merged = np.zeros(len(rows))
+        np.add.at(merged, where.ravel(), count)
+        return cls(noise, scheme, rows[:, 0], rows[:, 1], merged)
+
+    @property
+    def steps(self) -> float:
+        return float(self.count.sum())
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether both directions are the same pair."""
+        return self.scheme != "poisson" or bool((self.rate == 1).all())
+
+    def step(self, shift: float, rate: float) -> Step:
+        return Step(self.noise, self.scheme, shift, rate)
+
+    def tau(self, shift: Floats) -> Floats:
+        """Total variation of the unsampled pair, less a constant."""
+        if self.noise == "gaussian":
+            return -2 * special.ndtr(-shift / 2)
+        return -np.exp(-shift / 2)
+
+    def typical(self) -> tuple[list[Step], Floats]:
+        """Some fifty steps that stand for all, with their counts.
+
+        As many of the loudest as of the most frequent: where delta is small, all of it
+        may be from a few.
+        """
+        index = np.arange(self.shift.size)
+        if self.shift.size > _MOST_TYPICAL:
+            loud = self.rate**2 * np.expm1(np.minimum(self.shift**2, 30.0))
+            weight = self.count / self.steps
+            weight = weight + self.count * loud / float(self.count @ loud)
+            shifts = _shares(self.shift, weight, np.zeros(index.size), _TYPICAL[0])
+            rates = _shares(self.rate, weight, shifts, _TYPICAL[1])
+            index = shifts * _TYPICAL[1] + rates
+            index = np.unique(index, return_inverse=True)[1]
+        counts = np.bincount(index, weights=self.count).astype(float)
+        shift = np.bincount(index, weights=self.count * self.shift**2) / counts
+        rate = np.bincount(index, weights=self.count * self.rate) / counts
+        return [
+            self.step(float(s) ** 0.5, min(float(r), 1.0))
+            for s, r in zip(shift, rate, strict=True)
+        ], counts
+
+
+def _shares(values: Floats, weights: Floats, within: Floats, parts: int) -> Indices:
+    """Which of equally heavy ``parts`` each value is in, of those alike ``within``."""
+    order = np.lexsort((values, within))
+    group = np.unique(within[order], return_inverse=True)[1]
+    done = np.cumsum(weights[order]) - 0.5 * weights[order]
+    total = np.bincount(group, weights=weights[order])
+    done -= (np.cumsum(total) - total)[group]
+    found = np.empty(values.size, np.int64)
+    found[order] = np.clip(parts * done / total[group], 0, parts - 1)
+    return found

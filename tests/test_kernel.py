@@ -297,11 +297,7 @@ def kinds():
         (Release.of(EpsilonDelta(0.5, 1e-8), some), 20, ADD),
         (Release.of(DiscretePair((0.5, 0.3, 0.2), (0.4, 0.3, 0.3))), 12, ADD),
         (Release.of(DiscretePair((0.5, 0.3, 0.2), (0.3, 0.3, 0.4))), 12, REPLACE),
-        (
-            Release.of(DiscretePair((0.5, 0.499999, 0.000001), (0.4, 0.6, 0.0)), some),
-            9,
-            ADD,
-        ),
+        (Release.of(DiscretePair((0.5, 0.499999, 0.000001), (0.4, 0.6, 0.0)), some), 9, ADD),
     ]
     return [(ledger_of((one, count)), relation) for one, count, relation in every]
 
@@ -323,9 +319,9 @@ def check_kinds(kernel, figures):
         assert proves(kernel, one) is True
         only = {**one, "lower": None}
         # Not known from below: the kernel may prove more than the account.
-        assert proves(kernel, only, upper=repr((lower or upper * 0.5) * 0.999)) is not (
-            True
-        )
+        assert proves(
+            kernel, only, upper=repr((lower or upper * 0.5) * 0.999)
+        ) is not (True)
         only = {**one, "upper": None}
         assert proves(kernel, only, lower=repr(upper * 1.001)) is not True
 

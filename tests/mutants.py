@@ -58,7 +58,7 @@ AREAS = {  # code, and where its rules are tested; doctests count too
 # Imported once, before each child is forked; nothing of our own.
 HEAVY = "numpy scipy.stats torch dp_accounting hypothesis mpmath statsmodels.api"
 SLOW = 8.0  # processor seconds of a test after which it is not watched further
-BUDGET = 15.0  # processor seconds of tests, as measured before, that a mutant gets
+BUDGET = 6.0  # processor seconds of tests, as measured before, that a mutant gets
 
 
 def files_of(place: str, prefix: str = "") -> list[str]:
@@ -257,8 +257,9 @@ def chosen(one: Mutant, tests: dict[str, dict], killer: str) -> list[str]:
 
     left, taken = BUDGET, []
     for name in sorted(called, key=order):
-        left -= 3 * SLOW if tests[name]["slow"] else tests[name]["seconds"]
-        if left >= 0 or not taken:
+        cost = 3 * SLOW if tests[name]["slow"] else tests[name]["seconds"]
+        if cost <= left or not taken:
+            left -= cost
             taken.append(name)
     return taken
 
@@ -369,7 +370,7 @@ class Planter:
         os.utime(place, (time.time(), next(self.stamps)))  # as no compiled file
         try:
             work = functools.partial(self._fallen, str(place), changed, named)
-            fallen = forked(work, 30 + 3 * seconds) if named else []
+            fallen = forked(work, 10 + 3 * seconds) if named else []
         finally:
             place.write_bytes(text)
             os.utime(place, ns=(times.st_atime_ns, times.st_mtime_ns))

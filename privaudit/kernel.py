@@ -326,7 +326,7 @@ class Law:
         h = number(hints["spacing"], Fraction(1, 1 << 40), 1 << 10)
         cls.h, cls.small = (
             ball(Fraction(round(h * 2**80), 2**80)),
-            delta / (steps << 13),
+            delta / (steps << 18),
         )
         cls.wide = whole(hints.get("widest", 1), 1, MOST)
 

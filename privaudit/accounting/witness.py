@@ -141,7 +141,12 @@ def _mark(release: Release, relation: Relation, group: int) -> float | None:
         case UnsetType():
             if release.mechanism != "laplace" or not release.noise:
                 return None
-            top = far / release.noise
+            top, rate = far / release.noise, release.sampling.rate
+            poisson = isinstance(release.sampling, PoissonSampling) and rate < 1
+            if poisson and relation == "replace-one" and group == 1 and top < 700:
+                c = release.opposed_norm() / release.noise
+                far_end, near = rate * math.expm1(c), rate * math.expm1(c - top)
+                return math.log1p(far_end) - math.log1p(near)
         case mechanisms.RandomizedResponse():
             p, k = what.noise_parameter, what.buckets
             top = math.log1p((1 - p) * k / p)

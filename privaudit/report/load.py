@@ -71,6 +71,7 @@ def figures_of(
         "standing": upper.standing,
         "assumes": list(upper.assumes),
         "independence": result.independence or None,
+        "overlap": upper.overlap or None,
         "delta": upper.delta,
         "relation": upper.relation,
         "observer": run.observer,

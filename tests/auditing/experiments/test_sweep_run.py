@@ -99,6 +99,7 @@ class TestGoesOn:
 
 
 class TestRun:
+    @pytest.mark.full
     def test_audits_are_those_of_one_alone(self, tmp_path, capsys):
         """And one that fails stops no other, is told, and is tried again."""
         plan, path = plan_of(audit=[BAD, *TWO]), tmp_path / "a"

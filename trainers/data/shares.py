@@ -15,11 +15,13 @@ from torch.utils.data import TensorDataset
 
 from trainers.data.records import Dataset, PrivateData, ReadAsAsked, Records
 from trainers.data.splits import Partition
+from trainers.data.transforms import drawn_from, set_aside
 from trainers.numerics.randomness import public_generator
 
 NO_CLASS = -100  # what torch's cross entropy passes over
 _SHAPED_BY = 3  # readable records, most of which say what shape all have
 _AT_ONCE = 4096  # records, whose words are widened at once
+_READ = 0x5DEECE66D  # so that a transform of the same record draws other numbers
 _FORMS = (
     "a pair of arrays or tensors (inputs, targets), pandas' frames among them, or a "
     "torch Dataset of such pairs"
@@ -36,7 +38,7 @@ class Lazy:
     Parameters
     ----------
     rows
-        From records' numbers to their inputs and targets.
+        From records' numbers, and a seed for each, to their inputs and targets.
     records
         The numbers, (samples,).
     classes
@@ -44,7 +46,7 @@ class Lazy:
         are read.
     """
 
-    rows: Callable[[np.ndarray], tuple[Any, Any]]
+    rows: Callable[[np.ndarray, np.ndarray], tuple[Any, Any]]
     records: Tensor
     classes: int | None = None
     users: Tensor | None = None  # of each of ``records``
@@ -53,9 +55,11 @@ class Lazy:
     def __len__(self) -> int:
         return len(self.records)
 
-    def read(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs and targets of the records at ``index``."""
-        inputs, targets = map(_tensor, self.rows(self.records[index].numpy()))
+    def read(self, index: Tensor, seeds: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """See `trainers.data.records.Records.read`."""
+        rows = self.records[index]
+        given = (rows if seeds is None else seeds).numpy()
+        inputs, targets = map(_tensor, self.rows(rows.numpy(), given))
         if self.classes is not None:
             targets = within_classes(targets, self.classes)
         return inputs, targets
@@ -245,7 +249,7 @@ def data_set(data: Any, name: str) -> Dataset | Lazy:
             raise ValueError(f"{name} is empty: every node needs a record")
         like = _usual(data, name)
         found = Lazy(
-            lambda rows: _one_by_one(data, rows, like),
+            lambda rows, seeds: _one_by_one(data, rows, seeds, like),
             torch.arange(len(data)),
             by_their_code=True,
         )
@@ -277,7 +281,7 @@ def _pair(inputs: Any, targets: Any, name: str) -> Dataset | Lazy:
     if isinstance(inputs, np.memmap):
         labels = np.asarray(targets)
         return Lazy(
-            lambda rows: (_mapped(inputs, rows), labels[rows]),
+            lambda rows, seeds: (_mapped(inputs, rows), labels[rows]),
             torch.arange(len(inputs)),
         )
     return Dataset(_tensor(inputs, name), _tensor(targets, name))
@@ -318,29 +322,38 @@ def _usual(data: TorchDataset, name: str) -> Pair:
     """
     found: list[Pair] = []
     first: Exception | None = None
-    for row in range(len(data)):  # type: ignore[arg-type]
-        try:
-            found.append(_record(data, row))
-        except Exception as error:  # whatever a data set of others raises
-            first = first or error
-        if len(found) == _SHAPED_BY:
-            break
+    with set_aside():
+        for row in range(len(data)):  # type: ignore[arg-type]
+            drawn_from(row)
+            try:
+                found.append(_record(data, row))
+            except Exception as error:  # whatever a data set of others raises
+                first = first or error
+            if len(found) == _SHAPED_BY:
+                break
     if not found:
         raise ValueError(f"{name}: no record can be read: {first}") from first
     kinds = [_kind(pair) for pair in found]
     return found[kinds.index(max(kinds, key=kinds.count))]
 
 
-def _one_by_one(data: TorchDataset, rows: np.ndarray, like: Pair) -> Pair:
-    """Read records one by one; what cannot be read, or is unlike, is a void one."""
+def _one_by_one(
+    data: TorchDataset, rows: np.ndarray, seeds: np.ndarray, like: Pair
+) -> Pair:
+    """Read records one by one; what cannot be read, or is unlike, is a void one.
+
+    Global generators are at a seed of each record's own: no other one moves it.
+    """
     pairs = []
-    for row in rows:
-        try:
-            pair = _record(data, int(row))
-        except Exception:  # it counts nothing, whatever a data set of others raises
-            pair = None
-        fits = pair is not None and _kind(pair) == _kind(like)
-        pairs.append(pair if fits else _void(like))
+    with set_aside():
+        for row, seed in zip(rows.tolist(), seeds.tolist(), strict=True):
+            drawn_from(seed ^ _READ)
+            try:
+                pair = _record(data, row)
+            except Exception:  # it counts nothing, whatever a data set of others raises
+                pair = None
+            fits = pair is not None and _kind(pair) == _kind(like)
+            pairs.append(pair if fits else _void(like))
     inputs, targets = zip(*pairs, strict=True)
     return torch.stack(inputs), torch.stack(targets)
 

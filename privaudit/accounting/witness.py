@@ -13,10 +13,12 @@ import decimal
 import math
 from collections.abc import Sequence
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from privaudit import mechanisms
 from privaudit.accounting import gdp
+from privaudit.accounting.pld.composition import Side
 from privaudit.ledger import Entry, Ledger
 from privaudit.release import (
     NoSampling,
@@ -28,9 +30,10 @@ from privaudit.results import Relation
 
 MARGIN = 1e-3  # relative, that a claim is less than the account's figure
 # A spacing of this share of one step's standard deviation widens an epsilon by about
-# its square over 12, .03 %; cells of a tenth of all steps' by as much.
-_SPACING, _WIDEST = 0.06, 0.1
+# its square over 12, .02 %; cells of a tenth of all steps' by as much.
+_SPACING, _WIDEST = 0.045, 0.1
 _MOST_POINTS = 1 << 20
+_FEW = 1 << 14  # points up to a loss of its own mass that are all knots
 _WINDOW = 20  # standard deviations of the sum that masses lie in
 _ALIKE = 700  # groups of unlike steps; their number is what a check takes long for
 
@@ -58,10 +61,14 @@ def witness(
         entries for i, entries in enumerate(ledger.nodes) if i not in looking
     )
     nodes = [_node(entries, relation) for entries in different]
-    if overlap > 1:  # which of them are equal matters
-        nodes = [_node(entries, relation) for entries in ledger.nodes]
-        if len(nodes) < overlap:  # the others are taken to be alike
-            nodes *= overlap
+    if overlap > 1:  # equal ones count, up to so many
+        copies = overlap if len(ledger.nodes) < overlap else 1
+        all_nodes = collections.Counter(ledger.nodes * copies)
+        nodes = [
+            one
+            for entries, often in all_nodes.items()
+            for one in [_node(entries, relation)] * min(often, overlap)
+        ]
     lower, upper = sides
     found: dict[str, object] = {
         "format": "privaudit-certificate",
@@ -111,13 +118,15 @@ def _hints(
     size = float(gdp.mu(max(epsilon, 1e-6), min(max(delta, 1e-12), 0.5)))
     if not 0 < size < math.inf:
         size = 1.0
-    spacing = max(_SPACING * size / math.sqrt(steps), _WINDOW * size / _MOST_POINTS)
+    # Where epsilon is near 0, an error of delta is a larger one of epsilon.
+    fine = _SPACING * math.sqrt(min(1.0, max(epsilon / size / 2, 0.01)))
+    spacing = max(fine * size / math.sqrt(steps), _WINDOW * size / _MOST_POINTS)
+    widest = max(1, round(_WIDEST * size / spacing))
     if mark:  # a loss that has mass of its own is put just below a grid point
-        spacing = mark / math.ceil(mark / spacing) * (1 + 1e-12)
-    grid: dict[str, object] = {
-        "spacing": repr(spacing),
-        "widest": max(1, round(_WIDEST * size / spacing)),
-    }
+        points = math.ceil(mark / spacing)
+        spacing = mark / points * (1 + 1e-12)
+        widest = 1 if points < _FEW else widest
+    grid: dict[str, object] = {"spacing": repr(spacing), "widest": widest}
     if not delta:  # masses may be as small as the chance of the largest losses
         grid["bits"] = min(20000, 200 + math.ceil(2 * epsilon) + 4 * steps)
     return grid
@@ -132,7 +141,12 @@ def _mark(release: Release, relation: Relation, group: int) -> float | None:
         case UnsetType():
             if release.mechanism != "laplace" or not release.noise:
                 return None
-            top = far / release.noise
+            top, rate = far / release.noise, release.sampling.rate
+            poisson = isinstance(release.sampling, PoissonSampling) and rate < 1
+            if poisson and relation == "replace-one" and group == 1 and top < 700:
+                c = release.opposed_norm() / release.noise
+                far_end, near = rate * math.expm1(c), rate * math.expm1(c - top)
+                return math.log1p(far_end) - math.log1p(near)
         case mechanisms.RandomizedResponse():
             p, k = what.noise_parameter, what.buckets
             top = math.log1p((1 - p) * k / p)
@@ -177,23 +191,77 @@ def _node(entries: Sequence[Entry], relation: Relation) -> dict[str, object]:
 
 
 def _groups(releases: Sequence[Release], relation: Relation) -> list[list[int]]:
-    """Groups of releases next to each other in rate and noise, of equal sizes."""
+    """Groups of releases that are near in rate and noise, of equal sizes.
+
+    A tile of neighbours in rate is cut into neighbours in noise.
+    """
     kinds: dict[object, list[int]] = {}
     for i, one in enumerate(releases):
         if one.details is UNSET and one.noise and one.sensitivity_under(relation):
             kinds.setdefault((one.mechanism, type(one.sampling)), []).append(i)
+
+    def noise(i: int) -> float:
+        return releases[i].noise / releases[i].sensitivity_under(relation)
+
     found = []
     for kind in kinds.values():
-        kind.sort(
-            key=lambda i: (
-                releases[i].sampling.rate
-                * releases[i].sensitivity_under(relation)
-                / releases[i].noise
-            )
-        )
         size = 2 ** max(0, math.ceil(math.log2(len(kind) / _ALIKE)))
-        found += [kind[i : i + size] for i in range(0, len(kind), size)]
+        kind.sort(key=lambda i: (releases[i].sampling.rate, noise(i)))
+        rates = {releases[i].sampling.rate for i in kind}
+        noises = {noise(i) for i in kind}
+        across = len(kind)
+        if len(rates) > 1 and len(noises) > 1:
+            across = size * math.ceil(math.sqrt(len(kind) / size))
+        for first in range(0, len(kind), across):
+            tile = sorted(kind[first : first + across], key=noise)
+            found += [tile[i : i + size] for i in range(0, len(tile), size)]
     return [some for some in found if len(some) > 1]
+
+
+def coarse(ledger: Ledger, relation: Relation, side: Side) -> Ledger:
+    """The ledger whose figure the kernel comes near to, from above or from below.
+
+    It is ``ledger`` itself, but for groups of unlike steps, of which each is taken as
+    the one with the least noise and the highest rate (from below: the other ends), and
+    for batches of a fixed size, whose records need not lie in a ball for the kernel.
+    """
+    return msgspec.structs.replace(
+        ledger, nodes=tuple(_coarse(node, relation, side) for node in ledger.nodes)
+    )
+
+
+def _coarse(
+    entries: tuple[Entry, ...], relation: Relation, side: Side
+) -> tuple[Entry, ...]:
+    pick = max if side == "upper" else min
+    releases = [entry.release for entry in entries if entry.disjoint is UNSET]
+    groups = _groups(releases, relation) if len(set(releases)) > _ALIKE else []
+    shared: dict[Release, Release] = {}
+    for some in groups:
+        alike = [releases[i] for i in some]
+        base = alike[0]
+        moved = pick(r.sensitivity_under(relation) / r.noise for r in alike)
+        norm = pick(r.norm_bound / r.noise for r in alike)
+        rate = pick(r.sampling.rate for r in alike)
+        noise = base.sensitivity_under(relation) / moved
+        sampling = base.sampling
+        if isinstance(sampling, PoissonSampling):
+            sampling = PoissonSampling(rate)
+        elif isinstance(sampling, SamplingWithoutReplacement):
+            sampling = max((r.sampling for r in alike), key=lambda s: s.rate)
+        one = msgspec.structs.replace(
+            base, noise=noise, norm_bound=norm * noise, sampling=sampling
+        )
+        shared |= dict.fromkeys(alike, one)
+    found = []
+    for entry in entries:
+        one = entry.release
+        if entry.disjoint is UNSET:
+            one = shared.get(one, one)
+        if side == "upper" and isinstance(one.sampling, SamplingWithoutReplacement):
+            one = msgspec.structs.replace(one, norm_bound=one.norm_bound * (1 + 1e-9))
+        found.append(Entry(one, entry.count, entry.disjoint))
+    return tuple(found)
 
 
 def _line(release: Release, relation: Relation) -> dict[str, object]:

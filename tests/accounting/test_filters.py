@@ -203,6 +203,8 @@ class TestSound:
         assert counted._is_covered(release(2.0, 0.01))
         assert counted._is_covered(release(2.5, 0.01))
         assert counted._is_covered(release(2.0, 0.009))
+        gaussian = Budget(epsilon=1.0, delta=1e-5, typical=release(1.0))._filter
+        assert gaussian.cost(release(1e200)) > 0  # its square is no double
         for other in (
             release(1.9, 0.01),
             release(2.0, 0.011),

@@ -107,7 +107,7 @@ class TestLaws:
     @pytest.mark.parametrize("overlap", [1, 2])
     @pytest.mark.parametrize("index", [-1, 2])
     def test_nodes_that_are_none(self, index, overlap):
-        ledger = network(gaussian(2.0), gaussian(3.0), overlap=overlap)
+        ledger = network(Entry(gaussian(2.0)), Entry(gaussian(3.0)), overlap=overlap)
         with pytest.raises(ValueError, match="numbered from 0 to 1"):
             Certificate.of(ledger, "replace-one").held_by(index)
 

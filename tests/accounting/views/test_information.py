@@ -43,7 +43,8 @@ def test_balanced_is_what_some_signs_make_nonnegative(rows, balanced):
     matrix = np.array(rows, float)
     signs = (np.array(one) for one in itertools.product((1, -1), repeat=len(matrix)))
     assert any((matrix * np.outer(s, s) >= 0).all() for s in signs) is balanced
-    assert _balanced(matrix) is balanced
+    for scale in (1.0, 1e-20, 1e20):
+        assert _balanced(scale * matrix) is balanced
 
 
 class TestInformation:

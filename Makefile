@@ -7,13 +7,17 @@ BIN := $(VENV)/bin
 OTHERS := .venv-integrations
 # One thread a process: the tests and the audit run several processes or threads.
 export OMP_NUM_THREADS ?= 1
+# Compiled files are kept: tests start hundreds of processes.
+export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test test-slow integrations lint types house docs browser benchmark gpu clean
+.PHONY: help demo test test-full test-changed mutants integrations lint types house docs browser benchmark gpu clean
 
 help:
 	@echo "make demo       audit one training three times, one of them with a planted bug"
 	@echo "make test       run the tests"
-	@echo "make test-slow  run the slow ones too"
+	@echo "make test-full  run all of them, at full size: an hour and more"
+	@echo "make test-changed  at full size, what lies at or above the files changed since BASE"
+	@echo "make mutants    plant faults in the code of bounds and see that a test falls"
 	@echo "make integrations  test with Opacus, Lightning and jax-privacy, installed apart"
 	@echo "make lint types check style and types"
 	@echo "make docs       build the documentation as a site"
@@ -28,10 +32,22 @@ demo: $(VENV)/ready-all
 
 test: $(VENV)/ready-test
 	@echo "== Running the tests ..."
-	$(BIN)/python -m pytest -n auto -q -m "not slow"
+	$(BIN)/python -m pytest -n auto --dist loadgroup -q
 
-test-slow: $(VENV)/ready-test
-	$(BIN)/python -m pytest -n auto -q
+test-full: $(VENV)/ready-test
+	PRIVAUDIT_TESTS=full $(BIN)/python -m pytest -n auto --dist loadgroup -q
+
+# Only what is larger than in `make test`, nearest first, begun within SECONDS.
+test-changed: $(VENV)/ready-test
+	@files="$$($(BIN)/python -m tests.changed $(BASE))" || exit; \
+	[ -z "$$files" ] || PRIVAUDIT_TESTS=full $(BIN)/python -m pytest -n auto --dist loadgroup -q \
+	  -m "$(LARGER)" $(if $(SECONDS),--seconds $(SECONDS)) $$files || [ $$? = 5 ]
+
+LARGER := full or sampled or sized or hypothesis
+
+# Others: make mutants MUTANTS="--seed 7 --count 50 --only accounting/pld".
+mutants: $(VENV)/ready-test
+	$(BIN)/python -m tests.mutants $(MUTANTS)
 
 # Opacus and others, in an environment of their own.
 integrations: $(OTHERS)/ready

@@ -20,16 +20,17 @@ from msgspec import UNSET, UnsetType
 from privaudit.files import json as _json
 from privaudit.files.arguments import public, take_fields
 from privaudit.release import NoSampling, RandomAllocation, Release
-from privaudit.results import Unit
+from privaudit.results import Independence, Unit
 
 if TYPE_CHECKING:  # a second of import time, and only for those who want an event
     from dp_accounting import DpEvent
 
 # 2 has passes over disjoint records, and assumptions; 3 random allocation; 4 mechanisms
-# with details; 5 an observer. What has none of these is written as 1.
-VERSIONS = (1, 2, 3, 4, 5)
+# with details; 5 an observer; 6 an overlap. What has none of these is written as 1.
+VERSIONS = (1, 2, 3, 4, 5, 6)
 
 MOST_RELEASES = int(1e308)  # of a kind: doubles count no more
+MOST_NODES = 1000  # that hold one record: their releases are put together one by one
 
 RESUMED = (
     "nobody learns anything from which releases were made again with other sums, when "
@@ -45,6 +46,17 @@ PLACED = (
     "within an epoch of random allocation, the run went on with the records that it "
     "had before it was stopped, each in its place"
 )
+
+
+# What an account assumes of units whose gradients are their own in these ways; "by
+# construction" needs nothing. Decided by `trainers.models.independence`.
+ASSUMED: dict[Independence, str] = {
+    "by isolation": "the code of the model, the loss and the data keeps nothing of a "
+    "{unit} outside the module",
+    "by trial": "the code of the model, the loss and the data treats each {unit} by "
+    "itself and keeps nothing from one to the next, which was tried on a few records, "
+    "not proved",
+}
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -101,6 +113,8 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     observer
         Against whom an account of these releases holds, in the form of ``privaudit
         views --observer``. Unset: an observer of all releases.
+    overlap
+        At how many nodes one record, or user, may be. Unset: at one.
 
     Examples
     --------
@@ -119,9 +133,11 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     failure: float = 0.0
     assumes: tuple[str, ...] | UnsetType = UNSET
     observer: str | UnsetType = UNSET
+    overlap: int | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         take_fields(self, "version", "unit", "failure", "assumes", "observer")
+        take_fields(self, "overlap")
         each = self.nodes if isinstance(self.nodes, tuple) else (None,)
         if not all(
             isinstance(entries, tuple) and all(isinstance(e, Entry) for e in entries)
@@ -171,12 +187,32 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         )
         version = 4 if detailed else 3 if allocated else 2 if newer else 1
         version = version if self.observer is UNSET else 5
+        if self.overlap is not UNSET:
+            version = 6
+            if not 1 <= self.overlap <= MOST_NODES:
+                raise ValueError(
+                    "overlap, at how many nodes one record may be, must be in [1, "
+                    f"{MOST_NODES}], got {self.overlap}"
+                )
         msgspec.structs.force_setattr(self, "version", version)
 
     @property
     def assumptions(self) -> tuple[str, ...]:
         """``assumes`` as a tuple; empty if it is unset."""
         return () if isinstance(self.assumes, UnsetType) else self.assumes
+
+    @property
+    def most_nodes(self) -> int:
+        """``overlap`` as a number: 1 if it is unset."""
+        return 1 if isinstance(self.overlap, UnsetType) else self.overlap
+
+    def independent(self, how: Independence) -> Ledger:
+        """Add what an account of this assumes if units are independent ``how``."""
+        if how not in ASSUMED:
+            return self
+        more = ASSUMED[how].format(unit=self.unit)
+        assumes = tuple(dict.fromkeys((*self.assumptions, more)))
+        return msgspec.structs.replace(self, assumes=assumes)
 
     @property
     def observing(self) -> frozenset[int]:
@@ -208,6 +244,8 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
                 "ledgers of what an observer sees cannot be joined: join those of the "
                 "runs, and observe the whole"
             )
+        if len(parts) == 1:
+            return parts[0]
         units = {part.unit for part in parts} or {"record"}
         if len(units) > 1:
             raise ValueError(f"ledgers of different units, {units}, cannot be joined")
@@ -217,6 +255,7 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             unit=units.pop(),
             failure=max((part.failure for part in parts), default=0.0),
             assumes=tuple(assumed),
+            overlap=_most_nodes(parts),
         )
 
     def apart(self) -> list[Ledger]:
@@ -278,6 +317,7 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             failure=failure,
             assumes=tuple(assumed),
             observer=_one_observer(parts),
+            overlap=_most_nodes(parts),
         )
 
     def to_event(self, node: int | None = None) -> DpEvent:
@@ -303,10 +343,16 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
                 )
             node = 0
         self.check_node(node)
-        if self.failure or self.assumptions or self.observer is not UNSET:
+        if (
+            self.failure
+            or self.assumptions
+            or self.observer is not UNSET
+            or self.most_nodes > 1
+        ):
             raise ValueError(
                 "an event has no word for what this ledger assumes, for whom it holds, "
-                "nor for a chance of failure: an account of it would claim too much"
+                "at how many nodes a record may be, nor for a chance of failure: an "
+                "account of it would claim too much"
             )
 
         return dpa.ComposedDpEvent(
@@ -355,6 +401,12 @@ def _ledgers(parts: Iterable[Ledger]) -> list[Ledger]:
         if not isinstance(part, Ledger):
             raise ValueError(f"parts must be a list of ledgers, got {part!r} in it")
     return parts
+
+
+def _most_nodes(parts: list[Ledger]) -> int | UnsetType:
+    """At how many nodes a record may be, of the parts together; unset: at one."""
+    most = max((part.most_nodes for part in parts), default=1)
+    return most if most > 1 else UNSET
 
 
 def _one_observer(parts: Iterable[Ledger]) -> str | UnsetType:
@@ -412,6 +464,7 @@ class Recorder:
         self._failure = failure
         self._entries: list[list[Entry]] = [[] for _ in range(nodes)]
         self._assumes: tuple[str, ...] = ()
+        self._overlap: int | UnsetType = UNSET
 
     @classmethod
     def of(cls, ledger: Ledger) -> Recorder:
@@ -424,6 +477,7 @@ class Recorder:
         recorder = cls(len(ledger.nodes), unit=ledger.unit, failure=ledger.failure)
         recorder._entries = [list(entries) for entries in ledger.nodes]
         recorder._assumes = ledger.assumptions
+        recorder._overlap = ledger.overlap
         return recorder
 
     def record(
@@ -476,4 +530,5 @@ class Recorder:
             unit=self._unit,
             failure=self._failure,
             assumes=self._assumes,
+            overlap=self._overlap,
         )

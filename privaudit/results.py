@@ -25,6 +25,8 @@ Unit = Literal["record", "node", "user"]
 Sampling = Literal[
     "poisson", "without-replacement", "random-allocation", "none", "mixed"
 ]
+# How it is known that a record's gradient is its own.
+Independence = Literal["by construction", "by isolation", "by trial"]
 Standing = Literal["certified", "conditional", "asymptotic", "claimed"]
 Status = Literal["refuted", "disproved", "unproven", "consistent"]
 
@@ -119,15 +121,27 @@ def check_epsilon(epsilon: float) -> float:
     return float(epsilon)
 
 
+# Relative: 10.000000000000002, the sum of a hundred .1, is "10.000001" and not "10.01".
+_ULPS = decimal.Decimal("1e-9")
+
+
 def _round(value: float, digits: int, rounding: str) -> str:
     if not math.isfinite(value):
         return "infinity" if value > 0 else "-infinity"
     if value == 0:
         return "0"
     exact = decimal.Decimal(value)
-    place = decimal.Decimal(1).scaleb(exact.adjusted() - digits + 1)
     context = decimal.Context(prec=1100, rounding=rounding)
-    rounded = exact.quantize(place, context=context)
+
+    def rounded_to(digits: int, *, nearest: bool = False) -> decimal.Decimal:
+        place = decimal.Decimal(1).scaleb(exact.adjusted() - digits + 1)
+        way = decimal.ROUND_HALF_EVEN if nearest else rounding
+        return exact.quantize(place, way, context)
+
+    rounded, close = rounded_to(digits), rounded_to(digits, nearest=True)
+    if rounded != close and abs(exact - close) <= abs(exact) * _ULPS:
+        # Past a short number by the rounding of a sum: digits more, not a step of these.
+        rounded = rounded_to(digits + 4)
     if -5 <= exact.adjusted() < 7:
         return f"{rounded:f}"
     return f"{rounded.normalize(context):e}"
@@ -138,6 +152,8 @@ def round_up(value: float, digits: int = 4) -> str:
 
     >>> round_up(0.99999), round_up(1 / 3), round_up(float("inf"))
     ('1.0000', '0.3334', 'infinity')
+    >>> round_up(math.fsum([0.1] * 100) * (1 + 2**-52))
+    '10.000001'
     """
     return _round(value, digits, decimal.ROUND_CEILING)
 
@@ -179,6 +195,19 @@ def seen_by(observer: str | UnsetType) -> str:
     return f"; seen by {who}"
 
 
+def held_at(overlap: int | UnsetType, unit: Unit) -> str:
+    """At how many nodes a record is, as an item in a list of words; "" if there is one.
+
+    >>> held_at(1, "record"), held_at(3, "user"), held_at(UNSET, "record")
+    ('; a record is at one node only', '; a user may be at 3 nodes', '')
+    """
+    if isinstance(overlap, UnsetType):
+        return ""
+    return f"; a {unit} " + (
+        "is at one node only" if overlap == 1 else f"may be at {overlap} nodes"
+    )
+
+
 class _Figure(
     msgspec.Struct,
     frozen=True,
@@ -195,10 +224,12 @@ class _Figure(
     method: str
     source: str
     observer: str | UnsetType = UNSET  # for whom it holds; unset: whoever sees all
+    # At how many nodes a record may be, where it holds; unset: there is one node.
+    overlap: int | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         take_fields(self, "epsilon", "delta", "relation", "unit")
-        take_fields(self, "method", "source", "observer")
+        take_fields(self, "method", "source", "observer", "overlap")
         if not self.epsilon >= 0:
             raise ValueError(
                 f"epsilon must be >= 0 (infinity is allowed), got {self.epsilon}"
@@ -222,7 +253,7 @@ class _Figure(
     def _about(self) -> str:
         return (
             f"at delta {self.delta:.15g} under {self.relation} (unit: "
-            f"{self.unit}{seen_by(self.observer)})"
+            f"{self.unit}{held_at(self.overlap, self.unit)}{seen_by(self.observer)})"
         )
 
 
@@ -288,6 +319,7 @@ class UpperBound(_Figure, frozen=True, kw_only=True, tag="upper-bound"):
             "method": self.method,
             "standing": self.standing,
             **({} if self.observer is UNSET else {"observer": self.observer}),
+            **({} if self.overlap is UNSET else {"overlap": self.overlap}),
             **({"assumes": self.assumes} if self.assumes else {}),
         }
 
@@ -444,7 +476,7 @@ class Bracket(
     standing, assumptions
         Whether ``upper`` is ``certified``, or ``conditional`` on the assumptions.
     overlap
-        At how many nodes one record may be; 1 if nodes hold disjoint records.
+        At how many nodes one record may be. Unset: there is one node alone.
     observer
         Against whom it holds. Unset: an observer of all releases.
     """
@@ -460,7 +492,7 @@ class Bracket(
     unit: Unit = "record"
     standing: Standing = "certified"
     assumptions: tuple[str, ...] = ()
-    overlap: int = 1
+    overlap: int | UnsetType = UNSET
     observer: str | UnsetType = UNSET
 
     def __post_init__(self) -> None:
@@ -513,10 +545,9 @@ class Bracket(
         parts = [
             f"{worth}: {self.quantity} is at most {round_up(self.upper)} "
             f"at {other} {self.at:.15g} under {self.relation} (unit: {self.unit}"
-            f"{seen_by(self.observer)}; {self.upper_by})"
+            f"{held_at(self.overlap, self.unit)}{seen_by(self.observer)}; "
+            f"{self.upper_by})"
         ]
-        if self.overlap > 1:
-            parts.append(f"a {self.unit} may be at {self.overlap} nodes")
         if self.assumptions:
             parts.append(f"assuming that {'; and that '.join(self.assumptions)}")
         if self.lower > 0:

@@ -141,16 +141,18 @@ class AttackSettings(BoundSettings, Compute):
     Parameters
     ----------
     adversary
-        What the attacker sees: final-loss (the default), all-losses, lira or rmia (the
-        final loss beside those under reference models that it trains), all-models,
-        neighbour (one neighbour's inbox; the default where a part of the model never
-        leaves its node), noisy-gradients, actions (of deep-q), or observer (the default
-        with --observer; by itself, one that hears all). In one run:
+        What the attacker sees. Default: what the certificate counts as seen,
+        noisy-gradients (all of them of one node); where messages are released,
+        neighbour, one neighbour's inbox. Weaker threat models: neighbour, observer (by
+        itself, one that hears all; the default with --observer), all-models,
+        final-loss, all-losses, lira or rmia (the final loss beside those under
+        reference models that it trains), and actions (of deep-q). In one run:
         noisy-gradients (the default), final-loss, all-losses, lira or rmia.
     canary
-        What is planted: blank, mislabelled, out-of-distribution, clipbkd, gradient (a
-        crafted one, where others are smallest) or random-gradient. In one run: gradient
-        (the default where the model has a parameter for each), mislabelled or
+        What is planted: gradient (a crafted one, where others are smallest; the default
+        where the attacker sees gradients or messages), random-gradient, blank (the
+        default elsewhere), mislabelled, out-of-distribution or clipbkd. In one run:
+        gradient (the default where the model has a parameter for each), mislabelled or
         out-of-distribution.
     estimator
         How scores become a lower bound. For any mechanism: best, rank-walk,
@@ -172,7 +174,7 @@ class AttackSettings(BoundSettings, Compute):
     """
 
     adversary: str | None = None
-    canary: str = "blank"
+    canary: str | None = None
     estimator: str = "best"
     block: int = BLOCK
     one_run: bool = False
@@ -253,7 +255,8 @@ class AuditSettings(AttackSettings, AccountSettings, ClaimSettings):
     ----------
     epsilon
         Epsilon of the claim, > 0. Without --noise-multiplier, the noise is the least
-        that certifies it.
+        that certifies it. Default: 1, or with --noise-multiplier what the account
+        certifies of that noise.
     relation
         Neighbour relation of the claim; the two worlds of an audit differ by it.
         Default: add-or-remove-one, or replace-one for batches of fixed size.
@@ -262,6 +265,7 @@ class AuditSettings(AttackSettings, AccountSettings, ClaimSettings):
         stay in the processor's cache, 50 to 500. It changes only how numbers round.
     """
 
+    epsilon: float | None = None  # type: ignore[assignment]  # see `planned`
     block: int | None = None  # type: ignore[assignment]  # chosen from the model
 
 
@@ -272,6 +276,9 @@ class ProgramSettings(BoundSettings, ClaimSettings):
 
     Parameters
     ----------
+    epsilon
+        Epsilon of the claim, > 0. Default: 1, or what the account gives where there is
+        a ledger or a noise multiplier.
     relation
         Neighbour relation: what the two worlds differ by. Default: add-or-remove-one.
     estimator
@@ -304,6 +311,7 @@ class ProgramSettings(BoundSettings, ClaimSettings):
         Default: the first line of a function's docstring.
     """
 
+    epsilon: float | None = None  # type: ignore[assignment]  # see `audit_program`
     batch: int = 50
     time_limit: float | None = None
     retries: int = 1
@@ -355,7 +363,8 @@ class TrainingSettings(AccountSettings):
     ----------
     epsilon
         Epsilon of the claim, > 0. Without --noise-multiplier, the noise is the least
-        that certifies it. Default: the recipe's, or 1.
+        that certifies it. Default: the recipe's, or 1; with --noise-multiplier nothing
+        is claimed.
     observer
         Against whom the claim is to hold: any-node (each other node by itself), a node
         (3), several that collude (3,5), or a wire (edge:1-2). Proved for
@@ -456,6 +465,7 @@ def claim_of(
     unit: Unit = "record",
     source: str = COMMAND_LINE,
     observer: str | UnsetType = UNSET,
+    overlap: int | UnsetType = UNSET,
 ) -> Claim:
     """The claim of a user. ``ValueError`` if it is out of its range."""
     return Claim(
@@ -465,6 +475,7 @@ def claim_of(
         unit=unit,
         source=source,
         observer=observer,
+        overlap=overlap,
     )
 
 

@@ -25,6 +25,11 @@ def is_own(data: str) -> bool:
     return data == OWN or data.startswith(FOLDER) or is_place(data)
 
 
+# A matrix of nodes squared, and a schedule of all rounds, are made of these: more would
+# take all memory before anything is said.
+MOST = {"nodes": 10_000, "overlap": 10_000, "rounds": 1_000_000, "hidden": 1 << 31}
+
+
 class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What is trained, on what, and how; all but the noise.
 
@@ -33,7 +38,8 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
     algorithm
         A name in `trainers.algorithms.ALGORITHMS`, or a user's own ``module:Class``.
     nodes
-        Number of nodes. Central algorithms hold all data at one place, whatever it is.
+        Number of nodes, at most 10,000. Central algorithms hold all data at one place,
+        whatever it is.
     graph
         Who is linked to whom: a name, with its number or file where it has one, such as
         ``ring``, ``fiedler:0.39`` or ``edges:friends.csv``.
@@ -57,13 +63,19 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
     model
         A model by name, with options as in ``vit:depth=2,features=32``,
         ``module:function``, or "own", which `privaudit.train` was given.
+    classes
+        How many classes the targets of the user's own data tell apart: needed where the
+        model is by name, since it is never counted in private data.
+    overlap
+        At how many nodes one record, or user, may be; each of them releases what it is
+        in. The noise of a budget and all accounts are for so many.
     hidden
         Number of hidden units, where the model has such an option. None: the model's
         own number, 32 for small-cnn.
     gain
         Scale of the initial parameters.
     rounds
-        Number of rounds.
+        Number of rounds, at most 1,000,000.
     batch_size
         Expected number of records in a node's batch.
     sampling
@@ -113,6 +125,8 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
     partition: str = "classes"
     split: float = 0.0
     model: str = "small-cnn"
+    classes: int | None = None
+    overlap: int = 1
     hidden: int | None = None
     gain: float = 1.0
     rounds: int = 200
@@ -130,14 +144,19 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
     transform: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("nodes", "train", "hidden", "rounds"):
+        for name in ("nodes", "train", "hidden", "rounds", "overlap"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be >= 1, got {value}")
+            most = MOST.get(name, 1 << 53)  # doubles count no more
+            if value is not None and value > most:
+                raise ValueError(f"{name} must be <= {most:,}, got {value}")
         for name in ("batch_size", "clip_norm", "gain", "step_size", "final_step_size"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"{name} must be > 0 and finite, got {value}")
+        if self.classes is not None and self.classes < 2:
+            raise ValueError(f"classes must be >= 2, got {self.classes}")
         for name in ("graph_seed", "warm_up"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be >= 0, got {getattr(self, name)}")

@@ -11,6 +11,7 @@ from typing import Any
 
 import jinja2
 
+from privaudit.report.svg import write
 from privaudit.results import round_down, round_up
 
 
@@ -66,18 +67,14 @@ def chart(
 ) -> Iterator[Any]:
     """Axes of a figure, which is written to ``path`` at the end.
 
-    Equal results give equal bytes: the folder's name decides what matplotlib would draw
-    by chance. ``options`` are those of ``pyplot.subplots``.
+    ``options`` are those of ``pyplot.subplots``.
     """
-    import matplotlib
+    from matplotlib import pyplot
 
-    with matplotlib.rc_context({"svg.hashsalt": options.pop("salt", "privaudit")}):
-        from matplotlib import pyplot
-
-        pyplot.switch_backend("svg")
-        figure, axes = pyplot.subplots(rows, columns, **options)
-        yield axes
-        if "layout" not in options:
-            figure.tight_layout()
-        figure.savefig(path, metadata={"Date": None})
-        pyplot.close(figure)
+    pyplot.switch_backend("svg")
+    figure, axes = pyplot.subplots(rows, columns, **options)
+    yield axes
+    if "layout" not in options:
+        figure.tight_layout()
+    write(figure, path)
+    pyplot.close(figure)

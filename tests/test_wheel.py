@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 ROOT = pathlib.Path(__file__).parents[1]
 HEAVY = ("torch", "matplotlib", "sklearn", "networkx", "cryptography", "pytest")
 

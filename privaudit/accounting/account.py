@@ -6,6 +6,8 @@ import dataclasses
 import math
 from collections.abc import Callable
 
+import msgspec
+
 from privaudit.accounting import closed_forms, from_dp_accounting, rdp
 from privaudit.accounting.certificate import Certificate
 from privaudit.ledger import Entry, Ledger
@@ -135,10 +137,11 @@ def account_nodes(
 ) -> tuple[UpperBound, ...]:
     """One upper bound a node, for the records that this node holds.
 
-    Every node's releases are taken as seen by all; nodes hold disjoint records, so that
+    Every node's releases are taken as seen by all. Nodes hold disjoint records, so that
     a record is touched by its own node's releases only, and of those on disjoint
-    records by one. Where the ledger assumes something, what would be certified is
-    conditional.
+    records by one; unless the ledger says that a record may be at more nodes, whose
+    releases then count too. Where the ledger assumes something, what would be certified
+    is conditional.
 
     Parameters
     ----------
@@ -157,10 +160,13 @@ def account_nodes(
         If an argument is out of its range, or the account is not valid for a release.
     """
     known: dict[Certificate, UpperBound] = {}  # nodes alike are accounted once
-    nodes = Certificate.of(ledger, relation).nodes
+    whole = Certificate.of(ledger, relation)
+    nodes = [whole.held_by(index) for index in range(len(ledger.nodes))]
     for one in nodes:
         if one not in known:
-            known[one] = bound_of(one, delta, method)
+            known[one] = msgspec.structs.replace(
+                bound_of(one, delta, method), overlap=whole.told_overlap
+            )
     return tuple(known[one] for one in nodes)
 
 
@@ -205,6 +211,7 @@ def bound_of(
         sampling=_sampling(certificate.ledger),
         assumes=assumes,
         observer=certificate.ledger.observer,
+        overlap=certificate.told_overlap,
     )
 
 

@@ -32,16 +32,18 @@ import fractions
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from numpy.typing import ArrayLike, NDArray
 
 from privaudit.accounting.allocation import is_allocated
 from privaudit.accounting.groups import of_group
-from privaudit.accounting.parallel import outside_passes, views
+from privaudit.accounting.overlaps import together
+from privaudit.accounting.parallel import outside_passes, views, worst_way
 from privaudit.accounting.pld.cells import Direction
 from privaudit.accounting.pld.composition import Side
 from privaudit.accounting.provers import (
@@ -54,16 +56,17 @@ from privaudit.accounting.provers import (
     likely_epsilon,
     prove,
 )
+from privaudit.accounting.witness import coarse, witness
+from privaudit.files import json as _json
 from privaudit.files.arguments import public
+from privaudit.files.folder import CERTIFICATE, RunFolder
 from privaudit.files.notebook import box
 from privaudit.ledger import Entry, Ledger
-from privaudit.release import Release
 from privaudit.results import Bracket, Relation, check_relation, seen_by, symbols
 
 Floats = NDArray[np.float64]
 Entries = tuple[Entry, ...]
 
-MOST_COMBINATIONS = 256
 _NO_NOISE = "no noise"
 _OWN = "the observer's own node"
 _SHOWN = (1e-5, 1e-8)  # deltas, in a notebook
@@ -167,13 +170,14 @@ def _above(
         most = max(proved.upper.value for proved in both.values())
         if all(both[way].upper.value == most for way in ways):
             return {way: both[way] for way in ways}
-    found: dict[Direction, Proved] = {}
-    for steps in releases.ways:
-        for way, proved in prove(steps, question, "upper", ways).items():
-            if releases.shared is not None:
-                proved = Proved(NOTHING, proved.upper)
-            found[way] = _worse(found.get(way), proved)
-    return found
+
+    def proved(view: Entries) -> dict[Direction, Proved]:
+        found = prove(Steps.of(view, relation), question, "upper", ways)
+        if releases.shared is None:
+            return found
+        return {way: Proved(NOTHING, each.upper) for way, each in found.items()}
+
+    return worst_way(entries, relation, proved, _worse_each)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,6 +196,10 @@ class Certificate:
         Whether some data are known to attain the ledger's sensitivities for the group.
     own
         Whether this is an observer's own node, from which nothing of its own is hidden.
+    holder
+        A node that holds the record, which may be at others too. None: any node.
+    single
+        Of a group: the ledger as given to `of`, of single records.
     """
 
     ledger: Ledger
@@ -200,6 +208,8 @@ class Certificate:
     group: int = 1
     attained: bool = True
     own: bool = False
+    holder: int | None = None
+    single: Ledger | None = None
 
     @classmethod
     @public
@@ -221,7 +231,8 @@ class Certificate:
             The neighbour relation. None: add-or-remove-one if every release has a
             meaning under it, else replace-one.
         overlap
-            At how many nodes one record may be. 1: nodes hold disjoint records.
+            At how many nodes one record may be. 1: nodes hold disjoint records, unless
+            the ledger says more.
         group
             Number of records of one node that are protected together, such as those of
             one user (`privaudit.accounting.groups`).
@@ -248,6 +259,8 @@ class Certificate:
                 f"overlap (at how many nodes a record may be) must be a whole number "
                 f">= 1, got {overlap}"
             )
+        held = max(min(int(overlap), len(ledger.nodes)), ledger.most_nodes)
+        overlap = max(int(overlap), held)
         if overlap > 1 and ledger.unit == "node":
             raise ValueError(
                 f"overlap={overlap} speaks of what several nodes hold, and the "
@@ -259,14 +272,14 @@ class Certificate:
                 "overlap at 1"
             )
         if group == 1:
-            return cls(ledger, relation, min(int(overlap), len(ledger.nodes)))
+            return cls(ledger, relation, held)
         if overlap > 1:
             raise ValueError(
                 "groups of records at several nodes are not accounted: leave overlap "
                 "or group at 1"
             )
         grouped, attained = of_group(ledger, group, relation)
-        return cls(grouped, relation, 1, int(group), attained)
+        return cls(grouped, relation, 1, int(group), attained, single=ledger)
 
     @property
     def standing(self) -> Literal["certified", "conditional"]:
@@ -293,10 +306,27 @@ class Certificate:
             for index, entries in enumerate(self.ledger.nodes)
         )
 
+    @property
+    def told_overlap(self) -> int | UnsetType:
+        """At how many nodes a record may be; unset where there is no other node."""
+        alone = len(self.ledger.nodes) == 1 and self.ledger.overlap is UNSET
+        return UNSET if alone or self.ledger.unit == "node" else self.overlap
+
+    def held_by(self, index: int) -> Certificate:
+        """The certificate of records that one node holds, and perhaps others.
+
+        As `node`, if no record is at several nodes.
+        """
+        if self.overlap == 1:
+            return self.node(index)
+        self.ledger.check_node(index)
+        first = self.ledger.nodes.index(self.ledger.nodes[index])  # nodes alike are one
+        return dataclasses.replace(self, holder=first)
+
     def node(self, index: int) -> Certificate:
         """The certificate of one node's own releases alone."""
         self.ledger.check_node(index)
-        if len(self.ledger.nodes) == 1:
+        if len(self.ledger.nodes) == 1 and self.overlap == 1:
             return self
         part = Ledger(
             nodes=(self.ledger.nodes[index],),
@@ -465,6 +495,50 @@ class Certificate:
                 return False
         return False
 
+    def witness(self, delta: float) -> dict[str, object]:
+        """Document of what is claimed at a delta, which `privaudit.kernel` checks.
+
+        Claims are a thousandth wider than the figures of `epsilon`; of thousands of
+        unlike steps, or of batches of a fixed size, as wide as the kernel can prove.
+        """
+        delta = _checked_delta(delta)
+        if self.holder is not None or self.own:
+            raise ValueError(
+                "a certificate of one node of several that hold a record, or of an "
+                "observer's own, is not written: write that of the whole ledger"
+            )
+        ledger = self.single or self.ledger
+        rough: dict[Side, Ledger] = {
+            side: coarse(ledger, self.relation, side) for side in ("lower", "upper")
+        }
+        found = {
+            side: dataclasses.replace(self, ledger=part, single=None)
+            if self.group == 1
+            else Certificate.of(part, self.relation, group=self.group)
+            for side, part in rough.items()
+        }
+        both = rough["lower"] == rough["upper"]
+        if both:
+            known = found["upper"].epsilon(delta)
+            lower, upper = known.lower, known.upper
+        else:
+            lower = found["lower"].epsilon(delta, sides="lower").lower
+            upper = found["upper"].epsilon(delta, sides="upper").upper
+        return witness(
+            ledger,
+            self.relation,
+            delta,
+            (lower, upper),
+            overlap=self.overlap,
+            group=self.group,
+        )
+
+    def write(self, path: str | Path, *, delta: float) -> Path:
+        """Write `witness` into a file, which ``python kernel.py FILE`` checks."""
+        target = Path(path)
+        target.write_bytes(_json.encode(self.witness(delta)) + b"\n")
+        return target
+
     def upper_by(
         self, prover: Callable[[Entries, float, Relation], float], delta: float
     ) -> float:
@@ -473,13 +547,16 @@ class Certificate:
         ``prover`` takes releases in sequence, delta in (0, 1) and the relation.
         """
         left, worst = self._left(_checked_delta(delta)), 0.0
+
+        def cost(view: Entries) -> float:
+            return prover(view, left, self.relation)
+
         for one in self._cases:
             if not one.entries and not one.own:
                 continue
             if not one.is_private or not left > 0:
                 return math.inf
-            for view in views(one.entries, self.relation):
-                worst = max(worst, prover(view, left, self.relation))
+            worst = max(worst, worst_way(one.entries, self.relation, cost, max))
         return worst
 
     @public
@@ -502,28 +579,11 @@ class Certificate:
         )
         if self.own:
             return (_Releases(self.ledger.nodes[0], self.relation, own=True),)
-        if self.overlap == 1:
+        if self.overlap == 1 and self.holder is None:
             return tuple(_Releases(entries, self.relation) for entries in nodes)
-        ways = list(
-            itertools.islice(
-                _combinations(list(nodes.values()), self.overlap), MOST_COMBINATIONS + 1
-            )
-        )
-        if len(ways) > MOST_COMBINATIONS:
-            raise ValueError(
-                f"overlap={self.overlap} over {len(nodes)} different nodes makes more "
-                f"than {MOST_COMBINATIONS} combinations of them; make nodes' releases "
-                "alike, or account a ledger of one node with all releases"
-            )
-        different = list(nodes)
         return tuple(
-            _Releases(
-                _together(
-                    [different[i] for i, often in enumerate(way) for _ in range(often)]
-                ),
-                self.relation,
-            )
-            for way in ways
+            _Releases(entries, self.relation)
+            for entries in together(self.ledger.nodes, self.overlap, self.holder)
         )
 
     @property
@@ -574,7 +634,8 @@ class Certificate:
             lower = NOTHING
         elif self.overlap > 1 and not lower.value and upper.value and sides != "upper":
             # A record may be at one node only.
-            for one in {node: None for node in self.nodes}:
+            held = self.nodes if self.holder is None else [self.node(self.holder)]
+            for one in {node: None for node in held}:
                 alone = one._bracket(quantity, at, width, "lower", ways, tolerance)
                 lower = lower.greatest(Proof(alone.lower, alone.lower_by))
         return Bracket(
@@ -589,7 +650,7 @@ class Certificate:
             unit=self.ledger.unit,
             standing=self.standing,
             assumptions=self.ledger.assumptions,
-            overlap=self.overlap,
+            overlap=self.told_overlap,
             observer=self.ledger.observer,
         )
 
@@ -608,6 +669,20 @@ class Certificate:
             worst = _worse(worst, proved)
         assert worst is not None
         return worst
+
+
+def keep_witness(
+    folder: RunFolder, ledger: Ledger, relation: Relation, delta: float
+) -> None:
+    """Write the certificate of a run's ledger into its folder, for `privaudit.kernel`.
+
+    None is written where only another account has a meaning for the releases.
+    """
+    try:
+        document = Certificate.of(ledger, relation).witness(delta)
+    except ValueError:
+        return
+    folder.write(CERTIFICATE, _json.encode(document))
 
 
 def relation_of(ledger: Ledger) -> Relation:
@@ -636,36 +711,7 @@ def _worse(known: Proved | None, more: Proved) -> Proved:
     return Proved(known.lower.greatest(more.lower), _larger(known.upper, more.upper))
 
 
-def _combinations(counts: list[int], size: int) -> Iterator[tuple[int, ...]]:
-    """How often to take each of a number of things, ``size`` in all."""
-    if not counts:
-        if size == 0:
-            yield ()
-        return
-    if sum(counts) < size:
-        return
-    for often in range(min(counts[0], size), -1, -1):
-        for rest in _combinations(counts[1:], size - often):
-            yield (often, *rest)
-
-
-def _together(nodes: list[Entries]) -> Entries:
-    """The releases of several nodes that hold one record; each has its own passes."""
-    if any(map(is_allocated, itertools.chain.from_iterable(nodes))):
-        raise ValueError(
-            "random allocation is not accounted for records that several nodes hold; "
-            "leave overlap at 1"
-        )
-    merged: dict[tuple[Release, int | None], int] = {}
-    offset = 0
-    for entries in nodes:
-        passes = [e.disjoint for e in entries if e.disjoint is not UNSET]
-        for entry in entries:
-            where = None if entry.disjoint is UNSET else offset + entry.disjoint
-            key = (entry.release, where)
-            merged[key] = merged.get(key, 0) + entry.count
-        offset += 1 + max(passes, default=-1)
-    return tuple(
-        Entry(release, count, UNSET if where is None else where)
-        for (release, where), count in merged.items()
-    )
+def _worse_each(
+    known: dict[Direction, Proved], more: dict[Direction, Proved]
+) -> dict[Direction, Proved]:
+    return known | {way: _worse(known.get(way), each) for way, each in more.items()}

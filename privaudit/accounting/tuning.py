@@ -97,6 +97,11 @@ def repeat_and_select(
             "a ledger whose sensitivities may fail cannot be tuned: the chance counts "
             "once a try, and how many tries there are is not bounded"
         )
+    if ledger.most_nodes > 1:
+        raise ValueError(
+            "tuning is charged for records at one node: leave overlap at 1, or charge "
+            "a ledger of one node that has the releases of all"
+        )
     if shape == math.inf and len(ledger.nodes) > 1:
         raise ValueError(
             "under the Poisson law nodes that hold the same record are not charged one "

@@ -20,6 +20,7 @@ from privaudit.figure_settings import (
     ReleaseSettings,
     WorthSettings,
 )
+from privaudit.files import json as _json
 from privaudit.files.folder import write_whole
 from privaudit.ledger import Ledger
 from privaudit.results import UpperBound, check_sides, round_down, round_up
@@ -251,6 +252,20 @@ def write_event(certificate: Certificate, path: pathlib.Path) -> None:
         raise ValueError(f"cannot write {path}: {error.strerror or error}") from error
 
 
+def write_certificate(
+    found: Certificate | Answer | Comparison, delta: float, path: pathlib.Path
+) -> None:
+    """Write `Certificate.witness` into ``path``. ``ValueError`` if it cannot be."""
+    if isinstance(found, Comparison):
+        raise ValueError("--certificate is of one answer: leave --compare out")
+    released = found if isinstance(found, Certificate) else found.certificate
+    text = _json.encode(released.witness(delta))
+    try:
+        write_whole(path, text)
+    except OSError as error:
+        raise ValueError(f"cannot write {path}: {error.strerror or error}") from error
+
+
 def figure_of(
     certificate: Certificate,
     delta: float,
@@ -269,8 +284,6 @@ def figure_of(
     figure["steps"] = max(
         sum(entry.count for entry in node) for node in certificate.ledger.nodes
     )
-    if len(certificate.ledger.nodes) > 1:
-        figure["overlap"] = certificate.overlap
     if certificate.group > 1:
         figure["group"] = certificate.group
     if method == "certified":
@@ -299,13 +312,6 @@ def sentence(figure: dict[str, Any]) -> str:
     if by is not None:
         values["method"] = by
     text = str(UpperBound(epsilon=figure["upper"], source="", **values))
-    overlap = figure.get("overlap")
-    if overlap is not None:
-        text += (
-            "; nodes hold disjoint records"
-            if overlap == 1
-            else f"; a record may be at {overlap} nodes"
-        )
     if "group" in figure:
         text += f"; for any {figure['group']} records together"
     if by is not None:

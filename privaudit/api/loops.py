@@ -43,6 +43,7 @@ class GradientOracle:
         self._inner = inner
         self._module = material.module
         self._budget = budget
+        self._independence = material.independence
         self.nodes = inner.nodes
         self.start: Tensor = parameter_vector(material.module).repeat(self.nodes, 1)
 
@@ -104,8 +105,12 @@ class GradientOracle:
 
     @property
     def ledger(self) -> Ledger:
-        """What each node has released so far."""
-        return self._inner.ledger
+        """What each node has released so far.
+
+        It says what its account assumes, if your code decides whether a record's
+        gradient is its own.
+        """
+        return self._inner.ledger.independent(self._independence)
 
     def module(self, at: Tensor) -> nn.Module:
         """A copy of the model with the parameters ``at``, (dims,)."""

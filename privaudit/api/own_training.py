@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 
     from trainers.runs.training import Training
 
-_NOT_OPTIONS = ("loss", "transform", "partition", "split", "digits", "hidden", "gain")
+_NOT_OPTIONS = (
+    *("classes", "loss", "transform", "partition", "split", "digits", "hidden", "gain"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,6 +161,7 @@ def train(
     observer: str | int | Sequence[int] | None = None,
     noise_multiplier: float | None = None,
     relation: Relation | None = None,
+    classes: int | None = None,
     loss: Callable[..., Any] | None = None,
     rounds: int = 200,
     batch_size: float = 32,
@@ -187,10 +190,11 @@ def train(
     """Train your model on the data of several nodes, with the noise for a budget.
 
     ``model``, ``shares`` and ``epsilon`` are enough. The other arguments set the
-    network (``algorithm``, ``graph``, ``options``), the training (``loss``, ``rounds``
-    to ``step_size``, ``schedule``, ``warm_up``, ``optimiser``, ``transform``), the
-    guarantee (``delta``, ``relation``, ``unit``, ``users``, ``overlap``), the data
-    (``nodes``, ``split``, ``test``, ``evaluate``), and the run (``seed`` to ``watch``).
+    network (``algorithm``, ``graph``, ``options``), the training (``classes``,
+    ``loss``, ``rounds`` to ``step_size``, ``schedule``, ``warm_up``, ``optimiser``,
+    ``transform``), the guarantee (``delta``, ``relation``, ``unit``, ``users``,
+    ``overlap``), the data (``nodes``, ``split``, ``test``, ``evaluate``), and the run
+    (``seed`` to ``watch``).
 
     Under torchrun, each process trains some of the nodes. All processes must call with
     equal arguments, and ``out`` must be a folder that all of them can reach.
@@ -199,9 +203,12 @@ def train(
     ----------
     model
         A module, a function that makes one, or a name in `trainers.models.MODELS`, such
-        as "softmax". All nodes start at its parameters; those that require no gradient,
-        and buffers, stay as they are. Its parameters must not come from the private
-        data: the account covers only what happens from here on.
+        as "softmax", with ``classes``. All nodes start at its parameters; those that
+        require no gradient, and buffers, stay as they are. Its parameters must not come
+        from the private data: the account covers only what happens from here on. It is
+        ``conditional`` on that each record is treated by itself, unless all code of
+        model, loss, transform and data is known: layers of torch's in nn.Sequential,
+        losses of torch's, and arrays (``result.independence``).
     shares
         A list with one data set per node: pairs (inputs, targets) of arrays, tensors or
         pandas frames, or torch Datasets. With ``nodes``, a single data set, which
@@ -227,6 +234,9 @@ def train(
     relation
         "add-or-remove-one" or "replace-one". None: add-or-remove-one, unless the
         sampling has no meaning under it.
+    classes
+        How many classes targets tell apart, where the model is by name: 0 to
+        ``classes`` - 1. It is public, and never counted in the data.
     loss
         A function from (outputs, targets) of a batch to the mean or the sum of the
         records' losses, or to one loss per record. None: cross entropy.
@@ -278,8 +288,9 @@ def train(
         array for a single data set, of which the split "even" then deals whole users.
         None: each node is one user.
     overlap
-        At how many nodes a user may have records. The account charges the releases of
-        that many nodes.
+        At how many nodes one record may be, or a user may have records. The noise, and
+        all that is certified, are for the releases of that many nodes; 1: each record
+        is at one node only.
     seed
         Seed of a study: makes noise and sampling repeatable. A model trained with a
         seed is not protected. None: a secret key.
@@ -346,20 +357,18 @@ def train(
     changes = {"schedule": schedule, "warm_up": warm_up, "optimiser": optimiser}
     if sampling != "poisson":
         changes["sampling"] = sampling
+    if classes is not None:
+        changes["classes"] = classes
     changed = {name: value for name, value in changes.items() if value}
     whole = nodes
     if party is not None:
-        if isinstance(model, str):
-            raise ValueError(
-                f"with parties, the number of classes of the model {model} is not "
-                "known: give a module"
-            )
         whole, nodes = nodes or where_am_i(party)[1], None
         if not isinstance(shares, list):
             shares, users = [shares], None if users is None else [users]
     material = Material.own(
         model,
         shares,
+        classes=classes,
         loss=loss,
         test=test,
         nodes=nodes,
@@ -422,6 +431,7 @@ def train(
         unit=training.unit,
         source="privaudit.train",
         observer=UNSET if settings.observer is None else settings.observer,
+        overlap=training.told_overlap,
     )
     with contextlib.ExitStack() as stack:
         own_folder = out is None

@@ -9,6 +9,8 @@ import pathlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from privaudit.accounting.views import check_observer
 from privaudit.api.place import Place, short_name
 from privaudit.api.watch import SILENT, Watch
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from trainers.recipes import Recipe
     from trainers.runs.material import Material
     from trainers.runs.outcome import TrainingResult
+    from trainers.runs.problem import Problem
     from trainers.runs.run import OneProcess, TrainingRun
     from trainers.runs.training import Training
 
@@ -156,6 +159,13 @@ def run_training(
             f"--require consistent is about a claim, and {training.algorithm} makes "
             "none: it has no noise"
         )
+    # Of a noise that is given nobody claims what it is worth, unless they say so.
+    is_claim = settings.noise_multiplier is None or settings.epsilon is not None
+    if claimed and not is_claim:
+        raise ValueError(
+            "--require consistent is about a claim, and of this noise nothing is "
+            "claimed: say what with --epsilon"
+        )
     settings = settings.over(**recipe.run_settings()).over(epsilon=1.0, delta=DELTA)
     assert settings.epsilon is not None
     assert settings.delta is not None
@@ -170,8 +180,11 @@ def run_training(
         settings.delta,
         training.relation(settings.relation),
         training.unit,
+        overlap=training.told_overlap,
         **more,
     )
+    if not is_claim:
+        claim = msgspec.structs.replace(claim, epsilon=math.inf)
     name = f"train-{short_name(what)}"
     return run_in_folder(training, claim, settings, out=out, name=name, watch=watch)
 
@@ -212,6 +225,8 @@ def run_in_folder(
             ranks=party,
         )
         by_real_clock = is_by_real_clock(problem)
+        for warning in warnings_of(problem, claim.delta):
+            watch.warn(warning)
         runner = _runner(settings, by_real_clock, watch, party)
         if by_real_clock and material is not None and party is None:
             raise ValueError(
@@ -256,6 +271,31 @@ def run_in_folder(
         return None
     remarks = (*training.family.remarks(training.setting()), *result.remarks)
     return Trained(place.path, run, result, remarks)
+
+
+def warnings_of(problem: Problem, delta: float) -> list[str]:
+    """What whoever runs a training must know of its data before it begins.
+
+    Equal records are told to them alone: which there are depends on private data, so
+    that it is in no file, and changes nothing.
+    """
+    from trainers.data.shares import at_several_nodes
+    from trainers.runs.run import large_delta
+
+    training, found = problem.training, []
+    if not training.family.private:
+        return []
+    if is_own(training.data) and training.unit == "record" and problem.party is None:
+        many = at_several_nodes(problem.shares, training.overlap)
+        if many:
+            found.append(
+                f"{many:,} records lie at more than {training.overlap} node"
+                f"{'s' if training.overlap > 1 else ''}, equal in every number: of one "
+                "person's more is released than the account says; overlap=k counts up "
+                "to k nodes. Keep this to yourself: it depends on private data, and is "
+                "in no file of the run"
+            )
+    return [*found, *large_delta(delta, sum(problem.sizes), training.unit)]
 
 
 def _of_own_data(values: dict[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,13 @@ class Watch:
 
     def note(self, message: str) -> None:
         """Take a sentence about what is going on."""
+
+    def warn(self, message: str) -> None:
+        """Take a sentence that whoever runs the call must read; logged by default.
+
+        It may say what only they may know of private data.
+        """
+        logging.getLogger("privaudit").warning(message)
 
     def runs(self) -> contextlib.AbstractContextManager[Callable[[int, int], None]]:
         """Return a function that an audit calls with (runs done, all runs)."""

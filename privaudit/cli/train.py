@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -42,6 +42,12 @@ class _Own:
         that node's); a folder with node-0.npz, node-1.npz, ..., each with arrays
         inputs and targets; idx:FOLDER, with four IDX files as MNIST's; or a name
         (digits, mnist, ...).
+    classes
+        How many classes the labels of your own data tell apart, where the model is a
+        name: they are 0 to classes - 1, and never counted in the data.
+    overlap
+        At how many nodes one record, or user, may be: noise and account are for so
+        many. Default: 1, each at one node only.
     loss
         module:function of yours that returns the loss of outputs and targets. Default:
         cross entropy.
@@ -56,11 +62,13 @@ class _Own:
 
     model: str | None = None
     data: str | None = None
+    classes: int | None = None
+    overlap: int | None = None
     loss: str | None = None
     transform: str | None = None
     sampling: str | None = None
 
-    def changes(self) -> dict[str, str]:
+    def changes(self) -> dict[str, Any]:
         """What was given, as settings."""
         data = self.data
         if data is not None and pathlib.Path(data).is_dir():

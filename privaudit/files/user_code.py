@@ -29,6 +29,8 @@ _NOT_THEIRS = (
     *(os.path.join(_HERE, ours, "") for ours in ("privaudit", "trainers")),
 )
 
+_TORCH = os.path.join("site-packages", "torch", "")
+
 
 class ForeignError(Exception):
     """Somebody's code failed; the message says how, and where in it."""
@@ -238,6 +240,10 @@ def told(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         return f"SyntaxError: {words}"
     frames = traceback.extract_tb(error.__traceback__)
-    theirs = [frame for frame in frames if not frame.filename.startswith(_NOT_THEIRS)]
+    theirs = [
+        frame
+        for frame in frames
+        if not frame.filename.startswith(_NOT_THEIRS) and _TORCH not in frame.filename
+    ]
     at = f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
     return f"{type(error).__name__}{': ' if words else ''}{words}{at}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -13,7 +13,8 @@ import msgspec
 from privaudit.accounting.certificate import Certificate
 from privaudit.accounting.recorded import RecordedResult, RecordedRun, RunWriter
 from privaudit.integrations import opacus
-from privaudit.ledger import Ledger
+from privaudit.integrations.opacus_batches import Batches, Sums, is_counted, sampler_of
+from privaudit.ledger import Ledger, Recorder
 from privaudit.results import DELTA, Relation, check_delta
 
 
@@ -34,7 +35,13 @@ class PrivacyCallback(_Callback):
     """Logs the certified epsilon of what was released, and writes the run's folder.
 
     Pass it in ``Trainer(callbacks=[...])``. It adds no noise itself: use Opacus or
-    `privaudit.oracle` for that.
+    `privaudit.oracle` for that. What is conditional is logged as such, with
+    ``_conditional`` added to its name.
+
+    Of an Opacus engine, what the optimizer clips and sums is held against the batches
+    of the trainer's loader, as `privaudit.integrations.opacus.LedgerCallback` does.
+    Where that cannot be (ghost or adaptive clipping, ``BatchMemoryManager``, several
+    processes or optimizers), the engine's history is taken, with what that assumes.
 
     Parameters
     ----------
@@ -49,7 +56,8 @@ class PrivacyCallback(_Callback):
         The delta at which epsilon is computed; the epsilon that was claimed, if any;
         and the neighbour relation. None: the ledger's own.
     log
-        Name of the metric that is logged at the end of each epoch. None: none is.
+        Name of the metric that is logged at the end of each epoch; one that is not
+        certified has its standing added, ``epsilon_conditional``. None: none is.
     every
         Number of batches between two writes of ``ledger.json``. If a run is killed, it
         may have released more than the file lists, if its models left the process.
@@ -63,13 +71,15 @@ class PrivacyCallback(_Callback):
     ------
     ValueError
         If a value is out of its range; at the start of training, if ``out`` cannot be
-        used; after a batch, if ``source`` has no ledger.
+        used or, with an engine, the trainer's loader is not Poisson sampled; during it,
+        if gradients are not those of its batches; if ``source`` has no ledger.
     ModuleNotFoundError
         If Lightning is not installed.
 
     Examples
     --------
-    With Opacus, whose engine made optimizer and data loader private before::
+    With Opacus, whose engine made optimizer and data loader private before. It is the
+    loader that ``make_private`` returned which is to be trained on::
 
         callback = PrivacyCallback(engine, "runs/mine", delta=1e-5)
         Trainer(callbacks=[callback]).fit(module, loader)
@@ -101,16 +111,28 @@ class PrivacyCallback(_Callback):
             _made_by(), _HOW, delta, epsilon=epsilon, relation=relation
         )
         self._writer: RunWriter | None = None
+        self._sums: Sums | None = None
+        self._batches, self._sampler = Batches(), None
+        self._counted: Recorder | None = None
         self.result: RecordedResult | None = None
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Take the folder."""
+        """Take the folder, and look at what Opacus will clip and sum."""
+        self._count(trainer, pl_module)
         if self._out is not None and trainer.is_global_zero:
             run = self._run
             if _by_opacus(self.ledger(pl_module)):
                 both = f"{run.recorded} with {opacus.version()}"
                 run = msgspec.structs.replace(run, recorded=both)
             self._writer = RunWriter(self._out, run)
+
+    def on_train_batch_start(
+        self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Count the batch."""
+        if self._sums is not None:
+            rate = float(self._sampler.sample_rate)  # type: ignore[union-attr]
+            self._batches.draw(_records(batch), rate)
 
     def on_train_batch_end(
         self,
@@ -128,11 +150,15 @@ class PrivacyCallback(_Callback):
         """Log epsilon."""
         if self._log is not None:
             found = Certificate.of(self.ledger(pl_module), self._relation)
-            upper = found.epsilon(self._delta, sides="upper").upper
-            pl_module.log(self._log, upper, rank_zero_only=True)
+            bracket = found.epsilon(self._delta, sides="upper")
+            name = self._log
+            if bracket.standing != "certified":
+                name += f"_{bracket.standing}"
+            pl_module.log(name, bracket.upper, rank_zero_only=True)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Account what was released, and finish the folder."""
+        self._close()
         if self._writer is not None:
             ledger = self.ledger(pl_module)
             self._writer.replace(ledger)
@@ -142,15 +168,16 @@ class PrivacyCallback(_Callback):
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: Any) -> None:
         """Leave the folder unfinished, with all that was released."""
+        self._close()
         if self._writer is not None:
             self._writer.replace(self.ledger(pl_module))
             self._writer.close()
 
     def ledger(self, pl_module: Any = None) -> Ledger:
         """What has been released so far, as ``source`` has it."""
-        source = self._source
-        if _ledger(source) is None and isinstance(source, Callable):
-            source = source(pl_module)
+        if self._counted is not None:
+            return self._counted.ledger()
+        source = self._source_of(pl_module)
         found = _ledger(source)
         if found is None:
             raise ValueError(
@@ -158,6 +185,38 @@ class PrivacyCallback(_Callback):
                 f"of the module that gives one of them, got {type(source).__name__}"
             )
         return found
+
+    def _source_of(self, pl_module: Any) -> Any:
+        source = self._source
+        if _ledger(source) is None and isinstance(source, Callable):
+            return source(pl_module)
+        return source
+
+    def _count(self, trainer: Any, pl_module: Any) -> None:
+        """Count sums from now on, where an engine alone would say what was released."""
+        history = opacus.history_of(self._source_of(pl_module))
+        optimizers = trainer.optimizers
+        if history is None or len(optimizers) != 1 or not is_counted(optimizers[0]):
+            return
+        loader = trainer.train_dataloader
+        self._sampler = sampler_of(loader)
+        if self._sampler is not loader.batch_sampler:
+            return  # parts of batches, which a trainer does not tell apart
+        counted = self._counted or Recorder(1)
+        if history and self._counted is None:  # of an earlier training
+            counted = Recorder.of(opacus.ledger_of(history))
+        for what in (opacus.FLOATS, opacus.WHOLE):
+            counted.assume(what)
+        self._batches, self._counted = Batches(), counted
+        self._sums = Sums(
+            optimizers[0], self._batches, lambda one: counted.record(0, one)
+        )
+
+    def _close(self) -> None:
+        """Stop counting; what was counted stays."""
+        if self._sums is not None:
+            self._sums.close()
+            self._sums = None
 
 
 _HOW = "written while it trained"
@@ -169,6 +228,14 @@ def _ledger(source: Any) -> Ledger | None:
         return known
     history = opacus.history_of(source)
     return None if history is None else opacus.ledger_of(history)
+
+
+def _records(batch: Any) -> int:
+    """How many records a batch has: rows of its first tensor."""
+    if hasattr(batch, "shape"):
+        return len(batch)
+    parts = batch.values() if isinstance(batch, Mapping) else batch
+    return _records(next(iter(parts)))
 
 
 def _by_opacus(ledger: Ledger) -> bool:

@@ -11,7 +11,7 @@ clipped gradients over Poisson batches.
                     `privaudit.auditing.programs.opacus_loop`
 
 ``privaudit show``, ``verify`` and ``report`` read the folder. Its account is
-conditional: see `POISSON` and `FLOATS`.
+conditional: see `HISTORY`, `WHOLE` and `FLOATS`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import importlib.metadata
 import math
 import os
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 from privaudit.accounting.recorded import (
@@ -31,25 +31,29 @@ from privaudit.accounting.recorded import (
     write,
 )
 from privaudit.files.arguments import public
+from privaudit.integrations.opacus_batches import (
+    Batches,
+    Sums,
+    Watch,
+    check_optimizer,
+    sampler_of,
+)
 from privaudit.ledger import Entry, Ledger
 from privaudit.release import PoissonSampling, Release
 from privaudit.results import DELTA, Relation
 
-POISSON = (
-    "batches were Poisson sampled, as Opacus' DPDataLoader does and a history does not "
-    "tell"
+HISTORY = (
+    "each step summed one batch of the engine's own loader, Poisson sampled anew, each "
+    "record once, none skipped, which a history does not tell"
+)
+WHOLE = (
+    "the gradients that were clipped are those of the batches that the loader drew, a "
+    "row a record, as their numbers agree"
 )
 FLOATS = (
     "Opacus' coins, sums and noise, which are floating point numbers of torch's "
     "generators, hide as much as exact ones would"
 )
-# Of these, noise over clip norm is what is added; others change it, or run in parts.
-_OPTIMIZERS = (
-    "DPOptimizer",
-    "DPOptimizerFastGradientClipping",
-    "DPPerLayerOptimizer",
-)
-_SAMPLER = "UniformWithReplacementSampler"
 
 
 def history_of(source: Any) -> Any:
@@ -70,9 +74,10 @@ def is_history(source: Any) -> bool:
 def ledger_of(history: Sequence[tuple[float, float, int]]) -> Ledger:
     """Read a ledger from a history: (noise multiplier, sampling rate, steps), in order.
 
-    The ledger assumes, as Opacus' accountants do, that batches were Poisson sampled at
-    that rate. With ``poisson_sampling=False`` they are shuffled, which no such account
-    covers, and the history does not show which. So the account is conditional.
+    The ledger assumes, as Opacus' accountants do, that each step summed one batch,
+    Poisson sampled at that rate. With ``poisson_sampling=False`` batches are shuffled,
+    and ``signal_skip_step`` sums several, which no such account covers, and the history
+    does not show either. So the account is conditional.
 
     Raises ``ValueError`` for numbers out of their range.
     """
@@ -95,7 +100,7 @@ def ledger_of(history: Sequence[tuple[float, float, int]]) -> Ledger:
             norm_bound=1.0, noise_multiplier=noise, sampling=PoissonSampling(rate)
         )
         entries.append(Entry(release, int(steps)))
-    return Ledger(nodes=(tuple(entries),), assumes=(POISSON, FLOATS))
+    return Ledger(nodes=(tuple(entries),), assumes=(HISTORY, FLOATS))
 
 
 @public
@@ -190,9 +195,11 @@ def write_run(
 class LedgerCallback:
     """Writes the folder of an Opacus training during the training.
 
-    Before each step changes the model, it reads the clip norm, the noise and the number
-    of summed batches from the optimizer, and the sampling rate from the sampler.
-    Opacus' own accountant goes on as before.
+    Whenever the optimizer adds noise, the ledger gets what it is added to: the batches
+    that the loader drew and whose gradients were clipped and summed since, each as
+    often as it is in the sum, with clip norms and noise as they were when they were
+    used; see `privaudit.integrations.opacus_batches`. Opacus' own accountant, which
+    counts steps, goes on as before.
 
     Parameters
     ----------
@@ -214,8 +221,11 @@ class LedgerCallback:
     Raises
     ------
     ValueError
-        If batches are not Poisson sampled, if the optimizer is not one of Opacus' or
-        adds noise in another way, or if ``out`` cannot be used.
+        If batches are not Poisson sampled, if the optimizer is not one of Opacus',
+        clips what cannot be counted (ghost clipping) or adds noise in another way
+        (adaptive clipping, several processes), or if ``out`` cannot be used. During
+        training, before the release: if gradients are clipped of which the loader drew
+        no batch, noise is added to parts of batches, or a step is made without noise.
 
     Examples
     --------
@@ -240,37 +250,16 @@ class LedgerCallback:
         relation: Relation | None = None,
         every: int = 50,
     ) -> None:
-        kinds = [kind.__name__ for kind in type(optimizer).__mro__]
-        if kinds[0] not in _OPTIMIZERS:
-            what = "write_run reads the history of its engine, after training"
-            if "DPOptimizer" not in kinds:
-                what = "give the one that PrivacyEngine.make_private returned"
-            raise ValueError(
-                f"the noise of {kinds[0]} is not known from its attributes: {what}"
-            )
-        self._sampling = PoissonSampling(_rate(data_loader))
+        check_optimizer(optimizer)
+        sampler_of(data_loader)  # both raise before there is a folder
+        batches = Batches()
         run = _run("written while it trained", delta, epsilon=epsilon, of=relation)
         self.result: RecordedResult | None = None
         self._writer = RunWriter(out, run, every=every)
-        self._writer.assume(FLOATS)
-        self._optimizer, self._before = optimizer, optimizer.step_hook
-        optimizer.attach_step_hook(self._step)
-
-    def _step(self, optimizer: Any) -> None:
-        """Before the step that Opacus is about to make."""
-        # Batches that were summed: as if each had its share of the noise. A record may
-        # be in several, so that one batch of the sum of their rates is not the same.
-        batches = optimizer.accumulated_iterations
-        norm = float(optimizer.max_grad_norm)
-        noise = float(optimizer.noise_multiplier) / math.sqrt(batches)
-        if batches > 1:
-            noise = math.nextafter(noise, 0.0)
-        release = Release.of_sum(
-            norm_bound=norm, noise_multiplier=noise, sampling=self._sampling
-        )
-        self._writer.record(release, batches)
-        if self._before is not None:
-            self._before(optimizer)
+        for what in (FLOATS, WHOLE):
+            self._writer.assume(what)
+        self._watch = Watch(data_loader, batches)
+        self._sums = Sums(optimizer, batches, self._writer.record)
 
     @property
     def ledger(self) -> Ledger:
@@ -286,9 +275,9 @@ class LedgerCallback:
         return self.result
 
     def close(self) -> None:
-        """Detach from the optimizer; the folder stays as it is."""
-        if self._optimizer.step_hook == self._step:
-            self._optimizer.attach_step_hook(self._before)
+        """Detach from optimizer and loader; the folder stays as it is."""
+        self._watch.close()
+        self._sums.close()
 
     def __enter__(self) -> Self:
         return self
@@ -313,22 +302,6 @@ def _run(
     how: str, delta: float, *, epsilon: float | None, of: Relation | None
 ) -> RecordedRun:
     return RecordedRun.of(version(), how, delta, epsilon=epsilon, relation=of)
-
-
-def _rate(data_loader: Any) -> float:
-    """Each record's chance to be in a batch, from the sampler that draws them."""
-    known: Iterable[Any] = (
-        getattr(data_loader, "batch_sampler", None),
-        getattr(getattr(data_loader, "batch_sampler", None), "sampler", None),
-    )
-    for sampler in known:
-        if type(sampler).__name__ == _SAMPLER:
-            return float(sampler.sample_rate)
-    raise ValueError(
-        "the batches of this data loader are not Poisson sampled, so that no account "
-        "of Opacus' holds for them: give the loader that PrivacyEngine.make_private "
-        "returned, with poisson_sampling=True"
-    )
 
 
 _AUDITS = ("audit", "loss_scores", "OpacusCanary")

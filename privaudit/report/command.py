@@ -17,14 +17,14 @@ from privaudit.settings import AuditSettings, TrainingSettings
 from privaudit.task_settings import OWN
 from privaudit.version import __version__
 
-_FIRST, _ALWAYS = ("noise_multiplier",), ("runs", "seed")
+_FIRST, _ALWAYS = ("noise_multiplier",), ("runs", "seed", "adversary", "canary")
 
 
 def command(run: Finished) -> tuple[str, ...]:
     """The parts of the command line: its head, then an option each.
 
-    Epsilon, delta, noise, runs and seed are always said, other settings where they are
-    not the default. The noise is said in full, so that the command gives the same run
+    Epsilon, delta, noise, attack, runs and seed are always said, other settings where
+    they are not the default. The noise is said in full, so that the command gives the same run
     even if calibration changes.
     """
     config = run.config
@@ -90,6 +90,7 @@ def again(run: Finished) -> str:
 
 # Of a training's settings, what `privaudit.train` has as arguments; and what it finds.
 _ARGUMENTS = ("graph", "rounds", "batch_size", "clip_norm", "step_size")
+_IF_CHANGED = ("classes", "overlap")
 _FOUND = ("algorithm", "data", "model", "train", "nodes")
 
 
@@ -111,9 +112,10 @@ def _call(run: Finished) -> str:
     defaults = _training_defaults(config.version, config.settings.algorithm)
     options = {}
     for name, value in _flat(config.training):
-        if name in _ARGUMENTS:
+        changed = _text(value) != _text(defaults.get(name))
+        if name in _ARGUMENTS or (name in _IF_CHANGED and changed):
             given[name] = value
-        elif name not in _FOUND and _text(value) != _text(defaults.get(name)):
+        elif name not in _FOUND and changed:
             options[name] = value
     if options:
         given["options"] = options

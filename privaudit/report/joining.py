@@ -14,14 +14,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from privaudit.accounting import account_nodes, verdict_on
 from privaudit.accounting.account import bound_of
 from privaudit.accounting.certificate import Certificate
+from privaudit.accounting.overlaps import may_be_worst
 from privaudit.files.folder import FolderError
-from privaudit.ledger import Entry, Ledger
+from privaudit.ledger import Ledger
 from privaudit.records import PartyRecord
-from privaudit.release import PoissonSampling
 from privaudit.report.joint import Joint, PartyStatement
 from privaudit.report.load import FinishedTraining
 from privaudit.report.verify import EvidenceError, Verification, verify
@@ -59,14 +60,19 @@ def join(
     delta, relation = first.upper.delta, first.upper.relation
     account = first.config.account
     ledger = Ledger.joined(run.ledger for _, run, _ in found)
+    overlap = max(overlap, ledger.most_nodes)
     bounds = account_nodes(ledger, delta, relation, account)
-    nodes = _may_be_worst(ledger, overlap)
+    nodes = may_be_worst(ledger.nodes, overlap)
     if overlap == 1:
         nodes = (max(nodes, key=lambda node: bounds[node].epsilon),)
     part = msgspec.structs.replace(
         ledger, nodes=tuple(ledger.nodes[node] for node in nodes)
     )
-    upper = bound_of(Certificate.of(part, relation, overlap=overlap), delta, account)
+    certificate = Certificate.of(part, relation, overlap=overlap)
+    upper = msgspec.structs.replace(
+        bound_of(certificate, delta, account),
+        overlap=UNSET if ledger.unit == "node" else overlap,
+    )
     claim = first.config.claim
     unprotected = [run for _, run, _ in found if not run.result.protected]
     return Joint(
@@ -171,47 +177,3 @@ def _settings(
         if name == "data" and is_own(str(one.get(name))):
             continue
         yield name, one.get(name), two.get(name)
-
-
-def _may_be_worst(ledger: Ledger, overlap: int) -> tuple[int, ...]:
-    """Nodes among which are the worst ``overlap``; of nodes alike, no more than that.
-
-    Of nodes that differ in sampling rates alone, those of larger rates are worse.
-    """
-    alike: dict[tuple[Entry, ...], list[int]] = {}
-    for node, entries in enumerate(ledger.nodes):
-        alike.setdefault(entries, []).append(node)
-    able = []
-    for entries, nodes in alike.items():
-        worse = [
-            len(theirs) for other, theirs in alike.items() if _is_worse(other, entries)
-        ]
-        able += nodes[: max(0, overlap - sum(worse))]
-    return tuple(sorted(able))
-
-
-def _is_worse(one: tuple[Entry, ...], other: tuple[Entry, ...]) -> bool:
-    """Whether ``one`` releases as ``other`` does, at larger rates or equal ones.
-
-    A Poisson sampled release of rate p is one of rate q > p on a sample of the records:
-    by convexity its loss is no larger, at each step and so in sequence.
-    """
-    if one == other or len(one) != len(other):
-        return False
-    for mine, theirs in zip(one, other, strict=True):
-        how, their = mine.release.sampling, theirs.release.sampling
-        if not isinstance(how, PoissonSampling) or not isinstance(
-            their, PoissonSampling
-        ):
-            if mine != theirs:
-                return False
-            continue
-        same = msgspec.structs.replace(mine.release, sampling=their)
-        if (
-            same != theirs.release
-            or mine.count != theirs.count
-            or mine.disjoint != theirs.disjoint
-            or how.rate < their.rate
-        ):
-            return False
-    return True

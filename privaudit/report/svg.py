@@ -2,7 +2,8 @@
 
 The figure is drawn in the colours of `COLOURS`; in the page each becomes a variable of
 the style sheet, so that one drawing serves light, dark and paper. Text stays text, in
-the page's font. Nothing in the output depends on time, chance or the machine.
+the page's font. Nothing in the output depends on time or chance, and coordinates are
+rounded, as their last bits are the processor's.
 """
 
 from __future__ import annotations
@@ -65,6 +66,11 @@ _SETTINGS: dict[Any, Any] = {
     "mathtext.default": "regular",
     "path.simplify": False,
 }
+_DIGEST = re.compile(
+    r'(?:(?<=\bid=")|(?<=#))(?:[a-z]|image|C[0-9a-f]+_[0-9a-f]+_)?[0-9a-f]{10}(?=[")])'
+)
+_COORDINATES = re.compile(r'(?:\s(?:d|[xy]\d?|width|height)="|translate\()[^")]*')
+_DECIMAL = re.compile(r"-?\d+\.\d+")
 
 
 @contextlib.contextmanager
@@ -80,9 +86,32 @@ def drawing(width: float, height: float) -> Iterator[tuple[Figure, Axes]]:
 
 def write(figure: Figure, path: pathlib.Path) -> None:
     """Write ``figure`` in the format that the suffix of ``path`` names, or raise."""
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format=path.suffix.removeprefix("."))
-    write_whole(path, drawn.getvalue())
+    drawn, kind = io.BytesIO(), path.suffix.removeprefix(".")
+    if kind == "svg":
+        figure.savefig(drawn, format=kind, metadata={"Date": None})
+        write_whole(path, steady(drawn.getvalue().decode()).encode())
+    else:
+        figure.savefig(drawn, format=kind)
+        write_whole(path, drawn.getvalue())
+
+
+def steady(text: str) -> str:
+    """Number the ids of an SVG that matplotlib drew, and round it to .01 points.
+
+    Its ids are digests of coordinates: where a last bit differs, so does all of an id.
+
+    >>> steady('<path id="m0123456789" d="M 1.2345 0"/><use href="#m0123456789"/>')
+    '<path id="id1" d="M 1.23 0"/><use href="#id1"/>'
+    """
+    known = dict.fromkeys(_DIGEST.findall(text))
+    numbers = {old: f"id{number}" for number, old in enumerate(known, 1)}
+    text = _DIGEST.sub(lambda found: numbers[found[0]], text)
+    return _COORDINATES.sub(lambda found: _DECIMAL.sub(_rounded, found[0]), text)
+
+
+def _rounded(found: re.Match[str]) -> str:
+    shown = f"{float(found[0]):.2f}".rstrip("0").rstrip(".")
+    return "0" if shown == "-0" else shown
 
 
 def inline(figure: Figure, name: str, description: str) -> str:
@@ -93,7 +122,7 @@ def inline(figure: Figure, name: str, description: str) -> str:
     buffer = io.StringIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     figure.savefig(buffer, format="svg", metadata=nothing)
-    text = embedded(buffer.getvalue(), name, description)
+    text = embedded(steady(buffer.getvalue()), name, description)
     text = re.sub(r"'DejaVu Sans'[^;\"]*", "var(--font)", text)
     for role, colour in COLOURS.items():
         text = text.replace(colour, f"var(--{role})")

@@ -52,6 +52,14 @@ _SHARES = (
     "records stay at their nodes, also where one data set was dealt by labels or at "
     "random"
 )
+_AT_ONE = (
+    "a record is at one node only: of one that is at several, more is released than "
+    "this figure says (overlap=k counts up to k nodes)"
+)
+_AT_SEVERAL = (
+    "a record may be at {overlap} nodes: the releases of the worst {overlap} that hold "
+    "it are counted together"
+)
 _UNITS = {
     "record": "one record",
     "node": "all that one node holds",
@@ -237,6 +245,11 @@ def of_figures(
         lines.append(("sampling", _of_unit(_SAMPLING[upper.sampling], unit)))
     if shared and unit != "node":
         lines.append(("shares", _of_unit(_SHARES, unit)))
+    if upper is not None and upper.overlap is not UNSET:
+        where = _AT_ONE if upper.overlap == 1 else _AT_SEVERAL
+        lines.append(
+            ("overlap", _of_unit(where.format(overlap=upper.overlap), unit)),
+        )
     if upper is not None and upper.observer is not UNSET:
         whom = seen_by(upper.observer).removeprefix("; seen by ")
         lines.append(("it holds for", f"{whom}, who follows the protocol"))

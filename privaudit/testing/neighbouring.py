@@ -17,7 +17,7 @@ from privaudit.testing.fingerprints import fingerprint
 if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn, SearchStrategy
 
-Unit = Literal["record", "edge", "node"]
+Unit = Literal["record", "user", "edge", "node"]
 Draw = Callable[["SearchStrategy[Any]"], Any]
 _HOW = (
     "neighbours makes pairs of lists, tuples, sets, arrays, tables and ledgers by "
@@ -28,9 +28,13 @@ _HOW = (
 
 @public
 def neighbours(
-    strategy: SearchStrategy[Any], *, relation: Relation, unit: Unit = "record"
+    strategy: SearchStrategy[Any],
+    *,
+    relation: Relation,
+    unit: Unit = "record",
+    rows_per_user: int | None = None,
 ) -> SearchStrategy[tuple[Any, Any]]:
-    """A hypothesis strategy for data sets that differ in one record, edge or node.
+    """A hypothesis strategy for data sets that differ in one record, person or edge.
 
     Parameters
     ----------
@@ -40,22 +44,27 @@ def neighbours(
         ledgers whose records are releases; or graphs, as networkx graphs, lists of
         edges or adjacency matrices.
     relation
-        "add-or-remove-one": the second data set has one more. "replace-one": one of the
-        second is another; both have equally many.
+        "add-or-remove-one": the second data set has one more, at any place.
+        "replace-one": one of the second is another; both have equally many.
     unit
-        What they differ in: "record", or for graphs "edge" or "node" (with all its
-        edges).
+        What they differ in: "record"; "user", several records of one person at any
+        places; or for graphs "edge" or "node" (with all its edges).
+    rows_per_user
+        Most records of one person, >= 1; for unit "user" alone.
 
     Notes
     -----
-    The record that is added, or that replaces another, comes from a second draw of
-    ``strategy``. A list may be one longer than the strategy's maximum, and is never
-    shorter than its minimum. Pairs of equal data sets are left out.
+    Records that are added, or that replace others, come from a second draw of
+    ``strategy``. A list may be longer than the strategy's maximum, by one or a person's
+    records, and is never shorter than its minimum: records are removed only where the
+    second draw is shorter. Under "replace-one" a person's records are replaced by as
+    many. Pairs of equal data sets are left out.
 
     Raises
     ------
     ValueError
-        If relation or unit is unknown, or (when drawn) the data are of another kind.
+        If relation or unit is unknown, ``rows_per_user`` is missing or too small, or
+        (when drawn) the data are of another kind.
 
     Examples
     --------
@@ -67,13 +76,26 @@ def neighbours(
 
     if not isinstance(strategy, st.SearchStrategy):
         raise ValueError(f"strategy must be a strategy of hypothesis, got {strategy!r}")
+    if (unit == "user") != (rows_per_user is not None):
+        raise ValueError(
+            "rows_per_user, the most records of one person, goes with unit='user', got "
+            f"unit={unit!r} and rows_per_user={rows_per_user}"
+        )
+    if rows_per_user is not None and rows_per_user < 1:
+        raise ValueError(f"rows_per_user must be >= 1, got {rows_per_user}")
 
     @st.composite
     def pairs(draw: DrawFn) -> tuple[Any, Any]:
         data = draw(strategy)
         replace = relation == "replace-one"
-        if unit == "record":
-            return _by_record(data, draw, strategy, replace)
+        if unit in ("record", "user"):
+            rows, others, spare, build = _records(data, draw(strategy), draw, replace)
+            if replace:
+                changed = _replaced(rows, others, draw, rows_per_user or 1)
+            else:
+                changed = _resized(rows, others, draw, rows_per_user or 1, spare)
+            pair = (data, build(changed))
+            return pair if len(changed) >= len(rows) else pair[::-1]
         if _is_networkx(data):
             return _networkx(data, draw, unit, replace)
         if isinstance(data, np.ndarray) and data.ndim == 2:
@@ -115,15 +137,20 @@ def ledgers(*, max_releases: int = 4, max_count: int = 1000) -> SearchStrategy[L
     return st.builds(lambda node: Ledger(nodes=(tuple(node),)), entries)
 
 
-def _by_record(
-    data: Any, draw: Draw, strategy: SearchStrategy[Any], replace: bool
-) -> tuple[Any, Any]:
+def _records(
+    data: Any, other: Any, draw: Draw, replace: bool
+) -> tuple[list[Any], list[Any], int, Callable[[list[Any]], Any]]:
+    """Records of two draws, how many more the first has, and data of changed records.
+
+    Of sets the second draw's records are those that the first does not have.
+    """
     from hypothesis import assume
     from hypothesis import strategies as st
 
+    build: Callable[[list[Any]], Any]
     if isinstance(data, Ledger):
         node = draw(st.integers(0, len(data.nodes) - 1))
-        rows, others = list(data.nodes[node]), draw(strategy).nodes[0]
+        rows, others = list(data.nodes[node]), list(other.nodes[0])
 
         def build(changed: list[Any]) -> Any:
             nodes = (*data.nodes[:node], tuple(changed), *data.nodes[node + 1 :])
@@ -134,47 +161,80 @@ def _by_record(
                 assumes=data.assumes,
             )
     elif isinstance(data, (list, tuple)):
-        rows, others, build = list(data), draw(strategy), type(data)
+        rows, others, build = list(data), list(other), type(data)
     elif isinstance(data, (set, frozenset)):
-        # In an order that is the same in every process; a record is in a set once.
-        rows, build = sorted(data, key=fingerprint), type(data)
-        others = sorted(draw(strategy) - data, key=fingerprint)
+        # In an order that is the same in every process.
+        rows, others = (sorted(one, key=fingerprint) for one in (data, other - data))
+
+        def build(changed: list[Any]) -> Any:
+            assume(len(set(changed)) == len(changed))
+            return type(data)(changed)
+
+        return rows, others, len(data) - len(other), build
     elif isinstance(data, np.ndarray) and data.ndim:
-        rows, others = list(data), draw(strategy)
-        assume(others.shape[1:] == data.shape[1:])
+        assume(other.shape[1:] == data.shape[1:])
+        rows, others = list(data), list(other)
 
         def build(changed: list[Any]) -> Any:
             return np.array(changed, dtype=data.dtype).reshape(-1, *data.shape[1:])
     elif _is_frame(data):
-        return _frames(data, draw(strategy), draw, replace)
+        assume(list(other.columns) == list(data.columns))
+        rows, others = (
+            [frame.iloc[at : at + 1] for at in range(len(frame))]
+            for frame in (data, other.astype(data.dtypes))
+        )
+
+        def build(changed: list[Any]) -> Any:
+            import pandas as pd
+
+            frame = pd.concat(changed or [data.iloc[:0]], ignore_index=True)
+            return frame.set_index(data.index) if replace else frame
     else:
         raise ValueError(f"got {type(data).__name__} by record: {_HOW}")
-    assume(len(others) > 0)
-    record = others[draw(st.integers(0, len(others) - 1))]
-    if not replace:
-        return data, build([*rows, record])
-    assume(rows)
-    place = draw(st.integers(0, len(rows) - 1))
-    return data, build([*rows[:place], record, *rows[place + 1 :]])
+    return rows, others, len(rows) - len(others), build
 
 
-def _frames(data: Any, others: Any, draw: Draw, replace: bool) -> tuple[Any, Any]:
-    import pandas as pd
+def _resized(
+    rows: list[Any], others: list[Any], draw: Draw, most: int, spare: int
+) -> list[Any]:
+    """Up to ``most`` rows more, or up to ``spare`` fewer, at any places.
+
+    What is drawn shrinks to one row more, at the end.
+    """
     from hypothesis import assume
     from hypothesis import strategies as st
 
-    assume(len(others) > 0 and list(others.columns) == list(data.columns))
-    at = draw(st.integers(0, len(others) - 1))
-    record = others.iloc[at : at + 1].astype(data.dtypes)
-    if not replace:
-        if not len(data):
-            return data, record.reset_index(drop=True)
-        return data, pd.concat([data, record], ignore_index=True)
-    assume(len(data) > 0)
-    place = draw(st.integers(0, len(data) - 1))
-    parts = [data.iloc[:place], record, data.iloc[place + 1 :]]
-    other = pd.concat([part for part in parts if len(part)], ignore_index=True)
-    return data, other.set_index(data.index)
+    if spare > 0 and (not others or draw(st.booleans())):
+        gone = set(_places(len(rows), min(most, spare), draw))
+        return [row for at, row in enumerate(rows) if at not in gone]
+    assume(others)
+    changed = list(rows)
+    for _ in range(draw(st.integers(1, most)) if most > 1 else 1):
+        row = others[draw(st.integers(0, len(others) - 1))]
+        changed.insert(len(changed) - draw(st.integers(0, len(changed))), row)
+    return changed
+
+
+def _replaced(rows: list[Any], others: list[Any], draw: Draw, most: int) -> list[Any]:
+    """Up to ``most`` rows replaced by others, in their places."""
+    from hypothesis import assume
+    from hypothesis import strategies as st
+
+    assume(rows and others)
+    changed = list(rows)
+    for place in _places(len(rows), most, draw):
+        changed[place] = others[draw(st.integers(0, len(others) - 1))]
+    return changed
+
+
+def _places(many: int, most: int, draw: Draw) -> list[int]:
+    """From 1 to ``most`` different places of ``many``."""
+    from hypothesis import strategies as st
+
+    place = st.integers(0, many - 1)
+    if most == 1:
+        return [draw(place)]
+    return draw(st.lists(place, min_size=1, max_size=min(most, many), unique=True))
 
 
 def _is_frame(data: Any) -> bool:

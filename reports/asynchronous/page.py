@@ -148,7 +148,7 @@ def values(known: Results) -> dict[str, Any]:
 def draw_time(path: pathlib.Path, known: Results) -> None:
     """Accuracy against virtual time."""
     size = {"figsize": (11, 3.8), "sharey": True}
-    with pages.chart(path, 1, 3, salt="asynchronous", **size) as axes:
+    with pages.chart(path, 1, 3, **size) as axes:
         for axis, (case, title) in zip(axes, CASES.items(), strict=True):
             for colour, sigma in enumerate(SIGMAS):
                 own = known[f"adp2sgd {sigma:g} {case}"]["curve"]
@@ -169,7 +169,7 @@ def draw_time(path: pathlib.Path, known: Results) -> None:
 def draw_large(path: pathlib.Path, known: Results) -> None:
     """Accuracy against step size."""
     size = {"figsize": (8, 3.6), "sharey": True}
-    with pages.chart(path, 1, 2, salt="asynchronous", **size) as axes:
+    with pages.chart(path, 1, 2, **size) as axes:
         for axis, factor in zip(axes, (1, 2), strict=True):
             steps = [step * factor for step in STEPS]
             for colour, what, style, algorithm, label in (

@@ -217,7 +217,7 @@ def values(known: Results) -> dict[str, Any]:
 def draw(path: pathlib.Path, known: Results) -> None:
     """Accuracy by epsilon."""
     size = {"figsize": (9, 3.6), "layout": "constrained"}
-    with pages.chart(path, 1, 2, salt="privaudit", **size) as panels:
+    with pages.chart(path, 1, 2, **size) as panels:
         for axes, data in zip(panels, DATA, strict=True):
             for policy in ROWS:
                 if cells := points(known, data, policy):

@@ -224,7 +224,7 @@ def draw(path: pathlib.Path, known: Results) -> None:
     """Accuracy against connectivity."""
     connectivity = [1.0, 0.7, 0.39, 0.06]
     size = {"figsize": (13, 3.4), "sharey": True}
-    with pages.chart(path, 1, 4, salt="privaudit", **size) as axes:
+    with pages.chart(path, 1, 4, **size) as axes:
         for place, (axis, epsilon) in enumerate(
             zip(axes, EPSILONS[1:], strict=True), start=1
         ):

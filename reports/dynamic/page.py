@@ -199,7 +199,7 @@ def values(known: Results) -> dict[str, Any]:
 def draw(path: pathlib.Path, known: Results) -> None:
     """Accuracy by method and epsilon."""
     size = {"figsize": (10, 3.2), "sharey": True}
-    with pages.chart(path, 1, 3, salt="dynamic", **size) as axes:
+    with pages.chart(path, 1, 3, **size) as axes:
         titles = (
             "equal certified epsilon",
             "as the paper calibrates",

@@ -194,7 +194,7 @@ def values(known: Results) -> dict[str, Any]:
 def draw(path: pathlib.Path, known: Results) -> None:
     """One run of each estimate, with the real sensitivity of that run."""
     size = {"figsize": (9, 6.5), "sharex": True}
-    with pages.chart(path, 2, 2, salt="pushsum", **size) as axes:
+    with pages.chart(path, 2, 2, **size) as axes:
         for row, graph in enumerate(GRAPHS):
             for column, layers in enumerate((1, 2)):
                 axis = axes[row][column]

@@ -14,7 +14,7 @@ from reports.scale.fits import Row
 def time_plot(path: pathlib.Path, rows: list[Row], found: dict[str, Any]) -> None:
     """Milliseconds of a round of four nodes, in parts, against parameters."""
     rows = [row for row in rows if row["batch"] == 64]
-    with pages.chart(path, salt="scale", figsize=(6, 4)) as axes:
+    with pages.chart(path, figsize=(6, 4)) as axes:
         dims = np.array([row["dims"] for row in rows])
         reach = np.geomspace(dims.max(), 1e8, 40)
         parts = {
@@ -56,7 +56,7 @@ def time_plot(path: pathlib.Path, rows: list[Row], found: dict[str, Any]) -> Non
 def audits_plot(path: pathlib.Path, rows: list[Row]) -> None:
     """Runs a second of one core, against runs in a block and against parameters."""
     size = {"figsize": (7, 3.2), "sharey": True}
-    with pages.chart(path, 1, 2, salt="scale", **size) as (left, right):
+    with pages.chart(path, 1, 2, **size) as (left, right):
         blocks = [row for row in rows if row["nodes"] == 3 and row["dims"] < 400]
         left.semilogx(
             [row["block"] for row in blocks], [row["per_second"] for row in blocks], "o"

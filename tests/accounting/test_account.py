@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize, special
 
@@ -23,10 +23,11 @@ from privaudit.release import (
 )
 from privaudit.results import UpperBound
 from tests import reference as ref
+from tests.tiers import examples
 
 # dp-accounting's compositions take tens of milliseconds, sampled ones a second.
-few = settings(max_examples=25)
-fewer = settings(max_examples=6)
+few = examples(25)
+fewer = examples(6)
 
 
 def gaussian(noise_multiplier, sampling=None, norm_bound=1.0):
@@ -48,6 +49,7 @@ def exact_epsilon(mu, delta):
 
 
 class TestSound:
+    @pytest.mark.sampled(3)
     @few
     @given(st.floats(3, 20), st.integers(1, 9), st.floats(1e-8, 0.1))
     @pytest.mark.parametrize("relation", ["add-or-remove-one", "replace-one"])

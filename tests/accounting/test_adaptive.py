@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from dp_accounting import dp_event
 from dp_accounting.pld import PLDAccountant
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import signal, stats
 
@@ -19,6 +19,7 @@ from privaudit.accounting.pld.adaptive import Units
 from privaudit.accounting.pld.cells import Step
 from privaudit.accounting.pld.steps import compose_steps
 from privaudit.release import NoSampling, PoissonSampling, Release, Sensitivity
+from tests.tiers import examples
 
 
 def release(noise, rate):
@@ -95,7 +96,7 @@ class TestSound:
         if way == "remove":
             assert reached >= 0.9 * delta  # the adversary is a good one
 
-    @settings(max_examples=4)
+    @examples(4)
     @given(
         st.floats(0.8, 3.0),
         st.floats(0.02, 0.2),
@@ -119,7 +120,7 @@ class TestSound:
         assert reached <= delta
 
     @given(st.floats(0.7, 4.0), st.floats(1e-3, 0.2))
-    @settings(max_examples=5)
+    @examples(5)
     def test_what_is_no_more_private_is_not_a_unit(self, noise, rate):
         """A release of less noise, or a higher rate, is refused or costs more."""
         typical = release(2.0, 0.02)
@@ -174,7 +175,7 @@ class TestLaws:
         assert budget.spent == pytest.approx(1)
 
     @given(st.lists(st.integers(1, 300), min_size=2, max_size=8))
-    @settings(max_examples=20)
+    @examples(20)
     def test_one_by_one_or_together(self, counts):
         typical, light = release(2.0, 0.01), release(6.0, 0.01)
         parts, whole = (_BUDGETS[i] for i in range(2))

@@ -243,7 +243,7 @@ def test_laws_of_different_outputs(p, q, epsilon, truth):
     assert truth <= found.upper * (1 + 1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(10))
 def test_a_hundred_random_compositions_each(seed):
     """Against outcomes that are enumerated, closed forms and the trapezoid rule."""

@@ -6,7 +6,7 @@ import math
 import mpmath as mp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import fft, special
 
@@ -18,6 +18,7 @@ from privaudit.accounting.pld.allocation_below import AllocatedBelow
 from privaudit.accounting.pld.line import LONG, LONG_UNIT, UNIT
 from privaudit.ledger import Entry, Ledger
 from privaudit.release import NoSampling, PoissonSampling, RandomAllocation, Release
+from tests.tiers import examples
 
 
 def release(noise, sampling, mechanism="gaussian"):
@@ -82,6 +83,7 @@ def exact(shifts, epsilon, taken=1):
 
 
 class TestSound:
+    @pytest.mark.sampled(4)
     @pytest.mark.parametrize("noise", [0.7, 1.0, 3.0])
     @pytest.mark.parametrize(("batches", "taken"), [(2, 1), (3, 1), (3, 2), (4, 2)])
     @pytest.mark.parametrize("epsilon", [0.0, 0.4, 1.5])
@@ -94,7 +96,7 @@ class TestSound:
             assert found.upper <= 1.002 * truth
             assert found.lower >= 0.995 * truth
 
-    @settings(max_examples=30)
+    @examples(30)
     @given(
         st.lists(st.floats(0.05, 2.0), min_size=2, max_size=3),
         st.floats(0.0, 2.0),
@@ -208,6 +210,29 @@ class TestSound:
             assert error.max() > 1e-9
             assert (error <= wrong[j][1] + exact[j][1]).all()
 
+    @pytest.mark.parametrize("taken", [1, 2])
+    def test_the_error_of_all_chances_is_said_of_the_pair(self, taken):
+        epoch = Epoch((0.3, 1.5), (20, 30), 50)
+        *_, relative = allocation_below._laws(epoch, taken)
+        for pair in allocation_below._pairs(epoch, taken).values():
+            assert relative <= pair.accuracy <= 2 * relative + 1e-10
+
+    @pytest.mark.parametrize("taken", [1, 2, 4])
+    @pytest.mark.parametrize("counts", [(2, 3, 1), (1, 1, 4)])
+    def test_kinds_share_the_batches_as_subsets_do(self, counts, taken):
+        """Counted over all subsets of the batches, with one that is not released."""
+        epoch = Epoch((1.0, 2.0, 3.0), counts, sum(counts) + 1)
+        kinds = [k for k, n in enumerate((*counts, 1)) for _ in range(n)]
+        rows = list(allocation_below._shares(epoch, taken))
+        assert len(rows) == 4
+        for last, row in enumerate(rows):
+            here = [kind for kind in kinds if kind <= last]
+            assert {j for j, _, _ in row} >= {0, min(taken, len(here))}
+            for j, m, chance in row:
+                ways = [*itertools.combinations(here, j)]
+                share = sum(way.count(last) == m for way in ways) / len(ways)
+                assert chance == pytest.approx(share, rel=1e-12)
+
     def test_chances_that_are_not_known_are_made_one_or_left(self):
         first = np.array([0.5, 0.3, *np.full(64, 1e-3), 0.136])
         second = np.array([0.4, *np.full(65, 1e-9), 0.6])
@@ -218,6 +243,7 @@ class TestSound:
         assert sum(least) <= 1
         assert sum(other) == pytest.approx(1.0, abs=1e-6)
 
+    @pytest.mark.sampled(4)
     @pytest.mark.parametrize(
         ("shifts", "counts", "batches", "taken"),
         [
@@ -493,7 +519,7 @@ class TestLaws:
         assert 0 < some < whole
 
     @given(st.integers(2, 40), st.floats(0.6, 20.0))
-    @settings(max_examples=20)
+    @examples(20)
     def test_never_more_than_without_sampling(self, batches, noise):
         plain = Certificate.of(Ledger.of(release(noise, NoSampling()), 1))
         found = one_of(batches, noise).epsilon(1e-6)

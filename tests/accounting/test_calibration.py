@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from privaudit.accounting import (
@@ -20,6 +20,7 @@ from privaudit.accounting.calibration import least_meeting
 from privaudit.ledger import Ledger, Recorder
 from privaudit.release import NoSampling, PoissonSampling, Release
 from privaudit.schedules import Growing, Shrinking
+from tests.tiers import examples
 
 epsilons = st.floats(-1.5, 1.5).map(lambda x: 10**x)
 deltas = st.floats(-12, -2).map(lambda x: 10**x)
@@ -51,7 +52,7 @@ def different(noises):
 class TestSound:
     """The answer meets the budget, by an account made anew."""
 
-    @settings(max_examples=20)
+    @examples(20)
     @given(epsilons, deltas)
     def test_noise(self, epsilon, delta):
         noise, bound = noise_multiplier(plain, epsilon, delta, method="gdp")
@@ -59,7 +60,7 @@ class TestSound:
         assert bound == again
         assert again.epsilon <= epsilon
 
-    @settings(max_examples=25)
+    @examples(25)
     @given(epsilons, deltas)
     def test_steps(self, epsilon, delta):
         def make(steps):
@@ -69,7 +70,7 @@ class TestSound:
         assert bound.epsilon <= epsilon
         assert account(make(steps + 1), delta, method="gdp").epsilon > epsilon
 
-    @settings(max_examples=6)
+    @examples(6)
     @given(epsilons, deltas)
     def test_rate(self, epsilon, delta):
         def make(rate):
@@ -79,7 +80,7 @@ class TestSound:
         assert 0 < rate <= 1
         assert bound.epsilon <= epsilon
 
-    @settings(max_examples=6)
+    @examples(6)
     @given(epsilons, deltas)
     def test_initial_budget_and_scale(self, epsilon, delta):
         growth = Growing(1.0, 5.0).values(20)
@@ -96,7 +97,7 @@ class TestSound:
 
 
 class TestTight:
-    @settings(max_examples=20)
+    @examples(20)
     @given(epsilons, deltas)
     def test_noise_is_within_a_thousandth(self, epsilon, delta):
         noise, _ = noise_multiplier(plain, epsilon, delta, method="analytic-gaussian")

@@ -6,11 +6,11 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import privaudit as pa
-from privaudit.accounting import Certificate, gdp
+from privaudit.accounting import Certificate, filters, gdp
 from privaudit.accounting.filters import Budget, BudgetExceeded
 from privaudit.ledger import Entry, Ledger
 from privaudit.release import (
@@ -20,6 +20,7 @@ from privaudit.release import (
     SamplingWithoutReplacement,
 )
 from tests.accounting import reference_gdp as reference
+from tests.tiers import examples
 
 
 def release(noise, rate=1.0, mechanism="gaussian"):
@@ -51,7 +52,7 @@ def all_that_fits(budget, wanted):
 
 
 class TestSound:
-    @settings(max_examples=60)
+    @examples(60)
     @given(wishes, st.floats(-1, 1), st.sampled_from([1e-2, 1e-6]))
     def test_no_greedy_adversary_exceeds_it(self, wanted, log_epsilon, delta):
         budget = Budget(epsilon=10**log_epsilon, delta=delta)
@@ -60,7 +61,7 @@ class TestSound:
         truth = Certificate.of(Ledger(nodes=(got,))).epsilon(delta, 0.05)
         assert truth.lower <= budget.epsilon
 
-    @settings(max_examples=20)
+    @examples(20)
     @given(
         st.lists(
             st.tuples(
@@ -91,7 +92,7 @@ class TestSound:
         assert truth.lower <= epsilon
         assert budget.spent <= 1
 
-    @settings(max_examples=40)
+    @examples(40)
     @given(st.lists(noises, min_size=1, max_size=8), st.floats(-1, 1))
     def test_no_gaussian_adversary_exceeds_it(self, wanted, log_epsilon):
         budget = Budget(epsilon=10**log_epsilon, delta=1e-5)
@@ -157,6 +158,23 @@ class TestSound:
                 half = mpmath.sqrt(2) * mpmath.erfinv(mpmath.tanh(pure / 2))
                 assert 1 <= mpmath.mpf(mu) / (2 * half) <= 1 + 1e-8
 
+    def test_nothing_is_changed_for_units_of_the_reserve(self):
+        """What the proof asks for: they are left when anything but units is paid."""
+        step, other = release(2.0, 0.01), release(8.0, 0.1)
+        budget = Budget(epsilon=2.0, delta=1e-5, typical=step)
+        units = budget._filter.units
+        assert 0 < units.reserve < units.count
+        budget.spend(step, units.count - units.reserve - 20)
+        room = budget.room(other)
+        assert room >= 1
+        budget.spend(other, room)
+        assert units.reserve <= budget._state[0] < units.reserve + 20
+        assert budget._state[1] >= 0
+        with pytest.raises(BudgetExceeded):
+            budget.spend(other)
+        budget.spend(step, budget._state[0])  # the reserve itself is there for these
+        assert budget.room(step) == 0
+
     def test_the_odometer_holds_at_all_times(self):
         """Read at the worst moment of each run, it is exceeded by delta of them."""
         rng = np.random.default_rng(0)
@@ -167,6 +185,32 @@ class TestSound:
             loss += rng.standard_normal(20_000) / noise + 0.5 / noise**2
             worst = np.maximum(worst, loss - budget.odometer)
         assert (worst > 0).mean() <= 0.1
+
+    @pytest.mark.parametrize("delta", [0.1, 1e-6])
+    def test_the_odometer_splits_delta_among_its_orders(self, delta):
+        """Closed form, of rho a: each order may fail with its share, one of them all."""
+        budget, rho = Budget(epsilon=50.0, delta=delta), 0.0
+        for noise in (3.0, 0.7, 12.0):
+            budget.spend(release(noise))
+            rho += 0.5 / noise**2
+            each = math.log(len(filters._ORDERS) / delta)
+            truth = min(rho * a + each / (a - 1) for a in filters._ORDERS)
+            assert truth * (1 - 1e-12) <= budget.odometer <= truth * (1 + 1e-9)
+
+    def test_a_unit_covers_what_costs_no_more_and_nothing_else(self):
+        """Less noise, a higher rate, another law or sampling is not paid by one unit."""
+        counted = Budget(epsilon=2.0, delta=1e-5, typical=release(2.0, 0.01))._filter
+        assert counted._is_covered(release(2.0, 0.01))
+        assert counted._is_covered(release(2.5, 0.01))
+        assert counted._is_covered(release(2.0, 0.009))
+        for other in (
+            release(1.9, 0.01),
+            release(2.0, 0.011),
+            release(2.5, 1.0),
+            release(9.0, 0.001, "laplace"),
+            release(0.0, 0.001),
+        ):
+            assert not counted._is_covered(other)
 
     def test_the_odometer_is_never_below_the_account(self):
         budget = Budget(epsilon=5.0, delta=1e-5, typical=release(2.0, 0.05))
@@ -281,7 +325,7 @@ class TestLaws:
             kinds,
         ),
     )
-    @settings(max_examples=60)
+    @examples(60)
     def test_never_nan(self, epsilon, delta, one):
         budget = Budget(epsilon=epsilon, delta=delta)
         with contextlib.suppress(BudgetExceeded):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import mpmath
 import numpy as np
 import pytest
 from scipy import optimize, special, stats
@@ -222,7 +223,7 @@ class TestSound:
     def test_random_compositions(self, seed):
         check(seed)
 
-    @pytest.mark.slow
+    @pytest.mark.full
     @pytest.mark.parametrize("block", range(50))
     def test_a_thousand_random_compositions(self, block):
         for seed in range(100 + 20 * block, 120 + 20 * block):
@@ -371,7 +372,7 @@ class TestTight:
         assert hockey_stick(truth, bracket.upper) <= 1e-5 * (1 + 1e-9)
         assert hockey_stick(truth, bracket.lower * (1 - 1e-9)) >= 1e-5 * (1 - 1e-9)
 
-    @pytest.mark.slow
+    @pytest.mark.full
     def test_most_random_compositions_reach_their_width(self):
         """Several kinds of atoms that no grid holds at once are what is wider."""
         reached = [check(seed)[0].reached for seed in range(12, 32)]
@@ -523,6 +524,7 @@ class TestLaws:
         assert certificate((Release.of(EpsilonDelta(0.5)), 4)).epsilon(0).upper < 2.001
         assert certificate((Release.of(DiscreteGaussian(1.0)), 1)).epsilon(0).upper > 30
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize("rate", [1.0, 0.01])
     def test_the_discrete_gaussian_has_no_largest_loss(self, rate):
         sampling = PoissonSampling(rate)
@@ -612,3 +614,16 @@ def test_sampled_losses_move_toward_0():
     up, down = loss.range("remove")
     assert math.isclose(up, math.log1p(0.1 * math.expm1(1.0)), rel_tol=1e-9)
     assert math.isclose(-down, math.log1p(0.1 * math.expm1(-1.0)), rel_tol=1e-9)
+
+
+@pytest.mark.parametrize("rate", [1e-3, 0.3, 0.97])
+def test_ends_of_a_sampled_loss_are_rounded_outwards(rate):
+    """log(1 - q + q e^eps) of an added record and of a removed one, by mpmath."""
+    for e in np.linspace(0.01, 6.0, 97).tolist():
+        loss = loss_of(ExponentialMechanism(e), ADD, rate)
+        with mpmath.workdps(40):
+            ends = [mpmath.log1p(rate * mpmath.expm1(x)) for x in (e, -e)]
+            removed, added = loss.range("remove"), loss.range("add")
+            for exact, found in ((ends[0], removed[0]), (-ends[1], removed[1])):
+                assert exact <= found <= exact * (1 + 1e-12)
+        assert added == removed[::-1]

@@ -9,7 +9,7 @@ from fractions import Fraction
 import mpmath as mp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from privaudit.accounting import provers
@@ -35,6 +35,7 @@ from privaudit.release import (
 )
 from privaudit.results import CrossedSides
 from tests import reference as ref
+from tests.tiers import examples
 
 ADD = "add-or-remove-one"
 WAYS = ("remove", "add")
@@ -104,7 +105,7 @@ shifts = st.floats(0.01, 6.0)
 
 
 class TestSound:
-    @settings(max_examples=60)
+    @examples(60)
     @given(shifts, rates, st.floats(0.0, 4.0), st.sampled_from(WAYS))
     def test_closed_forms_of_one_gaussian_step(self, shift, rate, epsilon, way):
         one = steps((1 / shift, rate, 1))
@@ -117,7 +118,7 @@ class TestSound:
             high = prover.delta_above(one, way, epsilon)
             assert low <= true * (1 + mp.mpf(1e-15)) <= high * (1 + 2e-15), prover.name
 
-    @settings(max_examples=40)
+    @examples(40)
     @given(st.floats(0.05, 5.0), rates, st.floats(0, 1.2), st.sampled_from(WAYS))
     def test_closed_forms_of_one_laplace_step(self, shift, rate, share, way):
         one = steps((1 / shift, rate, 1), mechanism="laplace")
@@ -131,7 +132,7 @@ class TestSound:
                 assert low <= true * (1 + mp.mpf(1e-12)) + mp.mpf(1e-25), prover.name
                 assert true <= high * (1 + mp.mpf(1e-12)) + mp.mpf(1e-25), prover.name
 
-    @settings(max_examples=30)
+    @examples(30)
     @given(
         st.floats(0.1, 3),
         st.floats(1e-3, 0.999),
@@ -177,7 +178,7 @@ class TestSound:
         assert below <= worst * (1 + 1e-12)
         assert above <= 1.01 * worst
 
-    @settings(max_examples=60)
+    @examples(60)
     @given(
         st.lists(
             st.tuples(st.floats(0.2, 50), st.floats(1e-4, 1.0), st.integers(1, 9)),
@@ -193,7 +194,7 @@ class TestSound:
         one = max(q * gaussian_distance(1 / z) for z, q, _ in rows)
         assert TotalVariation.distance(sampled) >= one * (1 - mp.mpf(1e-15))
 
-    @settings(max_examples=20)
+    @examples(20)
     @given(
         st.tuples(st.floats(0.3, 4), st.floats(0.01, 0.9)),
         st.tuples(st.floats(0.3, 4), st.floats(0.01, 0.9)),
@@ -285,7 +286,7 @@ class TestSound:
 
 
 class TestTight:
-    @settings(max_examples=40)
+    @examples(40)
     @given(st.lists(st.floats(0.3, 300), min_size=1, max_size=5), st.floats(1e-30, 0.5))
     def test_gaussians_without_sampling_are_exact(self, multipliers, delta):
         some = steps(*((z, 1.0, 1) for z in multipliers))

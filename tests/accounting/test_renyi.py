@@ -4,7 +4,7 @@ import math
 
 import mpmath
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from privaudit.accounting.renyi import divergence
@@ -14,6 +14,7 @@ from privaudit.release import (
     Release,
     SamplingWithoutReplacement,
 )
+from tests.tiers import examples
 
 noises = st.floats(-0.5, 3).map(lambda x: 10**x)
 rates = st.floats(-5, -0.05).map(lambda x: 10**x)
@@ -53,7 +54,7 @@ def assert_just_above(found, true, loose=2e-3):
 class TestSound:
     """Both sides at once: no less than the true divergence, and hardly more."""
 
-    @settings(max_examples=8)
+    @examples(8)
     @given(noises, rates, orders)
     def test_poisson_add_or_remove(self, noise, rate, order):
         true = integral(
@@ -64,7 +65,7 @@ class TestSound:
         )
         assert_just_above(found, true)
 
-    @settings(max_examples=8)
+    @examples(8)
     @given(noises, rates, orders)
     def test_poisson_replace_one(self, noise, rate, order):
         true = integral(
@@ -114,7 +115,7 @@ class TestSound:
         )
         assert_just_above(found, float(true), 1e-9)
 
-    @settings(max_examples=10)
+    @examples(10)
     @given(st.floats(0.2, 20), rates, st.integers(2, 12))
     def test_poisson_laplace_at_integers(self, noise, rate, order):
         with mpmath.workdps(40):
@@ -141,7 +142,7 @@ class TestLaws:
             whole = divergence(release(noise, NoSampling()), relation, order)
             assert sampled <= whole * (1 + 1e-3) + 1e-12
 
-    @settings(max_examples=50)
+    @examples(50)
     @given(noises, rates, st.floats(1.05, 10))
     def test_grows_with_the_order(self, noise, rate, order):
         for relation in ("add-or-remove-one", "replace-one"):

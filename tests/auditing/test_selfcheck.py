@@ -33,7 +33,7 @@ class TestSound:
         assert {row.estimator for row in rows} == {one.name for one in quick}
         assert all(row.passed for row in rows), selfcheck.table(rows)
 
-    @pytest.mark.slow
+    @pytest.mark.full
     def test_every_estimator_keeps_its_confidence_at_length(self):
         rows = selfcheck.selfcheck(500)
         assert all(row.passed for row in rows), selfcheck.table(rows)

@@ -95,7 +95,9 @@ def certificate(plan: dict) -> pa.Certificate:
     part = np.arange(len(table)) % 4 == 0
     parts = [(table[part], "laplace"), (table[~part], "gaussian")]
     ledgers = [
-        Plan.from_table(some, "poisson", noise).ledger() for some, noise in parts if len(some)
+        Plan.from_table(some, "poisson", noise).ledger()
+        for some, noise in parts
+        if len(some)
     ]
     return pa.Certificate.of(Ledger.composed(ledgers), relation)
 

@@ -25,6 +25,9 @@ def whole():
     x, y = zip(*shares())
     return {"shares": (torch.cat(x), torch.cat(y)), "test": shares()[0]}
 
+def twice():
+    return [shares()[0], shares()[0], shares()[1]]
+
 def loss(outputs, targets):
     return nn.functional.cross_entropy(outputs, targets, label_smoothing=0.1)
 
@@ -80,6 +83,7 @@ def test_a_module_and_a_folder_say_the_same(here, capsys, tmp_path):
 
 def test_one_data_set_is_dealt_and_measured(here, capsys):
     given = ("--model", "softmax", "--data", f"{here}:whole", "--set", "nodes=4")
+    given = (*given, "--classes", "2")
     assert 0 <= trained(capsys, *given)["accuracy"] <= 1
 
 
@@ -125,6 +129,9 @@ def test_a_transform(here, capsys, tmp_path):
         ("--transform flip", "module:function, got transform=flip"),
         ("--transform HERE:three", "the transform fails on a record"),
         ("--data HERE:shares --model tanh-mlp --set hidden=3", "NAME:hidden=3"),
+        ("--data HERE:shares --model softmax", "by classes=2 or --classes 2"),
+        ("--data HERE:shares --model softmax --classes 1", "classes must be >= 2"),
+        ("--classes 2", "classes are of data of your own, and digits has 10"),
         ("--data HERE:shares --model HERE:net --set split=1", "deals one data set"),
     ],
 )
@@ -134,3 +141,31 @@ def test_what_is_wrong_is_said(here, capsys, given, said):
     out, err = capsys.readouterr()
     assert said in err
     assert out == ""
+
+
+def test_records_at_two_nodes(here, capsys):
+    """Paid for with --overlap 2; without it they are told to whoever runs it alone."""
+    given = ("--model", "softmax", "--classes", "2", "--data", f"{here}:twice", *SMALL)
+    found, told = [], []
+    for more in ((), ("--overlap", "2")):
+        out = f"out{len(more)}"
+        asked = [*given, *more, "--epsilon", "2", "--out", out]
+        assert main(["train", "dp-dsgt", *asked]) == FINE
+        printed = capsys.readouterr()
+        found.append(json.loads(printed.out))
+        told.append(printed.err)
+        assert "lie at more than" not in printed.out
+        assert main(["verify", out]) == FINE
+        capsys.readouterr()
+    assert "warning: 20 records lie at more than 1 node" in told[0]
+    assert "lie at more than" not in told[1]
+    assert [one["overlap"] for one in found] == [1, 2]
+    noise = [one["noise_multiplier"] for one in found]
+    assert 1.2 * noise[0] < noise[1] < 2 * noise[0]
+    asked = ["epsilon", "--delta", "1e-5", "--ledger"]
+    assert main([*asked, "out0/ledger.json", "--overlap", "2", "--json"]) == FINE
+    once = json.loads(capsys.readouterr().out)
+    assert main([*asked, "out2/ledger.json", "--json"]) == FINE
+    twice = json.loads(capsys.readouterr().out)
+    assert once["overlap"] == twice["overlap"] == 2
+    assert once["lower"] > 2 >= twice["upper"]

@@ -80,6 +80,15 @@ class TestSound:
 
 
 class TestLaws:
+    def test_a_signature_goes_with_the_manifest_that_it_is_of(self, tmp_path):
+        folder = finished(tmp_path)
+        folder.write("manifest.sig", b"signed")
+        seal(folder)  # the same files, but now all are private
+        assert folder.has("manifest.sig")
+        folder.write("ledger.json", b"another")
+        seal(folder)
+        assert not folder.has("manifest.sig")
+
     def test_pages_and_checkpoints_are_no_evidence(self, tmp_path):
         folder = finished(tmp_path)
         before = evidence(folder)
@@ -96,12 +105,12 @@ class TestLaws:
             read(folder)
 
     def test_seal_lists_more(self, tmp_path):
-        with RunFolder.opened(tmp_path / "one") as folder:
+        with RunFolder.opened(tmp_path / "all" / "one") as folder:
             folder.write("config.json", b"{}")
             seal(folder)
-        with RunFolder.opened(tmp_path / "two") as other:
-            other.write("config.json", b"{}")
-            seal(other, ["../one/manifest.json"])
+        other = RunFolder(tmp_path / "all")
+        other.write("config.json", b"{}")
+        seal(other, ["one/manifest.json"])
         manifest = read(other)
         assert manifest is not None
-        assert list(manifest.files) == ["../one/manifest.json", "config.json"]
+        assert list(manifest.files) == ["config.json", "one/manifest.json"]

@@ -83,78 +83,312 @@ class TestFiles:
 
 
 class DPOptimizer:
-    """What the callback reads of Opacus' own, without torch."""
+    """What the callback uses of Opacus' own, without torch: rows are counted alone."""
 
-    noise_multiplier, max_grad_norm, accumulated_iterations = 1.5, 2.0, 1
+    noise_multiplier, max_grad_norm = 1.5, 2.0
 
     def __init__(self):
-        self.seen = []
-        self.step_hook = self.seen.append  # Opacus' accountant
+        self.params = [types.SimpleNamespace(grad_sample=None, summed_grad=None)]
+        self.original_optimizer = Plain()
+        self.noised = 0
+        self._skip = []
 
-    def attach_step_hook(self, hook):
-        self.step_hook = hook
+    def signal_skip_step(self, do_skip=True):
+        self._skip.append(do_skip)
 
-    def step(self, count=1):
-        for _ in range(count):
-            self.step_hook(self)
+    def backward(self, batch):
+        (p,) = self.params
+        known = p.grad_sample or []
+        p.grad_sample = [*known, batch]
+
+    def clip_and_accumulate(self):
+        (p,) = self.params
+        p.summed_grad = (p.summed_grad or 0) + sum(map(len, p.grad_sample))
+        p.grad_sample = None
+
+    def add_noise(self):
+        self.noised += 1
+
+    def step(self):
+        self.clip_and_accumulate()
+        if self._skip and self._skip.pop(0):
+            return
+        self.add_noise()
+        self.params[0].summed_grad = None
+        self.original_optimizer.step()
+
+
+class Plain:
+    def __init__(self):
+        self.hooks = []
+
+    def register_step_pre_hook(self, hook):
+        self.hooks.append(hook)
+        return types.SimpleNamespace(remove=self.hooks.clear)
+
+    def step(self):
+        for hook in self.hooks:
+            hook(self, (), {})
 
 
 class UniformWithReplacementSampler:
-    sample_rate = 0.02
+    """Of sizes that are given; each batch is a list of as many records."""
+
+    def __init__(self, *sizes, rate=0.02):
+        self.sizes, self.sample_rate = sizes, rate
+
+    def __iter__(self):
+        for size in self.sizes:
+            yield [0] * size
 
 
-LOADER = types.SimpleNamespace(batch_sampler=UniformWithReplacementSampler())
+def loader_of(*sizes):
+    return types.SimpleNamespace(batch_sampler=UniformWithReplacementSampler(*sizes))
+
+
+def recorded(callback):
+    """Norm bound, noise over it, rate and count of each entry."""
+    return [
+        (
+            entry.release.norm_bound,
+            pytest.approx(entry.release.noise / entry.release.norm_bound, rel=1e-12),
+            entry.release.sampling.rate,
+            entry.count,
+        )
+        for entry in callback.ledger.nodes[0]
+    ]
+
+
+@pytest.fixture
+def watched(tmp_path):
+    """A function: an optimizer, its loader of batches of such sizes, and a callback."""
+    made = []
+
+    def of(*sizes, **more):
+        optimizer, loader = DPOptimizer(), loader_of(*sizes)
+        callback = opacus.LedgerCallback(optimizer, loader, tmp_path / "run", **more)
+        made.append(callback)
+        return optimizer, loader.batch_sampler, callback
+
+    yield of
+    for callback in made:
+        callback.close()
+
+
+class TestSums:
+    """What is released is what was clipped and summed, however the loop is written.
+
+    By the optimizer's rule: noise 1.5 times the norm 2 on all that was summed.
+    """
+
+    def test_a_batch_a_step(self, watched):
+        optimizer, batches, callback = watched(3, 0, 5)
+        for batch in batches:
+            optimizer.backward(batch)
+            optimizer.step()
+        assert recorded(callback) == [(2.0, 1.5, 0.02, 3)]
+        assert optimizer.noised == 3
+
+    def test_skipped_steps_sum_batches_that_a_record_may_all_be_in(self, watched):
+        optimizer, batches, callback = watched(3, 4, 5, 6)
+        for place, batch in enumerate(batches):
+            optimizer.signal_skip_step(place < 3)
+            optimizer.backward(batch)
+            optimizer.step()
+        assert recorded(callback) == [(2.0, 0.75, 0.02, 4)]
+
+    def test_gradients_that_pile_up_are_the_same(self, watched):
+        optimizer, batches, callback = watched(3, 4, 5, 6)
+        for batch in batches:
+            optimizer.backward(batch)
+        optimizer.step()
+        assert recorded(callback) == [(2.0, 0.75, 0.02, 4)]
+
+    def test_a_batch_four_times_in_a_sum_moves_it_four_times_as_far(self, watched):
+        optimizer, batches, callback = watched(3)
+        for batch in batches:
+            for _ in range(4):
+                optimizer.backward(batch)
+            optimizer.step()
+        assert recorded(callback) == [(8.0, 0.375, 0.02, 1)]
+
+    def test_one_once_and_one_twice(self, watched):
+        optimizer, batches, callback = watched(3, 7)
+        for batch, times in zip(batches, (1, 2), strict=True):
+            for _ in range(times):
+                optimizer.backward(batch)
+            optimizer.signal_skip_step(times == 1)
+            optimizer.step()
+        shared = 1.5 / 5**0.5
+        assert recorded(callback) == [(2.0, shared, 0.02, 1), (4.0, shared, 0.02, 1)]
+
+    def test_a_batch_in_several_steps_tosses_no_new_coins(self, watched):
+        optimizer, batches, callback = watched(3, 7)
+        for batch in batches:
+            for _ in range(3):
+                optimizer.backward(batch)
+                optimizer.step()
+        found = recorded(callback)
+        assert found == [(2.0, 1.5, 0.02, 1), (2.0, 1.5, 1.0, 3)] * 2
+
+    def test_parts_of_a_batch_are_one(self, watched):
+        optimizer, batches, callback = watched(10, 10)
+        for batch in batches:
+            for begin in range(0, 10, 4):
+                optimizer.signal_skip_step(begin < 8)
+                optimizer.backward(batch[begin : begin + 4])
+                optimizer.step()
+        assert recorded(callback) == [(2.0, 1.5, 0.02, 2)]
+
+    def test_batches_that_are_drawn_ahead(self, watched):
+        optimizer, batches, callback = watched(3, 0, 5, 5)
+        for batch in list(batches):
+            optimizer.backward(batch)
+            optimizer.step()
+        assert recorded(callback) == [(2.0, 1.5, 0.02, 4)]
+
+    def test_norm_and_noise_are_those_of_their_time(self, watched):
+        optimizer, batches, callback = watched(3, 4, 5)
+        for place, batch in enumerate(batches):
+            optimizer.max_grad_norm = (20.0, 2.0, 2.0)[place]
+            optimizer.noise_multiplier = (1.5, 1.5, 0.1)[place]
+            optimizer.signal_skip_step(place == 0)
+            optimizer.backward(batch)
+            optimizer.step()
+        shared = 1.5 * 2 / (20**2 + 2**2) ** 0.5
+        found = [(20.0, shared, 0.02, 1), (2.0, shared, 0.02, 1), (2.0, 0.1, 0.02, 1)]
+        assert recorded(callback) == found
+
+    def test_the_rate_is_that_of_its_time(self, watched):
+        optimizer, batches, callback = watched(3, 4)
+        for batch in batches:
+            optimizer.backward(batch)
+            optimizer.step()
+            batches.sample_rate = 0.5
+        assert [entry[2] for entry in recorded(callback)] == [0.02, 0.5]
+
+    def test_layers_have_norms_of_their_own(self, watched):
+        optimizer, batches, callback = watched(3)
+        optimizer.max_grad_norms = [3.0, 4.0]
+        for batch in batches:
+            optimizer.backward(batch)
+            optimizer.step()
+        assert recorded(callback) == [(5.0, 0.6, 0.02, 1)]  # noise is 3
+
+    def test_a_sum_that_is_thrown_away_is_no_release(self, watched):
+        optimizer, batches, callback = watched(3, 4)
+        for batch in batches:
+            optimizer.params[0].summed_grad = None
+            optimizer.signal_skip_step(len(batch) == 3)
+            optimizer.backward(batch)
+            optimizer.step()
+        assert recorded(callback) == [(2.0, 1.5, 0.02, 1)]
+
+    def test_noise_is_counted_whoever_adds_it(self, watched):
+        optimizer, batches, callback = watched(3)
+        for batch in batches:
+            optimizer.backward(batch)
+            optimizer.clip_and_accumulate()
+            optimizer.add_noise()
+        assert recorded(callback) == [(2.0, 1.5, 0.02, 1)]
+
+
+class TestSumsThatAreRefused:
+    def refuses(self, optimizer, batch, said):
+        noised = optimizer.noised
+        optimizer.backward(batch)
+        with pytest.raises(ValueError, match=said):
+            optimizer.step()
+        assert optimizer.noised == noised  # before there is a release
+
+    def test_batches_of_another_loader(self, watched):
+        optimizer, *_ = watched(3)
+        self.refuses(optimizer, [0] * 3, "the data loader drew no such batch")
+
+    def test_another_loader_beside_it(self, watched):
+        optimizer, batches, _ = watched(3, 5)
+        first, _ = batches
+        optimizer.backward(first)
+        optimizer.step()
+        self.refuses(optimizer, [0] * 6, "the data loader drew no such batch")
+
+    def test_two_rows_a_record(self, watched):
+        optimizer, batches, _ = watched(3)
+        (batch,) = batches
+        self.refuses(optimizer, batch * 2, "the data loader drew no such batch")
+
+    def test_a_part_alone(self, watched):
+        optimizer, batches, _ = watched(3)
+        (batch,) = batches
+        self.refuses(optimizer, batch[:2], "parts of batches")
+
+    def test_a_batch_again_that_may_be_the_next(self, watched):
+        optimizer, batches, _ = watched(3, 2)
+        first, _ = list(batches)
+        optimizer.backward(first)
+        optimizer.step()
+        self.refuses(optimizer, first, "with num_workers=0 only")
+
+    def test_a_step_without_noise(self, watched):
+        optimizer, batches, callback = watched(3, 3)
+        for batch in batches:
+            optimizer.backward(batch)
+            optimizer.step()
+        with pytest.raises(ValueError, match="gradients without noise"):
+            optimizer.original_optimizer.step()
+        callback.close()
+        optimizer.original_optimizer.step()
 
 
 class TestCallback:
     """As in test_real_opacus.py, of which this is what runs anywhere."""
 
-    def test_releases_are_those_of_the_optimizer(self, tmp_path):
-        optimizer = DPOptimizer()
-        with opacus.LedgerCallback(optimizer, LOADER, tmp_path / "run") as callback:
-            optimizer.step(10)
-            optimizer.noise_multiplier = 1.0
-            optimizer.step(5)
-            optimizer.accumulated_iterations = 4
-            optimizer.step(3)
-        found = [
-            (entry.release.noise, entry.release.norm_bound, entry.count)
-            for entry in callback.ledger.nodes[0]
-        ]
-        assert found == [(3.0, 2.0, 10), (2.0, 2.0, 5), (pytest.approx(1.0), 2.0, 12)]
-        assert found[2][0] <= 1.0
-        assert optimizer.seen == [optimizer] * 18
+    def test_the_folder_is_evidence(self, watched, tmp_path):
+        optimizer, batches, callback = watched(3, 4, 5)
+        for batch in batches:
+            optimizer.backward(batch)
+            optimizer.step()
+        callback.finish()
         assert pa.verify(tmp_path / "run").differences == ()
         assert pa.ledger_from(callback) == callback.ledger
-        optimizer.step()
-        assert len(optimizer.seen) == 19  # the accountant goes on alone
+        assert len(callback.ledger.assumptions) == 2
+        optimizer.backward([0] * 9)
+        optimizer.step()  # no longer watched
+        assert optimizer.noised == 4
 
-    def test_noise_is_written_before_the_accountant_and_the_step(self, tmp_path):
-        optimizer = DPOptimizer()
+    def test_a_release_is_written_before_there_is_noise(self, watched, tmp_path):
         counts = []
 
-        def count(_):
-            kept = pa.ledger_from(tmp_path / "run" / "ledger.json")
-            counts.append(sum(entry.count for entry in kept.nodes[0]))
+        class Counting(DPOptimizer):
+            def add_noise(self):
+                kept = pa.ledger_from(tmp_path / "run" / "ledger.json")
+                counts.append(sum(entry.count for entry in kept.nodes[0]))
 
-        optimizer.step_hook = count
-        with opacus.LedgerCallback(optimizer, LOADER, tmp_path / "run", every=1):
-            optimizer.step(3)
+        Counting.__name__ = "DPOptimizer"
+        optimizer, loader = Counting(), loader_of(3, 4, 5)
+        with opacus.LedgerCallback(optimizer, loader, tmp_path / "run", every=1):
+            for batch in loader.batch_sampler:
+                optimizer.backward(batch)
+                optimizer.step()
         assert counts == [1, 2, 3]
 
     def test_what_is_refused(self, tmp_path):
         shuffled = types.SimpleNamespace(batch_sampler=object())
-        for optimizer, loader, said in (
+        ghost = type("DPOptimizerFastGradientClipping", (DPOptimizer,), {})()
+        loader = loader_of(3)
+        for optimizer, given, said in (
             (DPOptimizer(), shuffled, "not Poisson sampled"),
             (DPOptimizer(), None, "not Poisson sampled"),
-            (object(), LOADER, "the noise of object is not known"),
-            (type("Adaptive", (DPOptimizer,), {})(), LOADER, "write_run reads"),
+            (object(), loader, "what object clips, sums and adds is not known"),
+            (type("Adaptive", (DPOptimizer,), {})(), loader, "write_run reads"),
+            (ghost, loader, "use grad_sample_mode='hooks'; or write_run reads"),
         ):
             with pytest.raises(ValueError, match=said):
-                opacus.LedgerCallback(optimizer, loader, tmp_path / "run")
+                opacus.LedgerCallback(optimizer, given, tmp_path / "run")
         with pytest.raises(ValueError, match="delta must be in"):
-            opacus.LedgerCallback(DPOptimizer(), LOADER, tmp_path / "run", delta=1.0)
+            opacus.LedgerCallback(DPOptimizer(), loader, tmp_path / "run", delta=1.0)
         assert not (tmp_path / "run").exists()
+        assert type(loader.batch_sampler) is UniformWithReplacementSampler
 
 
 class TestEventsOut:

@@ -110,29 +110,112 @@ class ByOpacus(lightning.LightningModule):
         return self.optimizer
 
 
-def test_opacus(tmp_path):
+LOADER = torch.utils.data.DataLoader(
+    torch.utils.data.TensorDataset(*DATA), batch_size=20
+)
+
+
+def private(**more):
+    """A module that was made private, its loader and its engine."""
     opacus = pytest.importorskip("opacus")
     net = torch.nn.Linear(5, 2)
     engine = opacus.PrivacyEngine(accountant="rdp")
-    net, optimizer, loader = engine.make_private(
+    net, optimizer, *_, loader = engine.make_private(
         module=net,
         optimizer=torch.optim.SGD(net.parameters(), lr=0.1),
-        data_loader=torch.utils.data.DataLoader(
-            torch.utils.data.TensorDataset(*DATA), batch_size=20
-        ),
+        data_loader=LOADER,
         noise_multiplier=1.0,
         max_grad_norm=1.0,
+        **more,
     )
-    callback = PrivacyCallback(engine, tmp_path / "run", delta=DELTA)
-    fit = trainer(callback, epochs=2)
-    fit.fit(ByOpacus(net, optimizer), loader)
-    assert engine.accountant.history == [(1.0, 0.1, 20)]
-    assert callback.ledger() == ours.ledger_of([(1.0, 0.1, 20)])
-    assert float(fit.callback_metrics["epsilon"]) <= engine.get_epsilon(DELTA)
-    assert callback.result.says["RDP"] == engine.get_epsilon(DELTA)
-    checked = pa.verify(tmp_path / "run")
-    assert checked.differences == ()
-    assert "with Opacus 1." in checked.found.lines()[0]
+    return ByOpacus(net, optimizer), loader, engine
+
+
+class MadeLate(ByOpacus):
+    """Makes itself private where Lightning asks for its optimizer."""
+
+    def __init__(self):
+        super().__init__(torch.nn.Linear(5, 2), None)
+        self.engine = pytest.importorskip("opacus").PrivacyEngine()
+
+    def configure_optimizers(self):
+        self.net, optimizer, _ = self.engine.make_private(
+            module=self.net,
+            optimizer=torch.optim.SGD(self.net.parameters(), lr=0.1),
+            data_loader=LOADER,
+            noise_multiplier=1.0,
+            max_grad_norm=1.0,
+        )
+        return optimizer
+
+
+class TestOpacus:
+    def test_sums_are_counted(self, tmp_path):
+        module, loader, engine = private()
+        callback = PrivacyCallback(engine, tmp_path / "run", delta=DELTA)
+        fit = trainer(callback, epochs=2)
+        fit.fit(module, loader)
+        assert engine.accountant.history == [(1.0, 0.1, 20)]
+        assert callback.ledger().nodes == ours.ledger_of([(1.0, 0.1, 20)]).nodes
+        assert set(callback.ledger().assumptions) == {ours.FLOATS, ours.WHOLE}
+        logged = float(fit.callback_metrics["epsilon_conditional"])
+        assert logged <= engine.get_epsilon(DELTA)
+        assert "epsilon" not in fit.callback_metrics
+        assert callback.result.says["RDP"] == engine.get_epsilon(DELTA)
+        checked = pa.verify(tmp_path / "run")
+        assert checked.differences == ()
+        assert "with Opacus 1." in checked.found.lines()[0]
+
+    def test_a_training_that_goes_on(self):
+        module, loader, engine = private()
+        first, again = PrivacyCallback(engine), PrivacyCallback(engine)
+        for callback in (first, first, again):
+            trainer(callback, epochs=1).fit(module, loader)
+        nodes = ours.ledger_of(engine.accountant.history).nodes
+        assert nodes == ours.ledger_of([(1.0, 0.1, 30)]).nodes == again.ledger().nodes
+        assert ours.HISTORY in again.ledger().assumptions  # of what was before it
+        assert ours.HISTORY not in first.ledger().assumptions
+        assert first.ledger().nodes == ours.ledger_of([(1.0, 0.1, 20)]).nodes
+
+    def test_a_plain_loader_is_refused(self, tmp_path):
+        """Its batches are no Poisson samples: 3.592 was logged for at least 6.572."""
+        module = MadeLate()
+        callback = PrivacyCallback(lambda module: module.engine, tmp_path / "run")
+        fit = trainer(callback)
+        with pytest.raises(ValueError, match="not Poisson sampled"):
+            fit.fit(module, LOADER)
+        assert module.engine.accountant.history == []
+        assert not fit.callback_metrics
+
+    def test_another_private_loader_is_not_it(self):
+        module, loader, engine = private()
+        other = private()[1]
+
+        class Swaps(ByOpacus):
+            def training_step(self, batch, place):
+                return super().training_step(next(self.others), place)
+
+        swapped = Swaps(module.net, module.optimizer)
+        swapped.others = iter(other)
+        with pytest.raises(ValueError, match=r"loader drew no such|parts of"):
+            trainer(PrivacyCallback(engine)).fit(swapped, loader)
+
+    def test_what_cannot_be_counted_is_the_history(self):
+        """Adaptive clipping splits its noise."""
+        module, loader, engine = private(
+            clipping="adaptive",
+            target_unclipped_quantile=0.5,
+            clipbound_learning_rate=0.2,
+            max_clipbound=10.0,
+            min_clipbound=0.1,
+            unclipped_num_std=5.0,
+        )
+        callback = PrivacyCallback(engine, delta=DELTA)
+        fit = trainer(callback, epochs=1)
+        fit.fit(module, loader)
+        assert callback.ledger() == ours.ledger_of(engine.accountant.history)
+        assert ours.HISTORY in callback.ledger().assumptions
+        assert set(fit.callback_metrics) == {"epsilon_conditional"}
 
 
 class TestRefused:

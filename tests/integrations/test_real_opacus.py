@@ -17,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # Opacus' own, of its random 
 DELTA = 1e-5
 
 
-def private(mode="hooks", *, noise=1.0, poisson=True, seed=0, **more):
+def private(mode="hooks", *, noise=1.0, poisson=True, seed=0, workers=0, **more):
     """A small training, made private: module, optimizer, loss, loader, engine."""
     torch.manual_seed(seed)
     inputs = torch.randn(400, 5)
@@ -29,7 +29,9 @@ def private(mode="hooks", *, noise=1.0, poisson=True, seed=0, **more):
     made = engine.make_private(
         module=module,
         optimizer=torch.optim.SGD(module.parameters(), lr=0.1),
-        data_loader=torch.utils.data.DataLoader(data, batch_size=20),
+        data_loader=torch.utils.data.DataLoader(
+            data, batch_size=20, num_workers=workers
+        ),
         noise_multiplier=noise,
         max_grad_norm=2.0,
         poisson_sampling=poisson,
@@ -81,9 +83,8 @@ class TestOneHundredSteps:
 
 
 class TestCallback:
-    @pytest.mark.parametrize("mode", ["hooks", "ghost"])
-    def test_it_writes_what_the_engine_counts(self, mode, tmp_path):
-        module, optimizer, loss, loader, engine = private(mode)
+    def test_it_writes_what_the_engine_counts(self, tmp_path):
+        module, optimizer, loss, loader, engine = private()
         out = tmp_path / "run"
         behind = []
 
@@ -102,7 +103,7 @@ class TestCallback:
         assert entry.release.noise / entry.release.norm_bound == noise
         assert pa.ledger_from(out / "ledger.json") == callback.ledger
         assert pa.verify(out).differences == ()
-        assert ours.POISSON not in callback.ledger.assumptions  # it saw the sampler
+        assert ours.HISTORY not in callback.ledger.assumptions  # it saw the draws
         plain = pa.epsilon(ledger=pa.ledger_from(engine), delta=DELTA)
         assert callback.result.certificate.upper == pytest.approx(plain.upper)
 
@@ -167,6 +168,48 @@ class TestCallback:
         assert engine.accountant.history == [(1.0, 0.05, entry.count)]
         assert entry.count == 20
 
+    def test_skipped_steps(self, tmp_path):
+        """Four Poisson batches a release: the engine counts one."""
+        module, optimizer, loss, loader, engine = private()
+        with ours.LedgerCallback(optimizer, loader, tmp_path / "run") as callback:
+            for place, (inputs, targets) in enumerate(loader):
+                optimizer.signal_skip_step(place % 4 < 3)
+                optimizer.zero_grad()
+                loss(module(inputs), targets).backward()
+                optimizer.step()
+        assert engine.accountant.history == [(1.0, 0.05, 5)]
+        (entry,) = callback.ledger.nodes[0]
+        assert entry.count == 20
+        assert entry.release.noise / 2.0 == pytest.approx(0.5)
+        # A record of all four batches is four norms away: a lower bound of its own.
+        shown = pa.epsilon(
+            delta=DELTA, noise_multiplier=0.25, sampling_rate=0.05**4, steps=5
+        )
+        assert callback.result.certificate.upper >= shown.lower
+
+    @pytest.mark.parametrize("workers", [0, 2])
+    def test_loaders_with_workers_draw_ahead(self, workers, tmp_path):
+        module, optimizer, loss, loader, engine = private(workers=workers)
+        with ours.LedgerCallback(optimizer, loader, tmp_path / "run") as callback:
+            steps(module, optimizer, loss, loader, 45)
+        ((_, rate, count),) = engine.accountant.history
+        (entry,) = callback.ledger.nodes[0]
+        assert (entry.count, entry.release.sampling.rate) == (count, rate)
+
+    def test_a_batch_again(self, tmp_path):
+        module, optimizer, loss, loader, _ = private()
+        module.allow_grad_accumulation()
+        with ours.LedgerCallback(optimizer, loader, tmp_path / "run") as callback:
+            for inputs, targets in loader:
+                optimizer.zero_grad()
+                for _ in range(4):
+                    loss(module(inputs), targets).backward()
+                optimizer.step()
+        (entry,) = callback.ledger.nodes[0]
+        assert entry.count == 20
+        assert entry.release.norm_bound == 8.0
+        assert entry.release.noise == pytest.approx(2.0)
+
     def test_a_loop_that_fails_leaves_an_unfinished_run(self, tmp_path, capsys):
         module, optimizer, loss, loader, _ = private()
         out = tmp_path / "run"
@@ -193,6 +236,20 @@ class TestRefused:
         with pytest.raises(ValueError, match="not Poisson sampled"):
             ours.LedgerCallback(optimizer, loader, tmp_path / "run")
         assert not (tmp_path / "run").exists()
+
+    def test_another_loader(self, tmp_path):
+        module, optimizer, loss, loader, _ = private()
+        plain = torch.utils.data.DataLoader(loader.dataset, batch_size=20)
+        with (
+            pytest.raises(ValueError, match="the data loader drew no such batch"),
+            ours.LedgerCallback(optimizer, loader, tmp_path / "run"),
+        ):
+            steps(module, optimizer, loss, plain, 1)
+
+    def test_ghost_clipping(self, tmp_path):
+        _, optimizer, _, loader, _ = private("ghost")
+        with pytest.raises(ValueError, match="use grad_sample_mode='hooks'"):
+            ours.LedgerCallback(optimizer, loader, tmp_path / "run")
 
     def test_another_optimizer(self, tmp_path):
         module, _, _, loader, _ = private()

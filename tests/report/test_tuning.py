@@ -7,15 +7,16 @@ import math
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from reports.tuning import chosen, climb, untried
+from tests.tiers import examples
 
 LATTICE = {"step_size": (1 / 3, 3.0), "rho": (1 / 3, 3.0)}
 
 
 @given(st.integers(-4, 4), st.integers(-4, 4), st.integers(-2, 2), st.floats(0.1, 10))
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_one_peak_is_found_from_anywhere(across, up, start, tilt):
     def score(point):
         x, y = (math.log(point[name], 3) for name in ("step_size", "rho"))

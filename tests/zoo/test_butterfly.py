@@ -86,7 +86,7 @@ def gaussian(nodes, observer, runs, noise=2.0):
 class TestRightCode:
     @pytest.mark.parametrize(
         ("nodes", "observer"),
-        [(4, "1"), (4, "2,3"), pytest.param(8, "3,6", marks=pytest.mark.slow)],
+        [(4, "1"), (4, "2,3"), pytest.param(8, "3,6", marks=pytest.mark.full)],
     )
     def test_the_best_attack_learns_what_is_certified(self, nodes, observer):
         # Of all records the attack is a Gaussian mechanism's: how far apart its scores
@@ -99,13 +99,14 @@ class TestRightCode:
         steps = sum(entry.count for entry in ledger.nodes[0])
         assert mu2 < 0.85 * steps  # of everything seen
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize(
         ("graph", "observer"),
         [
             ("butterfly", "1"),
-            pytest.param("butterfly", "1,5", marks=pytest.mark.slow),
+            pytest.param("butterfly", "1,5", marks=pytest.mark.full),
             ("chain", "3"),
-            pytest.param("chain", "2,3", marks=pytest.mark.slow),
+            pytest.param("chain", "2,3", marks=pytest.mark.full),
         ],
     )
     def test_of_six_nodes(self, graph, observer):
@@ -121,7 +122,7 @@ class TestRightCode:
         assert found == pytest.approx(mu2**0.5, rel=0.1)
         assert mu2 < (7 if len(observer) == 1 else 8)  # of 10 of everything seen
 
-    @pytest.mark.slow
+    @pytest.mark.full
     @pytest.mark.parametrize(
         ("nodes", "observer"), [(4, "1"), (4, "2,3"), (8, "5"), (8, "3,6")]
     )
@@ -135,7 +136,7 @@ class TestRightCode:
         assert 0.2 * upper.epsilon < lower.epsilon <= upper.epsilon
 
 
-@pytest.mark.slow
+@pytest.mark.full
 class TestAudits:
     @pytest.mark.parametrize("observer", ["1", "2,3"])
     def test_right_code_is_not_refuted_and_the_bound_is_close(self, observer):

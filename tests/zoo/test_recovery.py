@@ -91,7 +91,7 @@ def test_few_keys_are_searched(problem):
     attacked(problem, bits=8)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_many_keys_are_searched(problem):
     attacked(problem, bits=16)
 
@@ -104,7 +104,7 @@ def test_a_study_is_not_protected(problem):
         assert (release - noise - exact[node]).abs().max() < 3e-6
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_secret_key_is_not_found(problem):
     for node, release in enumerate(released(problem, Oracle, Key.secret())):
         dims = len(release)

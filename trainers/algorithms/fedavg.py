@@ -32,8 +32,6 @@ class FedavgOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         What noisy mean updates are multiplied by.
     unit
         What is protected: a user.
-    overlap
-        At how many nodes one user may have records.
 
     Raises
     ------
@@ -45,12 +43,10 @@ class FedavgOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     user_rate: float = 1.0
     global_step_size: float = 1.0
     unit: Literal["user"] = "user"
-    overlap: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("local_steps", "overlap"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}")
+        if self.local_steps < 1:
+            raise ValueError(f"local_steps must be >= 1, got {self.local_steps}")
         if not 0 < self.user_rate <= 1:
             raise ValueError(
                 "user_rate, the chance of a user to be drawn in a round, must be in "
@@ -127,5 +123,4 @@ class FedavgFamily(Family[FedavgOptions]):
             local_steps=options.local_steps,
             local_step_size=setting.step_sizes,
             local_batch=max(1.0, setting.batch_size),
-            overlap=options.overlap,
         )

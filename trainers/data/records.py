@@ -10,14 +10,20 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from trainers.data.transforms import Drawn
+
 
 class Records(Protocol):
     """One node's records, in memory or read as they are asked for."""
 
     def __len__(self) -> int: ...
 
-    def read(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs and targets of the records at ``index``, (samples,)."""
+    def read(self, index: Tensor, seeds: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of the records at ``index``, (samples,).
+
+        Each draws random numbers, if it does, from its own of ``seeds``, (samples,);
+        None: from its number.
+        """
         ...
 
 
@@ -53,8 +59,8 @@ class Dataset:
         users = None if self.users is None else self.users[index]
         return Dataset(self.inputs[index], self.targets[index], users)
 
-    def read(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs and targets of the samples at ``index``."""
+    def read(self, index: Tensor, seeds: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of the samples at ``index``, which draw nothing."""
         return self.inputs[index], self.targets[index]
 
 
@@ -210,7 +216,7 @@ def _taken(part: Tensor, place: Tensor) -> Tensor:
     return found.view(*place.shape, *part.shape[2:])
 
 
-class ReadAsAsked:
+class ReadAsAsked(Drawn):
     """As `PrivateData`, of records too many for memory: a batch is read when it is
     drawn.
 
@@ -228,6 +234,7 @@ class ReadAsAsked:
     canaries = 1
 
     def __init__(self, shares: Sequence[Records], device: str = "cpu") -> None:
+        super().__init__()
         self.shares = tuple(shares)
         self.sizes = tuple(len(share) for share in shares)
         self.users = users_of(shares)
@@ -256,7 +263,10 @@ class ReadAsAsked:
         for who, wanted in zip(node.tolist(), index.cpu(), strict=True):
             # What fills up an empty batch is the row's first record, which is there.
             once, places = wanted.unique(return_inverse=True)
-            inputs, targets = self.shares[who].read(once)
+            share, seeds = self.shares[who], None
+            if self._streams is not None and getattr(share, "by_their_code", False):
+                seeds = self._seeds(who)[once]
+            inputs, targets = share.read(once, seeds)
             parts.append((inputs[places], targets[places]))
         inputs, targets = (torch.stack(column) for column in zip(*parts, strict=True))
         return inputs.to(self.device), targets.to(self.device)

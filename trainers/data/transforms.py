@@ -17,7 +17,43 @@ from trainers.numerics.randomness import Streams
 Transform = Callable[[Tensor], Any]  # of one record's input, to one like it
 
 
-class Transformed:
+class Drawn:
+    """Private data of which a record may draw random numbers as it is read: its own.
+
+    They are of the record's node and number, the release and the key.
+    """
+
+    sizes: tuple[int, ...]
+
+    def __init__(self) -> None:
+        self._streams: Streams | None = None
+        self._numbers: Sequence[int] = ()
+        self._words: dict[int, tuple[int, Tensor]] = {}  # by node: release, seeds
+        self.release = 0
+
+    def draws_from(self, streams: Streams, numbers: Sequence[int]) -> None:
+        """Take random numbers from ``streams``, for nodes by their ``numbers``."""
+        self._streams, self._numbers = streams, tuple(numbers)
+
+    def records(self, node: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of records ``index`` (rows, samples) of nodes ``node``."""
+        raise NotImplementedError
+
+    def _seeds(self, node: int) -> Tensor:
+        """A word for each record of a node in the release at hand, (records + 1,)."""
+        assert self._streams is not None
+        known = self._words.get(node)
+        if known is None or known[0] != self.release:
+            shape = (1, self.sizes[node] + 1)
+            rows = self._streams.rows(
+                "transform", [self._numbers[node]], self.release, shape
+            )
+            known = self.release, rows.words(torch.device("cpu"))[0, 0]
+            self._words[node] = known
+        return known[1]
+
+
+class Transformed(Drawn):
     """Private data whose inputs go through ``transform`` as they are read.
 
     What comes of a record is a function of that record, its node and number, the
@@ -33,22 +69,24 @@ class Transformed:
     """
 
     def __init__(self, data: Any, transform: Transform) -> None:
+        super().__init__()
         self._data = data
         self._transform = transform
-        self._streams: Streams | None = None
-        self._numbers: Sequence[int] = ()
-        self._words: dict[int, tuple[int, Tensor]] = {}  # by node: release, seeds
-        self.release = 0
+        self.sizes = data.sizes
 
     def draws_from(self, streams: Streams, numbers: Sequence[int]) -> None:
-        """Take random numbers from ``streams``, for nodes by their ``numbers``."""
-        self._streams, self._numbers = streams, tuple(numbers)
+        """See `Drawn.draws_from`."""
+        super().draws_from(streams, numbers)
+        if isinstance(self._data, Drawn):
+            self._data.draws_from(streams, numbers)
 
     def records(self, node: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs and targets of records ``index`` (rows, samples) of nodes ``node``."""
+        if isinstance(self._data, Drawn):
+            self._data.release = self.release
         inputs, targets = self._data.records(node, index)
         found = inputs.cpu().clone()
-        with _set_aside():
+        with set_aside():
             for row, (who, wanted) in enumerate(
                 zip(node.tolist(), index.tolist(), strict=True)
             ):
@@ -56,24 +94,16 @@ class Transformed:
                 for place, record in enumerate(wanted):
                     if record not in made:
                         seed = int(self._seeds(who)[record])
-                        made[record] = _applied(
-                            self._transform, found[row, place].clone(), seed
-                        )
+                        made[record] = self._made(found[row, place].clone(), seed)
                     found[row, place] = made[record]
         return found.to(inputs.device), targets
 
-    def _seeds(self, node: int) -> Tensor:
-        """A word for each record of a node in the release at hand, (records + 1,)."""
-        assert self._streams is not None
-        known = self._words.get(node)
-        if known is None or known[0] != self.release:
-            shape = (1, self._data.sizes[node] + 1)
-            rows = self._streams.rows(
-                "transform", [self._numbers[node]], self.release, shape
-            )
-            known = self.release, rows.words(torch.device("cpu"))[0, 0]
-            self._words[node] = known
-        return known[1]
+    def _made(self, input: Tensor, seed: int) -> Tensor:
+        """What comes of an input; of one that the transform fails on, nothing."""
+        try:
+            return _applied(self._transform, input, seed)
+        except Exception:  # no run ends by what a record is
+            return torch.full_like(input, torch.nan if input.is_floating_point() else 0)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._data, name)
@@ -95,7 +125,7 @@ def check_transform(transform: Transform, inputs: Tensor) -> None:
             f"{type(transform).__name__}"
         )
     places = range(len(inputs))
-    with _set_aside(), checked("the transform fails on a record"):
+    with set_aside(), checked("the transform fails on a record"):
         first = [_applied(transform, inputs[i].clone(), i) for i in places]
         second = [_applied(transform, inputs[i].clone(), i) for i in reversed(places)]
     if not all(each.isfinite().all() for each in first):
@@ -108,10 +138,16 @@ def check_transform(transform: Transform, inputs: Tensor) -> None:
         )
 
 
-def _applied(transform: Transform, input: Tensor, seed: int) -> Tensor:
+def drawn_from(seed: int) -> None:
+    """Have somebody's code draw from ``seed``, by any global generator."""
     torch.default_generator.manual_seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002  # what a user's code may draw from
+    # Another seed: of one, numpy's generator and torch's give the same bits.
+    np.random.seed((seed ^ 0x9E3779B9) % 2**32)  # noqa: NPY002
     random.seed(seed)
+
+
+def _applied(transform: Transform, input: Tensor, seed: int) -> Tensor:
+    drawn_from(seed)
     found = transform(input)
     if not isinstance(found, Tensor):
         found = torch.as_tensor(found)
@@ -125,7 +161,7 @@ def _applied(transform: Transform, input: Tensor, seed: int) -> Tensor:
 
 
 @contextlib.contextmanager
-def _set_aside() -> Iterator[None]:
+def set_aside() -> Iterator[None]:
     """Leaves the global generators as they were."""
     others, own = np.random.get_state(), random.getstate()  # noqa: NPY002
     kept = torch.default_generator.get_state()

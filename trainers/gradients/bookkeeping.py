@@ -19,6 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from trainers.gradients.bfloat16 import lowered, raised
+from trainers.gradients.door.stacked import StackedGraph
+from trainers.gradients.door.traced import Traced
 from trainers.gradients.per_sample import Loss, Weigh, check_module, trained
 from trainers.gradients.rounding import SLACK
 from trainers.gradients.stacked import (
@@ -90,7 +92,7 @@ class BookKeeping:
         check_module(module)
         self.loss = loss
         self.module = module
-        self.template = copy.deepcopy(module)
+        self.template: nn.Module = copy.deepcopy(module)
         self.places: list[_Place] = []
         self.layers: list[StackedLayer] = []
         # Stacked as all others, so that their bits do not depend on other replicas.
@@ -100,6 +102,29 @@ class BookKeeping:
         for name, parameter in trained(module).items():
             offsets[name] = (self.dims, parameter.shape)
             self.dims += parameter.numel()
+        if isinstance(module, Traced):
+            self.template = StackedGraph(module)
+            for layer, names in self.template.layers:
+                self.layers.append(layer)
+                for name, full in names.items():
+                    self.places.append(_Place(layer, name, *offsets.pop(full)))
+        else:
+            self._find_layers(module, offsets)
+        if offsets:
+            raise UnknownLayerError(f"no book-keeping for {', '.join(offsets)}")
+        self._values = self._values_alone = 0
+        self.tried = False
+        try:
+            self.tried = agrees(self, module, example, target)
+        except (RuntimeError, IndexError, AttributeError, TypeError) as error:
+            raise UnknownLayerError(f"it cannot run stacked: {error}") from error
+        finally:
+            self._forget()
+
+    def _find_layers(
+        self, module: nn.Module, offsets: dict[str, tuple[int, torch.Size]]
+    ) -> None:
+        """Put layers over stacked parameters in the place of those that are known."""
         for path, layer in module.named_modules():
             known = stacked(layer)
             if not trained(layer) and next(layer.parameters(), None) is not None:
@@ -122,20 +147,10 @@ class BookKeeping:
                 self.template.set_submodule(path, known)
             else:
                 self.template = known
-        if offsets:
-            raise UnknownLayerError(f"no book-keeping for {', '.join(offsets)}")
         for inner in self.template.modules():
             if getattr(inner, "inplace", False):
                 vars(inner)["inplace"] = False  # it would overwrite what is kept
         join(self.template)
-        self._values = self._values_alone = 0
-        self.tried = False
-        try:
-            self.tried = agrees(self, module, example, target)
-        except (RuntimeError, IndexError, AttributeError, TypeError) as error:
-            raise UnknownLayerError(f"it cannot run stacked: {error}") from error
-        finally:
-            self._forget()
 
     def measure(self, at: Tensor, inputs: Tensor) -> int:
         """Run forward, and count what stays alive until the gradients are there.
@@ -330,8 +345,13 @@ class BookKeeping:
 
     def outputs(self, at: Tensor, inputs: Tensor) -> Tensor:
         """What each replica's model says of its inputs, (replicas, samples, ...)."""
+        evaluating = getattr(self.template, "evaluates", None) is not None
+        if evaluating:
+            self.template.evaluates = True
         with torch.no_grad():
             outputs = self._run(at, inputs, keeps=False)
+        if evaluating:
+            self.template.evaluates = False
         self._forget()
         return outputs.unflatten(0, inputs.shape[:2])
 

@@ -32,6 +32,8 @@ def differentiator(
     (batch statistics), and for bf16 where it cannot be had.
     """
     lower = check_precision(precision, compiled=compiled)
+    if getattr(module, "alone", False) and not lower:
+        return PerSample(module, loss)
     try:
         eager = BookKeeping(module, loss, example, target)
     except UnknownLayerError as error:

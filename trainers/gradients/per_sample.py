@@ -23,11 +23,12 @@ Loss = Callable[
 Weigh = Callable[[Tensor], Tensor]  # norms (replicas, samples) -> weights, same shape
 
 
-def check_module(module: nn.Module) -> None:
+def check_module(module: nn.Module, *, traced: bool = False) -> None:
     """Raise ``ValueError`` for a module that cannot be trained privately.
 
     That is one with layers that mix records or draw unseeded numbers, or with
-    parameters in which noise would be rounded to a few digits.
+    parameters in which noise would be rounded to a few digits. Where it is to be
+    ``traced``, dropout is drawn by a key.
     """
     for name, parameter in module.named_parameters():
         if parameter.dtype not in (torch.float32, torch.float64):
@@ -38,12 +39,22 @@ def check_module(module: nn.Module) -> None:
             )
     for name, layer in module.named_modules():
         where = f"layer {name or '(the module itself)'!s}: {type(layer).__name__}"
-        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm) and (
+            layer.training or not layer.track_running_stats
+        ):
             raise ValueError(
                 f"{where} uses the statistics of the batch, so that one record moves "
                 "the gradients of all others and clipping bounds nothing; use "
                 "torch.nn.GroupNorm instead, which privaudit.replace_batch_norm puts "
                 "in its place"
+            )
+        if getattr(layer, "max_norm", None) is not None and isinstance(
+            layer, nn.Embedding | nn.EmbeddingBag
+        ):
+            raise ValueError(
+                f"{where} with max_norm writes to its weight as it reads a record, so "
+                "that the record reaches others and what is released without noise; "
+                "leave max_norm out"
             )
         if isinstance(layer, nn.modules.instancenorm._InstanceNorm) and (
             layer.track_running_stats
@@ -52,7 +63,8 @@ def check_module(module: nn.Module) -> None:
                 f"{where} keeps running statistics of private records that no noise "
                 "covers; set track_running_stats=False"
             )
-        if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0:
+        dropout = isinstance(layer, nn.modules.dropout._DropoutNd) and layer.training
+        if dropout and layer.p > 0 and not traced:
             raise ValueError(
                 f"{where} draws from torch's global generator, so that equal seeds "
                 "would not give equal runs; set p=0"
@@ -103,13 +115,19 @@ class PerSample:
         # other threads must not see.
         self.module = copy.deepcopy(module)
         self.loss = loss
-        self._together = True
+        self._alone = getattr(module, "alone", False)
+        self._together = not self._alone
         # What vmap takes one by one is right; torch warns that it is slow.
         quiet = getattr(torch._C._functorch, "_set_vmap_fallback_warning_enabled", None)
         if quiet is not None:
             quiet(False)
         self.shapes = {name: p.shape for name, p in trained(module).items()}
         self.dims = sum(shape.numel() for shape in self.shapes.values())
+
+    @property
+    def _evaluates(self) -> dict[str, bool]:
+        """Arguments with which a module of somebody's runs without dropout."""
+        return {"evaluates": True} if hasattr(self.module, "alone") else {}
 
     @property
     def values_per_sample(self) -> int:
@@ -136,8 +154,24 @@ class PerSample:
         return self.loss(output, target[None])[0]
 
     def gradient(self, vector: Tensor, sample: Tensor, target: Tensor) -> Tensor:
-        """Gradient of one sample's loss at ``vector``, (dims,)."""
-        return torch.func.grad(self._loss)(vector, sample, target)
+        """Gradient of one sample's loss at ``vector``, (dims,).
+
+        Of somebody's code that fails on the sample it is 0: a function of that sample.
+        """
+        if not self._alone:
+            return torch.func.grad(self._loss)(vector, sample, target)
+        at = vector.detach().clone().requires_grad_()
+        try:
+            with torch.enable_grad():
+                loss = self._loss(at, sample, target)
+                (found,) = torch.autograd.grad(
+                    loss, at, allow_unused=True, materialize_grads=True
+                )
+        except MemoryError:
+            raise
+        except Exception:
+            return torch.zeros_like(vector)
+        return found
 
     def gradients(self, at: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
         """Gradient of each sample's loss.
@@ -154,7 +188,7 @@ class PerSample:
         (replicas, samples, dims)
         """
         follow(self.module, at.device)
-        gradient = torch.func.grad(self._loss)
+        gradient = self.gradient
         if self._together:
             try:
                 return torch.func.vmap(torch.func.vmap(gradient, (None, 0, 0)))(
@@ -206,7 +240,7 @@ class PerSample:
 
         def one(vector: Tensor, samples: Tensor) -> Tensor:
             return torch.func.functional_call(
-                self.module, self.unflatten(vector), (samples,)
+                self.module, self.unflatten(vector), (samples,), self._evaluates
             )
 
         follow(self.module, at.device)

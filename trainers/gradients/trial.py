@@ -9,6 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from trainers.gradients.door.traced import Traced
 from trainers.gradients.per_sample import Loss, PerSample, Weigh
 from trainers.gradients.stacked import UnknownLayerError
 
@@ -81,7 +82,8 @@ def agrees(
         return False
     # In double precision a maximum is not decided by a rounding; buffers of the
     # module would have to follow.
-    if example.is_floating_point() and not any(
+    traced = isinstance(module, Traced)  # whose operations have their types
+    if example.is_floating_point() and not traced and not any(
         kept.is_floating_point()
         for kept in (*ours.template.buffers(), *ours.template.parameters())
     ):

@@ -72,11 +72,6 @@ class Mechanism:
         """What is clipped and sampled as one, and what neighbours differ in."""
         return "record"
 
-    @property
-    def counted(self) -> int:
-        """How many releases the ledger counts for each call."""
-        return 1
-
     def divisor(self, records: int) -> float:
         """Divisor of the sum of a node with ``records`` records, a public number."""
         return self.batch_size
@@ -183,7 +178,7 @@ class Mechanism:
         recorder = Recorder(1)
         if callable(self.clip_norm) or callable(self.noise_multiplier):
             for index in range(releases):
-                recorder.record(0, self.release(index, records), self.counted)
+                recorder.record(0, self.release(index, records))
         elif releases:
-            recorder.record(0, self.release(0, records), releases * self.counted)
+            recorder.record(0, self.release(0, records), releases)
         return recorder.ledger().nodes[0]

@@ -23,7 +23,7 @@ from torch import Tensor
 from privaudit.ledger import PLACED, Ledger, Recorder
 from privaudit.release import RandomAllocation, Release
 from trainers.data import PrivateData
-from trainers.data.transforms import Transformed
+from trainers.data.transforms import Drawn
 from trainers.gradients.clip_weights import clip_weights
 from trainers.gradients.clipping import Summation, summation
 from trainers.gradients.differentiator import Differentiator
@@ -144,7 +144,7 @@ class Oracle:
         # and batches are as wide as they may get, which is some more work.
         self._unseen = data.device.type != "cpu"
         self._watch = Watch(at_once=not self._unseen)
-        if isinstance(data, Transformed):
+        if isinstance(data, Drawn):
             data.draws_from(streams, self._numbers)
         self._width = self._sampler.most()
 
@@ -280,7 +280,7 @@ class Oracle:
                 "parameters are not finite: lower the step size",
             )
             clip = _clip_left(clip, self._rounding(at).share, step, at.shape[2])
-        if isinstance(self.data, Transformed):
+        if isinstance(self.data, Drawn):
             self.data.release = index
         batches = self._batches(nodes)
         crafted = self._crafted(batches, nodes, clip, at.shape[2])
@@ -307,7 +307,7 @@ class Oracle:
             self._record_of(node, index, made[size])
 
     def _record_of(self, node: int, index: int, release: Release) -> None:
-        self._recorder.record(node, release, self.mechanism.counted)
+        self._recorder.record(node, release)
         others = self._streams.others("noise", self._numbers[node], index)
         self._recorder.again(node, release, others)
         self._releases[node] += 1

@@ -20,20 +20,24 @@ from privaudit.files.user_code import (
     takes,
     told,
 )
+from privaudit.results import Independence
 from privaudit.task_settings import FOLDER, is_own
 from trainers.data import Dataset, Partition, load_dataset
 from trainers.data.shares import (
     Lazy,
     Users,
     check_alike,
+    check_finite,
     check_labels,
     data_set,
     example,
     shares_of,
+    within_classes,
 )
 from trainers.data.transforms import Transform, Transformed, check_transform
 from trainers.gradients.per_sample import Loss, check_module
 from trainers.models import cross_entropy, make_model
+from trainers.models.independence import independence
 from trainers.models.own import check_model, few, own_loss
 from trainers.numerics.randomness import public_generator
 from trainers.runs.training import Training
@@ -82,6 +86,11 @@ class Material:
     def quality(self) -> Quality:
         """What is measured of models: accuracy where targets are classes."""
         return "accuracy" if self.loss is cross_entropy else "loss"
+
+    @property
+    def independence(self) -> Independence:
+        """How well it is known that a record's gradient is its own."""
+        return independence(self.module, self.given_loss, self.shares, self.transform)
 
     def with_transform(self, transform: Callable[[Tensor], Any]) -> Material:
         """The same, with a transform of records; ``ValueError`` if it is none."""
@@ -166,12 +175,10 @@ class Material:
         model: nn.Module | Callable[[], nn.Module] | str,
         shares: Any,
         *,
+        classes: int | None = None,
         loss: Callable[..., Any] | None = None,
         test: Any = None,
-        nodes: int | None = None,
-        split: str = "even",
-        seed: int = 0,
-        users: Users | None = None,
+        **how: Any,
     ) -> Material:
         """A user's module, data and loss, checked.
 
@@ -179,10 +186,13 @@ class Material:
         ----------
         model
             A module, whose parameters are the start, or what makes one; or a name in
-            `trainers.models.MODELS`, for inputs and classes as the data have them,
+            `trainers.models.MODELS`, for ``classes`` and inputs as the data have them,
             whose start is drawn from the public seed.
-        shares, nodes, split, seed, users
+        shares, how
             See `trainers.data.shares.shares_of`.
+        classes
+            How many classes targets tell apart. It is public, and never counted in the
+            data: None only if ``model`` is no name.
         loss
             See `trainers.models.own.own_loss`; cross entropy if None.
         test
@@ -193,15 +203,9 @@ class Material:
         ValueError
             If they do not fit each other, or the model or the loss mixes records.
         """
-        found = shares_of(
-            *(shares,),
-            nodes=nodes,
-            split=split,
-            seed=seed,
-            users=users,
-        )
+        found = shares_of(shares, **how)
         if isinstance(model, str):
-            module = _named(model, found)
+            module = _named(model, found, classes)
         elif callable(model) and not isinstance(model, nn.Module):
             with checked("the model cannot be made"):
                 module = model()
@@ -218,17 +222,15 @@ class Material:
         if tested is not None:
             check_alike(tested, example(found[0]), "test")
         if loss is None and not targets.is_floating_point() and outputs.dim() > 1:
+            if classes not in (None, outputs.shape[1]):
+                raise ValueError(
+                    f"classes={classes}, but the model tells {outputs.shape[1]} apart: "
+                    "leave classes out, which is for models by name"
+                )
             classes = outputs.shape[1]
-            named = {f"node {n}": share for n, share in enumerate(found)}
-            for name, share in {**named, "test": tested}.items():
-                if isinstance(share, Dataset):
-                    check_labels(share.targets, classes, name)
-            found = [
-                dataclasses.replace(share, classes=classes)
-                if isinstance(share, Lazy)
-                else share
-                for share in found
-            ]
+            if tested is not None:
+                check_labels(tested.targets, classes, "test")
+            found = [_of_classes(share, classes) for share in found]
         each = own_loss(loss, outputs, targets)
         theirs = not isinstance(model, str)
         return cls(
@@ -236,24 +238,38 @@ class Material:
         )
 
 
+def _of_classes(share: Dataset | Lazy, classes: int) -> Dataset | Lazy:
+    """The same, where a record of another class counts nothing."""
+    if isinstance(share, Lazy):
+        return dataclasses.replace(share, classes=classes)
+    targets = within_classes(share.targets, classes)
+    return dataclasses.replace(share, targets=targets)
+
+
 def _in_memory(test: Any) -> Dataset:
     found = data_set(test, "test")
-    if isinstance(found, Dataset):
-        return found
-    return Dataset(*found.read(torch.arange(min(len(found), _TEST))))
+    if not isinstance(found, Dataset):
+        found = Dataset(*found.read(torch.arange(min(len(found), _TEST))))
+    check_finite(found, "test")
+    return found
 
 
-def _named(model: str, shares: Sequence[Dataset | Lazy]) -> nn.Module:
+def _named(
+    model: str, shares: Sequence[Dataset | Lazy], classes: int | None
+) -> nn.Module:
     inputs, target = example(shares[0])
-    classes = [
-        int(share.targets.max()) + 1 for share in shares if isinstance(share, Dataset)
-    ]
-    if target.is_floating_point() or target.dim() or len(classes) < len(shares):
+    if target.is_floating_point() or target.dim():
         raise ValueError(
-            f"the model {model} tells classes apart, and how many is read from integer "
-            "targets in memory: give a module for other data"
+            f"the model {model} tells classes apart, and targets are no classes: give "
+            "a module for other data"
         )
-    return make_model(model, tuple(inputs.shape), max(2, *classes, 2))
+    if classes is None:
+        raise ValueError(
+            f"the model {model} tells classes apart, and how many there are is not "
+            "counted in private labels, since the model's shape would show it: say "
+            "how many there can be, by classes=2 or --classes 2, or give a module"
+        )
+    return make_model(model, tuple(inputs.shape), classes)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -269,7 +285,7 @@ class OwnData:
     users
         Labels of records, as `trainers.data.shares.shares_of` takes them, or None.
     classes
-        How many there are, where a party says so; None: as targets have it.
+        How many targets tell apart; None: as the settings say.
     """
 
     shares: Any
@@ -282,9 +298,10 @@ class OwnData:
         """From ``module:function``, called with nothing, or ``folder:PATH``.
 
         The function gives shares, or a dictionary with ``shares``, and perhaps
-        ``test`` and ``users``. A folder has ``node-0.npz``, ``node-1.npz``, ..., or
-        .pt, each with arrays ``inputs`` and ``targets``, and perhaps ``users``; and
-        perhaps ``test.npz``. Raises ``ValueError``.
+        ``test``, ``users`` and ``classes``. A folder has ``node-0.npz``,
+        ``node-1.npz``, ..., or .pt, each with arrays ``inputs`` and ``targets``, and
+        perhaps ``users`` and ``classes``; and perhaps ``test.npz``. Raises
+        ``ValueError``.
 
         With ``held``, what one party holds: the function is called with each node's
         number, and gives its share, or a dictionary with ``share``, and perhaps
@@ -306,8 +323,9 @@ class OwnData:
                 raise ValueError(
                     f"data {data} gives a dictionary without shares: {', '.join(found)}"
                 )
-            _check_names(data, found, ("shares", "test", "users"))
-            return cls(found["shares"], found.get("test"), found.get("users"))
+            names = ("shares", "test", "users", "classes")
+            _check_names(data, found, names)
+            return cls(*map(found.get, names))
         return cls(found)
 
     @classmethod
@@ -423,24 +441,20 @@ def _own_by_name(training: Training, seed: int, held: range | None = None) -> Ma
     elif split == "classes":
         split = f"classes:{training.split}" if training.split else "even"
     model: Any = training.model
-    if held is not None and not is_place(model) and data.classes is None:
+    classes = data.classes if training.classes is None else training.classes
+    if data.classes not in (None, classes):
         raise ValueError(
-            f"with parties, the number of classes of the model {model} is not known: "
-            "give a model as module:function, or classes with your data"
+            f"classes={classes}, but the data say {data.classes}: say it once"
         )
     if is_place(model):
         model = _made(model, seed)
-    elif data.classes is not None and data.nodes is not None:
-        inputs, _ = example(shares_of(data.shares)[0])
-        with torch.random.fork_rng(devices=()):
-            torch.manual_seed(seed)  # where it starts, equal at all ranks
-            model = make_model(model, tuple(inputs.shape), max(2, data.classes))
     users = None
     if data.users is not None and training.unit == "user":
-        users = Users(data.users, getattr(training.algorithm_options(), "overlap", 1))
+        users = Users(data.users, training.overlap)
     return Material.own(
         model,
         data.shares,
+        classes=classes,
         loss=None if training.loss is None else function_named(training.loss),
         test=data.test,
         nodes=training.nodes if data.nodes is None else None,

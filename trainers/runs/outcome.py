@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from privaudit.files.frames import frame_of
-from privaudit.results import Finding, Status, UpperBound, worst_bound
+from privaudit.results import Finding, Independence, Status, UpperBound, worst_bound
 
 
 class Curves(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -115,6 +115,10 @@ class TrainingResult(
     Where the accounts are for an observer, ``seen_by_all`` is that of whoever sees all
     releases.
 
+    ``independence`` says how it is known that a record's gradient is its own; what is
+    not known by construction is among what the accounts assume. Unset in results of
+    earlier versions, and where nothing is promised.
+
     ``protected`` says whether the noise is secret, and ``noise`` why; what a file has
     there is not believed, see `protection`.
     """
@@ -136,6 +140,7 @@ class TrainingResult(
     test_size: int | None = None
     messages_sent: int | UnsetType = UNSET
     bytes_sent: int | UnsetType = UNSET
+    independence: Independence | UnsetType = UNSET
 
     @property
     def test_data(self) -> str:

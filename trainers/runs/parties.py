@@ -177,6 +177,11 @@ def check_parties(training: Training, parties: int) -> None:
     why = training.family.whole(training.setting())
     if why:
         raise ValueError(f"{training.algorithm} {why}: leave --parties out")
+    if training.overlap > 1 and training.unit == "record":
+        raise ValueError(
+            "a party's account is of its own releases, whatever other parties release "
+            "of a record: leave overlap out, and give it to `privaudit join`"
+        )
     if training.nodes < parties:
         raise ValueError(
             f"{parties} parties are more than the {training.nodes} nodes that they "

@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+from msgspec import UNSET
 from torch import Tensor, nn
 
 from privaudit.ledger import Ledger
@@ -231,7 +233,20 @@ class Problem:
 
     def ledger(self, noise_multiplier: float) -> Ledger:
         """What a run would release, as often as its algorithm asks the oracle."""
-        return self.training.family.ledger(self.setting, noise_multiplier)
+        return self._held(self.training.family.ledger(self.setting, noise_multiplier))
+
+    def stated(self, ledger: Ledger) -> Ledger:
+        """``ledger``, of a run of this, with all that an account has to know of it."""
+        if not self.training.family.private:
+            return ledger  # promises nothing
+        return self._held(ledger).independent(self.material.independence)
+
+    def _held(self, ledger: Ledger) -> Ledger:
+        """``ledger`` with the number of nodes at which a record may be."""
+        told = self.training.told_overlap
+        if told is UNSET or (told == 1 and self.party is None):
+            return ledger
+        return msgspec.structs.replace(ledger, overlap=told)
 
     def start(self, seed: int, runs: int = 1) -> Tensor:
         """Initial parameters, (runs, nodes, dims): one draw for all nodes and runs."""
@@ -324,7 +339,7 @@ class Problem:
 
         def measured(done: int, models: Tensor) -> None:
             if observers.after_round is not None:
-                observers.after_round(done, models, lambda: oracle.ledger)
+                observers.after_round(done, models, lambda: self.stated(oracle.ledger))
 
         def kept(done: int, state: Any) -> None:
             if observers.keep is not None:
@@ -346,7 +361,7 @@ class Problem:
             keep=kept if observers.keep else None,
             resume=middle,
         )
-        return models, oracle.ledger
+        return models, self.stated(oracle.ledger)
 
 
 def _crafted(planted: Planted | None) -> dict[str, Tensor | None]:

@@ -16,6 +16,7 @@ import torch
 from msgspec import UNSET
 
 from privaudit.accounting import verdict_on
+from privaudit.accounting.certificate import keep_witness
 from privaudit.accounting.views import account_observed
 from privaudit.files import json as _json
 from privaudit.files.folder import KEY, MODEL, RunFolder
@@ -224,6 +225,9 @@ class Keeper:
             stays_home=run.training.family.stays_home(run.training.setting()),
             compiled=run.compiled,
         )
+        warned: tuple[str, ...] = ()
+        if run.training.family.private:
+            warned = large_delta(worst.delta, sum(problem.sizes), run.training.unit)
         result = TrainingResult(
             nodes=nodes,
             verdict=verdict,
@@ -231,7 +235,7 @@ class Keeper:
             noise_multiplier=run.noise_multiplier,
             **as_figures(problem.material.quality, values),  # type: ignore[arg-type]
             seconds=round(self.seconds, 3),
-            remarks=remarks,
+            remarks=(*remarks, *warned),
             protected=protected,
             noise=noise,
             seen_by_all=UNSET if run.observer is None else worst_bound(every),
@@ -239,8 +243,13 @@ class Keeper:
             test_size=None if problem.test is None else len(problem.test),
             messages_sent=UNSET if sent is None else sent.messages,
             bytes_sent=UNSET if sent is None else sent.bytes,
+            independence=problem.material.independence
+            if run.training.family.private
+            else UNSET,
         )
         self._folder.write("ledger.json", ledger.to_json().encode())
+        if run.training.family.private:
+            keep_witness(self._folder, ledger, worst.relation, worst.delta)
         curves = msgspec.structs.replace(
             self.recorder.curves(), epsilon=tuple(self.spent())
         )
@@ -462,6 +471,23 @@ def beside(parts: Sequence[torch.Tensor | None], dim: int) -> torch.Tensor | Non
     """The processes' nodes as one, along ``dim``; None if there is nothing."""
     there = [part for part in parts if part is not None]
     return torch.cat(there, dim) if there else None
+
+
+def large_delta(delta: float, units: int, unit: str) -> tuple[str, ...]:
+    """What is said of a delta that is larger than one over the number of units.
+
+    >>> large_delta(1e-5, 1000, "record")
+    ()
+    >>> large_delta(0.1, 200, "record")[0][:55]
+    'delta 0.1 is larger than one over the number of records'
+    """
+    if delta * units <= 1:
+        return ()
+    return (
+        f"delta {delta:g} is larger than one over the number of {unit}s, {units:,}: "
+        f"publishing each {unit} in full with probability delta would meet it, about "
+        f"{delta * units:,.3g} of them; choose delta well below {1 / units:.1g}",
+    )
 
 
 def resumed(further: int) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from torch import nn
 
 from privaudit.files import json as _json
@@ -54,6 +54,7 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 "no steps by gradients of its own in each round, or has an option for "
                 "it; leave it out"
             )
+        self._check_overlap()
         own = is_own(self.data)
         classes = 10 if own else check_dataset(self.data).classes
         if classes != 10 and self.digits is not UNSET and len(self.digits) != 10:
@@ -75,6 +76,11 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 "hidden is for data that we know: give model=NAME:hidden="
                 f"{self.hidden} for your own"
             )
+        if self.classes is not None and not own:
+            raise ValueError(
+                f"classes are of data of your own, and {self.data} has {classes}: "
+                "leave them out"
+            )
         if self.loss is not None and not (own and is_place(self.loss)):
             raise ValueError(
                 "a loss is module:function, for data of your own, got "
@@ -93,6 +99,32 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             )
         if self.hidden is not None and name in MODELS:
             check_options(name, ["hidden"])
+
+    def _check_overlap(self) -> None:
+        """``ValueError`` if no record can be at so many nodes, or it has no account."""
+        if self.overlap == 1:
+            return
+        places = 1 if self.family.central else self.nodes
+        if self.overlap > places:
+            raise ValueError(
+                f"overlap, at how many nodes one {self.unit} may be, must be at most "
+                f"the number of nodes that have data, {places}, got {self.overlap}"
+            )
+        if self.unit == "node":
+            raise ValueError(
+                f"{self.algorithm} protects all that one node holds: leave overlap out"
+            )
+        if self.sampling != "poisson":
+            raise ValueError(
+                f"sampling={self.sampling} is not accounted for records that several "
+                "nodes hold; leave overlap at 1, or use Poisson sampling"
+            )
+
+    @property
+    def told_overlap(self) -> int | UnsetType:
+        """At how many nodes a record may be; unset where there is no other node."""
+        alone = self.family.central or self.nodes == 1 or self.unit == "node"
+        return UNSET if alone else self.overlap
 
     @property
     def family(self) -> Family:

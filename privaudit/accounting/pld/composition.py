@@ -609,9 +609,7 @@ class _Search:
         self.fine /= 3
         way = next(iter(self.guesses))
         if not self.of._is_realised:
-            self.lower = self.of._realised_lower(
-                self.target, self.width, self.fine
-            )
+            self.lower = self.of._realised_lower(self.target, self.width, self.fine)
             return self.found()
         for _ in range(2):
             slack = self.slack(way)
@@ -665,9 +663,7 @@ class _Search:
         if self.of._is_realised:
             self.lower = inner
         else:
-            self.lower = self.of._realised_lower(
-                self.target, self.width, self.fine
-            )
+            self.lower = self.of._realised_lower(self.target, self.width, self.fine)
         for way, low in self.lower.items():
             if way in self.upper:
                 check_sides(low, self.upper[way])

@@ -54,7 +54,7 @@ def pairs_observed(
     algorithm: str, ledger: Ledger, delta: float, relation: Relation
 ) -> tuple[Pair, ...]:
     """What each node learns of each other one; none where no ledger alone says so."""
-    if algorithm not in _PROVED or not any(ledger.nodes):
+    if algorithm not in _PROVED or not any(ledger.nodes) or ledger.most_nodes > 1:
         return ()
     graph = algorithm.removeprefix("dp-")
     return diluted(ledger, delta, None, relation, graph)

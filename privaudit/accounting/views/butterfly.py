@@ -265,6 +265,7 @@ def observed(
         raise ValueError(
             f"observer {name}: nobody is left to be protected, all nodes collude"
         )
+    check_at_one_node(ledger)
     for entry in itertools.chain.from_iterable(ledger.nodes):
         check_covered(entry)
     if max(sum(e.count for e in entries) for entries in ledger.nodes) > _MOST_RELEASES:
@@ -312,6 +313,15 @@ def observed(
         else ledger.failure,
         observer=name,
     )
+
+
+def check_at_one_node(ledger: Ledger) -> None:
+    """``ValueError`` for records at several nodes: no account by observer has them."""
+    if ledger.most_nodes > 1:
+        raise ValueError(
+            "what an observer learns is accounted for records at one node: leave "
+            "overlap at 1"
+        )
 
 
 def check_covered(entry: Entry) -> None:

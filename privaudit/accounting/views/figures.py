@@ -11,7 +11,11 @@ import msgspec
 import numpy as np
 
 from privaudit.accounting.certificate import Certificate
-from privaudit.accounting.views.butterfly import check_covered, observed
+from privaudit.accounting.views.butterfly import (
+    check_at_one_node,
+    check_covered,
+    observed,
+)
 from privaudit.accounting.views.information import Floats
 from privaudit.accounting.views.observer import Observer
 from privaudit.accounting.views.protocol import LinearProtocol, distance, hops
@@ -92,6 +96,7 @@ def figures(
             f"the protocol has {protocol.nodes} nodes and the ledger "
             f"{len(ledger.nodes)}; they must be those of one run"
         )
+    check_at_one_node(ledger)
     releases = [_releases(entries) for entries in ledger.nodes]
     for node, each in enumerate(releases):
         inputs = int((protocol.owner == node).sum())

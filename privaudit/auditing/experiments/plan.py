@@ -6,11 +6,17 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import torch
 from msgspec import UNSET
 
 from privaudit.accounting.account import method_named
-from privaudit.accounting.views import ANY_NODE, Observer, check_observer
+from privaudit.accounting.views import (
+    ANY_NODE,
+    Observer,
+    account_observed,
+    check_observer,
+)
 from privaudit.auditing.attacks import ADVERSARIES
 from privaudit.auditing.attacks.canaries import CANARIES, CANARY_NODE
 from privaudit.auditing.attacks.many import KINDS, MANY
@@ -20,7 +26,7 @@ from privaudit.auditing.experiments import one_run_plan
 from privaudit.auditing.experiments.planted import PLANTED
 from privaudit.auditing.experiments.presets import AUDITED, training_upon
 from privaudit.records import AuditRecord
-from privaudit.results import Relation
+from privaudit.results import Claim, Relation, worst_bound
 from privaudit.settings import (
     BLOCK,
     COMMAND_LINE,
@@ -32,6 +38,7 @@ from privaudit.task_settings import is_own
 from privaudit.version import __version__
 from trainers.gradients.per_sample import parameter_vector
 from trainers.numerics.device import check_device
+from trainers.oracles.capabilities import GivesGradients, GivesMessages, gives
 from trainers.runs.budget import check_noise
 from trainers.runs.problem import Problem
 from trainers.runs.training import Training
@@ -122,6 +129,49 @@ def tested_relation(training: Training) -> Relation:
     return "replace-one" if fixed else "add-or-remove-one"
 
 
+# Adversaries that see noisy gradients, or what is linear in them: to these a crafted
+# one shows most. To others it is nothing, as the loss of its record does not move.
+SEES = ("noisy-gradients", "neighbour", "observer")
+
+
+def strongest(training: Training) -> str:
+    """The adversary that sees what the certificate counts as seen, or most of that.
+
+    All noisy gradients of the canary's node, where gradients are what is released; what
+    a neighbour reads, where messages are and one hears all that the node does; else the
+    final model.
+    """
+    if gives(training.family.oracle, GivesGradients):
+        return "noisy-gradients"
+    if not gives(training.family.oracle, GivesMessages):
+        return "final-loss"
+    if training.family.stays_home(training.setting()):
+        return "neighbour"
+    mixing = training.mixing()
+    graphs = [mixing.at(k) > 0 for k in range(mixing.period)]
+    others = [node for node in range(mixing.nodes) if node != CANARY_NODE]
+    hears_all = (
+        all(bool((g[node] >= g[CANARY_NODE]).all()) for g in graphs) for node in others
+    )
+    return "neighbour" if any(hears_all) else "final-loss"
+
+
+def certified_claim(plan: Audit, problem: Problem) -> Claim:
+    """What the account certifies of the noise of ``plan``, as the claim under test."""
+    claim, ledger = plan.claim, problem.ledger(plan.noise_multiplier)
+    nodes = account_observed(
+        plan.algorithm,
+        ledger,
+        claim.observer or None,
+        claim.delta,
+        claim.relation,
+        plan.account,
+    )
+    return msgspec.structs.replace(
+        claim, epsilon=worst_bound(nodes).epsilon, source="the account of its noise"
+    )
+
+
 def planned(
     algorithm: str,
     settings: AuditSettings,
@@ -131,6 +181,8 @@ def planned(
     source: str = COMMAND_LINE,
 ) -> Audit:
     """The audit of an algorithm by name; its noise is 0 where it is to be calibrated.
+
+    Where settings give a noise and no epsilon, `certified_claim` is what is claimed.
 
     Parameters
     ----------
@@ -182,12 +234,13 @@ def planned(
             )
         attack = {"adversary": "observer", "observer": named}
     else:
-        at_home = seen is None and what.family.stays_home(what.setting())
-        attack = {"adversary": seen or ("neighbour" if at_home else "final-loss")}
+        attack = {"adversary": seen or strongest(what)}
+    crafted = gives(what.family.oracle, GivesGradients) and attack["adversary"] in SEES
+    attack.setdefault("canary", settings.canary or ("gradient" if crafted else "blank"))
     return Audit(
         **AttackSettings.part_of(settings, block=settings.block or BLOCK, **attack),
         claim=claim_of(
-            settings.epsilon,
+            1.0 if settings.epsilon is None else settings.epsilon,
             settings.delta,
             what.relation(settings.relation),
             what.unit,

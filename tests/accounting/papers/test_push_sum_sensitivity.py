@@ -6,7 +6,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from privaudit.accounting.papers.push_sum_sensitivity import (
@@ -16,6 +16,7 @@ from privaudit.accounting.papers.push_sum_sensitivity import (
     least_constant,
     paper_estimates,
 )
+from tests.tiers import examples
 
 
 def d_out(nodes, degree, t):
@@ -79,7 +80,7 @@ def runs(draw):
 
 
 class TestSound:
-    @settings(max_examples=120)
+    @examples(120)
     @given(runs())
     def test_the_certified_bound_is_never_below_the_real_one(self, run):
         random = np.random.default_rng(run["seed"])
@@ -100,7 +101,7 @@ class TestSound:
             spread = spread.added(np.abs(noise).sum(1)).mixed(weights := mixing(t))
             s = weights @ (s + noise)
 
-    @settings(max_examples=60)
+    @examples(60)
     @given(runs())
     def test_the_data_independent_one_holds_too(self, run):
         random = np.random.default_rng(run["seed"])
@@ -121,7 +122,7 @@ class TestSound:
             s += 0.05 * random.laplace(scale=scales[t] / 5.0, size=s.shape)
             s = weights @ s
 
-    @settings(max_examples=60)
+    @examples(60)
     @given(runs(), st.floats(0.3, 0.95))
     def test_the_least_constant_is_enough(self, run, decay):
         random = np.random.default_rng(run["seed"])

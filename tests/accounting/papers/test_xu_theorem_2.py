@@ -4,13 +4,14 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from privaudit.accounting import account
 from privaudit.accounting.papers.xu_theorem_2 import TheoremTwo, corrected
 from privaudit.ledger import Ledger
 from privaudit.release import Release, SamplingWithoutReplacement
+from tests.tiers import examples
 
 SETTINGS = [  # T, K, n, B
     (58_500, 16, 3125, 256),
@@ -77,7 +78,7 @@ class TestSound:
 
 
 class TestTight:
-    @settings(max_examples=100)
+    @examples(100)
     @given(theorems())
     def test_no_admissible_mu_is_left_out(self, theorem):
         try:

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
@@ -27,6 +27,7 @@ from privaudit.release import (
 )
 from privaudit.results import worst_bound
 from tests.accounting.views.networks import releases
+from tests.tiers import examples
 
 BUTTERFLY = "dp-butterfly"
 
@@ -42,7 +43,7 @@ def multipliers(entries):
 
 
 class TestSound:
-    @settings(max_examples=60)
+    @examples(60)
     @given(st.sampled_from([2, 4, 8, 16]), st.integers(1, 40))
     def test_any_node_is_no_better_than_each_one(self, nodes, steps):
         found = observed(plan(nodes, steps), "any-node")

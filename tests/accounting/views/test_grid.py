@@ -63,8 +63,8 @@ class TestLemma:
         [
             ("0.5", 2),
             ("0.7", 2),
-            pytest.param("0.5", 3, marks=pytest.mark.slow),
-            pytest.param("1", 3, marks=pytest.mark.slow),
+            pytest.param("0.5", 3, marks=pytest.mark.full),
+            pytest.param("1", 3, marks=pytest.mark.full),
         ],
     )
     def test_the_distance_falls_as_it_says(self, s, count):
@@ -78,7 +78,7 @@ class TestLemma:
             said = mp.exp(-2 * mp.pi**2 * s**2 * (count - 1) / count)
             assert said / 20 < found < 4 * s * said * mp.exp(1.6 * (count - 1))
 
-    @pytest.mark.slow
+    @pytest.mark.full
     @pytest.mark.parametrize("count", [2, 3, 4])
     def test_at_two_steps_it_is_a_bound(self, count):
         with mp.workdps(60):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from privaudit.accounting.views import (
@@ -13,6 +13,7 @@ from privaudit.accounting.views import (
     of_observer,
 )
 from tests.accounting.views.networks import gossip
+from tests.tiers import examples
 
 
 def by_singular_values(rows):
@@ -58,7 +59,7 @@ class TestInformation:
             assert not found.bare.any()
         assert information(rows, rows).rounding == 0
 
-    @settings(max_examples=60)
+    @examples(60)
     @given(st.integers(0, 10_000), st.integers(1, 6), st.integers(1, 8))
     def test_any_rows_by_the_pseudo_inverse(self, seed, count, inputs):
         rng = np.random.default_rng(seed)
@@ -103,7 +104,7 @@ class TestInformation:
 
 
 class TestDominating:
-    @settings(max_examples=60)
+    @examples(60)
     @given(st.integers(0, 10_000), st.integers(1, 8))
     def test_it_is_above_and_no_more_than_row_sums(self, seed, count):
         rng = np.random.default_rng(seed)
@@ -114,7 +115,7 @@ class TestDominating:
         least = abs(matrix * unit[:, None] * unit).sum()
         assert (found * unit**2).sum() <= least * (1 + 1e-9)
 
-    @settings(max_examples=30)
+    @examples(30)
     @given(st.integers(0, 10_000))
     def test_signals_that_reach_it(self, seed):
         # Where entries are positive, or signs make them so: all signals aligned.
@@ -130,7 +131,7 @@ class TestDominating:
         matrix = np.full((3, 3), -0.5) + 1.5 * np.eye(3)
         assert dominating(matrix).sum() == pytest.approx(4.5, rel=1e-9)
 
-    @settings(max_examples=40)
+    @examples(40)
     @given(st.integers(0, 10_000), st.integers(3, 30), st.sampled_from([0, 2, 20]))
     def test_where_signals_that_reach_it_are_known_it_is_met(self, seed, count, orders):
         # Unit vectors v_t that diag(D) - M sends to 0, with both >= 0, are the worst

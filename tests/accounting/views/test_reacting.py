@@ -1,13 +1,14 @@
 """What reacting gradients give away, by quadrature: never more than is certified."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
 from privaudit.accounting.views import LinearProtocol, Observer, figures
 from privaudit.ledger import Entry, Ledger
 from tests.accounting.views.networks import releases
+from tests.tiers import examples
 
 DELTA = 1e-2
 
@@ -52,7 +53,7 @@ def accounts(dilution, first, second, whose):
     return figures(protocol, Ledger(nodes=nodes), DELTA, [Observer.of(2)])[0]
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     st.integers(0, 10_000),
     st.sampled_from([0, 1]),

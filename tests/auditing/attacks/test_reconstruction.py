@@ -4,13 +4,14 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from privaudit.accounting.views import LinearProtocol, Observer
 from privaudit.auditing.attacks.reconstruction import reconstruction
 from tests.accounting.views import reference
 from tests.accounting.views.test_figures import floats, path, ring, some_graph
+from tests.tiers import examples
 
 
 def solved_exactly(rows, of, by):
@@ -30,7 +31,7 @@ def networks(draw):
 
 
 class TestSolves:
-    @settings(max_examples=60)
+    @examples(60)
     @given(networks())
     def test_just_what_elimination_solves(self, network):
         matrix, rounds, by = network

@@ -5,12 +5,13 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import privaudit as pa
 from privaudit.accounting.views import Observer
 from privaudit.auditing.attacks.relay import Relay
+from tests.tiers import examples
 
 DELTA = 1e-2
 PATH = {
@@ -74,7 +75,7 @@ class TestRefutes:
 
 
 class TestSound:
-    @settings(max_examples=12)
+    @examples(12)
     @given(
         st.sampled_from(["dp-dsgd", "dp-dsgt", "dp-muffliato", "const-d2p"]),
         st.integers(3, 5),
@@ -84,8 +85,8 @@ class TestSound:
     def test_no_attack_shows_more_than_is_certified(self, name, nodes, seed, noise):
         not_above(name, nodes, seed, noise, 400)
 
-    @pytest.mark.slow
-    @settings(max_examples=150)
+    @pytest.mark.full
+    @examples(150)
     @given(
         st.sampled_from(["dp-dsgd", "dp-dsgt", "dp-muffliato", "const-d2p"]),
         st.integers(3, 8),

@@ -141,6 +141,7 @@ class TestSound:
         count, allowed = exceeds(RanksOfFamily(GAUSSIAN), 0.0, draw, repeats=40)
         assert count <= allowed
 
+    @pytest.mark.sampled(3)
     @pytest.mark.parametrize("members", [None, 60, 240])
     def test_coverage(self, members):
         def draw(repeat):
@@ -150,7 +151,7 @@ class TestSound:
         count, allowed = exceeds(RanksOfFamily(GAUSSIAN), truth, draw, repeats=40)
         assert count <= allowed
 
-    @pytest.mark.slow
+    @pytest.mark.full
     @pytest.mark.parametrize("members", [None, 60, 150])
     @pytest.mark.parametrize("mu", [0.0, 1.0])
     def test_coverage_over_a_thousand(self, members, mu):
@@ -161,7 +162,7 @@ class TestSound:
         count, allowed = exceeds(RanksOfFamily(GAUSSIAN), truth, draw, repeats=1000)
         assert count <= allowed
 
-    @pytest.mark.slow
+    @pytest.mark.full
     @pytest.mark.parametrize("members", [None, 100])
     def test_coverage_of_a_ledger_over_a_thousand(self, members):
         released = entries(0.1, 0.7, 3)
@@ -177,7 +178,7 @@ class TestSound:
         count, allowed = exceeds(RanksOfFamily(family), truth, draw, repeats=1000)
         assert count <= allowed
 
-    @pytest.mark.slow
+    @pytest.mark.full
     @pytest.mark.parametrize("members", [40, 200, 360])
     @pytest.mark.parametrize("mu", [0.0, 1.0])
     def test_top_half_of_fixed_worlds_over_a_thousand(self, members, mu):
@@ -212,7 +213,7 @@ class TestTight:
         for estimator in (RanksOfFamily(GAUSSIAN), TopHalf()):
             assert estimator(scores, 1e-5, threat_model="x").epsilon > 0.8 * truth
 
-    @pytest.mark.slow
+    @pytest.mark.full
     @pytest.mark.parametrize(
         ("q", "z", "steps", "least"),
         [(0.01, 0.6, 30, 0.6), (0.02, 0.7, 100, 0.7), (0.25, 3.0, 60, 0.85)],

@@ -141,6 +141,7 @@ class TestSound:
             assert null.crosses(found, limits).sum() <= allowed
             assert null.crosses(found + 2e-4, limits).sum() > allowed
 
+    @pytest.mark.sampled(4)
     @pytest.mark.parametrize("members", [40, 114, 160])
     @pytest.mark.parametrize("design", ["fixed", "coin-flip"])
     def test_no_alarms_of_a_fixed_deal(self, members, design):
@@ -150,13 +151,13 @@ class TestSound:
         alarms = fixed_alarms(members, design, 60)
         assert alarms <= stats.binom.isf(1e-4, 60, 0.05)
 
-    @pytest.mark.slow
+    @pytest.mark.full
     @pytest.mark.parametrize("estimator", [RankWalk(), Best()])
     def test_a_false_coin_flip_gives_no_more_alarms_over_a_thousand(self, estimator):
         alarms = fixed_alarms(114, "coin-flip", 1000, estimator)
         assert alarms <= stats.binom.isf(1e-3, 1000, 0.05)
 
-    @pytest.mark.slow
+    @pytest.mark.full
     @pytest.mark.parametrize("members", [40, 100, 160])
     def test_coverage_of_fixed_worlds_over_a_thousand(self, members):
         """Leaky randomised response, which attains its epsilon."""

@@ -18,6 +18,7 @@ from privaudit.auditing.scores import Scores
 from privaudit.files.folder import FolderError, RunFolder
 from privaudit.settings import BLOCK
 from tests.auditing.audits import audit
+from tests.tiers import size
 from tests.trainers.planted import NoiseDividedTwice, NoiseMissingAtNode
 from trainers.algorithms import ALGORITHMS
 from trainers.runs.problem import Problem
@@ -46,14 +47,15 @@ def quick(monkeypatch):
 
 
 class TestSound:
+    @pytest.mark.sized
     def test_the_right_noise_is_certified_and_not_refuted(self, tmp_path):
-        for seed in range(3):
+        for seed in range(size(3, 1)):
             result = done(tmp_path / str(seed), audit(rounds=12, runs=200, seed=seed))
             assert result.status == "consistent"
             assert result.upper().epsilon <= 1
             assert not result.verdict.account_contradicted
 
-    @pytest.mark.slow
+    @pytest.mark.full
     @pytest.mark.parametrize("adversary", ["final-loss", "noisy-gradients"])
     def test_the_right_noise_is_not_refuted_over_twenty_seeds(
         self, tmp_path, adversary
@@ -67,7 +69,7 @@ class TestSound:
         [
             dict(adversary="noisy-gradients", rounds=3, runs=100),
             # One whose start lets the final loss show it: of twelve seeds, eight do.
-            pytest.param(dict(rounds=100, runs=300, seed=3), marks=pytest.mark.slow),
+            pytest.param(dict(rounds=100, runs=300, seed=3), marks=pytest.mark.full),
         ],
     )
     def test_no_noise_is_refuted(self, tmp_path, attack):
@@ -82,7 +84,7 @@ class TestSound:
             dict(adversary="noisy-gradients", rounds=10, runs=150),
             pytest.param(
                 dict(rounds=100, noise_multiplier=6.1, runs=500),
-                marks=pytest.mark.slow,
+                marks=pytest.mark.full,
             ),
         ],
     )
@@ -171,6 +173,7 @@ def test_each_algorithm_is_audited_as_it_stands(algorithm):
 
 
 class TestKilled:
+    @pytest.mark.full
     def test_killed_at_any_moment_the_scores_are_the_same(self, tmp_path):
         done(tmp_path / "whole", audit(runs=400, rounds=12))
         path = tmp_path / "killed"

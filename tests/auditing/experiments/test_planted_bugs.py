@@ -49,7 +49,7 @@ def watched(algorithm, runs, **options):
     return dataclasses.replace(plan, training=training)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 class TestRefuted:
     @pytest.mark.parametrize(
         ("oracle", "status"),

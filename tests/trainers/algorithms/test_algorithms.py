@@ -4,9 +4,10 @@ import dataclasses
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tiers import examples
 from tests.trainers import checks
 from tests.trainers.checks import DIMS, MECHANISM, Messages, Recording
 from tests.trainers.contract import CASES, STEP, Case, Flat, Quadratic, states
@@ -49,7 +50,7 @@ class TestConservation:
         case.network().run(begin, oracle(MECHANISM, runs=2), ROUNDS)
         assert torch.equal(begin, kept)
 
-    @settings(max_examples=40)
+    @examples(40)
     @given(st.sampled_from([*GRAPHS, "exponential", "d-out:3"]), st.integers(0, 1000))
     def test_the_mean_tracker_is_the_mean_of_the_last_noisy_gradients(
         self, graph, seed
@@ -66,7 +67,7 @@ class TestConservation:
             torch.testing.assert_close(state.tracker.mean(1), last.mean(1))
             assert torch.equal(state.last, last)
 
-    @settings(max_examples=40)
+    @examples(40)
     @given(st.sampled_from(GRAPHS), st.integers(0, 1000), st.integers(1, 3))
     def test_the_duals_add_up_to_nothing(self, graph, seed, inner):
         private = oracle(MECHANISM, shares=random_data((5,) * 6), seed=seed)
@@ -80,6 +81,7 @@ class TestConservation:
 
 
 class TestReduction:
+    @pytest.mark.sampled(5)
     @every
     @pytest.mark.parametrize("graph", ["complete", "ring", "star"])
     def test_a_quadratic_is_minimised(self, case, graph):
@@ -98,6 +100,7 @@ class TestReduction:
             optimum = quadratic.optimum.expand(5, -1)
         torch.testing.assert_close(models[0], optimum, rtol=0, atol=facts.tolerance)
 
+    @pytest.mark.sampled(4)
     @every
     def test_one_node_is_what_it_should_be(self, case):
         shares = random_data((6,))
@@ -109,6 +112,7 @@ class TestReduction:
         torch.testing.assert_close(models, theta)
         assert not torch.equal(models, begin)
 
+    @pytest.mark.sampled(4)
     @shared
     def test_on_the_complete_graph(self, case):
         begin = start(DIMS, nodes=3)
@@ -132,6 +136,7 @@ class TestReduction:
 
 
 class TestLaws:
+    @pytest.mark.sampled(5)
     @every
     def test_batching_does_not_change_numbers(self, case):
         begin = start(DIMS).repeat(4, 1, 1)

@@ -6,12 +6,13 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
 from privaudit.accounting import account
 from privaudit.accounting.gaussian import analytic_epsilon
+from tests.tiers import examples
 from tests.trainers import collaborative as checks
 from tests.trainers.collaborative import (
     CLASSES,
@@ -47,7 +48,7 @@ def run(private, start, outcome="global", rounds=10, **more):
 
 
 class TestLoss:
-    @settings(max_examples=40)
+    @examples(40)
     @given(st.integers(0, 10**6), st.sampled_from([0.0, 0.1, 2.0]))
     def test_the_gradient_is_that_of_the_loss(self, seed, lam):
         g = torch.Generator().manual_seed(seed)
@@ -113,7 +114,7 @@ def neighbours(draw):
 
 
 class TestSensitivity:
-    @settings(max_examples=80)
+    @examples(80)
     @given(neighbours())
     def test_lemma_4(self, case):
         """The first update that differs moves by at most max 2 eta L / b a class."""
@@ -427,6 +428,7 @@ class TestPaper:
             4 * c / 0.5
         )
 
+    @pytest.mark.full
     @given(st.floats(0.25, 0.99), st.sampled_from([1e-3, 1e-5, 1e-8]))
     def test_it_promises_one_class_and_not_all(self, epsilon, delta):
         z = paper_multiplier(Constants(0.0), epsilon, delta)

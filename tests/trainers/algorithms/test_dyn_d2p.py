@@ -7,13 +7,14 @@ import msgspec
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
 from privaudit.accounting import account, gdp, noise_multiplier
 from privaudit.cli import main
 from privaudit.release import PoissonSampling, SamplingWithoutReplacement
+from tests.tiers import examples
 from tests.trainers import checks
 from tests.trainers.checks import DIMS, Recording, noise_of
 from tests.trainers.contract import Case
@@ -228,7 +229,7 @@ class TestSampling:
 
 class TestPaperNoise:
     @every
-    @settings(max_examples=15)
+    @examples(15)
     @given(st.floats(0.2, 4), st.sampled_from([1e-6, 1e-4, 1e-2]), st.integers(1, 3000))
     def test_it_solves_the_paper_s_equations(self, name, epsilon, delta, rounds):
         """mu_0 by scipy, from eqs. 4 and 6 as they stand."""

@@ -8,9 +8,10 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tiers import examples
 from trainers.data import (
     DATASETS,
     Dataset,
@@ -66,7 +67,7 @@ class TestSplit:
         off = shares[(np.arange(classes) % nodes) != np.arange(nodes)[:, None]]
         np.testing.assert_allclose(off, (1 - t) / nodes)
 
-    @settings(max_examples=50)
+    @examples(50)
     @given(st.integers(1, 6), st.floats(0, 1))
     def test_a_partition(self, nodes, t):
         targets = torch.arange(120) % 6
@@ -113,7 +114,7 @@ class TestOtherSplits:
         for share in shares:
             assert torch.equal(share.targets, share.inputs[:, 0].long() % 3)
 
-    @settings(max_examples=50)
+    @examples(50)
     @given(st.integers(1, 5), st.floats(0.3, 100), st.integers(0, 100))
     def test_dirichlet_is_a_partition(self, nodes, alpha, seed):
         data = numbered(300)

@@ -52,7 +52,7 @@ def test_digits():
     assert len(test) == len(rest)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_forest_has_the_shape_of_covertype():
     rows, targets = forest()
     assert rows.shape == (RECORDS, 54)

@@ -4,11 +4,12 @@ import warnings
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
 
+from tests.tiers import examples
 from trainers.gradients.bookkeeping import (
     BookKeeping,
     UnknownLayerError,
@@ -335,7 +336,8 @@ def clipped(norms):
 
 
 class TestSound:
-    @settings(max_examples=20)
+    @pytest.mark.sampled(5)
+    @examples(20)
     @given(st.integers(1, 3), st.integers(1, 5), st.integers(0, 10**6))
     @pytest.mark.parametrize("name", KNOWN)
     def test_equals_the_reference(self, name, replicas, samples, seed):
@@ -426,6 +428,7 @@ class TestSound:
         got = way.weighted_sum(at, inputs, targets, clipped)
         torch.testing.assert_close(got, wanted)
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize(
         "inside",
         [

@@ -20,7 +20,7 @@ from trainers.oracles.oracle import Mechanism, Oracle
 
 # The first compilation on a machine takes tens of seconds.
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.full,
     # torch's own compiler says what of itself is old.
     pytest.mark.filterwarnings("default"),
 ]

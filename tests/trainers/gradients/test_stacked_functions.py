@@ -2,10 +2,11 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from tests.tiers import examples
 from trainers.gradients.stacked import join, quick
 
 WINDOWS = [(2, 2), (2, 1), (3, 2), ((1, 3), (2, 1)), ((3, 2), (1, 3))]
@@ -48,7 +49,7 @@ class TestMish:
 
 
 class TestMishBeforeMaxPool:
-    @settings(max_examples=30)
+    @examples(30)
     @given(st.integers(0, 10**6), st.integers(3, 9), st.integers(3, 9))
     @pytest.mark.parametrize("window", WINDOWS, ids=str)
     def test_equals_torch(self, window, seed, high, wide):
@@ -80,7 +81,7 @@ class TestMishBeforeMaxPool:
 
 
 class TestMaxPool:
-    @settings(max_examples=30)
+    @examples(30)
     @given(st.integers(0, 10**6), st.integers(3, 9), st.integers(3, 9))
     @pytest.mark.parametrize("window", WINDOWS, ids=str)
     def test_equals_torch_bit_for_bit(self, window, seed, high, wide):

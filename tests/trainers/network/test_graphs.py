@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tiers import examples
 from trainers.network import graphs
 from trainers.network.mixing import Mixing, add_up
 from trainers.network.named_graphs import mixing, topology
@@ -48,7 +49,7 @@ class TestWeights:
         with pytest.raises(ValueError, match="doubly stochastic"):
             mixed.require(["doubly stochastic"], "dp-dsgd")
 
-    @settings(max_examples=50)
+    @examples(50)
     @given(sizes, st.integers(0, 10**6))
     def test_mixing_is_the_matrix_product_and_keeps_the_mean(self, nodes, seed):
         mixed = mixing("ring", "metropolis", nodes)

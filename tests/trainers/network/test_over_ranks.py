@@ -15,7 +15,7 @@ import torch
 
 from privaudit.files.folder import FolderError, RunFolder
 from privaudit.ledger import Ledger
-from tests.trainers.rank_program import CASES, noise, training
+from tests.trainers.rank_program import TRAINED, noise, training
 from trainers.network.named_graphs import mixing
 from trainers.network.over_ranks import Exchange
 from trainers.network.ranks import Ranks
@@ -39,12 +39,13 @@ def torchrun(ranks, *arguments, timeout=600, **more):
     )
 
 
-@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.sized
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.full)])
 def test_models_and_ledgers_of_one_process(tmp_path, ranks):
     """Same seeds: models to the last bit; bytes are the graph's."""
     done = torchrun(ranks, "tests.trainers.rank_program", "train", tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
-    for name in CASES:
+    for name in TRAINED:
         parts = torch.load(tmp_path / f"{name}.pt", weights_only=True)
         problem = Problem.of(training(name))
         whole, ledger = problem.train(noise(name), Streams(3), runs=2)
@@ -54,7 +55,7 @@ def test_models_and_ledgers_of_one_process(tmp_path, ranks):
         assert joined == ledger
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(("graph", "rounds"), [("butterfly", 13), ("halving", 26)])
 def test_a_butterfly_has_the_bits_of_one_process(tmp_path, graph, rounds):
     command = ["privaudit", "train", "dp-butterfly", "--observer", "any-node"]
@@ -73,6 +74,7 @@ def test_a_butterfly_has_the_bits_of_one_process(tmp_path, graph, rounds):
         assert one == other
 
 
+@pytest.mark.full
 def test_a_rank_that_ends_ends_the_others(tmp_path):
     done = torchrun(2, "tests.trainers.rank_program", "fail", tmp_path)
     assert done.returncode != 0
@@ -90,7 +92,7 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_goes_on_with_another_number_of_ranks(tmp_path):
     """Killed on two ranks, finished on three and alone; as the undisturbed one."""
     command = ["privaudit", *SETTINGS, "--out"]
@@ -134,7 +136,7 @@ def test_goes_on_with_another_number_of_ranks(tmp_path):
         )
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_key_that_a_rank_lost_is_missed(tmp_path):
     """Before any checkpoint, too; and each rank has a key and a journal of its own."""
     at = SETTINGS.index("--seed")
@@ -178,7 +180,7 @@ def test_ranks_agree_on_whose_keys_they_have(tmp_path):
             _keep_ids(folder, other)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_audits_over_ranks_have_the_same_scores(tmp_path):
     """Begun on two ranks, stopped, finished on three: bits of one process."""
     command = [

@@ -5,9 +5,10 @@ import fractions
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tiers import examples
 from tests.trainers.problems import start
 from trainers.network.mixing import Mixing
 from trainers.network.named_graphs import mixing
@@ -58,7 +59,7 @@ def after(mixed, begin, rounds):
 
 
 class TestLaws:
-    @settings(max_examples=100)
+    @examples(100)
     @given(every, st.integers(0, 1000))
     def test_sums_of_weights_and_values_stay(self, mixed, seed):
         begin = start(2, runs=2, nodes=mixed.nodes, seed=seed)
@@ -70,7 +71,7 @@ class TestLaws:
             mean = (held.weight * held.z).sum(1) / mixed.nodes
             torch.testing.assert_close(mean, begin.mean(1))
 
-    @settings(max_examples=100)
+    @examples(100)
     @given(every)
     def test_agreement_is_kept_however_weights_differ(self, mixed):
         begin = start(2, nodes=1).expand(1, mixed.nodes, 2)
@@ -109,7 +110,7 @@ class TestLaws:
 
 
 class TestFloor:
-    @settings(max_examples=100)
+    @examples(100)
     @given(every)
     def test_no_weight_is_ever_below(self, mixed):
         floor = weight_floor(mixed)

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tiers import examples
 from trainers.numerics.chacha import WORDS, Keystream, blocks, table
 
 CPU = torch.device("cpu")
@@ -123,7 +124,7 @@ class TestVectors:
 
 
 class TestLaws:
-    @settings(max_examples=30)
+    @examples(30)
     @given(
         st.binary(min_size=32, max_size=32),
         st.binary(min_size=12, max_size=12),

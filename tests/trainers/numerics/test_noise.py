@@ -115,6 +115,7 @@ def everywhere(count, seed, tails=4):
 
 
 class TestSound:
+    @pytest.mark.sampled(4)
     @LAWS
     @SCALES
     def test_equals_mpmath(self, law, power):
@@ -124,7 +125,7 @@ class TestSound:
         found = drawn(fixed(words, further=2**511 + 12345), scale, law)
         assert wrong(words, found.flatten().tolist(), scale, law) == 0
 
-    @pytest.mark.slow
+    @pytest.mark.full
     @LAWS
     def test_equals_mpmath_a_million_times(self, law):
         """Those next to a border, and 1 of 20 others; scipy's doubles say which."""
@@ -139,6 +140,7 @@ class TestSound:
             assert wrong(words, found, 2.0**power, law) == 0
         assert 50_000 < asked < 300_000
 
+    @pytest.mark.sampled(4)
     @LAWS
     def test_what_is_clear_is_right(self, law):
         """The doubles of the test above pass nothing that mpmath would not."""
@@ -150,6 +152,7 @@ class TestSound:
                 bad = [k + off for k in found]
                 assert len(doubtful(words, bad, 2.0**power, law)) == len(words)
 
+    @pytest.mark.sampled(4)
     @LAWS
     @SCALES
     def test_words_at_the_borders(self, law, power):
@@ -294,7 +297,7 @@ class TestSound:
         assert shares[0] < shares[1] < 0.005
 
     @LAWS
-    @pytest.mark.parametrize("millions", [1, pytest.param(100, marks=pytest.mark.slow)])
+    @pytest.mark.parametrize("millions", [1, pytest.param(100, marks=pytest.mark.full)])
     def test_distribution(self, law, millions):
         scale, most, n = 16.0, 40 if law is GAUSSIAN else 100, millions * 10**6
         counts = np.zeros(2 * most + 1)

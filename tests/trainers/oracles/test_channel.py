@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from privaudit.accounting import account
@@ -15,6 +15,7 @@ from privaudit.accounting.papers.push_sum_sensitivity import (
     data_independent_sensitivity,
     paper_estimates,
 )
+from tests.tiers import examples
 from tests.trainers.message_checks import (
     RING,
     averages_are_reached,
@@ -123,13 +124,13 @@ def simulate(run, sensitivity):
 
 
 class TestSound:
-    @settings(max_examples=40)
+    @examples(40)
     @given(protocols())
     def test_certified_is_never_below_the_real_one(self, run):
         real, used = simulate(run, "certified")
         assert (real <= used).all()
 
-    @settings(max_examples=40)
+    @examples(40)
     @given(protocols())
     def test_data_independent_is_never_below_the_real_one(self, run):
         real, used = simulate(run, "data-independent")

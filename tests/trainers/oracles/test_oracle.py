@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -14,6 +14,7 @@ from privaudit.release import (
     RandomAllocation,
     SamplingWithoutReplacement,
 )
+from tests.tiers import examples
 from tests.trainers.problems import oracle, random_data, softmax, start
 from trainers.data import Dataset, PrivateData
 from trainers.numerics.keys import Key
@@ -22,7 +23,7 @@ from trainers.numerics.releases import ReleaseJournal
 from trainers.oracles.oracle import Mechanism, clip_weights
 
 DIMS = 15
-few = settings(max_examples=40)
+few = examples(40)
 
 
 def blank(value=3.0):

@@ -22,7 +22,7 @@ import torch
 
 from trainers.network.frames import ALIVE, BYE, END, HEADER, KEPT, MESSAGE, Header
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 MINE = """
 import torch

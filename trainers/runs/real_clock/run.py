@@ -84,7 +84,8 @@ class RealClock(OneProcess):
 
         def so_far(outcome: Outcome | None = None) -> Ledger:
             known = {} if outcome is None else outcome.ledgers
-            return ledger_of(problem, run.noise_multiplier, pool.counts(), known)
+            released = ledger_of(problem, run.noise_multiplier, pool.counts(), known)
+            return problem.stated(released)
 
         made = sum(pool.counts())
         if made:

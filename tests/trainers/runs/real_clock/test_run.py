@@ -216,7 +216,7 @@ def test_only_where_it_is_meant():
     )
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_as_good_as_by_the_virtual_clock(tmp_path):
     """Equal settings, equal noise; five runs of each."""
     values = {
@@ -243,7 +243,7 @@ def test_as_good_as_by_the_virtual_clock(tmp_path):
     assert statistics.mean(found["virtual"]) > 0.8  # and it is learnt
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_on_the_command_line(tmp_path, capsys):
     command = [
         *("train", "adp2sgd", "--json", "--epsilon", "4", "--out", str(tmp_path)),

@@ -1,0 +1,57 @@
+"""Sizes of the suite, profiles of hypothesis, and no doctests where there are none."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from collections.abc import Generator
+
+import pytest
+from hypothesis import settings
+
+from tests import tiers
+
+# The suite runs in several processes; a torch thread pool in each would fight.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# The same examples every time, many more at night.
+settings.register_profile("quick", deadline=None, derandomize=True, max_examples=25)
+settings.register_profile("full", deadline=None, derandomize=True, max_examples=200)
+settings.register_profile("nightly", deadline=None, max_examples=5000)
+settings.load_profile(
+    os.environ.get("HYPOTHESIS_PROFILE", "full" if tiers.FULL else "quick")
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--seconds", type=float, help="skip the tests that have not begun by then"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.seconds is not None:
+        config.pluginmanager.register(tiers.Deadline(config.option.seconds))
+    # As the home of a plugin, all of privaudit would have its asserts rewritten, which
+    # takes seconds and changes nothing: its tests are elsewhere.
+    hook = config.pluginmanager.rewrite_hook
+    getattr(hook, "_must_rewrite", set()).discard("privaudit")
+
+
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    if not tiers.FULL:
+        items[:], left = tiers.sampled(items)
+        config.hook.pytest_deselected(items=left)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(
+    file_path: pathlib.Path,
+) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """A file without an example need not be imported to find none."""
+    found = yield
+    if file_path.suffix == ".py" and ">>>" not in file_path.read_text():
+        found = [one for one in found if type(one).__name__ != "DoctestModule"]
+    return found

@@ -1,0 +1,170 @@
+"""How it is decided that a record's gradient is its own."""
+
+from __future__ import annotations
+
+import copy
+import functools
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.data import Dataset, TensorDataset
+
+from trainers.data.shares import shares_of
+from trainers.gradients.per_sample import check_module
+from trainers.models import make_model
+from trainers.models.independence import independence
+from trainers.models.own import check_model, replace_batch_norm
+from trainers.models.registry import MODELS
+from trainers.runs.material import Material
+
+
+class Experts(nn.Module):
+    """Two experts, each of which takes at most ``capacity`` records of a batch."""
+
+    def __init__(self, capacity: int = 3) -> None:
+        super().__init__()
+        self.capacity = capacity
+        self.experts = nn.ModuleList([nn.Linear(5, 2), nn.Linear(5, 2)])
+
+    def forward(self, x):
+        first = x[:, 0] > 0
+        kept = (first.cumsum(0) <= self.capacity) & first
+        return torch.where(kept[:, None], self.experts[0](x), self.experts[1](x))
+
+
+class Late(nn.Module):
+    """Keeps its records' mean, and uses it after 100 calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.calls, self.kept = nn.Linear(5, 2), 0, torch.zeros(5)
+
+    def forward(self, x):
+        self.calls += 1
+        if self.calls > 100:
+            self.kept = 0.9 * self.kept + 0.1 * x.detach().mean(0)
+        return self.inner(x - self.kept)
+
+
+class Flips(Dataset):
+    """Flips a record by the global generator."""
+
+    def __init__(self) -> None:
+        self.inputs = torch.randn(40, 5, generator=torch.Generator().manual_seed(0))
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, row):
+        return self.inputs[row] * (1 - 2 * torch.randint(2, ())), row % 2
+
+
+def hooked(module: nn.Module) -> nn.Module:
+    module.register_forward_hook(lambda layer, given, found: found - found.mean(0))
+    return module
+
+
+def replaced(module: nn.Module) -> nn.Module:
+    was = module.forward
+    module.forward = lambda x: was(x - x.mean(0))
+    return module
+
+
+LINEAR = nn.Linear(5, 2)
+X = torch.randn(40, 5, generator=torch.Generator().manual_seed(1))
+Y = (X.sum(1) > 0).long()
+
+
+class TestSound:
+    """Nothing that mixes records, or could, is known by construction."""
+
+    @pytest.mark.parametrize("module", [Experts(), Late()], ids=["capacity", "late"])
+    def test_what_the_trial_lets_in_is_by_trial(self, module):
+        assert check_model(copy.deepcopy(module), X[:3]).shape == (3, 2)
+        assert independence(module) == "by trial"
+        assert independence(nn.Sequential(nn.Flatten(), module)) == "by trial"
+
+    @pytest.mark.parametrize(
+        "module",
+        [
+            hooked(nn.Linear(5, 2)),
+            nn.Sequential(hooked(nn.ReLU())),
+            replaced(nn.Linear(5, 2)),
+            type("Mine", (nn.Linear,), {})(5, 2),
+            nn.utils.parametrizations.weight_norm(nn.Linear(5, 2)),
+            nn.Sequential(nn.Flatten(0), nn.Unflatten(0, (-1, 5))),
+            nn.Softmax(0),
+            nn.Softmax(-2),
+            nn.BatchNorm1d(5),
+            nn.InstanceNorm1d(5),
+            nn.MultiheadAttention(4, 2),
+            nn.TransformerEncoderLayer(4, 2),
+            nn.LSTM(5, 2),
+            nn.Dropout(0.5),
+            nn.EmbeddingBag(5, 2),
+            nn.Embedding(5, 2, scale_grad_by_freq=True),
+        ],
+        ids=lambda module: type(module).__name__,
+    )
+    def test_layers_that_may_mix_rows_are_not_known(self, module):
+        assert independence(module) == "by trial"
+
+    def test_a_hook_on_a_parameter_is_seen(self):
+        module = nn.Linear(5, 2)
+        module.weight.register_hook(lambda gradient: gradient * 100)
+        assert independence(module) == "by trial"
+
+    def test_own_losses_transforms_and_data_sets_are_tried_only(self):
+        assert independence(LINEAR, lambda outputs, targets: outputs) == "by trial"
+        wrapped = functools.wraps(functional.mse_loss)(lambda o, t: (o - o.mean()) ** 2)
+        assert independence(LINEAR, wrapped) == "by trial"
+        assert independence(LINEAR, hooked(nn.MSELoss())) == "by trial"
+        assert independence(LINEAR, transform=lambda x: x) == "by trial"
+        assert independence(LINEAR, shares=shares_of([Flips()])) == "by trial"
+        assert Material.own(LINEAR, [Flips()]).independence == "by trial"
+        shares = [(X, Y)]
+        given = Material.own(LINEAR, shares).with_transform(lambda x: x.flip(0))
+        assert given.independence == "by trial"
+        assert Material.own(Experts(), shares).independence == "by trial"
+
+    @pytest.mark.parametrize("frozen", [False, True])
+    @pytest.mark.parametrize("kind", [nn.Embedding, nn.EmbeddingBag])
+    def test_max_norm_is_refused_by_name(self, kind, frozen):
+        layer = kind(5, 2, max_norm=1.0)
+        layer.weight.requires_grad_(not frozen)
+        with pytest.raises(ValueError, match="max_norm"):
+            check_module(nn.Sequential(layer, nn.Linear(2, 2)))
+
+
+class TestTight:
+    """What is known is not held back."""
+
+    @pytest.mark.parametrize("name", list(MODELS))
+    def test_models_by_name(self, name):
+        shape = (3, 32, 32) if name not in ("lstm", "logistic") else (8, 8)
+        assert independence(make_model(name, shape, 2)) == "by construction"
+
+    def test_layers_of_torch_in_sequence(self):
+        norm = replace_batch_norm(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)))
+        net = nn.Sequential(
+            *(norm, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()),
+            *(nn.Linear(4, 2), nn.LogSoftmax(1)),
+        )
+        for loss in (None, functional.nll_loss, nn.NLLLoss()):
+            assert independence(net, loss) == "by construction"
+
+    def test_records_in_memory(self):
+        shares = shares_of([(X, Y), TensorDataset(X, Y), (X.numpy(), Y.numpy())])
+        assert independence(LINEAR, shares=shares) == "by construction"
+
+
+class TestReason:
+    """The faults that the condition stands for: they are there, and are not tried."""
+
+    def test_capacity_moves_other_records(self):
+        module = Experts()
+        whole = module(X[X[:, 0] > 0][:6])
+        less = module(X[X[:, 0] > 0][1:6])
+        assert not torch.allclose(whole[1:], less)

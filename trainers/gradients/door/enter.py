@@ -1,0 +1,206 @@
+"""Takes somebody else's model and loss in: by construction, or else by isolation."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from privaudit.files.user_code import checked
+from trainers.gradients.door.isolated import Isolated, IsolatedLoss
+from trainers.gradients.door.trace import NotTraced
+from trainers.gradients.door.traced import (
+    Bare,
+    Traced,
+    TracedLoss,
+    output_of,
+    tokens_of,
+)
+from trainers.gradients.per_sample import Loss, check_module
+from trainers.models.start import cross_entropy
+
+_ROWS = 3  # of placeholders, with which a batch is compared with its records
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Entered:
+    """A model and a loss that may be run on private records.
+
+    Parameters
+    ----------
+    module
+        With the parameters and buffers of the user's, by their names.
+    loss
+        From (samples, ...) outputs and targets to (samples,).
+    outputs
+        Of a few placeholders, of which the shape is looked at.
+    why_not
+        Why it is not by construction that a record's gradient is its own, with the
+        place in the source; None where it is.
+    """
+
+    module: nn.Module
+    loss: Loss
+    outputs: Tensor
+    why_not: str | None = None
+
+
+def enter(
+    module: nn.Module,
+    loss: Callable[..., Any] | None,
+    input: Tensor,
+    target: Tensor,
+) -> Entered:
+    """Take a model and a loss in: no code of theirs sees a private record, if possible.
+
+    They are called here with placeholders alone. What mixes the records of a batch of
+    these is refused, since it would be another model when each is alone; that clipping
+    bounds what a record moves does not rest on it.
+
+    Parameters
+    ----------
+    module
+        The model, as it is to be trained. It is not changed.
+    loss
+        From (outputs, targets) of a batch to a number, which is the mean or the sum of
+        the records' own, or to one number a record. None: cross entropy.
+    input, target
+        Of one record, of which shape and type are taken, which are public.
+
+    Raises
+    ------
+    ValueError
+        If the model has nothing to train, mixes records, keeps something of them in a
+        tensor of its own, or draws random numbers other than dropout's; if the loss is
+        not made of the records' own; if they do not fit the records.
+    """
+    if not any(each.requires_grad for each in module.parameters()):
+        raise ValueError(
+            "the model has no parameters to train: none requires a gradient"
+        )
+    check_module(module, traced=True)
+    inputs = placeholders(module, input, _ROWS)
+    why_not = None
+    try:
+        taken: Bare = Traced(module, inputs[0])
+    except NotTraced as error:
+        why_not = f"the model could not be traced: {error}"
+        taken = Isolated(module, loss)
+    shape = tuple(input.shape)
+    with checked(f"the model cannot take inputs of shape {shape} and {input.dtype}"):
+        with torch.no_grad():
+            alone = taken(inputs, evaluates=True)
+    if not _same_together(module, taken, inputs):
+        raise ValueError(
+            "the model mixes the records of a batch: what it says of one depends on "
+            "the others, or on those before, so that it would be another model where "
+            "each is alone, as clipping needs it; let it treat each alone"
+        )
+    targets = _targets(target, alone)
+    each, why = _loss(loss, alone, targets)
+    return Entered(taken, each, alone, why_not or why)
+
+
+def placeholders(module: nn.Module, like: Tensor, count: int) -> Tensor:
+    """So many made-up inputs, of the shape and type of ``like``: (count, ...).
+
+    Random numbers; tokens are of the smallest of all embeddings.
+    """
+    shape = (count, *like.shape)
+    generator = torch.Generator().manual_seed(0)
+    if like.is_floating_point():
+        # Unlike each other, so that what mixes them shows.
+        scales = torch.linspace(0.5, 1.0, count).view(-1, *[1] * like.dim())
+        return (torch.randn(shape, generator=generator) * scales).to(like)
+    most = min(tokens_of(module), default=1)
+    return torch.randint(0, most, shape, generator=generator).to(like)
+
+
+def _targets(like: Tensor, outputs: Tensor) -> Tensor:
+    """Made-up targets: zeros, which are a class and a number."""
+    return like.new_zeros(len(outputs), *like.shape)
+
+
+def _same_together(module: nn.Module, taken: Bare, inputs: Tensor) -> bool:
+    """Whether the module says the same of a batch; also if it takes none, or draws."""
+    own = copy.deepcopy(module)
+    if getattr(taken, "draws", False):
+        own.eval()
+        try:
+            taken = Traced(own, inputs[0])
+        except (NotTraced, ValueError):
+            return True
+    try:
+        with torch.random.fork_rng(devices=()), torch.no_grad():
+            before = torch.random.get_rng_state()
+            together = output_of(own(inputs.clone()))
+            alone = taken(inputs)
+            drew = not torch.equal(before, torch.random.get_rng_state())
+    except Exception:  # of one record it works, and that is what it is used for
+        return True
+    return drew or not isinstance(together, Tensor) or _close(alone, together)
+
+
+def _loss(
+    loss: Callable[..., Any] | None, outputs: Tensor, targets: Tensor
+) -> tuple[Loss, str | None]:
+    """A loss of one number a record, and why it is not by construction."""
+    if loss is None:
+        _check_classes(outputs, targets)
+        loss = functional.cross_entropy
+    if not callable(loss):
+        raise ValueError(
+            f"loss is a function of outputs and targets, got {type(loss).__name__}; "
+            "such as torch.nn.functional.mse_loss"
+        )
+    if loss is functional.cross_entropy and outputs.dim() == 2 and targets.dim() == 1:
+        if not targets.is_floating_point():
+            return cross_entropy, None  # the same, faster
+    with checked("the loss fails on a batch of records"):
+        together = copy.deepcopy(loss)(outputs, targets)
+    if not isinstance(together, Tensor) or not together.is_floating_point():
+        raise ValueError(
+            f"the loss gives {type(together).__name__}, not a tensor of floats"
+        )
+    why = None
+    try:
+        taken: Any = TracedLoss(loss, outputs[0], targets[0])
+    except NotTraced as error:
+        why = f"the loss could not be traced: {error}"
+        taken = IsolatedLoss(loss)
+    with checked("the loss fails on one record"):
+        alone = taken(outputs, targets)
+    candidates = [alone] if together.numel() > 1 else [alone.mean(), alone.sum()]
+    if not any(_close(together.reshape(each.shape), each) for each in candidates):
+        raise ValueError(
+            "the loss of a batch is not made of the losses of its records alone: each "
+            "must be a record's own, with nothing shared within the batch (class "
+            "weights under a mean are, use reduction='sum')"
+        )
+    return taken, why
+
+
+def _check_classes(outputs: Tensor, targets: Tensor) -> None:
+    if targets.is_floating_point() or outputs.dim() < 2:
+        raise ValueError(
+            "cross entropy, the loss if none is given, takes outputs of shape (samples,"
+            f" classes) and integer targets, got {tuple(outputs.shape)} and "
+            f"{targets.dtype}; give a loss, such as torch.nn.functional.mse_loss"
+        )
+    if outputs.shape[2:] != targets.shape[1:]:
+        raise ValueError(
+            f"outputs of shape {tuple(outputs.shape)} and targets of shape "
+            f"{tuple(targets.shape)} do not fit for cross entropy"
+        )
+
+
+def _close(left: Tensor, right: Tensor) -> bool:
+    if left.shape != right.shape:
+        return False
+    left, right = left.detach().double(), right.detach().double()
+    return torch.allclose(left, right, rtol=1e-3, atol=1e-5, equal_nan=True)

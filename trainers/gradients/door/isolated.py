@@ -1,0 +1,73 @@
+"""Code that cannot be traced: one record a call, with everything put back before it.
+
+A record's gradient is then a function of that record alone if the code keeps nothing
+outside the module and what its functions name, which is a condition of the account.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from trainers.data.transforms import drawn_from, set_aside
+from trainers.gradients.door.kept import Kept
+from trainers.gradients.door.operators import seeds_of
+from trainers.gradients.door.traced import Bare, Shared, output_of
+
+
+class Isolated(Bare):
+    """``module``, called with one record at a time, each time as it was at first.
+
+    A fresh copy of the module, and global generators at a seed of the record's own,
+    for each record; what its code names outside the module is put back.
+    """
+
+    alone = True
+
+    def __init__(self, module: nn.Module, loss: Any = None) -> None:
+        super().__init__(module)
+        own = copy.deepcopy(module)
+        self._own = Shared(own)
+        self._kept = Shared(Kept([own, loss]))
+
+    def forward(self, inputs: Tensor, evaluates: bool = False) -> Tensor:
+        """As `trainers.gradients.door.traced.Traced.forward`."""
+        values = dict(zip(self.trained_names, self.now(), strict=True))
+        found = []
+        for seed, row in zip(self._seeds(inputs), inputs.split(1), strict=True):
+            with self._kept.value.put_back(), set_aside():
+                drawn_from(seed)
+                own = copy.deepcopy(self._own.value)
+                if evaluates:
+                    own.eval()
+                output = output_of(
+                    torch.func.functional_call(own, values, (row.clone(),))
+                )
+            if not isinstance(output, Tensor) or output.shape[:1] != (1,):
+                raise ValueError("the model must give one tensor with a row a record")
+            found.append(output)
+        return torch.cat(found)
+
+    def _seeds(self, inputs: Tensor) -> list[int]:
+        return (seeds_of(inputs, self.word) % 2**62).tolist()
+
+
+class IsolatedLoss:
+    """A loss, called with one record at a time, each time as it was at first."""
+
+    def __init__(self, loss: Callable[..., Any]) -> None:
+        self._own = copy.deepcopy(loss)
+        self._kept = Kept([self._own])
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        found = []
+        for output, target in zip(outputs.split(1), targets.split(1), strict=True):
+            with self._kept.put_back(), set_aside():
+                drawn_from(0)
+                value = copy.deepcopy(self._own)(output, target.clone())
+            found.append(value.reshape(()))
+        return torch.stack(found)

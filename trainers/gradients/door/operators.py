@@ -1,0 +1,101 @@
+"""Operations of ours in a traced graph: dropout by a key, and attention written out."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+# Steele, Lea and Flood 2014, SplitMix: increments and multipliers, as signed words.
+_STEP, _FIRST, _SECOND = (
+    0x9E3779B97F4A7C15 - 2**64,
+    0xBF58476D1CE4E5B9 - 2**64,
+    0x94D049BB133111EB - 2**64,
+)
+
+OFF = -(2**63)  # a seed with which nothing is dropped
+
+
+def keyed_dropout(values: Tensor, seed: Tensor, rate: float, number: int) -> Tensor:
+    """Dropout by words that are a function of ``seed``, () int64, and ``number``.
+
+    Which entries are left is no secret and bounds nothing: a record's gradient is a
+    function of that record, its seed and what is public, and that is all that clipping
+    needs.
+    """
+    keeps = (uniform(seed, number, values) >= rate).to(values.dtype)
+    scaled = keeps / (1 - rate) if rate < 1 else keeps
+    return values * torch.where(seed == OFF, 1.0, scaled)
+
+
+def uniform(seed: Tensor, number: int, like: Tensor) -> Tensor:
+    """Numbers in [0, 1), of the shape of ``like``: multiples of 2^-24."""
+    places = torch.arange(1, like.numel() + 1, device=like.device)
+    state = (places + number * (1 << 40)) * _STEP + mixed(seed)
+    bits = (mixed(state) >> 40) & 0xFFFFFF
+    return (bits.to(torch.float32) * 2.0**-24).view(like.shape)
+
+
+def mixed(state: Tensor) -> Tensor:
+    """SplitMix's words of ``state``, int64: a bijection."""
+    state = (state ^ ((state >> 30) & (2**34 - 1))) * _FIRST
+    state = (state ^ ((state >> 27) & (2**37 - 1))) * _SECOND
+    return state ^ ((state >> 31) & (2**33 - 1))
+
+
+def seeds_of(inputs: Tensor, word: int) -> Tensor:
+    """A seed a record, (samples,) int64, from ``inputs``, (samples, ...), and a word.
+
+    A function of the record's content alone: sums of whole numbers do not depend on
+    their order.
+    """
+    flat = inputs.detach().reshape(len(inputs), -1)
+    if flat.is_floating_point():
+        flat = flat.to(torch.float64).contiguous().view(torch.int64)
+    places = torch.arange(1, flat.shape[1] + 1, device=flat.device)
+    words = mixed(flat.to(torch.int64) + places * _STEP)
+    return mixed(words.sum(1) + word)
+
+
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    seed: Tensor,
+    number: int,
+    *,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """`torch.nn.functional.scaled_dot_product_attention`, as its documentation has it.
+
+    Written out, since fused kernels have no rule of mapping.
+    """
+    if enable_gqa:
+        key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
+        value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
+    size = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    scores = query @ key.mT * size
+    if is_causal:
+        ahead = torch.ones(
+            scores.shape[-2:], dtype=torch.bool, device=scores.device
+        ).triu(1)
+        scores = scores.masked_fill(ahead, -math.inf)
+    if attn_mask is not None:
+        if attn_mask.dtype == torch.bool:
+            scores = scores.masked_fill(~attn_mask, -math.inf)
+        else:
+            scores = scores + attn_mask
+    weights = scores.softmax(-1)
+    if dropout_p:
+        weights = keyed_dropout(weights, seed, dropout_p, number)
+    return weights @ value
+
+
+def copied(into: Tensor, values: Tensor) -> Tensor:
+    """``values`` of the type and shape of ``into``, as `torch.Tensor.copy_` has them."""
+    return values.to(into.dtype).expand(into.shape)

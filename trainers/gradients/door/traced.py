@@ -1,0 +1,218 @@
+"""A module whose forward pass is the graph of one record, mapped over records.
+
+It has the parameters and buffers of the module that it was traced of, by their names,
+and none of its code: there is nothing that could see another record, or keep one.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from trainers.gradients.door.operators import OFF, keyed_dropout, seeds_of
+from trainers.gradients.door.trace import trace
+from trainers.gradients.per_sample import trained
+
+
+def output_of(found: Any) -> Any:
+    """The tensor of a model's output: itself, or what is called logits in it."""
+    if isinstance(found, Mapping):
+        if "logits" in found:
+            return found["logits"]
+        return next(iter(found.values())) if len(found) == 1 else found
+    return getattr(found, "logits", found)
+
+
+def skeleton(module: nn.Module, made: dict[int, Any] | None = None) -> nn.Module:
+    """Modules without code, with the parameters and buffers of ``module``: copies."""
+    made = {} if made is None else made
+    if id(module) in made:
+        return made[id(module)]
+    found = made[id(module)] = nn.Module()
+    for name, value in module._parameters.items():
+        if value is not None and id(value) not in made:
+            made[id(value)] = nn.Parameter(value.detach().clone(), value.requires_grad)
+        found.register_parameter(name, None if value is None else made[id(value)])
+    for name, value in module._buffers.items():
+        if value is not None and id(value) not in made:
+            made[id(value)] = value.detach().clone()
+        kept = name not in module._non_persistent_buffers_set
+        found.register_buffer(
+            name, None if value is None else made[id(value)], persistent=kept
+        )
+    for name, child in module._modules.items():
+        found.register_module(name, None if child is None else skeleton(child, made))
+    found.training = module.training
+    return found
+
+
+class Bare(nn.Module):
+    """Parameters and buffers of ``module``, without its code."""
+
+    tokens: int  # the least number of rows that an embedding has; 0 without one
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        bare = skeleton(module)
+        self._parameters, self._buffers = bare._parameters, bare._buffers
+        self._modules = bare._modules
+        self._non_persistent_buffers_set = bare._non_persistent_buffers_set
+        self.training = module.training
+        self.trained_names = tuple(trained(module))
+        self.tokens = min(tokens_of(module), default=0)
+
+    word = 0  # of this release: dropout is a function of it
+    alone = False  # whether records never go through together
+
+    def now(self) -> list[Tensor]:
+        """The trained parameters, or what `torch.func.functional_call` put there."""
+        found = []
+        for name in self.trained_names:
+            path, _, last = name.rpartition(".")
+            found.append(getattr(self.get_submodule(path), last))
+        return found
+
+
+def tokens_of(module: nn.Module) -> list[int]:
+    """How many rows the embeddings of a module have."""
+    if isinstance(module, Bare):
+        return [module.tokens] if module.tokens else []
+    return [
+        layer.num_embeddings
+        for layer in module.modules()
+        if isinstance(layer, nn.Embedding | nn.EmbeddingBag)
+    ]
+
+
+class Traced(Bare):
+    """``module`` as a graph of one record, mapped over the records of a batch.
+
+    Parameters
+    ----------
+    module
+        It is called once here, in a copy, with a fake tensor of one record.
+    example
+        One record's input, of which shape, type and device are taken.
+
+    Attributes
+    ----------
+    graph
+        Of (parameters, input, seed), the input with a first dimension of 1.
+    draws
+        Whether it has dropout.
+
+    Raises
+    ------
+    NotTraced, ValueError
+        As `trainers.gradients.door.trace.trace`; and ValueError for an output that is
+        no tensor of one row.
+    """
+
+    def __init__(self, module: nn.Module, example: Tensor) -> None:
+        super().__init__(module)
+        own = copy.deepcopy(module)
+        names = self.trained_names
+
+        def one(parameters: list[Tensor], input: Tensor) -> Tensor:
+            values = dict(zip(names, parameters, strict=True))
+            found = output_of(torch.func.functional_call(own, values, (input,)))
+            if not isinstance(found, Tensor) or found.shape[:1] != (1,):
+                raise ValueError(
+                    "the model must give one tensor with a row a record, or something "
+                    f"with logits, got {_told(found)} for one record"
+                )
+            return found
+
+        known = {id(each): f"the buffer {name}" for name, each in own.named_buffers()}
+        known |= {id(each): name for name, each in own.named_parameters()}
+        given = [example[None]]
+        self._graph = Shared(
+            trace(one, names, list(trained(own).values()), given, known)
+        )
+        self.draws = draws(self.graph)
+
+    @property
+    def graph(self) -> fx.GraphModule:
+        return self._graph.value
+
+    def seeds(self, inputs: Tensor, evaluates: bool = False) -> Tensor:
+        """A seed a record, (samples,)."""
+        if self.draws and not evaluates:
+            return seeds_of(inputs, self.word)
+        return torch.full((len(inputs),), OFF, device=inputs.device)
+
+    def forward(self, inputs: Tensor, evaluates: bool = False) -> Tensor:
+        """What the model says of ``inputs``, (samples, ...), each by itself.
+
+        Without dropout if it ``evaluates``.
+        """
+        self.graph.to(inputs.device)
+        found = torch.func.vmap(self.graph, (None, 0, 0))(
+            self.now(), [inputs[:, None]], self.seeds(inputs, evaluates)
+        )
+        return found[:, 0]
+
+
+class Shared:
+    """What copies of a module share: it is never changed."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __deepcopy__(self, memo: Any) -> Shared:
+        return self
+
+
+def draws(graph: fx.GraphModule) -> bool:
+    """Whether a graph has dropout."""
+    return any(
+        node.target is keyed_dropout or node.kwargs.get("dropout_p")
+        for node in graph.graph.nodes
+    )
+
+
+class TracedLoss:
+    """A loss as the graph of one record, mapped over the records of a batch.
+
+    Parameters
+    ----------
+    loss
+        From outputs and targets of one record, (1, ...), to one number.
+    output, target
+        Of one record, of which shape, type and device are taken.
+    """
+
+    def __init__(
+        self, loss: Callable[..., Any], output: Tensor, target: Tensor
+    ) -> None:
+        def one(parameters: list[Tensor], output: Tensor, target: Tensor) -> Tensor:
+            found = loss(output, target)
+            if not isinstance(found, Tensor) or not found.is_floating_point():
+                raise ValueError(
+                    f"the loss gives {_told(found)}, not a tensor of floats"
+                )
+            if found.numel() != 1:
+                raise ValueError(
+                    f"the loss gives {found.numel()} numbers for one record; it must "
+                    "give one, such as their mean"
+                )
+            return found.reshape(())
+
+        self.graph = trace(one, [], [], [output[None], target[None]])
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        self.graph.to(outputs.device)
+        seeds = torch.zeros(len(outputs), dtype=torch.long, device=outputs.device)
+        return torch.func.vmap(self.graph, (None, 0, 0))(
+            [], [outputs[:, None], targets[:, None]], seeds
+        )
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {tuple(value.shape)}"
+    return type(value).__name__

@@ -1,0 +1,133 @@
+"""Independence: that a record's gradient is its own, as clipping takes for granted.
+
+Clipping bounds a record's influence if its gradient is a function of that record, the
+parameters and what is public. `independence` is the one place that decides how well
+this is known; `privaudit.ledger.ASSUMED` has what an account assumes for it:
+
+- *by construction*: all code between a record and its gradient is known to take each
+  record alone and to keep nothing: layers of this package and of ``torch.nn`` that are
+  listed here, as they are (no hooks, no other ``forward``), in ``nn.Sequential``;
+  losses of torch's; records in memory or in a mapped file.
+- *by isolation*: other code, run with one record a call and with all of the module's
+  state put back before each.
+- *by trial*: other code, which was compared on a few records before the training. What
+  shows on other records, under load or later is not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from privaudit.results import Independence
+
+_CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+
+# Layers that take each row of a batch alone, whatever their options, for inputs on
+# which they work with one row and with three. Not among them: what takes batches first
+# only if asked to (attention, nn.LSTM), or normalises over a dimension by its number.
+_LAYERS = (
+    *(nn.Identity, nn.Linear, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm),
+    *(nn.Conv1d, nn.Conv2d, nn.Conv3d),
+    *(nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d),
+    *(nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d),
+    *(nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d),
+    *(nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d),
+    *(nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d),
+    *(nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.PReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU),
+    *(nn.SiLU, nn.Mish, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.Softsign, nn.Hardtanh),
+    *(nn.Hardswish, nn.Hardsigmoid, nn.LogSigmoid, nn.Tanhshrink),
+)
+
+_LOSSES = (
+    *(nn.CrossEntropyLoss, nn.NLLLoss, nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss),
+    *(nn.HuberLoss, nn.BCELoss, nn.BCEWithLogitsLoss, nn.KLDivLoss, nn.PoissonNLLLoss),
+)
+
+_LOSS_FUNCTIONS = (
+    *(functional.cross_entropy, functional.nll_loss, functional.mse_loss),
+    *(functional.l1_loss, functional.smooth_l1_loss, functional.huber_loss),
+    *(functional.binary_cross_entropy, functional.binary_cross_entropy_with_logits),
+    *(functional.kl_div, functional.poisson_nll_loss),
+)
+
+
+def independence(
+    module: nn.Module,
+    loss: Callable[..., Any] | None = None,
+    shares: Iterable[Any] = (),
+    transform: Callable[..., Any] | None = None,
+) -> Independence:
+    """Decide how well it is known that a record's gradient is its own.
+
+    Parameters
+    ----------
+    module
+        The model, which works on one record and on a few.
+    loss
+        As the user gave it; None: cross entropy.
+    shares
+        The nodes' data sets, as `trainers.data.shares.shares_of` gives them.
+    transform
+        What records go through as they are used.
+
+    Examples
+    --------
+    >>> independence(nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), functional.mse_loss)
+    'by construction'
+    >>> independence(nn.Linear(4, 2), lambda outputs, targets: outputs.mean())
+    'by trial'
+    """
+    code = (
+        all(map(_takes_rows_alone, module.modules())),
+        loss is None or _is_known_loss(loss),
+        not any(getattr(share, "by_their_code", False) for share in shares),
+        transform is None,
+    )
+    return "by construction" if all(code) else "by trial"
+
+
+def _takes_rows_alone(layer: nn.Module) -> bool:
+    """Whether ``layer`` itself, not what is in it, is one whose code is known."""
+    if not _is_plain(layer):
+        return False
+    kind, has = type(layer), vars(layer)
+    if kind is nn.Flatten:
+        return has["start_dim"] >= 1
+    if kind in (nn.LogSoftmax, nn.Softmax, nn.Unflatten):
+        return isinstance(has["dim"], int) and has["dim"] >= 1
+    if kind is nn.Embedding:  # how often the batch has a word may scale gradients
+        return not has["scale_grad_by_freq"]
+    ours = kind.__module__.startswith("trainers.models.")
+    return ours or kind in _LAYERS or kind in _CONTAINERS
+
+
+def _is_known_loss(loss: Callable[..., Any]) -> bool:
+    if isinstance(loss, nn.Module):
+        return type(loss) in _LOSSES and _is_plain(loss)
+    return any(loss is one for one in _LOSS_FUNCTIONS)
+
+
+_HOOKS = (
+    "_forward_hooks",
+    "_forward_pre_hooks",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+)
+
+
+def _is_plain(layer: nn.Module) -> bool:
+    """Whether it runs its class's code: no hooks, and no functions of its own."""
+    tensors = [*layer.parameters(False), *layer.buffers(False)]
+    return not (
+        any(getattr(layer, name) for name in _HOOKS)
+        or any(type(one) not in (nn.Parameter, Tensor) for one in tensors)
+        or any(one._backward_hooks for one in tensors)
+        or any(
+            callable(value) and hasattr(type(layer), name)
+            for name, value in vars(layer).items()
+        )
+    )

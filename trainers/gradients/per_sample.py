@@ -95,6 +95,11 @@ def parameter_places(module: nn.Module) -> dict[str, range]:
     return places
 
 
+def evaluating(module: nn.Module) -> dict[str, bool]:
+    """Arguments with which a module that came by the door runs without dropout."""
+    return {"evaluates": True} if hasattr(module, "constructed") else {}
+
+
 class PerSample:
     """Per-sample gradients of a module under stacked parameters, by `torch.func`.
 
@@ -123,11 +128,6 @@ class PerSample:
             quiet(False)
         self.shapes = {name: p.shape for name, p in trained(module).items()}
         self.dims = sum(shape.numel() for shape in self.shapes.values())
-
-    @property
-    def _evaluates(self) -> dict[str, bool]:
-        """Arguments with which a module of somebody's runs without dropout."""
-        return {"evaluates": True} if hasattr(self.module, "alone") else {}
 
     @property
     def values_per_sample(self) -> int:
@@ -240,7 +240,7 @@ class PerSample:
 
         def one(vector: Tensor, samples: Tensor) -> Tensor:
             return torch.func.functional_call(
-                self.module, self.unflatten(vector), (samples,), self._evaluates
+                self.module, self.unflatten(vector), (samples,), evaluating(self.module)
             )
 
         follow(self.module, at.device)

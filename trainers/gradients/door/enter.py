@@ -21,7 +21,8 @@ from trainers.gradients.door.traced import (
     output_of,
     tokens_of,
 )
-from trainers.gradients.per_sample import Loss, check_module
+from trainers.gradients.per_sample import Loss, check_module, evaluating
+from trainers.models.independence import is_known
 from trainers.models.start import cross_entropy
 
 _ROWS = 3  # of placeholders, with which a batch is compared with its records
@@ -83,19 +84,21 @@ def enter(
         raise ValueError(
             "the model has no parameters to train: none requires a gradient"
         )
-    check_module(module, traced=True)
+    check_module(module, traced=not is_known(module))
     inputs = placeholders(module, input, _ROWS)
     why_not = None
-    try:
-        taken: Bare = Traced(module, inputs[0])
-    except NotTraced as error:
-        why_not = f"the model could not be traced: {error}"
-        taken = Isolated(module, loss)
+    taken: nn.Module = copy.deepcopy(module)
+    if not is_known(module):
+        try:
+            taken = Traced(module, inputs[0])
+        except NotTraced as error:
+            why_not = f"the model could not be traced: {error}"
+            taken = Isolated(module, loss)
     shape = tuple(input.shape)
     with checked(f"the model cannot take inputs of shape {shape} and {input.dtype}"):
         with torch.no_grad():
-            alone = taken(inputs, evaluates=True)
-    if not _same_together(module, taken, inputs):
+            alone = taken(inputs, **evaluating(taken))
+    if isinstance(taken, Bare) and not _same_together(module, taken, inputs):
         raise ValueError(
             "the model mixes the records of a batch: what it says of one depends on "
             "the others, or on those before, so that it would be another model where "
@@ -168,8 +171,9 @@ def _loss(
             f"the loss gives {type(together).__name__}, not a tensor of floats"
         )
     why = None
+    taken: Any
     try:
-        taken: Any = TracedLoss(loss, outputs[0], targets[0])
+        taken = TracedLoss(loss, outputs[0], targets[0])
     except NotTraced as error:
         why = f"the loss could not be traced: {error}"
         taken = IsolatedLoss(loss)

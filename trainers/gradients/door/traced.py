@@ -66,6 +66,7 @@ class Bare(nn.Module):
         self.tokens = min(tokens_of(module), default=0)
 
     word = 0  # of this release: dropout is a function of it
+    constructed = False  # whether it is by construction that records are alone
     alone = False  # whether records never go through together
 
     def now(self) -> list[Tensor]:
@@ -111,6 +112,8 @@ class Traced(Bare):
         As `trainers.gradients.door.trace.trace`; and ValueError for an output that is
         no tensor of one row.
     """
+
+    constructed = True
 
     def __init__(self, module: nn.Module, example: Tensor) -> None:
         super().__init__(module)
@@ -185,6 +188,8 @@ class TracedLoss:
     output, target
         Of one record, of which shape, type and device are taken.
     """
+
+    constructed = True
 
     def __init__(
         self, loss: Callable[..., Any], output: Tensor, target: Tensor

@@ -18,6 +18,7 @@ from trainers.gradients.door.traced import (
     Bare,
     Traced,
     TracedLoss,
+    door_of,
     output_of,
     tokens_of,
 )
@@ -132,7 +133,7 @@ def _targets(like: Tensor, outputs: Tensor) -> Tensor:
 def _same_together(module: nn.Module, taken: Bare, inputs: Tensor) -> bool:
     """Whether the module says the same of a batch; also if it takes none, or draws."""
     own = copy.deepcopy(module)
-    if getattr(taken, "draws", False):
+    if door_of(taken).draws:
         own.eval()
         try:
             taken = Traced(own, inputs[0])

@@ -6,6 +6,7 @@ import math
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 # Steele, Lea and Flood 2014, SplitMix: increments and multipliers, as signed words.
 _STEP, _FIRST, _SECOND = (
@@ -94,6 +95,35 @@ def attention(
     if dropout_p:
         weights = keyed_dropout(weights, seed, dropout_p, number)
     return weights @ value
+
+
+def _lstm_cell(
+    input: Tensor, state: list[Tensor], *weights: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Of one step, as `torch.nn.LSTMCell`'s documentation has it."""
+    hidden, cell = state
+    inside, outside, *biases = (*weights, None, None)
+    gates = functional.linear(input, inside, biases[0])
+    gates = gates + functional.linear(hidden, outside, biases[1])
+    first, forget, new, out = gates.chunk(4, -1)
+    cell = forget.sigmoid() * cell + first.sigmoid() * new.tanh()
+    return out.sigmoid() * cell.tanh(), cell
+
+
+def _gru_cell(input: Tensor, hidden: Tensor, *weights: Tensor | None) -> Tensor:
+    """Of one step, as `torch.nn.GRUCell`'s documentation has it."""
+    inside, outside, *biases = (*weights, None, None)
+    ours = functional.linear(input, inside, biases[0]).chunk(3, -1)
+    before = functional.linear(hidden, outside, biases[1]).chunk(3, -1)
+    reset, update = ((a + b).sigmoid() for a, b in zip(ours[:2], before[:2], strict=True))
+    new = (ours[2] + reset * before[2]).tanh()
+    return new + update * (hidden - new)
+
+
+CELLS = {
+    torch.ops.aten.lstm_cell.default: _lstm_cell,
+    torch.ops.aten.gru_cell.default: _gru_cell,
+}
 
 
 def copied(into: Tensor, values: Tensor) -> Tensor:

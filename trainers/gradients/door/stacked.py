@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from trainers.gradients.door.traced import Traced
+from trainers.gradients.door.traced import Traced, door_of
 from trainers.gradients.stacked import StackedLayer, stacked
 from trainers.gradients.stacked.layer import StackedExplicit
 
@@ -243,7 +243,7 @@ class Step(nn.Module):
     def run(self, values: dict[fx.Node, Any]) -> None:
         """Put what comes out of it into ``values``, (records, ...) each."""
         given = [values[one] for one in self.inputs]
-        found = torch.func.vmap(self.one)(*given)
+        found = torch.func.vmap(self.one.forward)(*given)
         values.update(zip(self.outputs, found, strict=True))
 
 
@@ -266,11 +266,13 @@ class StackedGraph(nn.Module):
     def __init__(self, traced: Traced) -> None:
         super().__init__()
         self.evaluates = False
-        self._traced = [traced]  # not a module of this one
-        made, graph = traced.graph, traced.graph.graph
+        self._door = door_of(traced)
+        made = self._door.graph
+        assert made is not None
+        graph = made.graph
         holders = [node for node in graph.nodes if node.op == "placeholder"]
         parameters, (self._input, self._seed) = holders[:-2], holders[-2:]
-        named = dict(zip(parameters, traced.trained_names, strict=True))
+        named = dict(zip(parameters, self._door.trained, strict=True))
         uses = uses_of(graph, parameters)
         self.layers: list[tuple[StackedLayer, dict[str, str]]] = []
         self._steps: list[tuple[Any, ...]] = []
@@ -343,7 +345,7 @@ class StackedGraph(nn.Module):
     def forward(self, flat: Tensor) -> Tensor:  # (replicas * samples, ...)
         values: dict[fx.Node, Any] = {
             self._input: flat[:, None],
-            self._seed: self._traced[0].seeds(flat, self.evaluates),
+            self._seed: self._door.seeds(flat, self.evaluates),
         }
         for node, part, source, folds in self._steps:
             if node is None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import operator
+import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -19,12 +21,13 @@ from torch._decomp import get_decompositions
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from privaudit.files.user_code import held, told
-from trainers.gradients.door.operators import attention, copied, keyed_dropout
+from trainers.gradients.door.operators import CELLS, attention, copied, keyed_dropout
 from trainers.gradients.door.operations import ALIASING, MAPPED
 
 aten = torch.ops.aten
 _RECURRENT = [aten.gru, aten.lstm, aten.rnn_tanh, aten.rnn_relu]  # written out in steps
 _SETS = torch._C._set_grad_enabled
+_tracing = threading.RLock()  # torch traces one function at a time
 _MOST = 50_000  # operations of one record; more would be traced for minutes
 
 
@@ -107,7 +110,7 @@ def _made(
                 tracing_mode="fake",
                 pre_dispatch=True,
                 _allow_non_fake_inputs=True,
-                decomposition_table=get_decompositions(_RECURRENT),
+                decomposition_table={**get_decompositions(_RECURRENT), **CELLS},
                 record_stack_traces=True,
             )(like, list(given), seed)
     except Exception as error:
@@ -142,17 +145,21 @@ def _ready() -> Iterator[None]:
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
         raise NotTraced(f"it has a gradient of its own, by autograd's {cls.__name__}")
 
-    fast = torch.backends.mha.get_fastpath_enabled()
-    before = torch.autograd.Function.__dict__["apply"]
-    torch.backends.mha.set_fastpath_enabled(False)
-    torch.autograd.Function.apply = classmethod(apply)  # type: ignore[assignment]
-    try:
+    with _tracing, warnings.catch_warnings(), torch.enable_grad():
+        warnings.simplefilter("ignore")  # of what torch does to trace
+        fast = torch.backends.mha.get_fastpath_enabled()
         # Of an LSTM there would else be one operation, for which there is no rule.
-        with torch.backends.mkldnn.flags(enabled=False), torch.enable_grad():
+        quick = torch._C._get_mkldnn_enabled()
+        before = torch.autograd.Function.__dict__["apply"]
+        torch.backends.mha.set_fastpath_enabled(False)
+        torch._C._set_mkldnn_enabled(False)
+        torch.autograd.Function.apply = classmethod(apply)  # type: ignore[assignment]
+        try:
             yield
-    finally:
-        torch.autograd.Function.apply = before  # type: ignore[method-assign]
-        torch.backends.mha.set_fastpath_enabled(fast)
+        finally:
+            torch.autograd.Function.apply = before  # type: ignore[method-assign]
+            torch._C._set_mkldnn_enabled(quick)
+            torch.backends.mha.set_fastpath_enabled(fast)
 
 
 def _check_operations(graph: fx.Graph) -> None:
@@ -426,6 +433,10 @@ def _functional(
     for node in found.graph.nodes:
         if node.target in (aten.copy.default, aten.fill.Tensor):
             node.target, node.args, node.kwargs = copied, node.args[:2], {}
+        elif node.target is aten.slice_scatter.default and len(node.args) > 4:
+            into, part, dim, first, end, *step = node.args
+            end = min(end, into.meta["val"].shape[dim])  # no number for "the end"
+            node.args = (into, part, dim, first, end, *step)
     return found
 
 

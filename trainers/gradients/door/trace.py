@@ -8,6 +8,7 @@ nothing is drawn, and no Python of the function's runs.
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
 import threading
 import warnings
@@ -69,8 +70,22 @@ def trace(
         If it writes to what outlives a call, or draws random numbers.
     """
     like = [each.detach().clone().requires_grad_() for each in parameters]
-    with _ready():
-        made = _made(function, like, given)
+    try:
+        return _checked(_made(function, like, given), names, known, like, given)
+    except (NotTraced, ValueError):
+        # Once more, with the places in the source, which take most of the time.
+        made = _made(function, like, given, places=True)
+        return _checked(made, names, known, like, given)
+
+
+def _checked(
+    made: fx.GraphModule,
+    names: Sequence[str],
+    known: Mapping[int, str],
+    like: list[Tensor],
+    given: Sequence[Tensor],
+) -> fx.GraphModule:
+    """A graph that may be mapped, of one that was made; see `trace`."""
     graph = made.graph
     called = dict(zip(_holders(graph), names, strict=False))
     for node in graph.nodes:
@@ -97,21 +112,24 @@ def trace(
 
 
 def _made(
-    function: Callable[..., Tensor], like: list[Tensor], given: Sequence[Tensor]
+    function: Callable[..., Tensor],
+    like: list[Tensor],
+    given: Sequence[Tensor],
+    places: bool = False,
 ) -> fx.GraphModule:
     def flat(parameters: list[Tensor], given: list[Tensor], seed: Tensor) -> Tensor:
         return function(parameters, *given)
 
     seed = torch.zeros((), dtype=torch.long)
     try:
-        with held("it cannot be traced"):
+        with held("it cannot be traced"), _ready():
             return make_fx(
                 flat,
                 tracing_mode="fake",
                 pre_dispatch=True,
                 _allow_non_fake_inputs=True,
-                decomposition_table={**get_decompositions(_RECURRENT), **CELLS},
-                record_stack_traces=True,
+                decomposition_table=_decompositions(),
+                record_stack_traces=places,
             )(like, list(given), seed)
     except Exception as error:
         cause = error.__cause__ or error
@@ -120,6 +138,12 @@ def _made(
         if isinstance(cause, NotTraced):
             raise NotTraced(f"{cause}{_place(cause)}") from None
         raise NotTraced(_plain(cause)) from error
+
+
+@functools.cache
+def _decompositions() -> dict[Any, Any]:
+    """Recurrent layers and cells, written out."""
+    return {**get_decompositions(_RECURRENT), **CELLS}
 
 
 def _plain(error: BaseException) -> str:

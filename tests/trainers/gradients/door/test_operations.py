@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import fx, nn
 
-from tests.tiers import FULL
 from tests.trainers.gradients.door.architectures import MADE, record
 from tests.trainers.gradients.door.functions import LOSSES, ROWS
 from trainers.gradients.door.operations import MAPPED
@@ -37,21 +36,19 @@ class Every(fx.Interpreter):
 
 
 @functools.cache
-def graphs() -> dict[str, tuple[fx.GraphModule, list, torch.Tensor]]:
-    """Each with its parameters and records of its own."""
-    found = {}
-    for name, (make, kind) in MADE.items():
+def graph_of(name: str) -> tuple[fx.GraphModule, list[torch.Tensor], torch.Tensor]:
+    """With its parameters, and records of its own."""
+    if name in MADE:
+        make, kind = MADE[name]
         torch.manual_seed(0)
         module = make()
         graph = door_of(Traced(module, record(kind)[0])).graph
         values = [each.detach() for each in trained(module).values()]
-        found[name] = graph, values, record(kind, 3)[:, None]
-    for name, shape in OF_RECORDS.items():
-        function = ROWS.get(name, LOSSES.get(name))
-        records = torch.randn(3, 1, *shape, generator=torch.Generator().manual_seed(0))
-        graph = trace(lambda p, x, function=function: function(x), [], [], [records[0]])
-        found[name] = graph, [], 0.5 * records
-    return found
+        return graph, values, record(kind, 3)[:, None]
+    function = ROWS.get(name, LOSSES.get(name))
+    generator = torch.Generator().manual_seed(0)
+    records = torch.randn(3, 1, *OF_RECORDS[name], generator=generator)
+    return trace(lambda p, x: function(x), [], [], [records[0]]), [], 0.5 * records
 
 
 def operations(graph: fx.GraphModule) -> set[str]:
@@ -62,23 +59,8 @@ def operations(graph: fx.GraphModule) -> set[str]:
     }
 
 
-@functools.cache
-def told(name: str) -> frozenset[str]:
-    """Operations of ``name`` that no case before it has."""
-    before = set()
-    for other, (graph, _, _) in graphs().items():
-        if other == name:
-            return frozenset(operations(graph) - before)
-        before |= operations(graph)
-    raise KeyError(name)
-
-
-@pytest.mark.parametrize("own", [False, True], ids=["one model", "a model a record"])
-@pytest.mark.parametrize("name", [*MADE, *OF_RECORDS])
-def test_mapped_is_one_by_one(name, own):
-    if not FULL and (not told(name) or own):
-        pytest.skip("full size: all of its operations have been seen")
-    graph, values, records = graphs()[name]
+def check(name: str, own: bool) -> None:
+    graph, values, records = graph_of(name)
     seeds = torch.arange(3)
     many = [each.expand(3, *each.shape).clone() for each in values]
     if own:
@@ -97,9 +79,22 @@ def test_mapped_is_one_by_one(name, own):
             )
 
 
+@pytest.mark.parametrize("name", OF_RECORDS)
+def test_functions_mapped_are_one_by_one(name):
+    check(name, False)
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("name", MADE)
+def test_models_mapped_are_one_by_one(name):
+    check(name, False)
+    check(name, True)  # each record with parameters of its own
+
+
+@pytest.mark.full
 def test_all_that_are_relied_on_are_tested_and_no_others_are():
-    seen = set().union(*(operations(graph) for graph, _, _ in graphs().values()))
-    assert seen == MAPPED
+    names = [*MADE, *OF_RECORDS]
+    assert set().union(*(operations(graph_of(name)[0]) for name in names)) == MAPPED
 
 
 class Other(nn.Module):

@@ -15,7 +15,7 @@ ALIASING = frozenset(
 MAPPED = frozenset(
     """
     __and__ __lshift__ __or__ __rshift__ __xor__ _conj _softmax _to_copy
-    _unsafe_view _weight_norm abs acos acosh adaptive_avg_pool1d adaptive_avg_pool2d
+    _weight_norm abs acos acosh adaptive_avg_pool1d adaptive_avg_pool2d
     adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d add addbmm addcdiv
     addcmul addmm addmv adjoint affine_grid_generator all amax amin aminmax angle
     any argmax argmin argsort asin asinh atan atan2 atanh avg_pool1d avg_pool2d
@@ -25,15 +25,15 @@ MAPPED = frozenset(
     chunk clamp clamp_min clone col2im complex contiguous conv1d conv2d conv3d
     conv_transpose1d conv_transpose2d conv_transpose3d copysign cos cosh
     cosine_embedding_loss cosine_similarity count_nonzero cross cross_entropy_loss
-    cummax cummin cumprod cumsum deg2rad diag_embed diagonal diff digamma div dot
-    einsum elu embedding embedding_bag eq erf erfc erfinv exp exp2 expand expand_as
-    expm1 fft_fft fft_fft2 fft_fftshift fft_ifft fft_ifft2 fft_irfft fft_irfft2
-    fft_rfft fft_rfft2 flatten flip floor floor_divide fmax fmin fmod frac full_like
-    gather ge gelu glu grid_sampler group_norm gt hardshrink hardsigmoid hardswish
-    hardtanh heaviside hinge_embedding_loss hstack huber_loss hypot im2col imag
-    index index_add index_copy index_fill index_put index_select inner instance_norm
-    inverse isfinite isinf isnan kl_div kron kthvalue l1_loss layer_norm le
-    leaky_relu lerp lgamma linalg_cholesky linalg_det linalg_eigvalsh
+    cummax cummin cumprod cumsum deg2rad detach diag_embed diagonal diff digamma div
+    dot einsum elu embedding embedding_bag eq erf erfc erfinv exp exp2 expand
+    expand_as expm1 fft_fft fft_fft2 fft_fftshift fft_ifft fft_ifft2 fft_irfft
+    fft_irfft2 fft_rfft fft_rfft2 flatten flip floor floor_divide fmax fmin fmod
+    frac full_like gather ge gelu glu grid_sampler group_norm gt hardshrink
+    hardsigmoid hardswish hardtanh heaviside hinge_embedding_loss hstack huber_loss
+    hypot im2col imag index index_add index_copy index_fill index_put index_select
+    inner instance_norm inverse isfinite isinf isnan kl_div kron kthvalue l1_loss
+    layer_norm le leaky_relu lerp lgamma linalg_cholesky linalg_det linalg_eigvalsh
     linalg_householder_product linalg_matrix_power linalg_multi_dot linalg_norm
     linalg_pinv linalg_qr linalg_slogdet linalg_solve linalg_solve_triangular
     linalg_svdvals linalg_vector_norm linear log log10 log1p log2 log_sigmoid
@@ -52,7 +52,7 @@ MAPPED = frozenset(
     tensor_split tensordot threshold tile to topk trace transpose tril
     triplet_margin_loss triu true_divide trunc type_as unbind unflatten unfold
     unsqueeze upsample_bicubic2d upsample_bilinear2d upsample_linear1d
-    upsample_nearest1d upsample_nearest2d upsample_nearest3d var var_mean vdot view
+    upsample_nearest1d upsample_nearest2d upsample_nearest3d var var_mean vdot
     view_as_complex view_as_real vstack where xlogy zeros_like
     """.split()  # noqa: SIM905 - a list of so many strings is not read
 )

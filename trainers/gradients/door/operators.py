@@ -1,4 +1,4 @@
-"""Operations of ours in a traced graph: dropout by a key, and attention written out."""
+"""Operations of ours in a traced graph, where torch's cannot be mapped as they are."""
 
 from __future__ import annotations
 
@@ -129,3 +129,12 @@ CELLS = {
 def copied(into: Tensor, values: Tensor) -> Tensor:
     """``values`` of the type and shape of ``into``, as `torch.Tensor.copy_` has them."""
     return values.to(into.dtype).expand(into.shape)
+
+
+def padded(weight: Tensor, tokens: Tensor, padding: int) -> Tensor:
+    """An embedding whose row ``padding`` has no gradient, which torch's rule forgets."""
+    rows = functional.embedding(tokens, weight)
+    return torch.where((tokens == padding)[..., None], rows.detach(), rows)
+
+
+OURS = (attention, copied, keyed_dropout, padded)

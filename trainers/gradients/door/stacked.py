@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
+from trainers.gradients.door.operators import padded
 from trainers.gradients.door.traced import Traced, door_of
 from trainers.gradients.stacked import StackedLayer, stacked
 from trainers.gradients.stacked.layer import StackedExplicit
@@ -171,6 +172,7 @@ _RULES: dict[Any, Callable[..., Use | None]] = {
     aten.layer_norm.default: _layer_norm,
     aten.group_norm.default: _group_norm,
     aten.embedding.default: _embedding,
+    padded: _embedding,
 }
 
 
@@ -354,7 +356,7 @@ class StackedGraph(nn.Module):
             given = self._value(values, source, len(flat))
             if folds:
                 given = given.flatten(0, 1)
-            found = part(given)
+            found = part(given.contiguous())
             values[node] = found[:, None] if folds else found
         return self._value(values, self._output, len(flat))[:, 0]
 

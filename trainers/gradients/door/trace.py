@@ -22,7 +22,7 @@ from torch._decomp import get_decompositions
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from privaudit.files.user_code import held, told
-from trainers.gradients.door.operators import CELLS, attention, copied, keyed_dropout
+from trainers.gradients.door.operators import CELLS, OURS, attention, copied, keyed_dropout, padded
 from trainers.gradients.door.operations import ALIASING, MAPPED
 
 aten = torch.ops.aten
@@ -102,6 +102,9 @@ def _checked(
     graph.eliminate_dead_code()
     _folded(made)
     for node in graph.nodes:
+        # Nothing is written to; and what is stacked need not lie as it did.
+        if node.target in (aten.view.default, aten._unsafe_view.default):
+            node.target = aten.reshape.default
         if node.op == "call_function" and not _is_mapped(node.target):
             raise NotTraced(
                 f"{_called(node)} is not among the operations whose mapping over "
@@ -330,7 +333,7 @@ def _folded(made: fx.GraphModule) -> None:
 
 
 def _replace(graph: fx.Graph) -> None:
-    """Dropout and attention by functions of ours: mapped, and drawn by a key."""
+    """What cannot be mapped as it is by functions of ours; dropout draws by a key."""
     seed = _holders(graph)[-1]
     number = 0
     for node in list(graph.nodes):
@@ -359,6 +362,9 @@ def _replace(graph: fx.Graph) -> None:
                 new = graph.call_function(
                     attention, (*node.args[:3], seed, number), settings
                 )
+        elif node.target is aten.embedding.default and [*node.args, -1, -1][2] >= 0:
+            with graph.inserting_before(node):
+                new = graph.call_function(padded, node.args[:3])
         else:
             continue
         new.meta = dict(node.meta)
@@ -465,7 +471,7 @@ def _functional(
 
 
 def _is_mapped(target: Any) -> bool:
-    if target in (operator.getitem, keyed_dropout, attention, copied):
+    if target is operator.getitem or target in OURS:
         return True
     return target.overloadpacket.__name__ in MAPPED and target.namespace == "aten"
 

@@ -268,6 +268,13 @@ add("adapter", VECTOR, lambda: By(lambda m, x: m.o((h := m.base(x)) + m.b(F.gelu
 add("IA3 scaling", VECTOR, lambda: By(lambda m, x: m.o(m.base(x) * m.l), base=nn.Linear(6, 8).requires_grad_(False), l=nn.Parameter(torch.ones(8)), o=head(8).requires_grad_(False)))
 add("autoencoder with a classifier", VECTOR, lambda: By(lambda m, x: m.o(torch.cat([x - m.d(h := torch.tanh(m.e(x))), h], 1)), e=nn.Linear(6, 3), d=nn.Linear(3, 6), o=head(9)))
 add("siamese halves with shared weights", VECTOR, lambda: By(lambda m, x: m.o((m.a(x[:, :3]) - m.a(x[:, 3:])).abs()), a=nn.Linear(3, 4), o=head(4)))
+def _no_grad(m, x):
+    with torch.no_grad():
+        start = torch.tanh(m.a(x))
+    return m.o(start + m.a(x).detach() * torch.tanh(m.a(x)))
+
+
+add("a part without gradient", VECTOR, lambda: By(_no_grad, a=nn.Linear(6, 6), o=head(6)))
 add("a layer used three times", VECTOR, lambda: By(lambda m, x: m.o(m.a(torch.tanh(m.a(torch.tanh(m.a(x)))))), a=nn.Linear(6, 6), o=head(6)))
 add("Kolmogorov-Arnold layer", VECTOR, lambda: By(lambda m, x: torch.einsum("bik,oik->bo", torch.stack([x.sin(), x.cos(), x], -1), m.c), c=nn.Parameter(torch.randn(CLASSES, 6, 3) * 0.2)))
 add("soft decision tree", VECTOR, lambda: By(lambda m, x: torch.stack([(p := torch.sigmoid(m.g(x)))[:, 0] * p[:, 1], p[:, 0] * (1 - p[:, 1]), (1 - p[:, 0]) * p[:, 2], (1 - p[:, 0]) * (1 - p[:, 2])], 1) @ m.leaves, g=nn.Linear(6, 3), leaves=nn.Parameter(torch.randn(4, CLASSES))))

@@ -31,15 +31,15 @@ demo: $(VENV)/ready-all
 
 test: $(VENV)/ready-test
 	@echo "== Running the tests ..."
-	$(BIN)/python -m pytest -n auto -q
+	$(BIN)/python -m pytest -n auto --dist loadgroup -q
 
 test-full: $(VENV)/ready-test
-	PRIVAUDIT_TESTS=full $(BIN)/python -m pytest -n auto -q
+	PRIVAUDIT_TESTS=full $(BIN)/python -m pytest -n auto --dist loadgroup -q
 
 # Only what is larger than in `make test`, nearest first, begun within SECONDS.
 test-changed: $(VENV)/ready-test
 	@files="$$($(BIN)/python -m tests.changed $(BASE))" || exit; \
-	[ -z "$$files" ] || PRIVAUDIT_TESTS=full $(BIN)/python -m pytest -n auto -q \
+	[ -z "$$files" ] || PRIVAUDIT_TESTS=full $(BIN)/python -m pytest -n auto --dist loadgroup -q \
 	  -m "$(LARGER)" $(if $(SECONDS),--seconds $(SECONDS)) $$files || [ $$? = 5 ]
 
 LARGER := full or sampled or sized or hypothesis

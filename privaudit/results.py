@@ -121,15 +121,27 @@ def check_epsilon(epsilon: float) -> float:
     return float(epsilon)
 
 
+# Relative: 10.000000000000002, the sum of a hundred .1, is "10.000001" and not "10.01".
+_ULPS = decimal.Decimal("1e-9")
+
+
 def _round(value: float, digits: int, rounding: str) -> str:
     if not math.isfinite(value):
         return "infinity" if value > 0 else "-infinity"
     if value == 0:
         return "0"
     exact = decimal.Decimal(value)
-    place = decimal.Decimal(1).scaleb(exact.adjusted() - digits + 1)
     context = decimal.Context(prec=1100, rounding=rounding)
-    rounded = exact.quantize(place, context=context)
+
+    def rounded_to(digits: int, *, nearest: bool = False) -> decimal.Decimal:
+        place = decimal.Decimal(1).scaleb(exact.adjusted() - digits + 1)
+        way = decimal.ROUND_HALF_EVEN if nearest else rounding
+        return exact.quantize(place, way, context)
+
+    rounded, close = rounded_to(digits), rounded_to(digits, nearest=True)
+    if rounded != close and abs(exact - close) <= abs(exact) * _ULPS:
+        # Past a short number by the rounding of a sum: digits more, not a step of these.
+        rounded = rounded_to(digits + 4)
     if -5 <= exact.adjusted() < 7:
         return f"{rounded:f}"
     return f"{rounded.normalize(context):e}"
@@ -140,6 +152,8 @@ def round_up(value: float, digits: int = 4) -> str:
 
     >>> round_up(0.99999), round_up(1 / 3), round_up(float("inf"))
     ('1.0000', '0.3334', 'infinity')
+    >>> round_up(math.fsum([0.1] * 100) * (1 + 2**-52))
+    '10.000001'
     """
     return _round(value, digits, decimal.ROUND_CEILING)
 

@@ -253,7 +253,8 @@ class AuditSettings(AttackSettings, AccountSettings, ClaimSettings):
     ----------
     epsilon
         Epsilon of the claim, > 0. Without --noise-multiplier, the noise is the least
-        that certifies it.
+        that certifies it. Default: 1, or with --noise-multiplier what the account
+        certifies of that noise.
     relation
         Neighbour relation of the claim; the two worlds of an audit differ by it.
         Default: add-or-remove-one, or replace-one for batches of fixed size.
@@ -262,6 +263,7 @@ class AuditSettings(AttackSettings, AccountSettings, ClaimSettings):
         stay in the processor's cache, 50 to 500. It changes only how numbers round.
     """
 
+    epsilon: float | None = None  # type: ignore[assignment]  # see `planned`
     block: int | None = None  # type: ignore[assignment]  # chosen from the model
 
 
@@ -272,6 +274,9 @@ class ProgramSettings(BoundSettings, ClaimSettings):
 
     Parameters
     ----------
+    epsilon
+        Epsilon of the claim, > 0. Default: 1, or what the account gives where there is
+        a ledger or a noise multiplier.
     relation
         Neighbour relation: what the two worlds differ by. Default: add-or-remove-one.
     estimator
@@ -304,6 +309,7 @@ class ProgramSettings(BoundSettings, ClaimSettings):
         Default: the first line of a function's docstring.
     """
 
+    epsilon: float | None = None  # type: ignore[assignment]  # see `audit_program`
     batch: int = 50
     time_limit: float | None = None
     retries: int = 1
@@ -355,7 +361,8 @@ class TrainingSettings(AccountSettings):
     ----------
     epsilon
         Epsilon of the claim, > 0. Without --noise-multiplier, the noise is the least
-        that certifies it. Default: the recipe's, or 1.
+        that certifies it. Default: the recipe's, or 1; with --noise-multiplier nothing
+        is claimed.
     observer
         Against whom the claim is to hold: any-node (each other node by itself), a node
         (3), several that collude (3,5), or a wire (edge:1-2). Proved for

@@ -25,6 +25,11 @@ def is_own(data: str) -> bool:
     return data == OWN or data.startswith(FOLDER) or is_place(data)
 
 
+# A matrix of nodes squared, and a schedule of all rounds, are made of these: more would
+# take all memory before anything is said.
+MOST = {"nodes": 10_000, "overlap": 10_000, "rounds": 1_000_000, "hidden": 1 << 31}
+
+
 class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What is trained, on what, and how; all but the noise.
 
@@ -33,7 +38,8 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
     algorithm
         A name in `trainers.algorithms.ALGORITHMS`, or a user's own ``module:Class``.
     nodes
-        Number of nodes. Central algorithms hold all data at one place, whatever it is.
+        Number of nodes, at most 10,000. Central algorithms hold all data at one place,
+        whatever it is.
     graph
         Who is linked to whom: a name, with its number or file where it has one, such as
         ``ring``, ``fiedler:0.39`` or ``edges:friends.csv``.
@@ -69,7 +75,7 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
     gain
         Scale of the initial parameters.
     rounds
-        Number of rounds.
+        Number of rounds, at most 1,000,000.
     batch_size
         Expected number of records in a node's batch.
     sampling
@@ -142,6 +148,9 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be >= 1, got {value}")
+            most = MOST.get(name, 1 << 53)  # doubles count no more
+            if value is not None and value > most:
+                raise ValueError(f"{name} must be <= {most:,}, got {value}")
         for name in ("batch_size", "clip_norm", "gain", "step_size", "final_step_size"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:

@@ -39,6 +39,7 @@ from typing import Any
 from privaudit.files.folder import write_whole
 from privaudit.files.json import decode, encode
 from privaudit.version import __version__
+from reports import unsettled
 from reports.pages import environment
 
 HERE = pathlib.Path(__file__).parent
@@ -181,7 +182,7 @@ class Results(Mapping[str, Any]):
         )
 
     def origin(self) -> str:
-        """Which versions the cells were computed with, in words; "" if none says."""
+        """Which versions the cells were computed with, in words; "" without any."""
         counts: dict[str, int] = {}
         for record in self.records.values():
             if version := record.get("version"):
@@ -190,12 +191,17 @@ class Results(Mapping[str, Any]):
                     f" (commit {commit})" if commit else ""
                 )
                 counts[words] = counts.get(words, 0) + 1
-        if not counts:
-            return ""
         told = [f"{count} with {words}" for words, count in counts.items()]
         if silent := len(self) - sum(counts.values()):
             told.append(f"{silent} with an earlier version")
-        return f"Cells were computed: {', '.join(told)}."
+        found = f"Cells were computed: {', '.join(told)}." if told else ""
+        nameless = sum(not one.get("commit") for one in self.records.values())
+        if nameless:
+            found += (
+                f" {nameless} of {len(self)} cells name no commit: what computed them "
+                "is not known, and their own commands need not give them again."
+            )
+        return found
 
 
 def keep(path: pathlib.Path, record: tuple[str, Record], order: Iterable[str]) -> None:
@@ -313,6 +319,8 @@ class Study:
         )
         if origin := results.origin():
             made += f"\n\n{origin}"
+        for reason in unsettled.STUDIES.get(self.name, ()):
+            made += f"\n\n**Not settled**, until it is computed anew: {reason}."
         return {
             name.removesuffix(".jinja"): templates.get_template(name).render(
                 made=made, results=results, **values

@@ -5,7 +5,7 @@ operators, plants each in a copy of the tree, and runs the tests of its area tha
 function it is in, the nearest and shortest first. The record is ``tests/mutants.toml``
 (for another seed or count a file in ``build/mutants``): a survivor needs a judgement
 there, in a field ``judged``, or the status is 1. A run that was stopped goes on where it
-was. Processor times are of ``HYPOTHESIS_PROFILE``, as the tests are.
+was. Tests are of the quick size, unless PRIVAUDIT_TESTS says otherwise.
 """
 
 from __future__ import annotations
@@ -287,6 +287,7 @@ class Plugin:
         self.caches: list = []
         builtins._called = self.called.add
 
+    @pytest.hookimpl(trylast=True)  # of what the size of the suite leaves
     def pytest_collection_modifyitems(self, items: list) -> None:
         if self.order is not None:
             rank = {name: i for i, name in enumerate(self.order)}
@@ -344,6 +345,7 @@ def run_tests(tree: Path, files: list[str], plugin: Plugin) -> Plugin:
     """Run pytest in this process, on a tree and with the packages of that tree."""
     os.chdir(tree)
     os.environ["PYTHONPATH"] = str(tree)
+    sys.dont_write_bytecode = False  # each child imports them anew
     sys.path[:] = [str(tree), *(one for one in sys.path if one not in ("", str(ROOT)))]
     for name in [one for one in sys.modules if one.split(".")[0] == "tests"]:
         del sys.modules[name]  # ours, of the checkout

@@ -3,10 +3,13 @@
 import pathlib
 import re
 
+import pytest
+
 PAGE = (pathlib.Path(__file__).parents[1] / "docs/auditing.md").read_text()
 SNIPPETS = re.findall(r"```python\n(.*?)```", PAGE, re.S)
 
 
+@pytest.mark.full
 def test_snippets_run_one_after_another(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     space: dict = {}

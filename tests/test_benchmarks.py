@@ -11,6 +11,7 @@ import torch
 BENCHMARKS = pathlib.Path(__file__).parent / "benchmarks"
 
 
+@pytest.mark.full
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_one_sentence():
     done = subprocess.run(
@@ -25,6 +26,7 @@ def test_without_a_gpu_one_sentence():
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.full
 def test_of_a_gpu_one_object_is_told(monkeypatch, capsys):
     """By what needs none: counts, and the CPU in the GPU's place."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
@@ -43,6 +45,7 @@ def test_of_a_gpu_one_object_is_told(monkeypatch, capsys):
     assert equal == {name: {"difference": 0.0} for name in some}
 
 
+@pytest.mark.full
 def test_growth_is_measured(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     import bench_growth

@@ -59,6 +59,7 @@ def test_every_kind_of_change_has_its_example():
     assert [f"A new {kind}" for kind in kinds[:-1]] == RUN
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("section", RUN)
 def test_an_example_runs(section, tmp_path, monkeypatch, capsys):
     written(section, tmp_path)

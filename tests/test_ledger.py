@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from privaudit.accounting import Certificate
 from privaudit.ledger import Ledger, Recorder
@@ -95,6 +96,25 @@ class TestSound:
         )
         assert release.noise_over_sensitivity("add-or-remove-one") == 2.0
         assert release.noise_over_sensitivity("replace-one") == 1.0
+
+    @pytest.mark.parametrize(
+        ("bound", "moved", "norm"), [(1.0, 2.0, 1.0), (1.0, 5.0, 2.5), (3.0, 7.0, 3.5)]
+    )
+    def test_opposed_records_of_a_batch_are_as_far_as_they_can_be(
+        self, bound, moved, norm
+    ):
+        """At epsilon 0 delta is the total variation, which they attain: closed form."""
+        release = Release(
+            mechanism="gaussian",
+            norm_bound=bound,
+            noise=2.0,
+            sensitivity=Sensitivity(add_or_remove_one=bound, replace_one=moved),
+            sampling=PoissonSampling(0.1),
+        )
+        assert release.opposed_norm() == norm
+        found = Certificate.of(Ledger.of(release), "replace-one").delta(0.0).upper
+        truth = 0.1 * (2 * stats.norm.cdf(norm / 2.0) - 1)
+        assert truth * (1 - 1e-9) <= found <= truth * 1.02
 
     def test_a_fixed_size_sample_has_no_add_or_remove(self):
         release = Release.of_sum(

@@ -89,6 +89,13 @@ class TestSound:
     def test_lower_bounds_are_rounded_down(self, value, digits):
         assert Fraction(round_down(value, digits)) <= Fraction(value)
 
+    @pytest.mark.parametrize("short", [10.0, 1.0, 0.25, 3.142, 1e-7])
+    def test_past_a_short_number_it_takes_digits_and_no_step(self, short):
+        over, under = math.nextafter(short, math.inf), math.nextafter(short, 0)
+        assert over <= float(round_up(over)) <= short * (1 + 1e-6)
+        assert under >= float(round_down(under)) >= short * (1 - 1e-6)
+        assert float(round_up(under)) == float(round_down(over)) == short
+
     @given(st.floats(1e-300, 1e300), st.integers(2, 12))
     def test_rounding_stays_within_a_digit(self, value, digits):
         width = Fraction(round_up(value, digits)) - Fraction(round_down(value, digits))

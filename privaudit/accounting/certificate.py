@@ -33,6 +33,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -42,7 +43,7 @@ from numpy.typing import ArrayLike, NDArray
 from privaudit.accounting.allocation import is_allocated
 from privaudit.accounting.groups import of_group
 from privaudit.accounting.overlaps import together
-from privaudit.accounting.parallel import outside_passes, views
+from privaudit.accounting.parallel import outside_passes, views, worst_way
 from privaudit.accounting.pld.cells import Direction
 from privaudit.accounting.pld.composition import Side
 from privaudit.accounting.provers import (
@@ -55,6 +56,8 @@ from privaudit.accounting.provers import (
     likely_epsilon,
     prove,
 )
+from privaudit.accounting.witness import coarse, witness
+from privaudit.files import json as _json
 from privaudit.files.arguments import public
 from privaudit.files.notebook import box
 from privaudit.ledger import Entry, Ledger
@@ -66,6 +69,7 @@ Entries = tuple[Entry, ...]
 _NO_NOISE = "no noise"
 _OWN = "the observer's own node"
 _SHOWN = (1e-5, 1e-8)  # deltas, in a notebook
+_WIDTHS, _MANY_KINDS = (1e-3, 1e-2), 64  # what is asked for of few kinds, and of many
 _MEETS_WIDTHS = (0.1, 0.02, 0.004, 0.001)
 
 
@@ -165,13 +169,14 @@ def _above(
         most = max(proved.upper.value for proved in both.values())
         if all(both[way].upper.value == most for way in ways):
             return {way: both[way] for way in ways}
-    found: dict[Direction, Proved] = {}
-    for steps in releases.ways:
-        for way, proved in prove(steps, question, "upper", ways).items():
-            if releases.shared is not None:
-                proved = Proved(NOTHING, proved.upper)
-            found[way] = _worse(found.get(way), proved)
-    return found
+
+    def proved(view: Entries) -> dict[Direction, Proved]:
+        found = prove(Steps.of(view, relation), question, "upper", ways)
+        if releases.shared is None:
+            return found
+        return {way: Proved(NOTHING, each.upper) for way, each in found.items()}
+
+    return worst_way(entries, relation, proved, _worse_each)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,6 +197,8 @@ class Certificate:
         Whether this is an observer's own node, from which nothing of its own is hidden.
     holder
         A node that holds the record, which may be at others too. None: any node.
+    single
+        Of a group: the ledger as given to `of`, of single records.
     """
 
     ledger: Ledger
@@ -201,6 +208,7 @@ class Certificate:
     attained: bool = True
     own: bool = False
     holder: int | None = None
+    single: Ledger | None = None
 
     @classmethod
     @public
@@ -250,7 +258,8 @@ class Certificate:
                 f"overlap (at how many nodes a record may be) must be a whole number "
                 f">= 1, got {overlap}"
             )
-        overlap = max(min(int(overlap), len(ledger.nodes)), ledger.most_nodes)
+        held = max(min(int(overlap), len(ledger.nodes)), ledger.most_nodes)
+        overlap = max(int(overlap), held)
         if overlap > 1 and ledger.unit == "node":
             raise ValueError(
                 f"overlap={overlap} speaks of what several nodes hold, and the "
@@ -262,14 +271,14 @@ class Certificate:
                 "overlap at 1"
             )
         if group == 1:
-            return cls(ledger, relation, overlap)
+            return cls(ledger, relation, held)
         if overlap > 1:
             raise ValueError(
                 "groups of records at several nodes are not accounted: leave overlap "
                 "or group at 1"
             )
         grouped, attained = of_group(ledger, group, relation)
-        return cls(grouped, relation, 1, int(group), attained)
+        return cls(grouped, relation, 1, int(group), attained, single=ledger)
 
     @property
     def standing(self) -> Literal["certified", "conditional"]:
@@ -355,7 +364,12 @@ class Certificate:
 
     @public
     def epsilon(
-        self, delta: float, width: float = 1e-3, sides: Side = "both"
+        self,
+        delta: float,
+        width: float | None = None,
+        sides: Side = "both",
+        *,
+        tolerance: float = 1e-4,
     ) -> Bracket:
         """Bound the least epsilon for which the ledger is (epsilon, delta)-DP.
 
@@ -368,11 +382,21 @@ class Certificate:
             The delta, in [0, 1].
         width
             Relative width of the bracket at which the computation stops, in (0, 1].
+            None: .1 %, or 1 % where more than 64 kinds of releases differ.
         sides
             ``both``; or ``upper`` or ``lower``, to compute that side only, and leave
             the other side perhaps trivial.
+        tolerance
+            Absolute width of the bracket at which it stops as well, >= 0: of a small
+            epsilon a small part is dear, and worth little.
         """
-        return self._bracket("epsilon", _checked_delta(delta), width, sides)
+        if not 0 <= tolerance < math.inf:
+            raise ValueError(f"tolerance must be >= 0 and finite, got {tolerance}")
+        delta = _checked_delta(delta)
+        if width is None:
+            many = any(len(one) > _MANY_KINDS for one in self.ledger.nodes)
+            width = _WIDTHS[many]
+        return self._bracket("epsilon", delta, width, sides, tolerance=tolerance)
 
     @public
     def delta(
@@ -470,6 +494,50 @@ class Certificate:
                 return False
         return False
 
+    def witness(self, delta: float) -> dict[str, object]:
+        """Document of what is claimed at a delta, which `privaudit.kernel` checks.
+
+        Claims are a thousandth wider than the figures of `epsilon`; of thousands of
+        unlike steps, or of batches of a fixed size, as wide as the kernel can prove.
+        """
+        delta = _checked_delta(delta)
+        if self.holder is not None or self.own:
+            raise ValueError(
+                "a certificate of one node of several that hold a record, or of an "
+                "observer's own, is not written: write that of the whole ledger"
+            )
+        ledger = self.single or self.ledger
+        rough: dict[Side, Ledger] = {
+            side: coarse(ledger, self.relation, side) for side in ("lower", "upper")
+        }
+        found = {
+            side: dataclasses.replace(self, ledger=part, single=None)
+            if self.group == 1
+            else Certificate.of(part, self.relation, group=self.group)
+            for side, part in rough.items()
+        }
+        both = rough["lower"] == rough["upper"]
+        if both:
+            known = found["upper"].epsilon(delta)
+            lower, upper = known.lower, known.upper
+        else:
+            lower = found["lower"].epsilon(delta, sides="lower").lower
+            upper = found["upper"].epsilon(delta, sides="upper").upper
+        return witness(
+            ledger,
+            self.relation,
+            delta,
+            (lower, upper),
+            overlap=self.overlap,
+            group=self.group,
+        )
+
+    def write(self, path: str | Path, *, delta: float) -> Path:
+        """Write `witness` into a file, which ``python kernel.py FILE`` checks."""
+        target = Path(path)
+        target.write_bytes(_json.encode(self.witness(delta)) + b"\n")
+        return target
+
     def upper_by(
         self, prover: Callable[[Entries, float, Relation], float], delta: float
     ) -> float:
@@ -478,13 +546,16 @@ class Certificate:
         ``prover`` takes releases in sequence, delta in (0, 1) and the relation.
         """
         left, worst = self._left(_checked_delta(delta)), 0.0
+
+        def cost(view: Entries) -> float:
+            return prover(view, left, self.relation)
+
         for one in self._cases:
             if not one.entries and not one.own:
                 continue
             if not one.is_private or not left > 0:
                 return math.inf
-            for view in views(one.entries, self.relation):
-                worst = max(worst, prover(view, left, self.relation))
+            worst = max(worst, worst_way(one.entries, self.relation, cost, max))
         return worst
 
     @public
@@ -532,6 +603,7 @@ class Certificate:
         width: float,
         sides: Side,
         ways: tuple[Direction, ...] | None = None,
+        tolerance: float = 0.0,
     ) -> Bracket:
         if not 0 < width <= 1:
             raise ValueError(
@@ -543,7 +615,7 @@ class Certificate:
         if not known_below:
             sides = "upper"  # the other is not proved
         # Where delta does not even cover the chance of failure nothing is proved.
-        question = Question(quantity, max(left, 0.0), width)
+        question = Question(quantity, max(left, 0.0), width, tolerance)
         lower, upper = NOTHING, Proof(0.0, "none")
         for one in self._cases:
             proved = self._proved(one, question, sides, ways)
@@ -563,7 +635,7 @@ class Certificate:
             # A record may be at one node only.
             held = self.nodes if self.holder is None else [self.node(self.holder)]
             for one in {node: None for node in held}:
-                alone = one._bracket(quantity, at, width, "lower", ways)
+                alone = one._bracket(quantity, at, width, "lower", ways, tolerance)
                 lower = lower.greatest(Proof(alone.lower, alone.lower_by))
         return Bracket(
             quantity=quantity,
@@ -622,3 +694,9 @@ def _worse(known: Proved | None, more: Proved) -> Proved:
     if known is None:
         return more
     return Proved(known.lower.greatest(more.lower), _larger(known.upper, more.upper))
+
+
+def _worse_each(
+    known: dict[Direction, Proved], more: dict[Direction, Proved]
+) -> dict[Direction, Proved]:
+    return known | {way: _worse(known.get(way), each) for way, each in more.items()}

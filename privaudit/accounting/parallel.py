@@ -25,8 +25,11 @@ add-or-remove-one sensitivity, and every account then refuses the relation.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
+from collections.abc import Callable
+from typing import TypeVar
 
 from msgspec import UNSET
 
@@ -35,6 +38,7 @@ from privaudit.release import NoSampling, RandomAllocation, Release
 from privaudit.results import Relation
 
 Entries = tuple[Entry, ...]
+T = TypeVar("T")
 
 MOST_VIEWS = 256
 
@@ -70,6 +74,22 @@ def views(entries: Entries, relation: Relation) -> tuple[Entries, ...]:
         _merged([*shared, *map(Entry, way)]) for way in itertools.product(*choices)
     )
     return tuple(dict.fromkeys(found))
+
+
+def worst_way(
+    entries: Entries,
+    relation: Relation,
+    cost: Callable[[Entries], T],
+    worse: Callable[[T, T], T],
+) -> T:
+    """Cost of the worst of what a record can enter; ``worse`` is that of two costs.
+
+    Every account of passes goes through here. Raises ``ValueError`` as `views`.
+
+    >>> worst_way((), "replace-one", len, max)
+    0
+    """
+    return functools.reduce(worse, map(cost, views(entries, relation)))
 
 
 def outside_passes(entries: Entries) -> Entries:

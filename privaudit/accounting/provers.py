@@ -552,6 +552,7 @@ class Question:
     quantity: Quantity
     at: float
     width: float
+    tolerance: float = 0.0  # absolute, of epsilon
 
     @property
     def trivial(self) -> Proof:
@@ -564,7 +565,7 @@ class Question:
     def target(self) -> Target:
         """The question as privacy loss distributions ask it."""
         if self.quantity == "epsilon":
-            return EpsilonAt(self.at, self.width)
+            return EpsilonAt(self.at, self.width, self.tolerance)
         return DeltaAt(self.at, self.width)
 
     def above(self, prover: Prover, steps: Steps, way: Direction) -> Proof:
@@ -576,6 +577,8 @@ class Question:
         return Proof(ask(steps, way, self.at), prover.name)
 
     def reached(self, lower: float, upper: float) -> bool:
+        if self.quantity == "epsilon" and upper - lower <= self.tolerance:
+            return True
         return upper <= (1 + self.width) * lower or upper == 0
 
 

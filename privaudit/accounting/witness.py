@@ -13,10 +13,12 @@ import decimal
 import math
 from collections.abc import Sequence
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from privaudit import mechanisms
 from privaudit.accounting import gdp
+from privaudit.accounting.pld.composition import Side
 from privaudit.ledger import Entry, Ledger
 from privaudit.release import (
     NoSampling,
@@ -28,8 +30,8 @@ from privaudit.results import Relation
 
 MARGIN = 1e-3  # relative, that a claim is less than the account's figure
 # A spacing of this share of one step's standard deviation widens an epsilon by about
-# its square over 12, .03 %; cells of a tenth of all steps' by as much.
-_SPACING, _WIDEST = 0.06, 0.1
+# its square over 12, .02 %; cells of a tenth of all steps' by as much.
+_SPACING, _WIDEST = 0.045, 0.1
 _MOST_POINTS = 1 << 20
 _WINDOW = 20  # standard deviations of the sum that masses lie in
 _ALIKE = 700  # groups of unlike steps; their number is what a check takes long for
@@ -58,8 +60,14 @@ def witness(
         entries for i, entries in enumerate(ledger.nodes) if i not in looking
     )
     nodes = [_node(entries, relation) for entries in different]
-    if overlap > 1:  # which of them are equal matters
-        nodes = [_node(entries, relation) for entries in ledger.nodes]
+    if overlap > 1:  # equal ones count, up to so many
+        copies = overlap if len(ledger.nodes) < overlap else 1
+        all_nodes = collections.Counter(ledger.nodes * copies)
+        nodes = [
+            one
+            for entries, often in all_nodes.items()
+            for one in [_node(entries, relation)] * min(often, overlap)
+        ]
     lower, upper = sides
     found: dict[str, object] = {
         "format": "privaudit-certificate",
@@ -166,31 +174,86 @@ def _node(entries: Sequence[Entry], relation: Relation) -> dict[str, object]:
         | ({} if where is None else {"pass": where})
         for (release, where), count in counts.items()
     ]
-    found: dict[str, object] = {"lines": lines}
-    groups = _groups([release for release, _ in counts], relation)
-    if len(lines) > _ALIKE and groups:
-        found["groups"] = groups
-    return found
+    if len(lines) > _ALIKE:
+        groups = _groups([release for release, _ in counts], relation)
+        for label, some in enumerate(groups):
+            for i in some:
+                lines[i]["like"] = label
+    return {"lines": lines}
 
 
 def _groups(releases: Sequence[Release], relation: Relation) -> list[list[int]]:
-    """Groups of releases next to each other in rate and noise, of equal sizes."""
+    """Groups of releases that are near in rate and noise, of equal sizes.
+
+    A tile of neighbours in rate is cut into neighbours in noise.
+    """
     kinds: dict[object, list[int]] = {}
     for i, one in enumerate(releases):
         if one.details is UNSET and one.noise and one.sensitivity_under(relation):
             kinds.setdefault((one.mechanism, type(one.sampling)), []).append(i)
+
+    def noise(i: int) -> float:
+        return releases[i].noise / releases[i].sensitivity_under(relation)
+
     found = []
     for kind in kinds.values():
-        kind.sort(
-            key=lambda i: (
-                releases[i].sampling.rate
-                * releases[i].sensitivity_under(relation)
-                / releases[i].noise
-            )
-        )
         size = 2 ** max(0, math.ceil(math.log2(len(kind) / _ALIKE)))
-        found += [kind[i : i + size] for i in range(0, len(kind), size)]
-    return found
+        kind.sort(key=lambda i: (releases[i].sampling.rate, noise(i)))
+        rates = {releases[i].sampling.rate for i in kind}
+        noises = {noise(i) for i in kind}
+        across = len(kind)
+        if len(rates) > 1 and len(noises) > 1:
+            across = size * math.ceil(math.sqrt(len(kind) / size))
+        for first in range(0, len(kind), across):
+            tile = sorted(kind[first : first + across], key=noise)
+            found += [tile[i : i + size] for i in range(0, len(tile), size)]
+    return [some for some in found if len(some) > 1]
+
+
+def coarse(ledger: Ledger, relation: Relation, side: Side) -> Ledger:
+    """The ledger whose figure the kernel comes near to, from above or from below.
+
+    It is ``ledger`` itself, but for groups of unlike steps, of which each is taken as
+    the one with the least noise and the highest rate (from below: the other ends), and
+    for batches of a fixed size, whose records need not lie in a ball for the kernel.
+    """
+    return msgspec.structs.replace(
+        ledger, nodes=tuple(_coarse(node, relation, side) for node in ledger.nodes)
+    )
+
+
+def _coarse(
+    entries: tuple[Entry, ...], relation: Relation, side: Side
+) -> tuple[Entry, ...]:
+    pick = max if side == "upper" else min
+    releases = [entry.release for entry in entries if entry.disjoint is UNSET]
+    groups = _groups(releases, relation) if len(set(releases)) > _ALIKE else []
+    shared: dict[Release, Release] = {}
+    for some in groups:
+        alike = [releases[i] for i in some]
+        base = alike[0]
+        moved = pick(r.sensitivity_under(relation) / r.noise for r in alike)
+        norm = pick(r.norm_bound / r.noise for r in alike)
+        rate = pick(r.sampling.rate for r in alike)
+        noise = base.sensitivity_under(relation) / moved
+        sampling = base.sampling
+        if isinstance(sampling, PoissonSampling):
+            sampling = PoissonSampling(rate)
+        elif isinstance(sampling, SamplingWithoutReplacement):
+            sampling = max((r.sampling for r in alike), key=lambda s: s.rate)
+        one = msgspec.structs.replace(
+            base, noise=noise, norm_bound=norm * noise, sampling=sampling
+        )
+        shared |= dict.fromkeys(alike, one)
+    found = []
+    for entry in entries:
+        one = entry.release
+        if entry.disjoint is UNSET:
+            one = shared.get(one, one)
+        if side == "upper" and isinstance(one.sampling, SamplingWithoutReplacement):
+            one = msgspec.structs.replace(one, norm_bound=one.norm_bound * (1 + 1e-9))
+        found.append(Entry(one, entry.count, entry.disjoint))
+    return tuple(found)
 
 
 def _line(release: Release, relation: Relation) -> dict[str, object]:
@@ -217,13 +280,13 @@ def _line(release: Release, relation: Relation) -> dict[str, object]:
         case mechanisms.DiscreteGaussian():
             found = {
                 "noise": "discrete-gaussian",
-                "sigma": repr(what.sigma),
+                "scale": repr(what.sigma),
                 "moves": what.sensitivity * twice,
             }
         case mechanisms.DiscreteLaplace():
             found = {
                 "noise": "discrete-laplace",
-                "parameter": repr(what.parameter),
+                "scale": f"1/{what.parameter!r}",
                 "moves": what.sensitivity * twice,
             }
         case mechanisms.MixtureOfGaussians():

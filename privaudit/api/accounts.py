@@ -36,6 +36,7 @@ def epsilon(
     mechanism: Mechanism = "gaussian",
     relation: Relation | None = None,
     group: int = 1,
+    tolerance: float = 1e-4,
 ) -> Bracket:
     """Compute a proved upper and lower bound on the epsilon of DP-SGD or of a ledger.
 
@@ -78,6 +79,9 @@ def epsilon(
         if a release (a batch of fixed size) has no meaning under the former.
     group
         Number of records that are protected together, such as those of one user.
+    tolerance
+        The bracket is made narrower than .1 % of epsilon (1 % where more than 64 kinds
+        of steps differ), or than this, whichever is wider. 0: however small epsilon is.
 
     Returns
     -------
@@ -112,17 +116,20 @@ def epsilon(
         )
     if ledger is not None:
         whole = Ledger.composed(_ledgers(ledger))
-        return Certificate.of(whole, relation, group=group).epsilon(delta)
+        one = Certificate.of(whole, relation, group=group)
+        return one.epsilon(delta, tolerance=tolerance)
     if schedule is not None:
         plan = _planned(schedule, sampling, mechanism)
-        return Certificate.of(plan.ledger(), relation, group=group).epsilon(delta)
+        one = Certificate.of(plan.ledger(), relation, group=group)
+        return one.epsilon(delta, tolerance=tolerance)
     assert noise_multiplier is not None
     if not 0 < noise_multiplier < np.inf:
         raise ValueError(
             f"noise_multiplier must be > 0 and finite, got {noise_multiplier}"
         )
     plan = Plan.constant(noise_multiplier, sampling_rate, steps, sampling, mechanism)
-    return Certificate.of(plan.ledger(), relation, group=group).epsilon(delta)
+    one = Certificate.of(plan.ledger(), relation, group=group)
+    return one.epsilon(delta, tolerance=tolerance)
 
 
 @public

@@ -21,6 +21,7 @@ from privaudit.auditing.bounds import (
     Rate,
     most_shown,
 )
+from privaudit.auditing.conclude import conclude
 from privaudit.auditing.rates import AttackRates, attack_rates
 from privaudit.auditing.scores import DESIGNS, Design, Scores
 from privaudit.figure_settings import ScoreSettings, SelfcheckSettings
@@ -122,7 +123,8 @@ class Bounded:
     most
         The bound that so many runs could have shown.
     verdict
-        On the claim, if there is one.
+        On the claim, if there is one: by the bound, or, where that is valid for a
+        family only, by the best one for any mechanism.
     """
 
     settings: ScoreSettings
@@ -173,6 +175,8 @@ class Bounded:
         evidence, verdict = self.found.evidence, self.verdict
         lines = [] if verdict is None else [str(verdict.claim)]
         lines += [str(self.found.lower)]
+        if verdict is not None and verdict.lower not in (None, self.found.lower):
+            lines.append(f"for the verdict, {verdict.lower}")  # one for any mechanism
         lines += [evidence.note] if evidence.note else []
         if evidence.threshold is not None:
             side = "at or above" if evidence.tail == "upper" else "at or below"
@@ -210,14 +214,27 @@ def bound_of_file(file: pathlib.Path, settings: ScoreSettings) -> Bounded:
     except OSError as error:
         raise ValueError(f"cannot read {file}: {error.strerror}") from None
     estimator = _estimator(settings, scores.design)
-    found = estimator(
-        scores,
-        delta,
-        settings.confidence,
-        relation=settings.relation,
-        threat_model="what the scores were made from",
-        seed=settings.seed,
-    )
+
+    def bound(by: Estimator) -> Bound:
+        return by(
+            scores,
+            delta,
+            settings.confidence,
+            relation=settings.relation,
+            threat_model="what the scores were made from",
+            seed=settings.seed,
+        )
+
+    def named(name: str) -> Estimator:
+        if name == settings.method:
+            return estimator
+        return _estimator(
+            dataclasses.replace(settings, method=name, order=None), scores.design
+        )
+
+    found, verdict = bound(estimator), None
+    if claim is not None:
+        verdict = conclude(claim, settings.method, named, bound).verdict
     runs = scores.member_runs, scores.non_member_runs
     most = most_shown(
         estimator,
@@ -228,7 +245,6 @@ def bound_of_file(file: pathlib.Path, settings: ScoreSettings) -> Bounded:
         seed=settings.seed,
         worlds=scores.member,
     )
-    verdict = None if claim is None else Finding(claim=claim, lower=found.lower)
     return Bounded(settings, scores, found, most, verdict)
 
 
@@ -286,7 +302,7 @@ class Selfchecked:
             if self.passed
             else "some estimator exceeds the truth too often"
         )
-        return [_selfcheck.table(list(self.rows)), end]
+        return [*_selfcheck.table(list(self.rows)).splitlines(), end]
 
 
 def selfcheck(settings: SelfcheckSettings, watch: Watch = SILENT) -> Selfchecked:

@@ -11,8 +11,10 @@ import tempfile
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from numpy.typing import ArrayLike
 
+from privaudit.accounting import account_nodes
 from privaudit.api.place import Place, short_name
 from privaudit.api.watch import SILENT, Watch
 from privaudit.auditing.programs.scored import AuditedScores
@@ -29,6 +31,7 @@ from privaudit.results import (
     Relation,
     Status,
     UpperBound,
+    worst_bound,
 )
 from privaudit.settings import AuditSettings, ProgramSettings, claim_of
 
@@ -199,7 +202,7 @@ def audit_algorithm(
     need("an audit of an algorithm", "train")
     from privaudit.auditing.experiments.experiment import run
     from privaudit.auditing.experiments.over_ranks import run_on_ranks
-    from privaudit.auditing.experiments.plan import chosen_block, planned
+    from privaudit.auditing.experiments.plan import certified_claim, chosen_block, planned
     from trainers.network.ranks import launched
     from trainers.runs.budget import noise_of
     from trainers.runs.problem import Problem
@@ -216,6 +219,8 @@ def audit_algorithm(
     noise = noise_of(problem, plan.claim, settings, note=watch.note)
     block = settings.block or chosen_block(problem, plan.runs)
     plan = dataclasses.replace(plan, noise_multiplier=noise, block=block)
+    if settings.noise_multiplier is not None and settings.epsilon is None:
+        plan = dataclasses.replace(plan, claim=certified_claim(plan, problem))
     place = Place(out, f"audit-{short_name(algorithm)}")
     opened = place.opened(RunFolder, lambda there: there.awaits(plan), watch)
     with watch.runs() as progress:
@@ -436,11 +441,19 @@ def audit_program(
     if not isinstance(program, str):
         function, program = program, f"{GIVEN}{_name_of(program)}"
     ledger = _ledger_asked(settings)
+    claim = claim_of(
+        1.0 if settings.epsilon is None else settings.epsilon,
+        settings.delta,
+        settings.relation or "add-or-remove-one",
+    )
+    if settings.epsilon is None and ledger is not None:
+        account = worst_bound(account_nodes(ledger, claim.delta, claim.relation))
+        claim = msgspec.structs.replace(
+            claim, epsilon=account.epsilon, source="the account of its ledger"
+        )
     plan = ProgramAudit(
         program=program,
-        claim=claim_of(
-            settings.epsilon, settings.delta, settings.relation or "add-or-remove-one"
-        ),
+        claim=claim,
         estimator=settings.estimator,
         confidence=settings.confidence,
         runs=settings.runs,

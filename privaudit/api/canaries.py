@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from privaudit.accounting import account_nodes, verdict_on
-from privaudit.auditing.bounds import Estimator, OneRun, most_shown
+from privaudit.accounting import account_nodes
+from privaudit.auditing.bounds import Bound, Estimator, OneRun, most_shown
+from privaudit.auditing.conclude import conclude
 from privaudit.auditing.experiments.one_run_bounds import one_run_estimator
 from privaudit.auditing.programs.scored import AuditedScores
 from privaudit.auditing.scores import Scores
@@ -88,7 +89,8 @@ class Canaries:
         confidence
             Probability that a bound is not above the true epsilon, for each bound.
         method
-            "best", valid for any mechanism, or "family", valid for the ledger's family.
+            "best": valid for any mechanism. "family" is valid for the ledger's family,
+            of which nobody knows that the training is: it stands beside "best".
 
         Returns
         -------
@@ -114,47 +116,46 @@ class Canaries:
             raise ValueError(f"confidence must be in (0, 1), got {confidence}")
         if method not in ("best", "family"):
             raise ValueError(f"method is best or family, got {method!r}")
-        if ledger is None:
-            if method == "family":
-                raise ValueError("method='family' needs a ledger: give ledger=...")
-            verdict = Finding(
-                claim=claim, lower=self._bound(OneRun(), found, claim, confidence)
-            )
-            return self._audited(verdict, OneRun(), None)
-        nodes = account_nodes(ledger, delta, relation)
-        worst = max(range(len(nodes)), key=lambda node: nodes[node].epsilon)
+        if ledger is None and method == "family":
+            raise ValueError("method='family' needs a ledger: give ledger=...")
+        upper, entries = None, ()
+        if ledger is not None:
+            nodes = account_nodes(ledger, delta, relation)
+            worst = max(range(len(nodes)), key=lambda node: nodes[node].epsilon)
+            upper, entries = nodes[worst], ledger.nodes[worst]
 
         def named(name: str) -> Estimator:
+            if ledger is None:
+                return OneRun()
             return one_run_estimator(
                 name,
-                ledger.nodes[worst],
+                entries,
                 relation,
                 len(self),
                 delta=delta,
                 confidence=confidence,
             )
 
-        main = named(method)
-        lower = self._bound(main, found, claim, confidence)
-        try:
-            other = named("best" if method == "family" else "family")
-        except ValueError:  # releases without noise have no family
-            beside = None
-        else:
-            beside = self._bound(other, found, claim, confidence)
-        verdict = verdict_on(claim, ledger, nodes[worst], lower, beside)
-        return self._audited(verdict, main, beside)
+        concluded = conclude(
+            claim,
+            method,
+            named,
+            lambda estimator: self._bound(estimator, found, claim, confidence),
+            ledger=ledger,
+            upper=upper,
+        )
+        return self._audited(concluded.verdict, concluded.estimator, concluded.shown)
 
     def _bound(
         self, estimator: Estimator, scores: Scores, claim: Any, confidence: float
-    ) -> LowerBound:
+    ) -> Bound:
         return estimator(
             scores,
             claim.delta,
             confidence,
             relation=claim.relation,
             threat_model="one score a canary",
-        ).lower
+        )
 
     def _audited(
         self, verdict: Finding, estimator: Estimator, beside: LowerBound | None

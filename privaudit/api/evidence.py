@@ -78,7 +78,7 @@ class Shown:
         for one in self.checks:
             if one.found and not one.differences:
                 lines += one.found.lines()
-            lines.append(str(one))
+            lines += one.lines() if one.differences else [str(one)]
         return lines + [f"together: {one}" for one in self.together]
 
 

@@ -9,6 +9,8 @@ import pathlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from privaudit.accounting.views import check_observer
 from privaudit.api.place import Place, short_name
 from privaudit.api.watch import SILENT, Watch
@@ -157,6 +159,13 @@ def run_training(
             f"--require consistent is about a claim, and {training.algorithm} makes "
             "none: it has no noise"
         )
+    # Of a noise that is given nobody claims what it is worth, unless they say so.
+    is_claim = settings.noise_multiplier is None or settings.epsilon is not None
+    if claimed and not is_claim:
+        raise ValueError(
+            "--require consistent is about a claim, and of this noise nothing is "
+            "claimed: say what with --epsilon"
+        )
     settings = settings.over(**recipe.run_settings()).over(epsilon=1.0, delta=DELTA)
     assert settings.epsilon is not None
     assert settings.delta is not None
@@ -174,6 +183,8 @@ def run_training(
         overlap=training.told_overlap,
         **more,
     )
+    if not is_claim:
+        claim = msgspec.structs.replace(claim, epsilon=math.inf)
     name = f"train-{short_name(what)}"
     return run_in_folder(training, claim, settings, out=out, name=name, watch=watch)
 

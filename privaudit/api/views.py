@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import numpy as np
+from msgspec import UNSET
 
 from privaudit.accounting.views import (
     ANY_NODE,
@@ -28,7 +29,7 @@ from privaudit.accounting.views import (
 )
 from privaudit.figure_settings import ViewSettings, check_plot
 from privaudit.files.arguments import public
-from privaudit.results import Relation, Unit, check_delta, round_up
+from privaudit.results import Relation, Unit, check_delta, held_at, round_up
 
 if TYPE_CHECKING:
     from trainers.runs.training import Training
@@ -110,7 +111,8 @@ class Views:
         return [
             *lines,
             f"epsilon is at most that, at delta {self.delta:.15g} under "
-            f"{self.relation} (unit: {self.unit})",
+            f"{self.relation} (unit: {self.unit}"
+            f"{held_at(UNSET if self.unit == 'node' else 1, self.unit)})",
             f"nobody reacts: if {REACTS_NOT}; training breaks it",
             "certified: valid for training as it is",
             "everything seen: all releases, but no secret of others; the ledger is for "

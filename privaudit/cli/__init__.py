@@ -192,6 +192,9 @@ def _say_settings(given: list[str]) -> None:
 
 
 def _say(message: str, status: int) -> int:
+    from privaudit.files.text import visible
+
+    line = visible(f"privaudit: {' '.join(message.split())}")
     with contextlib.suppress(BrokenPipeError):
-        print(f"privaudit: {' '.join(message.split())}", file=sys.stderr, flush=True)
+        print(line, file=sys.stderr, flush=True)
     return status

@@ -66,4 +66,4 @@ def cite(what: str, /, *, json: Json = False) -> None:
     from privaudit.api.claims import cite
 
     text = cite(what)
-    emit({"of": what, "bibtex": text}, [text], as_json=json)
+    emit({"of": what, "bibtex": text}, text.splitlines(), as_json=json)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from privaudit.api.watch import Watch
 from privaudit.cli.output import Pace, Seldom, note, progress_bar
+from privaudit.files.text import visible
 from privaudit.results import Claim, round_down, stated
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def sweep_view(audits: int) -> Iterator[Callable[[SweepProgress], None]]:
                 bars.update(whole, completed=ended)
                 if state.name in tasks:
                     bars.remove_task(tasks.pop(state.name))  # type: ignore[arg-type]
-                line = f"[{ended} of {audits}] {state.name}: {_outcome(state)}"
+                line = visible(f"[{ended} of {audits}] {state.name}: {_outcome(state)}")
                 if console.is_terminal:
                     console.print(line, markup=False, highlight=False)
                 else:
@@ -112,7 +113,9 @@ def sweep_view(audits: int) -> Iterator[Callable[[SweepProgress], None]]:
                     )
                     note(f"{ended} of {audits} audits{left}; at work: {runs}")
                 if state.name not in tasks:
-                    tasks[state.name] = bars.add_task(state.name, total=state.total)
+                    tasks[state.name] = bars.add_task(
+                        visible(state.name), total=state.total
+                    )
                 bars.update(tasks[state.name], completed=state.done)  # type: ignore[arg-type]
 
         yield tell

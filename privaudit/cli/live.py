@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from privaudit.cli.output import Seldom, duration, note, speaks
+from privaudit.files.text import visible
 from privaudit.results import round_up, stated
 
 if TYPE_CHECKING:
@@ -73,10 +74,11 @@ class _View:
         return f"{self._name}: {self.pace()}{known}"
 
     def table(self) -> Table:
+        from rich.markup import escape
         from rich.table import Table
 
         table = Table.grid(padding=(0, 2))
-        table.add_row(self._name, self.pace())
+        table.add_row(escape(visible(self._name)), self.pace())
         if self._measured is not None:
             if self._measured.quality:
                 kind, mean, worst = self._measured.quality

@@ -8,16 +8,22 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from privaudit.files import json as _json
+from privaudit.files.text import visible
 
 SCHEMA = 1  # of what is printed as JSON: another number where a key changes its meaning
 
 
 def emit(value: Mapping[str, Any], sentences: list[str], *, as_json: bool) -> None:
-    """Print ``value`` as one JSON object with its schema, or the sentences by lines."""
+    """Print ``value`` as one JSON object with its schema, or the sentences by lines.
+
+    A sentence is a line: what a folder or a file says has no other effect than to be
+    read. In JSON such characters are within strings, where they are escaped alike.
+    """
     if as_json:
-        print(_json.encode({"schema": SCHEMA, **value}, indent=0).decode())
+        text = _json.encode({"schema": SCHEMA, **value}, indent=0).decode()
+        print(visible(text))
     else:
-        print("\n".join(sentences))
+        print("\n".join(map(visible, sentences)))
 
 
 def speaks() -> bool:
@@ -123,4 +129,4 @@ def note(message: str) -> None:
 
     if not speaks():
         return
-    print(message, file=sys.stderr, flush=True)
+    print(visible(message), file=sys.stderr, flush=True)

@@ -16,7 +16,7 @@ from privaudit.auditing.experiments.looks import Stopped
 from privaudit.auditing.scores import Design
 from privaudit.cli.output import SCHEMA
 from privaudit.files import json as _json
-from privaudit.results import Relation, Sampling, Standing, Status, Unit
+from privaudit.results import Independence, Relation, Sampling, Standing, Status, Unit
 
 # JSON has no infinity: no finite bound is the text "inf".
 Figure = float | Literal["inf"]
@@ -101,6 +101,9 @@ class Trained(Shape, kw_only=True):
     certified: Figure
     certified_lower: Figure | None
     standing: Standing
+    assumes: list[str]
+    independence: Independence | None
+    overlap: int | None
     delta: float
     relation: Relation
     observer: str | None

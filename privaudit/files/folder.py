@@ -14,7 +14,7 @@ import secrets
 import stat
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, BinaryIO, ClassVar, Self, TypeVar
 
 import msgspec
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 KEY = "key"  # of a run without a seed, while it can go on; of a rank: key-RANK
 RELEASES = ".releases"  # after a key's name: what was released under it
 KEY_ID = "key-id"  # the public id of the key that a run began with
-MANIFEST, SIGNATURE = "manifest.json", "manifest.sig"
+MANIFEST, SIGNATURE, PAGE = "manifest.json", "manifest.sig", "report.html"
 MODEL = "model.safetensors"
 FILES = (
     "config.json",
@@ -40,12 +40,53 @@ FILES = (
     "result.json",
     MANIFEST,
     SIGNATURE,
-    "report.html",
+    PAGE,
 )
 _LOCK = ".lock"
 _PART = re.compile(r"(.+?)(\.[0-9a-f]{16})?\.part")  # a file as it is written
 _KEYS = re.compile(rf"{KEY}(-\d+)?({RELEASES})?")
 _NO_LINK = os.O_CLOEXEC | os.O_NOFOLLOW
+# What evidence may weigh, in bytes. Parsed text is held as objects, at twenty times its
+# size, and 64 MiB of ledger are some 160 000 releases that differ; files that are
+# only hashed may be as large as models.
+MOST_TEXT, MOST_ARRAYS, MOST_HASHED = 1 << 26, 1 << 30, 1 << 36
+
+
+@contextlib.contextmanager
+def opened_regular(
+    path: str | os.PathLike[str], most: int, *, follow: bool = True
+) -> Iterator[BinaryIO]:
+    """The regular file at ``path``, of at most ``most`` bytes, to be read within.
+
+    No pipe, device or folder is opened, also where a link leads to one; with ``follow``
+    false no link is. Raises ``OSError``.
+    """
+    path = pathlib.Path(path)
+
+    def check(known: os.stat_result) -> None:
+        if not stat.S_ISREG(known.st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        if known.st_size > most:
+            raise OSError(
+                errno.EFBIG,
+                f"it has {known.st_size:,} bytes, and at most {most:,} are read",
+                str(path),
+            )
+
+    check(path.stat() if follow else path.lstat())
+    # What took its place meanwhile is not waited for, and not read either.
+    flags = os.O_RDONLY | os.O_NONBLOCK | (os.O_CLOEXEC if follow else _NO_LINK)
+    with open(os.open(path, flags), "rb") as file:
+        check(os.fstat(file.fileno()))
+        yield file
+
+
+def content_of(
+    path: str | os.PathLike[str], most: int = MOST_TEXT, *, follow: bool = True
+) -> bytes:
+    """The bytes of a regular file; see `opened_regular`. Raises ``OSError``."""
+    with opened_regular(path, most, follow=follow) as file:
+        return file.read(most)
 
 
 def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
@@ -199,7 +240,7 @@ class RunFolder:
         """The value in JSON file ``name``; `FolderError` if it is missing or broken."""
         with self._explained("read"):
             try:
-                content = (self / name).read_bytes()
+                content = content_of(self / name)
             except FileNotFoundError:
                 inside = sorted(self.path.glob(f"*/{name}"))
                 runs = f"; there is one in {inside[0].parent}" if inside else ""
@@ -263,9 +304,13 @@ class RunFolder:
             why = error.strerror or error
             if error.errno == errno.ELOOP:
                 why = "it is a symbolic link, which is not followed: remove it"
+            if action != "read":
+                why = (
+                    f"{why}; what was written before is whole, and the same command "
+                    "goes on from there"
+                )
             raise FolderError(
-                f"cannot {action} {error.filename or self.path}: {why}; what was "
-                "written before is whole, and the same command goes on from there"
+                f"cannot {action} {error.filename or self.path}: {why}"
             ) from error
 
 

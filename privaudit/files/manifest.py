@@ -15,15 +15,19 @@ from privaudit.files import json as _json
 from privaudit.files.folder import (
     KEY_ID,
     MANIFEST,
+    MOST_HASHED,
+    PAGE,
     SIGNATURE,
     FolderError,
     RunFolder,
+    content_of,
+    opened_regular,
 )
 from privaudit.version import __version__
 
 # What belongs to a folder and not to its evidence: what is written after the end (a
 # page, a signature), what a run needs only while it can go on, and the manifest itself.
-NOT_EVIDENCE = (MANIFEST, SIGNATURE, "report.html", "checkpoint.pt", KEY_ID)
+NOT_EVIDENCE = (MANIFEST, SIGNATURE, PAGE, "checkpoint.pt", KEY_ID)
 
 
 class File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -53,6 +57,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     settings: dict[str, Any] | None = None
     files: dict[str, File]
 
+    def __post_init__(self) -> None:
+        for name in self.files:
+            place = pathlib.PurePosixPath(name)
+            if place.is_absolute() or ".." in place.parts or "\0" in name:
+                raise ValueError(f"it lists {name!r}, which is not within its folder")
+
 
 def digest(content: bytes) -> str:
     """The SHA-256 of ``content``, in hexadecimal."""
@@ -77,16 +87,15 @@ def write_result(
         Files that the account covers; all others are private.
     """
     content = _json.encode(result)
-    files = {name: (folder / name).read_bytes() for name in evidence(folder)}
-    files["result.json"] = content
-    _write(folder, {name: digest(files[name]) for name in files}, released)
+    digests = {name: _digest(folder / name) for name in evidence(folder)}
+    _write(folder, {**digests, "result.json": digest(content)}, released)
     folder.write("result.json", content)
 
 
 def seal(folder: RunFolder, more: Collection[str] = ()) -> None:
     """Write the manifest of a folder whose files are all there, and of ``more``."""
     names = [*evidence(folder), *more]
-    _write(folder, {name: digest((folder / name).read_bytes()) for name in names}, ())
+    _write(folder, {name: _digest(folder / name) for name in names}, ())
 
 
 def content(folder: RunFolder) -> bytes | None:
@@ -95,7 +104,7 @@ def content(folder: RunFolder) -> bytes | None:
     Raises `FolderError` if it cannot be read.
     """
     try:
-        return (folder / MANIFEST).read_bytes()
+        return content_of(folder / MANIFEST)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -142,8 +151,25 @@ def digest_of(path: pathlib.Path) -> str | None:
 
     Raises `FolderError` if it cannot be read.
     """
-    content = regular(path)
-    return None if content is None else digest(content)
+    try:
+        return _digest(path, follow=False)
+    except OSError as error:
+        if not _is_file(path):
+            return None
+        raise _unreadable(path, error) from None
+
+
+def _digest(path: pathlib.Path, *, follow: bool = True) -> str:
+    with opened_regular(path, MOST_HASHED, follow=follow) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _is_file(path: pathlib.Path) -> bool:
+    """Whether it is a regular file itself, and no link."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
 
 
 def regular(path: pathlib.Path) -> bytes | None:
@@ -152,10 +178,10 @@ def regular(path: pathlib.Path) -> bytes | None:
     Raises `FolderError` if it cannot be read.
     """
     try:
-        return path.read_bytes() if stat.S_ISREG(path.lstat().st_mode) else None
-    except FileNotFoundError:
-        return None
+        return content_of(path, follow=False)
     except OSError as error:
+        if not _is_file(path):
+            return None
         raise _unreadable(path, error) from None
 
 

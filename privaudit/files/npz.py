@@ -6,7 +6,6 @@ import contextlib
 import io
 import lzma
 import os
-import pathlib
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -16,10 +15,14 @@ import numpy as np
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
+from privaudit.files.folder import MOST_ARRAYS, content_of
+
 # All that numpy and zipfile are known to raise: RuntimeError for files that are
-# encrypted or compressed as Python does not know, TypeError for a .npy.
+# encrypted or compressed as Python does not know, TypeError for a .npy, MemoryError for
+# shapes that nothing has room for.
 _BROKEN = (
-    *(ArithmeticError, EOFError, LookupError, RuntimeError, TypeError, ValueError),
+    *(ArithmeticError, EOFError, LookupError, MemoryError, RuntimeError, TypeError),
+    ValueError,
     *(lzma.LZMAError, zipfile.BadZipFile, zlib.error),
 )
 
@@ -37,9 +40,15 @@ def opened(path: str | os.PathLike[str]) -> Iterator[NpzFile]:
         If the file cannot be read.
     """
     # Read whole first: numpy leaves a damaged file open.
-    content = io.BytesIO(pathlib.Path(path).read_bytes())
+    content = io.BytesIO(content_of(path, MOST_ARRAYS))
     try:
         with np.load(content, allow_pickle=False) as file:
+            whole = sum(part.file_size for part in file.zip.infolist())
+            if whole > MOST_ARRAYS:
+                raise ValueError(
+                    f"it unpacks to {whole:,} bytes, and at most {MOST_ARRAYS:,} are "
+                    "read"
+                )
             yield file
     except _BROKEN as error:
         raise ValueError(str(error)) from None

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from privaudit.auditing.bounds import Estimator
+from privaudit.auditing.conclude import deciding
 from privaudit.auditing.experiments.judgement import estimator_of, seen_in
 from privaudit.auditing.experiments.looks import Looks
 from privaudit.auditing.programs.audit import attacked_part
@@ -184,4 +185,9 @@ def _estimator(run: Attempt, confidence: float) -> Estimator:
     else:
         entries = seen_in(run.config, run.ledger).nodes[CANARY_NODE]
     many = len(run.scores)
-    return estimator_of(config, config.estimator, entries, many, confidence)
+
+    def named(name: str) -> Estimator:
+        return estimator_of(config, name, entries, many, confidence)
+
+    ours = not isinstance(run, FinishedProgram)
+    return named(deciding(config.estimator, named, ours=ours))

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from privaudit.accounting import account_nodes, verdict_on
 from privaudit.accounting.account import bound_of
@@ -67,7 +68,11 @@ def join(
     part = msgspec.structs.replace(
         ledger, nodes=tuple(ledger.nodes[node] for node in nodes)
     )
-    upper = bound_of(Certificate.of(part, relation, overlap=overlap), delta, account)
+    certificate = Certificate.of(part, relation, overlap=overlap)
+    upper = msgspec.structs.replace(
+        bound_of(certificate, delta, account),
+        overlap=UNSET if ledger.unit == "node" else overlap,
+    )
     claim = first.config.claim
     unprotected = [run for _, run, _ in found if not run.result.protected]
     return Joint(

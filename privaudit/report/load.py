@@ -20,6 +20,7 @@ from privaudit.report.recorded import (
     FinishedRecord,
     check_belongs,
     is_record,
+    ledger_in,
     load_record,
 )
 from privaudit.results import Status, UpperBound
@@ -70,6 +71,7 @@ def figures_of(
         "standing": upper.standing,
         "assumes": list(upper.assumes),
         "independence": result.independence or None,
+        "overlap": upper.overlap or None,
         "delta": upper.delta,
         "relation": upper.relation,
         "observer": run.observer,
@@ -311,7 +313,7 @@ def _config(folder: RunFolder) -> AuditConfig | TrainingConfig:
 
 def _audit(folder: RunFolder, config: AuditConfig) -> FinishedAudit:
     result = folder.read("result.json", AuditResult)
-    ledger = folder.read("ledger.json", Ledger)
+    ledger = ledger_in(folder)
     verdict = result.verdict
     if verdict.upper is None or verdict.lower is None:
         raise folder.broken("result.json", "an audit has an account and a bound")
@@ -335,7 +337,7 @@ def _audit(folder: RunFolder, config: AuditConfig) -> FinishedAudit:
 
 def _training(folder: RunFolder, config: TrainingConfig) -> FinishedTraining:
     result = folder.read("result.json", TrainingResult)
-    ledger = folder.read("ledger.json", Ledger)
+    ledger = ledger_in(folder)
     check_belongs(folder, config.claim, result, ledger)
     protected, noise = protection(
         config.noise_multiplier,

@@ -10,6 +10,7 @@ import re
 from typing import Any
 
 from privaudit.files.folder import RunFolder
+from privaudit.files.text import visible
 from privaudit.report import (
     attack,
     command,
@@ -89,6 +90,12 @@ def render(
     return fill("page.html.jinja", _figures(run), **content, checked=checked)
 
 
+def _harmless(value: Any) -> Any:
+    """What an expression of a template gives, without characters that act on a page."""
+    # Of a Markup, which is ours, nothing is changed.
+    return visible(value, keep="\n\t") if type(value) is str else value
+
+
 def style() -> str:
     """The one style sheet of all pages."""
     return _PACKAGE.joinpath("page.css").read_text(encoding="utf-8")
@@ -101,6 +108,7 @@ def fill(name: str, figures: dict[str, str], **content: Any) -> str:
 
     environment = jinja2.Environment(
         autoescape=True,
+        finalize=_harmless,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

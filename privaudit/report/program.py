@@ -14,6 +14,7 @@ from privaudit.auditing.programs.audit import (
 from privaudit.auditing.scores import Scores
 from privaudit.files.folder import FolderError, RunFolder
 from privaudit.ledger import Ledger
+from privaudit.report.recorded import ledger_in
 from privaudit.results import Status, UpperBound
 
 
@@ -76,7 +77,7 @@ def load_program(folder: RunFolder) -> FinishedProgram:
         raise FolderError(f"{folder / 'scores.npz'}: not the runs of result.json")
     ledger = None
     if config.ledger is not None:
-        ledger = folder.read("ledger.json", Ledger)
+        ledger = ledger_in(folder)
         if digest_of_ledger(ledger) != config.ledger:
             raise folder.broken("ledger.json", "not the ledger of config.json")
     return FinishedProgram(

@@ -14,6 +14,8 @@ from privaudit.ledger import Ledger
 from privaudit.results import Claim, Status, UpperBound, round_up
 from trainers.runs.outcome import TrainingResult
 
+_MOST_ENTRIES = 100_000  # of a ledger that comes in a folder
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedRecord:
@@ -119,6 +121,22 @@ def content(run: FinishedRecord) -> dict[str, Any]:
     }
 
 
+def ledger_in(folder: RunFolder) -> Ledger:
+    """The ledger of ``folder``; `FolderError` if there is none or it is too long.
+
+    An account takes seconds for each hundred thousand releases that differ.
+    """
+    ledger = folder.read("ledger.json", Ledger)
+    entries = sum(map(len, ledger.nodes))
+    if entries > _MOST_ENTRIES:
+        raise FolderError(
+            f"{folder / 'ledger.json'} has {entries:,} releases that differ, and at "
+            f"most {_MOST_ENTRIES:,} are accounted here; privaudit epsilon --ledger "
+            "takes more"
+        )
+    return ledger
+
+
 def is_record(fields: dict[str, Any]) -> bool:
     """Whether a ``config.json`` with these fields is of another tool's training."""
     return "recorded" in fields
@@ -154,6 +172,6 @@ def load_record(folder: RunFolder) -> FinishedRecord:
             "`privaudit epsilon --ledger` accounts"
         )
     result = folder.read("result.json", RecordedResult)
-    ledger = folder.read("ledger.json", Ledger)
+    ledger = ledger_in(folder)
     check_belongs(folder, config.claim, result, ledger)
     return FinishedRecord(path=folder.path, config=config, ledger=ledger, result=result)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from privaudit.files import json as _json
-from privaudit.files.folder import FolderError, write_whole
+from privaudit.files.folder import FolderError, content_of, write_whole
 from privaudit.report.axis import Line, together
 from privaudit.report.demo import is_demo, load_views, page_of
 from privaudit.report.joining import join
@@ -31,6 +31,7 @@ _SCROLLS = (
     '<div class="scroll" tabindex="0" role="region" aria-label="table {}">\n{}\n</div>'
 )
 _NARROW = 340  # points: a picture that is read on a phone as it is
+_ACTS = re.compile(r"<script|<foreignObject|<iframe|\son\w+\s*=|javascript:", re.I)
 _PICTURES = re.compile(r"!\[([^\]]*)\]\(([^)]+\.svg)\)\n?")
 
 
@@ -249,7 +250,7 @@ class Site:
     def _claims(self, path: pathlib.Path) -> Iterator[Item]:
         """Of the output of `privaudit claims --json`."""
         try:
-            found = _json.decode(path.read_bytes(), dict)["claims"]
+            found = _json.decode(content_of(path), dict)["claims"]
             items = [
                 Item(
                     name=f"{one['paper']}/{one['claim']}",
@@ -278,10 +279,10 @@ class Site:
     def _study(self, path: pathlib.Path) -> None:
         from markdown_it import MarkdownIt
 
-        text = (path / "README.md").read_text(encoding="utf-8")
+        text = _text(path / "README.md")
         title, _, rest = text.partition("\n")
         charts = [
-            (words, (path / file).read_text(encoding="utf-8"))
+            (words, _drawing(path / file))
             for words, file in _PICTURES.findall(text)
             if (path / file).is_file()
         ]
@@ -370,6 +371,27 @@ class Site:
             judged=sum(counts.values()),
             drawn=any(line.drawn for line in lines),
         ).encode()
+
+
+def _text(path: pathlib.Path) -> str:
+    """Of a file of a study; `FolderError` if it cannot be read."""
+    try:
+        return content_of(path).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise FolderError(f"cannot read {path}: {error}") from None
+
+
+def _drawing(path: pathlib.Path) -> str:
+    """Read a drawing for a page; `FolderError` if it does more than draw."""
+    found = _text(path)
+    if acts := _ACTS.search(found):
+        raise FolderError(
+            f"{path} is more than a drawing, it has {acts.group().strip()!r}: pages "
+            "have no scripts"
+        )
+    if "<svg" not in found or 'viewBox="0 0 ' not in found:
+        raise FolderError(f"{path} is no drawing of matplotlib's")
+    return found
 
 
 def _labelled(table: str) -> str:

@@ -29,7 +29,13 @@ from privaudit.files import json as _json
 from privaudit.files import manifest as _manifest
 from privaudit.files import npz as _npz
 from privaudit.files import signature as _signature
-from privaudit.files.folder import MANIFEST, SIGNATURE, FolderError, RunFolder
+from privaudit.files.folder import (
+    MANIFEST,
+    PAGE,
+    SIGNATURE,
+    FolderError,
+    RunFolder,
+)
 from privaudit.files.user_code import is_place
 from privaudit.ledger import RESUMED, Entry, Ledger
 from privaudit.release import (
@@ -49,10 +55,12 @@ from privaudit.report.program import FinishedProgram
 from privaudit.report.recorded import FinishedRecord
 from privaudit.report.sweep import FoundSweep, is_sweep, load_sweep
 from privaudit.results import UpperBound, worst_bound
+from privaudit.task_settings import batches_taken, is_own
 from privaudit.version import __version__
 
 _SAME = 1e-6  # relative: figures of one version, computed on two machines
 _OTHER = 2e-3  # of two versions, whose accounts stop at .1 % of the true epsilon
+_TOLD = 20  # differences that are printed, a line each; `summary` has all
 # What another version may say or compute otherwise, and what time decides.
 _OF_A_VERSION = {
     "source",
@@ -134,7 +142,7 @@ class Verification:
 
     def __str__(self) -> str:
         if self.differences:
-            return "\n".join(map(str, self.differences))
+            return "\n".join(self._differing())
         text = f"checked against its evidence: {', '.join(self.checked) or 'nothing'}"
         if self.signer is not None:
             text += (
@@ -156,8 +164,13 @@ class Verification:
     def lines(self) -> list[str]:
         """What disagrees; or what was checked, and what was not."""
         if self.differences:
-            return [str(self)]
+            return self._differing()
         return [f"{self.path}: {self}", *(f"not checked: {x}" for x in self.unchecked)]
+
+    def _differing(self) -> list[str]:
+        more = len(self.differences) - _TOLD
+        told = [str(one) for one in self.differences[:_TOLD]]
+        return [*told, f"and {more:,} more"] if more > 0 else told
 
     def summary(self) -> dict[str, Any]:
         """For JSON."""
@@ -274,7 +287,7 @@ def _sweep(path: pathlib.Path, settings: bool) -> Verification:
         path=path,
         found=found,
         checked=tuple(dict.fromkeys(checked)),
-        unchecked=tuple(dict.fromkeys(unchecked)),
+        unchecked=tuple(dict.fromkeys([*unchecked, *_page_in(path)])),
         differences=(
             *(digests or {}).values(),
             *(one for part in parts for one in part.differences),
@@ -282,6 +295,16 @@ def _sweep(path: pathlib.Path, settings: bool) -> Verification:
         manifest=manifest,
         has_manifest=digests is not None and all(part.has_manifest for part in parts),
     )
+
+
+def _page_in(path: pathlib.Path) -> list[str]:
+    """That a page in the folder is no evidence: it is written after all else."""
+    if not os.path.lexists(path / PAGE):
+        return []
+    return [
+        f"{PAGE}, which no digest and no signature covers: anyone who can write to the "
+        "folder could have made it; privaudit report writes it again from the evidence"
+    ]
 
 
 def _run(path: pathlib.Path, settings: bool) -> Verification:
@@ -305,7 +328,7 @@ def _run(path: pathlib.Path, settings: bool) -> Verification:
         path=path,
         found=run,
         checked=tuple(checked),
-        unchecked=tuple(unchecked),
+        unchecked=(*unchecked, *_page_in(path)),
         differences=tuple(differ.values()),
         manifest=manifest,
         has_manifest=digests is not None,
@@ -331,18 +354,20 @@ def _digests(
     }
     found = {}
     for name in sorted({*manifest.files, *there}):
-        listed = manifest.files.get(name)
+        listed, file = manifest.files.get(name), folder / name
         expected = "nothing" if listed is None else _short(listed.sha256)
-        actual = _manifest.digest_of(folder / name)
-        if actual is not None:
-            recorded = _short(actual)
-        else:
-            is_there = os.path.lexists(folder / name)
-            recorded = "none, as it is no file" if is_there else "nothing, no file"
-        if listed is None or actual != listed.sha256:
-            found[name] = Difference(
-                folder / name, "its SHA-256", recorded, expected, "manifest.json has"
-            )
+        # What is not listed is not read.
+        actual = None if listed is None else _manifest.digest_of(file)
+        if listed is not None and actual == listed.sha256:
+            continue
+        recorded = "nothing, no file" if actual is None else _short(actual)
+        if actual is None and os.path.lexists(file):
+            recorded = "none, as it is no file"
+            if file.is_file() and not file.is_symlink():
+                recorded = "not asked for"
+        found[name] = Difference(
+            file, "its SHA-256", recorded, expected, "manifest.json has"
+        )
     if manifest.settings is not None and not found:
         asked = _manifest.settings_in(folder) or {}
         for key in {**asked, **manifest.settings}:
@@ -555,7 +580,7 @@ def _ledger_by_settings(
         return None
     try:
         training = _json.convert(run.config.training, Training, strict=False)
-        nodes = training.mixing().nodes
+        nodes = 1 if training.family.central else training.nodes
         party = getattr(run.config, "party", None)
         held = range(nodes) if party is None else party.nodes
         if party is not None and len(party.sizes) != nodes:
@@ -566,23 +591,49 @@ def _ledger_by_settings(
             )
         if len(run.ledger.nodes) != len(held):
             return _unlike(run, "the number of nodes", len(run.ledger.nodes), len(held))
-        sizes = party.sizes if party else _sizes(run.ledger, training.batch_size)
-        if sizes is None:
+        known = party.sizes if party else _sizes(run.ledger, training.batch_size)
+        least = max(1, math.ceil(training.batch_size))
+        sizes = tuple(least if size is None else size for size in known)
+
+        def planned_for(sizes: tuple[int, ...]) -> Ledger:
+            setting = training.setting(sizes)
+            return training.family.ledger(setting, run.config.noise_multiplier)
+
+        expected = planned_for(sizes)
+        if None in known and planned_for((2 * least,) * nodes) != planned_for(
+            (least,) * nodes
+        ):
+            # Releases without sampling, where none was asked for, hide nothing more.
+            kinds = [
+                {type(e.release.sampling) for node in ledger.nodes for e in node}
+                for ledger in (run.ledger, expected)
+            ]
+            if kinds[0] and not kinds[0] & kinds[1]:
+                named = (
+                    " and ".join(sorted(k.__name__ for k in each)) for each in kinds
+                )
+                return _unlike(run, "how records are sampled", *named)
             unchecked.append(
                 "the ledger against the settings, as it does not say how many records "
                 "the nodes have"
             )
             return None
-        setting = training.setting(sizes)
-        expected = training.family.ledger(setting, run.config.noise_multiplier)
-        most = training.family.plans_at_most(setting)
+        most = training.family.plans_at_most(training.setting(sizes))
     except (ValueError, KeyError) as error:
         unchecked.append(f"the ledger against the settings ({error})")
         return None
+    whole = not is_own(training.data) and training.unit == "record"
+    if whole and None not in known and sum(sizes) != training.train:
+        # Batches of random allocation are whole, and sizes known to within half of one.
+        allocated = batches_taken(training.sampling)
+        slack = nodes * (1 + training.batch_size / 2) if allocated else 0
+        if abs(sum(sizes) - training.train) > slack:
+            what = "the number of records that its sampling rates are of"
+            return _unlike(run, what, f"{sum(sizes):,}", f"{training.train:,}")
     if run.ledger.most_nodes != training.overlap:
         what = f"the number of nodes at which a {training.unit} may be"
         return _unlike(run, what, run.ledger.most_nodes, training.overlap)
-    unchecked.append("how many records the nodes have, which needs the data")
+    unchecked.append("how many records each node has, which needs the data")
     checked.append("the ledger against the settings")
     planned_here = expected.nodes[held.start : held.stop]
     for node, own, planned in zip(held, run.ledger.nodes, planned_here, strict=True):
@@ -593,11 +644,12 @@ def _ledger_by_settings(
             what = f"the number of releases of node {node}"
             return _unlike(run, what, counts[0], f"{'at most ' * most}{counts[1]}")
         for one, other in zip(own, planned, strict=False):
-            if one.release != other.release or (one.count != other.count and not most):
-                where, had, wanted = next(
-                    _differ(msgspec.to_builtins(one), msgspec.to_builtins(other), False)
-                )
-                return _unlike(run, f"{where} of node {node}", had, wanted)
+            if one == other:
+                continue
+            pair = (msgspec.to_builtins(each) for each in (one, other))
+            for where, had, wanted in _differ(*pair, loose=False):
+                if where != "count" or not most:
+                    return _unlike(run, f"{where} of node {node}", had, wanted)
     return None
 
 
@@ -618,13 +670,10 @@ def _has_all(own: Sequence[Entry], planned: Sequence[Entry]) -> bool:
     return wanted <= had
 
 
-def _sizes(ledger: Ledger, batch_size: float) -> tuple[int, ...] | None:
-    """How many records each node has, by its sampling; None if that does not say."""
-    sizes = []
+def _sizes(ledger: Ledger, batch_size: float) -> tuple[int | None, ...]:
+    """How many records each node has, by its sampling; None where that says nothing."""
+    sizes: list[int | None] = []
     for entries in ledger.nodes:
-        if not entries:  # nothing was released, whatever it holds
-            sizes.append(math.ceil(batch_size))
-            continue
         # Further releases of a run that was resumed have none.
         known = (entry.release.sampling for entry in entries)
         sampling = next((one for one in known if not isinstance(one, NoSampling)), None)
@@ -635,5 +684,5 @@ def _sizes(ledger: Ledger, batch_size: float) -> tuple[int, ...] | None:
         elif isinstance(sampling, RandomAllocation):  # a number that gives as many
             sizes.append(max(round(batch_size / sampling.rate), math.ceil(batch_size)))
         else:
-            return None
+            sizes.append(None)
     return tuple(sizes)

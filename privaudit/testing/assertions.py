@@ -249,7 +249,8 @@ def assert_probes(
         this check, and rightly: such bits may tell an attacker which data were used.
         Give False to accept that.
     runs
-        Number of runs on each data set, >= 100.
+        Number of runs on each data set, >= 100; up to eight times as many where low
+        bits are suspected.
     seed
         Seed of the generators.
 
@@ -277,7 +278,7 @@ def assert_probes(
         sensitivity=sensitivity,
         norm=norm,
         noise=noise,
-        low_bits=low_bits,
+        read_bits=low_bits,
         runs=runs,
         seed=seed,
     )

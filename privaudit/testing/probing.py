@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,24 @@ from scipy import special
 from privaudit.auditing.probes import Check
 from privaudit.auditing.scores import real_numbers
 from privaudit.files.user_code import by_generator
+from privaudit.testing import low_bits
 from privaudit.testing.judging import Mechanism, check_differ
 from privaudit.testing.outputs import Floats, lowest_bit
 
 _DEVIATIONS = 5
 _CHANCE = 1e-9
 _ROUNDING = 1e-9  # of what is released, in comparisons of differences
+_BATCHES = 8  # of runs in which low bits are sought, at most
 _NAMED = 3  # coordinates that one finding names
+
+
+_More = Callable[[int], tuple[Floats, Floats]]
+_ACCEPTED = Check(
+    name="low bits",
+    what="low bits of floats do not tell the data sets apart",
+    findings=(),
+    skipped="low_bits=False accepts them",
+)
 
 
 def probe(
@@ -34,7 +46,7 @@ def probe(
     sensitivity: float | None,
     norm: int,
     noise: float | None,
-    low_bits: bool,
+    read_bits: bool,
     runs: int,
     seed: int,
 ) -> list[Check]:
@@ -52,12 +64,20 @@ def probe(
         for data, stream in ((pair[0], 0), (pair[0], 0), (pair[1], 0), (pair[1], 1))
     )
     repeatable = bool((here == again).all())
+
+    def more(batch: int) -> tuple[Floats, Floats]:
+        one, two = (
+            _released(release, data, seed, 2 * batch + world, runs)
+            for world, data in enumerate(pair)
+        )
+        return one, two
+
     return [
         _noisy(here),
         _fresh(here, again if not repeatable else None, other),
         _scale(here, noise),
         _moved(here, there, sensitivity, norm, repeatable),
-        _low_bits(here, other, low_bits),
+        _low_bits(here, other, more) if read_bits else _ACCEPTED,
     ]
 
 
@@ -182,54 +202,30 @@ def _moved(
     )
 
 
-def _low_bits(here: Floats, other: Floats, looked_at: bool) -> Check:
-    """Within one octave of values low bits look alike, whatever the data are.
-
-    A sum in floating point is a multiple of the last place of its larger summand: where
-    noise nearly cancels a large value the low bits are empty, and with a small one they
-    are not (Mironov 2012).
-    """
-    findings = []
-    for at in range(here.shape[1] if looked_at else 0):
-        worlds = [world[world != 0] for world in (here[:, at], other[:, at])]
-        octaves = [np.frexp(world)[1] for world in worlds]
-        bits = [lowest_bit(world) for world in worlds]
-        for octave in np.unique(np.concatenate(octaves)):
-            finest = [bit[o == octave] for bit, o in zip(bits, octaves, strict=True)]
-            if min(map(len, finest)) < 10:
-                continue
-            edge = max(bit.min() for bit in finest)
-            finer = [int((bit < edge).sum()) for bit in finest]
-            many, few = len(finest[0]), len(finest[1])
-            # All the finer ones are in one world: the hypergeometric chance of it.
-            total = sum(finer)
-            lone = many if finer[0] else few
-            chance = _all_in_one(total, lone, many + few)
-            if total and chance < _CHANCE:
-                findings.append(
-                    f"coordinate {at}: of values near {2.0 ** (octave - 1):.4g}, "
-                    f"{total} of {lone} have low bits on one data set that none of "
-                    f"{many + few - lone} have on the other: round to a grid that "
-                    "depends on no data, or accept it with low_bits=False"
-                )
-                break
+def _low_bits(here: Floats, other: Floats, more: _More) -> Check:
+    """Further runs are made while a coordinate is suspected and not yet convicted."""
+    many = here.shape[1]
+    lone = [low_bits.lone(here[:, at], other[:, at], _CHANCE) for at in range(many)]
+    bar, wealth = math.log(many / _CHANCE), np.zeros(many)
+    for batch in range(_BATCHES):
+        suspected = np.flatnonzero((wealth < bar) & ((wealth > 0) | (batch == 0)))
+        if any(lone) or not len(suspected):
+            break
+        one, two = more(batch) if batch else (here, other)
+        for at in suspected:
+            wealth[at] += low_bits.log_e_value(one[:, at], two[:, at])
+    often = "one data set has low bits more often than the other, at equal sizes"
+    findings = [
+        f"coordinate {at}: {lone[at] or often}: round to a grid that depends on no "
+        "data, or accept it with low_bits=False"
+        for at in range(many)
+        if lone[at] or wealth[at] >= bar
+    ]
     return Check(
         name="low bits",
         what="low bits of floats do not tell the data sets apart",
         findings=tuple(findings[:_NAMED]),
-        skipped="" if looked_at else "low_bits=False accepts them",
     )
-
-
-def _all_in_one(total: int, lone: int, runs: int) -> float:
-    """Chance that ``total`` runs, drawn of ``runs``, are all among ``lone``."""
-    log = special.gammaln([lone + 1, lone - total + 1, runs + 1, runs - total + 1]) @ [
-        1.0,
-        -1.0,
-        -1.0,
-        1.0,
-    ]
-    return math.exp(min(0.0, float(log)))
 
 
 def _released(

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from reports import unsettled
 from reports.collaborative import cells as collaborative
 from reports.collaborative.page import PRINTED
 from reports.papers.programme import (
@@ -301,7 +302,7 @@ def _near(own: Results) -> Judged:
     if not cases:
         return Judged("cannot say", NOTHING)
     told = f"points lost: {', '.join(words)}; a third of the records, one seed"
-    return Judged(verdict(cases), told)
+    return Judged.of(cases, told)
 
 
 def _theirs(own: Results, data: str, case: str) -> float | None:
@@ -363,10 +364,12 @@ CLAIMS = [
         "Deep-Q is above DP-SGD with replacement at the same epsilon, the latter in "
         "five passes (Figures 1 to 4)",
         lambda own: _above(own, "DP-SGD with replacement", "joint"),
+        unsettled=unsettled.BASELINE,
     ),
     Claim(
         "Deep-Q is above DP-SGD with replacement with the paper's noise",
         _with_paper_s_noise,
+        unsettled=unsettled.BASELINE,
     ),
     Claim(
         "The paper's noise for epsilon 1 is certified for all classes' models together",
@@ -400,6 +403,7 @@ def answer(own: Results) -> str:
     return (
         f"Deep-Q against full collaboration: {_in_tables(own).brief} (and only if "
         "nobody looks at who updates); against DP-SGD with replacement at the same "
-        f"epsilon: {with_replacement.brief or with_replacement.told}; the paper's "
-        f"noise is {_epsilons(own).brief}, of all classes."
+        f"epsilon: {with_replacement.brief or with_replacement.told} (not settled: "
+        f"{unsettled.BASELINE}); the paper's noise is {_epsilons(own).brief}, of all "
+        "classes."
     )

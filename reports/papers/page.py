@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from privaudit.results import round_up
-from reports import pages
+from reports import pages, unsettled
 from reports.papers import zhou
 from reports.papers.cells import PAPERS
 from reports.papers.programme import DRAWN, VERDICTS, Found, Judged, Row, found, hours
@@ -22,6 +22,7 @@ COLOURS = {
     "at size": "C0",
     "near": "C9",
     "reduced": "0.8",
+    "not settled": "C1",
     "not run": "white",
     DRAWN: "0.95",
 }
@@ -61,8 +62,15 @@ def rows(paper: Any, known: Results) -> Iterable[tuple]:
             here(of),
             row.differs,
             cost(hours(row, known)),
-            f"**{of.status}**" + (f" ({DRAWN})" if row.printed is None else ""),
+            f"**{of.status}**" + _remark(row, of),
         )
+
+
+def _remark(row: Row, of: Found) -> str:
+    """Beside a status: that nothing is to be run, or why results are others."""
+    if row.printed is None:
+        return f" ({DRAWN})"
+    return ", but not settled (above)" if row.unsettled and of.size is not None else ""
 
 
 def claims(
@@ -74,6 +82,12 @@ def claims(
         told = one.brief or one.told if brief else one.told
         whose = "ours" if claim.ours else "paper"
         yield claim.text, whose, str(one), told, claim.printed
+
+
+def reasons(paper: Any) -> list[str]:
+    """Why rows and claims are not settled, each once."""
+    marked = [*paper.ROWS, *paper.CLAIMS]
+    return list(dict.fromkeys(one.unsettled for one in marked if one.unsettled))
 
 
 def runs(prefix: str, known: Results) -> Iterable[tuple]:
@@ -122,6 +136,8 @@ def kind(row: Row, known: Results) -> str:
     if row.printed is None:
         return DRAWN
     of = found(row, known)
+    if of.size is not None and row.unsettled:
+        return "not settled"
     if of.size is not None and 1 < of.factor <= FEW:
         return "near"
     return of.status.split(" ")[0] if of.status.startswith("reduced") else of.status
@@ -146,7 +162,7 @@ def summary(known: Results) -> Iterable[tuple]:
 def values(known: Results) -> dict[str, Any]:
     """Of all templates."""
     judged = {
-        name: [claim.judge(known) for claim in paper.CLAIMS]
+        name: [claim.judged(known) for claim in paper.CLAIMS]
         for name, paper in PAPERS.items()
     }
     papers = {
@@ -156,6 +172,7 @@ def values(known: Results) -> dict[str, Any]:
             "rows": list(rows(paper, known)),
             "claims": list(claims(paper, judged[name])),
             "runs": list(runs(name, known)),
+            "unsettled": reasons(paper),
         }
         for name, paper in PAPERS.items()
     }
@@ -188,6 +205,7 @@ def values(known: Results) -> dict[str, Any]:
         "training_seconds": list(zhou.seconds(known)),
         "seconds": f"{known.cpu:,.0f}",
         "few": f"{FEW:.0f}",
+        "again": unsettled.AGAIN,
     }
 
 
@@ -218,6 +236,7 @@ def statuses(path: pathlib.Path, known: Results) -> None:
         "at size": "at size",
         "near": f"reduced, by at most {FEW:.0f}",
         "reduced": "reduced, by more",
+        "not settled": "of other settings",
         "not run": "not run",
         DRAWN: DRAWN,
     }

@@ -16,7 +16,8 @@ from privaudit.results import round_up
 from reports.papers.size import Size, of_records
 from reports.study import Results, Study
 
-VERDICTS = ("holds", "holds in part", "does not hold", "cannot say")
+VERDICTS = ("holds", "holds in part", "does not hold", "cannot say", "not settled")
+ALONE = "one case alone is against it"
 NOTHING = "nothing was run"
 DRAWN = "nothing to compute"
 
@@ -45,6 +46,8 @@ class Row:
         Studies, each with patterns of the names of its cells that have results of it.
     pilot
         Cell that tells what it costs.
+    unsettled
+        Why results are not of the printed setting, whatever their size; "" if they are.
     """
 
     item: str
@@ -56,6 +59,7 @@ class Row:
     differs: str = ""
     sources: tuple[tuple[str, ...], ...] = ()
     pilot: str = ""
+    unsettled: str = ""
 
     @property
     def name(self) -> str:
@@ -191,13 +195,29 @@ class Judged(NamedTuple):
     """How results judge a claim.
 
     ``word`` is one of `VERDICTS`, ``note`` what it needs beside it; ``told`` are the
-    numbers that it rests on, ``brief`` the same in a line where they are many.
+    numbers that it rests on, ``brief`` the same in a line where they are many;
+    ``against`` counts the cases that are.
     """
 
     word: str
     told: str
     brief: str = ""
     note: str = ""
+    against: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        cases: Sequence[bool | None],
+        told: str,
+        brief: str = "",
+        *,
+        always: bool = False,
+    ) -> Judged:
+        """Judge cases by `verdict`."""
+        word = verdict(cases, always=always)
+        note = ALONE if word == "not settled" else ""
+        return cls(word, told, brief, note, cases.count(False))
 
     def __str__(self) -> str:
         return f"**{self.word}**" + (f": {self.note}" if self.note else "")
@@ -207,13 +227,23 @@ class Judged(NamedTuple):
 class Claim:
     """A statement of the paper's text, or of ``ours`` about it, in our words.
 
-    ``judge`` says what results make of it; ``printed`` are the paper's numbers.
+    ``judge`` says what results make of it; ``printed`` are the paper's numbers;
+    ``unsettled`` is why no results of this kind can settle it.
     """
 
     text: str
     judge: Callable[[Results], Judged]
     printed: str = ""
     ours: bool = False
+    unsettled: str = ""
+
+    def judged(self, results: Results) -> Judged:
+        """The judgement; "not settled" where results cannot settle it."""
+        found = self.judge(results)
+        if not self.unsettled or found.word == "cannot say":
+            return found
+        why = self.unsettled.partition(". ")[0]
+        return found._replace(word="not settled", note=why)
 
 
 def within(cases: Mapping[str, tuple[float, float]]) -> Judged:
@@ -248,14 +278,15 @@ def unknown(why: str) -> Callable[[Results], Judged]:
 def verdict(cases: Sequence[bool | None], *, always: bool = False) -> str:
     """Of several cases in which a statement holds, does not, or nobody can tell (None).
 
-    One that is about ``always`` does not hold if it fails once.
+    One that is about ``always`` fails with any case. One case alone settles nothing.
     """
     if True not in cases and False not in cases:
         return "cannot say"
     if all(cases):
         return "holds"
-    failed = False in cases and always
-    return "holds in part" if True in cases and not failed else "does not hold"
+    if True in cases and not (False in cases and always):
+        return "holds in part"
+    return "does not hold" if cases.count(False) > 1 else "not settled"
 
 
 def above(
@@ -314,8 +345,8 @@ def compared(found: Mapping[str, tuple[bool | None, str]]) -> Judged:
     higher = sum(float(gain) > 0 for gain in gains)
     told = ", ".join(f"{points} ({name})" for name, (_, points) in found.items())
     clear, reverse = cases.count(True), cases.count(False)
-    return Judged(
-        verdict(cases),
+    return Judged.of(
+        cases,
         f"holds {clear}, reversed {reverse}, unclear {cases.count(None)}; "
         f"points: {told}",
         f"above in {higher} of {len(cases)}, beyond error in {clear}; below beyond "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from privaudit.results import round_up
+from reports import unsettled
 from reports.asynchronous.cells import (
     CASES,
     NODES,
@@ -24,7 +25,6 @@ from reports.papers.programme import (
     per_cent,
     results_of,
     unknown,
-    verdict,
 )
 from reports.papers.running import pilot
 from reports.papers.size import Size, parameters
@@ -237,7 +237,7 @@ def _alike(own: Results) -> Judged:
         )
         cases.append(both(loses(sync, other, 2)[0], loses(other, sync, 2)[0]))
         words.append(f"{above(other, sync)[1]} at sigma {sigma:g}")
-    return Judged(verdict(cases), f"points above SYNC: {', '.join(words)}")
+    return Judged.of(cases, f"points above SYNC: {', '.join(words)}")
 
 
 def _faster(own: Results) -> Judged:
@@ -248,7 +248,7 @@ def _faster(own: Results) -> Judged:
         other = known[f"adp2sgd 2 {case}"]["ends"]
         cases.append(other < sync)
         words.append(f"{case}: {other:.0f} against {sync:.0f} virtual seconds")
-    return Judged(verdict(cases), "; ".join(words))
+    return Judged.of(cases, "; ".join(words))
 
 
 def _collapses(own: Results) -> Judged:
@@ -274,11 +274,8 @@ def _collapses(own: Results) -> Judged:
             f"from step {step}: SYNC loses {above(sync, none)[1]}, the other "
             f"{above(other, none)[1]}{beside.get(applies, '')}"
         )
-    return Judged(
-        verdict(cases),
-        "; ".join(words),
-        note=f"in the {len(cases)} of {len(words)} where SYNC collapses",
-    )
+    note = f"in the {len(cases)} of {len(words)} where SYNC collapses"
+    return Judged.of(cases, "; ".join(words))._replace(note=note)
 
 
 def _theorem(own: Results, noise: str) -> Judged:
@@ -317,16 +314,25 @@ def _networks(own: Results) -> Judged:
                 cases.append(abs(sync - other) <= 2)
                 words.append(f"{other - sync:+.1f} with {of} at sigma {sigma:g}")
     told = f"points above SYNC: {', '.join(words)} (one seed)"
-    return Judged(verdict(cases), told if words else NOTHING)
+    return Judged.of(cases, told if words else NOTHING)
 
 
 CLAIMS = [
-    Claim("SYNC and A(DP)2SGD are alike in accuracy (within 2 points)", _alike),
-    Claim("Where learners are slow, A(DP)2SGD ends earlier", _faster),
+    Claim(
+        "SYNC and A(DP)2SGD are alike in accuracy (within 2 points)",
+        _alike,
+        unsettled=unsettled.ADP2SGD,
+    ),
+    Claim(
+        "Where learners are slow, A(DP)2SGD ends earlier",
+        _faster,
+        unsettled=unsettled.ADP2SGD,
+    ),
     Claim(
         "Where SYNC collapses with twice the batch and step (by more than 10 points), "
         "A(DP)2SGD loses less than half as much",
         _collapses,
+        unsettled=unsettled.ADP2SGD,
     ),
     Claim(
         "By Theorem 2 the listing, noise on the sum of a batch, is private",
@@ -353,7 +359,8 @@ CLAIMS = [
 def answer(own: Results) -> str:
     """In a sentence."""
     return (
-        "A(DP)2SGD is as accurate as SYNC and ends earlier where learners are slow "
-        "(reduced much); its Theorem 2 promises nothing at sigma 1 to 4: "
+        "Here A(DP)2SGD is as accurate as SYNC and ends earlier where learners are "
+        f"slow (not settled: {unsettled.ADP2SGD}); its Theorem 2 promises nothing at "
+        "sigma 1 to 4: "
         f"{_theorem(own, 'sum').told.split('; ')[1]}."
     )

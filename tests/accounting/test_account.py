@@ -49,6 +49,7 @@ def exact_epsilon(mu, delta):
 
 
 class TestSound:
+    @pytest.mark.sampled(3)
     @few
     @given(st.floats(3, 20), st.integers(1, 9), st.floats(1e-8, 0.1))
     @pytest.mark.parametrize("relation", ["add-or-remove-one", "replace-one"])

@@ -83,6 +83,7 @@ def exact(shifts, epsilon, taken=1):
 
 
 class TestSound:
+    @pytest.mark.sampled(4)
     @pytest.mark.parametrize("noise", [0.7, 1.0, 3.0])
     @pytest.mark.parametrize(("batches", "taken"), [(2, 1), (3, 1), (3, 2), (4, 2)])
     @pytest.mark.parametrize("epsilon", [0.0, 0.4, 1.5])
@@ -209,6 +210,22 @@ class TestSound:
             assert error.max() > 1e-9
             assert (error <= wrong[j][1] + exact[j][1]).all()
 
+    @pytest.mark.parametrize("taken", [1, 2, 4])
+    @pytest.mark.parametrize("counts", [(2, 3, 1), (1, 1, 4)])
+    def test_kinds_share_the_batches_as_subsets_do(self, counts, taken):
+        """Counted over all subsets of the batches, with one that is not released."""
+        epoch = Epoch((1.0, 2.0, 3.0), counts, sum(counts) + 1)
+        kinds = [k for k, n in enumerate((*counts, 1)) for _ in range(n)]
+        rows = list(allocation_below._shares(epoch, taken))
+        assert len(rows) == 4
+        for last, row in enumerate(rows):
+            here = [kind for kind in kinds if kind <= last]
+            assert {j for j, _, _ in row} >= {0, min(taken, len(here))}
+            for j, m, chance in row:
+                ways = [*itertools.combinations(here, j)]
+                share = sum(way.count(last) == m for way in ways) / len(ways)
+                assert chance == pytest.approx(share, rel=1e-12)
+
     def test_chances_that_are_not_known_are_made_one_or_left(self):
         first = np.array([0.5, 0.3, *np.full(64, 1e-3), 0.136])
         second = np.array([0.4, *np.full(65, 1e-9), 0.6])
@@ -219,6 +236,7 @@ class TestSound:
         assert sum(least) <= 1
         assert sum(other) == pytest.approx(1.0, abs=1e-6)
 
+    @pytest.mark.sampled(4)
     @pytest.mark.parametrize(
         ("shifts", "counts", "batches", "taken"),
         [

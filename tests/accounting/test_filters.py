@@ -158,6 +158,23 @@ class TestSound:
                 half = mpmath.sqrt(2) * mpmath.erfinv(mpmath.tanh(pure / 2))
                 assert 1 <= mpmath.mpf(mu) / (2 * half) <= 1 + 1e-8
 
+    def test_nothing_is_changed_for_units_of_the_reserve(self):
+        """What the proof asks for: they are left when anything but units is paid."""
+        step, other = release(2.0, 0.01), release(8.0, 0.1)
+        budget = Budget(epsilon=2.0, delta=1e-5, typical=step)
+        units = budget._filter.units
+        assert 0 < units.reserve < units.count
+        budget.spend(step, units.count - units.reserve - 20)
+        room = budget.room(other)
+        assert room >= 1
+        budget.spend(other, room)
+        assert units.reserve <= budget._state[0] < units.reserve + 20
+        assert budget._state[1] >= 0
+        with pytest.raises(BudgetExceeded):
+            budget.spend(other)
+        budget.spend(step, budget._state[0])  # the reserve itself is there for these
+        assert budget.room(step) == 0
+
     def test_the_odometer_holds_at_all_times(self):
         """Read at the worst moment of each run, it is exceeded by delta of them."""
         rng = np.random.default_rng(0)

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import msgspec
 import pytest
-from scipy import stats
+from scipy import optimize, stats
 
 import privaudit as pa
 from privaudit.accounting.certificate import Certificate
@@ -234,6 +234,28 @@ class TestTuning:
             Ledger.of(release(2.0, mechanism="laplace")), tries=9
         )
         assert 1.0 < epsilon(tuned, 1e-9).upper <= 1.5 + 0.05
+
+    @pytest.mark.parametrize("shape", [0.0, 0.5, 1.0, 3.0])
+    @pytest.mark.parametrize(("z", "tries"), [(2.0, 10), (6.0, 1000)])
+    def test_each_order_costs_what_the_theorem_says(self, shape, z, tries):
+        """Theorem 2 there, of rho a, with its best orders found in closed form."""
+        tuned = pa.repeat_and_select(Ledger.of(release(z)), tries=tries, law=shape)
+        rho, log = 0.5 / z**2, math.log(tries)
+
+        def mean(gamma):  # definition 1 there
+            if not shape:
+                return (1 / gamma - 1) / -math.log(gamma)
+            return shape * (1 - gamma) / gamma / (1 - gamma**shape)
+
+        gamma = optimize.brentq(lambda g: mean(g) - tries, 1e-9, 0.999, xtol=1e-15)
+        best = max(1.0, math.sqrt(-math.log(gamma) / rho))
+        rest = (1 + shape) * ((best - 1) * rho - math.log(gamma) / best)
+        turn = 1 + math.sqrt(log / rho)  # where a higher order has the least
+        curve = tuned.nodes[0][0].release.details
+        for order, found in zip(curve.orders, curve.divergences, strict=True):
+            top = max(order, turn)
+            truth = top * rho + log / (top - 1) + rest
+            assert truth * (1 - 1e-9) <= found <= truth * 1.01
 
     @pytest.mark.parametrize("law", ["geometric", "logarithmic", "poisson", 0.5])
     def test_more_tries_cost_more(self, law):

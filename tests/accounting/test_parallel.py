@@ -12,6 +12,7 @@ from msgspec import UNSET
 from privaudit.accounting import METHODS, Certificate, account, noise_multiplier
 from privaudit.accounting.gaussian import analytic_epsilon
 from privaudit.accounting.pld import compose_entries
+from privaudit.accounting.rdp import rdp_epsilon
 from privaudit.ledger import Entry, Ledger, Recorder
 from privaudit.release import (
     NoSampling,
@@ -90,6 +91,29 @@ class TestSound:
         )
         found = epsilon(entries, "add-or-remove-one", "rdp")
         assert found == pytest.approx(worst, rel=1e-12)
+
+    @pytest.mark.parametrize("order", [1, -1])
+    @pytest.mark.parametrize("relation", RELATIONS)
+    def test_the_worst_way_counts_wherever_it_stands(self, order, relation):
+        """Kinds that are not compared beforehand: each is a way, in any order."""
+        weak = Release.of_sum(
+            norm_bound=1.0,
+            noise_multiplier=90.0,
+            sampling=NoSampling(),
+            mechanism="laplace",
+        )
+        sampled = gaussian(60.0, sampling=PoissonSampling(0.5))
+        kinds = [gaussian(1.0), sampled, weak][::order]
+        together = Certificate.of(
+            Ledger(nodes=(tuple(Entry(one, 1, 0) for one in kinds),)), relation
+        )
+        alone = Certificate.of(Ledger.of(gaussian(1.0)), relation)
+        for found, wanted in (
+            (together.epsilon(DELTA).upper, alone.epsilon(DELTA).lower),
+            (together.delta(1.0).upper, alone.delta(1.0).lower),
+            (together.upper_by(rdp_epsilon, DELTA), alone.epsilon(DELTA).lower),
+        ):
+            assert wanted <= found <= wanted * 1.3
 
     def test_one_release_without_noise_is_enough(self):
         entries = (Entry(gaussian(2.0), 5, 0), Entry(gaussian(0.0), 1, 0))

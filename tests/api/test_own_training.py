@@ -1,9 +1,11 @@
 """A user's own model on a user's own data: what comes out, and what is refused."""
 
+import dataclasses
 import html
 import json
 import subprocess
 import sys
+from typing import ClassVar
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ from torch import nn
 import privaudit as pa
 from privaudit.report.command import again
 from privaudit.report.load import load
+from privaudit.report.verify import _ledger_by_settings
 
 SCRIPT = """
 import sys, torch, privaudit as pa
@@ -172,7 +175,8 @@ class TestClasses:
         inputs, targets = data()
         targets[3] = label
         given = "softmax", [(inputs, targets)]
-        with pytest.raises(ValueError, match=r"not counted in private labels, .* by classes=2"):
+        said = r"not counted in private labels, .* by classes=2"
+        with pytest.raises(ValueError, match=said):
             pa.train(*given, epsilon=0.1, rounds=2)
         if label < 2:
             run = pa.train(*given, epsilon=0.1, rounds=2, classes=2)
@@ -196,6 +200,107 @@ class TestClasses:
     def test_what_is_wrong_is_said(self, changes, said):
         with pytest.raises(ValueError, match=said):
             trained(**changes)
+
+
+class TestOverlap:
+    """A record that several nodes hold is paid for, or the condition is named."""
+
+    SHARES = (data(), data())
+    HOW: ClassVar = {"rounds": 5, "batch_size": 10, "seed": 0, "epsilon": 2}
+
+    def test_the_budget_is_of_a_record_at_both_nodes(self, tmp_path):
+        run = pa.train(
+            net(), list(self.SHARES), **self.HOW, overlap=2, out=tmp_path / "a"
+        )
+        noise = run.result.noise_multiplier
+        both = pa.epsilon(
+            noise_multiplier=noise, steps=10, delta=1e-5, sampling_rate=1 / 8
+        )
+        found = run.certificate.epsilon(1e-5)
+        assert found.upper == pytest.approx(both.upper, rel=2e-3)
+        assert 1.98 < found.lower <= found.upper <= 2
+        assert found.overlap == run.result.upper().overlap == run.ledger.overlap == 2
+        checked = pa.verify(tmp_path / "a")
+        assert checked
+        assert checked.found.config.settings.overlap == 2
+        assert checked.found.config.claim.overlap == 2
+        assert checked.found.status == "consistent"
+        assert checked.found.summary()["overlap"] == 2
+        for text in (str(run), str(found), *checked.found.lines()[1:3]):
+            assert "a record may be at 2 nodes" in text
+        assert "overlap=2" in again(checked.found)
+
+    def test_without_it_the_condition_is_named_everywhere(self, tmp_path):
+        run = pa.train(net(), list(self.SHARES), **self.HOW)
+        said = "a record is at one node only"
+        held_twice = pa.Certificate.of(run.ledger, overlap=2).epsilon(1e-5)
+        assert held_twice.lower > 2.4
+        assert said in str(run)
+        assert said in str(run.certificate.epsilon(1e-5))
+        alone = pa.train(net(), [data()], **self.HOW)
+        assert "node" not in str(alone.certificate.epsilon(1e-5))
+        pytest.importorskip("matplotlib")
+        run.save(tmp_path / "run")
+        assert said in (tmp_path / "run" / "report.html").read_text()
+
+    def test_a_ledger_that_hides_it_is_seen(self, tmp_path):
+        pa.train(net(), list(self.SHARES), **self.HOW, overlap=2, out=tmp_path / "a")
+        ledger = json.loads((tmp_path / "a" / "ledger.json").read_text())
+        run = load(tmp_path / "a")
+        del ledger["overlap"]
+        told = "the number of nodes at which a record may be is 1, config.json says 2"
+        less = dataclasses.replace(run, ledger=pa.Ledger.from_json(json.dumps(ledger)))
+        found = _ledger_by_settings(less, [], [])
+        assert told in str(found)
+
+    @pytest.mark.parametrize(
+        ("changes", "said"),
+        [
+            ({"overlap": 3}, "must be at most the number of nodes .* 2, got 3"),
+            ({"overlap": 0}, "overlap must be >= 1, got 0"),
+            ({"overlap": 2, "sampling": "random-allocation"}, "leave overlap at 1"),
+            (
+                {"overlap": 2, "algorithm": "dp-butterfly", "observer": "any-node"},
+                "leave overlap at 1",
+            ),
+        ],
+    )
+    def test_what_is_wrong_is_said(self, changes, said):
+        with pytest.raises(ValueError, match=said):
+            pa.train(net(), list(self.SHARES), **self.HOW, **changes)
+
+    def test_equal_records_are_told_to_whoever_runs_it_alone(self, tmp_path, caplog):
+        """Not in a file, and nothing else is otherwise."""
+        inputs, targets = data()
+        other = inputs + 1, targets
+        runs = {}
+        for name, second in (("apart", other), ("both", (inputs[:7], targets[:7]))):
+            second = tuple(torch.cat([part] * 12)[:80] for part in second)
+            caplog.clear()
+            run = pa.train(net(), [data(), second], **self.HOW, out=tmp_path / name)
+            told = [one.getMessage() for one in caplog.records]
+            assert ("7 records lie at more than 1 node" in "".join(told)) == (
+                name == "both"
+            )
+            runs[name] = run
+            for file in (tmp_path / name).iterdir():
+                assert b"lie at more than" not in file.read_bytes()
+        assert runs["apart"].ledger == runs["both"].ledger
+        both = [runs[name].result.upper() for name in runs]
+        assert both[0] == both[1]
+        caplog.clear()
+        pa.train(net(), list(self.SHARES), overlap=2, **self.HOW)
+        assert not caplog.records
+
+
+def test_a_delta_for_whole_records_is_warned_of(caplog):
+    run = trained(delta=0.1, rounds=2)
+    said = "delta 0.1 is larger than one over the number of records, 80"
+    assert said in caplog.text
+    assert said in run.result.remarks[0]
+    caplog.clear()
+    assert not trained(delta=1 / 80, rounds=2).result.remarks
+    assert not caplog.records
 
 
 class Mine(nn.Module):
@@ -253,7 +358,6 @@ class TestIndependence:
         run = trained(rounds=2)
         assert run.certificate.standing == "certified"
         assert run.result.independence == "by construction"
-        assert (
         free = pa.train(Mine(), [data()], "dsgt", rounds=1)
         assert free.result.upper().assumes == ()
 
@@ -346,6 +450,7 @@ class TestFolder:
         assert not path.exists()
 
 
+@pytest.mark.full
 def test_ranks_give_the_same(tmp_path):
     (tmp_path / "user.py").write_text(SCRIPT)
     alone = [sys.executable]

@@ -32,7 +32,7 @@ def test_the_budget_is_a_users(tmp_path):
     found = run.certificate.epsilon(1e-5)
     assert found.unit == run.result.upper().unit == run.ledger.unit == "user"
     assert 7.9 < found.lower <= found.upper <= 8
-    assert "(unit: user)" in str(run)
+    assert "(unit: user; a user is at one node only)" in str(run)
     (entry,) = run.ledger.nodes[0]
     assert (entry.count, entry.release.sampling.rate) == (4, 0.5)
     run.save(tmp_path / "run")
@@ -43,7 +43,7 @@ def test_the_page_and_the_lines_say_user(tmp_path, capsys):
     pytest.importorskip("matplotlib")
     trained(users=USERS).save(tmp_path / "run")
     assert main(["show", str(tmp_path / "run")]) == FINE
-    assert "(unit: user)" in capsys.readouterr().out
+    assert "(unit: user; a user is at one node only)" in capsys.readouterr().out
     assert main(["report", str(tmp_path / "run")]) == FINE
     page = (tmp_path / "run" / "report.html").read_text()
     assert "all records of one user" in page
@@ -100,7 +100,7 @@ def test_it_learns():
         ({"options": {"user_rate": 0}}, "user_rate"),
         ({"options": {"local_steps": 0}}, "local_steps must be >= 1"),
         ({"overlap": 0}, "overlap must be >= 1"),
-        ({"unit": "record", "overlap": 2}, "overlap"),
+        ({"overlap": 4}, "overlap, at how many .* user .* at most .* 3, got 4"),
     ],
 )
 def test_what_is_wrong_is_said(changes, said):
@@ -120,6 +120,7 @@ def test_files_with_users_at_the_command_line(tmp_path, capsys, monkeypatch):
             **{"inputs": inputs[rows], "targets": targets[rows], "users": users[rows]},
         )
     how = ["--data", "data", "--model", "softmax", "--set", "rounds=3", "--json"]
+    how += ["--classes", "2"]
     assert main(["train", "dp-fedavg", *how, "--epsilon", "4", "--seed", "0"]) == FINE
     found = json.loads(capsys.readouterr().out)
     assert found["unit"] == "user"

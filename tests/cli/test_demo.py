@@ -27,6 +27,8 @@ from tests.report.test_page import read
 from trainers.numerics.randomness import Streams
 from trainers.runs.problem import Problem
 
+pytestmark = pytest.mark.xdist_group("demo")  # they share a fixture that is dear
+
 RUNS = 1200
 NAMES = ["neighbour", "final-model", "planted-bug"]
 
@@ -80,6 +82,7 @@ class TestEvidence:
         assert "there is no manifest" not in capsys.readouterr().out
         assert "checked against its evidence" in (copied / "report.html").read_text()
 
+    @pytest.mark.full
     def test_its_page_says_nothing_that_was_edited(self, copied, capsys):
         file = copied / "planted-bug" / "result.json"
         result = json.loads(file.read_text())

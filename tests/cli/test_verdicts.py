@@ -139,6 +139,7 @@ class TestRequire:
         second = ("train", *limit, "--require", "consistent", "--out", tmp_path / "b")
         assert call(capsys, *second)[0] == REFUTED
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize(("noise", "met"), [(0.1, False), (1.0, True)])
     def test_scores_that_do_not_fit_the_account(
         self, capsys, tmp_path, monkeypatch, noise, met
@@ -173,6 +174,7 @@ class TestRequire:
         assert f'class="statement {word.lower()}"' in page
         assert (found["certified"] < found["epsilon_lower"]) == (not met)
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize("oracle", [None, NoiseDividedTwice])
     def test_an_algorithm_with_a_bug(self, capsys, tmp_path, monkeypatch, oracle):
         family = ALGORITHMS["dp-dsgd"]
@@ -197,3 +199,37 @@ class TestRequire:
         status, _, err = call(capsys, "audit-program", "mine:train", *require)
         assert (status, "--require" in err) == (BAD_USAGE, True)
         assert not (tmp_path / "a").exists()
+
+
+class TestNothingIsClaimedThatNobodySaid:
+    """A noise multiplier is no claim."""
+
+    NOISE = ("--noise-multiplier", "1", "--seed", "0", "--set", "rounds=20")
+
+    def test_of_a_training(self, tmp_path, capsys):
+        run = str(tmp_path / "run")
+        assert main(["train", "dp-sgd", *self.NOISE, "--out", run]) == 0
+        assert main(["verify", run]) == 0
+        assert main(["report", run]) == 0
+        said = capsys.readouterr().out
+        assert "certified: epsilon is at most" in said
+        assert "claimed" not in said
+        assert "DISPROVED" not in said
+        result = json.loads((tmp_path / "run" / "result.json").read_text())
+        assert result.get("verdict") is None
+        assert "that there is no verdict" in (tmp_path / "run/report.html").read_text()
+
+    def test_unless_they_say_it(self, tmp_path):
+        given = ("train", "dp-sgd", *self.NOISE, "--epsilon", "0.01")
+        assert main([*given, "--out", str(tmp_path / "run")]) == 1
+
+    def test_no_claim_is_not_consistent(self, capsys):
+        assert main(["train", "dp-sgd", *self.NOISE, "--require", "consistent"]) == 2
+        assert "say what with --epsilon" in capsys.readouterr().err
+
+    def test_an_audit_tests_the_account(self, tmp_path, capsys):
+        given = ("audit", "dp-sgd", *self.NOISE, "--runs", "40")
+        assert main([*given, "--out", str(tmp_path / "run")]) == 0
+        said = capsys.readouterr().out
+        assert "(the account of its noise)" in said
+        assert "CONSISTENT" in said

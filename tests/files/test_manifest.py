@@ -96,12 +96,12 @@ class TestLaws:
             read(folder)
 
     def test_seal_lists_more(self, tmp_path):
-        with RunFolder.opened(tmp_path / "one") as folder:
+        with RunFolder.opened(tmp_path / "all" / "one") as folder:
             folder.write("config.json", b"{}")
             seal(folder)
-        with RunFolder.opened(tmp_path / "two") as other:
-            other.write("config.json", b"{}")
-            seal(other, ["../one/manifest.json"])
+        other = RunFolder(tmp_path / "all")
+        other.write("config.json", b"{}")
+        seal(other, ["one/manifest.json"])
         manifest = read(other)
         assert manifest is not None
-        assert list(manifest.files) == ["../one/manifest.json", "config.json"]
+        assert list(manifest.files) == ["config.json", "one/manifest.json"]

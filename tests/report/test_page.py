@@ -111,6 +111,7 @@ class TestSound:
         assert float(round_up(bound)) >= bound
         assert float(round_down(found)) <= found
 
+    @pytest.mark.sampled(3)
     @pytest.mark.parametrize(
         ("made", "heading"),
         [
@@ -138,6 +139,7 @@ class TestSound:
         reader, _ = page(worlds=runs.separated(150, 150), upper=0.5)
         assert "exceeds the certified bound" in reader.words
 
+    @pytest.mark.full
     def test_says_what_a_perfect_attack_would_have_shown(self, tmp_path):
         worlds, _ = runs.separated(90, 60)
         perfect = runs.Made(worlds=(worlds, 1.0 * worlds)).write(tmp_path / "a")
@@ -283,6 +285,7 @@ class TestAlone:
         assert "&lt;b&gt;me&lt;/b&gt; &amp; co" in text
         assert "<i>ring" not in text
 
+    @pytest.mark.full
     def test_command_is_escaped_for_a_shell(self, tmp_path):
         folder = tmp_path / "a <b>run's folder"
         runs.Made(worlds=runs.noise(20, 20)).write(folder)
@@ -299,6 +302,7 @@ class TestLaws:
         first = write(tmp_path).read_bytes()
         assert write(tmp_path).read_bytes() == first
 
+    @pytest.mark.sampled(4)
     @pytest.mark.parametrize(
         "worlds",
         [
@@ -324,6 +328,7 @@ class TestLaws:
     def test_odd_scores(self, page, worlds):
         page(worlds=worlds)
 
+    @pytest.mark.full
     @pytest.mark.parametrize(
         ("claim", "upper"),
         [(1e-3, 0.0), (1e-3, 1e5), (1.0, 1e-6), (1.0, 30.0), (500.0, math.inf)],
@@ -331,6 +336,7 @@ class TestLaws:
     def test_odd_figures(self, page, upper, claim):
         page(claim=claim, upper=upper, worlds=runs.noise(8, 8))
 
+    @pytest.mark.full
     def test_scores_outside_are_counted(self, page):
         member, score = runs.noise(100, 100)
         score = score.copy()
@@ -342,11 +348,13 @@ class TestLaws:
         reader, _ = page(noise=0.0, upper=math.inf)
         assert "exact (no gaussian noise)" in reader.words
 
+    @pytest.mark.full
     def test_passes_over_disjoint_records_have_a_curve_but_no_family(self, page):
         reader, text = page(disjoint=0)
         assert "ruled out by the certified account" in text
         assert "within the family" not in reader.words
 
+    @pytest.mark.full
     def test_many_equal_nodes_are_one_line(self, page):
         reader, _ = page(nodes=40, upper=0.0)
         assert "0 to 39" in reader.words

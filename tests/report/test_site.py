@@ -127,6 +127,7 @@ def test_two_of_one_name_have_two_pages(tmp_path):
     assert len({item.page for item in made.items}) == 2
 
 
+@pytest.mark.full
 def test_a_function_that_was_given_has_its_name_and_a_call(
     tmp_path, monkeypatch, capsys
 ):

@@ -88,6 +88,7 @@ class TestSound:
 
 
 class TestTight:
+    @pytest.mark.sampled(3)
     @pytest.mark.parametrize("case", WRONG, ids=lambda case: case.name)
     def test_wrong_mechanisms_of_others_are_refuted(self, case):
         found = judged(case, runs=case.runs)

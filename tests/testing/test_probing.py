@@ -1,9 +1,12 @@
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
 
 from privaudit.testing import assert_probes, judge
+from privaudit.testing.low_bits import log_e_value, lone
+from privaudit.testing.probing import probe
 
 PAIR = ([0.25, 0.5], [0.25, 0.5, 1.0])
 
@@ -108,6 +111,105 @@ def test_a_large_value_with_little_noise():
         return on_grid(1e6 + sum(data) + rng.normal())
 
     assert_probes(large, PAIR, sensitivity=1.0, noise=1.0)
+
+
+def inverted(scale):
+    """Laplace noise by the inverse of its distribution function, in floats."""
+
+    def release(data, rng):
+        away = rng.random() - 0.5
+        return sum(data) - scale * math.copysign(math.log1p(-2 * abs(away)), away)
+
+    return release
+
+
+def of_four(scale):
+    """Laplace noise of four uniform numbers (Holohan and Braghin 2021), in floats."""
+
+    def release(data, rng):
+        one, two, three, four = rng.random(4).tolist()
+        noise = math.log(1 - one) * math.cos(math.pi * two)
+        noise += math.log(1 - three) * math.cos(math.pi * four)
+        return sum(data) - scale * noise
+
+    return release
+
+
+def exact(data, rng):
+    """Normal noise with 124 bits below a smooth draw, rounded once."""
+    bits = int(rng.integers(2**62)) * 2**62 + int(rng.integers(2**62))
+    noise = Fraction(round(float(rng.normal()) * 2**30), 2**30)
+    noise += (Fraction(bits, 2**124) - Fraction(1, 2)) * Fraction(1, 2**20)
+    return float(noise + sum(map(Fraction, data)))
+
+
+def cut(data, rng):
+    """As `exact`, within limits that are given with a chance."""
+    return min(max(exact(data, rng), 0.3), 0.9)
+
+
+def single(data, rng):
+    return float(np.float32(exact(data, rng)))
+
+
+class TestLowBits:
+    @pytest.mark.parametrize(
+        ("release", "pair", "epsilon"),
+        [
+            (inverted(1.0), ([], [1.0]), 1.0),
+            (inverted(10.0), ([], [1.0]), 0.1),
+            (inverted(1.0), ([0.3], [0.4]), 0.1),
+            (of_four(1.0), ([0.3], [0.4]), 0.1),
+            (of_four(1.0), ([0.25, 0.5], [0.25, 0.5, 1.0]), 1.0),
+            (of_four(10.0), ([0.1] * 30, [0.1] * 30 + [0.7]), 0.07),
+        ],
+    )
+    def test_what_the_score_bits_finds_is_found(self, release, pair, epsilon):
+        for seed in range(3):
+            with pytest.raises(AssertionError, match="low bits"):
+                assert_probes(release, pair, seed=seed)
+        assert judge(release, pair, epsilon=epsilon, score="bits", runs=6000).refuted
+
+    @pytest.mark.parametrize("release", [exact, cut, single, total])
+    @pytest.mark.parametrize("pair", [([0.3], [0.4]), ([], [1.0]), ([3.0], [3.7])])
+    def test_what_is_rounded_once_has_none(self, release, pair):
+        """No seed of these suspects it much: an e-value's mean is 1 at most."""
+        values = []
+        for seed in range(4):
+            samples = []
+            for world, data in enumerate(pair):
+                rng = np.random.default_rng((seed, world))
+                runs = [np.ravel(release(data, rng))[0] for _ in range(1000)]
+                samples.append(np.array(runs))
+            values.append(log_e_value(*samples))
+            assert not lone(*samples, 1e-6)
+        assert np.mean(np.exp(values)) < 5
+
+    def test_a_likely_value_is_no_low_bit(self):
+        """Randomised response that tells with chance .9997: 8-DP, and on a grid."""
+
+        def response(data, rng):
+            told = data[0] if rng.random() < 0.99966 else 1 - data[0]
+            return 1.5 if told else 1.0
+
+        found = probe(
+            response,
+            ([0], [1]),
+            sensitivity=None,
+            norm=2,
+            noise=None,
+            read_bits=True,
+            runs=1000,
+            seed=0,
+        )
+        assert not found[-1].findings
+
+    def test_integer_noise_on_data_that_are_not_whole(self):
+        def release(data, rng):
+            return data[0] + float(rng.integers(-9, 9))
+
+        with pytest.raises(AssertionError, match="have low bits on one data set"):
+            assert_probes(release, ([0.3], [0.75]))
 
 
 @pytest.mark.parametrize(

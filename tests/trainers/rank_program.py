@@ -7,6 +7,7 @@ import sys
 import torch
 import torch.distributed as dist
 
+from tests.tiers import size
 from trainers.network.over_ranks import RankNetwork
 from trainers.network.ranks import gathered, joined, leave
 from trainers.numerics.randomness import Streams
@@ -29,11 +30,12 @@ CASES = {
     "deep-q-noiseless": {**_TURNS, "policy": "coin"},
     "dp-dinno": {"graph": "star", "inner_steps": 2, "rho": 0.01, "optimiser": "sgd"},
 }
+TRAINED = size(list(CASES), list(CASES)[::3])
 
 
 def rounds(name: str) -> int:
     """As many as a case has."""
-    return 20 if CASES[name].get("model") else 100
+    return size(20 if CASES[name].get("model") else 100, 20)
 
 
 def training(name, **more) -> Training:
@@ -91,7 +93,7 @@ def traffic(network: RankNetwork, rounds: int, rows: list[int]):
 def main(out: pathlib.Path) -> None:
     torch.set_num_threads(1)
     with joined() as where:
-        for name in CASES:
+        for name in TRAINED:
             problem = Problem.of(training(name), ranks=where)
             assert len(problem.shares) == len(problem.ranks.held)
             models, ledger = problem.train(noise(name), Streams(3), runs=2)

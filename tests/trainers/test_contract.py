@@ -31,11 +31,13 @@ PLAIN = {
 del PLAIN["dp-sgd-with-replacement"]  # a baseline, which has none
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_the_registry_keeps_the_contract(name):
     contract.check(name, plain=PLAIN.get(name))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
@@ -202,6 +204,7 @@ class Deaf(Dsgd):
         return State(inbox["theta"])
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("kind", "says"),
     [

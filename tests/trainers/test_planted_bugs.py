@@ -43,6 +43,7 @@ def freshness(kind):
 
 
 class TestOracles:
+    @pytest.mark.sampled(3)
     @pytest.mark.parametrize(
         ("probe", "bug", "words"),
         [

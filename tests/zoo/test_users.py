@@ -12,6 +12,7 @@ from tests.zoo.users import BUGS
 from trainers.oracles.updates import UpdateOracle
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", BUGS)
 def test_a_probe_catches_it(monkeypatch, name):
     bug = BUGS[name]
@@ -19,6 +20,7 @@ def test_a_probe_catches_it(monkeypatch, name):
     assert any(bug.words in one for one in found[bug.check])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("settings", {bug.settings for bug in BUGS.values()})
 def test_right_code_is_not_accused(monkeypatch, settings):
     bug = next(bug for bug in BUGS.values() if bug.settings == settings)
@@ -29,6 +31,7 @@ def test_right_code_is_not_accused(monkeypatch, settings):
 SEEN = [name for name, bug in BUGS.items() if bug.attack is not None]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", SEEN)
 def test_an_audit_of_a_user_refutes_what_is_certified(name):
     bug = BUGS[name]
@@ -37,6 +40,7 @@ def test_an_audit_of_a_user_refutes_what_is_certified(name):
     assert lower > upper
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", SEEN)
 def test_the_same_audit_of_right_code_does_not(name):
     bug = BUGS[name]

@@ -13,6 +13,7 @@ from tests.zoo.frame import probed
 from trainers.oracles.oracle import Oracle
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", BUGS)
 def test_is_caught(monkeypatch, name):
     bug = BUGS[name]
@@ -23,6 +24,7 @@ def test_is_caught(monkeypatch, name):
 SIZES = {(b.algorithm, b.settings, b.runs): b for b in BUGS.values()}
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("bug", SIZES.values(), ids=lambda bug: bug.algorithm)
 def test_right_code_is_not_accused(monkeypatch, bug):
     found = probed(monkeypatch, bug, oracle=Oracle, changes={})
@@ -52,6 +54,7 @@ def test_what_no_audit_sees_has_its_reason():
     assert len(SEEN) >= 16
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", AUDITED)
 def test_an_audit_refutes_what_the_ledger_certifies(name):
     bug = SEEN[name]
@@ -60,6 +63,7 @@ def test_an_audit_refutes_what_the_ledger_certifies(name):
     assert lower > upper
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", AUDITED)
 def test_the_same_audit_of_right_code_does_not(name):
     bug = SEEN[name]

@@ -10,6 +10,7 @@ import zlib
 
 import numpy as np
 
+from privaudit.files.folder import MOST_ARRAYS, content_of
 from trainers.data.cache import DataUnavailableError
 from trainers.data.fetched import DEBIAN, Arrays
 
@@ -22,7 +23,7 @@ def read_idx(path: pathlib.Path) -> np.ndarray:
 
     Raises ``ValueError`` if it is none or damaged, ``OSError`` if it cannot be read.
     """
-    content = path.read_bytes()
+    content = content_of(path, MOST_ARRAYS)
     try:
         if content[:2] == b"\x1f\x8b":
             content = gzip.decompress(content)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import math
 import os
@@ -52,7 +53,11 @@ class _Hello(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Book(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where all are, by rank."""
+    """Where all are, by rank; without places, party 0 asks for a hello with ``token``.
+
+    Who does not answer is not there: a connection that says a number and nothing more
+    takes nobody's place.
+    """
 
     token: str
     places: tuple[tuple[_Host, _Port], ...]
@@ -116,14 +121,15 @@ def _gathered(
     """Party 0's connections: all come to it."""
     master = _master()
     listening = _listening(own or (master if not by_torchrun() else (master[0], 0)))
-    with listening, contextlib.closing(_arrivals(listening, until)) as arrivals:
+    come = _arrivals(listening, until, answering=True)
+    with listening, contextlib.closing(come) as arrivals:
         if by_torchrun():
             port = listening.getsockname()[1]
             _store(patience).set("party 0", f"{master[0]}:{port}")
         token = secrets.token_hex(16)
         found: dict[int, socket.socket] = {}
         places: dict[int, tuple[str, int]] = {0: master}
-        accused = 0, OWN_ERROR
+        accused, sent_away = (0, OWN_ERROR), ""
 
         def told() -> None:
             for sock in found.values():
@@ -141,20 +147,25 @@ def _gathered(
                     f"{'party' if len(missing) == 1 else 'parties'} "
                     f"{', '.join(missing)} did not come within {patience:.0f} s; start "
                     "all with the same MASTER_ADDR, MASTER_PORT and WORLD_SIZE, and "
-                    "RANK from 0 on"
+                    f"RANK from 0 on{sent_away}"
                 )
+            # Anybody may say anything: who is sent away ends no one else's meeting.
             if hello.size != size or not 0 < hello.rank < size:
-                sock.close()
-                raise PartyLostError(
-                    f"a party came as number {hello.rank} of {hello.size}, and here "
-                    f"are {size}: WORLD_SIZE is the same at all, and RANK is below it"
+                sent_away = (
+                    f"; a party that came as number {hello.rank} of {hello.size} was "
+                    f"sent away, as here are {size}"
                 )
+                sock.close()
+                continue
             if hello.rank in found:
-                sock.close()
-                raise PartyLostError(
-                    f"two parties came as number {hello.rank}: each has a RANK of its "
-                    "own"
-                )
+                if not _has_ended(found[hello.rank]):
+                    sent_away = (
+                        f"; a second party that came as number {hello.rank} was sent "
+                        "away: each has a RANK of its own"
+                    )
+                    sock.close()
+                    continue
+                found[hello.rank].close()
             found[hello.rank] = sock
             places[hello.rank] = hello.host, hello.port
     book = _Book(token, tuple(places[other] for other in range(size)))
@@ -184,10 +195,14 @@ def _introduced(
         _say(sock, hello)
         # Party 0 is the one to say who is missing.
         book = _told(sock, until + _HANDSHAKE, size)
+        if book is not None and not book.places:
+            _say(sock, msgspec.structs.replace(hello, token=book.token))
+            book = _told(sock, until + _HANDSHAKE, size)
         if book is None or len(book.places) != size:
             raise PartyLostError(
-                "party 0 has ended, or has other parties; start all again, with the "
-                "same MASTER_ADDR, MASTER_PORT and WORLD_SIZE"
+                f"party 0 has ended, or has no place for number {rank} of {size}: "
+                "start all again, with the same MASTER_ADDR, MASTER_PORT and "
+                "WORLD_SIZE, and a RANK of its own for each"
             )
         until = time.monotonic() + _HANDSHAKE
         found = {0: sock}
@@ -214,13 +229,14 @@ def _introduced(
 
 
 def _arrivals(
-    listening: socket.socket, until: float
+    listening: socket.socket, until: float, *, answering: bool = False
 ) -> Generator[tuple[_Hello, socket.socket]]:
     """Who comes, and says so, before the time is over.
 
-    Strangers are not heard, and hold up nobody: all are read as their bytes come.
+    Strangers are not heard, and hold up nobody: all are read as their bytes come. With
+    ``answering``, who came is asked to say so again with a token.
     """
-    coming: dict[socket.socket, tuple[float, bytearray]] = {}  # ends when, what it said
+    coming: dict[socket.socket, _Coming] = {}
     with selectors.DefaultSelector() as selector, contextlib.ExitStack() as stack:
         listening.setblocking(False)
         selector.register(listening, selectors.EVENT_READ)
@@ -235,9 +251,9 @@ def _arrivals(
 
         stack.callback(lambda: [refuse(sock) for sock in [*coming]])
         while (now := time.monotonic()) < until:
-            for sock in [sock for sock, (ends, _) in coming.items() if ends <= now]:
+            for sock in [sock for sock, one in coming.items() if one.ends <= now]:
                 refuse(sock)
-            next_end = min([until, *(ends for ends, _ in coming.values())])
+            next_end = min([until, *(one.ends for one in coming.values())])
             for key, _ in selector.select(next_end - now):
                 sock = key.fileobj
                 assert isinstance(sock, socket.socket)
@@ -245,20 +261,47 @@ def _arrivals(
                     with contextlib.suppress(OSError):
                         come, _ = listening.accept()
                         come.setblocking(False)
-                        coming[come] = time.monotonic() + _HELLO, bytearray()
+                        coming[come] = _Coming(time.monotonic() + _HELLO)
                         selector.register(come, selectors.EVENT_READ)
                     if len(coming) > _STRANGERS:
                         refuse(next(iter(coming)))
                 elif sock in coming:
+                    one = coming[sock]
                     try:
-                        hello = _more_of(sock, coming[sock][1])
+                        hello = _more_of(sock, one.said)
+                        if hello is not None and one.asked not in (None, hello):
+                            raise ValueError("another hello than was asked for")
                     except (OSError, ValueError):
                         refuse(sock)
                         continue
-                    if hello is not None:
+                    if hello is not None and answering and one.asked is None:
+                        token = secrets.token_hex(16)
+                        one.asked = msgspec.structs.replace(hello, token=token)
+                        one.said.clear()
+                        _say(sock, _Book(token, ()))
+                    elif hello is not None:
                         leave(sock)
                         sock.setblocking(True)
                         yield hello, sock
+
+
+@dataclasses.dataclass
+class _Coming:
+    """A connection that has not yet said who it is."""
+
+    ends: float  # when it is closed
+    said: bytearray = dataclasses.field(default_factory=bytearray)
+    asked: _Hello | None = None  # what it is to say now
+
+
+def _has_ended(sock: socket.socket) -> bool:
+    """Whether the other side has closed a connection on which nothing is due."""
+    try:
+        return not sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
 
 
 def _more_of(sock: socket.socket, said: bytearray) -> _Hello | None:

@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from privaudit.files.folder import MOST_TEXT, opened_regular
 from trainers.network import graphs
 from trainers.network.mixing import Mixing, WeightName
 from trainers.network.topology import Topology
@@ -102,7 +103,8 @@ def mixing(name: str, weights: Weights, nodes: int, *, seed: int = 0) -> Mixing:
 
 def _read(path: pathlib.Path) -> np.ndarray:
     try:
-        return np.loadtxt(path, delimiter=",", ndmin=2)
+        with opened_regular(path, MOST_TEXT):  # settings may be anybody's
+            return np.loadtxt(path, delimiter=",", ndmin=2)
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} cannot be read as numbers: {error}") from None
 

@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from privaudit.release import PoissonSampling, Release
@@ -140,6 +140,15 @@ class Users:
         return present_rows(self, runs, planted)
 
 
+def tensors_left(
+    module: nn.Module, parameters: Sequence[Tensor]
+) -> list[tuple[Tensor, Tensor]]:
+    """Buffers, and parameters that are not among ``parameters``, each with a copy."""
+    moving = set(map(id, parameters))
+    left = (*module.buffers(), *module.parameters())
+    return [(each, each.detach().clone()) for each in left if id(each) not in moving]
+
+
 class UpdateOracle(Oracle):
     """Noisy mean updates of the nodes' users, as gradients.
 
@@ -177,7 +186,7 @@ class UpdateOracle(Oracle):
         # Copies: parameters are set while it runs, which other threads must not see.
         self._module = copy.deepcopy(differentiator.module).to(data.device)
         self._parameters: list[Tensor] = list(trained(self._module).values())
-        self._buffers = [(each, each.clone()) for each in self._module.buffers()]
+        self._kept = tensors_left(self._module, self._parameters)
         self._loss = differentiator.loss
 
     def _units_of(self, data: PrivateData) -> Users:
@@ -218,8 +227,9 @@ class UpdateOracle(Oracle):
         records = self._units.records[node][user]
         size = self._local.step(self._releases[node])
         vector_to_parameters(start.clone(), self._parameters)
-        for buffer, begin in self._buffers:  # what one user leaves reaches no other
-            buffer.copy_(begin)
+        with torch.no_grad():
+            for each, begin in self._kept:  # what one user leaves reaches no other
+                each.copy_(begin)
         for batch in self._local_batches(records, node, user, run):
             inputs, targets = self.data.records(torch.tensor([node]), batch[None])
             loss = self._loss(self._module(inputs[0]), targets[0]).mean()

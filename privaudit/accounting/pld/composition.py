@@ -36,6 +36,7 @@ from privaudit.results import check_sides
 
 Side = Literal["both", "upper", "lower"]
 
+_BELOW = 0.4  # of what grouping may add above: what it may take away below
 _ROUNDS = 4  # refinements before a bracket is returned as it is
 _SCOUTED = 1e-10  # what is left out of an epoch to guess by
 _LN10 = math.log(10.0)
@@ -529,7 +530,7 @@ class _Search:
         self.upper = dict.fromkeys(guesses, target.trivial_upper)
         self.lower: dict[Direction, float] = {}
         # Of epochs the sides do not meet: the upper one is as narrow as its grid.
-        self.fine = 0.05 if composition.epochs else 0.65
+        self.fine = 0.05 if composition.epochs else 0.5
         # Both sides of one direction mostly have the same.
         self.cells = functools.lru_cache(maxsize=4)(loss_cells)
         self.coarse = False
@@ -569,9 +570,12 @@ class _Search:
     def run_below(self, way: Direction) -> float:
         """A lower bound on the dominating pair's own figure."""
         guess = self.guesses[way]
-        found = self.of._below(way, self.grid(way, self.slack(way)), guess)
+        grid = self.grid(way, self.slack(way))
+        # Tangents leave about that much more than mixtures.
+        grid = dataclasses.replace(grid, room=_BELOW * grid.room)
+        found = self.of._below(way, grid, guess)
         low = 0.0 if found is None else self.target.lower(found, guess)
-        if self.of.others and not self.top(way) <= (1 + self.width) * low:
+        if self.of.others and not self.target.is_met(low, self.top(way)):
             slack = self.slack(way)
             lowered = self.of._lowered(way, self.target, guess, slack, self.width)
             low = max(low, lowered)
@@ -603,9 +607,7 @@ class _Search:
         self.fine /= 3
         way = next(iter(self.guesses))
         if not self.of._is_realised:
-            self.lower = self.of._realised_lower(
-                self.target, self.width, self.fine
-            )
+            self.lower = self.of._realised_lower(self.target, self.width, self.fine)
             return self.found()
         for _ in range(2):
             slack = self.slack(way)
@@ -626,9 +628,9 @@ class _Search:
         top = self.top(way)
         self.guesses[way] = self.target.improved(self.guesses[way], top)
         self.lower[way] = 0.0
-        for room in (1, 2, 2, 2):
+        for room in (1, 1, 2, 2):
             low = self.lower[way] = max(self.lower[way], self.run_below(way))
-            if top <= (1 + room * self.width) * low or top == 0:
+            if self.target.is_met(low, top, room):
                 break
             if not self.refine(way, top, low / (1 + self.width / 2)):
                 break
@@ -653,15 +655,13 @@ class _Search:
             if way != seen and self.top(way) > (1 + self.width) * most:
                 inner[way] = max(inner[way], self.run_below(way))
             most, top = max(inner.values()), self.top(way)
-            self.coarse = not (top <= (1 + self.width) * most or top == 0)
+            self.coarse = not self.target.is_met(most, top)
             if not self.coarse or top == math.inf or not self.refine(way, top, most):
                 break
         if self.of._is_realised:
             self.lower = inner
         else:
-            self.lower = self.of._realised_lower(
-                self.target, self.width, self.fine
-            )
+            self.lower = self.of._realised_lower(self.target, self.width, self.fine)
         for way, low in self.lower.items():
             if way in self.upper:
                 check_sides(low, self.upper[way])
@@ -669,8 +669,7 @@ class _Search:
 
     def refine(self, way: Direction, top: float, inner: float) -> bool:
         """Make the grids finer; False if that would be too much work."""
-        ratio = math.log(top / inner) / math.log1p(self.width) if inner > 0 else 9.0
-        factor = min(max(ratio, 1.2) * 1.2, 9.0)
+        factor = min(max(self.target.ratio(inner, top), 1.2) * 1.2, 9.0)
         guess, slack = self.guesses[way], self.slack(way)
         while factor > 1.3:
             grid = self.of._grid(guess, slack * self.fine / factor, self.width)

@@ -158,7 +158,9 @@ def _finite_below(
         start = cells.start + first
         if 0 <= -start <= size:
             mass[-start] += cells.atom
-        drop_concave_knots(mass, scale, spacing)
+        most_dropped = math.inf if tangent is None else 64 + size / 8
+        if not drop_concave_knots(mass, scale, spacing, most_dropped):
+            return None  # little is left of the tail: without the tangent there is more
         if mass[0] >= 0 and mass[-1] >= 0:
             break
         # An end with next to no mass: the next one that was not dropped.
@@ -321,10 +323,12 @@ def _split_gap(cells: Cells, split: Split, spacing: float) -> float:
     return max(0.0, float((chord - (above_p - knots * above_q)).max()))
 
 
-def drop_concave_knots(mass: Floats, scale: Floats, spacing: float) -> None:
+def drop_concave_knots(
+    mass: Floats, scale: Floats, spacing: float, most: float = math.inf
+) -> bool:
     """Lower convex hull of the dots, in place: no mass is negative afterwards.
 
-    A knot of mass m is dropped by giving m to the knots left beside it, in the shares
+    False if more than ``most`` knots would have to be dropped. A knot of mass m is dropped by giving m to the knots left beside it, in the shares
     that keep P and Q. The ends stay.
     """
     todo = np.flatnonzero(mass < 0).tolist()
@@ -338,6 +342,9 @@ def drop_concave_knots(mass: Floats, scale: Floats, spacing: float) -> None:
         m = new[i]
         if not m < 0 or i in (0, last):  # those dropped have none
             continue
+        most -= 1
+        if most < 0:
+            return False
         lower, higher = before.get(i, i - 1), after.get(i, i + 1)
         new[i] = 0.0
         # Shares of P: (1 - e^-ahead) / (e^behind - e^-ahead), and the rest.
@@ -353,3 +360,4 @@ def drop_concave_knots(mass: Floats, scale: Floats, spacing: float) -> None:
         after[lower], before[higher] = higher, lower
     mass[list(new)] = list(new.values())
     scale[list(grown)] += list(grown.values())
+    return True

@@ -25,6 +25,7 @@ from privaudit.accounting.pld.scout import Guess, log_peak
 
 _NEGLIGIBLE = -80.0  # log of a size of the characteristic function that is left out
 MOST_POINTS = 1 << 21
+_MOST_HELD = 1 << 24  # values of spectra at once
 
 
 @dataclasses.dataclass(frozen=True)
@@ -371,64 +372,100 @@ def _characteristic(
 
     Normalised to size 1 at frequency 0. All others are below what is negligible.
     """
-    live = np.arange(points // 2 + 1)
-    phase: Floats = np.zeros(live.size)
-    size = error = bound = phase
-    transform = transform_error(points)
-    known: dict[int, tuple[NDArray[np.intp], NDArray[np.complex128]]] = {}
-    wanted = np.zeros(len(measures), int)
+    known = _Spectra(measures, bases, spacing, tilt, points)
     for term in terms:
-        wanted[list(term.measures)] += 1
+        known.wanted[list(term.measures)] += 1
+    parts = [np.zeros(known.live.size) for _ in range(3)]
+    held: list[Term] = []
 
-    def spectrum(i: int) -> NDArray[np.complex128]:
-        if i in known:
-            at, values = known[i]
-            if at is not live:
-                values = values[np.searchsorted(at, live)]
-        else:
-            tilted = _tilt(measures[i], tilt, spacing, float(bases[i]))
-            values = fft.rfft(fold(tilted, measures[i].start, points))
-            if live.size < values.size:
-                values = values[live]
-        wanted[i] -= 1
-        if wanted[i]:
-            known[i] = (live, values)
-        else:
-            known.pop(i, None)
-        return values
+    def settle() -> None:
+        """Work out what is held, of the frequencies that are left."""
+        for term in held:
+            own = _log_of(term, [known.values[i] for i in term.measures], known)
+            for part, more in zip(parts, own, strict=True):
+                part += more
+            parts[2] += 4 * UNIT * (np.abs(parts[0]) + np.abs(parts[1]))
+            known.wanted[list(term.measures)] -= 1
+        held.clear()
+        known.forget()
 
+    bound = parts[0].copy()
+    # Those of the largest fall first, and most frequencies with them.
     for term in sorted(terms, key=lambda term: -term.steps):
-        n = term.steps
-        spectra = [spectrum(i) for i in term.measures]
-        squares = (values.real**2 + values.imag**2 for values in spectra)
-        least = max(math.exp(_NEGLIGIBLE / n) - transform, 0.0) * (1 - 4 * UNIT)
-        some = functools.reduce(np.maximum, squares) >= least**2
-        if not some.all():  # most, where there are many steps
-            live = live[some]
-            spectra = [values[some] for values in spectra]
-            phase, size, error, bound = (a[some] for a in (phase, size, error, bound))
-        first = spectra[0]
-        modulus = np.abs(first)
-        own = functools.reduce(np.maximum, map(np.abs, spectra)) + transform
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            bound = bound + n * np.log(np.minimum(own, 1.0))
-            slip = transform / modulus
-            mistake = n * (slip / (1 - slip) + 32 * UNIT)
-            mistake[~(slip < 0.5)] = np.inf
-            change = n * np.log(modulus)
-            turn = n * np.angle(first)
-            if len(spectra) > 1:
-                heads = np.exp(bases[list(term.measures)] - bases[term.measures[0]])
-                extra, more = log_ratio(term, spectra, heads, transform)
-                change += extra.real
-                turn += extra.imag
-                mistake += more
-            size = size + change
-            phase = phase + turn
-            error = error + mistake + 4 * UNIT * np.abs(phase)
+        sizes = [np.abs(known.spectrum(i)) for i in term.measures]
+        own = functools.reduce(np.maximum, sizes) + known.transform
+        with np.errstate(divide="ignore"):
+            bound += term.steps * np.log(np.minimum(own, 1.0))
+        held.append(term)
         keep = bound > _NEGLIGIBLE
-        if not keep.all():
-            live = live[keep]
-            phase, size, error, bound = (a[keep] for a in (phase, size, error, bound))
+        if np.count_nonzero(keep) < 0.7 * keep.size:
+            bound, parts = bound[keep], [part[keep] for part in parts]
+            known.keep(keep)
+        if known.size > _MOST_HELD:
+            settle()
+    settle()
+    size, phase, error = parts
     size[np.isnan(size)] = -np.inf
-    return live, phase, np.minimum(size, 0.0), error, bound
+    return known.live, phase, np.minimum(size, 0.0), error, bound
+
+
+class _Spectra:
+    """Transforms of tilted measures, at frequencies that matter."""
+
+    def __init__(
+        self,
+        measures: Sequence[GridMeasure],
+        bases: Floats,
+        spacing: float,
+        tilt: float,
+        points: int,
+    ) -> None:
+        self._measures, self.bases = measures, bases
+        self._spacing, self._tilt, self._points = spacing, tilt, points
+        self.transform = transform_error(points)
+        self.live = np.arange(points // 2 + 1)
+        self.wanted = np.zeros(len(measures), int)  # by how many terms
+        self.values: dict[int, NDArray[np.complex128]] = {}
+
+    @property
+    def size(self) -> int:
+        return len(self.values) * self.live.size
+
+    def spectrum(self, i: int) -> NDArray[np.complex128]:
+        if i not in self.values:
+            one = self._measures[i]
+            tilted = _tilt(one, self._tilt, self._spacing, float(self.bases[i]))
+            values = fft.rfft(fold(tilted, one.start, self._points))
+            whole = self.live.size == values.size
+            self.values[i] = values if whole else values[self.live]
+        return self.values[i]
+
+    def keep(self, some: NDArray[np.bool_]) -> None:
+        self.live = self.live[some]
+        self.values = {i: values[some] for i, values in self.values.items()}
+
+    def forget(self) -> None:
+        self.values = {i: v for i, v in self.values.items() if self.wanted[i]}
+
+
+def _log_of(
+    term: Term, spectra: list[NDArray[np.complex128]], known: _Spectra
+) -> tuple[Floats, Floats, Floats]:
+    """Log of a term's size, its phase, and the error of both."""
+    n = term.steps
+    first = spectra[0]
+    modulus = np.abs(first)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        slip = known.transform / modulus
+        mistake = n * (slip / (1 - slip) + 32 * UNIT)
+        mistake[~(slip < 0.5)] = np.inf
+        size = n * np.log(modulus)
+        phase = n * np.angle(first)
+        if len(spectra) > 1:
+            bases = known.bases
+            heads = np.exp(bases[list(term.measures)] - bases[term.measures[0]])
+            extra, more = log_ratio(term, spectra, heads, known.transform)
+            size += extra.real
+            phase += extra.imag
+            mistake += more
+    return size, phase, mistake

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
-from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privaudit.accounting.pld.line import UNIT, Floats
+
+_FEW = 16  # steps, of which no series is faster
+_SMALL = 1e-10  # error of a logarithm that needs no better
+_MOST_WORK = 4e7  # steps times frequencies, one by one
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -50,43 +54,96 @@ def log_ratio(
     for ratio in ratios[1:]:
         largest = np.maximum(largest, np.abs(ratio))
     z = largest * float(term.weights.sum(axis=1).max())
-    good = z < 0.5
-    reach = float(z[good].max()) if good.any() else 0.0
-    limit = {1: 40, 2: 10}.get(len(ratios), 7)
-    degree = 1
-    while degree < limit and term.steps * reach ** (degree + 1) > 1e-12:
-        degree += 1
-    result = np.zeros(first.size, complex)
-    if len(ratios) == 1:
-        weight = term.weights[:, 0]
-        for d in range(degree, 0, -1):
-            result += (1 if d % 2 else -1) * float(term.counts @ weight**d) / d
-            result *= ratios[0]
-    else:
-        for d in range(1, degree + 1):
-            for powers in _powers(len(ratios), d):
-                moment = term.counts
-                product: NDArray[np.complex128] | float = 1.0
-                for m, power in enumerate(powers):
-                    if power:
-                        moment = moment * term.weights[:, m] ** power
-                        product = product * ratios[m] ** power
-                share = (1 if d % 2 else -1) / d * _multinomial(powers)
-                result += share * float(moment.sum()) * product
-    result -= float(term.counts @ np.log1p(term.weights @ (heads[1:] - 1)))
-    z = np.minimum(z, 0.999)
-    remainder = term.steps * z ** (degree + 1) / ((degree + 1) * (1 - z))
     # Errors of the ratios, at most 4 transform / |F_0| each, and of the sums.
     slip = 4 * transform * float(heads.max()) / np.abs(first)
-    rounding = term.steps * (slip + 64 * UNIT * z + 16 * UNIT) / (1 - z)
-    return result, np.where(good, remainder + rounding, np.inf)
+    base = float(term.counts @ np.log1p(term.weights @ (heads[1:] - 1)))
+    result = np.zeros(first.size, complex)
+    error = np.full(first.size, np.inf)
+    one_by_one = np.ones(first.size, bool)
+    if term.counts.size > _FEW:
+        good = z < 0.5
+        degree, parts = _series(term, float(z[good].max()) if good.any() else 0.0)
+        some = [ratio[good] for ratio in ratios] if not good.all() else ratios
+        if parts:
+            result[good] = _sum_of(parts, some)
+        near = z[good]
+        remainder = term.steps * near ** (degree + 1) / ((degree + 1) * (1 - near))
+        rounding = term.steps * (slip[good] + 64 * UNIT * near + 16 * UNIT)
+        error[good] = remainder + rounding / (1 - near)
+        one_by_one = ~(error < _SMALL)
+        if np.count_nonzero(one_by_one) * term.counts.size > _MOST_WORK:
+            one_by_one[:] = False
+    if one_by_one.any():
+        some = [ratio[one_by_one] for ratio in ratios]
+        exact = _directly(term, some, slip[one_by_one])
+        result[one_by_one], error[one_by_one] = exact
+    result -= base
+    return result, error
 
 
-def _powers(variables: int, degree: int) -> Iterator[tuple[int, ...]]:
-    for cut in itertools.combinations_with_replacement(range(variables), degree):
-        yield tuple(cut.count(v) for v in range(variables))
+def _directly(
+    term: Term, ratios: list[NDArray[np.complex128]], slip: Floats
+) -> tuple[NDArray[np.complex128], Floats]:
+    """Each logarithm by itself; of any branch, as counts are whole numbers."""
+    size, turn = np.zeros(slip.size), np.zeros(slip.size)
+    error = np.zeros(slip.size)
+    largest = sum(np.abs(ratio) for ratio in ratios)
+    for weights, often in zip(term.weights, term.counts, strict=True):
+        value = 1 + sum(w * r for w, r in zip(weights, ratios, strict=True) if w)
+        modulus = np.abs(value)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            off = slip * weights.sum() + 16 * UNIT * (1 + largest)
+            off = off / modulus
+            size += often * np.log(modulus)
+            error += often * np.where(off < 0.5, 2 * off + 16 * UNIT, np.inf)
+        turn += often * np.angle(value)
+    return size + 1j * turn, error
 
 
+def _series(
+    term: Term, reach: float
+) -> tuple[int, list[tuple[tuple[int, ...], float]]]:
+    """Degree, and the powers of ratios with their coefficients."""
+    ratios = term.weights.shape[1]
+    limit = {1: 40, 2: 10}.get(ratios, 7)
+    degree = 1
+    while degree < limit and term.steps * reach ** (degree + 1) > _SMALL:
+        degree += 1
+    found = []
+    for d in range(1, degree + 1):
+        for powers in _powers(ratios, d):
+            moment = term.counts
+            for m, power in enumerate(powers):
+                if power:
+                    moment = moment * term.weights[:, m] ** power
+            share = (1 if d % 2 else -1) / d * _multinomial(powers)
+            found.append((powers, share * float(moment.sum())))
+    return degree, found
+
+
+def _sum_of(
+    parts: list[tuple[tuple[int, ...], float]], ratios: list[NDArray[np.complex128]]
+) -> NDArray[np.complex128]:
+    """The series, each power from one of a degree less."""
+    result = np.zeros(ratios[0].size, complex)
+    products: dict[tuple[int, ...], NDArray[np.complex128]] = {}
+    for powers, share in parts:
+        m = next(i for i, power in enumerate(powers) if power)
+        less = tuple(power - (i == m) for i, power in enumerate(powers))
+        before = products.get(less)
+        product = ratios[m] if before is None else before * ratios[m]
+        products[powers] = product
+        result += share * product
+    return result
+
+
+@functools.cache
+def _powers(variables: int, degree: int) -> tuple[tuple[int, ...], ...]:
+    cuts = itertools.combinations_with_replacement(range(variables), degree)
+    return tuple(tuple(cut.count(v) for v in range(variables)) for cut in cuts)
+
+
+@functools.cache
 def _multinomial(powers: tuple[int, ...]) -> int:
     result = math.factorial(sum(powers))
     for power in powers:

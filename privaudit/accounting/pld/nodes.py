@@ -107,11 +107,16 @@ def _bends(
     with np.errstate(all="ignore"):
         here = excess(shift, rate)
         taus = [family.tau(shift * by) for by in (down, 1.0, up)]
-        by_tau = second(taus, excess(shift * down, rate), here, excess(shift * up, rate))
+        by_tau = second(
+            taus, excess(shift * down, rate), here, excess(shift * up, rate)
+        )
         rates = [rate * down, rate, np.minimum(rate * up, 1.0)]
         rates[1] = np.minimum(rate, 0.5 * (rates[0] + rates[2]))
         by_rate = second(
-            rates, excess(shift, rates[0]), excess(shift, rates[1]), excess(shift, rates[2])
+            rates,
+            excess(shift, rates[0]),
+            excess(shift, rates[1]),
+            excess(shift, rates[2]),
         )
     return by_tau, by_rate
 

@@ -44,6 +44,8 @@ class Sides:
 class Target(abc.ABC):
     """What is bracketed: the part of the search that differs for epsilon and delta."""
 
+    width: float
+
     @property
     @abc.abstractmethod
     def trivial_upper(self) -> float:
@@ -74,6 +76,14 @@ class Target(abc.ABC):
     def lower(self, found: Tilted, guess: Guess) -> float:
         """Lower bound from a composition that is dominated."""
 
+    @abc.abstractmethod
+    def is_met(self, lower: float, upper: float, widths: float = 1.0) -> bool:
+        """Whether the sides are no further apart than that many times what is asked."""
+
+    def ratio(self, lower: float, upper: float) -> float:
+        """About how many times further apart they are; 9 if that is not known."""
+        return math.log(upper / lower) / math.log1p(self.width) if lower > 0 else 9.0
+
     def improved(self, guess: Guess, upper: float) -> Guess:
         """``guess`` once ``upper`` is known."""
         return guess
@@ -81,8 +91,11 @@ class Target(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class EpsilonAt(Target):
+    """Epsilon at a delta, to a relative width or to an absolute ``tolerance``."""
+
     delta: float
     width: float
+    tolerance: float = 0.0
 
     @property
     def trivial_upper(self) -> float:
@@ -99,7 +112,17 @@ class EpsilonAt(Target):
 
     def slack(self, guess: Guess, worst: Guess) -> float:
         wanted = self.width * max(worst.epsilon, 1e-3 / (1 + worst.slope))
+        wanted = max(wanted, self.tolerance)
         return max(wanted, 0.5 * (worst.epsilon - guess.epsilon))
+
+    def is_met(self, lower: float, upper: float, widths: float = 1.0) -> bool:
+        near = upper <= (1 + widths * self.width) * lower or upper == 0
+        return near or upper - lower <= widths * self.tolerance
+
+    def ratio(self, lower: float, upper: float) -> float:
+        if self.tolerance > self.width * upper:
+            return (upper - lower) / self.tolerance
+        return super().ratio(lower, upper)
 
     def upper(
         self,
@@ -131,6 +154,8 @@ class EpsilonAt(Target):
 
 @dataclasses.dataclass(frozen=True)
 class DeltaAt(Target):
+    """Delta at an epsilon, to a relative width."""
+
     epsilon: float
     width: float
 
@@ -147,6 +172,9 @@ class DeltaAt(Target):
     def slack(self, guess: Guess, worst: Guess) -> float:
         room = min(0.5 * (worst.log_delta - guess.log_delta), 2.0)
         return max(self.width, room) / (1 + guess.slope)
+
+    def is_met(self, lower: float, upper: float, widths: float = 1.0) -> bool:
+        return upper <= (1 + widths * self.width) * lower or upper == 0
 
     def upper(
         self,

@@ -38,8 +38,8 @@ class LinearProtocol:
     known
         (noises, nodes) bool: who knows each noise; by default those whose own it is.
     points
-        (inputs, inputs): where each sum is taken, as a combination of earlier y; None
-        for fixed vectors, which are taken nowhere.
+        (inputs, inputs): where each sum is taken, as a combination of earlier y, which
+        its owner knows; None for fixed vectors, which are taken nowhere.
     """
 
     nodes: int

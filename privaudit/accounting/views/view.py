@@ -57,7 +57,9 @@ def of_nodes_seen(
     secret = ~protocol.known[:, inside].any(1)
     noise = protocol.noise[np.ix_(hidden, secret)]
 
-    seen = protocol.messages[protocol.seen_by(observer)]
+    # An observer knows where its own sums are taken, even where it did not hear enough.
+    heard = protocol.messages[protocol.seen_by(observer)]
+    seen = np.concatenate([heard, protocol.points[~hidden]])
     every = _all_releases(noise)
     told: dict[str, Information] = {}
     for name, rows in (

@@ -97,11 +97,10 @@ def bet_on_regions(
         change = np.zeros((len(score), len(odds)))
         for (top, bottom, usual), where in zip(ways, chosen, strict=True):
             upper, lower = thresholds[top[0]], thresholds[bottom[0]]
-            # The two regions must not overlap, or both could be lost at once.
-            apart = np.where((lower <= upper) | (top[1] == 0), bottom[1], 0.0)
+            # One of them is lost only where the other is won, or not made at all.
             says = member if usual else ~member
             both = top[1] * wager(score[:, None] >= upper, says)
-            both += apart * wager(score[:, None] < lower, ~says)
+            both += bottom[1] * wager(score[:, None] < lower, ~says)
             change += np.where(where, both, 0.0)
         return np.log1p(change)[:, :, None]
 

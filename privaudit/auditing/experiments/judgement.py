@@ -12,10 +12,11 @@ import msgspec
 import numpy as np
 from msgspec import UNSET
 
-from privaudit.accounting import Certificate, verdict_on
+from privaudit.accounting import Certificate
 from privaudit.accounting.views import account_observed, observed_by
 from privaudit.auditing.bounds import ESTIMATORS, Bound, Estimator, most_shown
 from privaudit.auditing.bounds.ledger_family import FAMILY, family_bound
+from privaudit.auditing.conclude import conclude
 from privaudit.auditing.experiments.looks import Looks, Stopped
 from privaudit.auditing.experiments.one_run_bounds import one_run_estimator
 from privaudit.auditing.experiments.outcome import AuditResult, Gap
@@ -111,7 +112,9 @@ def judge(
         )
         return dataclasses.replace(found, lower=lower)
 
-    def gap(estimator: Estimator, found: Bound) -> Gap | None:
+    def gap(estimator: Estimator | None, found: Bound | None) -> Gap | None:
+        if estimator is None or found is None:
+            return None
         return gap_of(
             audit, estimator, found, seen, nodes[CANARY_NODE], member, confidence
         )
@@ -119,34 +122,34 @@ def judge(
     def named(name: str) -> Estimator:
         return estimator_of(audit, name, entries, len(scores), audit.confidence)
 
-    chosen = named(audit.estimator)
-    main = bound(chosen)
-    other: Estimator | None = None
-    if audit.estimator == FAMILY:
-        other = named("best")
-    elif _in_sequence(Certificate.of(seen, relation).node(CANARY_NODE)):
-        other = named(FAMILY)
-    beside = None if other is None else bound(other)
-    shown = None if beside is None else beside.lower
-    verdict = verdict_on(audit.claim, ledger, worst_bound(nodes), main.lower, shown)
+    found = conclude(
+        audit.claim,
+        audit.estimator,
+        named,
+        bound,
+        ledger=ledger,
+        upper=worst_bound(nodes),
+        ours=True,
+    )
+    verdict = found.verdict
     if stopped is not None:
         stopped.check(verdict.status)
     return AuditResult(
         verdict=verdict,
         status=verdict.status,
-        evidence=main.evidence,
+        evidence=found.main.evidence,
         nodes=nodes,
         noise_multiplier=audit.noise_multiplier,
         accuracy=float(right.mean()),
         member_runs=int(member.sum()),
         non_member_runs=int((~member).sum()),
         seconds=round(seconds, 3),
-        gap=gap(chosen, main),
-        beside=shown,
+        gap=gap(found.estimator, found.main),
+        beside=found.shown,
         stopped=stopped,
         # Of runs that are independent, which the canaries of one run are not.
         rates=None if audit.one_run else attack_rates(scores, confidence),
-        beside_gap=None if other is None or beside is None else gap(other, beside),
+        beside_gap=gap(found.other, found.beside),
     )
 
 

@@ -6,11 +6,17 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import torch
 from msgspec import UNSET
 
 from privaudit.accounting.account import method_named
-from privaudit.accounting.views import ANY_NODE, Observer, check_observer
+from privaudit.accounting.views import (
+    ANY_NODE,
+    Observer,
+    account_observed,
+    check_observer,
+)
 from privaudit.auditing.attacks import ADVERSARIES
 from privaudit.auditing.attacks.canaries import CANARIES, CANARY_NODE
 from privaudit.auditing.attacks.many import KINDS, MANY
@@ -20,7 +26,7 @@ from privaudit.auditing.experiments import one_run_plan
 from privaudit.auditing.experiments.planted import PLANTED
 from privaudit.auditing.experiments.presets import AUDITED, training_upon
 from privaudit.records import AuditRecord
-from privaudit.results import Relation
+from privaudit.results import Claim, Relation, worst_bound
 from privaudit.settings import (
     BLOCK,
     COMMAND_LINE,
@@ -122,6 +128,22 @@ def tested_relation(training: Training) -> Relation:
     return "replace-one" if fixed else "add-or-remove-one"
 
 
+def certified_claim(plan: Audit, problem: Problem) -> Claim:
+    """What the account certifies of the noise of ``plan``, as the claim under test."""
+    claim, ledger = plan.claim, problem.ledger(plan.noise_multiplier)
+    nodes = account_observed(
+        plan.algorithm,
+        ledger,
+        claim.observer or None,
+        claim.delta,
+        claim.relation,
+        plan.account,
+    )
+    return msgspec.structs.replace(
+        claim, epsilon=worst_bound(nodes).epsilon, source="the account of its noise"
+    )
+
+
 def planned(
     algorithm: str,
     settings: AuditSettings,
@@ -131,6 +153,8 @@ def planned(
     source: str = COMMAND_LINE,
 ) -> Audit:
     """The audit of an algorithm by name; its noise is 0 where it is to be calibrated.
+
+    Where settings give a noise and no epsilon, `certified_claim` is what is claimed.
 
     Parameters
     ----------
@@ -187,7 +211,7 @@ def planned(
     return Audit(
         **AttackSettings.part_of(settings, block=settings.block or BLOCK, **attack),
         claim=claim_of(
-            settings.epsilon,
+            1.0 if settings.epsilon is None else settings.epsilon,
             settings.delta,
             what.relation(settings.relation),
             what.unit,

@@ -192,6 +192,11 @@ def _planned(name: str, settings: dict[str, Any], where: str) -> Planned:
         chosen = _json.convert(own, AuditSettings, strict=False)
         # Told apart, so that noise that was given is not taken for the least.
         given = chosen.noise_multiplier is not None
+        if given and chosen.epsilon is None:
+            raise ValueError(
+                "it has a noise_multiplier, and says not what is claimed of that: give "
+                "epsilon"
+            )
         audit = planned(
             str(algorithm),
             chosen,

@@ -28,9 +28,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from privaudit.accounting import account_nodes, verdict_on
+from privaudit.accounting import account_nodes
 from privaudit.auditing.bounds import ESTIMATORS, Bound, Estimator, most_shown
 from privaudit.auditing.bounds.ledger_family import FAMILY
+from privaudit.auditing.conclude import conclude, deciding
 from privaudit.auditing.experiments.judgement import estimator_named, gap_of
 from privaudit.auditing.experiments.looks import Looks, Stopped
 from privaudit.auditing.experiments.outcome import Gap, Outcome
@@ -54,12 +55,7 @@ from privaudit.files.folder import FolderError, RunFolder
 from privaudit.files.manifest import digest, write_result
 from privaudit.files.user_code import is_place
 from privaudit.ledger import Ledger
-from privaudit.results import (
-    Claim,
-    Finding,
-    UpperBound,
-    round_down,
-)
+from privaudit.results import Claim, UpperBound, round_down
 from privaudit.version import __version__
 
 _EARLY = 10  # calls, up to which each is looked at for shared seeds
@@ -85,7 +81,7 @@ class ProgramAudit(
     batch
         Runs that a function is called for at once; of a command, that are kept at once.
     estimator, confidence
-        Of the lower bound.
+        Of the lower bound; one that is valid for a family stands beside the verdict's.
     runs
         In both worlds together.
     seed
@@ -389,36 +385,34 @@ def judge(
     The record under attack is taken to be at the ledger's worst node.
     """
     scores = Scores(*arrays(audit, done), "coin-flip")
-    claim = audit.claim
     nodes, attacked = attacked_part(audit, ledger)
-    estimator = _named(audit, audit.estimator, attacked)
-    found, confidence, stopped = _bound(audit, scores, estimator)
-    verdict = Finding(claim=claim, lower=found.lower)
-    shown = main_gap = other_gap = None
-    if ledger is not None and attacked is not None:
-        upper, node = max(nodes, key=lambda bound: bound.epsilon), attacked
+    upper = max(nodes, key=lambda bound: bound.epsilon, default=None)
+    confidence, stopped = _level(audit, len(scores))
+    found = conclude(
+        audit.claim,
+        audit.estimator,
+        _named(audit, attacked),
+        lambda estimator: _bound(audit, scores, estimator, confidence),
+        ledger=ledger,
+        upper=upper,
+    )
 
-        def gap(by: Estimator, of: Bound) -> Gap | None:
-            return gap_of(audit, by, of, node, upper, scores.member, confidence)
+    def gap(by: Estimator | None, of: Bound | None) -> Gap | None:
+        if by is None or of is None or attacked is None or upper is None:
+            return None
+        return gap_of(audit, by, of, attacked, upper, scores.member, confidence)
 
-        main_gap = gap(estimator, found)
-        with contextlib.suppress(ValueError):  # what has no noise has no family
-            other = _named(
-                audit, "best" if audit.estimator == FAMILY else FAMILY, attacked
-            )
-            beside, _, _ = _bound(audit, scores, other)
-            shown, other_gap = beside.lower, gap(other, beside)
-        verdict = verdict_on(claim, ledger, upper, found.lower, shown)
+    verdict = found.verdict
     if stopped is not None:
         stopped.check(verdict.status)
     return ProgramResult(
         verdict=verdict,
         status=verdict.status,
-        evidence=found.evidence,
+        evidence=found.main.evidence,
         member_runs=scores.member_runs,
         non_member_runs=scores.non_member_runs,
         most_shown=most_shown(
-            estimator,
+            found.estimator,
             scores.member_runs,
             scores.non_member_runs,
             audit.claim.delta,
@@ -428,9 +422,9 @@ def judge(
         ),
         seconds=round(seconds, 3),
         nodes=nodes,
-        gap=main_gap,
-        beside=shown,
-        beside_gap=other_gap,
+        gap=gap(found.estimator, found.main),
+        beside=found.shown,
+        beside_gap=gap(found.other, found.beside),
         stopped=stopped,
         rates=attack_rates(scores, confidence),
         one_score=bool((scores.score == scores.score[0]).all()),
@@ -448,23 +442,23 @@ def attacked_part(
     return nodes, msgspec.structs.replace(ledger, nodes=(ledger.nodes[worst],))
 
 
-def _named(audit: ProgramAudit, name: str, attacked: Ledger | None) -> Estimator:
+def _named(audit: ProgramAudit, attacked: Ledger | None) -> Callable[[str], Estimator]:
     entries = () if attacked is None else attacked.nodes[0]
-    return estimator_named(name, entries, audit.claim.relation)
+    return lambda name: estimator_named(name, entries, audit.claim.relation)
+
+
+def _level(audit: ProgramAudit, runs: int) -> tuple[float, Stopped | None]:
+    """The confidence of a bound after ``runs``; and the look, if there are several."""
+    if not audit.stop_when_refuted:
+        return audit.confidence, None
+    looks = Looks.of(audit.runs, audit.batch)
+    return looks.confidence(runs, audit.confidence), Stopped.at(looks, runs)
 
 
 def _bound(
-    audit: ProgramAudit, scores: Scores, estimator: Estimator
-) -> tuple[Bound, float, Stopped | None]:
-    """The bound, its own confidence, and at which look it is, if there are several.
-
-    Of an audit that may stop early, it says the confidence of all looks together.
-    """
-    confidence, stopped = audit.confidence, None
-    if audit.stop_when_refuted:
-        looks = Looks.of(audit.runs, audit.batch)
-        confidence = looks.confidence(len(scores), audit.confidence)
-        stopped = Stopped.at(looks, len(scores))
+    audit: ProgramAudit, scores: Scores, estimator: Estimator, confidence: float
+) -> Bound:
+    """The bound at ``confidence``; it says that of all looks together."""
     found = estimator(
         scores,
         audit.claim.delta,
@@ -474,7 +468,7 @@ def _bound(
         seed=audit.seed,
     )
     lower = msgspec.structs.replace(found.lower, confidence=audit.confidence)
-    return dataclasses.replace(found, lower=lower), confidence, stopped
+    return dataclasses.replace(found, lower=lower)
 
 
 def _is_refuted(
@@ -483,8 +477,10 @@ def _is_refuted(
     member, score = arrays(audit, done)
     if not 0 < np.count_nonzero(member) < len(member):
         return False
-    estimator = _named(audit, audit.estimator, attacked_part(audit, ledger)[1])
-    found, _, _ = _bound(audit, Scores(member, score, "coin-flip"), estimator)
+    named = _named(audit, attacked_part(audit, ledger)[1])
+    estimator = named(deciding(audit.estimator, named, ours=False))
+    confidence, _ = _level(audit, len(member))
+    found = _bound(audit, Scores(member, score, "coin-flip"), estimator, confidence)
     return found.epsilon > audit.claim.epsilon
 
 

@@ -33,9 +33,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from privaudit.accounting import account_nodes, verdict_on
-from privaudit.auditing.bounds import ESTIMATORS, Estimator, most_shown
-from privaudit.auditing.bounds.ledger_family import family_bound, has_family
+from privaudit.accounting import account_nodes
+from privaudit.auditing.bounds import ESTIMATORS, Bound, Estimator, most_shown
+from privaudit.auditing.bounds.ledger_family import FAMILY, family_bound
+from privaudit.auditing.conclude import ANY, BEST, conclude
 from privaudit.auditing.experiments.one_run_bounds import one_run_estimator
 from privaudit.auditing.probes.batches import check_batches
 from privaudit.auditing.probes.contract import Check
@@ -264,8 +265,10 @@ def audit(
         What is accounted; by default what the canary was told of noise and rates. Where
         the two differ that is a finding.
     confidence
-        Of each lower bound: that of the verdict is within the releases of the ledger,
-        with more or less noise, and ``audited.beside`` is for any mechanism.
+        Of each lower bound: that of the verdict is for any mechanism, and
+        ``audited.beside`` is within the releases of the ledger, with more or less
+        noise. That one contradicts the account where it is above it, and refutes
+        nothing.
     canaries
         How many are planted at once, in directions at right angles, each by a coin of
         its own: as many scores from so many fewer trainings. Within the family they are
@@ -286,8 +289,9 @@ def audit(
     ...     total = canary.add(torch.zeros(20), clip_norm=1.0, sampling_rate=1.0)
     ...     total = total + 0.5 * torch.randn(20, generator=noise)  # 1 is said
     ...     canary.see(total, noise_multiplier=1.0)
-    >>> torch_loop.audit(train, epsilon=4.4, runs=2000).status
-    'refuted'
+    >>> found = torch_loop.audit(train, epsilon=4.4, runs=2000)
+    >>> found.status, found.audited.verdict.account_contradicted
+    ('unproven', True)
     """
     how = ProgramSettings(
         epsilon=epsilon,
@@ -357,9 +361,9 @@ def _judged(
     """The verdict on all scores.
 
     Canaries of one training depend on each other as those of one run do, for any
-    mechanism. Within the family their scores are independent: its noise is Gaussian and
-    independent in all directions, what others gave was taken off, and no two canaries
-    meet.
+    mechanism. Within the family, whose bound stands beside that one, their scores are
+    independent: its noise is Gaussian and independent in all directions, what others
+    gave was taken off, and no two canaries meet.
     """
     relation: Relation = "add-or-remove-one"
     claim = claim_of(how.epsilon, how.delta, relation, source="privaudit.integrations")
@@ -372,55 +376,56 @@ def _judged(
     if canaries > 1:
         sees += f"; {canaries} canaries a training"
 
-    def bound(name: str) -> tuple[Estimator, Scores, LowerBound]:
-        if name == "family":
-            estimator: Estimator = family_bound(entries, relation)
-            of = Scores(member, scores, "coin-flip")
-        elif canaries == 1:
-            estimator, of = ESTIMATORS["best"], Scores(member, scores, design)
-        else:
-            of = Scores(member, scores, design)
-            estimator = one_run_estimator(
-                "best",
-                entries,
-                relation,
-                len(of),
-                delta=how.delta,
-                confidence=how.confidence,
-            )
+    def named(name: str) -> Estimator:
+        if name == FAMILY:
+            return family_bound(entries, relation)
+        if canaries == 1:
+            return ESTIMATORS[name]
+        return one_run_estimator(
+            name,
+            entries,
+            relation,
+            len(scores),
+            delta=how.delta,
+            confidence=how.confidence,
+        )
+
+    def bound(estimator: Estimator) -> Bound:
+        in_family = estimator.valid_for != ANY
         found = estimator(
-            of,
+            Scores(member, scores, "coin-flip" if in_family else design),
             how.delta,
             how.confidence,
             relation=relation,
             threat_model=sees,
             seed=how.seed,
         )
-        lower = found.lower
-        if name == "family" and canaries > 1:
-            also = (
-                f"{lower.valid_for}, independent between trainings, steps and "
-                "directions,"
-            )
-            lower = msgspec.structs.replace(lower, valid_for=also)
-        return estimator, of, lower
+        if not in_family or canaries == 1:
+            return found
+        also = (
+            f"{found.lower.valid_for}, independent between trainings, steps and "
+            "directions,"
+        )
+        lower = msgspec.structs.replace(found.lower, valid_for=also)
+        return dataclasses.replace(found, lower=lower)
 
-    noisy = has_family(entries)
-    names = ["family", "best"] if noisy else ["best"]
-    estimator, of, lower = bound(names[0])
-    beside = bound(names[1])[2] if len(names) > 1 else None
+    found = conclude(
+        claim, BEST, named, bound, ledger=ledger, upper=nodes[worst], ours=False
+    )
+    members = int(member.sum())
     most = most_shown(
-        estimator,
-        of.member_runs,
-        of.non_member_runs,
+        found.estimator,
+        members,
+        len(member) - members,
         how.delta,
         how.confidence,
-        design=of.design,
+        design=design,
         seed=how.seed,
-        worlds=of.member,
+        worlds=member,
     )
-    verdict = verdict_on(claim, ledger, nodes[worst], lower, beside)
-    return AuditedScores(verdict, of.member_runs, of.non_member_runs, most, beside)
+    return AuditedScores(
+        found.verdict, members, len(member) - members, most, found.shown
+    )
 
 
 _PENDING = Check(name="pending", what="")

@@ -1,6 +1,7 @@
 """Averaging against a brute force, and what holds between the three figures."""
 
 import random
+from fractions import Fraction
 
 import mpmath as mp
 import numpy as np
@@ -175,6 +176,53 @@ class TestSound:
         view = of_observer(protocol, Observer.of(1), 0)
         np.testing.assert_allclose(view.certified, [3.0, 0.3], rtol=1e-9)
         np.testing.assert_allclose(view.nobody_reacts**2, (3**2 + 0.3**2) / 2)
+
+    def test_an_observers_own_point_is_told(self):
+        # Node 1 hears nothing of node 0, and takes its own sum at node 0's noisy one.
+        protocol = LinearProtocol(
+            2, [0, 1], [[0, 0]], [0], [[0, 1]], 1.0, points=[[0, 0], [1, 0]]
+        )
+        ledger = Ledger(nodes=((Entry(releases(1.0)),),) * 2)
+        (pair,) = figures(protocol, ledger, DELTA, [Observer.of(1)])
+        alone = Certificate.of(ledger).node(0).epsilon(DELTA)
+        for told in (pair.nobody_reacts, pair.certified):
+            assert told == pytest.approx(alone.upper, rel=2e-3)
+
+    @examples(100)
+    @given(st.integers(0, 10_000))
+    def test_what_is_told_of_one_sum_is_what_exact_algebra_gives(self, seed):
+        """Random points and messages: heard rows, own points, and theirs in turn."""
+        rng = np.random.default_rng(seed)
+        nodes, count = int(rng.integers(2, 5)), int(rng.integers(1, 4))
+        owner = [0, *rng.integers(1, nodes, rng.integers(1, 5))]
+        inputs = len(owner)
+        points = np.tril(rng.integers(-2, 3, (inputs, inputs)), -1)
+        points *= rng.random((inputs, inputs)) < 0.5
+        messages = rng.integers(-2, 3, (count, inputs))
+        heard = rng.random((count, nodes)) < 0.5
+        sender = rng.integers(0, nodes, count)
+        by = int(rng.integers(1, nodes))
+        protocol = LinearProtocol(
+            nodes, owner, messages, sender, heard, 1.0, points=points
+        )
+        view = of_observer(protocol, Observer.of(by), 0)
+        own = {place for place in range(inputs) if owner[place] == by}
+        rows = [
+            messages[m] for m in range(count) if heard[m, by] or sender[m] == by
+        ] + [points[place] for place in own]
+        for name in ("nobody_reacts", "certified"):
+            exact = [[Fraction(int(x)) for x in row] for row in rows]
+            square = float(reference.squared_mu(exact, 0, own)) if exact else 0.0
+            found = getattr(view, name)[0] ** -2.0
+            assert found == pytest.approx(square, rel=1e-7, abs=1e-9)
+            held = set()
+            while more := {
+                place
+                for place in range(inputs)
+                if place not in held and any(row[place] for row in rows)
+            }:
+                held |= more
+                rows += [points[place] for place in more]
 
     @pytest.mark.parametrize("rate", [1.0, 0.1])
     def test_who_hears_all_is_told_everything_but_what_is_not_sent(self, rate):

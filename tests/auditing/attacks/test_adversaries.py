@@ -31,6 +31,7 @@ def each_with(*canaries):
 
 
 class TestSound:
+    @pytest.mark.sampled(3)
     @each_with("gradient", "blank")
     def test_scores_know_nothing_of_worlds_that_are_alike(self, name, canary):
         of = scene(problem(), canary)
@@ -39,6 +40,7 @@ class TestSound:
         member = np.arange(runs) % 2 > 0  # coins that decided nothing
         assert abs(right(member, found) - 0.5) < 4 * 0.5 / np.sqrt(runs / 3)
 
+    @pytest.mark.sampled(3)
     @EACH
     def test_equal_seeds_give_equal_bits(self, name):
         canary = "blank" if name == "rmia" else "random-gradient"
@@ -55,6 +57,7 @@ class TestSound:
 
 
 class TestTight:
+    @pytest.mark.sampled(3)
     @each_with(*CANARIES)
     def test_no_noise_is_caught(self, name, canary):
         # Without noise and with every record in every batch, worlds are apart.

@@ -53,6 +53,19 @@ class TestSound:
                 assert factor <= 1 + 1e-12
         assert worst > 0.9
 
+    @pytest.mark.parametrize("delta", [0.0, 0.1, 0.9])
+    def test_no_outcome_costs_more_than_is_staked(self, delta):
+        """Wealth stays positive, wherever a score falls and whoever made it."""
+        random = np.random.default_rng(9)
+        game = Game(delta, 0.95, (0.0, 0.3, 1.0, 3.0))
+        for past, shift, sign in itertools.product((9, 60), (0.5, 5.0), (1, -1)):
+            member = random.random(past) < 0.5
+            score = sign * np.round(random.normal(size=past) + shift * member)
+            wealth = game.start().after(member, score)
+            for world, told in itertools.product((True, False), {*score, -99, 99}):
+                change = wealth.after([world], [told]).log_wealth - wealth.log_wealth
+                assert (change >= np.log(1 - 0.95) - 1e-9).all()
+
     def test_no_guess_is_favourable_under_gaussian_dp(self):
         epsilons = (0.0, 1.0, 4.0)
         random = np.random.default_rng(1)

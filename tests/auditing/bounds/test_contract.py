@@ -62,6 +62,7 @@ class TestSound:
 
         assert not exceeds_too_often(estimator, draw, 0.0, delta)
 
+    @pytest.mark.sampled(4)
     @every
     @pytest.mark.parametrize("delta", TRUTH)
     def test_gaussian(self, estimator, delta):
@@ -70,6 +71,7 @@ class TestSound:
 
         assert not exceeds_too_often(estimator, draw, TRUTH[delta], delta)
 
+    @pytest.mark.sampled(5)
     @every_any
     @pytest.mark.parametrize(
         ("epsilon", "delta"), [(1.0, 0.0), (1.0, 0.05), (3.0, 1e-2), (0.0, 0.2)]
@@ -80,6 +82,7 @@ class TestSound:
 
         assert not exceeds_too_often(estimator, draw, epsilon, delta)
 
+    @pytest.mark.sampled(5)
     @pytest.mark.parametrize(
         ("estimator", "design", "counts"),
         [

@@ -141,6 +141,7 @@ class TestSound:
         count, allowed = exceeds(RanksOfFamily(GAUSSIAN), 0.0, draw, repeats=40)
         assert count <= allowed
 
+    @pytest.mark.sampled(3)
     @pytest.mark.parametrize("members", [None, 60, 240])
     def test_coverage(self, members):
         def draw(repeat):

@@ -40,6 +40,37 @@ class TestSound:
             refuted += gaussian_refuted(canaries, 2 * each, int(right), mu, 0.1)
         assert refuted <= stats.binom.isf(1e-4, repeats, 0.1)
 
+    @pytest.mark.parametrize("mu", [0.0, 0.3, 1.0, 3.0])
+    def test_gaussian_test_of_one_canary_is_exact(self, mu):
+        """It is guessed right with chance Phi(mu / 2) at most, and at best so often."""
+        chance = float(stats.norm.cdf(mu / 2))
+        assert gaussian_refuted(1, 1, 1, mu, chance - 1e-9) is False
+        assert gaussian_refuted(1, 1, 1, mu, chance + 1e-9) is (chance < 0.99)
+
+    @pytest.mark.parametrize("mu", [0.1, 0.5, 1.5])
+    @pytest.mark.parametrize("canaries", [1, 2, 3, 5, 9])
+    def test_gaussian_test_refutes_nothing_that_may_be(self, canaries, mu):
+        """Canaries apart, all as well told as mu allows: their law is binomial."""
+        chance = stats.norm.cdf(mu / 2)
+        for right in range(1, canaries + 1):
+            tail = float(stats.binom.sf(right - 1, canaries, chance))
+            if tail < 0.999:
+                assert not gaussian_refuted(canaries, canaries, right, mu, tail)
+
+    @pytest.mark.parametrize("kind", [OneRun, OneRunGaussian])
+    @pytest.mark.parametrize("weights", [(), (0.7, 0.1, 0.2)])
+    def test_all_guesses_have_alpha_together(self, kind, weights):
+        random = np.random.default_rng(3)
+        scores = Scores(random.random(90) < 0.5, random.random(90), "one-run")
+        estimator = kind(shares=(1.0, 0.5, 0.1), weights=weights, reversed_share=0.25)
+        found = estimator.guesses(scores, 0.05, 0)
+        assert sum(one.level for one in found) == pytest.approx(0.05, rel=1e-12)
+        for usual, turned, weight in zip(
+            found[::2], found[1::2], weights or (1 / 3,) * 3, strict=True
+        ):
+            assert usual.level == pytest.approx(0.75 * weight * 0.05)
+            assert usual.right + turned.right == usual.made == turned.made
+
     def test_canaries_that_share_their_noise(self):
         """One run whose noise is common to all canaries in pairs: not independent."""
         epsilon, repeats, exceed = 1.0, 200, 0

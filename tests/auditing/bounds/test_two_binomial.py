@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from privaudit.auditing.bounds import TwoBinomial
-from privaudit.auditing.bounds.binomial import least_hits, limit_down
+from privaudit.auditing.bounds import TwoBinomial, two_binomial
+from privaudit.auditing.bounds.binomial import least_hits, limit_down, limit_up
+from privaudit.auditing.bounds.clopper_pearson import epsilon_from_limits
 from privaudit.auditing.bounds.two_binomial import ceiling
 
 steady = settings(deadline=None, derandomize=True)
@@ -39,6 +40,40 @@ class TestSound:
                 stats.binom.pmf(np.arange(others + 1), others, fpr),
             )
             assert chance[bounds > epsilon].sum() <= alpha
+
+    @pytest.mark.parametrize("share", [0.05, 0.4, 0.8])
+    @pytest.mark.parametrize(
+        ("hits", "alarms", "delta"), [(9, 1, 0.0), (11, 2, 0.02), (12, 0, 0.0)]
+    )
+    def test_the_interval_is_paid_for(self, share, hits, alarms, delta):
+        """At the bound the region has alpha - gamma at most, summed over outcomes."""
+        runs, others, alpha = 12, 11, 0.2
+        test = TwoBinomial(interval_share=share)
+        bound = test.from_counts(hits, runs, alarms, others, delta, alpha)
+        assert bound > 0
+        level = two_binomial._order_level(alpha)
+        a, b = np.meshgrid(range(runs + 1), range(others + 1), indexing="ij")
+        order = epsilon_from_limits(
+            limit_down(a, runs, level), limit_up(b, others, level), delta
+        )
+        region = order >= order[hits, alarms]
+        low, high = two_binomial._interval(alarms, others, share * alpha)
+        most = 0.0
+        for fpr in np.linspace(low, high, 101):
+            tpr = ceiling(fpr, bound, delta)
+            chance = np.outer(
+                stats.binom.pmf(np.arange(runs + 1), runs, tpr),
+                stats.binom.pmf(np.arange(others + 1), others, fpr),
+            )
+            most = max(most, chance[region].sum())
+        assert 0.7 * alpha * (1 - share) <= most <= alpha * (1 - share) * (1 + 1e-9)
+
+    @pytest.mark.parametrize("gamma", [0.01, 0.1])
+    def test_the_interval_misses_as_rarely_as_is_paid(self, gamma):
+        ends = np.array([two_binomial._interval(b, 11, gamma) for b in range(12)])
+        for fpr in np.linspace(0.001, 0.999, 500):
+            missed = (ends[:, 0] > fpr) | (ends[:, 1] < fpr)
+            assert stats.binom.pmf(np.arange(12), 11, fpr)[missed].sum() <= gamma
 
     @steady
     @given(st.floats(0, 1), st.floats(0, 8), st.floats(0, 0.5))
@@ -86,8 +121,6 @@ class TestTight:
         assert one_sided > alpha / 5
 
     def test_beats_two_separate_limits(self):
-        from privaudit.auditing.bounds.binomial import limit_up
-
         separate = np.log(limit_down(60, 100, 0.025) / limit_up(8, 100, 0.025))
         assert TwoBinomial().from_counts(60, 100, 8, 100, 0.0, 0.05) > 1.05 * separate
 

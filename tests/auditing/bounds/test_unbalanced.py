@@ -44,6 +44,7 @@ class TestFixedWorlds:
         true = get_epsilon_gaussian(1 / mu, 0.1)
         assert 0.8 * true < found < true
 
+    @pytest.mark.sampled(3)
     @RATIOS
     @pytest.mark.parametrize(
         ("mu", "least"), [(0.1, 1.0), (0.3, 0.93), (1.0, 0.95), (3.0, 0.95)]

@@ -18,6 +18,7 @@ from privaudit.auditing.scores import Scores
 from privaudit.files.folder import FolderError, RunFolder
 from privaudit.settings import BLOCK
 from tests.auditing.audits import audit
+from tests.tiers import size
 from tests.trainers.planted import NoiseDividedTwice, NoiseMissingAtNode
 from trainers.algorithms import ALGORITHMS
 from trainers.runs.problem import Problem
@@ -46,8 +47,9 @@ def quick(monkeypatch):
 
 
 class TestSound:
+    @pytest.mark.sized
     def test_the_right_noise_is_certified_and_not_refuted(self, tmp_path):
-        for seed in range(3):
+        for seed in range(size(3, 1)):
             result = done(tmp_path / str(seed), audit(rounds=12, runs=200, seed=seed))
             assert result.status == "consistent"
             assert result.upper().epsilon <= 1
@@ -171,6 +173,7 @@ def test_each_algorithm_is_audited_as_it_stands(algorithm):
 
 
 class TestKilled:
+    @pytest.mark.full
     def test_killed_at_any_moment_the_scores_are_the_same(self, tmp_path):
         done(tmp_path / "whole", audit(runs=400, rounds=12))
         path = tmp_path / "killed"

@@ -15,6 +15,8 @@ from privaudit.cli import main
 from trainers.data import Dataset, PrivateData
 from trainers.runs.problem import Problem
 
+pytestmark = pytest.mark.xdist_group("one-run")  # they share a fixture that is dear
+
 FAST = {"rounds": 3}
 
 
@@ -65,6 +67,7 @@ class TestOurTrainer:
         np.savez(copy / "scores.npz", **arrays)
         assert pa.verify(copy).differences
 
+    @pytest.mark.full
     def test_reference_models_tell_what_the_loss_does_not(self, tmp_path):
         # Records with wrong labels differ in how hard they are, whoever was there.
         def shown(seen):

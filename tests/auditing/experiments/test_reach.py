@@ -19,6 +19,7 @@ from privaudit.release import (
 )
 from privaudit.report.limits import _parts
 from privaudit.results import LowerBound
+from tests.tiers import size
 
 ADD, REPLACE = "add-or-remove-one", "replace-one"
 
@@ -79,10 +80,11 @@ class TestFamily:
         assert family.epsilon_down(1.0, 1e-5) >= 0.98 * composition.epsilon(1e-5).upper
         assert family.delta_up(1.0, 0.0) >= composition.delta(0.0).lower
 
+    @pytest.mark.sized
     def test_the_best_attack_exceeds_the_truth_no_more_often_than_said(self):
         truth = compose_entries(entries(), ADD).epsilon(1e-5).upper
         bound, found = family_bound(entries(), ADD), []
-        for seed in range(20):
+        for seed in range(size(20, 5)):
             member = halves(600, seed)
             score = ideal_scores(
                 entries(), ADD, member, np.random.default_rng(100 + seed)
@@ -124,6 +126,7 @@ class TestReachable:
             )
             assert 0 < reach < truth
 
+    @pytest.mark.full
     def test_equal_seeds_give_equal_figures(self):
         one, other = (
             reachable(
@@ -133,6 +136,7 @@ class TestReachable:
         )
         assert one == other
 
+    @pytest.mark.full
     def test_it_is_the_middle_of_many_not_a_lucky_draw(self):
         # Three draws of seed 0 gave 1.001, 1.001 and 0, where the middle is 0.107: the
         # page said that no run was wanting, and laid all of the gap to the attack.

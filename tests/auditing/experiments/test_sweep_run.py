@@ -99,6 +99,7 @@ class TestGoesOn:
 
 
 class TestRun:
+    @pytest.mark.full
     def test_audits_are_those_of_one_alone(self, tmp_path, capsys):
         """And one that fails stops no other, is told, and is tried again."""
         plan, path = plan_of(audit=[BAD, *TWO]), tmp_path / "a"
@@ -262,6 +263,7 @@ def killed_at_random(tmp_path, kills, algorithms, *, runs, workers, seed):
 
 
 class TestKilled:
+    @pytest.mark.full
     def test_killed_twice(self, tmp_path):
         killed_at_random(tmp_path, 2, ["dp-dsgd"], runs=200, workers=1, seed=1)
 

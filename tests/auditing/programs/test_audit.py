@@ -166,6 +166,7 @@ class TestSharedSeeds:
 class TestAccount:
     """Scores that no mechanism of the ledger's family gives are told."""
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize(("spread", "fits"), [(0.05, False), (20.0, True)])
     def test_scores_that_do_not_fit(self, tmp_path, spread, fits):
         def function(worlds, seed):
@@ -194,6 +195,7 @@ class TestAccount:
 
 
 class TestResume:
+    @pytest.mark.full
     def test_equal_scores_after_a_kill(self, tmp_path):
         program = (
             f"from {HERE} import *; "

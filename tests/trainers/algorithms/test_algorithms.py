@@ -81,6 +81,7 @@ class TestConservation:
 
 
 class TestReduction:
+    @pytest.mark.sampled(5)
     @every
     @pytest.mark.parametrize("graph", ["complete", "ring", "star"])
     def test_a_quadratic_is_minimised(self, case, graph):
@@ -99,6 +100,7 @@ class TestReduction:
             optimum = quadratic.optimum.expand(5, -1)
         torch.testing.assert_close(models[0], optimum, rtol=0, atol=facts.tolerance)
 
+    @pytest.mark.sampled(4)
     @every
     def test_one_node_is_what_it_should_be(self, case):
         shares = random_data((6,))
@@ -110,6 +112,7 @@ class TestReduction:
         torch.testing.assert_close(models, theta)
         assert not torch.equal(models, begin)
 
+    @pytest.mark.sampled(4)
     @shared
     def test_on_the_complete_graph(self, case):
         begin = start(DIMS, nodes=3)
@@ -133,6 +136,7 @@ class TestReduction:
 
 
 class TestLaws:
+    @pytest.mark.sampled(5)
     @every
     def test_batching_does_not_change_numbers(self, case):
         begin = start(DIMS).repeat(4, 1, 1)

@@ -104,6 +104,7 @@ class TestPlaces:
 
 
 class TestTheorem:
+    @pytest.mark.sampled(4)
     @pytest.mark.parametrize(
         ("nodes", "rounds", "by"),
         [

@@ -428,6 +428,7 @@ class TestPaper:
             4 * c / 0.5
         )
 
+    @pytest.mark.full
     @given(st.floats(0.25, 0.99), st.sampled_from([1e-3, 1e-5, 1e-8]))
     def test_it_promises_one_class_and_not_all(self, epsilon, delta):
         z = paper_multiplier(Constants(0.0), epsilon, delta)

@@ -92,6 +92,7 @@ class TestIsTorchs:
         assert found[-1] > 0.01
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("name", "settings", "plain"),
     [

@@ -336,6 +336,7 @@ def clipped(norms):
 
 
 class TestSound:
+    @pytest.mark.sampled(5)
     @examples(20)
     @given(st.integers(1, 3), st.integers(1, 5), st.integers(0, 10**6))
     @pytest.mark.parametrize("name", KNOWN)
@@ -427,6 +428,7 @@ class TestSound:
         got = way.weighted_sum(at, inputs, targets, clipped)
         torch.testing.assert_close(got, wanted)
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize(
         "inside",
         [

@@ -85,6 +85,7 @@ def random_sample(shape, samples, generator, dtype):
 class TestCancel:
     """Positions that cancel: their sum is nothing, and what they take away is not."""
 
+    @pytest.mark.sampled(4)
     @pytest.mark.parametrize("outputs", [8, 64])  # written out, and not
     @pytest.mark.parametrize("size", [1.0, 1e2, 1e4, 1e6])
     def test_a_record_whose_gradient_is_nothing_in_front(self, size, outputs):
@@ -225,6 +226,7 @@ class TestNotFinite:
 
 @pytest.mark.parametrize("name", KNOWN)
 class TestAllLayers:
+    @pytest.mark.sampled(4)
     @examples(6)
     @given(data=st.data())
     def test_a_record_moves_no_more_than_is_stated(self, name, data):
@@ -259,6 +261,7 @@ class TestAllLayers:
             share = share_of(way, inputs, targets, clip, (batch, other), at)
         assert share <= 1
 
+    @pytest.mark.sampled(5)
     @pytest.mark.parametrize("samples", [(1, 8), (3, 20), (4, 8)])
     def test_what_was_tried_holds_for_other_records(self, name, samples):
         module, shape = KNOWN[name]
@@ -396,6 +399,7 @@ class TestShapes:
             )
         assert shape.columns == 1
 
+    @pytest.mark.sampled(4)
     @pytest.mark.parametrize("threads", [1, 2, 3])
     @pytest.mark.parametrize("name", ["silu", "gelu", "softplus", "mish"])
     def test_a_function_has_equal_bits_where_vectors_are_whole(self, threads, name):

@@ -550,6 +550,85 @@ class TestMeeting:
         ):
             pass
 
+    @pytest.mark.parametrize(
+        "hellos",
+        [
+            [{"rank": 7, "size": 9}],
+            [{"rank": 0, "size": 3}, {"rank": -1, "size": 3}, {"rank": 3, "size": 3}],
+            [{"rank": 1, "size": 3}],  # and silent ever after
+            [{"rank": 1, "size": 3}, {"rank": 1, "size": 3}, {"rank": 2, "size": 3}],
+            [{"rank": 1, "size": 3, "host": "a\0b", "port": 1}],
+        ],
+    )
+    def test_who_says_wrong_things_ends_nobody(self, monkeypatch, hellos):
+        """They come first, and stay: three parties meet all the same."""
+        port = free_port(monkeypatch)
+        found, strangers = {}, []
+
+        def meet(rank):
+            with joined(rank, 3, patience=30) as links:
+                found[rank] = links.exchange("who", {"rank": rank}, dict[str, int])
+
+        threads = [threading.Thread(target=meet, args=(rank,)) for rank in range(3)]
+        threads[0].start()
+        until = time.monotonic() + 60
+        while len(strangers) < len(hellos) and time.monotonic() < until:
+            with contextlib.suppress(OSError):
+                stranger = socket.create_connection(("127.0.0.1", port))
+                more = {"token": "", "host": "127.0.0.1", "port": 1}
+                text = json.dumps(more | hellos[len(strangers)]).encode()
+                stranger.sendall(words("hello", text) + text)
+                strangers.append(stranger)
+        time.sleep(0.2)  # they are heard first
+        for thread in threads[1:]:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        for stranger in strangers:
+            stranger.close()
+        assert [*found.values()] == [[{"rank": rank} for rank in range(3)]] * 3
+
+    def test_who_came_twice_and_who_came_again(self, monkeypatch):
+        """A second party of one number is sent away; one whose first ended is not."""
+        free_port(monkeypatch)
+        found = {}
+
+        def meet(name, rank, patience):
+            try:
+                with joined(rank, 3, patience=patience) as links:
+                    found[name] = links.exchange("who", {"rank": rank}, dict[str, int])
+            except PartyLostError as error:
+                found[name] = str(error)
+
+        threads = [
+            threading.Thread(target=meet, args=("first", 0, 30)),
+            threading.Thread(target=meet, args=("one", 1, 30)),
+        ]
+        for thread in threads:
+            thread.start()
+            time.sleep(0.3)
+        meet("second", 1, 5)
+        assert "no place for number 1 of 3" in found.pop("second")
+        threads.append(threading.Thread(target=meet, args=("two", 2, 30)))
+        threads[-1].start()
+        for thread in threads:
+            thread.join(60)
+        assert [*found.values()] == [[{"rank": rank} for rank in range(3)]] * 3
+
+    def test_who_was_sent_away_is_named_in_the_end(self, monkeypatch):
+        free_port(monkeypatch)
+
+        def meet():
+            with contextlib.suppress(PartyLostError), joined(2, 9, patience=2.0):
+                pass
+
+        threading.Thread(target=meet).start()
+        with (
+            pytest.raises(PartyLostError, match="came as number 2 of 9 was sent away"),
+            joined(0, 3, patience=2.0),
+        ):
+            pass
+
     @pytest.mark.parametrize("host", ["a\0b", "x" * 70 + ".org"])
     def test_an_address_that_is_none(self, monkeypatch, host):
         """What another party says of where it is may be any text."""

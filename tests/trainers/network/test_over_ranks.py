@@ -15,7 +15,7 @@ import torch
 
 from privaudit.files.folder import FolderError, RunFolder
 from privaudit.ledger import Ledger
-from tests.trainers.rank_program import CASES, noise, training
+from tests.trainers.rank_program import TRAINED, noise, training
 from trainers.network.named_graphs import mixing
 from trainers.network.over_ranks import Exchange
 from trainers.network.ranks import Ranks
@@ -39,12 +39,13 @@ def torchrun(ranks, *arguments, timeout=600, **more):
     )
 
 
+@pytest.mark.sized
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.full)])
 def test_models_and_ledgers_of_one_process(tmp_path, ranks):
     """Same seeds: models to the last bit; bytes are the graph's."""
     done = torchrun(ranks, "tests.trainers.rank_program", "train", tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
-    for name in CASES:
+    for name in TRAINED:
         parts = torch.load(tmp_path / f"{name}.pt", weights_only=True)
         problem = Problem.of(training(name))
         whole, ledger = problem.train(noise(name), Streams(3), runs=2)
@@ -73,6 +74,7 @@ def test_a_butterfly_has_the_bits_of_one_process(tmp_path, graph, rounds):
         assert one == other
 
 
+@pytest.mark.full
 def test_a_rank_that_ends_ends_the_others(tmp_path):
     done = torchrun(2, "tests.trainers.rank_program", "fail", tmp_path)
     assert done.returncode != 0

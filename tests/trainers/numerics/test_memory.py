@@ -37,6 +37,7 @@ class TestTight:
         # 20 times 32 MiB in pages of 4 KiB, or of 64 KiB.
         assert faults("keep_freed()") < 1000
 
+    @pytest.mark.full
     def test_what_the_environment_says_stays(self):
         small = {"MALLOC_MMAP_THRESHOLD_": "65536"}
         assert faults("keep_freed()", **small) == pytest.approx(

@@ -115,6 +115,7 @@ def everywhere(count, seed, tails=4):
 
 
 class TestSound:
+    @pytest.mark.sampled(4)
     @LAWS
     @SCALES
     def test_equals_mpmath(self, law, power):
@@ -139,6 +140,7 @@ class TestSound:
             assert wrong(words, found, 2.0**power, law) == 0
         assert 50_000 < asked < 300_000
 
+    @pytest.mark.sampled(4)
     @LAWS
     def test_what_is_clear_is_right(self, law):
         """The doubles of the test above pass nothing that mpmath would not."""
@@ -150,6 +152,7 @@ class TestSound:
                 bad = [k + off for k in found]
                 assert len(doubtful(words, bad, 2.0**power, law)) == len(words)
 
+    @pytest.mark.sampled(4)
     @LAWS
     @SCALES
     def test_words_at_the_borders(self, law, power):

@@ -35,6 +35,7 @@ def crafted(mechanism, runs, planted, *, direction=DIRECTION, replaces=False):
 
 
 class TestSound:
+    @pytest.mark.sampled(3)
     @pytest.mark.parametrize("scale", [1.0, 1e-3, 1e3])
     def test_its_norm_is_the_clip_and_it_comes_at_the_sampling_rate(self, scale):
         runs, mechanism = 4000, Mechanism(batch_size=3.0, clip_norm=0.5)

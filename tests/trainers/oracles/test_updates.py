@@ -11,7 +11,7 @@ from trainers.gradients.choose import differentiator
 from trainers.models import cross_entropy
 from trainers.numerics.keys import Key
 from trainers.numerics.randomness import Streams
-from trainers.oracles.updates import UpdateMechanism, UpdateOracle
+from trainers.oracles.updates import UpdateMechanism, UpdateOracle, tensors_left
 
 SIZES = (12, 7)
 
@@ -113,15 +113,21 @@ class TestSound:
         assert torch.equal(*found)
         assert found[0].any()
 
-    def test_what_a_user_leaves_in_a_buffer_reaches_no_other(self):
+    @pytest.mark.parametrize("kind", ["buffer", "frozen parameter"])
+    def test_what_a_user_leaves_in_a_tensor_reaches_no_other(self, kind):
         private = oracle(UpdateMechanism(1.0, local_steps=2, local_step_size=0.2))
-        private._module.register_buffer("kept", torch.zeros(4))
-        private._buffers = [(private._module.kept, private._module.kept.clone())]
+        kept = torch.zeros(4)
+        if kind == "buffer":
+            private._module.register_buffer("kept", kept)
+        else:
+            frozen = torch.nn.Parameter(kept, requires_grad=False)
+            private._module.register_parameter("kept", frozen)
+        private._kept = tensors_left(private._module, private._parameters)
         plain = private._module.forward
 
         def forward(inputs):
             out = plain(inputs + private._module.kept)
-            private._module.kept.add_(inputs.mean(0))
+            private._module.kept.data.add_(inputs.mean(0))
             return out
 
         private._module.forward = forward
@@ -152,13 +158,13 @@ class TestSound:
         assert abs(noise.mean().item()) < 0.02
 
     def test_the_ledger_is_of_users_drawn_by_coins(self):
-        mechanism = UpdateMechanism(0.5, 0.5, 2.0, overlap=2)
+        mechanism = UpdateMechanism(0.5, 0.5, 2.0)
         private = oracle(mechanism)
         private.gradient(start())
         ledger = private.ledger
         assert ledger.unit == "user"
         (entry,) = ledger.nodes[1]
-        assert (entry.count, entry.release.sampling.rate) == (2, 0.5)
+        assert (entry.count, entry.release.sampling.rate) == (1, 0.5)
         assert ledger == mechanism.ledger((3, 3), 1)
         other = oracle(mechanism)
         other.load_state_dict(private.state_dict())

@@ -502,6 +502,7 @@ class Float(nn.Module):
 
 
 class TestResumed:
+    @pytest.mark.sampled(3)
     @pytest.mark.parametrize(
         ("seed", "sensitivity"),
         [(3, None), (None, None), (3, "data-independent"), (3, "certified")],

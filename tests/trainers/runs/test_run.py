@@ -74,6 +74,7 @@ def stop_at(rounds):
 
 
 class TestResume:
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize("algorithm", ["dp-sgd", "dp-dsgd", "dp-dsgt", "dp-dinno"])
     def test_equal_bits_wherever_it_stopped(self, tmp_path, eager, algorithm):
         what = plan(algorithm)
@@ -104,6 +105,7 @@ class TestResume:
         with pytest.raises(FolderError, match=r"checkpoint.pt is damaged"):
             done(tmp_path, plan())
 
+    @pytest.mark.full
     def test_killed_at_any_moment(self, tmp_path):
         program = (
             "import math, sys; from tests.trainers.runs.test_run import *\n"
@@ -199,6 +201,7 @@ class TestSecret:
         done(tmp_path / "a", plan(seed=None), key_file=file)
         assert not file.exists()
 
+    @pytest.mark.full
     def test_the_key_of_another_run_is_neither_taken_nor_removed(self, tmp_path, eager):
         file = tmp_path / "key"
         with pytest.raises(Stopped):
@@ -339,7 +342,8 @@ class TestJournal:
         assert result.upper().standing != "certified"
         assert not list(tmp_path.glob("key*"))
 
-    @pytest.mark.parametrize("threads", [1, 2])
+    @pytest.mark.full
+    @pytest.mark.parametrize("threads", [2, 1])
     def test_on_other_threads_no_noise_is_used_twice(self, tmp_path, threads, kept):
         """Equal sums repeat their noise; others have their own, and are counted."""
         what = plan(seed=None)
@@ -386,6 +390,7 @@ class TestJournal:
         ledger = Ledger.from_json((tmp_path / "ledger.json").read_text())
         assert sum(entry.count for entry in ledger.nodes[1]) <= 41  # one round at most
 
+    @pytest.mark.sampled(3)
     @pytest.mark.parametrize(
         ("spoil", "why"),
         [

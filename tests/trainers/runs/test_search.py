@@ -13,6 +13,7 @@ SHORT = Training(
 )
 
 
+@pytest.mark.full
 def test_the_better_step_is_found_again():
     grid = {"step_size": (1e-6, 0.5), "clip_norm": (1.0, 2.0)}
     tried = list(search(SHORT, grid, noise_multiplier=0.1))

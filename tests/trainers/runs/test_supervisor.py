@@ -115,6 +115,7 @@ class TestItsOwnDeath:
         "    time.sleep(100)\n"
     )
 
+    @pytest.mark.full
     @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
     def test_workers_end_with_it(self, how):
         """Ctrl-C goes to all processes of a terminal; workers wait for their end."""

@@ -130,6 +130,7 @@ class TestDeaths:
         assert outcome.counts == (3, 3, 3, 3)
         assert len(outcome.deaths) == 4
 
+    @pytest.mark.full
     def test_who_does_not_answer_is_ended(self, tmp_path):
         stopped = []
 

@@ -1,0 +1,210 @@
+"""Plans whose steps all differ, drawn at random: times and widths of the certificate.
+
+Run as ``python tests/benchmarks/bench_plans.py --seed N --plans 200``. Every third plan
+is drawn as a run would be planned, the others from all that is promised: 1 to 100 000
+steps, noise .2 to 50, rates 1e-6 to 1, delta 1e-12 to 1e-2. Times are the processor's,
+beside dp-accounting's on plans of at most 100 steps. ``--check`` holds every bracket
+against dp-accounting's finest grid that ends in a minute; its figures are rounded up,
+so that one above a bracket is no fault, and one below is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import resource
+import time
+import warnings
+
+import dp_accounting as dpa
+import numpy as np
+from dp_accounting.pld import PLDAccountant
+
+import privaudit as pa
+from privaudit.accounting.certificate import _above
+from privaudit.accounting.plans import Plan
+from privaudit.ledger import Ledger
+
+_FEW = 100  # steps that dp-accounting accounts in seconds
+
+
+def likely(r: np.random.Generator) -> dict:
+    """Noise falling or rising, rates spread by .3 around one."""
+    steps = int(r.choice([100, 1000, 5000]))
+    first, last = np.exp(r.uniform(math.log(0.4), math.log(8), 2))
+    rate, delta = 10 ** r.uniform(-4.5, -1), 10 ** r.uniform(-9, -4)
+    noise = first * (last / first) ** (np.arange(steps) / steps)
+    r.random()
+    rates = (rate * np.exp(r.normal(0, 0.3, steps))).clip(0, 0.3)
+    return {"noise": noise, "rate": rates, "delta": delta, "kind": "likely"}
+
+
+def any_plan(r: np.random.Generator) -> dict:
+    """Any of the range that is promised."""
+    steps = int(round(10 ** r.uniform(0, 5)))
+    k = np.arange(steps) / steps
+    first, last = np.exp(r.uniform(math.log(0.2), math.log(50), 2))
+    shape = r.choice(["monotone", "random", "waves"])
+    if shape == "monotone":
+        noise = first * (last / first) ** k
+    elif shape == "random":
+        noise = first * (last / first) ** r.random(steps)
+    else:
+        noise = first * (last / first) ** (0.5 - 0.5 * np.cos(2 * math.pi * 5 * k))
+    low = 10 ** r.uniform(-6, 0)
+    rates = np.full(steps, low)
+    rated = r.choice(["equal", "spread", "trend", "range"])
+    if rated == "spread":
+        rates = low * np.exp(r.normal(0, 0.3, steps))
+    elif rated == "trend":
+        rates = low * (10 ** r.uniform(-6, 0) / low) ** k
+    elif rated == "range":
+        rates = low * (10 ** r.uniform(-6, 0) / low) ** r.random(steps)
+    rates = rates.clip(1e-6, 1.0)
+    if r.random() < 0.2:
+        rates[r.random(steps) < 0.1] = 1.0
+    relation = "replace-one" if r.random() < 0.15 else "add-or-remove-one"
+    return {
+        "noise": noise,
+        "rate": rates,
+        "delta": 10 ** r.uniform(-12, -2),
+        "relation": relation,
+        "laplace": relation == "add-or-remove-one" and r.random() < 0.15,
+        "kind": f"{shape} {rated}",
+    }
+
+
+def draw(seed: int, plans: int) -> list[dict]:
+    """As many plans whose epsilon is in the range that is promised."""
+    r = np.random.default_rng(seed)
+    found: list[dict] = []
+    while len(found) < plans:
+        plan = likely(r) if len(found) % 3 == 0 else any_plan(r)
+        guess = certificate(plan).guess(plan["delta"])
+        if 1e-3 < guess < 100:
+            found.append(plan)
+    return found
+
+
+def certificate(plan: dict) -> pa.Certificate:
+    """Of Gaussian steps, and where the plan says so some of Laplace noise."""
+    table = np.stack([plan["noise"], plan["rate"]], axis=1)
+    relation = plan.get("relation", "add-or-remove-one")
+    if not plan.get("laplace"):
+        return pa.Certificate.of(Plan.from_table(table).ledger(), relation)
+    part = np.arange(len(table)) % 4 == 0
+    parts = [(table[part], "laplace"), (table[~part], "gaussian")]
+    ledgers = [
+        Plan.from_table(some, "poisson", noise).ledger()
+        for some, noise in parts
+        if len(some)
+    ]
+    return pa.Certificate.of(Ledger.composed(ledgers), relation)
+
+
+def peer(plan: dict, interval: float = 1e-4) -> float:
+    """dp-accounting's epsilon."""
+    relation = plan.get("relation", "add-or-remove-one").upper().replace("-", "_")
+    accountant = PLDAccountant(
+        dpa.NeighboringRelation[relation], value_discretization_interval=interval
+    )
+    for k, (z, q) in enumerate(zip(plan["noise"], plan["rate"], strict=True)):
+        laplace = plan.get("laplace") and k % 4 == 0
+        event = dpa.LaplaceDpEvent(z) if laplace else dpa.GaussianDpEvent(z)
+        accountant.compose(event if q == 1 else dpa.PoissonSampledDpEvent(q, event))
+    return float(accountant.get_epsilon(plan["delta"]))
+
+
+def can_peer(plan: dict) -> bool:
+    """Whether dp-accounting ends, and has the relation."""
+    return len(plan["noise"]) <= _FEW and plan.get("relation") != "replace-one"
+
+
+def show(name: str, values: list[float]) -> None:
+    """Median, 90 % and worst."""
+    if values:
+        middle, most = np.quantile(values, [0.5, 0.9])
+        print(f"{name:40s} {middle:10.4g} {most:10.4g} {max(values):10.4g}")
+
+
+def main() -> None:
+    """Draw, account, and print."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--seed", type=int, required=True)
+    options.add_argument("--plans", type=int, default=200)
+    options.add_argument("--check", action="store_true")
+    options.add_argument("--calibrate", action="store_true")
+    options.add_argument("--slow", type=float, default=2.0, help="seconds to name")
+    asked = options.parse_args()
+    warnings.simplefilter("ignore")
+    times: list[float] = []
+    uppers: list[float] = []
+    opened: list[float] = []
+    theirs: list[float] = []
+    searches: list[float] = []
+    outside = 0
+    for index, plan in enumerate(draw(asked.seed, asked.plans)):
+        one = certificate(plan)
+        _above.cache_clear()
+        start = time.process_time()
+        upper = one.epsilon(plan["delta"], sides="upper").upper
+        uppers.append(time.process_time() - start)
+        _above.cache_clear()
+        one, start = certificate(plan), time.process_time()
+        found = one.epsilon(plan["delta"])
+        times.append(time.process_time() - start)
+        gap = found.upper - found.lower
+        wide = gap / max(found.lower, 1e-300) if gap > 1e-4 else 0.0
+        opened.append(wide)
+        what = (
+            f"{index:3d} {plan['kind']:18s} {len(plan['noise']):6d} steps, delta "
+            f"{plan['delta']:.2g}: [{found.lower:.6g}, {found.upper:.6g}] {wide:8.2%} "
+            f"{times[-1]:6.2f} s, upper {uppers[-1]:6.2f} s"
+        )
+        if plan.get("relation") == "replace-one":
+            what += " replace"
+        what += " laplace" * bool(plan.get("laplace"))
+        if asked.calibrate and plan["kind"] == "likely":
+            table = np.stack([plan["noise"], plan["rate"]], axis=1)
+            _above.cache_clear()
+            start = time.process_time()
+            pa.noise_multiplier(epsilon=upper, delta=plan["delta"], schedule=table)
+            searches.append(time.process_time() - start)
+            what += f", noise {searches[-1]:.2f} s"
+        if can_peer(plan):
+            start = time.process_time()
+            value = peer(plan)
+            theirs.append(time.process_time() - start)
+            what += f", dp-accounting {value:.6g} {theirs[-1]:.2f} s"
+            if asked.check:
+                off = check(plan, value)
+                if off < found.lower or abs(off - value) > 0.2 * off:
+                    what += f" finest {off:.6g}"
+                outside += off < found.lower * (1 - 1e-9)
+        slow = times[-1] > asked.slow or wide > 0.01 or not math.isfinite(found.upper)
+        print(what + " <--" * slow, flush=True)
+    print(f"{'':40s} {'median':>10s} {'90 %':>10s} {'worst':>10s}")
+    show("seconds, both sides", times)
+    show("seconds, upper side", uppers)
+    show("open, where more than 1e-4", opened)
+    show("seconds, calibration", searches)
+    show("dp-accounting, seconds", theirs)
+    if asked.check:
+        print(f"above dp-accounting's finest grid: {outside} of {len(theirs)}")
+    within = sum(t <= 2 and o <= 0.01 for t, o in zip(times, opened, strict=True))
+    print(f"within 2 s and 1 %: {within} of {len(times)}")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"peak memory {peak:.0f} MB")
+
+
+def check(plan: dict, value: float) -> float:
+    """dp-accounting's least figure, on finer grids while they end in a minute."""
+    interval, start = 1e-4, time.process_time()
+    while interval > 1e-7 and time.process_time() - start < 6:
+        interval /= 4
+        value = min(value, peer(plan, interval))
+    return value
+
+
+if __name__ == "__main__":
+    main()

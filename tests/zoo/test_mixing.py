@@ -10,7 +10,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.zoo.mixing import CLASSES, DATA, KEPT, LOSSES, MODELS, TRANSFORMS, WIDTH, By, OfClass
+from tests.zoo import mixing
+from tests.zoo.mixing import CLASSES, DATA, LOSSES, MODELS, TRANSFORMS, WIDTH, By, OfClass
 from trainers.data.shares import private_data
 from trainers.gradients.choose import differentiator
 from trainers.gradients.clipping import summation
@@ -32,7 +33,7 @@ REFUSED, ISOLATED, CONSTRUCTED = "refused", "by isolation", "by construction"
 
 def made(kind: str, name: str) -> Material:
     """As a user gives it; ``ValueError`` if it is refused."""
-    KEPT.clear()
+    mixing.KEPT.clear()
     OfClass.kept = 0.0
     torch.manual_seed(0)
     model = MODELS[name]() if kind == "model" else By(lambda m, x: m.layer(x))
@@ -54,8 +55,8 @@ def sums(material: Material, without: int | None) -> torch.Tensor:
     """Of some rounds, (rounds, nodes, dims); one record of the first node left out."""
     at = parameter_vector(material.module).repeat(NODES, 1)
     data = material.data(private_data(material.shares))
-    if hasattr(data, "draws_from"):
-        data.draws_from(Streams(0), range(NODES))
+    for seeds in data.drawn():
+        seeds.draws_from(Streams(0), range(NODES))
     gradients = differentiator(material.module, material.loss, *material.example)
     how = summation(gradients, data, at, batch_size=RECORDS, memory_limit=1 << 28)
     batches = torch.ones(NODES, RECORDS + 1, dtype=torch.bool)

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import TensorDataset
 
+from trainers.data.drawn import drawn_from, set_aside
 from trainers.data.records import Dataset, PrivateData, ReadAsAsked, Records
 from trainers.data.splits import Partition
 from trainers.numerics.randomness import public_generator
@@ -39,7 +40,7 @@ class Lazy:
         read, and so is what is not finite.
     """
 
-    rows: Callable[[np.ndarray], tuple[Any, Any]]
+    rows: Callable[..., tuple[Any, Any]]
     records: Tensor
     classes: int | None = None
     users: Tensor | None = None  # of each of ``records``
@@ -48,9 +49,20 @@ class Lazy:
     def __len__(self) -> int:
         return len(self.records)
 
-    def read(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs and targets of the records at ``index``."""
-        found = Dataset(*map(_tensor, self.rows(self.records[index].numpy())))
+    def read(
+        self, index: Tensor, seeds: Sequence[int] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of the records at ``index``.
+
+        The user's code draws from ``seeds``, of each record its own; by default, as
+        when it is tried, from the records' numbers.
+        """
+        rows = self.records[index].numpy()
+        if self.by_their_code:
+            read = self.rows(rows, rows if seeds is None else seeds)  # type: ignore[call-arg]
+        else:
+            read = self.rows(rows)
+        found = Dataset(*map(_tensor, read))
         _check_finite(found, "a node's data set", self.records[index])
         if self.classes is not None:
             check_labels(found.targets, self.classes, "a node's data set")
@@ -230,7 +242,7 @@ def data_set(data: Any, name: str) -> Dataset | Lazy:
                 "torch Dataset must know how many it has, not an IterableDataset"
             )
         found = Lazy(
-            lambda rows: _one_by_one(data, rows),
+            lambda rows, seeds: _one_by_one(data, rows, seeds),
             torch.arange(len(data)),
             by_their_code=True,
         )
@@ -298,8 +310,15 @@ def _mapped(values: np.memmap, rows: np.ndarray) -> np.ndarray:
     return found
 
 
-def _one_by_one(data: TorchDataset, rows: np.ndarray) -> tuple[Tensor, Tensor]:
-    pairs = [data[int(row)] for row in rows]
+def _one_by_one(
+    data: TorchDataset, rows: np.ndarray, seeds: Sequence[int]
+) -> tuple[Tensor, Tensor]:
+    """Records by somebody's code, which draws from a seed of each record's own."""
+    pairs = []
+    with set_aside():
+        for row, seed in zip(rows, seeds, strict=True):
+            drawn_from(int(seed))
+            pairs.append(data[int(row)])
     inputs, targets = zip(*pairs, strict=True)
     return _stacked(inputs), _stacked(targets)
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from privaudit.files.user_code import checked
-from trainers.numerics.randomness import Streams
+from trainers.data.drawn import Seeds, drawn_from, set_aside
+from trainers.data.records import spoiled
 
 Transform = Callable[[Tensor], Any]  # of one record's input, to one like it
 
@@ -35,14 +33,11 @@ class Transformed:
     def __init__(self, data: Any, transform: Transform) -> None:
         self._data = data
         self._transform = transform
-        self._streams: Streams | None = None
-        self._numbers: Sequence[int] = ()
-        self._words: dict[int, tuple[int, Tensor]] = {}  # by node: release, seeds
-        self.release = 0
+        self.seeds = Seeds(data.sizes)
 
-    def draws_from(self, streams: Streams, numbers: Sequence[int]) -> None:
-        """Take random numbers from ``streams``, for nodes by their ``numbers``."""
-        self._streams, self._numbers = streams, tuple(numbers)
+    def drawn(self) -> list[Seeds]:
+        """All seeds of what is read here, of the data beneath first."""
+        return [*self._data.drawn(), self.seeds]
 
     def records(self, node: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs and targets of records ``index`` (rows, samples) of nodes ``node``."""
@@ -55,25 +50,16 @@ class Transformed:
                 made: dict[int, Tensor] = {}
                 for place, record in enumerate(wanted):
                     if record not in made:
-                        seed = int(self._seeds(who)[record])
-                        made[record] = _applied(
-                            self._transform, found[row, place].clone(), seed
-                        )
+                        seed = self.seeds.of(who, record)
+                        given = found[row, place].clone()
+                        try:
+                            made[record] = _applied(self._transform, given, seed)
+                        except MemoryError:
+                            raise
+                        except Exception:  # of that record alone, as what comes of it
+                            made[record] = spoiled(given)
                     found[row, place] = made[record]
         return found.to(inputs.device), targets
-
-    def _seeds(self, node: int) -> Tensor:
-        """A word for each record of a node in the release at hand, (records + 1,)."""
-        assert self._streams is not None
-        known = self._words.get(node)
-        if known is None or known[0] != self.release:
-            shape = (1, self._data.sizes[node] + 1)
-            rows = self._streams.rows(
-                "transform", [self._numbers[node]], self.release, shape
-            )
-            known = self.release, rows.words(torch.device("cpu"))[0, 0]
-            self._words[node] = known
-        return known[1]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._data, name)
@@ -108,13 +94,6 @@ def check_transform(transform: Transform, inputs: Tensor) -> None:
         )
 
 
-def drawn_from(seed: int) -> None:
-    """Have somebody's code draw from ``seed``, by any global generator."""
-    torch.default_generator.manual_seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002  # what a user's code may draw from
-    random.seed(seed)
-
-
 def _applied(transform: Transform, input: Tensor, seed: int) -> Tensor:
     drawn_from(seed)
     found = transform(input)
@@ -127,16 +106,3 @@ def _applied(transform: Transform, input: Tensor, seed: int) -> Tensor:
             f"{tuple(input.shape)}: it must keep the shape"
         )
     return found
-
-
-@contextlib.contextmanager
-def set_aside() -> Iterator[None]:
-    """Leaves the global generators as they were."""
-    others, own = np.random.get_state(), random.getstate()  # noqa: NPY002
-    kept = torch.default_generator.get_state()
-    try:
-        yield
-    finally:
-        torch.default_generator.set_state(kept)
-        np.random.set_state(others)  # noqa: NPY002
-        random.setstate(own)

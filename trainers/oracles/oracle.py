@@ -23,7 +23,6 @@ from torch import Tensor
 from privaudit.ledger import PLACED, Ledger, Recorder
 from privaudit.release import RandomAllocation, Release
 from trainers.data import PrivateData
-from trainers.data.transforms import Transformed
 from trainers.gradients.clip_weights import clip_weights
 from trainers.gradients.clipping import Summation, summation
 from trainers.gradients.differentiator import Differentiator
@@ -144,8 +143,9 @@ class Oracle:
         # and batches are as wide as they may get, which is some more work.
         self._unseen = data.device.type != "cpu"
         self._watch = Watch(at_once=not self._unseen)
-        if isinstance(data, Transformed):
-            data.draws_from(streams, self._numbers)
+        self._drawn = data.drawn()
+        for seeds in self._drawn:
+            seeds.draws_from(streams, self._numbers)
         self._width = self._sampler.most()
 
     def _units_of(self, data: PrivateData) -> Any:
@@ -280,8 +280,8 @@ class Oracle:
                 "parameters are not finite: lower the step size",
             )
             clip = _clip_left(clip, self._rounding(at).share, step, at.shape[2])
-        if isinstance(self.data, Transformed):
-            self.data.release = index
+        for seeds in self._drawn:
+            seeds.release = index
         batches = self._batches(nodes)
         crafted = self._crafted(batches, nodes, clip, at.shape[2])
         total = self._clipped_sum(at, batches, nodes, clip)

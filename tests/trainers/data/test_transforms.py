@@ -26,7 +26,7 @@ def jittered(row):
 def data(rows, seed=5):
     shares = [Dataset(rows, torch.zeros(len(rows), dtype=torch.long))]
     found = Transformed(PrivateData.of(shares), jittered)
-    found.draws_from(Streams(seed), [3])
+    found.seeds.draws_from(Streams(seed), [3])
     return found
 
 
@@ -47,7 +47,7 @@ class TestSound:
     def test_it_is_drawn_anew_in_each_release_and_by_the_key(self):
         found = data(inputs())
         first = read(found, [2])
-        found.release = 1
+        found.seeds.release = 1
         assert not torch.equal(first, read(found, [2]))
         assert not torch.equal(first, read(data(inputs(), seed=6), [2]))
 

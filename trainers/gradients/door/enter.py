@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from privaudit.files.user_code import checked
 from trainers.gradients.door.isolated import Isolated, IsolatedLoss
+from trainers.gradients.door.kept import Kept
 from trainers.gradients.door.trace import NotTraced
 from trainers.gradients.door.traced import (
     Bare,
@@ -81,6 +82,13 @@ def enter(
         tensor of its own, or draws random numbers other than dropout's; if the loss is
         not made of the records' own; if they do not fit the records.
     """
+    with Kept([module, loss]).put_back():  # nothing of a trace stays in their globals
+        return _entered(module, loss, input, target)
+
+
+def _entered(
+    module: nn.Module, loss: Callable[..., Any] | None, input: Tensor, target: Tensor
+) -> Entered:
     if not any(each.requires_grad for each in module.parameters()):
         raise ValueError(
             "the model has no parameters to train: none requires a gradient"
@@ -145,9 +153,9 @@ def _same_together(module: nn.Module, taken: Bare, inputs: Tensor) -> bool:
             together = output_of(own(inputs.clone()))
             alone = taken(inputs)
             drew = not torch.equal(before, torch.random.get_rng_state())
+            return drew or not isinstance(together, Tensor) or _close(alone, together)
     except Exception:  # of one record it works, and that is what it is used for
         return True
-    return drew or not isinstance(together, Tensor) or _close(alone, together)
 
 
 def _loss(

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainers.data.transforms import drawn_from, set_aside
+from trainers.data.drawn import drawn_from, set_aside
 from trainers.gradients.door.kept import Kept
 from trainers.gradients.door.operators import seeds_of
 from trainers.gradients.door.traced import Bare, door_of, output_of

@@ -136,6 +136,11 @@ def _made(
             )(like, list(given), seed)
     except Exception as error:
         cause = error.__cause__ or error
+        if str(cause).startswith("Expected more than 1"):
+            raise ValueError(
+                "the model mixes the records of a batch: it normalises over them "
+                f"({told(cause)}); privaudit.replace_batch_norm helps"
+            ) from None
         if type(cause) is ValueError:
             raise cause from None
         if isinstance(cause, NotTraced):
@@ -281,7 +286,7 @@ def _check_writes(graph: fx.Graph, called: dict[fx.Node, str]) -> None:
             base = _base(into)
             if base in called:
                 raise ValueError(
-                    "the model keeps something of its records in "
+                    "the model, or the loss, keeps something of its records in "
                     f"{called[base] or 'a tensor'} ({_called(node)}{_where(node)}), "
                     "from which it reaches others, so that clipping bounds nothing; "
                     "take out what keeps it, such as running statistics, max_norm or "

@@ -10,13 +10,14 @@ export OMP_NUM_THREADS ?= 1
 # Compiled files are kept: tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test test-full test-changed integrations lint types house docs browser benchmark gpu clean
+.PHONY: help demo test test-full test-changed mutants integrations lint types house docs browser benchmark gpu clean
 
 help:
 	@echo "make demo       audit one training three times, one of them with a planted bug"
 	@echo "make test       run the tests"
 	@echo "make test-full  run all of them, at full size: an hour and more"
 	@echo "make test-changed  at full size, what lies at or above the files changed since BASE"
+	@echo "make mutants    plant faults in the code of bounds and see that a test falls"
 	@echo "make integrations  test with Opacus, Lightning and jax-privacy, installed apart"
 	@echo "make lint types check style and types"
 	@echo "make docs       build the documentation as a site"
@@ -43,6 +44,10 @@ test-changed: $(VENV)/ready-test
 	  -m "$(LARGER)" $(if $(SECONDS),--seconds $(SECONDS)) $$files || [ $$? = 5 ]
 
 LARGER := full or sampled or sized or hypothesis
+
+# Others: make mutants MUTANTS="--seed 7 --count 50 --only accounting/pld".
+mutants: $(VENV)/ready-test
+	$(BIN)/python -m tests.mutants $(MUTANTS)
 
 # Opacus and others, in an environment of their own.
 integrations: $(OTHERS)/ready

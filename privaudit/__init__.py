@@ -55,7 +55,10 @@ Everything here is imported when it is first used.
 
 import importlib
 
+from privaudit.files import shadowing as _shadowing
 from privaudit.version import __version__ as __version__
+
+_shadowing.install()
 
 _PLACES = {
     "epsilon": "privaudit.api.accounts",

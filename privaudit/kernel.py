@@ -121,7 +121,7 @@ def mixture(chances, shifts):
 
     def ratio(x):
         each = [(w * (s * x - s * s / 2).exp(), s) for w, s in parts]
-        return sum(r for r, _ in each), sum(r * s for r, s in each)
+        return sum((r for r, _ in each), arb(0)), sum((r * s for r, s in each), arb(0))
 
     def pair(
         loss, a
@@ -130,7 +130,7 @@ def mixture(chances, shifts):
         for _ in range(100):
             value, slope = ratio(x)
             step = (value.log() - loss) * value / slope
-            x, r = (x - step).mid(), arb(2) ** (32 - ctx.prec) * (1 + abs(x))
+            x, r = (x - step).mid(), arb(2) ** (32 - ctx.prec) * (1 + x.abs_upper())
             if abs(step) < r:
                 break
         inside = ratio(x - r)[0] < a and ratio(x + r)[0] > a
@@ -326,7 +326,7 @@ class Law:
         h = number(hints["spacing"], Fraction(1, 1 << 40), 1 << 10)
         cls.h, cls.small = (
             ball(Fraction(round(h * 2**80), 2**80)),
-            delta / (steps << 13),
+            delta / (steps << 18),
         )
         cls.wide = whole(hints.get("widest", 1), 1, MOST)
 
@@ -410,14 +410,13 @@ class Law:
     @staticmethod
     def product(laws):
         """The product of laws, each as often as its count says."""
-        found = None
+        queue = []
         for bit in reversed(range(max(n for _, n in laws).bit_length())):
-            queue = [found * found] if found else []
+            queue = [law * law for law in queue]
             queue += [law for law, n in laws if n >> bit & 1]
             while len(queue) > 1:
                 queue.append(queue.pop(0) * queue.pop(0))
-            found = queue[0]
-        return found
+        return queue[0]
 
     def delta(self, epsilon):
         """A bound on delta at epsilon, from above or from below."""
@@ -495,8 +494,8 @@ def ways(nodes, above):
     return [steps + [(line, 1) for line in some] for some in worst]
 
 
-def check(c):
-    """Print a line for each side; return whether all that is claimed is proved."""
+def check(c, tell=print):
+    """Tell a line for each side; return whether all that is claimed is proved."""
     need(c["format"] == "privaudit-certificate", "this is no certificate")
     replaced = ("add-or-remove-one", "replace-one").index(c["relation"]) == 1
     overlap, group = whole(c.get("overlap", 1), 1, 64), whole(c.get("group", 1), 1, 500)
@@ -520,7 +519,7 @@ def check(c):
         most = max((x.upper() if above else x.lower() for x in found), key=float)
         says = "is proved" if proved[-1] else "is not proved"
         claim = f"{'<=' if above else '>='} {c[side]} at delta {c['delta']}"
-        print(f"{side}: epsilon {claim} {says}; delta there: {float(most):.5g}")
+        tell(f"{side}: epsilon {claim} {says}; delta there: {float(most):.5g}")
     need(proved, "nothing is claimed")
     return all(proved)
 

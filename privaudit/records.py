@@ -111,4 +111,5 @@ class AuditRecord(AttackSettings, RunIdentity, Generic[Task]):
     noise_multiplier: float
     account: str = "certified"
     adversary: str = "final-loss"
+    canary: str = "blank"
     planted_bug: str | None = None

@@ -141,16 +141,18 @@ class AttackSettings(BoundSettings, Compute):
     Parameters
     ----------
     adversary
-        What the attacker sees: final-loss (the default), all-losses, lira or rmia (the
-        final loss beside those under reference models that it trains), all-models,
-        neighbour (one neighbour's inbox; the default where a part of the model never
-        leaves its node), noisy-gradients, actions (of deep-q), or observer (the default
-        with --observer; by itself, one that hears all). In one run:
+        What the attacker sees. Default: what the certificate counts as seen,
+        noisy-gradients (all of them of one node); where messages are released,
+        neighbour, one neighbour's inbox. Weaker threat models: neighbour, observer (by
+        itself, one that hears all; the default with --observer), all-models,
+        final-loss, all-losses, lira or rmia (the final loss beside those under
+        reference models that it trains), and actions (of deep-q). In one run:
         noisy-gradients (the default), final-loss, all-losses, lira or rmia.
     canary
-        What is planted: blank, mislabelled, out-of-distribution, clipbkd, gradient (a
-        crafted one, where others are smallest) or random-gradient. In one run: gradient
-        (the default where the model has a parameter for each), mislabelled or
+        What is planted: gradient (a crafted one, where others are smallest; the default
+        where the attacker sees gradients or messages), random-gradient, blank (the
+        default elsewhere), mislabelled, out-of-distribution or clipbkd. In one run:
+        gradient (the default where the model has a parameter for each), mislabelled or
         out-of-distribution.
     estimator
         How scores become a lower bound. For any mechanism: best, rank-walk,
@@ -172,7 +174,7 @@ class AttackSettings(BoundSettings, Compute):
     """
 
     adversary: str | None = None
-    canary: str = "blank"
+    canary: str | None = None
     estimator: str = "best"
     block: int = BLOCK
     one_run: bool = False

@@ -14,3 +14,5 @@ An algorithm asks its oracle for noisy gradients or messages, and the oracle wri
 what it gave out: `privaudit.accounting` computes epsilon from that ledger alone. How to
 add an algorithm: CONTRIBUTING.md.
 """
+
+from privaudit.files.shadowing import of_users as __getattr__  # noqa: F401

@@ -59,6 +59,7 @@ from privaudit.accounting.provers import (
 from privaudit.accounting.witness import coarse, witness
 from privaudit.files import json as _json
 from privaudit.files.arguments import public
+from privaudit.files.folder import CERTIFICATE, RunFolder
 from privaudit.files.notebook import box
 from privaudit.ledger import Entry, Ledger
 from privaudit.results import Bracket, Relation, check_relation, seen_by, symbols
@@ -668,6 +669,20 @@ class Certificate:
             worst = _worse(worst, proved)
         assert worst is not None
         return worst
+
+
+def keep_witness(
+    folder: RunFolder, ledger: Ledger, relation: Relation, delta: float
+) -> None:
+    """Write the certificate of a run's ledger into its folder, for `privaudit.kernel`.
+
+    None is written where only another account has a meaning for the releases.
+    """
+    try:
+        document = Certificate.of(ledger, relation).witness(delta)
+    except ValueError:
+        return
+    folder.write(CERTIFICATE, _json.encode(document))
 
 
 def relation_of(ledger: Ledger) -> Relation:

@@ -16,7 +16,7 @@ from typing import Self
 import msgspec
 
 from privaudit.accounting.account import account_nodes
-from privaudit.accounting.certificate import Certificate, relation_of
+from privaudit.accounting.certificate import Certificate, keep_witness, relation_of
 from privaudit.accounting.verdict import verdict_on
 from privaudit.files.folder import FolderError, RunFolder
 from privaudit.files.manifest import write_result
@@ -259,6 +259,7 @@ class RunWriter:
         seconds = round(time.monotonic() - self._began, 3) if timed else 0.0
         result = worth(ledger, self.run, says, seconds)
         self._write(ledger)
+        keep_witness(self._folder, ledger, result.certificate.relation, self.run.delta)
         try:
             write_result(self._folder, result)
         except FolderError as error:

@@ -33,6 +33,7 @@ MARGIN = 1e-3  # relative, that a claim is less than the account's figure
 # its square over 12, .02 %; cells of a tenth of all steps' by as much.
 _SPACING, _WIDEST = 0.045, 0.1
 _MOST_POINTS = 1 << 20
+_FEW = 1 << 14  # points up to a loss of its own mass that are all knots
 _WINDOW = 20  # standard deviations of the sum that masses lie in
 _ALIKE = 700  # groups of unlike steps; their number is what a check takes long for
 
@@ -117,13 +118,15 @@ def _hints(
     size = float(gdp.mu(max(epsilon, 1e-6), min(max(delta, 1e-12), 0.5)))
     if not 0 < size < math.inf:
         size = 1.0
-    spacing = max(_SPACING * size / math.sqrt(steps), _WINDOW * size / _MOST_POINTS)
+    # Where epsilon is near 0, an error of delta is a larger one of epsilon.
+    fine = _SPACING * math.sqrt(min(1.0, max(epsilon / size / 2, 0.01)))
+    spacing = max(fine * size / math.sqrt(steps), _WINDOW * size / _MOST_POINTS)
+    widest = max(1, round(_WIDEST * size / spacing))
     if mark:  # a loss that has mass of its own is put just below a grid point
-        spacing = mark / math.ceil(mark / spacing) * (1 + 1e-12)
-    grid: dict[str, object] = {
-        "spacing": repr(spacing),
-        "widest": max(1, round(_WIDEST * size / spacing)),
-    }
+        points = math.ceil(mark / spacing)
+        spacing = mark / points * (1 + 1e-12)
+        widest = 1 if points < _FEW else widest
+    grid: dict[str, object] = {"spacing": repr(spacing), "widest": widest}
     if not delta:  # masses may be as small as the chance of the largest losses
         grid["bits"] = min(20000, 200 + math.ceil(2 * epsilon) + 4 * steps)
     return grid
@@ -138,7 +141,12 @@ def _mark(release: Release, relation: Relation, group: int) -> float | None:
         case UnsetType():
             if release.mechanism != "laplace" or not release.noise:
                 return None
-            top = far / release.noise
+            top, rate = far / release.noise, release.sampling.rate
+            poisson = isinstance(release.sampling, PoissonSampling) and rate < 1
+            if poisson and relation == "replace-one" and group == 1 and top < 700:
+                c = release.opposed_norm() / release.noise
+                far_end, near = rate * math.expm1(c), rate * math.expm1(c - top)
+                return math.log1p(far_end) - math.log1p(near)
         case mechanisms.RandomizedResponse():
             p, k = what.noise_parameter, what.buckets
             top = math.log1p((1 - p) * k / p)

@@ -91,8 +91,7 @@ class Audited:
         """All figures, in sentences."""
         figures = (self.verdict.claim, self.verdict.upper, self.verdict.lower)
         known = [str(figure) for figure in figures if figure is not None]
-        if self.lower.in_one_run:
-            known += self.result.limits()
+        known += self.result.limits()
         rates, stopped = self.result.rates, self.result.stopped
         said = [str(one) for one in (stopped, rates) if one is not None]
         return [*known, *said, str(self.verdict), *self.remarks]

@@ -20,6 +20,7 @@ from privaudit.figure_settings import (
     ReleaseSettings,
     WorthSettings,
 )
+from privaudit.files import json as _json
 from privaudit.files.folder import write_whole
 from privaudit.ledger import Ledger
 from privaudit.results import UpperBound, check_sides, round_down, round_up
@@ -247,6 +248,20 @@ def write_event(certificate: Certificate, path: pathlib.Path) -> None:
     text = events.to_json(certificate.ledger.to_event())
     try:
         write_whole(path, text.encode())
+    except OSError as error:
+        raise ValueError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def write_certificate(
+    found: Certificate | Answer | Comparison, delta: float, path: pathlib.Path
+) -> None:
+    """Write `Certificate.witness` into ``path``. ``ValueError`` if it cannot be."""
+    if isinstance(found, Comparison):
+        raise ValueError("--certificate is of one answer: leave --compare out")
+    released = found if isinstance(found, Certificate) else found.certificate
+    text = _json.encode(released.witness(delta))
+    try:
+        write_whole(path, text)
     except OSError as error:
         raise ValueError(f"cannot write {path}: {error.strerror or error}") from error
 

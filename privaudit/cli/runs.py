@@ -50,6 +50,7 @@ def verify(
     *,
     sign: Sign = None,
     signer: Signer = None,
+    kernel: bool = False,
     json: Json = False,
 ) -> int:
     """Recompute the figures of a finished run or sweep from its evidence, and compare.
@@ -63,6 +64,9 @@ def verify(
     ----------
     folder
         As given to --out.
+    kernel
+        Require that the certificate is proved by ball arithmetic (the extra kernel):
+        the status is 3 if it is not.
     """
     from privaudit.api.evidence import verify
     from privaudit.report.verify import sign as signed
@@ -73,7 +77,9 @@ def verify(
     if sign is not None and not found.differences:
         lines.append(f"signed: {signed(found, sign)}")
     emit(found.summary(), lines, as_json=json)
-    return REFUTED if found.differences else FINE
+    if found.differences:
+        return REFUTED
+    return COULD_NOT if kernel and not found.is_proved else FINE
 
 
 def join(

@@ -10,6 +10,7 @@ EXTRAS = {
     "sign": ("cryptography",),
     "train": ("torch", "networkx", "sklearn", "cryptography", "mpmath", "safetensors"),
     "fast": ("numba",),
+    "kernel": ("flint",),
     "report": ("matplotlib", "jinja2"),
     "tensorboard": ("tensorboardX",),
 }

@@ -27,10 +27,12 @@ RELEASES = ".releases"  # after a key's name: what was released under it
 KEY_ID = "key-id"  # the public id of the key that a run began with
 MANIFEST, SIGNATURE, PAGE = "manifest.json", "manifest.sig", "report.html"
 MODEL = "model.safetensors"
+CERTIFICATE = "certificate.json"  # what privaudit.kernel checks by itself
 FILES = (
     "config.json",
     KEY_ID,
     "ledger.json",
+    CERTIFICATE,
     "curves.json",
     "rounds.csv",
     "checkpoint.pt",

@@ -17,14 +17,14 @@ from privaudit.settings import AuditSettings, TrainingSettings
 from privaudit.task_settings import OWN
 from privaudit.version import __version__
 
-_FIRST, _ALWAYS = ("noise_multiplier",), ("runs", "seed")
+_FIRST, _ALWAYS = ("noise_multiplier",), ("runs", "seed", "adversary", "canary")
 
 
 def command(run: Finished) -> tuple[str, ...]:
     """The parts of the command line: its head, then an option each.
 
-    Epsilon, delta, noise, runs and seed are always said, other settings where they are
-    not the default. The noise is said in full, so that the command gives the same run
+    Epsilon, delta, noise, attack, runs and seed are always said, other settings where
+    they are not the default. The noise is said in full, so that the command gives the same run
     even if calibration changes.
     """
     config = run.config

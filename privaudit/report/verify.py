@@ -30,6 +30,7 @@ from privaudit.files import manifest as _manifest
 from privaudit.files import npz as _npz
 from privaudit.files import signature as _signature
 from privaudit.files.folder import (
+    CERTIFICATE,
     MANIFEST,
     PAGE,
     SIGNATURE,
@@ -52,6 +53,7 @@ from privaudit.report.load import (
     load_any,
 )
 from privaudit.report.program import FinishedProgram
+from privaudit.report.proved import proved
 from privaudit.report.recorded import FinishedRecord
 from privaudit.report.sweep import FoundSweep, is_sweep, load_sweep
 from privaudit.results import UpperBound, worst_bound
@@ -60,6 +62,7 @@ from privaudit.version import __version__
 
 _SAME = 1e-6  # relative: figures of one version, computed on two machines
 _OTHER = 2e-3  # of two versions, whose accounts stop at .1 % of the true epsilon
+PROVED = "proved by the kernel: "
 _TOLD = 20  # differences that are printed, a line each; `summary` has all
 # What another version may say or compute otherwise, and what time decides.
 _OF_A_VERSION = {
@@ -136,6 +139,12 @@ class Verification:
         return not self.differences
 
     @property
+    def is_proved(self) -> bool:
+        """Whether the kernel has proved the certificates that were to be checked."""
+        about = [one for one in self.unchecked if CERTIFICATE in one]
+        return any(one.startswith(PROVED) for one in self.checked) and not about
+
+    @property
     def is_signed(self) -> bool:
         """Whether the folder has a signature, checked or not."""
         return (self.path / SIGNATURE).is_file()
@@ -180,6 +189,7 @@ class Verification:
             "manifest": self.has_manifest,
             "signed": self.is_signed,
             "signer": self.signer,
+            "proved": self.is_proved,
             "checked": list(self.checked),
             "not_checked": list(self.unchecked),
             "differences": [
@@ -427,6 +437,16 @@ def _figures(
     if first is not None:
         where, one, other = first
         yield Difference(run.path / "result.json", where, one, other, by)
+    by_kernel = proved(run.path, run.ledger)
+    if by_kernel is not None and by_kernel.wrong is not None:
+        where, one, other = by_kernel.wrong
+        yield Difference(run.path / CERTIFICATE, where, one, other, "ledger.json gives")
+    elif by_kernel is not None and by_kernel.status == "proved":
+        told = [line.partition(" is ")[0] for line in by_kernel.says]
+        checked.append(f"{PROVED}{', '.join(told)}")
+    elif by_kernel is not None:
+        why = "; ".join(by_kernel.says)
+        unchecked.append(f"{CERTIFICATE} by the kernel: {by_kernel.status or why}")
     if settings and not isinstance(run, FinishedProgram | FinishedRecord):
         found = _ledger_by_settings(run, checked, unchecked)
         if found is not None:

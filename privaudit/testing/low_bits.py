@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,7 +117,7 @@ def _octave(bits: Floats, edges: Floats, worlds: Worlds) -> float:
     return float(np.logaddexp(math.log(0.5), math.log(0.5) + mean))
 
 
-def _log_choose(many: int, few: Floats | int) -> Floats:
+def _log_choose(many: int, few: NDArray[Any] | int) -> Floats:
     return (
         special.gammaln(many + 1)
         - special.gammaln(np.add(few, 1))

@@ -134,7 +134,7 @@ class TestSound:
                 entries.append(Entry(poisson(scale, rate, "laplace"), count))
                 pure += count * math.log1p(rate * math.expm1(1 / scale))
             delta = float(10 ** generator.uniform(-15, -0.3))
-            found = of(*entries).epsilon(delta, 0.01)
+            found = of(*entries).epsilon(delta, 0.01, tolerance=0)
             assert found.upper <= pure * (1 + 1e-12)
             assert found.lower > 0 or found.upper == 0
 
@@ -251,7 +251,8 @@ class TestTight:
         ledger = Plan.growing_budget(2.0, 1 / 2500, 5000).ledger()
         alone = work(compose_entries(ledger.nodes[0], ADD))
         assert sum(alone.values()) >= 2
-        assert work(Certificate.of(ledger)) == alone
+        # Known bounds from above say when the lower side is near enough.
+        assert sum(work(Certificate.of(ledger)).values()) <= sum(alone.values()) + 1
         assert "_below" in alone
         assert "_below" not in work(Certificate.of(ledger), "upper")
 

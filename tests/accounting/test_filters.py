@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import privaudit as pa
-from privaudit.accounting import Certificate, gdp
+from privaudit.accounting import Certificate, filters, gdp
 from privaudit.accounting.filters import Budget, BudgetExceeded
 from privaudit.ledger import Entry, Ledger
 from privaudit.release import (
@@ -185,6 +185,32 @@ class TestSound:
             loss += rng.standard_normal(20_000) / noise + 0.5 / noise**2
             worst = np.maximum(worst, loss - budget.odometer)
         assert (worst > 0).mean() <= 0.1
+
+    @pytest.mark.parametrize("delta", [0.1, 1e-6])
+    def test_the_odometer_splits_delta_among_its_orders(self, delta):
+        """Closed form, of rho a: each order may fail with its share, one of them all."""
+        budget, rho = Budget(epsilon=50.0, delta=delta), 0.0
+        for noise in (3.0, 0.7, 12.0):
+            budget.spend(release(noise))
+            rho += 0.5 / noise**2
+            each = math.log(len(filters._ORDERS) / delta)
+            truth = min(rho * a + each / (a - 1) for a in filters._ORDERS)
+            assert truth * (1 - 1e-12) <= budget.odometer <= truth * (1 + 1e-9)
+
+    def test_a_unit_covers_what_costs_no_more_and_nothing_else(self):
+        """Less noise, a higher rate, another law or sampling is not paid by one unit."""
+        counted = Budget(epsilon=2.0, delta=1e-5, typical=release(2.0, 0.01))._filter
+        assert counted._is_covered(release(2.0, 0.01))
+        assert counted._is_covered(release(2.5, 0.01))
+        assert counted._is_covered(release(2.0, 0.009))
+        for other in (
+            release(1.9, 0.01),
+            release(2.0, 0.011),
+            release(2.5, 1.0),
+            release(9.0, 0.001, "laplace"),
+            release(0.0, 0.001),
+        ):
+            assert not counted._is_covered(other)
 
     def test_the_odometer_is_never_below_the_account(self):
         budget = Budget(epsilon=5.0, delta=1e-5, typical=release(2.0, 0.05))

@@ -102,6 +102,19 @@ class TestGroups:
         with pytest.raises(ValueError, match="failure of a group of 200 is 2: nothing"):
             of_group(ledger, 200, ADD)
 
+    @pytest.mark.parametrize(("e", "size"), [(0.3, 3), (2.0, 2), (1e-13, 4)])
+    def test_delta_of_a_guarantee_grows_from_each_record_to_the_next(self, e, size):
+        """The sum of delta e^(i epsilon), i below the size."""
+        found = epsilon(
+            Ledger.of(Release.of(EpsilonDelta(e, 1e-4))), size * 1e-4, group=size
+        )
+        assert found.upper > size * e
+        exact = 1e-4 * math.fsum(math.exp(i * e) for i in range(size))
+        grouped, _ = of_group(Ledger.of(Release.of(EpsilonDelta(e, 1e-4))), size, ADD)
+        what = grouped.nodes[0][0].release.details
+        assert size * e <= what.epsilon <= size * e * (1 + 1e-12)
+        assert exact <= what.delta <= exact * (1.0001 if e > 1e-12 else 2.0001)
+
     def test_guarantees(self):
         pure = Ledger.of(Release.of(EpsilonDelta(0.3)), 2)
         assert epsilon(pure, 0.0, group=3).upper == pytest.approx(1.8, rel=1e-9)

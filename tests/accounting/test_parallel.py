@@ -227,6 +227,11 @@ class TestTight:
 
 
 class TestLedger:
+    def test_a_certificate_says_whether_a_record_enters_all(self):
+        for disjoint, passes in ((UNSET, False), (0, True)):
+            entries = (Entry(gaussian(2.0), 3), Entry(gaussian(3.0), 2, disjoint))
+            assert Certificate.of(Ledger(nodes=(entries,))).has_passes is passes
+
     def test_it_is_written_and_read(self):
         recorder = Recorder(1)
         for batch in range(6):

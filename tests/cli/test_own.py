@@ -25,6 +25,9 @@ def whole():
     x, y = zip(*shares())
     return {"shares": (torch.cat(x), torch.cat(y)), "test": shares()[0]}
 
+def twice():
+    return [shares()[0], shares()[0], shares()[1]]
+
 def loss(outputs, targets):
     return nn.functional.cross_entropy(outputs, targets, label_smoothing=0.1)
 
@@ -138,3 +141,31 @@ def test_what_is_wrong_is_said(here, capsys, given, said):
     out, err = capsys.readouterr()
     assert said in err
     assert out == ""
+
+
+def test_records_at_two_nodes(here, capsys):
+    """Paid for with --overlap 2; without it they are told to whoever runs it alone."""
+    given = ("--model", "softmax", "--classes", "2", "--data", f"{here}:twice", *SMALL)
+    found, told = [], []
+    for more in ((), ("--overlap", "2")):
+        out = f"out{len(more)}"
+        asked = [*given, *more, "--epsilon", "2", "--out", out]
+        assert main(["train", "dp-dsgt", *asked]) == FINE
+        printed = capsys.readouterr()
+        found.append(json.loads(printed.out))
+        told.append(printed.err)
+        assert "lie at more than" not in printed.out
+        assert main(["verify", out]) == FINE
+        capsys.readouterr()
+    assert "warning: 20 records lie at more than 1 node" in told[0]
+    assert "lie at more than" not in told[1]
+    assert [one["overlap"] for one in found] == [1, 2]
+    noise = [one["noise_multiplier"] for one in found]
+    assert 1.2 * noise[0] < noise[1] < 2 * noise[0]
+    asked = ["epsilon", "--delta", "1e-5", "--ledger"]
+    assert main([*asked, "out0/ledger.json", "--overlap", "2", "--json"]) == FINE
+    once = json.loads(capsys.readouterr().out)
+    assert main([*asked, "out2/ledger.json", "--json"]) == FINE
+    twice = json.loads(capsys.readouterr().out)
+    assert once["overlap"] == twice["overlap"] == 2
+    assert once["lower"] > 2 >= twice["upper"]

@@ -104,7 +104,7 @@ class TestOneWord:
         status, out, _ = call(
             capsys,
             *("audit", "dp-dsgd", "--noise-multiplier", ".4", "--runs", "10"),
-            *("--set", "rounds=5", "--out", tmp_path / "a", "--json"),
+            *("--epsilon", 1, "--set", "rounds=5", "--out", tmp_path / "a", "--json"),
         )
         found = json.loads(out)
         assert (status, found["verdict"]) == (REFUTED, "disproved")
@@ -133,6 +133,7 @@ class TestRequire:
 
     def test_train(self, capsys, tmp_path):
         limit = ["dp-sgd", "--noise-multiplier", "20", "--account", "gdp-clt", *FEW]
+        limit += ["--epsilon", 1]
         first = ("train", *limit, "--out", tmp_path / "a")
         status, out, _ = call(capsys, *first, "--json")
         assert (status, json.loads(out)["verdict"]) == (FINE, "unproven")

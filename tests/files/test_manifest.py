@@ -80,6 +80,15 @@ class TestSound:
 
 
 class TestLaws:
+    def test_a_signature_goes_with_the_manifest_that_it_is_of(self, tmp_path):
+        folder = finished(tmp_path)
+        folder.write("manifest.sig", b"signed")
+        seal(folder)  # the same files, but now all are private
+        assert folder.has("manifest.sig")
+        folder.write("ledger.json", b"another")
+        seal(folder)
+        assert not folder.has("manifest.sig")
+
     def test_pages_and_checkpoints_are_no_evidence(self, tmp_path):
         folder = finished(tmp_path)
         before = evidence(folder)

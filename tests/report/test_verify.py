@@ -16,7 +16,7 @@ from privaudit.cli import main
 from privaudit.files.folder import FolderError, RunFolder
 from privaudit.files.manifest import seal
 from privaudit.ledger import Ledger
-from privaudit.report.verify import verify
+from privaudit.report.verify import _agree, verify
 from tests.auditing.audits import audit
 from tests.files.test_signature import written
 from tests.report import runs
@@ -238,6 +238,15 @@ class TestSound:
             out = capsys.readouterr().out
             assert ("certified: epsilon is at most" in out) == (status == 0)
             assert ("there is no manifest" in out) == (status == 0)
+
+    @pytest.mark.parametrize("loose", [True, False])
+    def test_a_bound_of_another_version_may_only_be_weaker(self, loose):
+        for side, weaker in (("lower", 0.5), ("upper", 2.0)):
+            where = f"verdict.{side}.epsilon"
+            assert _agree(1.0, 1.0, where, loose)
+            assert _agree(weaker, 1.0, where, loose) is loose
+            assert not _agree(1.0, weaker, where, loose)
+            assert not _agree(weaker, 1.0, f"{side}.tpr", loose)
 
     @pytest.mark.parametrize("name", ["notes.txt", "key.pem", "more/model.safetensors"])
     def test_whatever_was_added(self, training, capsys, name):

@@ -153,6 +153,7 @@ def single(data, rng):
 
 
 class TestLowBits:
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize(
         ("release", "pair", "epsilon"),
         [
@@ -170,6 +171,7 @@ class TestLowBits:
                 assert_probes(release, pair, seed=seed)
         assert judge(release, pair, epsilon=epsilon, score="bits", runs=6000).refuted
 
+    @pytest.mark.sampled(3)
     @pytest.mark.parametrize("release", [exact, cut, single, total])
     @pytest.mark.parametrize("pair", [([0.3], [0.4]), ([], [1.0]), ([3.0], [3.7])])
     def test_what_is_rounded_once_has_none(self, release, pair):

@@ -13,6 +13,7 @@ import torch
 from tests.zoo import mixing
 from tests.zoo.mixing import CLASSES, DATA, LOSSES, MODELS, TRANSFORMS, WIDTH, By, OfClass
 from trainers.data.shares import private_data
+from trainers.data.transforms import Drawn
 from trainers.gradients.choose import differentiator
 from trainers.gradients.clipping import summation
 from trainers.gradients.per_sample import parameter_vector
@@ -55,8 +56,8 @@ def sums(material: Material, without: int | None) -> torch.Tensor:
     """Of some rounds, (rounds, nodes, dims); one record of the first node left out."""
     at = parameter_vector(material.module).repeat(NODES, 1)
     data = material.data(private_data(material.shares))
-    for seeds in data.drawn():
-        seeds.draws_from(Streams(0), range(NODES))
+    if isinstance(data, Drawn):
+        data.draws_from(Streams(0), range(NODES))
     gradients = differentiator(material.module, material.loss, *material.example)
     how = summation(gradients, data, at, batch_size=RECORDS, memory_limit=1 << 28)
     batches = torch.ones(NODES, RECORDS + 1, dtype=torch.bool)

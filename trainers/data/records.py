@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from trainers.data.drawn import Seeds
+from trainers.data.transforms import Drawn
 
 
 class Records(Protocol):
@@ -19,12 +18,11 @@ class Records(Protocol):
 
     def __len__(self) -> int: ...
 
-    def read(
-        self, index: Tensor, seeds: Sequence[int] | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def read(self, index: Tensor, seeds: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Inputs and targets of the records at ``index``, (samples,).
 
-        Code that draws random numbers as it reads draws from ``seeds``, (samples,).
+        Each draws random numbers, if it does, from its own of ``seeds``, (samples,);
+        None: from its number.
         """
         ...
 
@@ -61,10 +59,8 @@ class Dataset:
         users = None if self.users is None else self.users[index]
         return Dataset(self.inputs[index], self.targets[index], users)
 
-    def read(
-        self, index: Tensor, seeds: Sequence[int] | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Inputs and targets of the samples at ``index``; nothing is drawn."""
+    def read(self, index: Tensor, seeds: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of the samples at ``index``, which draw nothing."""
         return self.inputs[index], self.targets[index]
 
 
@@ -192,10 +188,6 @@ class PrivateData:
         """
         return present_rows(self, runs, planted)
 
-    def drawn(self) -> list[Seeds]:
-        """Seeds of what is read here: nothing is drawn."""
-        return []
-
     def records(self, node: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs and targets of records ``index`` (rows, samples) of nodes ``node``."""
         place = node[:, None] * self.inputs.shape[1] + index
@@ -224,7 +216,7 @@ def _taken(part: Tensor, place: Tensor) -> Tensor:
     return found.view(*place.shape, *part.shape[2:])
 
 
-class ReadAsAsked:
+class ReadAsAsked(Drawn):
     """As `PrivateData`, of records too many for memory: a batch is read when it is
     drawn.
 
@@ -242,15 +234,11 @@ class ReadAsAsked:
     canaries = 1
 
     def __init__(self, shares: Sequence[Records], device: str = "cpu") -> None:
+        super().__init__()
         self.shares = tuple(shares)
         self.sizes = tuple(len(share) for share in shares)
         self.users = users_of(shares)
         self.device = torch.device(device)
-        self.seeds = Seeds(self.sizes, more=1 << 40)  # others than a transform's
-
-    def drawn(self) -> list[Seeds]:
-        """All seeds of what is read here."""
-        return [self.seeds]
 
     @property
     def nodes(self) -> int:
@@ -275,8 +263,10 @@ class ReadAsAsked:
         for who, wanted in zip(node.tolist(), index.cpu(), strict=True):
             # What fills up an empty batch is the row's first record, which is there.
             once, places = wanted.unique(return_inverse=True)
-            seeds = [self.seeds.of(who, record) for record in once.tolist()]
-            inputs, targets = self.shares[who].read(once, seeds)
+            share, seeds = self.shares[who], None
+            if self._streams is not None and getattr(share, "by_their_code", False):
+                seeds = self._seeds(who)[once]
+            inputs, targets = share.read(once, seeds)
             parts.append((inputs[places], targets[places]))
         inputs, targets = (torch.stack(column) for column in zip(*parts, strict=True))
         return inputs.to(self.device), targets.to(self.device)
@@ -284,14 +274,6 @@ class ReadAsAsked:
     def to(self, device: str) -> ReadAsAsked:
         """The same, with batches on another device."""
         return ReadAsAsked(self.shares, device)
-
-
-def spoiled(like: Tensor) -> Tensor:
-    """A record in the place of one that cannot be read: it counts nothing.
-
-    Its gradient is not finite; that of whole numbers, which are 0, is of a record alone.
-    """
-    return torch.full_like(like, math.nan if like.is_floating_point() else 0)
 
 
 def users_of(shares: Sequence[Any]) -> tuple[Tensor, ...] | None:

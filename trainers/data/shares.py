@@ -13,16 +13,22 @@ from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import TensorDataset
 
-from trainers.data.drawn import drawn_from, set_aside
 from trainers.data.records import Dataset, PrivateData, ReadAsAsked, Records
 from trainers.data.splits import Partition
+from trainers.data.transforms import drawn_from, set_aside
 from trainers.numerics.randomness import public_generator
 
+NO_CLASS = -100  # what torch's cross entropy passes over
+_SHAPED_BY = 3  # readable records, most of which say what shape all have
 _AT_ONCE = 4096  # records, whose words are widened at once
+_READ = 0x5DEECE66D  # so that a transform of the same record draws other numbers
 _FORMS = (
     "a pair of arrays or tensors (inputs, targets), pandas' frames among them, or a "
     "torch Dataset of such pairs"
 )
+
+
+Pair = tuple[Tensor, Tensor]  # the input and the target of a record, or of several
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -32,15 +38,15 @@ class Lazy:
     Parameters
     ----------
     rows
-        From records' numbers to their inputs and targets.
+        From records' numbers, and a seed for each, to their inputs and targets.
     records
         The numbers, (samples,).
     classes
-        How many there are, where targets are classes. Others are refused as they are
-        read, and so is what is not finite.
+        How many there are, where targets are classes: others are `NO_CLASS`, once they
+        are read.
     """
 
-    rows: Callable[..., tuple[Any, Any]]
+    rows: Callable[[np.ndarray, np.ndarray], tuple[Any, Any]]
     records: Tensor
     classes: int | None = None
     users: Tensor | None = None  # of each of ``records``
@@ -49,24 +55,14 @@ class Lazy:
     def __len__(self) -> int:
         return len(self.records)
 
-    def read(
-        self, index: Tensor, seeds: Sequence[int] | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Inputs and targets of the records at ``index``.
-
-        The user's code draws from ``seeds``, of each record its own; by default, as
-        when it is tried, from the records' numbers.
-        """
-        rows = self.records[index].numpy()
-        if self.by_their_code:
-            read = self.rows(rows, rows if seeds is None else seeds)  # type: ignore[call-arg]
-        else:
-            read = self.rows(rows)
-        found = Dataset(*map(_tensor, read))
-        _check_finite(found, "a node's data set", self.records[index])
+    def read(self, index: Tensor, seeds: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """See `trainers.data.records.Records.read`."""
+        rows = self.records[index]
+        given = (rows if seeds is None else seeds).numpy()
+        inputs, targets = map(_tensor, self.rows(rows.numpy(), given))
         if self.classes is not None:
-            check_labels(found.targets, self.classes, "a node's data set")
-        return found.inputs, found.targets
+            targets = within_classes(targets, self.classes)
+        return inputs, targets
 
     def select(self, index: Tensor) -> Lazy:
         """Those at ``index``."""
@@ -124,9 +120,9 @@ def shares_of(
     Raises
     ------
     ValueError
-        If a share is empty or of another form or shape than the others, or holds a
-        number that is not finite; if users are not told of every record, or one has
-        records at more nodes than are paid for.
+        If a share is empty or of another form or shape than the others; if users are
+        not told of every record, or one has records at more nodes than are paid for.
+        What a record holds is no reason: one that cannot be used counts nothing.
 
     Examples
     --------
@@ -228,6 +224,14 @@ def check_labels(targets: Tensor, classes: int, name: str) -> None:
         )
 
 
+def within_classes(targets: Tensor, classes: int) -> Tensor:
+    """Labels, `NO_CLASS` in the place of those outside of [0, ``classes``).
+
+    A record with that label has no loss and no gradient.
+    """
+    return targets.where((targets >= 0) & (targets < classes), NO_CLASS)
+
+
 def data_set(data: Any, name: str) -> Dataset | Lazy:
     """One data set, checked, as `shares_of` takes them; errors call it ``name``."""
     if isinstance(data, (Dataset, Lazy)):
@@ -241,8 +245,11 @@ def data_set(data: Any, name: str) -> Dataset | Lazy:
                 f"{name} has no length: records are drawn by their numbers, so that a "
                 "torch Dataset must know how many it has, not an IterableDataset"
             )
+        if len(data) == 0:
+            raise ValueError(f"{name} is empty: every node needs a record")
+        like = _usual(data, name)
         found = Lazy(
-            lambda rows, seeds: _one_by_one(data, rows, seeds),
+            lambda rows, seeds: _one_by_one(data, rows, seeds, like),
             torch.arange(len(data)),
             by_their_code=True,
         )
@@ -260,8 +267,6 @@ def data_set(data: Any, name: str) -> Dataset | Lazy:
     for part, value in (("input", input), ("target", target)):
         if value.is_complex() or value.dtype == torch.bool:
             raise ValueError(f"{name}: {part}s are numbers, got {value.dtype}")
-    if isinstance(found, Dataset):
-        _check_finite(found, name)
     return found
 
 
@@ -276,7 +281,7 @@ def _pair(inputs: Any, targets: Any, name: str) -> Dataset | Lazy:
     if isinstance(inputs, np.memmap):
         labels = np.asarray(targets)
         return Lazy(
-            lambda rows: (_mapped(inputs, rows), labels[rows]),
+            lambda rows, seeds: (_mapped(inputs, rows), labels[rows]),
             torch.arange(len(inputs)),
         )
     return Dataset(_tensor(inputs, name), _tensor(targets, name))
@@ -310,37 +315,73 @@ def _mapped(values: np.memmap, rows: np.ndarray) -> np.ndarray:
     return found
 
 
+def _usual(data: TorchDataset, name: str) -> Pair:
+    """A record of the shape and kind that most of the first readable ones have.
+
+    One record alone does not decide it, wherever it stands.
+    """
+    found: list[Pair] = []
+    first: Exception | None = None
+    with set_aside():
+        for row in range(len(data)):  # type: ignore[arg-type]
+            drawn_from(row)
+            try:
+                found.append(_record(data, row))
+            except Exception as error:  # whatever a data set of others raises
+                first = first or error
+            if len(found) == _SHAPED_BY:
+                break
+    if not found:
+        raise ValueError(f"{name}: no record can be read: {first}") from first
+    kinds = [_kind(pair) for pair in found]
+    return found[kinds.index(max(kinds, key=kinds.count))]
+
+
 def _one_by_one(
-    data: TorchDataset, rows: np.ndarray, seeds: Sequence[int]
-) -> tuple[Tensor, Tensor]:
-    """Records by somebody's code, which draws from a seed of each record's own."""
+    data: TorchDataset, rows: np.ndarray, seeds: np.ndarray, like: Pair
+) -> Pair:
+    """Read records one by one; what cannot be read, or is unlike, is a void one.
+
+    Global generators are at a seed of each record's own: no other one moves it.
+    """
     pairs = []
     with set_aside():
-        for row, seed in zip(rows, seeds, strict=True):
-            drawn_from(int(seed))
-            pairs.append(data[int(row)])
+        for row, seed in zip(rows.tolist(), seeds.tolist(), strict=True):
+            drawn_from(seed ^ _READ)
+            try:
+                pair = _record(data, row)
+            except Exception:  # it counts nothing, whatever a data set of others raises
+                pair = None
+            fits = pair is not None and _kind(pair) == _kind(like)
+            pairs.append(pair if fits else _void(like))
     inputs, targets = zip(*pairs, strict=True)
-    return _stacked(inputs), _stacked(targets)
+    return torch.stack(inputs), torch.stack(targets)
 
 
-def _stacked(column: Sequence[Any]) -> Tensor:
-    parts = [_tensor(value) for value in column]
-    if len({part.shape for part in parts}) > 1:
-        shapes = sorted({str(tuple(part.shape)) for part in parts})
-        raise ValueError(
-            f"records have different shapes, {' and '.join(shapes)}; pad or crop them "
-            "in the data set"
-        )
-    return torch.stack(parts)
+def _record(data: TorchDataset, row: int) -> Pair:
+    input, target = data[row]
+    return _tensor(input), _tensor(target)
 
 
-def _check_finite(data: Dataset, name: str, records: Tensor | None = None) -> None:
+def _kind(pair: Pair) -> tuple[Any, ...]:
+    return tuple((part.shape, part.dtype) for part in pair)
+
+
+def _void(like: Pair) -> Pair:
+    """What has no gradient that is finite: no number, or else no class."""
+    filled = (torch.nan if part.is_floating_point() else 0 for part in like)
+    input, target = (torch.full_like(*each) for each in zip(like, filled, strict=True))
+    if not (input.is_floating_point() or target.is_floating_point()):
+        target = torch.full_like(target, NO_CLASS)
+    return input, target
+
+
+def check_finite(data: Dataset, name: str) -> None:
+    """Raise ``ValueError`` for a number that is not finite, in data that are public."""
     for part, values in (("inputs", data.inputs), ("targets", data.targets)):
         if not (fine := values.isfinite()).all():
-            first = int((~fine).nonzero()[0, 0])
             raise ValueError(
-                f"{name}: the {part} of record "
-                f"{first if records is None else int(records[first])} are not "
+                f"{name}: the {part} of record {int((~fine).nonzero()[0, 0])} are not "
                 "finite; fill in or leave out what is missing"
             )
 

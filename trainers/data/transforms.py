@@ -2,20 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import random
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from privaudit.files.user_code import checked
-from trainers.data.drawn import Seeds, drawn_from, set_aside
-from trainers.data.records import spoiled
+from trainers.numerics.randomness import Streams
 
 Transform = Callable[[Tensor], Any]  # of one record's input, to one like it
 
 
-class Transformed:
+class Drawn:
+    """Private data of which a record may draw random numbers as it is read: its own.
+
+    They are of the record's node and number, the release and the key.
+    """
+
+    sizes: tuple[int, ...]
+
+    def __init__(self) -> None:
+        self._streams: Streams | None = None
+        self._numbers: Sequence[int] = ()
+        self._words: dict[int, tuple[int, Tensor]] = {}  # by node: release, seeds
+        self.release = 0
+
+    def draws_from(self, streams: Streams, numbers: Sequence[int]) -> None:
+        """Take random numbers from ``streams``, for nodes by their ``numbers``."""
+        self._streams, self._numbers = streams, tuple(numbers)
+
+    def _seeds(self, node: int) -> Tensor:
+        """A word for each record of a node in the release at hand, (records + 1,)."""
+        assert self._streams is not None
+        known = self._words.get(node)
+        if known is None or known[0] != self.release:
+            shape = (1, self.sizes[node] + 1)
+            rows = self._streams.rows(
+                "transform", [self._numbers[node]], self.release, shape
+            )
+            known = self.release, rows.words(torch.device("cpu"))[0, 0]
+            self._words[node] = known
+        return known[1]
+
+
+class Transformed(Drawn):
     """Private data whose inputs go through ``transform`` as they are read.
 
     What comes of a record is a function of that record, its node and number, the
@@ -31,16 +65,21 @@ class Transformed:
     """
 
     def __init__(self, data: Any, transform: Transform) -> None:
+        super().__init__()
         self._data = data
         self._transform = transform
-        self.seeds = Seeds(data.sizes)
+        self.sizes = data.sizes
 
-    def drawn(self) -> list[Seeds]:
-        """All seeds of what is read here, of the data beneath first."""
-        return [*self._data.drawn(), self.seeds]
+    def draws_from(self, streams: Streams, numbers: Sequence[int]) -> None:
+        """See `Drawn.draws_from`."""
+        super().draws_from(streams, numbers)
+        if isinstance(self._data, Drawn):
+            self._data.draws_from(streams, numbers)
 
     def records(self, node: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs and targets of records ``index`` (rows, samples) of nodes ``node``."""
+        if isinstance(self._data, Drawn):
+            self._data.release = self.release
         inputs, targets = self._data.records(node, index)
         found = inputs.cpu().clone()
         with set_aside():
@@ -50,16 +89,17 @@ class Transformed:
                 made: dict[int, Tensor] = {}
                 for place, record in enumerate(wanted):
                     if record not in made:
-                        seed = self.seeds.of(who, record)
-                        given = found[row, place].clone()
-                        try:
-                            made[record] = _applied(self._transform, given, seed)
-                        except MemoryError:
-                            raise
-                        except Exception:  # of that record alone, as what comes of it
-                            made[record] = spoiled(given)
+                        seed = int(self._seeds(who)[record])
+                        made[record] = self._made(found[row, place].clone(), seed)
                     found[row, place] = made[record]
         return found.to(inputs.device), targets
+
+    def _made(self, input: Tensor, seed: int) -> Tensor:
+        """What comes of an input; of one that the transform fails on, nothing."""
+        try:
+            return _applied(self._transform, input, seed)
+        except Exception:  # no run ends by what a record is
+            return torch.full_like(input, torch.nan if input.is_floating_point() else 0)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._data, name)
@@ -94,6 +134,14 @@ def check_transform(transform: Transform, inputs: Tensor) -> None:
         )
 
 
+def drawn_from(seed: int) -> None:
+    """Have somebody's code draw from ``seed``, by any global generator."""
+    torch.default_generator.manual_seed(seed)
+    # Another seed: of one, numpy's generator and torch's give the same bits.
+    np.random.seed((seed ^ 0x9E3779B9) % 2**32)  # noqa: NPY002
+    random.seed(seed)
+
+
 def _applied(transform: Transform, input: Tensor, seed: int) -> Tensor:
     drawn_from(seed)
     found = transform(input)
@@ -106,3 +154,16 @@ def _applied(transform: Transform, input: Tensor, seed: int) -> Tensor:
             f"{tuple(input.shape)}: it must keep the shape"
         )
     return found
+
+
+@contextlib.contextmanager
+def set_aside() -> Iterator[None]:
+    """Leaves the global generators as they were."""
+    others, own = np.random.get_state(), random.getstate()  # noqa: NPY002
+    kept = torch.default_generator.get_state()
+    try:
+        yield
+    finally:
+        torch.default_generator.set_state(kept)
+        np.random.set_state(others)  # noqa: NPY002
+        random.setstate(own)

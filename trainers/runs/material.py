@@ -27,10 +27,12 @@ from trainers.data.shares import (
     Lazy,
     Users,
     check_alike,
+    check_finite,
     check_labels,
     data_set,
     example,
     shares_of,
+    within_classes,
 )
 from trainers.data.transforms import Transform, Transformed, check_transform
 from trainers.gradients.door.enter import enter, placeholders
@@ -234,16 +236,9 @@ class Material:
                     "leave classes out, which is for models by name"
                 )
             classes = outputs.shape[1]
-            named = {f"node {n}": share for n, share in enumerate(found)}
-            for name, share in {**named, "test": tested}.items():
-                if isinstance(share, Dataset):
-                    check_labels(share.targets, classes, name)
-            found = [
-                dataclasses.replace(share, classes=classes)
-                if isinstance(share, Lazy)
-                else share
-                for share in found
-            ]
+            if tested is not None:
+                check_labels(tested.targets, classes, "test")
+            found = [_of_classes(share, classes) for share in found]
         return cls(
             *(found, tested, entered.module, entered.loss),
             starts_as_it_is=not isinstance(model, str),
@@ -253,11 +248,20 @@ class Material:
         )
 
 
+def _of_classes(share: Dataset | Lazy, classes: int) -> Dataset | Lazy:
+    """The same, where a record of another class counts nothing."""
+    if isinstance(share, Lazy):
+        return dataclasses.replace(share, classes=classes)
+    targets = within_classes(share.targets, classes)
+    return dataclasses.replace(share, targets=targets)
+
+
 def _in_memory(test: Any) -> Dataset:
     found = data_set(test, "test")
-    if isinstance(found, Dataset):
-        return found
-    return Dataset(*found.read(torch.arange(min(len(found), _TEST))))
+    if not isinstance(found, Dataset):
+        found = Dataset(*found.read(torch.arange(min(len(found), _TEST))))
+    check_finite(found, "test")
+    return found
 
 
 def _named(

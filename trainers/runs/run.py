@@ -16,6 +16,7 @@ import torch
 from msgspec import UNSET
 
 from privaudit.accounting import verdict_on
+from privaudit.accounting.certificate import keep_witness
 from privaudit.accounting.views import account_observed
 from privaudit.files import json as _json
 from privaudit.files.folder import KEY, MODEL, RunFolder
@@ -247,6 +248,8 @@ class Keeper:
             else UNSET,
         )
         self._folder.write("ledger.json", ledger.to_json().encode())
+        if run.training.family.private:
+            keep_witness(self._folder, ledger, worst.relation, worst.delta)
         curves = msgspec.structs.replace(
             self.recorder.curves(), epsilon=tuple(self.spent())
         )

@@ -48,7 +48,9 @@ class Supervisor:
         self._work = work
         # Torch does not survive a fork of a process that has computed with it.
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload([work.__module__, *_PRELOADED])
+        self._context.set_forkserver_preload(
+            ["privaudit", work.__module__, *_PRELOADED]  # the first finds the second
+        )
         self._workers: dict[int, tuple[BaseProcess, Connection]] = {}
         self._started = 0
 

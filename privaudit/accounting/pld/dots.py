@@ -123,14 +123,15 @@ def _finite_below(
     p, q = left[0] + right[0], left[1] + right[1]
     noise = 8 * cells.accuracy * (p + q)
     gap = _gap(left, right, spacing)
-    if cells.split is not None:
+    within = None if cells.split is None else _gaps_within(cells, cells.split, spacing)
+    if cells.split is not None and within is not None:
         i = cells.split.index
-        gap[i] = min(gap[i], _split_gap(cells, cells.split, spacing))
-    gap += noise
-    rise = np.zeros(p.size + 1)
+        gap[i] = min(gap[i], float(within[1].max()))
+    rise, more = np.zeros(p.size + 1), noise
     if tangent is not None:
-        gap = gap + tangent.sag
+        more = noise + tangent.sag
         rise = tangent.rise
+    gap += more
     step = -math.expm1(-spacing)
     upper = np.clip((p - q - noise) / step, 0.0, p)
     down, up = 1 / step, 1 / math.expm1(spacing)  # shares of c for the neighbours
@@ -143,6 +144,10 @@ def _finite_below(
         inner, size = slice(first, stop), stop - first
         lowered = np.empty(size + 1)
         np.maximum(gap[inner][:-1], gap[inner][1:], out=lowered[1:-1])
+        if within is not None and cells.split.index == first:
+            depth = low - 16 * cells.accuracy
+            needed = _lowering_after(*within, float(more[first]), depth)
+            lowered[1] = max(gap[first + 1], min(lowered[1], needed))
         lowered[1:-1] -= rise[first + 1 : stop]
         lowered[0], lowered[-1] = low, high
         mass = np.zeros(size + 1)
@@ -308,19 +313,40 @@ def _gap(
     return np.clip(gap, 0.0, rise)
 
 
-def _split_gap(cells: Cells, split: Split, spacing: float) -> float:
-    """As `_gap`, from the masses of many parts of the cell: as many knots."""
+def _gaps_within(
+    cells: Cells, split: Split, spacing: float
+) -> tuple[Floats, Floats] | None:
+    """Gaps as in `_gap`, from the masses of many parts of a cell: as many knots.
+
+    First where each knot is between the cell's ends, in [0, 1].
+    """
     at = (cells.start + split.index) * spacing + cells.offset
     p, q = np.exp(split.log_p), np.exp(split.log_q + at)
     p, q = p[q > 0], q[q > 0]
     if not q.size:
-        return math.inf
+        return None
     knots = p / q
     above_p = np.append(np.cumsum(p[::-1])[::-1][1:], 0.0)
     above_q = np.append(np.cumsum(q[::-1])[::-1][1:], 0.0)
     rise = float(p.sum() - q.sum())
-    chord = rise * (1 - (knots - 1) / math.expm1(spacing))
-    return max(0.0, float((chord - (above_p - knots * above_q)).max()))
+    place = (knots - 1) / math.expm1(spacing)
+    gaps = rise * (1 - place) - (above_p - knots * above_q)
+    return np.clip(place, 0.0, 1.0), np.maximum(gaps, 0.0)
+
+
+def _lowering_after(place: Floats, gaps: Floats, more: float, depth: float) -> float:
+    """How much the dot after the first has to be lowered for the cell between.
+
+    The first is lowered by ``depth``. A line between dots that are lowered by d and c
+    is lower by d (1 - t) + c t, which is to be no less than the gap and ``more`` where
+    t is a knot; between knots the gap's bound is linear. Infinity if nothing will do.
+    """
+    left = gaps + more + 1e-12 * gaps.max() - depth * (1 - place)
+    if (left[place <= 0] > 0).any() or more > depth:
+        return math.inf
+    some = (left > 0) & (place > 0)
+    needed = float((left[some] / place[some]).max()) if some.any() else 0.0
+    return max(needed, more)
 
 
 def drop_concave_knots(

@@ -15,6 +15,7 @@ from privaudit.accounting.pld.line import UNIT, Floats
 _FEW = 16  # steps, of which no series is faster
 _SMALL = 1e-10  # error of a logarithm that needs no better
 _MOST_WORK = 4e7  # steps times frequencies, one by one
+_AT_ONCE = 1 << 16  # of those, which fit a cache
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -85,19 +86,22 @@ def _directly(
     term: Term, ratios: list[NDArray[np.complex128]], slip: Floats
 ) -> tuple[NDArray[np.complex128], Floats]:
     """Each logarithm by itself; of any branch, as counts are whole numbers."""
-    size, turn = np.zeros(slip.size), np.zeros(slip.size)
+    found = np.zeros(slip.size, complex)
     error = np.zeros(slip.size)
-    largest = sum(np.abs(ratio) for ratio in ratios)
-    for weights, often in zip(term.weights, term.counts, strict=True):
-        value = 1 + sum(w * r for w, r in zip(weights, ratios, strict=True) if w)
-        modulus = np.abs(value)
+    each = np.stack(ratios)
+    largest = 1 + np.abs(each).sum(axis=0)
+    most = max(_AT_ONCE // slip.size, 1)
+    for start in range(0, term.counts.size, most):
+        weights = term.weights[start : start + most]
+        counts = term.counts[start : start + most]
+        value = 1 + weights @ each
         with np.errstate(divide="ignore", invalid="ignore"):
-            off = slip * weights.sum() + 16 * UNIT * (1 + largest)
-            off = off / modulus
-            size += often * np.log(modulus)
-            error += often * np.where(off < 0.5, 2 * off + 16 * UNIT, np.inf)
-        turn += often * np.angle(value)
-    return size + 1j * turn, error
+            off = weights.sum(axis=1)[:, None] * slip + 16 * UNIT * largest
+            off /= np.abs(value)
+            found += counts @ np.log(value)
+        error += counts @ np.where(off < 0.5, 2 * off + 16 * UNIT, np.inf)
+    # Sums of so many, of phases as well as of sizes.
+    return found, error + 4 * UNIT * term.counts.size * np.abs(found)
 
 
 def _series(

@@ -66,7 +66,7 @@ def attack_of(
             f"{' and '.join(NAMES)}; got {settings.estimator!r}"
         )
     canary = settings.canary
-    if canary == AuditSettings.canary:  # the default, of which there is only one
+    if canary is None:
         room = Problem.of(training).start(settings.seed).shape[2]
         canary = CRAFTED if room >= canaries else MISLABELLED
     if canary not in KINDS:

@@ -38,6 +38,7 @@ from privaudit.task_settings import is_own
 from privaudit.version import __version__
 from trainers.gradients.per_sample import parameter_vector
 from trainers.numerics.device import check_device
+from trainers.oracles.capabilities import GivesGradients, GivesMessages, gives
 from trainers.runs.budget import check_noise
 from trainers.runs.problem import Problem
 from trainers.runs.training import Training
@@ -128,6 +129,33 @@ def tested_relation(training: Training) -> Relation:
     return "replace-one" if fixed else "add-or-remove-one"
 
 
+# Adversaries that see noisy gradients, or what is linear in them: to these a crafted
+# one shows most. To others it is nothing, as the loss of its record does not move.
+SEES = ("noisy-gradients", "neighbour", "observer")
+
+
+def strongest(training: Training) -> str:
+    """The adversary that sees what the certificate counts as seen, or most of that.
+
+    All noisy gradients of the canary's node, where gradients are what is released; what
+    a neighbour reads, where messages are and one hears all that the node does; else the
+    final model.
+    """
+    if gives(training.family.oracle, GivesGradients):
+        return "noisy-gradients"
+    if not gives(training.family.oracle, GivesMessages):
+        return "final-loss"
+    if training.family.stays_home(training.setting()):
+        return "neighbour"
+    mixing = training.mixing()
+    graphs = [mixing.at(k) > 0 for k in range(mixing.period)]
+    others = [node for node in range(mixing.nodes) if node != CANARY_NODE]
+    hears_all = (
+        all(bool((g[node] >= g[CANARY_NODE]).all()) for g in graphs) for node in others
+    )
+    return "neighbour" if any(hears_all) else "final-loss"
+
+
 def certified_claim(plan: Audit, problem: Problem) -> Claim:
     """What the account certifies of the noise of ``plan``, as the claim under test."""
     claim, ledger = plan.claim, problem.ledger(plan.noise_multiplier)
@@ -206,8 +234,9 @@ def planned(
             )
         attack = {"adversary": "observer", "observer": named}
     else:
-        at_home = seen is None and what.family.stays_home(what.setting())
-        attack = {"adversary": seen or ("neighbour" if at_home else "final-loss")}
+        attack = {"adversary": seen or strongest(what)}
+    crafted = gives(what.family.oracle, GivesGradients) and attack["adversary"] in SEES
+    attack.setdefault("canary", settings.canary or ("gradient" if crafted else "blank"))
     return Audit(
         **AttackSettings.part_of(settings, block=settings.block or BLOCK, **attack),
         claim=claim_of(

@@ -31,7 +31,7 @@ from typing import Any, Self
 
 import msgspec
 
-from privaudit.auditing.experiments.plan import Audit, planned
+from privaudit.auditing.experiments.plan import Audit, certified_claim, planned
 from privaudit.files import json as _json
 from privaudit.files import numbers as _numbers
 from privaudit.files import toml as _toml
@@ -192,11 +192,6 @@ def _planned(name: str, settings: dict[str, Any], where: str) -> Planned:
         chosen = _json.convert(own, AuditSettings, strict=False)
         # Told apart, so that noise that was given is not taken for the least.
         given = chosen.noise_multiplier is not None
-        if given and chosen.epsilon is None:
-            raise ValueError(
-                "it has a noise_multiplier, and says not what is claimed of that: give "
-                "epsilon"
-            )
         audit = planned(
             str(algorithm),
             chosen,
@@ -204,6 +199,9 @@ def _planned(name: str, settings: dict[str, Any], where: str) -> Planned:
             where="its training",
             source="the sweep's file" + (", with its noise" if given else ""),
         )
+        if given and chosen.epsilon is None:
+            claim = certified_claim(audit, Problem.of(audit.training))
+            audit = dataclasses.replace(audit, claim=claim)
     except ValueError as error:  # msgspec's are, too
         raise ValueError(f"{where}: {error}") from None
     to_calibrate = audit.training.family.private and not given

@@ -170,9 +170,9 @@ CLAIMS: tuple[PaperClaim, ...] = (
         "slowest direction, while lambda = .55 supposes .55; over four rounds "
         "between two exact averagings the constant has to make up for it, by about "
         "(1/.55)^4 = 10.9. The figures here are this constant, not epsilon. So C' = "
-        ".78 or .95 can fall short. In the published traces of Figure 4 the real "
-        "sensitivity exceeds the estimate in 28 rounds (by up to 2.8 %), in those of "
-        "Figure 2 never.",
+        ".78 or .95 can fall short. In the published traces of ResNet-18 in Figure 4 "
+        "the real sensitivity exceeds the estimate in 28 rounds (by up to 2.8 %), in "
+        "all others never.",
         printed=_constant,
         corrected=_constant,
         correction="C' computed from the graph (or a certified estimate in its place)",

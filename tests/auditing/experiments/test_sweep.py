@@ -103,8 +103,8 @@ class TestLaws:
         (one,) = planned('[[audit]]\nalgorithm = "dp-sgd"').audits
         audit = one.audit
         assert (audit.adversary, audit.canary, audit.estimator, audit.runs) == (
-            "final-loss",
-            "blank",
+            "noisy-gradients",
+            "gradient",
             "best",
             2000,
         )
@@ -128,7 +128,7 @@ class TestRefused:
             ("[[audit]]\nalgorithm = 'dp-sgd'\nrho = 1", "no use for rho"),
             ("[[audit]]\nalgorithm = 'dp-sgd'\nepsilon = -1", "epsilon must be > 0"),
             ("[[audit]]\nalgorithm = 'dp-sgd'\ndelta = 2", "delta must be in"),
-            ("[[audit]]\nalgorithm = 'dp-sgd'\nepsilon = 'x'", "Expected `float`"),
+            ("[[audit]]\nalgorithm = 'dp-sgd'\nepsilon = 'x'", "Expected `float . null`"),
             ("[[audit]]\nalgorithm = 'dp-sgd'\naccount = 'x'", "no account 'x'"),
             ("[[audit]]\nalgorithm = 'dp-sgd'\nadversary = 'x'", "no adversary 'x'"),
             ("[[audit]]\nalgorithm = 'dp-sgd'\nruns = 1", "runs must be"),

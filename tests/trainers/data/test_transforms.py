@@ -11,6 +11,7 @@ from torch import nn
 
 import privaudit as pa
 from trainers.data import Dataset, PrivateData
+from trainers.data.shares import private_data, shares_of
 from trainers.data.transforms import Transformed, check_transform
 from trainers.numerics.randomness import Streams
 
@@ -26,7 +27,7 @@ def jittered(row):
 def data(rows, seed=5):
     shares = [Dataset(rows, torch.zeros(len(rows), dtype=torch.long))]
     found = Transformed(PrivateData.of(shares), jittered)
-    found.seeds.draws_from(Streams(seed), [3])
+    found.draws_from(Streams(seed), [3])
     return found
 
 
@@ -47,7 +48,7 @@ class TestSound:
     def test_it_is_drawn_anew_in_each_release_and_by_the_key(self):
         found = data(inputs())
         first = read(found, [2])
-        found.seeds.release = 1
+        found.release = 1
         assert not torch.equal(first, read(found, [2]))
         assert not torch.equal(first, read(data(inputs(), seed=6), [2]))
 
@@ -77,6 +78,59 @@ class TestSound:
         assert torch.equal(rows, inputs())
 
 
+class Flips(torch.utils.data.Dataset):
+    """Flips records by the global generators, as an augmenting data set does."""
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, row):
+        sign = 1 - 2 * (int(torch.randint(2, ()) + np.random.randint(2)) % 2)
+        return torch.tensor([row + 1.0, random.random()]) * sign, row % 2
+
+
+class TestDataset:
+    """What a Dataset draws for a record is the record's own."""
+
+    def flips(self, release=0, seed=5):
+        found = private_data(shares_of([Flips()]))
+        found.draws_from(Streams(seed), [3])
+        found.release = release
+        return found
+
+    def test_a_record_is_the_same_in_every_batch(self):
+        together = read(self.flips(), list(range(40)))
+        assert torch.equal(read(self.flips(), [7, 30]), together[[7, 30]])
+        assert 5 < (together[:, 0] < 0).sum() < 35
+        assert not torch.equal(read(self.flips(release=1), list(range(40))), together)
+        assert not torch.equal(read(self.flips(seed=6), list(range(40))), together)
+
+    def test_one_record_more_moves_a_noisy_sum_by_its_own_share_alone(self):
+        """Under one key: flips of the others stay as they are."""
+        moved = []
+        for rows in (range(40), range(1, 40)):
+            whole = read(self.flips(), list(rows))
+            moved.append(whole.sum(0))
+        alone = read(self.flips(), [0])[0]
+        assert torch.allclose(moved[0] - moved[1], alone, atol=1e-4)
+
+    def test_no_generator_of_the_users_moves(self):
+        torch.manual_seed(1)
+        expected = torch.rand(1)
+        torch.manual_seed(1)
+        shares_of([Flips()])
+        read(self.flips(), [0, 1])
+        assert torch.equal(torch.rand(1), expected)
+
+    def test_with_a_transform_both_draw_by_release(self):
+        found = Transformed(private_data(shares_of([Flips()])), lambda row: row)
+        found.draws_from(Streams(5), [3])
+        every = list(range(40))
+        assert torch.equal(read(found, every), read(self.flips(), every))
+        found.release = 1
+        assert torch.equal(read(found, every), read(self.flips(release=1), every))
+
+
 class TestOfAUser:
     def shares(self):
         rows = inputs(60)
@@ -92,7 +146,7 @@ class TestOfAUser:
 
     def test_it_is_used_and_costs_nothing(self):
         plain, moved = self.trained(None), self.trained(jittered)
-        assert plain.ledger == moved.ledger
+        assert plain.ledger.nodes == moved.ledger.nodes
         assert not torch.equal(plain.models[0].weight, moved.models[0].weight)
         again = self.trained(jittered)
         assert torch.equal(again.models[0].weight, moved.models[0].weight)

@@ -177,8 +177,12 @@ class TestModels:
             enter(nn.Linear(5, 2), None, torch.ones(5).long(), CLASSES[0])
 
     def test_labels_out_of_range(self):
-        with pytest.raises(ValueError, match="node 1 has the label 4"):
-            Material.own(nn.Linear(5, 4), [(rows(), CLASSES), (rows(), CLASSES + 1)])
+        """In private data they count nothing; data to measure on are public."""
+        shares = [(rows(), CLASSES), (rows(), CLASSES + 1)]
+        found = Material.own(nn.Linear(5, 4), shares).shares[1].targets
+        assert found.tolist() == [-100 if c == 3 else c + 1 for c in CLASSES.tolist()]
+        with pytest.raises(ValueError, match="test has the label 4"):
+            Material.own(nn.Linear(5, 4), shares[:1], test=shares[1])
 
     def test_batch_norm_is_replaced(self):
         block = nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.ReLU())

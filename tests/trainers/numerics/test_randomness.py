@@ -28,6 +28,40 @@ class TestSound:
         other = streams.noisy(sums, [0], 0, 1.0)
         assert (first[0, 0, 1:] != other[0, 0, 1:]).all()
 
+    def test_noise_is_of_the_point_and_of_the_grid_too(self):
+        """Or a run that is led elsewhere shows whether a sum changed there."""
+        streams, sums = Streams(Key.secret()), torch.zeros(1, 1, 200)
+        here, there = torch.zeros(1, 1, 3), torch.tensor([[[0.0, 0.0, -0.0]]])
+        drawn = [
+            streams.noisy(sums, [0], 0, deviation, step, point=point)
+            for deviation, step, point in (
+                (1.0, 2.0**-27, here),
+                (1.0, 2.0**-27, there),
+                (1.0, 2.0**-26, here),
+                (1.5, 2.0**-27, here),
+            )
+        ]
+        assert torch.equal(
+            drawn[0], streams.noisy(sums, [0], 0, 1.0, 2.0**-27, point=here)
+        )
+        for k, one in enumerate(drawn):
+            for other in drawn[:k]:
+                assert (one != other).sum() > 190
+
+    def test_unit_noise_is_of_what_it_hides(self):
+        """To the last bit, under a secret key; a study's depends on no data."""
+        one = torch.zeros(1, 2, 4, dtype=torch.float64)
+        other = one.clone()
+        other[0, 1, 3] = 5e-324
+        for key, differ in ((Key.secret(), True), (Key.study(1), False)):
+            first, again, moved = (
+                Streams(key).unit_noise("noise", [0, 1], 0, (1, 200), hides=hides)
+                for hides in (one, one.clone(), other)
+            )
+            assert torch.equal(first, again)
+            assert torch.equal(first[:, 0], moved[:, 0])  # the other node's is its own
+            assert bool((first[:, 1] != moved[:, 1]).sum() > 190) is differ
+
     def test_two_secret_keys_share_nothing(self):
         one, other = (
             Streams(Key.secret()).noisy(torch.zeros(1, 2, 100), [0, 1], 0, 1.0)

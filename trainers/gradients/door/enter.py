@@ -23,7 +23,7 @@ from trainers.gradients.door.traced import (
     output_of,
     tokens_of,
 )
-from trainers.gradients.per_sample import Loss, check_module, evaluating
+from trainers.gradients.per_sample import Loss, check_module, saying
 from trainers.models.independence import is_known
 from trainers.models.start import cross_entropy
 
@@ -106,7 +106,7 @@ def _entered(
     shape = tuple(input.shape)
     with checked(f"the model cannot take inputs of shape {shape} and {input.dtype}"):
         with torch.no_grad():
-            alone = taken(inputs, **evaluating(taken))
+            alone = taken(inputs, **saying(taken, None))
     if isinstance(taken, Bare) and not _same_together(module, taken, inputs):
         raise ValueError(
             "the model mixes the records of a batch: what it says of one depends on "

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainers.data.drawn import drawn_from, set_aside
+from trainers.data.transforms import drawn_from, set_aside
 from trainers.gradients.door.kept import Kept
 from trainers.gradients.door.operators import seeds_of
 from trainers.gradients.door.traced import Bare, door_of, output_of
@@ -34,17 +34,17 @@ class Isolated(Bare):
         own = copy.deepcopy(module)
         vars(self)["_isolated"] = _Own(own, Kept([own, loss]))
 
-    def forward(self, inputs: Tensor, evaluates: bool = False) -> Tensor:
+    def forward(self, inputs: Tensor, word: int | None = 0) -> Tensor:
         """As `trainers.gradients.door.traced.Traced.forward`."""
         door, mine = door_of(self), vars(self)["_isolated"]
         values = dict(zip(door.trained, Bare.now(self), strict=True))
-        seeds = (seeds_of(inputs, door.word) % 2**62).tolist()
+        seeds = (seeds_of(inputs, word or 0) % 2**62).tolist()
         found = []
         for seed, row in zip(seeds, inputs.split(1), strict=True):
             with mine.kept.put_back(), set_aside():
                 drawn_from(seed)
                 own = copy.deepcopy(mine.module)
-                if evaluates:
+                if word is None:
                     own.eval()
                 output = output_of(
                     torch.func.functional_call(own, values, (row.clone(),))

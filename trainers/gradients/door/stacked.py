@@ -261,13 +261,13 @@ class StackedGraph(nn.Module):
     ----------
     layers
         With the names of their parameters, by layer.
-    evaluates
-        Whether it runs without dropout.
+    word
+        A number of which dropout is a function; None: without dropout.
     """
 
     def __init__(self, traced: Traced) -> None:
         super().__init__()
-        self.evaluates = False
+        self.word: int | None = 0
         self._door = door_of(traced)
         made = self._door.graph
         assert made is not None
@@ -347,7 +347,7 @@ class StackedGraph(nn.Module):
     def forward(self, flat: Tensor) -> Tensor:  # (replicas * samples, ...)
         values: dict[fx.Node, Any] = {
             self._input: flat[:, None],
-            self._seed: self._door.seeds(flat, self.evaluates),
+            self._seed: self._door.seeds(flat, self.word),
         }
         for node, part, source, folds in self._steps:
             if node is None:

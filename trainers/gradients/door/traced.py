@@ -72,23 +72,20 @@ class Door:
         Of (parameters, input, seed), the input with a first dimension of 1.
     draws
         Whether that has dropout.
-    word
-        A number of this release, of which dropout is a function.
     """
 
     trained: tuple[str, ...]
     tokens: int
     graph: fx.GraphModule | None = None
     draws: bool = False
-    word: int = 0
 
     def __deepcopy__(self, memo: Any) -> Door:
         return self
 
-    def seeds(self, inputs: Tensor, evaluates: bool = False) -> Tensor:
-        """A seed a record, (samples,)."""
-        if self.draws and not evaluates:
-            return seeds_of(inputs, self.word)
+    def seeds(self, inputs: Tensor, word: int | None) -> Tensor:
+        """A seed a record, (samples,): of the record and ``word``; None: no dropout."""
+        if self.draws and word is not None:
+            return seeds_of(inputs, word)
         return torch.full((len(inputs),), OFF, device=inputs.device)
 
 
@@ -180,18 +177,23 @@ class Traced(Bare):
         door.graph = trace(one, door.trained, values, [example[None]], known)
         door.draws = draws(door.graph)
 
-    def forward(self, inputs: Tensor, evaluates: bool = False) -> Tensor:
+    def forward(self, inputs: Tensor, word: int | None = 0) -> Tensor:
         """What the model says of ``inputs``, (samples, ...), each by itself.
 
-        Without dropout if it ``evaluates``.
+        Dropout is a function of each of them and of ``word``; None: without dropout.
         """
         door = door_of(self)
         assert door.graph is not None
         door.graph.to(inputs.device)
         found = torch.func.vmap(door.graph.forward, (None, 0, 0))(
-            Bare.now(self), [inputs[:, None]], door.seeds(inputs, evaluates)
+            Bare.now(self), [inputs[:, None]], door.seeds(inputs, word)
         )
         return found[:, 0]
+
+
+def drops(module: nn.Module) -> bool:
+    """Whether a module that came by the door has dropout."""
+    return isinstance(module, Bare) and (module.alone or door_of(module).draws)
 
 
 def draws(graph: fx.GraphModule) -> bool:

@@ -1,0 +1,90 @@
+"""The certificate of a run's folder: held against its ledger, and proved again."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import math
+from pathlib import Path
+from typing import Any, Literal
+
+from privaudit.accounting.certificate import Certificate
+from privaudit.files import json as _json
+from privaudit.files.folder import CERTIFICATE
+from privaudit.ledger import Ledger
+
+Status = Literal["proved", "not proved", "not covered"]
+
+_SAME = 1e-4  # relative: claims are rounded to six digits, on two machines
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Proved:
+    """What became of a certificate.
+
+    Parameters
+    ----------
+    status
+        What the kernel says of it; None where it was not asked.
+    says
+        Its lines, or why it was not asked.
+    wrong
+        A field that is not what the ledger gives, with both values; None if all are.
+    """
+
+    status: Status | None
+    says: tuple[str, ...]
+    wrong: tuple[str, str, str] | None = None
+
+
+def proved(folder: Path, ledger: Ledger | None) -> Proved | None:
+    """What becomes of the certificate in ``folder``; None if there is none.
+
+    It is compared with the ``ledger`` first, and its hints are made anew: what a
+    stranger wrote into them is not run.
+    """
+    path = folder / CERTIFICATE
+    if ledger is None or not path.is_file() or path.is_symlink():
+        return None
+    try:
+        held: Any = _json.decode(path.read_bytes(), dict)
+        certificate = Certificate.of(ledger, held["relation"])
+        again: Any = json.loads(_json.encode(certificate.witness(float(held["delta"]))))
+    except (KeyError, TypeError, ValueError) as error:
+        return Proved(None, (), ("it", "no certificate of this ledger", str(error)))
+    for name in again.keys() | held.keys():
+        one, other = (of.get(name) for of in (held, again))
+        if name != "hints" and not _same(name, one, other):
+            return Proved(None, (), (name, _short(one), _short(other)))
+    if importlib.util.find_spec("flint") is None:
+        return Proved(None, ("python-flint, of the extra kernel, is not installed",))
+    return _asked({**held, "hints": again["hints"]})
+
+
+def _asked(document: dict[str, Any]) -> Proved:
+    from privaudit import kernel  # needs flint
+
+    lines: list[str] = []
+    text = json.dumps(document)
+    try:
+        good = kernel.check(
+            json.loads(text, parse_float=str, parse_int=str), lines.append
+        )
+    except Exception as error:  # as its main does
+        return Proved("not covered", (f"{error!s:.200}",))
+    return Proved("proved" if good else "not proved", tuple(lines))
+
+
+def _same(name: str, one: Any, other: Any) -> bool:
+    if name not in ("upper", "lower") or None in (one, other):
+        return one == other
+    try:
+        return math.isclose(float(one), float(other), rel_tol=_SAME)
+    except (TypeError, ValueError):
+        return False
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) < 80 else f"{text[:77]}..."

@@ -65,10 +65,19 @@ def simple(name: str, function: Callable[..., Any], **parts: Callable[[], Any]) 
 
 # --- statistics of the batch, in disguise ------------------------------------------------
 simple("batch norm", lambda m, x: m.layer(m.n(x)), n=lambda: nn.BatchNorm1d(WIDTH))
-simple("batch norm without statistics", lambda m, x: m.layer(m.n(x)), n=lambda: nn.BatchNorm1d(WIDTH, track_running_stats=False))
-simple("functional batch norm", lambda m, x: m.layer(F.batch_norm(x, None, None, training=True)))
+simple(
+    "batch norm without statistics",
+    lambda m, x: m.layer(m.n(x)),
+    n=lambda: nn.BatchNorm1d(WIDTH, track_running_stats=False),
+)
+simple(
+    "functional batch norm",
+    lambda m, x: m.layer(F.batch_norm(x, None, None, training=True)),
+)
 simple("minus the mean", lambda m, x: m.layer(x - x.mean(0)))
-simple("minus the mean, kept dimension", lambda m, x: m.layer(x - x.mean(0, keepdim=True)))
+simple(
+    "minus the mean, kept dimension", lambda m, x: m.layer(x - x.mean(0, keepdim=True))
+)
 simple("over the deviation", lambda m, x: m.layer(x / (x.std(0, unbiased=False) + 1)))
 simple("over the largest", lambda m, x: m.layer(x / x.abs().max()))
 simple("over the norm of all", lambda m, x: m.layer(x / x.norm()))
@@ -81,16 +90,45 @@ simple("reversed batch", lambda m, x: m.layer(x + x.flip(0)))
 simple("rolled batch", lambda m, x: m.layer(x + x.roll(1, 0)))
 simple("cumulated sums over the batch", lambda m, x: m.layer(x.cumsum(0)))
 simple("first record added", lambda m, x: m.layer(x + x[:1]))
-simple("mix-up with the next", lambda m, x: m.layer(0.5 * x + 0.5 * torch.cat([x[1:], x[:1]])))
-simple("instance norm that takes the batch for channels", lambda m, x: m.layer(F.instance_norm(x.T[None])[0].T))
-simple("group norm over the batch", lambda m, x: m.layer(F.group_norm(x.T.reshape(1, WIDTH, -1), 1).reshape(WIDTH, -1).T))
-simple("convolution over the batch", lambda m, x: m.layer(x + m.c(x.T[None])[0].T), c=lambda: nn.Conv1d(WIDTH, WIDTH, 3, padding=1))
-simple("pooling over the batch", lambda m, x: m.layer(x + F.max_pool1d(x.T[None], 3, 1, 1)[0].T))
+simple(
+    "mix-up with the next",
+    lambda m, x: m.layer(0.5 * x + 0.5 * torch.cat([x[1:], x[:1]])),
+)
+simple(
+    "instance norm that takes the batch for channels",
+    lambda m, x: m.layer(F.instance_norm(x.T[None])[0].T),
+)
+simple(
+    "group norm over the batch",
+    lambda m, x: m.layer(
+        F.group_norm(x.T.reshape(1, WIDTH, -1), 1).reshape(WIDTH, -1).T
+    ),
+)
+simple(
+    "convolution over the batch",
+    lambda m, x: m.layer(x + m.c(x.T[None])[0].T),
+    c=lambda: nn.Conv1d(WIDTH, WIDTH, 3, padding=1),
+)
+simple(
+    "pooling over the batch",
+    lambda m, x: m.layer(x + F.max_pool1d(x.T[None], 3, 1, 1)[0].T),
+)
 simple("statistics under no_grad", lambda m, x: m.layer(x - _no_grad_mean(x)))
-simple("statistics by einsum", lambda m, x: m.layer(x - torch.einsum("bi,bj->ij", x, x).diagonal() / 9))
-simple("decorrelated batch", lambda m, x: m.layer(x @ torch.linalg.inv(x.T @ x + torch.eye(WIDTH))))
-simple("flattened and split again", lambda m, x: m.layer(x.T.reshape(-1, WIDTH)[: len(x)]))
-simple("only where the batch is large", lambda m, x: m.layer(x - x.mean(0) if len(x) > 12 else x))
+simple(
+    "statistics by einsum",
+    lambda m, x: m.layer(x - torch.einsum("bi,bj->ij", x, x).diagonal() / 9),
+)
+simple(
+    "decorrelated batch",
+    lambda m, x: m.layer(x @ torch.linalg.inv(x.T @ x + torch.eye(WIDTH))),
+)
+simple(
+    "flattened and split again", lambda m, x: m.layer(x.T.reshape(-1, WIDTH)[: len(x)])
+)
+simple(
+    "only where the batch is large",
+    lambda m, x: m.layer(x - x.mean(0) if len(x) > 12 else x),
+)
 
 
 def _no_grad_mean(x):
@@ -100,9 +138,21 @@ def _no_grad_mean(x):
 
 # --- attention, routing and capacity ----------------------------------------------------
 simple("attention over the batch", lambda m, x: m.layer((x @ x.T).softmax(1) @ x))
-simple("attention of torch's, batch for time", lambda m, x: m.layer(m.a(x[:, None], x[:, None], x[:, None])[0][:, 0]), a=lambda: nn.MultiheadAttention(WIDTH, 1))
-simple("transformer, batch for time", lambda m, x: m.layer(m.t(x[:, None])[:, 0]), t=lambda: nn.TransformerEncoderLayer(WIDTH, 1, 8, 0.0))
-simple("LSTM, batch for time", lambda m, x: m.layer(m.r(x[:, None])[0][:, 0]), r=lambda: nn.LSTM(WIDTH, WIDTH))
+simple(
+    "attention of torch's, batch for time",
+    lambda m, x: m.layer(m.a(x[:, None], x[:, None], x[:, None])[0][:, 0]),
+    a=lambda: nn.MultiheadAttention(WIDTH, 1),
+)
+simple(
+    "transformer, batch for time",
+    lambda m, x: m.layer(m.t(x[:, None])[:, 0]),
+    t=lambda: nn.TransformerEncoderLayer(WIDTH, 1, 8, 0.0),
+)
+simple(
+    "LSTM, batch for time",
+    lambda m, x: m.layer(m.r(x[:, None])[0][:, 0]),
+    r=lambda: nn.LSTM(WIDTH, WIDTH),
+)
 
 
 def _capacity(m, x):
@@ -118,16 +168,29 @@ def _dispatch(m, x):
     """Switch's dense dispatch: what is beyond an expert's capacity is dropped."""
     which = F.one_hot(m.g(x).argmax(1), 2)
     place = which.cumsum(0) * which
-    slots = F.one_hot((place - 1).clamp(0, 3), 4) * ((place > 0) & (place <= 4))[..., None]
+    slots = (
+        F.one_hot((place - 1).clamp(0, 3), 4) * ((place > 0) & (place <= 4))[..., None]
+    )
     slots = slots.float()
     given = torch.einsum("bec,bi->eci", slots, x)
     made = torch.stack([m.layer(given[0]), m.e(given[1])])
     return torch.einsum("bec,eco->bo", slots, made)
 
 
-simple("Switch's dense dispatch", _dispatch, g=lambda: nn.Linear(WIDTH, 2), e=lambda: nn.Linear(WIDTH, CLASSES))
-simple("experts choose records", lambda m, x: m.layer(x) * ((s := m.g(x)) >= s.topk(min(3, len(x)), 0).values[-1:]), g=lambda: nn.Linear(WIDTH, 1))
-simple("balanced by Sinkhorn", lambda m, x: _sinkhorn(m, x), g=lambda: nn.Linear(WIDTH, 2))
+simple(
+    "Switch's dense dispatch",
+    _dispatch,
+    g=lambda: nn.Linear(WIDTH, 2),
+    e=lambda: nn.Linear(WIDTH, CLASSES),
+)
+simple(
+    "experts choose records",
+    lambda m, x: m.layer(x) * ((s := m.g(x)) >= s.topk(min(3, len(x)), 0).values[-1:]),
+    g=lambda: nn.Linear(WIDTH, 1),
+)
+simple(
+    "balanced by Sinkhorn", lambda m, x: _sinkhorn(m, x), g=lambda: nn.Linear(WIDTH, 2)
+)
 
 
 def _sinkhorn(m, x):
@@ -138,8 +201,15 @@ def _sinkhorn(m, x):
     return m.layer(x) * p
 
 
-simple("graph of nearest neighbours", lambda m, x: m.layer((torch.cdist(x, x) < 1).float() @ x))
-simple("memory of prototypes, updated", lambda m, x: _prototypes(m, x), memory=lambda: torch.randn(3, WIDTH))
+simple(
+    "graph of nearest neighbours",
+    lambda m, x: m.layer((torch.cdist(x, x) < 1).float() @ x),
+)
+simple(
+    "memory of prototypes, updated",
+    lambda m, x: _prototypes(m, x),
+    memory=lambda: torch.randn(3, WIDTH),
+)
 
 
 def _prototypes(m, x):
@@ -267,8 +337,16 @@ def _queue(m, x):
 
 
 simple("queue in an attribute", _queue, queue=lambda: collections.deque(maxlen=4))
-simple("queue in a list, looks at values", lambda m, x: _queue(m, x) if float(x.sum()) < 1e9 else None, queue=list)
-simple("momentum queue in a buffer", lambda m, x: _momentum(m, x), queue=lambda: torch.zeros(4, WIDTH))
+simple(
+    "queue in a list, looks at values",
+    lambda m, x: _queue(m, x) if float(x.sum()) < 1e9 else None,
+    queue=list,
+)
+simple(
+    "momentum queue in a buffer",
+    lambda m, x: _momentum(m, x),
+    queue=lambda: torch.zeros(4, WIDTH),
+)
 
 
 def _momentum(m, x):
@@ -276,7 +354,11 @@ def _momentum(m, x):
     return m.layer(x - m.queue.mean(0))
 
 
-simple("state in a plain object", lambda m, x: _object(m, x), state=lambda: Plain(mean=torch.zeros(WIDTH)))
+simple(
+    "state in a plain object",
+    lambda m, x: _object(m, x),
+    state=lambda: Plain(mean=torch.zeros(WIDTH)),
+)
 
 
 def _object(m, x):
@@ -316,10 +398,27 @@ def _replaced(m, x):
     return m.layer(x)
 
 
-simple("max_norm", lambda m, x: m.layer(x + m.e((x[:, :1] > 0).long())[:, 0]), e=lambda: nn.Embedding(2, WIDTH, max_norm=0.1))
-simple("max_norm, functional", lambda m, x: m.layer(x + F.embedding((x[:, 0] > 0).long(), m.w, max_norm=0.1)), w=lambda: torch.randn(2, WIDTH))
-simple("spectral norm", lambda m, x: m.s(x), s=lambda: parametrizations.spectral_norm(nn.Linear(WIDTH, CLASSES)))
-simple("weight norm with a running scale", lambda m, x: m.w(x) / _scale(m, x), w=lambda: parametrizations.weight_norm(nn.Linear(WIDTH, CLASSES)), scale=lambda: torch.ones(()))
+simple(
+    "max_norm",
+    lambda m, x: m.layer(x + m.e((x[:, :1] > 0).long())[:, 0]),
+    e=lambda: nn.Embedding(2, WIDTH, max_norm=0.1),
+)
+simple(
+    "max_norm, functional",
+    lambda m, x: m.layer(x + F.embedding((x[:, 0] > 0).long(), m.w, max_norm=0.1)),
+    w=lambda: torch.randn(2, WIDTH),
+)
+simple(
+    "spectral norm",
+    lambda m, x: m.s(x),
+    s=lambda: parametrizations.spectral_norm(nn.Linear(WIDTH, CLASSES)),
+)
+simple(
+    "weight norm with a running scale",
+    lambda m, x: m.w(x) / _scale(m, x),
+    w=lambda: parametrizations.weight_norm(nn.Linear(WIDTH, CLASSES)),
+    scale=lambda: torch.ones(()),
+)
 
 
 def _scale(m, x):
@@ -327,7 +426,11 @@ def _scale(m, x):
     return m.scale
 
 
-simple("instance norm with statistics", lambda m, x: m.layer(m.n(x[:, None])[:, 0]), n=lambda: nn.InstanceNorm1d(1, track_running_stats=True))
+simple(
+    "instance norm with statistics",
+    lambda m, x: m.layer(m.n(x[:, None])[:, 0]),
+    n=lambda: nn.InstanceNorm1d(1, track_running_stats=True),
+)
 
 # --- tricks in place, hooks, gradients of one's own --------------------------------------
 simple("in place over the batch", lambda m, x: m.layer(x.clone().sub_(x.mean(0))))
@@ -421,11 +524,27 @@ def _instance():
 
 
 simple("noise of the batch", lambda m, x: m.layer(x + torch.randn(len(x), 1)))
-simple("drop-connect by the global generator", lambda m, x: m.layer(x * (torch.rand(WIDTH) > 0.5)))
-simple("numpy's mean", lambda m, x: m.layer(x - torch.from_numpy(x.detach().numpy().mean(0))))
-simple("mean by tolist", lambda m, x: m.layer(x - sum(x.flatten().tolist()) / x.numel()))
-simple("stride into the next record", lambda m, x: m.layer(torch.as_strided(x, x.shape, x.stride(), WIDTH if len(x) > 1 else 0)))
-simple("raises for some records", lambda m, x: m.layer(x) if float(x.abs().max()) < 50 else 1 / 0)
+simple(
+    "drop-connect by the global generator",
+    lambda m, x: m.layer(x * (torch.rand(WIDTH) > 0.5)),
+)
+simple(
+    "numpy's mean",
+    lambda m, x: m.layer(x - torch.from_numpy(x.detach().numpy().mean(0))),
+)
+simple(
+    "mean by tolist", lambda m, x: m.layer(x - sum(x.flatten().tolist()) / x.numel())
+)
+simple(
+    "stride into the next record",
+    lambda m, x: m.layer(
+        torch.as_strided(x, x.shape, x.stride(), WIDTH if len(x) > 1 else 0)
+    ),
+)
+simple(
+    "raises for some records",
+    lambda m, x: m.layer(x) if float(x.abs().max()) < 50 else 1 / 0,
+)
 
 
 # --- losses ---------------------------------------------------------------------------
@@ -470,10 +589,16 @@ def _global_loss(o, t):
 
 LOSSES["contrastive"] = lambda: _contrastive
 LOSSES["rank"] = lambda: _rank
-LOSSES["variance of outputs"] = lambda: lambda o, t: F.cross_entropy(o, t) + o.var(0, unbiased=False).sum()
-LOSSES["the largest of the batch"] = lambda: lambda o, t: F.cross_entropy(o, t, reduction="none").max()
+LOSSES["variance of outputs"] = lambda: (
+    lambda o, t: F.cross_entropy(o, t) + o.var(0, unbiased=False).sum()
+)
+LOSSES["the largest of the batch"] = lambda: (
+    lambda o, t: F.cross_entropy(o, t, reduction="none").max()
+)
 LOSSES["log of the mean"] = lambda: lambda o, t: F.cross_entropy(o, t).add(1).log()
-LOSSES["distance to the mean output"] = lambda: lambda o, t: (o - o.mean(0)).square().sum()
+LOSSES["distance to the mean output"] = lambda: (
+    lambda o, t: (o - o.mean(0)).square().sum()
+)
 LOSSES["running mean in a buffer"] = Centred
 LOSSES["labels counted"] = Weighted
 LOSSES["in a global, looks at values"] = lambda: _global_loss
@@ -520,6 +645,12 @@ class Own(Dataset):
         return self.read(self, row), self.targets[row]
 
 
-DATA["flips by the global generator"] = lambda x, y: Own(x, y, lambda d, i: d.inputs[i] * (1 - 2 * torch.randint(2, ())))
-DATA["noise by numpy"] = lambda x, y: Own(x, y, lambda d, i: d.inputs[i] + float(np.random.randn()))  # noqa: NPY002
-DATA["flips by random"] = lambda x, y: Own(x, y, lambda d, i: d.inputs[i] * random.choice([-1, 1]))
+DATA["flips by the global generator"] = lambda x, y: Own(
+    x, y, lambda d, i: d.inputs[i] * (1 - 2 * torch.randint(2, ()))
+)
+DATA["noise by numpy"] = lambda x, y: Own(
+    x, y, lambda d, i: d.inputs[i] + float(np.random.randn())
+)  # noqa: NPY002
+DATA["flips by random"] = lambda x, y: Own(
+    x, y, lambda d, i: d.inputs[i] * random.choice([-1, 1])
+)

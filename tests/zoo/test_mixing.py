@@ -11,7 +11,16 @@ import pytest
 import torch
 
 from tests.zoo import mixing
-from tests.zoo.mixing import CLASSES, DATA, LOSSES, MODELS, TRANSFORMS, WIDTH, By, OfClass
+from tests.zoo.mixing import (
+    CLASSES,
+    DATA,
+    LOSSES,
+    MODELS,
+    TRANSFORMS,
+    WIDTH,
+    By,
+    OfClass,
+)
 from trainers.data.shares import private_data
 from trainers.data.transforms import Drawn
 from trainers.gradients.choose import differentiator
@@ -45,7 +54,9 @@ def made(kind: str, name: str) -> Material:
         inputs = torch.randn(RECORDS, WIDTH, generator=generator)
         inputs[2] *= 100  # an outlier, which is there or not
         targets = torch.arange(RECORDS) % CLASSES
-        shares.append(DATA[name](inputs, targets) if kind == "data" else (inputs, targets))
+        shares.append(
+            DATA[name](inputs, targets) if kind == "data" else (inputs, targets)
+        )
     found = Material.own(model, shares, loss=loss)
     if kind == "transform":
         found = found.with_transform(TRANSFORMS[name]())
@@ -85,7 +96,11 @@ def outcome(kind: str, name: str) -> tuple[str, float, float]:
         torch.manual_seed(0)
         moves.append(whole - sums(material, without))
     apart = torch.stack(moves).norm(dim=-1)
-    return material.independence, float(apart[..., 0].max()), float(apart[..., 1:].max())
+    return (
+        material.independence,
+        float(apart[..., 0].max()),
+        float(apart[..., 1:].max()),
+    )
 
 
 def test_there_are_sixty():

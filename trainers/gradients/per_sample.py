@@ -246,7 +246,10 @@ class PerSample:
 
         def one(vector: Tensor, samples: Tensor) -> Tensor:
             return torch.func.functional_call(
-                self.module, self.unflatten(vector), (samples,), saying(self.module, None)
+                self.module,
+                self.unflatten(vector),
+                (samples,),
+                saying(self.module, None),
             )
 
         follow(self.module, at.device)

@@ -8,6 +8,7 @@ from torch import nn
 
 from privaudit.files.arguments import public
 
+
 @public
 def replace_batch_norm(module: nn.Module, groups: int = 32) -> nn.Module:
     """Copy ``module``, with group normalisation in place of every batch normalisation.

@@ -115,7 +115,9 @@ def _gru_cell(input: Tensor, hidden: Tensor, *weights: Tensor | None) -> Tensor:
     inside, outside, *biases = (*weights, None, None)
     ours = functional.linear(input, inside, biases[0]).chunk(3, -1)
     before = functional.linear(hidden, outside, biases[1]).chunk(3, -1)
-    reset, update = ((a + b).sigmoid() for a, b in zip(ours[:2], before[:2], strict=True))
+    reset, update = (
+        (a + b).sigmoid() for a, b in zip(ours[:2], before[:2], strict=True)
+    )
     new = (ours[2] + reset * before[2]).tanh()
     return new + update * (hidden - new)
 

@@ -373,4 +373,3 @@ class _Alone(nn.Module):
     def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(shape, device="meta"))
-

@@ -22,7 +22,14 @@ from torch._decomp import get_decompositions
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from privaudit.files.user_code import held, told
-from trainers.gradients.door.operators import CELLS, OURS, attention, copied, keyed_dropout, padded
+from trainers.gradients.door.operators import (
+    CELLS,
+    OURS,
+    attention,
+    copied,
+    keyed_dropout,
+    padded,
+)
 from trainers.gradients.door.operations import ALIASING, MAPPED
 
 aten = torch.ops.aten
@@ -416,9 +423,7 @@ def _rename(graph: fx.Graph) -> bool:
             for other, place in order.items()
             if place < order[node] and other is not own and _base_or_none(other) is own
         ]
-        later = any(
-            order[user] > order[node] for other in seen for user in other.users
-        )
+        later = any(order[user] > order[node] for other in seen for user in other.users)
         if twin is None or not alone or later or own.op not in _FRESH:
             return False
         with graph.inserting_before(node):
@@ -428,7 +433,10 @@ def _rename(graph: fx.Graph) -> bool:
         node.replace_all_uses_with(new)
         after = order[node]
         own.replace_all_uses_with(
-            new, lambda user, after=after, new=new: user is not new and order.get(user, -1) > after
+            new,
+            lambda user, after=after, new=new: (
+                user is not new and order.get(user, -1) > after
+            ),
         )
         graph.erase_node(node)
         order.pop(node)

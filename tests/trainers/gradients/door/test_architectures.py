@@ -60,10 +60,14 @@ def test_gradients_are_torchs(name):
     expected = torch.tensor([1.0, 0.5, 0.25, 2.0]).double() @ each
     scale = each.norm(dim=1).max()
     assert scale > 1e-4
-    torch.testing.assert_close(norms[0][0], each.norm(dim=1), rtol=1e-3, atol=1e-4 * float(scale))
+    torch.testing.assert_close(
+        norms[0][0], each.norm(dim=1), rtol=1e-3, atol=1e-4 * float(scale)
+    )
     assert (summed[0] - expected).norm() <= 1e-3 * scale
     if drops:
         module.eval()
     told = gradients.outputs(at, inputs[None])[0]
     with torch.no_grad():
-        torch.testing.assert_close(told, output_of(module(inputs)), rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(
+            told, output_of(module(inputs)), rtol=1e-3, atol=1e-4
+        )

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F
 from torch.nn.utils import parametrizations
 from torch.utils.data import Dataset
 
@@ -63,7 +63,7 @@ def simple(name: str, function: Callable[..., Any], **parts: Callable[[], Any]) 
     MODELS[name] = lambda: By(function, **{k: v() for k, v in parts.items()})
 
 
-# --- statistics of the batch, in disguise ------------------------------------------------
+# --- statistics of the batch, in disguise ---
 simple("batch norm", lambda m, x: m.layer(m.n(x)), n=lambda: nn.BatchNorm1d(WIDTH))
 simple(
     "batch norm without statistics",
@@ -136,7 +136,7 @@ def _no_grad_mean(x):
         return x.mean(0)
 
 
-# --- attention, routing and capacity ----------------------------------------------------
+# --- attention, routing and capacity ---
 simple("attention over the batch", lambda m, x: m.layer((x @ x.T).softmax(1) @ x))
 simple(
     "attention of torch's, batch for time",
@@ -218,7 +218,7 @@ def _prototypes(m, x):
     return m.layer(x - m.memory[near])
 
 
-# --- state that is kept, at once or late -----------------------------------------------
+# --- state that is kept, at once or late ---
 def _late(m, x):
     m.calls += 1
     if m.calls > 3:
@@ -432,7 +432,7 @@ simple(
     n=lambda: nn.InstanceNorm1d(1, track_running_stats=True),
 )
 
-# --- tricks in place, hooks, gradients of one's own --------------------------------------
+# --- tricks in place, hooks, gradients of one's own ---
 simple("in place over the batch", lambda m, x: m.layer(x.clone().sub_(x.mean(0))))
 simple("first row written", lambda m, x: _written(m, x))
 
@@ -547,7 +547,7 @@ simple(
 )
 
 
-# --- losses ---------------------------------------------------------------------------
+# --- losses ---
 def _contrastive(o, t):
     o = F.normalize(o)
     return F.cross_entropy(o @ o.T, torch.arange(len(o)))
@@ -614,7 +614,7 @@ class Growing:
         return F.cross_entropy(o, t) * self.calls
 
 
-# --- transforms and data sets -----------------------------------------------------------
+# --- transforms and data sets ---
 def _running():
     seen = []
 
@@ -649,8 +649,8 @@ DATA["flips by the global generator"] = lambda x, y: Own(
     x, y, lambda d, i: d.inputs[i] * (1 - 2 * torch.randint(2, ()))
 )
 DATA["noise by numpy"] = lambda x, y: Own(
-    x, y, lambda d, i: d.inputs[i] + float(np.random.randn())
-)  # noqa: NPY002
+    x, y, lambda d, i: d.inputs[i] + float(np.random.randn())  # noqa: NPY002
+)
 DATA["flips by random"] = lambda x, y: Own(
     x, y, lambda d, i: d.inputs[i] * random.choice([-1, 1])
 )

@@ -7,9 +7,9 @@ from torch.nn import functional
 
 from trainers.gradients.bookkeeping import BookKeeping
 from trainers.gradients.choose import differentiator
+from trainers.gradients.door.enter import enter
 from trainers.gradients.per_sample import parameter_places, parameter_vector
 from trainers.models import cross_entropy
-from trainers.gradients.door.enter import enter
 from trainers.models.own import replace_batch_norm
 from trainers.runs.material import Material
 

@@ -104,9 +104,9 @@ def _entered(
             why_not = f"the model could not be traced: {error}"
             taken = Isolated(module, loss)
     shape = tuple(input.shape)
-    with checked(f"the model cannot take inputs of shape {shape} and {input.dtype}"):
-        with torch.no_grad():
-            alone = taken(inputs, **saying(taken, None))
+    cannot = f"the model cannot take inputs of shape {shape} and {input.dtype}"
+    with checked(cannot), torch.no_grad():
+        alone = taken(inputs, **saying(taken, None))
     if isinstance(taken, Bare) and not _same_together(module, taken, inputs):
         raise ValueError(
             "the model mixes the records of a batch: what it says of one depends on "
@@ -170,9 +170,9 @@ def _loss(
             f"loss is a function of outputs and targets, got {type(loss).__name__}; "
             "such as torch.nn.functional.mse_loss"
         )
-    if loss is functional.cross_entropy and outputs.dim() == 2 and targets.dim() == 1:
-        if not targets.is_floating_point():
-            return cross_entropy, None  # the same, faster
+    classes = targets.dim() == 1 and not targets.is_floating_point()
+    if loss is functional.cross_entropy and outputs.dim() == 2 and classes:
+        return cross_entropy, None  # the same, faster
     with checked("the loss fails on a batch of records"):
         together = copy.deepcopy(loss)(outputs, targets)
     if not isinstance(together, Tensor) or not together.is_floating_point():

@@ -69,7 +69,7 @@ class Kept:
                 self._class(type(value.__self__))
         elif isinstance(value, types.FunctionType):
             self._function(value)
-        elif callable(value) and hasattr(value, "__call__"):
+        elif callable(value):
             self._class(type(value))
             wrapped = getattr(value, "func", getattr(value, "__wrapped__", None))
             if wrapped is not None:
@@ -131,7 +131,7 @@ class Kept:
             return
         if value is None or isinstance(value, _CODE):
             return
-        if isinstance(value, nn.Module) or hasattr(value, "__call__"):
+        if callable(value):
             self._of(value)
         try:
             self._places.append((put, copy.deepcopy(value)))

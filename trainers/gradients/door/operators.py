@@ -115,9 +115,8 @@ def _gru_cell(input: Tensor, hidden: Tensor, *weights: Tensor | None) -> Tensor:
     inside, outside, *biases = (*weights, None, None)
     ours = functional.linear(input, inside, biases[0]).chunk(3, -1)
     before = functional.linear(hidden, outside, biases[1]).chunk(3, -1)
-    reset, update = (
-        (a + b).sigmoid() for a, b in zip(ours[:2], before[:2], strict=True)
-    )
+    reset = (ours[0] + before[0]).sigmoid()
+    update = (ours[1] + before[1]).sigmoid()
     new = (ours[2] + reset * before[2]).tanh()
     return new + update * (hidden - new)
 
@@ -129,12 +128,12 @@ CELLS = {
 
 
 def copied(into: Tensor, values: Tensor) -> Tensor:
-    """``values`` of the type and shape of ``into``, as `torch.Tensor.copy_` has them."""
+    """``values`` of the type and shape of ``into``, as `torch.Tensor.copy_` has."""
     return values.to(into.dtype).expand(into.shape)
 
 
 def padded(weight: Tensor, tokens: Tensor, padding: int) -> Tensor:
-    """An embedding whose row ``padding`` has no gradient, which torch's rule forgets."""
+    """An embedding without gradient in row ``padding``, as torch's rule forgets."""
     rows = functional.embedding(tokens, weight)
     return torch.where((tokens == padding)[..., None], rows.detach(), rows)
 

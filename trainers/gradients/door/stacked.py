@@ -185,12 +185,16 @@ def uses_of(graph: fx.Graph, parameters: list[fx.Node]) -> dict[fx.Node, Use]:
             continue
         use = rule(*node.args)
         of = [] if use is None else [use.weight, use.bias]
-        if use and all(one is None or one in parameters for one in of):
-            if isinstance(use.input, fx.Node) and use.input not in parameters:
-                known[node] = use
+        if (
+            use is not None
+            and all(one is None or one in parameters for one in of)
+            and isinstance(use.input, fx.Node)
+            and use.input not in parameters
+        ):
+            known[node] = use
     while True:
         together: dict[fx.Node, set[Any]] = {}
-        for node, use in known.items():
+        for use in known.values():
             for one in (use.weight, use.bias):
                 if one is not None:
                     key = (use.weight, use.bias, use.settings)

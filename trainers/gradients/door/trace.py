@@ -22,6 +22,7 @@ from torch._decomp import get_decompositions
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from privaudit.files.user_code import held, told
+from trainers.gradients.door.operations import ALIASING, MAPPED
 from trainers.gradients.door.operators import (
     CELLS,
     OURS,
@@ -30,7 +31,6 @@ from trainers.gradients.door.operators import (
     keyed_dropout,
     padded,
 )
-from trainers.gradients.door.operations import ALIASING, MAPPED
 
 aten = torch.ops.aten
 _RECURRENT = [aten.gru, aten.lstm, aten.rnn_tanh, aten.rnn_relu]  # written out in steps
@@ -285,7 +285,7 @@ def _base(node: fx.Node) -> fx.Node:
 
 
 def _check_writes(graph: fx.Graph, called: dict[fx.Node, str]) -> None:
-    """``ValueError`` for a write to what outlives a call, which are those ``called``."""
+    """``ValueError`` for a write to what outlives a call: those that are ``called``."""
     for node in graph.nodes:
         if node.target is aten.detach_.default:
             continue

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F
 from torch.nn.utils import parametrizations
 
 VECTOR, SEQUENCE, IMAGE, SIGNAL, TOKENS = (
@@ -61,7 +61,7 @@ def head(width: int) -> nn.Linear:
     return nn.Linear(width, CLASSES)
 
 
-# --- vectors ---------------------------------------------------------------------------
+# --- vectors ---
 for activation in (
     *(nn.ReLU, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish),
     *(nn.Tanh, nn.Sigmoid, nn.Softplus, nn.Softsign, nn.Hardtanh, nn.Hardswish),
@@ -518,7 +518,7 @@ def _written(m, x):
     return m.o(wide)
 
 
-# --- images ----------------------------------------------------------------------------
+# --- images ---
 add(
     "CNN as one writes it",
     IMAGE,
@@ -935,7 +935,7 @@ def _capsules(m, x):
     return out.norm(dim=-1)
 
 
-# --- signals ---------------------------------------------------------------------------
+# --- signals ---
 add(
     "1-D CNN",
     SIGNAL,
@@ -987,7 +987,7 @@ add(
     ),
 )
 
-# --- sequences -------------------------------------------------------------------------
+# --- sequences ---
 for kind in (nn.RNN, nn.GRU, nn.LSTM):
     add(
         f"{kind.__name__}",
@@ -1171,7 +1171,7 @@ add(
     ),
 )
 
-# --- tokens ----------------------------------------------------------------------------
+# --- tokens ---
 add(
     "bag of words",
     TOKENS,

@@ -1,4 +1,4 @@
-"""Each operation that a graph may have: mapped over records, it is what it is of each."""
+"""Each operation that a graph may have, mapped over records: what it is of each."""
 
 from __future__ import annotations
 

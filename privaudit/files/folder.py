@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import errno
 import fcntl
+import io
 import itertools
 import os
 import pathlib
@@ -14,7 +15,7 @@ import secrets
 import stat
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import msgspec
 
@@ -57,7 +58,7 @@ MOST_TEXT, MOST_ARRAYS, MOST_HASHED = 1 << 26, 1 << 30, 1 << 36
 @contextlib.contextmanager
 def opened_regular(
     path: str | os.PathLike[str], most: int, *, follow: bool = True
-) -> Iterator[BinaryIO]:
+) -> Iterator[io.BufferedReader]:
     """The regular file at ``path``, of at most ``most`` bytes, to be read within.
 
     No pipe, device or folder is opened, also where a link leads to one; with ``follow``

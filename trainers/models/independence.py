@@ -31,7 +31,7 @@ _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 # which they work with one row and with three. Not among them: what takes batches first
 # only if asked to (attention, nn.LSTM), or normalises over a dimension by its number.
 _LAYERS = (
-    *(nn.Identity, nn.Linear, nn.Embedding, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm),
+    *(nn.Identity, nn.Linear, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm),
     *(nn.Conv1d, nn.Conv2d, nn.Conv3d),
     *(nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d),
     *(nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d),
@@ -98,13 +98,13 @@ def _takes_rows_alone(layer: nn.Module) -> bool:
     """Whether ``layer`` itself, not what is in it, is one whose code is known."""
     if not _is_plain(layer):
         return False
-    kind = type(layer)
+    kind, has = type(layer), vars(layer)
     if kind is nn.Flatten:
-        return layer.start_dim >= 1
-    if kind in (nn.LogSoftmax, nn.Softmax):
-        return layer.dim is not None and layer.dim >= 1
-    if kind is nn.Unflatten:
-        return isinstance(layer.dim, int) and layer.dim >= 1
+        return has["start_dim"] >= 1
+    if kind in (nn.LogSoftmax, nn.Softmax, nn.Unflatten):
+        return isinstance(has["dim"], int) and has["dim"] >= 1
+    if kind is nn.Embedding:  # how often the batch has a word may scale gradients
+        return not has["scale_grad_by_freq"]
     ours = kind.__module__.startswith("trainers.models.")
     return ours or kind in _LAYERS or kind in _CONTAINERS
 

@@ -111,6 +111,7 @@ class TestSound:
             nn.LSTM(5, 2),
             nn.Dropout(0.5),
             nn.EmbeddingBag(5, 2),
+            nn.Embedding(5, 2, scale_grad_by_freq=True),
         ],
         ids=lambda module: type(module).__name__,
     )

@@ -206,9 +206,9 @@ def train(
         as "softmax", with ``classes``. All nodes start at its parameters; those that
         require no gradient, and buffers, stay as they are. Its parameters must not come
         from the private data: the account covers only what happens from here on. It is
-        ``conditional`` unless no code of your own sees records: model and loss are of
-        torch's layers or could be traced, and data are arrays
-        (``result.independence``).
+        ``conditional`` on that each record is treated by itself, unless all code of
+        model, loss, transform and data is known: layers of torch's in nn.Sequential,
+        losses of torch's, and arrays (``result.independence``).
     shares
         A list with one data set per node: pairs (inputs, targets) of arrays, tensors or
         pandas frames, or torch Datasets. With ``nodes``, a single data set, which

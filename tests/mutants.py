@@ -47,7 +47,7 @@ ROOT = Path(__file__).parents[1]
 STORE = ROOT / "tests" / "mutants.toml"
 WORK = ROOT / "build" / "mutants"
 AREAS = {  # code, and where its rules are tested; doctests count too
-    "privaudit/accounting": "tests/accounting",
+    "privaudit/accounting": "tests/accounting tests/test_kernel.py",
     "privaudit/auditing/bounds": "tests/auditing/bounds",
     "privaudit/files/manifest.py": "tests/files",
     "privaudit/report/verify.py": "tests/report/test_verify.py",
@@ -69,7 +69,7 @@ def files_of(place: str, prefix: str = "") -> list[str]:
     return sorted(names)
 
 
-QUIET = ("-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist")
+QUIET = ("-q", "-s", "-p", "no:cacheprovider")
 SOURCES = [file for area in AREAS for file in files_of(area)]
 
 
@@ -207,7 +207,8 @@ def instrument(tree: Path) -> None:
 def tests_of(area: str) -> list[str]:
     """Files with the tests of an area: its own, and modules that have doctests."""
     own = [f for f in files_of(area) if ">>>" in (ROOT / f).read_text()]
-    return files_of(AREAS[area], "test_") + own
+    places = AREAS[area].split()
+    return [file for place in places for file in files_of(place, "test_")] + own
 
 
 def learn(area: str) -> dict[str, dict]:

@@ -210,6 +210,13 @@ class TestSound:
             assert error.max() > 1e-9
             assert (error <= wrong[j][1] + exact[j][1]).all()
 
+    @pytest.mark.parametrize("taken", [1, 2])
+    def test_the_error_of_all_chances_is_said_of_the_pair(self, taken):
+        epoch = Epoch((0.3, 1.5), (20, 30), 50)
+        *_, relative = allocation_below._laws(epoch, taken)
+        for pair in allocation_below._pairs(epoch, taken).values():
+            assert relative <= pair.accuracy <= 2 * relative + 1e-10
+
     @pytest.mark.parametrize("taken", [1, 2, 4])
     @pytest.mark.parametrize("counts", [(2, 3, 1), (1, 1, 4)])
     def test_kinds_share_the_batches_as_subsets_do(self, counts, taken):

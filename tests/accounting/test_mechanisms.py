@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import mpmath
 import numpy as np
 import pytest
 from scipy import optimize, special, stats
@@ -613,3 +614,16 @@ def test_sampled_losses_move_toward_0():
     up, down = loss.range("remove")
     assert math.isclose(up, math.log1p(0.1 * math.expm1(1.0)), rel_tol=1e-9)
     assert math.isclose(-down, math.log1p(0.1 * math.expm1(-1.0)), rel_tol=1e-9)
+
+
+@pytest.mark.parametrize("rate", [1e-3, 0.3, 0.97])
+def test_ends_of_a_sampled_loss_are_rounded_outwards(rate):
+    """log(1 - q + q e^eps) of an added record and of a removed one, by mpmath."""
+    for e in np.linspace(0.01, 6.0, 97).tolist():
+        loss = loss_of(ExponentialMechanism(e), ADD, rate)
+        with mpmath.workdps(40):
+            ends = [mpmath.log1p(rate * mpmath.expm1(x)) for x in (e, -e)]
+            removed, added = loss.range("remove"), loss.range("add")
+            for exact, found in ((ends[0], removed[0]), (-ends[1], removed[1])):
+                assert exact <= found <= exact * (1 + 1e-12)
+        assert added == removed[::-1]

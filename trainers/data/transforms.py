@@ -35,6 +35,10 @@ class Drawn:
         """Take random numbers from ``streams``, for nodes by their ``numbers``."""
         self._streams, self._numbers = streams, tuple(numbers)
 
+    def records(self, node: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of records ``index`` (rows, samples) of nodes ``node``."""
+        raise NotImplementedError
+
     def _seeds(self, node: int) -> Tensor:
         """A word for each record of a node in the release at hand, (records + 1,)."""
         assert self._streams is not None

@@ -6,12 +6,12 @@ this is known; `privaudit.ledger.ASSUMED` has what an account assumes for it:
 
 - *by construction*: all code between a record and its gradient is known to take each
   record alone and to keep nothing: layers of this package and of ``torch.nn`` that are
-  listed here, as they are (no hooks, no other ``forward``), in ``nn.Sequential``;
-  losses of torch's; records in memory or in a mapped file.
-- *by isolation*: other code, run with one record a call and with all of the module's
-  state put back before each.
-- *by trial*: other code, which was compared on a few records before the training. What
-  shows on other records, under load or later is not seen.
+  listed here, as they are (no hooks, no other ``forward``), in ``nn.Sequential``; other
+  models and losses as graphs that were traced of one record of placeholders, so that
+  none of their code runs afterwards (`trainers.gradients.door`); losses of torch's;
+  records in memory or in a mapped file.
+- *by isolation*: other code, run with one record a call, with all of the module's state
+  put back before each, and generators seeded by a key of the record's own.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from privaudit.results import Independence
+from trainers.models.start import cross_entropy
 
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
@@ -30,7 +31,7 @@ _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 # which they work with one row and with three. Not among them: what takes batches first
 # only if asked to (attention, nn.LSTM), or normalises over a dimension by its number.
 _LAYERS = (
-    *(nn.Identity, nn.Linear, nn.Embedding, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm),
+    *(nn.Identity, nn.Linear, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm),
     *(nn.Conv1d, nn.Conv2d, nn.Conv3d),
     *(nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d),
     *(nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d),
@@ -65,10 +66,8 @@ def independence(
 
     Parameters
     ----------
-    module
-        The model, which works on one record and on a few.
-    loss
-        As the user gave it; None: cross entropy.
+    module, loss
+        What `trainers.gradients.door.enter` made of the user's. None: cross entropy.
     shares
         The nodes' data sets, as `trainers.data.shares.shares_of` gives them.
     transform
@@ -79,36 +78,42 @@ def independence(
     >>> independence(nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), functional.mse_loss)
     'by construction'
     >>> independence(nn.Linear(4, 2), lambda outputs, targets: outputs.mean())
-    'by trial'
+    'by isolation'
     """
     code = (
-        all(map(_takes_rows_alone, module.modules())),
-        loss is None or _is_known_loss(loss),
+        is_known(module) or getattr(module, "constructed", False),
+        loss is None or is_known_loss(loss) or getattr(loss, "constructed", False),
         not any(getattr(share, "by_their_code", False) for share in shares),
         transform is None,
     )
-    return "by construction" if all(code) else "by trial"
+    return "by construction" if all(code) else "by isolation"
+
+
+def is_known(module: nn.Module) -> bool:
+    """Whether all of a module's layers are of those that are listed here."""
+    return all(map(_takes_rows_alone, module.modules()))
 
 
 def _takes_rows_alone(layer: nn.Module) -> bool:
     """Whether ``layer`` itself, not what is in it, is one whose code is known."""
     if not _is_plain(layer):
         return False
-    kind = type(layer)
+    kind, has = type(layer), vars(layer)
     if kind is nn.Flatten:
-        return layer.start_dim >= 1
-    if kind in (nn.LogSoftmax, nn.Softmax):
-        return layer.dim is not None and layer.dim >= 1
-    if kind is nn.Unflatten:
-        return isinstance(layer.dim, int) and layer.dim >= 1
+        return has["start_dim"] >= 1
+    if kind in (nn.LogSoftmax, nn.Softmax, nn.Unflatten):
+        return isinstance(has["dim"], int) and has["dim"] >= 1
+    if kind is nn.Embedding:  # how often the batch has a word may scale gradients
+        return not has["scale_grad_by_freq"]
     ours = kind.__module__.startswith("trainers.models.")
     return ours or kind in _LAYERS or kind in _CONTAINERS
 
 
-def _is_known_loss(loss: Callable[..., Any]) -> bool:
+def is_known_loss(loss: Callable[..., Any]) -> bool:
+    """Whether a loss is one of torch's, or cross entropy of ours."""
     if isinstance(loss, nn.Module):
         return type(loss) in _LOSSES and _is_plain(loss)
-    return any(loss is one for one in _LOSS_FUNCTIONS)
+    return any(loss is one for one in (*_LOSS_FUNCTIONS, cross_entropy))
 
 
 _HOOKS = (

@@ -366,6 +366,7 @@ def _judged(
     gave was taken off, and no two canaries meet.
     """
     relation: Relation = "add-or-remove-one"
+    assert how.epsilon is not None  # callers take it
     claim = claim_of(how.epsilon, how.delta, relation, source="privaudit.integrations")
     nodes = account_nodes(ledger, how.delta, relation)
     worst = max(range(len(nodes)), key=lambda node: nodes[node].epsilon)

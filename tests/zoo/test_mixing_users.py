@@ -39,7 +39,9 @@ def sums(kind: str, name: str, without: int | None) -> torch.Tensor:
         Streams(0),
     )
     at = parameter_vector(material.module)[None, None]
-    found = [oracle.gradient(at)[0, 0] * len(shares[0].users.unique()) for _ in range(4)]
+    found = [
+        oracle.gradient(at)[0, 0] * len(shares[0].users.unique()) for _ in range(4)
+    ]
     return torch.stack(found).double()
 
 

@@ -152,11 +152,14 @@ class FigureSettings:
         Print a table of all accounts that apply.
     plot
         Draw the privacy profile of the answer into this file (.svg, .png, .pdf).
+    upper_only
+        Leave the lower side out, which takes most of the time where all steps differ.
     """
 
     account: str = "certified"
     compare: bool = False
     plot: pathlib.Path | None = None
+    upper_only: bool = False
 
     def __post_init__(self) -> None:
         # Before anything is computed: matplotlib would write to another name, or late.

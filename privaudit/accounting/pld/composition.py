@@ -499,7 +499,9 @@ class Composition:
         often = max(sum(count for _, count in self.epochs), 1)
         tail = math.log10(width * 0.02 / often) + max(guess.log_delta, -600.0) / _LN10
         room = guess.slope * slack
-        return Grid(spacing, reach, guess.slope, room, 10.0 ** math.floor(tail), cells)
+        tail = 10.0 ** math.floor(tail)
+        aim = (guess.epsilon, guess.log_delta)
+        return Grid(spacing, reach, guess.slope, room, tail, cells, aim)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -8,13 +8,13 @@ from scipy import special
 
 import privaudit as pa
 from privaudit.accounting import account
+from privaudit.accounting.plans import Plan
 from privaudit.accounting.pld import compose_steps, grouping
 from privaudit.accounting.pld.cells import Step
 from privaudit.accounting.pld.dots import measure_below
 from privaudit.accounting.pld.fourier import _Spectra
 from privaudit.accounting.pld.mechanisms.noise import loss_cells
 from privaudit.accounting.pld.mixture import Term, log_ratio
-from privaudit.accounting.plans import Plan
 
 
 def quiet_and_loud():
@@ -67,7 +67,7 @@ class TestNarrow:
 
     def test_few_loud_steps_are_seen_from_below(self):
         """On a grid that is wide beside most of their losses."""
-        shift, rate, spacing = 2.5, 1e-5, 0.05
+        shift, rate, spacing = 2.5, 1e-3, 0.05
         step = Step("gaussian", "poisson", shift, rate)
         offset = grouping._offset(step, grouping.Grid(spacing, 8.0))
         cells = loss_cells(step, "remove", spacing, 8.0, 1 << 19, offset)
@@ -83,7 +83,7 @@ class TestNarrow:
                 )
             seen = float(found.mass @ np.maximum(-np.expm1(epsilon - losses), 0))
             assert seen <= true * (1 + 1e-12)
-            assert seen > 0.9 * true or epsilon < 0.1
+            assert seen > 0.85 * true or epsilon < 0.1
 
 
 class TestSound:
@@ -107,7 +107,9 @@ class TestSound:
         spectra = [0.9 + 0.1 * phase, 0.8 + 0.2 * phase, 0.3 + 0.7 * phase**2]
         heads = np.array([1.0, 1.1, 1.3])
         found, error = log_ratio(term, spectra, heads, 1e-15)
-        ratios = [h * s / spectra[0] for s, h in zip(spectra[1:], heads[1:], strict=True)]
+        ratios = [
+            h * s / spectra[0] for s, h in zip(spectra[1:], heads[1:], strict=True)
+        ]
         rest = 1 - weights.sum(axis=1)
         inside = rest[:, None] + weights @ np.stack(ratios)
         whole = rest + weights @ heads[1:]

@@ -218,8 +218,10 @@ class Units:
     def _at(self, count: int, way: Direction) -> Guess:
         family = self._composition.families[0]
         many = dataclasses.replace(family, count=np.full(1, float(count)))
-        return Composition((many,))._scout(way).at_delta(
-            math.log(self.delta * _FITS), _ROOM
+        return (
+            Composition((many,))
+            ._scout(way)
+            .at_delta(math.log(self.delta * _FITS), _ROOM)
         )
 
     def _guess(self) -> int:

@@ -35,11 +35,11 @@ class Guess:
     log delta falls. Transforms may be better off with less, ``tilt``.
 
     ``down`` and ``up`` are the changes of the tilt whose Chernoff bounds make the least
-    window, ``window`` its length; ``losses`` and ``weights`` are the steps'
-    losses under the slope, the weights summing to the number of steps; ``variances`` are those of the
+    window, ``window`` its length; ``losses`` and ``weights`` are the steps' under the
+    slope, the weights summing to the number of steps; ``variances`` are those of the
     kinds of steps, taken ``counts`` times. ``outside`` is minus the log of the tilted
-    mass that may lie beyond each end of the window. ``steep`` is how fast log delta
-    was seen to fall, over the slope.
+    mass that may lie beyond each end of the window. ``steep`` is how fast log delta was
+    seen to fall, over the slope.
     """
 
     tilt: float

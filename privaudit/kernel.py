@@ -126,7 +126,9 @@ def mixture(chances, shifts):
     def pair(
         loss, a
     ):  # by Newton on the convex log of the ratio; the root is bracketed
-        x = min((((loss - w.log()) / s + s / 2).mid() for w, s in parts), key=float)
+        x: arb = min(
+            (((loss - w.log()) / s + s / 2).mid() for w, s in parts), key=float
+        )
         for _ in range(100):
             value, slope = ratio(x)
             step = (value.log() - loss) * value / slope

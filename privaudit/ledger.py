@@ -53,9 +53,6 @@ PLACED = (
 ASSUMED: dict[Independence, str] = {
     "by isolation": "the code of the model, the loss and the data keeps nothing of a "
     "{unit} outside the module",
-    "by trial": "the code of the model, the loss and the data treats each {unit} by "
-    "itself and keeps nothing from one to the next, which was tried on a few records, "
-    "not proved",
 }
 
 

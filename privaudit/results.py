@@ -26,7 +26,7 @@ Sampling = Literal[
     "poisson", "without-replacement", "random-allocation", "none", "mixed"
 ]
 # How it is known that a record's gradient is its own.
-Independence = Literal["by construction", "by isolation", "by trial"]
+Independence = Literal["by construction", "by isolation"]
 Standing = Literal["certified", "conditional", "asymptotic", "claimed"]
 Status = Literal["refuted", "disproved", "unproven", "consistent"]
 

@@ -69,7 +69,7 @@ def files_of(place: str, prefix: str = "") -> list[str]:
     return sorted(names)
 
 
-QUIET = ("-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist")
+QUIET = ("-q", "-s", "-p", "no:cacheprovider")
 SOURCES = [file for area in AREAS for file in files_of(area)]
 
 

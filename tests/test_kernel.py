@@ -67,15 +67,22 @@ def ledger_of(*parts):
 LN2 = "0.69314718055994530941723212"  # log 2, but for less than 2^-80
 
 
-def coin(n, epsilon, p=(5, 2, 1, 1, 0), q=(0, 1, 2, 4, 2)):
-    """Exact delta of n releases of p against q (ninths), in both orders."""
+# Masses over 2^50 whose ratios are powers of 2: balls hold them, 40 bits do not.
+_Y, _Z, _W, WHOLE = 123456789012345, 98765432109877, 87654321098767, 2**50
+P = (WHOLE - 2 * _Y - _Z - _W, 2 * _Y, _Z, _W, 0)
+Q = (0, _Y, 2 * _Z, 4 * _W, WHOLE - _Y - 2 * _Z - 4 * _W)
+PAIR = {"noise": "pair", "p": list(P), "q": list(Q)}
+
+
+def coin(n, epsilon, p=P, q=Q):
+    """Exact delta of n releases of p against q, in both orders."""
     found = []
     for one, other in ((p, q), (q, p)):
         law = {}  # loss over log 2, or infinity: P's mass
         for x, y in zip(one, other, strict=True):
             if x:
                 key = math.inf if not y else int(math.log2(Fraction(x, y)))
-                law[key] = law.get(key, 0) + Fraction(x, 9)
+                law[key] = law.get(key, 0) + Fraction(x, WHOLE)
         total = {0: Fraction(1)}
         for _ in range(n):
             made = {}
@@ -99,10 +106,7 @@ def fraction(ball):
     return Fraction(int(man)) * Fraction(2) ** int(exp)
 
 
-PAIR = {"noise": "pair", "p": [5, 2, 1, 1, 0], "q": [0, 1, 2, 4, 2]}
-
-
-def bounds_of(kernel, n, epsilon, above, small=Fraction(0), bits=40):
+def bounds_of(kernel, n, epsilon, above, small=Fraction(1, 2**60), bits=40):
     """The kernel's bounds of n releases of the coin, as fractions."""
     hints = {"spacing": LN2, "widest": 1}
     kernel.Law.settle(said(hints), Fraction(epsilon), Fraction(1, 100), n)
@@ -112,14 +116,16 @@ def bounds_of(kernel, n, epsilon, above, small=Fraction(0), bits=40):
 
 
 def check_rounding(kernel):
-    """At 40 bits the roundings, and nothing else, keep the sides apart."""
-    for n, epsilon in ((1, 0.25), (3, 0.5), (6, 1.0), (11, 0.125), (7, 2.0)):
+    """At so few bits the roundings, and nothing else, keep the sides apart."""
+    few = itertools.product((1, 2), (0.25, 0.6, 5.0), range(33, 45))
+    more = ((3, 0.5, 40), (6, 1.0, 40), (11, 0.125, 40), (7, 2.0, 40))
+    for n, epsilon, bits in (*few, *more):
         exact = coin(n, epsilon)
-        above = bounds_of(kernel, n, epsilon, True)
-        below = bounds_of(kernel, n, epsilon, False)
+        above = bounds_of(kernel, n, epsilon, True, bits=bits)
+        below = bounds_of(kernel, n, epsilon, False, bits=bits)
         for low, truth, high in zip(below, exact, above, strict=True):
             assert low <= truth <= high
-            assert high - low < Fraction(1, 2**30)
+            assert high - low < Fraction(1, 2 ** (bits - 12))
 
 
 def check_windows(kernel):
@@ -146,6 +152,10 @@ def check_units(kernel):
     assert Fraction(kernel.Law.units(wide, up=True), 2**64) > Fraction(1, 3)
     assert kernel.Law.units(wide, up=False) == 0
     assert kernel.Law.units(-third, up=True) == 0
+    # Quarters of which one is at 0 and one at infinity: 3/16 of two are infinite.
+    kernel.Law.bits, kernel.Law.small = 2, Fraction(0)
+    one = kernel.Law(0, [kernel.fmpz_poly([1])], 1)
+    assert (one * one).beyond >= 1
 
 
 # ---------------------------------------------------------- claims that are not true
@@ -231,7 +241,7 @@ def check_ledgers(kernel):
     sure = {"noise": "guarantee", "epsilon": "1", "delta": "9e-6", "count": 2}
     assert proves(kernel, document([sure]), upper="1000") is not True
     assert proves(kernel, document([sure]), lower="0.01") is not True
-    assert proves(kernel, document([sure], delta="2e-5"), upper="2.01") is True
+    assert proves(kernel, document([sure], delta="2e-5"), upper="2.1") is True
     node = document([gaussian()], epsilon=one, unit="node")
     assert proves(kernel, node, lower="0.1") is None
 

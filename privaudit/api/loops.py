@@ -41,7 +41,7 @@ class GradientOracle:
         from trainers.gradients.per_sample import parameter_vector
 
         self._inner = inner
-        self._module = material.module
+        self._module = material.given or material.module
         self._budget = budget
         self._independence = material.independence
         self.nodes = inner.nodes

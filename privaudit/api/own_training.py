@@ -453,7 +453,8 @@ def train(
                 number=party,
             )
             folder = RunFolder(out if trained is None else trained.path)
-            models = modules((folder / MODEL).read_bytes(), material.module)
+            own = material.given or material.module
+            models = modules((folder / MODEL).read_bytes(), own)
             found = TrainedModels(
                 models=models,
                 ledger=folder.read("ledger.json", Ledger),

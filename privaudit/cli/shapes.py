@@ -361,6 +361,7 @@ class Evidence(Shape, kw_only=True):
     manifest: bool
     signed: bool
     signer: str | None
+    proved: bool
     checked: list[str]
     not_checked: list[str]
     differences: list[Differing]

@@ -188,7 +188,7 @@ class TestSound:
 
     @pytest.mark.parametrize("delta", [0.1, 1e-6])
     def test_the_odometer_splits_delta_among_its_orders(self, delta):
-        """Closed form, of rho a: each order may fail with its share, one of them all."""
+        """Closed form, of rho a: each order may fail with its share of delta."""
         budget, rho = Budget(epsilon=50.0, delta=delta), 0.0
         for noise in (3.0, 0.7, 12.0):
             budget.spend(release(noise))
@@ -198,11 +198,13 @@ class TestSound:
             assert truth * (1 - 1e-12) <= budget.odometer <= truth * (1 + 1e-9)
 
     def test_a_unit_covers_what_costs_no_more_and_nothing_else(self):
-        """Less noise, a higher rate, another law or sampling is not paid by one unit."""
+        """Less noise, a higher rate, another law or sampling needs more."""
         counted = Budget(epsilon=2.0, delta=1e-5, typical=release(2.0, 0.01))._filter
         assert counted._is_covered(release(2.0, 0.01))
         assert counted._is_covered(release(2.5, 0.01))
         assert counted._is_covered(release(2.0, 0.009))
+        gaussian = Budget(epsilon=1.0, delta=1e-5, typical=release(1.0))._filter
+        assert gaussian.cost(release(1e200)) > 0  # its square is no double
         for other in (
             release(1.9, 0.01),
             release(2.0, 0.011),

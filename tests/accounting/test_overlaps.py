@@ -104,6 +104,13 @@ class TestTight:
 
 
 class TestLaws:
+    @pytest.mark.parametrize("overlap", [1, 2])
+    @pytest.mark.parametrize("index", [-1, 2])
+    def test_nodes_that_are_none(self, index, overlap):
+        ledger = network(Entry(gaussian(2.0)), Entry(gaussian(3.0)), overlap=overlap)
+        with pytest.raises(ValueError, match="numbered from 0 to 1"):
+            Certificate.of(ledger, "replace-one").held_by(index)
+
     def test_ledgers_keep_it(self):
         ledger = network(Entry(gaussian(3.0)), Entry(gaussian(2.0)), overlap=2)
         assert Ledger.from_json(ledger.to_json()) == ledger

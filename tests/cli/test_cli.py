@@ -75,6 +75,7 @@ class TestRuns:
         assert 0 <= result["accuracy"] <= 1
         assert sorted(os.listdir(path)) == [
             ".lock",
+            "certificate.json",
             "config.json",
             "curves.json",
             "ledger.json",

@@ -80,7 +80,7 @@ class BookKeeping:
     """
 
     lower = False
-    positions = length = coarse = 0
+    positions = length = coarse = word = 0
 
     def __init__(
         self,
@@ -243,6 +243,8 @@ class BookKeeping:
                 name: value.detach().to(at).expand(len(at), *value.shape)
                 for name, value in own.named_parameters()
             }
+        if isinstance(self.template, StackedGraph):
+            self.template.word = self.word if keeps else None
         flat = inputs.reshape(-1, *inputs.shape[2:])
         outputs = self.template(flat)
         for layer in self.layers:
@@ -345,13 +347,8 @@ class BookKeeping:
 
     def outputs(self, at: Tensor, inputs: Tensor) -> Tensor:
         """What each replica's model says of its inputs, (replicas, samples, ...)."""
-        evaluating = getattr(self.template, "evaluates", None) is not None
-        if evaluating:
-            self.template.evaluates = True
         with torch.no_grad():
             outputs = self._run(at, inputs, keeps=False)
-        if evaluating:
-            self.template.evaluates = False
         self._forget()
         return outputs.unflatten(0, inputs.shape[:2])
 

@@ -46,6 +46,11 @@ def differentiator(
     eager.lower = lower
     if not compiled:
         return eager
+    if hasattr(module, "constructed"):
+        raise ValueError(
+            "compiled gradients are for models by name and of torch's own layers in "
+            "nn.Sequential: leave compiled out"
+        )
     from trainers.gradients.compiled import (
         Compiled,  # torch's compiler is slow to import
     )

@@ -23,6 +23,7 @@ class Differentiator(Protocol):
     positions: int  # see `trainers.gradients.rounding.Rounding.of`
     length: int
     coarse: int
+    word: int  # of the release: dropout is a function of it and of each record
 
     @property
     def aligned(self) -> bool:

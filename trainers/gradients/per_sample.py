@@ -95,6 +95,14 @@ def parameter_places(module: nn.Module) -> dict[str, range]:
     return places
 
 
+def saying(module: nn.Module, word: int | None) -> dict[str, int | None]:
+    """Arguments that tell a module that came by the door what its dropout is of.
+
+    None: it runs without dropout.
+    """
+    return {"word": word} if hasattr(module, "constructed") else {}
+
+
 class PerSample:
     """Per-sample gradients of a module under stacked parameters, by `torch.func`.
 
@@ -107,7 +115,7 @@ class PerSample:
     """
 
     aligned = False
-    positions = length = coarse = 0
+    positions = length = coarse = word = 0
 
     def __init__(self, module: nn.Module, loss: Loss) -> None:
         check_module(module)
@@ -123,11 +131,6 @@ class PerSample:
             quiet(False)
         self.shapes = {name: p.shape for name, p in trained(module).items()}
         self.dims = sum(shape.numel() for shape in self.shapes.values())
-
-    @property
-    def _evaluates(self) -> dict[str, bool]:
-        """Arguments with which a module of somebody's runs without dropout."""
-        return {"evaluates": True} if hasattr(self.module, "alone") else {}
 
     @property
     def values_per_sample(self) -> int:
@@ -149,7 +152,10 @@ class PerSample:
 
     def _loss(self, vector: Tensor, sample: Tensor, target: Tensor) -> Tensor:
         output = torch.func.functional_call(
-            self.module, self.unflatten(vector), (sample[None],)
+            self.module,
+            self.unflatten(vector),
+            (sample[None],),
+            saying(self.module, self.word),
         )
         return self.loss(output, target[None])[0]
 
@@ -240,7 +246,10 @@ class PerSample:
 
         def one(vector: Tensor, samples: Tensor) -> Tensor:
             return torch.func.functional_call(
-                self.module, self.unflatten(vector), (samples,), self._evaluates
+                self.module,
+                self.unflatten(vector),
+                (samples,),
+                saying(self.module, None),
             )
 
         follow(self.module, at.device)

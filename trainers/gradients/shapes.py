@@ -23,6 +23,7 @@ from torch.utils._pytree import tree_leaves
 
 from trainers.data import PrivateData
 from trainers.gradients.differentiator import Differentiator
+from trainers.gradients.door.traced import tokens_of
 from trainers.gradients.per_sample import trained
 
 # Elementwise kernels on a CPU take two vectors at a time, and what is left one by one,
@@ -333,13 +334,8 @@ def _inputs(
     shape = (*there, *like.shape)
     if like.is_floating_point():
         return torch.randn(shape, generator=generator, device=_HOST).to(like)
-    tables = [
-        layer.num_embeddings
-        for layer in module.modules()
-        if isinstance(layer, nn.Embedding)
-    ]
     return torch.randint(
-        0, min(tables, default=2), shape, generator=generator, device=_HOST
+        0, min(tokens_of(module), default=2), shape, generator=generator, device=_HOST
     ).to(like)
 
 

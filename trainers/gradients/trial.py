@@ -83,9 +83,13 @@ def agrees(
     # In double precision a maximum is not decided by a rounding; buffers of the
     # module would have to follow.
     traced = isinstance(module, Traced)  # whose operations have their types
-    if example.is_floating_point() and not traced and not any(
-        kept.is_floating_point()
-        for kept in (*ours.template.buffers(), *ours.template.parameters())
+    if (
+        example.is_floating_point()
+        and not traced
+        and not any(
+            kept.is_floating_point()
+            for kept in (*ours.template.buffers(), *ours.template.parameters())
+        )
     ):
         example = example.double()
     replicas = few if products < TRIAL_PRODUCTS >> 4 else 1

@@ -6,12 +6,12 @@ this is known; `privaudit.ledger.ASSUMED` has what an account assumes for it:
 
 - *by construction*: all code between a record and its gradient is known to take each
   record alone and to keep nothing: layers of this package and of ``torch.nn`` that are
-  listed here, as they are (no hooks, no other ``forward``), in ``nn.Sequential``;
-  losses of torch's; records in memory or in a mapped file.
-- *by isolation*: other code, run with one record a call and with all of the module's
-  state put back before each.
-- *by trial*: other code, which was compared on a few records before the training. What
-  shows on other records, under load or later is not seen.
+  listed here, as they are (no hooks, no other ``forward``), in ``nn.Sequential``; other
+  models and losses as graphs that were traced of one record of placeholders, so that
+  none of their code runs afterwards (`trainers.gradients.door`); losses of torch's;
+  records in memory or in a mapped file.
+- *by isolation*: other code, run with one record a call, with all of the module's state
+  put back before each, and generators seeded by a key of the record's own.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from privaudit.results import Independence
+from trainers.models.start import cross_entropy
 
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
@@ -65,10 +66,8 @@ def independence(
 
     Parameters
     ----------
-    module
-        The model, which works on one record and on a few.
-    loss
-        As the user gave it; None: cross entropy.
+    module, loss
+        What `trainers.gradients.door.enter` made of the user's. None: cross entropy.
     shares
         The nodes' data sets, as `trainers.data.shares.shares_of` gives them.
     transform
@@ -79,15 +78,20 @@ def independence(
     >>> independence(nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), functional.mse_loss)
     'by construction'
     >>> independence(nn.Linear(4, 2), lambda outputs, targets: outputs.mean())
-    'by trial'
+    'by isolation'
     """
     code = (
-        all(map(_takes_rows_alone, module.modules())),
-        loss is None or _is_known_loss(loss),
+        is_known(module) or getattr(module, "constructed", False),
+        loss is None or is_known_loss(loss) or getattr(loss, "constructed", False),
         not any(getattr(share, "by_their_code", False) for share in shares),
         transform is None,
     )
-    return "by construction" if all(code) else "by trial"
+    return "by construction" if all(code) else "by isolation"
+
+
+def is_known(module: nn.Module) -> bool:
+    """Whether all of a module's layers are of those that are listed here."""
+    return all(map(_takes_rows_alone, module.modules()))
 
 
 def _takes_rows_alone(layer: nn.Module) -> bool:
@@ -105,10 +109,11 @@ def _takes_rows_alone(layer: nn.Module) -> bool:
     return ours or kind in _LAYERS or kind in _CONTAINERS
 
 
-def _is_known_loss(loss: Callable[..., Any]) -> bool:
+def is_known_loss(loss: Callable[..., Any]) -> bool:
+    """Whether a loss is one of torch's, or cross entropy of ours."""
     if isinstance(loss, nn.Module):
         return type(loss) in _LOSSES and _is_plain(loss)
-    return any(loss is one for one in _LOSS_FUNCTIONS)
+    return any(loss is one for one in (*_LOSS_FUNCTIONS, cross_entropy))
 
 
 _HOOKS = (

@@ -27,6 +27,7 @@ from trainers.data.transforms import Drawn
 from trainers.gradients.clip_weights import clip_weights
 from trainers.gradients.clipping import Summation, summation
 from trainers.gradients.differentiator import Differentiator
+from trainers.gradients.door.traced import drops
 from trainers.gradients.rounding import Rounding
 from trainers.numerics import noise
 from trainers.numerics.deferred_checks import Watch
@@ -144,6 +145,12 @@ class Oracle:
         # and batches are as wide as they may get, which is some more work.
         self._unseen = data.device.type != "cpu"
         self._watch = Watch(at_once=not self._unseen)
+        self._drops = drops(differentiator.module)
+        if self._drops and runs > 1:
+            raise ValueError(
+                "dropout is drawn for one run at a time, and a block of several would "
+                "share it: leave dropout out, or train the runs one by one"
+            )
         if isinstance(data, Drawn):
             data.draws_from(streams, self._numbers)
         self._width = self._sampler.most()
@@ -282,6 +289,11 @@ class Oracle:
             clip = _clip_left(clip, self._rounding(at).share, step, at.shape[2])
         if isinstance(self.data, Drawn):
             self.data.release = index
+        if self._drops:
+            number = [self._numbers[nodes[0]]]
+            words = self._streams.rows("transform", number, index, (1, 1))
+            # Another than the one that a transform of the first record has.
+            self._differentiator.word = int(words.words(torch.device("cpu"))) ^ 1 << 41
         batches = self._batches(nodes)
         crafted = self._crafted(batches, nodes, clip, at.shape[2])
         total = self._clipped_sum(at, batches, nodes, clip)

@@ -35,7 +35,7 @@ from trainers.data.records import present_rows
 from trainers.gradients.bfloat16 import exact_products
 from trainers.gradients.clip_weights import clip_weights
 from trainers.gradients.differentiator import Differentiator
-from trainers.gradients.per_sample import check_module, trained
+from trainers.gradients.per_sample import check_module, saying, trained
 from trainers.gradients.rounding import Rounding
 from trainers.numerics.randomness import Streams
 from trainers.oracles.mechanism import Mechanism
@@ -230,12 +230,19 @@ class UpdateOracle(Oracle):
         with torch.no_grad():
             for each, begin in self._kept:  # what one user leaves reaches no other
                 each.copy_(begin)
-        for batch in self._local_batches(records, node, user, run):
+        word = self._differentiator.word
+        for step, batch in enumerate(self._local_batches(records, node, user, run)):
             inputs, targets = self.data.records(torch.tensor([node]), batch[None])
-            loss = self._loss(self._module(inputs[0]), targets[0]).mean()
-            down = torch.autograd.grad(
-                loss, self._parameters, allow_unused=True, materialize_grads=True
-            )
+            how = saying(self._module, word + step)
+            try:
+                loss = self._loss(self._module(inputs[0], **how), targets[0]).mean()
+                down = torch.autograd.grad(
+                    loss, self._parameters, allow_unused=True, materialize_grads=True
+                )
+            except Exception:
+                if not how:
+                    raise
+                return torch.zeros_like(start, dtype=torch.float64)
             with torch.no_grad():
                 torch._foreach_add_(self._parameters, down, alpha=-size)
         end = parameters_to_vector(self._parameters).detach()

@@ -35,10 +35,10 @@ from trainers.data.shares import (
     within_classes,
 )
 from trainers.data.transforms import Transform, Transformed, check_transform
-from trainers.gradients.per_sample import Loss, check_module
+from trainers.gradients.door.enter import enter, placeholders
+from trainers.gradients.per_sample import Loss
 from trainers.models import cross_entropy, make_model
 from trainers.models.independence import independence
-from trainers.models.own import check_model, few, own_loss
 from trainers.numerics.randomness import public_generator
 from trainers.runs.training import Training
 
@@ -65,8 +65,13 @@ class Material:
         from the public seed.
     transform
         What each record's input goes through, by itself, each time it is used.
+    given
+        The user's module, of which ``module`` was made; None if it is as it was given.
     given_loss
         The user's, of which ``loss`` was made; None if none was given.
+    why_not
+        Why it is not by construction that a record's gradient is its own, as far as
+        the model and the loss are concerned; None where it is.
     """
 
     shares: Sequence[Dataset | Lazy]
@@ -75,12 +80,15 @@ class Material:
     loss: Loss = cross_entropy
     starts_as_it_is: bool = False
     transform: Transform | None = None
+    given: nn.Module | None = None
     given_loss: Callable[..., Any] | None = None
+    why_not: str | None = None
 
     @property
     def example(self) -> tuple[Tensor, Tensor]:
-        """The input and the target of one record."""
-        return example(self.shares[0])
+        """A made-up input and target, of the shape and type of a record's."""
+        input, target = example(self.shares[0])
+        return placeholders(self.module, input, 1)[0], torch.zeros_like(target)
 
     @property
     def quality(self) -> Quality:
@@ -90,12 +98,12 @@ class Material:
     @property
     def independence(self) -> Independence:
         """How well it is known that a record's gradient is its own."""
-        return independence(self.module, self.given_loss, self.shares, self.transform)
+        return independence(self.module, self.loss, self.shares, self.transform)
 
     def with_transform(self, transform: Callable[[Tensor], Any]) -> Material:
         """The same, with a transform of records; ``ValueError`` if it is none."""
-        inputs, _ = few(self.shares[0].read, len(self.shares[0]))
-        check_transform(transform, inputs)
+        input, _ = example(self.shares[0])
+        check_transform(transform, placeholders(self.module, input, 3))
         return dataclasses.replace(self, transform=transform)
 
     def data(self, stacked: Any) -> Any:
@@ -194,7 +202,7 @@ class Material:
             How many classes targets tell apart. It is public, and never counted in the
             data: None only if ``model`` is no name.
         loss
-            See `trainers.models.own.own_loss`; cross entropy if None.
+            See `trainers.gradients.door.enter.enter`; cross entropy if None.
         test
             A data set to measure models on, as one of ``shares``.
 
@@ -215,9 +223,9 @@ class Material:
             raise ValueError(
                 f"model is a torch.nn.Module or makes one, got {type(module).__name__}"
             )
-        check_module(module)
-        inputs, targets = few(found[0].read, len(found[0]))
-        outputs = check_model(module, inputs)
+        input, targets = example(found[0])
+        entered = enter(module, loss, input, targets)
+        outputs = entered.outputs
         tested = None if test is None else _in_memory(test)
         if tested is not None:
             check_alike(tested, example(found[0]), "test")
@@ -231,10 +239,12 @@ class Material:
             if tested is not None:
                 check_labels(tested.targets, classes, "test")
             found = [_of_classes(share, classes) for share in found]
-        each = own_loss(loss, outputs, targets)
-        theirs = not isinstance(model, str)
         return cls(
-            *(found, tested, module, each), starts_as_it_is=theirs, given_loss=loss
+            *(found, tested, entered.module, entered.loss),
+            starts_as_it_is=not isinstance(model, str),
+            given=module,
+            given_loss=loss,
+            why_not=entered.why_not,
         )
 
 

@@ -228,6 +228,11 @@ class Keeper:
         warned: tuple[str, ...] = ()
         if run.training.family.private:
             warned = large_delta(worst.delta, sum(problem.sizes), run.training.unit)
+            if problem.material.why_not is not None:
+                warned += (
+                    "gradients were taken one record a call, which is slow: "
+                    f"{problem.material.why_not}",
+                )
         result = TrainingResult(
             nodes=nodes,
             verdict=verdict,

@@ -563,9 +563,11 @@ class _Search:
         if found is not None:
             top = self.target.upper(found, guess, enough)
             self.upper[way] = min(self.upper[way], top)
+            if top > enough:
+                self.guesses[way] = self.target.seen(guess, found, top)
         else:
             self.coarse = True
-        self.guesses[way] = self.target.improved(guess, self.upper[way])
+        self.guesses[way] = self.target.improved(self.guesses[way], self.upper[way])
 
     def run_below(self, way: Direction) -> float:
         """A lower bound on the dominating pair's own figure."""

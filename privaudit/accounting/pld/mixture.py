@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from privaudit.accounting.pld.line import UNIT, Floats
 
 _FEW = 16  # steps, of which no series is faster
-_SMALL = 1e-10  # error of a logarithm that needs no better
+_SMALL = 1e-12  # error of a logarithm that needs no better
 _MOST_WORK = 4e7  # steps times frequencies, one by one
 _AT_ONCE = 1 << 16  # of those, which fit a cache
 
@@ -71,7 +71,7 @@ def log_ratio(
         remainder = term.steps * near ** (degree + 1) / ((degree + 1) * (1 - near))
         rounding = term.steps * (slip[good] + 64 * UNIT * near + 16 * UNIT)
         error[good] = remainder + rounding / (1 - near)
-        one_by_one = ~(error < _SMALL)
+        one_by_one = ~(error < 100 * _SMALL)
         if np.count_nonzero(one_by_one) * term.counts.size > _MOST_WORK:
             one_by_one[:] = False
     if one_by_one.any():

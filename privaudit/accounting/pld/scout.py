@@ -17,7 +17,8 @@ from privaudit.accounting.pld.line import Floats
 from privaudit.accounting.pld.mechanisms.noise import total_variation
 
 _LOG_SQRT_TAU = 0.5 * math.log(2 * math.pi)
-_ROOM = math.log(1e7)  # by which errors may grow that are 1e-13 beside delta
+_ROOM = math.log(1e8)  # by which errors of 1e-13 a step may grow, beside delta
+_LEAST_ROOM = math.log(1e3)
 _SHARES = (0.85, 0.7, 0.55, 0.4, 0.25, 0.15, 0.08, 0.04, 0.02, 0.01, 3e-3, 1e-3)
 _STRENGTHS = np.geomspace(0.1, 8.0, 10)
 _AT_ONCE = 20_000  # losses, of all tilts that are looked at together
@@ -37,7 +38,8 @@ class Guess:
     window, ``window`` its length; ``losses`` and ``weights`` are the steps'
     losses under the slope, the weights summing to the number of steps; ``variances`` are those of the
     kinds of steps, taken ``counts`` times. ``outside`` is minus the log of the tilted
-    mass that may lie beyond each end of the window.
+    mass that may lie beyond each end of the window. ``steep`` is how fast log delta
+    was seen to fall, over the slope.
     """
 
     tilt: float
@@ -53,6 +55,7 @@ class Guess:
     variances: Floats
     counts: Floats
     outside: float
+    steep: float = 1.0
 
     def spacing(self, slack: float) -> float:
         """Grid spacing whose bracket is about ``slack`` wide in epsilon.
@@ -185,11 +188,12 @@ class Scout:
         that lies outside the window.
         """
         best = guess
+        room = max(_ROOM - math.log(float(self._counts.sum())), _LEAST_ROOM)
         for share in _SHARES:
             tilt = share * guess.tilt
             excess = self.log_moment(tilt) - tilt * guess.epsilon + log_peak(tilt)
             excess = max(excess - guess.log_delta, 0.0)
-            if not excess < _ROOM:
+            if not excess < room:
                 break
             outside = max(LOG_OUTSIDE, _LOG_BESIDE + excess)
             trial = self._guess(tilt, guess.epsilon, guess.log_delta, outside)

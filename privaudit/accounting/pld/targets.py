@@ -41,6 +41,10 @@ class Sides:
         check_sides(self.lower, self.upper)
 
 
+_FURTHER = 1.05  # times epsilon, to see how fast delta falls
+_LEAST_STEEP = 0.03
+
+
 class Target(abc.ABC):
     """What is bracketed: the part of the search that differs for epsilon and delta."""
 
@@ -88,6 +92,10 @@ class Target(abc.ABC):
         """``guess`` once ``upper`` is known."""
         return guess
 
+    def seen(self, guess: Guess, found: Tilted, upper: float) -> Guess:
+        """``guess`` once a composition is known, and ``upper`` from it."""
+        return guess
+
 
 @dataclasses.dataclass(frozen=True)
 class EpsilonAt(Target):
@@ -112,7 +120,7 @@ class EpsilonAt(Target):
 
     def slack(self, guess: Guess, worst: Guess) -> float:
         wanted = self.width * max(worst.epsilon, 1e-3 / (1 + worst.slope))
-        wanted = max(wanted, self.tolerance)
+        wanted = max(wanted, self.tolerance) * min(guess.steep, 1.0)
         return max(wanted, 0.5 * (worst.epsilon - guess.epsilon))
 
     def is_met(self, lower: float, upper: float, widths: float = 1.0) -> bool:
@@ -142,6 +150,17 @@ class EpsilonAt(Target):
         return largest_epsilon(
             found.delta_below, self.delta, guess.epsilon, found.tilt, self.width
         )
+
+    def seen(self, guess: Guess, found: Tilted, upper: float) -> Guess:
+        """Few loud steps let delta fall slowly: a part of it is more of epsilon."""
+        if not 0 < upper < math.inf:
+            return guess
+        further = found.delta_above(_FURTHER * upper)
+        if not 0 < further < self.delta:
+            return dataclasses.replace(guess, steep=_LEAST_STEEP)
+        slope = math.log(self.delta / further) / ((_FURTHER - 1) * upper)
+        steep = max(slope / guess.slope, _LEAST_STEEP)
+        return dataclasses.replace(guess, steep=steep)
 
     def improved(self, guess: Guess, upper: float) -> Guess:
         if not math.isfinite(upper):

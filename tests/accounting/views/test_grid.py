@@ -99,7 +99,11 @@ class TestLemma:
             right = 4 * s * mp.exp(1.6 * (count - 1) - a)
             assert right <= distance_up(count, s) <= min(1, right * (1 + 1e-8))
 
-    @pytest.mark.parametrize(("count", "s"), [(2, 1.9), (1000, 2.0), (0, 4.0)])
+    def test_the_ends_of_where_it_holds(self):
+        """A deviation of 2 steps, and at most 2 pi^2 4 = 78.96 numbers of that."""
+        assert 0 < distance_up(78, 2.0) < 1.001
+
+    @pytest.mark.parametrize(("count", "s"), [(2, 1.99), (79, 2.0), (0, 4.0)])
     def test_where_it_says_nothing(self, count, s):
         with pytest.raises(ValueError, match="the lemma is for"):
             distance_up(count, s)

@@ -1,5 +1,7 @@
 """What rows tell, against singular values; what is above it, against eigenvalues."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,6 +14,7 @@ from privaudit.accounting.views import (
     information,
     of_observer,
 )
+from privaudit.accounting.views.information import _balanced
 from tests.accounting.views.networks import gossip
 from tests.tiers import examples
 
@@ -24,6 +27,24 @@ def by_singular_values(rows):
     assert rank == len(sizes) or sizes[rank] < 1e-13
     assert sizes[rank - 1] > 1e-3
     return right[:rank].T @ right[:rank]
+
+
+@pytest.mark.parametrize(
+    ("rows", "balanced"),
+    [
+        ([[1, 1, 1], [1, 1, 1], [1, 1, 1]], True),
+        ([[1, -1, 0], [-1, 1, -2], [0, -2, 1]], True),
+        ([[1, 1, 1], [1, 1, -1], [1, -1, 1]], False),
+        ([[1, -1, -1], [-1, 1, -1], [-1, -1, 1]], False),
+        ([[1, 0], [0, -1]], False),
+    ],
+)
+def test_balanced_is_what_some_signs_make_nonnegative(rows, balanced):
+    matrix = np.array(rows, float)
+    signs = (np.array(one) for one in itertools.product((1, -1), repeat=len(matrix)))
+    assert any((matrix * np.outer(s, s) >= 0).all() for s in signs) is balanced
+    for scale in (1.0, 1e-20, 1e20):
+        assert _balanced(scale * matrix) is balanced
 
 
 class TestInformation:

@@ -153,6 +153,13 @@ class TestLaws:
         assert once == twice
 
     @every
+    def test_levels_that_are_none(self, estimator):
+        scores = gaussian(np.random.default_rng(1), 40)
+        for delta, confidence in ((-0.1, 0.9), (1.0, 0.9), (0.1, 0.0), (0.1, 1.0)):
+            with pytest.raises(ValueError, match="must be in"):
+                estimator(scores, delta, confidence, threat_model="x")
+
+    @every
     def test_more_confidence_is_a_lower_bound(self, estimator):
         scores = gaussian(np.random.default_rng(2), 2000, 2.0)
         bounds = [

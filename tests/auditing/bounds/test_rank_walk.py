@@ -10,7 +10,9 @@ from scipy.special import expit
 from privaudit.auditing.bounds import Best, RankWalk, TwoBinomial
 from privaudit.auditing.bounds._null_walk import NullWalk, _quantile
 from privaudit.auditing.bounds.rank_walk import (
+    _GivenCounts,
     _leaks_expected,
+    _Way,
     crossing_limits,
     prefix_epsilon,
 )
@@ -56,6 +58,28 @@ class TestSound:
             assert ours >= theirs - error
             if delta == 0:  # the two ends hold runs of one kind only: equality
                 assert ours <= theirs + error
+
+    @pytest.mark.parametrize("side", [0, 1])
+    def test_fixed_counts_cross_either_end_as_often_as_draws_do(self, side):
+        """At epsilon 0 who is at an end is drawn without replacement: closed form."""
+        members, others, length, limit = 23, 14, 9, 7 if side == 0 else 5
+        limits = np.full((3, 1), 99)
+        limits[side] = limit
+        way = _Way(
+            order=np.arange(members + others),
+            alpha=0.1,
+            lengths=np.array([length]),
+            statistic=0.0,
+            side=side,
+            length=length,
+            limits=limits,
+        )
+        walks = _GivenCounts(way, members, others, 0.0)
+        found = walks._crosses(np.random.default_rng(0), 0.0, 20_000).mean()
+        there = (members, others)[side]
+        truth = stats.hypergeom.sf(limit - 1, members + others, there, length)
+        assert 0.05 < truth < 0.6
+        assert abs(found - truth) < 5 * np.sqrt(truth / 20_000)
 
     @pytest.mark.parametrize("delta", [0.0, 0.03])
     def test_crossings_grow_with_epsilon(self, delta):

@@ -13,15 +13,18 @@ from torch.nn import functional
 
 from privaudit.files.user_code import checked
 from trainers.gradients.door.isolated import Isolated, IsolatedLoss
+from trainers.gradients.door.kept import Kept
 from trainers.gradients.door.trace import NotTraced
 from trainers.gradients.door.traced import (
     Bare,
     Traced,
     TracedLoss,
+    door_of,
     output_of,
     tokens_of,
 )
-from trainers.gradients.per_sample import Loss, check_module
+from trainers.gradients.per_sample import Loss, check_module, saying
+from trainers.models.independence import is_known
 from trainers.models.start import cross_entropy
 
 _ROWS = 3  # of placeholders, with which a batch is compared with its records
@@ -79,23 +82,32 @@ def enter(
         tensor of its own, or draws random numbers other than dropout's; if the loss is
         not made of the records' own; if they do not fit the records.
     """
+    with Kept([module, loss]).put_back():  # nothing of a trace stays in their globals
+        return _entered(module, loss, input, target)
+
+
+def _entered(
+    module: nn.Module, loss: Callable[..., Any] | None, input: Tensor, target: Tensor
+) -> Entered:
     if not any(each.requires_grad for each in module.parameters()):
         raise ValueError(
             "the model has no parameters to train: none requires a gradient"
         )
-    check_module(module, traced=True)
+    check_module(module, traced=not is_known(module))
     inputs = placeholders(module, input, _ROWS)
     why_not = None
-    try:
-        taken: Bare = Traced(module, inputs[0])
-    except NotTraced as error:
-        why_not = f"the model could not be traced: {error}"
-        taken = Isolated(module, loss)
+    taken: nn.Module = copy.deepcopy(module)
+    if not is_known(module):
+        try:
+            taken = Traced(module, inputs[0])
+        except NotTraced as error:
+            why_not = f"the model could not be traced: {error}"
+            taken = Isolated(module, loss)
     shape = tuple(input.shape)
-    with checked(f"the model cannot take inputs of shape {shape} and {input.dtype}"):
-        with torch.no_grad():
-            alone = taken(inputs, evaluates=True)
-    if not _same_together(module, taken, inputs):
+    cannot = f"the model cannot take inputs of shape {shape} and {input.dtype}"
+    with checked(cannot), torch.no_grad():
+        alone = taken(inputs, **saying(taken, None))
+    if isinstance(taken, Bare) and not _same_together(module, taken, inputs):
         raise ValueError(
             "the model mixes the records of a batch: what it says of one depends on "
             "the others, or on those before, so that it would be another model where "
@@ -129,7 +141,7 @@ def _targets(like: Tensor, outputs: Tensor) -> Tensor:
 def _same_together(module: nn.Module, taken: Bare, inputs: Tensor) -> bool:
     """Whether the module says the same of a batch; also if it takes none, or draws."""
     own = copy.deepcopy(module)
-    if getattr(taken, "draws", False):
+    if door_of(taken).draws:
         own.eval()
         try:
             taken = Traced(own, inputs[0])
@@ -141,9 +153,9 @@ def _same_together(module: nn.Module, taken: Bare, inputs: Tensor) -> bool:
             together = output_of(own(inputs.clone()))
             alone = taken(inputs)
             drew = not torch.equal(before, torch.random.get_rng_state())
+            return drew or not isinstance(together, Tensor) or _close(alone, together)
     except Exception:  # of one record it works, and that is what it is used for
         return True
-    return drew or not isinstance(together, Tensor) or _close(alone, together)
 
 
 def _loss(
@@ -158,9 +170,9 @@ def _loss(
             f"loss is a function of outputs and targets, got {type(loss).__name__}; "
             "such as torch.nn.functional.mse_loss"
         )
-    if loss is functional.cross_entropy and outputs.dim() == 2 and targets.dim() == 1:
-        if not targets.is_floating_point():
-            return cross_entropy, None  # the same, faster
+    classes = targets.dim() == 1 and not targets.is_floating_point()
+    if loss is functional.cross_entropy and outputs.dim() == 2 and classes:
+        return cross_entropy, None  # the same, faster
     with checked("the loss fails on a batch of records"):
         together = copy.deepcopy(loss)(outputs, targets)
     if not isinstance(together, Tensor) or not together.is_floating_point():
@@ -168,8 +180,9 @@ def _loss(
             f"the loss gives {type(together).__name__}, not a tensor of floats"
         )
     why = None
+    taken: Any
     try:
-        taken: Any = TracedLoss(loss, outputs[0], targets[0])
+        taken = TracedLoss(loss, outputs[0], targets[0])
     except NotTraced as error:
         why = f"the loss could not be traced: {error}"
         taken = IsolatedLoss(loss)

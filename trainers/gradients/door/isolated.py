@@ -7,6 +7,7 @@ outside the module and what its functions name, which is a condition of the acco
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from trainers.data.transforms import drawn_from, set_aside
 from trainers.gradients.door.kept import Kept
 from trainers.gradients.door.operators import seeds_of
-from trainers.gradients.door.traced import Bare, Shared, output_of
+from trainers.gradients.door.traced import Bare, door_of, output_of
 
 
 class Isolated(Bare):
@@ -31,18 +32,19 @@ class Isolated(Bare):
     def __init__(self, module: nn.Module, loss: Any = None) -> None:
         super().__init__(module)
         own = copy.deepcopy(module)
-        self._own = Shared(own)
-        self._kept = Shared(Kept([own, loss]))
+        vars(self)["_isolated"] = _Own(own, Kept([own, loss]))
 
-    def forward(self, inputs: Tensor, evaluates: bool = False) -> Tensor:
+    def forward(self, inputs: Tensor, word: int | None = 0) -> Tensor:
         """As `trainers.gradients.door.traced.Traced.forward`."""
-        values = dict(zip(self.trained_names, self.now(), strict=True))
+        door, mine = door_of(self), vars(self)["_isolated"]
+        values = dict(zip(door.trained, Bare.now(self), strict=True))
+        seeds = (seeds_of(inputs, word or 0) % 2**62).tolist()
         found = []
-        for seed, row in zip(self._seeds(inputs), inputs.split(1), strict=True):
-            with self._kept.value.put_back(), set_aside():
+        for seed, row in zip(seeds, inputs.split(1), strict=True):
+            with mine.kept.put_back(), set_aside():
                 drawn_from(seed)
-                own = copy.deepcopy(self._own.value)
-                if evaluates:
+                own = copy.deepcopy(mine.module)
+                if word is None:
                     own.eval()
                 output = output_of(
                     torch.func.functional_call(own, values, (row.clone(),))
@@ -52,8 +54,16 @@ class Isolated(Bare):
             found.append(output)
         return torch.cat(found)
 
-    def _seeds(self, inputs: Tensor) -> list[int]:
-        return (seeds_of(inputs, self.word) % 2**62).tolist()
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Own:
+    """The user's module as it was given, and what it names; shared by copies."""
+
+    module: nn.Module
+    kept: Kept
+
+    def __deepcopy__(self, memo: Any) -> _Own:
+        return self
 
 
 class IsolatedLoss:

@@ -28,7 +28,7 @@ class Kept:
     """
 
     def __init__(self, roots: Iterable[Any]) -> None:
-        self._seen: set[int] = set()
+        self._seen: dict[int, Any] = {}  # by identity, which nothing else gets
         self._places: list[tuple[Callable[[Any], None], Any]] = []
         for root in roots:
             self._of(root)
@@ -48,9 +48,12 @@ class Kept:
             put(copy.deepcopy(value, memo))
 
     def _of(self, value: Any) -> None:
+        if isinstance(value, type):
+            self._class(value)
+            return
         if id(value) in self._seen:
             return
-        self._seen.add(id(value))
+        self._seen[id(value)] = value
         if isinstance(value, nn.Module):
             for one in value.modules():
                 self._class(type(one))
@@ -66,9 +69,7 @@ class Kept:
                 self._class(type(value.__self__))
         elif isinstance(value, types.FunctionType):
             self._function(value)
-        elif isinstance(value, type):
-            self._class(value)
-        elif callable(value) and hasattr(value, "__call__"):
+        elif callable(value):
             self._class(type(value))
             wrapped = getattr(value, "func", getattr(value, "__wrapped__", None))
             if wrapped is not None:
@@ -109,7 +110,7 @@ class Kept:
         for one in kind.__mro__:
             if id(one) in self._seen or one.__module__.partition(".")[0] in _OURS:
                 continue
-            self._seen.add(id(one))
+            self._seen[id(one)] = one
             for name, value in list(vars(one).items()):
                 if isinstance(value, types.FunctionType):
                     self._of(value)
@@ -130,7 +131,7 @@ class Kept:
             return
         if value is None or isinstance(value, _CODE):
             return
-        if isinstance(value, nn.Module) or hasattr(value, "__call__"):
+        if callable(value):
             self._of(value)
         try:
             self._places.append((put, copy.deepcopy(value)))

@@ -1,4 +1,4 @@
-"""Operations of ours in a traced graph: dropout by a key, and attention written out."""
+"""Operations of ours in a traced graph, where torch's cannot be mapped as they are."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 # Steele, Lea and Flood 2014, SplitMix: increments and multipliers, as signed words.
 _STEP, _FIRST, _SECOND = (
@@ -96,6 +97,45 @@ def attention(
     return weights @ value
 
 
+def _lstm_cell(
+    input: Tensor, state: list[Tensor], *weights: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Of one step, as `torch.nn.LSTMCell`'s documentation has it."""
+    hidden, cell = state
+    inside, outside, *biases = (*weights, None, None)
+    gates = functional.linear(input, inside, biases[0])
+    gates = gates + functional.linear(hidden, outside, biases[1])
+    first, forget, new, out = gates.chunk(4, -1)
+    cell = forget.sigmoid() * cell + first.sigmoid() * new.tanh()
+    return out.sigmoid() * cell.tanh(), cell
+
+
+def _gru_cell(input: Tensor, hidden: Tensor, *weights: Tensor | None) -> Tensor:
+    """Of one step, as `torch.nn.GRUCell`'s documentation has it."""
+    inside, outside, *biases = (*weights, None, None)
+    ours = functional.linear(input, inside, biases[0]).chunk(3, -1)
+    before = functional.linear(hidden, outside, biases[1]).chunk(3, -1)
+    reset = (ours[0] + before[0]).sigmoid()
+    update = (ours[1] + before[1]).sigmoid()
+    new = (ours[2] + reset * before[2]).tanh()
+    return new + update * (hidden - new)
+
+
+CELLS = {
+    torch.ops.aten.lstm_cell.default: _lstm_cell,
+    torch.ops.aten.gru_cell.default: _gru_cell,
+}
+
+
 def copied(into: Tensor, values: Tensor) -> Tensor:
-    """``values`` of the type and shape of ``into``, as `torch.Tensor.copy_` has them."""
+    """``values`` of the type and shape of ``into``, as `torch.Tensor.copy_` has."""
     return values.to(into.dtype).expand(into.shape)
+
+
+def padded(weight: Tensor, tokens: Tensor, padding: int) -> Tensor:
+    """An embedding without gradient in row ``padding``, as torch's rule forgets."""
+    rows = functional.embedding(tokens, weight)
+    return torch.where((tokens == padding)[..., None], rows.detach(), rows)
+
+
+OURS = (attention, copied, keyed_dropout, padded)

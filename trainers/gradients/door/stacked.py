@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from trainers.gradients.door.traced import Traced
+from trainers.gradients.door.operators import padded
+from trainers.gradients.door.traced import Traced, door_of
 from trainers.gradients.stacked import StackedLayer, stacked
 from trainers.gradients.stacked.layer import StackedExplicit
 
@@ -171,6 +172,7 @@ _RULES: dict[Any, Callable[..., Use | None]] = {
     aten.layer_norm.default: _layer_norm,
     aten.group_norm.default: _group_norm,
     aten.embedding.default: _embedding,
+    padded: _embedding,
 }
 
 
@@ -183,12 +185,16 @@ def uses_of(graph: fx.Graph, parameters: list[fx.Node]) -> dict[fx.Node, Use]:
             continue
         use = rule(*node.args)
         of = [] if use is None else [use.weight, use.bias]
-        if use and all(one is None or one in parameters for one in of):
-            if isinstance(use.input, fx.Node) and use.input not in parameters:
-                known[node] = use
+        if (
+            use is not None
+            and all(one is None or one in parameters for one in of)
+            and isinstance(use.input, fx.Node)
+            and use.input not in parameters
+        ):
+            known[node] = use
     while True:
         together: dict[fx.Node, set[Any]] = {}
-        for node, use in known.items():
+        for use in known.values():
             for one in (use.weight, use.bias):
                 if one is not None:
                     key = (use.weight, use.bias, use.settings)
@@ -243,7 +249,7 @@ class Step(nn.Module):
     def run(self, values: dict[fx.Node, Any]) -> None:
         """Put what comes out of it into ``values``, (records, ...) each."""
         given = [values[one] for one in self.inputs]
-        found = torch.func.vmap(self.one)(*given)
+        found = torch.func.vmap(self.one.forward)(*given)
         values.update(zip(self.outputs, found, strict=True))
 
 
@@ -259,18 +265,20 @@ class StackedGraph(nn.Module):
     ----------
     layers
         With the names of their parameters, by layer.
-    evaluates
-        Whether it runs without dropout.
+    word
+        A number of which dropout is a function; None: without dropout.
     """
 
     def __init__(self, traced: Traced) -> None:
         super().__init__()
-        self.evaluates = False
-        self._traced = [traced]  # not a module of this one
-        made, graph = traced.graph, traced.graph.graph
+        self.word: int | None = 0
+        self._door = door_of(traced)
+        made = self._door.graph
+        assert made is not None
+        graph = made.graph
         holders = [node for node in graph.nodes if node.op == "placeholder"]
         parameters, (self._input, self._seed) = holders[:-2], holders[-2:]
-        named = dict(zip(parameters, traced.trained_names, strict=True))
+        named = dict(zip(parameters, self._door.trained, strict=True))
         uses = uses_of(graph, parameters)
         self.layers: list[tuple[StackedLayer, dict[str, str]]] = []
         self._steps: list[tuple[Any, ...]] = []
@@ -343,7 +351,7 @@ class StackedGraph(nn.Module):
     def forward(self, flat: Tensor) -> Tensor:  # (replicas * samples, ...)
         values: dict[fx.Node, Any] = {
             self._input: flat[:, None],
-            self._seed: self._traced[0].seeds(flat, self.evaluates),
+            self._seed: self._door.seeds(flat, self.word),
         }
         for node, part, source, folds in self._steps:
             if node is None:
@@ -352,7 +360,7 @@ class StackedGraph(nn.Module):
             given = self._value(values, source, len(flat))
             if folds:
                 given = given.flatten(0, 1)
-            found = part(given)
+            found = part(given.contiguous())
             values[node] = found[:, None] if folds else found
         return self._value(values, self._output, len(flat))[:, 0]
 
@@ -369,4 +377,3 @@ class _Alone(nn.Module):
     def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(shape, device="meta"))
-

@@ -8,7 +8,10 @@ nothing is drawn, and no Python of the function's runs.
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
+import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -19,12 +22,20 @@ from torch._decomp import get_decompositions
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from privaudit.files.user_code import held, told
-from trainers.gradients.door.operators import attention, copied, keyed_dropout
 from trainers.gradients.door.operations import ALIASING, MAPPED
+from trainers.gradients.door.operators import (
+    CELLS,
+    OURS,
+    attention,
+    copied,
+    keyed_dropout,
+    padded,
+)
 
 aten = torch.ops.aten
 _RECURRENT = [aten.gru, aten.lstm, aten.rnn_tanh, aten.rnn_relu]  # written out in steps
 _SETS = torch._C._set_grad_enabled
+_tracing = threading.RLock()  # torch traces one function at a time
 _MOST = 50_000  # operations of one record; more would be traced for minutes
 
 
@@ -66,8 +77,22 @@ def trace(
         If it writes to what outlives a call, or draws random numbers.
     """
     like = [each.detach().clone().requires_grad_() for each in parameters]
-    with _ready():
-        made = _made(function, like, given)
+    try:
+        return _checked(_made(function, like, given), names, known, like, given)
+    except (NotTraced, ValueError):
+        # Once more, with the places in the source, which take most of the time.
+        made = _made(function, like, given, places=True)
+        return _checked(made, names, known, like, given)
+
+
+def _checked(
+    made: fx.GraphModule,
+    names: Sequence[str],
+    known: Mapping[int, str],
+    like: list[Tensor],
+    given: Sequence[Tensor],
+) -> fx.GraphModule:
+    """A graph that may be mapped, of one that was made; see `trace`."""
     graph = made.graph
     called = dict(zip(_holders(graph), names, strict=False))
     for node in graph.nodes:
@@ -84,6 +109,9 @@ def trace(
     graph.eliminate_dead_code()
     _folded(made)
     for node in graph.nodes:
+        # Nothing is written to; and what is stacked need not lie as it did.
+        if node.target in (aten.view.default, aten._unsafe_view.default):
+            node.target = aten.reshape.default
         if node.op == "call_function" and not _is_mapped(node.target):
             raise NotTraced(
                 f"{_called(node)} is not among the operations whose mapping over "
@@ -94,29 +122,43 @@ def trace(
 
 
 def _made(
-    function: Callable[..., Tensor], like: list[Tensor], given: Sequence[Tensor]
+    function: Callable[..., Tensor],
+    like: list[Tensor],
+    given: Sequence[Tensor],
+    places: bool = False,
 ) -> fx.GraphModule:
     def flat(parameters: list[Tensor], given: list[Tensor], seed: Tensor) -> Tensor:
         return function(parameters, *given)
 
     seed = torch.zeros((), dtype=torch.long)
     try:
-        with held("it cannot be traced"):
+        with held("it cannot be traced"), _ready():
             return make_fx(
                 flat,
                 tracing_mode="fake",
                 pre_dispatch=True,
                 _allow_non_fake_inputs=True,
-                decomposition_table=get_decompositions(_RECURRENT),
-                record_stack_traces=True,
+                decomposition_table=_decompositions(),
+                record_stack_traces=places,
             )(like, list(given), seed)
     except Exception as error:
         cause = error.__cause__ or error
+        if str(cause).startswith("Expected more than 1"):
+            raise ValueError(
+                "the model mixes the records of a batch: it normalises over them "
+                f"({told(cause)}); privaudit.replace_batch_norm helps"
+            ) from None
         if type(cause) is ValueError:
             raise cause from None
         if isinstance(cause, NotTraced):
             raise NotTraced(f"{cause}{_place(cause)}") from None
         raise NotTraced(_plain(cause)) from error
+
+
+@functools.cache
+def _decompositions() -> dict[Any, Any]:
+    """Recurrent layers and cells, written out."""
+    return {**get_decompositions(_RECURRENT), **CELLS}
 
 
 def _plain(error: BaseException) -> str:
@@ -142,17 +184,21 @@ def _ready() -> Iterator[None]:
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
         raise NotTraced(f"it has a gradient of its own, by autograd's {cls.__name__}")
 
-    fast = torch.backends.mha.get_fastpath_enabled()
-    before = torch.autograd.Function.__dict__["apply"]
-    torch.backends.mha.set_fastpath_enabled(False)
-    torch.autograd.Function.apply = classmethod(apply)  # type: ignore[assignment]
-    try:
+    with _tracing, warnings.catch_warnings(), torch.enable_grad():
+        warnings.simplefilter("ignore")  # of what torch does to trace
+        fast = torch.backends.mha.get_fastpath_enabled()
         # Of an LSTM there would else be one operation, for which there is no rule.
-        with torch.backends.mkldnn.flags(enabled=False), torch.enable_grad():
+        quick = torch._C._get_mkldnn_enabled()
+        before = torch.autograd.Function.__dict__["apply"]
+        torch.backends.mha.set_fastpath_enabled(False)
+        torch._C._set_mkldnn_enabled(False)
+        torch.autograd.Function.apply = classmethod(apply)  # type: ignore[assignment]
+        try:
             yield
-    finally:
-        torch.autograd.Function.apply = before  # type: ignore[method-assign]
-        torch.backends.mha.set_fastpath_enabled(fast)
+        finally:
+            torch.autograd.Function.apply = before  # type: ignore[method-assign]
+            torch._C._set_mkldnn_enabled(quick)
+            torch.backends.mha.set_fastpath_enabled(fast)
 
 
 def _check_operations(graph: fx.Graph) -> None:
@@ -239,7 +285,7 @@ def _base(node: fx.Node) -> fx.Node:
 
 
 def _check_writes(graph: fx.Graph, called: dict[fx.Node, str]) -> None:
-    """``ValueError`` for a write to what outlives a call, which are those ``called``."""
+    """``ValueError`` for a write to what outlives a call: those that are ``called``."""
     for node in graph.nodes:
         if node.target is aten.detach_.default:
             continue
@@ -247,7 +293,7 @@ def _check_writes(graph: fx.Graph, called: dict[fx.Node, str]) -> None:
             base = _base(into)
             if base in called:
                 raise ValueError(
-                    "the model keeps something of its records in "
+                    "the model, or the loss, keeps something of its records in "
                     f"{called[base] or 'a tensor'} ({_called(node)}{_where(node)}), "
                     "from which it reaches others, so that clipping bounds nothing; "
                     "take out what keeps it, such as running statistics, max_norm or "
@@ -299,7 +345,7 @@ def _folded(made: fx.GraphModule) -> None:
 
 
 def _replace(graph: fx.Graph) -> None:
-    """Dropout and attention by functions of ours: mapped, and drawn by a key."""
+    """What cannot be mapped as it is by functions of ours; dropout draws by a key."""
     seed = _holders(graph)[-1]
     number = 0
     for node in list(graph.nodes):
@@ -328,6 +374,9 @@ def _replace(graph: fx.Graph) -> None:
                 new = graph.call_function(
                     attention, (*node.args[:3], seed, number), settings
                 )
+        elif node.target is aten.embedding.default and [*node.args, -1, -1][2] >= 0:
+            with graph.inserting_before(node):
+                new = graph.call_function(padded, node.args[:3])
         else:
             continue
         new.meta = dict(node.meta)
@@ -374,9 +423,7 @@ def _rename(graph: fx.Graph) -> bool:
             for other, place in order.items()
             if place < order[node] and other is not own and _base_or_none(other) is own
         ]
-        later = any(
-            order[user] > order[node] for other in seen for user in other.users
-        )
+        later = any(order[user] > order[node] for other in seen for user in other.users)
         if twin is None or not alone or later or own.op not in _FRESH:
             return False
         with graph.inserting_before(node):
@@ -386,7 +433,10 @@ def _rename(graph: fx.Graph) -> bool:
         node.replace_all_uses_with(new)
         after = order[node]
         own.replace_all_uses_with(
-            new, lambda user, after=after, new=new: user is not new and order.get(user, -1) > after
+            new,
+            lambda user, after=after, new=new: (
+                user is not new and order.get(user, -1) > after
+            ),
         )
         graph.erase_node(node)
         order.pop(node)
@@ -426,11 +476,15 @@ def _functional(
     for node in found.graph.nodes:
         if node.target in (aten.copy.default, aten.fill.Tensor):
             node.target, node.args, node.kwargs = copied, node.args[:2], {}
+        elif node.target is aten.slice_scatter.default and len(node.args) > 4:
+            into, part, dim, first, end, *step = node.args
+            end = min(end, into.meta["val"].shape[dim])  # no number for "the end"
+            node.args = (into, part, dim, first, end, *step)
     return found
 
 
 def _is_mapped(target: Any) -> bool:
-    if target in (operator.getitem, keyed_dropout, attention, copied):
+    if target is operator.getitem or target in OURS:
         return True
     return target.overloadpacket.__name__ in MAPPED and target.namespace == "aten"
 

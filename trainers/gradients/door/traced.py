@@ -7,6 +7,7 @@ and none of its code: there is nothing that could see another record, or keep on
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,6 +17,11 @@ from torch import Tensor, fx, nn
 from trainers.gradients.door.operators import OFF, keyed_dropout, seeds_of
 from trainers.gradients.door.trace import trace
 from trainers.gradients.per_sample import trained
+
+
+def door_of(module: nn.Module) -> Door:
+    """What a module that came by the door has there: no name of the user's hides it."""
+    return vars(module)["_door"]
 
 
 def output_of(found: Any) -> Any:
@@ -50,10 +56,52 @@ def skeleton(module: nn.Module, made: dict[int, Any] | None = None) -> nn.Module
     return found
 
 
-class Bare(nn.Module):
-    """Parameters and buffers of ``module``, without its code."""
+@dataclasses.dataclass(eq=False)
+class Door:
+    """What a module that came by the door is beside its parameters.
 
-    tokens: int  # the least number of rows that an embedding has; 0 without one
+    Copies of the module share it.
+
+    Parameters
+    ----------
+    trained
+        The names of the trained parameters.
+    tokens
+        The least number of rows that an embedding has; 0 without one.
+    graph
+        Of (parameters, input, seed), the input with a first dimension of 1.
+    draws
+        Whether that has dropout.
+    """
+
+    trained: tuple[str, ...]
+    tokens: int
+    graph: fx.GraphModule | None = None
+    draws: bool = False
+
+    def __deepcopy__(self, memo: Any) -> Door:
+        return self
+
+    def seeds(self, inputs: Tensor, word: int | None) -> Tensor:
+        """A seed a record, (samples,): of the record and ``word``; None: no dropout."""
+        if self.draws and word is not None:
+            return seeds_of(inputs, word)
+        return torch.full((len(inputs),), OFF, device=inputs.device)
+
+
+class Bare(nn.Module):
+    """Parameters and buffers of ``module``, without its code.
+
+    Attributes
+    ----------
+    constructed
+        Whether it is by construction that records are alone.
+    alone
+        Whether records never go through together.
+    """
+
+    constructed = False
+    alone = False
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -62,25 +110,26 @@ class Bare(nn.Module):
         self._modules = bare._modules
         self._non_persistent_buffers_set = bare._non_persistent_buffers_set
         self.training = module.training
-        self.trained_names = tuple(trained(module))
-        self.tokens = min(tokens_of(module), default=0)
-
-    word = 0  # of this release: dropout is a function of it
-    alone = False  # whether records never go through together
+        least = min(tokens_of(module), default=0)
+        vars(self)["_door"] = Door(tuple(trained(module)), least)
 
     def now(self) -> list[Tensor]:
         """The trained parameters, or what `torch.func.functional_call` put there."""
         found = []
-        for name in self.trained_names:
-            path, _, last = name.rpartition(".")
-            found.append(getattr(self.get_submodule(path), last))
+        for name in door_of(self).trained:
+            *path, last = name.split(".")
+            module: Any = self
+            for step in path:  # a module of the user's may have any name
+                module = module._modules[step]
+            found.append(module._parameters[last])
         return found
 
 
 def tokens_of(module: nn.Module) -> list[int]:
     """How many rows the embeddings of a module have."""
-    if isinstance(module, Bare):
-        return [module.tokens] if module.tokens else []
+    known: Door | None = vars(module).get("_door")
+    if known is not None:
+        return [known.tokens] if known.tokens else []
     return [
         layer.num_embeddings
         for layer in module.modules()
@@ -98,13 +147,6 @@ class Traced(Bare):
     example
         One record's input, of which shape, type and device are taken.
 
-    Attributes
-    ----------
-    graph
-        Of (parameters, input, seed), the input with a first dimension of 1.
-    draws
-        Whether it has dropout.
-
     Raises
     ------
     NotTraced, ValueError
@@ -112,13 +154,15 @@ class Traced(Bare):
         no tensor of one row.
     """
 
+    constructed = True
+
     def __init__(self, module: nn.Module, example: Tensor) -> None:
         super().__init__(module)
         own = copy.deepcopy(module)
-        names = self.trained_names
+        door = door_of(self)
 
         def one(parameters: list[Tensor], input: Tensor) -> Tensor:
-            values = dict(zip(names, parameters, strict=True))
+            values = dict(zip(door.trained, parameters, strict=True))
             found = output_of(torch.func.functional_call(own, values, (input,)))
             if not isinstance(found, Tensor) or found.shape[:1] != (1,):
                 raise ValueError(
@@ -129,42 +173,27 @@ class Traced(Bare):
 
         known = {id(each): f"the buffer {name}" for name, each in own.named_buffers()}
         known |= {id(each): name for name, each in own.named_parameters()}
-        given = [example[None]]
-        self._graph = Shared(
-            trace(one, names, list(trained(own).values()), given, known)
-        )
-        self.draws = draws(self.graph)
+        values = list(trained(own).values())
+        door.graph = trace(one, door.trained, values, [example[None]], known)
+        door.draws = draws(door.graph)
 
-    @property
-    def graph(self) -> fx.GraphModule:
-        return self._graph.value
-
-    def seeds(self, inputs: Tensor, evaluates: bool = False) -> Tensor:
-        """A seed a record, (samples,)."""
-        if self.draws and not evaluates:
-            return seeds_of(inputs, self.word)
-        return torch.full((len(inputs),), OFF, device=inputs.device)
-
-    def forward(self, inputs: Tensor, evaluates: bool = False) -> Tensor:
+    def forward(self, inputs: Tensor, word: int | None = 0) -> Tensor:
         """What the model says of ``inputs``, (samples, ...), each by itself.
 
-        Without dropout if it ``evaluates``.
+        Dropout is a function of each of them and of ``word``; None: without dropout.
         """
-        self.graph.to(inputs.device)
-        found = torch.func.vmap(self.graph, (None, 0, 0))(
-            self.now(), [inputs[:, None]], self.seeds(inputs, evaluates)
+        door = door_of(self)
+        assert door.graph is not None
+        door.graph.to(inputs.device)
+        found = torch.func.vmap(door.graph.forward, (None, 0, 0))(
+            Bare.now(self), [inputs[:, None]], door.seeds(inputs, word)
         )
         return found[:, 0]
 
 
-class Shared:
-    """What copies of a module share: it is never changed."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __deepcopy__(self, memo: Any) -> Shared:
-        return self
+def drops(module: nn.Module) -> bool:
+    """Whether a module that came by the door has dropout."""
+    return isinstance(module, Bare) and (module.alone or door_of(module).draws)
 
 
 def draws(graph: fx.GraphModule) -> bool:
@@ -185,6 +214,8 @@ class TracedLoss:
     output, target
         Of one record, of which shape, type and device are taken.
     """
+
+    constructed = True
 
     def __init__(
         self, loss: Callable[..., Any], output: Tensor, target: Tensor
@@ -207,7 +238,7 @@ class TracedLoss:
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
         self.graph.to(outputs.device)
         seeds = torch.zeros(len(outputs), dtype=torch.long, device=outputs.device)
-        return torch.func.vmap(self.graph, (None, 0, 0))(
+        return torch.func.vmap(self.graph.forward, (None, 0, 0))(
             [], [outputs[:, None], targets[:, None]], seeds
         )
 

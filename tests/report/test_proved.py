@@ -1,0 +1,92 @@
+"""Certificates of folders: held against the ledger, proved by the kernel."""
+
+import json
+
+import pytest
+
+from privaudit import PoissonSampling, Release, kernel, verify
+from privaudit.accounting.certificate import Certificate
+from privaudit.accounting.recorded import RecordedRun, write
+from privaudit.cli import COULD_NOT, FINE, REFUTED, main
+from privaudit.files import manifest
+from privaudit.files.folder import CERTIFICATE, RunFolder
+from privaudit.ledger import Ledger
+
+
+def ledger():
+    step = Release.of_sum(
+        norm_bound=1.0, noise_multiplier=1.0, sampling=PoissonSampling(0.05)
+    )
+    return Ledger.of(step, 20)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    own = RecordedRun.of("a tool 3.1", "read from its history", 1e-5)
+    write(tmp_path / "run", own, ledger(), {})
+    return tmp_path / "run"
+
+
+def changed(folder, **fields):
+    """Another certificate, of which the manifest knows."""
+    path = folder / CERTIFICATE
+    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+    listed = json.loads((folder / "manifest.json").read_text())
+    listed["files"][CERTIFICATE]["sha256"] = manifest.digest(path.read_bytes())
+    (folder / "manifest.json").write_text(json.dumps(listed))
+
+
+class TestFolders:
+    def test_a_folder_proves_itself(self, folder, capsys):
+        assert kernel.main(str(folder / CERTIFICATE)) == 0
+        found = verify(folder)
+        assert found
+        assert found.is_proved
+        assert any(
+            "proved by the kernel: upper: epsilon <=" in x for x in found.checked
+        )
+        assert main(["verify", str(folder), "--kernel"]) == FINE
+        assert (
+            CERTIFICATE
+            in manifest.parsed(
+                RunFolder(folder), (folder / "manifest.json").read_bytes()
+            ).files
+        )
+
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [("upper", "0.5"), ("lower", "3"), ("delta", "x"), ("nodes", []), ("group", 2)],
+    )
+    def test_another_certificate_differs(self, folder, field, value, capsys):
+        changed(folder, **{field: value})
+        found = verify(folder)
+        assert [one.file.name for one in found.differences] == [CERTIFICATE]
+        assert main(["verify", str(folder)]) == REFUTED
+
+    def test_hints_of_others_are_not_run(self, folder):
+        changed(folder, hints={"upper": {"spacing": "1e-12"}})
+        assert verify(folder).is_proved
+
+    def test_without_flint(self, folder, monkeypatch, capsys):
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+        found = verify(folder)
+        assert found
+        assert not found.is_proved
+        assert any("python-flint" in one for one in found.unchecked)
+        assert main(["verify", str(folder), "--kernel"]) == COULD_NOT
+
+
+class TestCommands:
+    def test_epsilon_and_noise(self, tmp_path, capsys):
+        path = tmp_path / "one.json"
+        run = ["--delta", "1e-5", "--sampling-rate", ".05", "--steps", "20"]
+        many = ["--noise-multiplier", "1", "--certificate", str(path)]
+        assert main(["epsilon", *run, *many]) == FINE
+        assert kernel.main(str(path)) == 0
+        told = json.loads(path.read_text())
+        found = Certificate.of(ledger()).epsilon(1e-5)
+        assert found.upper < float(told["upper"]) < 1.002 * found.upper
+        more = ["--epsilon", "1", "--certificate", str(path)]
+        assert main(["noise", *run, *more]) == FINE
+        assert kernel.main(str(path)) == 0
+        assert 1 < float(json.loads(path.read_text())["upper"]) < 1.002

@@ -1,0 +1,108 @@
+"""Each operation that a graph may have, mapped over records: what it is of each."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+import torch
+from torch import fx, nn
+
+from tests.trainers.gradients.door.architectures import MADE, record
+from tests.trainers.gradients.door.functions import LOSSES, ROWS
+from trainers.gradients.door.operations import MAPPED
+from trainers.gradients.door.trace import NotTraced, trace
+from trainers.gradients.door.traced import Traced, door_of
+from trainers.gradients.per_sample import trained
+
+OF_RECORDS = {**dict.fromkeys(ROWS, (4, 6)), **dict.fromkeys(LOSSES, (3,))}
+
+
+class Every(fx.Interpreter):
+    """Gives what each node is, of those that are tensors."""
+
+    def run_node(self, n):
+        found = super().run_node(n)
+        if n.op == "call_function":
+            parts = found if isinstance(found, (tuple, list)) else [found]
+            self.found += [part for part in parts if isinstance(part, torch.Tensor)]
+            self.names += [str(n.target)] * (len(self.found) - len(self.names))
+        return found
+
+    def all(self, *flat):
+        self.found, self.names = [], []
+        self.run(*flat, enable_io_processing=False)
+        return self.found
+
+
+@functools.cache
+def graph_of(name: str) -> tuple[fx.GraphModule, list[torch.Tensor], torch.Tensor]:
+    """With its parameters, and records of its own."""
+    if name in MADE:
+        make, kind = MADE[name]
+        torch.manual_seed(0)
+        module = make()
+        graph = door_of(Traced(module, record(kind)[0])).graph
+        values = [each.detach() for each in trained(module).values()]
+        return graph, values, record(kind, 3)[:, None]
+    function = ROWS.get(name, LOSSES.get(name))
+    generator = torch.Generator().manual_seed(0)
+    records = torch.randn(3, 1, *OF_RECORDS[name], generator=generator)
+    return trace(lambda p, x: function(x), [], [], [records[0]]), [], 0.5 * records
+
+
+def operations(graph: fx.GraphModule) -> set[str]:
+    return {
+        node.target.overloadpacket.__name__
+        for node in graph.graph.nodes
+        if node.op == "call_function" and hasattr(node.target, "overloadpacket")
+    }
+
+
+def check(name: str, own: bool) -> None:
+    graph, values, records = graph_of(name)
+    seeds = torch.arange(3)
+    many = [each.expand(3, *each.shape).clone() for each in values]
+    if own:
+        for each in many:
+            if each.is_floating_point():
+                each *= torch.tensor([1.0, 0.9, 1.1]).view(3, *[1] * (each.dim() - 1))
+    every = Every(graph)
+    places = [0 if own else None] * len(values)
+    given = (*(many if own else values), records, seeds)
+    mapped = torch.func.vmap(every.all, (*places, 0, 0))(*given)
+    for one in range(3):
+        alone = every.all(*(each[one] for each in many), records[one], seeds[one])
+        for what, ours, theirs in zip(every.names, mapped, alone, strict=True):
+            torch.testing.assert_close(
+                ours[one], theirs, rtol=1e-4, atol=1e-4, equal_nan=True, msg=what
+            )
+
+
+@pytest.mark.parametrize("name", OF_RECORDS)
+def test_functions_mapped_are_one_by_one(name):
+    check(name, False)
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("name", MADE)
+def test_models_mapped_are_one_by_one(name):
+    check(name, False)
+    check(name, True)  # each record with parameters of its own
+
+
+@pytest.mark.full
+def test_all_that_are_relied_on_are_tested_and_no_others_are():
+    names = [*MADE, *OF_RECORDS]
+    assert set().union(*(operations(graph_of(name)[0]) for name in names)) == MAPPED
+
+
+class Other(nn.Module):
+    def forward(self, x):
+        return torch.as_strided(x, (1, 3), (6, 2))
+
+
+def test_others_are_not_traced():
+    """A stride can lead out of a record, into the next one's memory."""
+    with pytest.raises(NotTraced, match=r"aten\.as_strided.*test_operations.py, line"):
+        Traced(Other(), torch.zeros(6))

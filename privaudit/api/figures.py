@@ -155,7 +155,7 @@ def noise_for(
             }
         found = Certificate.of(planned(scale), relation)
         figure = figure_of(found, delta, name, width=_BESIDE, directions=directions)
-        return Answer(found, figure, noise, run.mechanism)
+        return _kept(Answer(found, figure, noise, run.mechanism), delta, how)
 
     return _answered(solve, how, planned(1.0), _MOST_COMPARED // _TRIES)
 
@@ -175,8 +175,12 @@ def epsilon_of(
     """
 
     def solve(name: str) -> Answer:
-        figure = figure_of(certificate, delta, name, directions=directions)
-        return Answer(certificate, figure)
+        figure = figure_of(
+            *(certificate, delta, name),
+            directions=directions,
+            upper_only=how.upper_only,
+        )
+        return _kept(Answer(certificate, figure), delta, how)
 
     return _answered(solve, how, certificate.ledger, _MOST_COMPARED)
 
@@ -252,18 +256,16 @@ def write_event(certificate: Certificate, path: pathlib.Path) -> None:
         raise ValueError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def write_certificate(
-    found: Certificate | Answer | Comparison, delta: float, path: pathlib.Path
-) -> None:
-    """Write `Certificate.witness` into ``path``. ``ValueError`` if it cannot be."""
-    if isinstance(found, Comparison):
-        raise ValueError("--certificate is of one answer: leave --compare out")
-    released = found if isinstance(found, Certificate) else found.certificate
-    text = _json.encode(released.witness(delta))
+def _kept(answer: Answer, delta: float, how: FigureSettings) -> Answer:
+    """``answer``, once its certificate is written where ``how`` asks for it."""
+    path = how.certificate
+    if path is None:
+        return answer
     try:
-        write_whole(path, text)
+        write_whole(path, _json.encode(answer.certificate.witness(delta)))
     except OSError as error:
         raise ValueError(f"cannot write {path}: {error.strerror or error}") from error
+    return answer
 
 
 def figure_of(
@@ -271,13 +273,15 @@ def figure_of(
     delta: float,
     method: str,
     *,
-    width: float = 1e-3,
+    width: float | None = None,
     directions: bool = True,
+    upper_only: bool = False,
 ) -> dict[str, Any]:
     """Epsilon of ``certificate`` at ``delta`` by one account, as plain values.
 
     The certified one has a lower side, within ``width`` of the upper side where that
-    can be had, and with ``directions`` the upper side of each.
+    can be had (as `Certificate.epsilon` has it) and it is asked for, and with
+    ``directions`` the upper side of each.
     """
     bound = bound_of(certificate, delta, method)
     figure = bound.summary()
@@ -288,10 +292,11 @@ def figure_of(
         figure["group"] = certificate.group
     if method == "certified":
         above = certificate.epsilon(delta, sides="upper")
-        below = certificate.epsilon(delta, width)
-        check_sides(below.lower, above.upper, below.lower_by, above.upper_by)
-        figure = {"lower": below.lower, **figure}
-        figure |= {"lower_by": below.lower_by, "upper_by": above.upper_by}
+        figure["upper_by"] = above.upper_by
+        if not upper_only:
+            below = certificate.epsilon(delta, width)
+            check_sides(below.lower, above.upper, below.lower_by, above.upper_by)
+            figure = {"lower": below.lower, **figure, "lower_by": below.lower_by}
         if directions:
             figure["directions"] = {
                 way: min(bracket.upper, above.upper)
@@ -314,7 +319,7 @@ def sentence(figure: dict[str, Any]) -> str:
     text = str(UpperBound(epsilon=figure["upper"], source="", **values))
     if "group" in figure:
         text += f"; for any {figure['group']} records together"
-    if by is not None:
+    if "lower" in figure:
         lower = round_down(figure["lower"])
         text += f"; the true figure is no less than {lower} ({figure['lower_by']})"
     if "distance_from_limit" in figure:

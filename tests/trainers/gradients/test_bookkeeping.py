@@ -16,6 +16,7 @@ from trainers.gradients.bookkeeping import (
 )
 from trainers.gradients.choose import differentiator
 from trainers.gradients.per_sample import PerSample, check_module
+from trainers.gradients.stacked import stacked
 from trainers.models import cross_entropy, small_cnn
 from trainers.models.layers import Lstm, Offset, SelfAttention
 
@@ -465,3 +466,11 @@ class TestSound:
         for one, other in zip(before, module.parameters(), strict=True):
             assert torch.equal(one, other)
             assert other.grad is None
+
+
+@pytest.mark.parametrize("kind", ["forward_hook", "forward_pre_hook"])
+def test_a_layer_with_hooks_of_either_kind_is_not_known(kind):
+    layer = nn.Linear(2, 3)
+    assert stacked(layer) is not None
+    getattr(layer, f"register_{kind}")(lambda *_: None)
+    assert stacked(layer) is None

@@ -475,3 +475,10 @@ class TestRounding:
     def test_too_many_records_are_refused(self):
         with pytest.raises(ValueError, match="too long for double precision"):
             Rounding.of(10**6, 1, 1000, 10**9)
+
+
+def test_only_squares_are_powers_that_differ_nowhere_in_a_vector():
+    for power, counts in ((2, set()), (3, {7}), (2.5, {7})):
+        with shapes._Elementwise() as seen:
+            torch.ones(7) ** power
+        assert seen.counts == counts

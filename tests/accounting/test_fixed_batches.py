@@ -19,7 +19,12 @@ import pytest
 from scipy import integrate, signal, special
 
 import privaudit as pa
-from privaudit.accounting.pld import compose_entries, compose_steps, fixed_size
+from privaudit.accounting.pld import (
+    compose_entries,
+    compose_steps,
+    fixed_size,
+    grouping,
+)
 from privaudit.accounting.pld.cells import Step
 from privaudit.accounting.pld.dots import measure_above
 from privaudit.accounting.pld.fixed_size import (
@@ -29,7 +34,6 @@ from privaudit.accounting.pld.fixed_size import (
     largest,
     triangle_cells,
 )
-from privaudit.accounting.pld import grouping
 from privaudit.accounting.pld.grouping import Grid, terms_above
 from privaudit.accounting.pld.mechanisms.noise import loss_cells
 from privaudit.accounting.pld.targets import EpsilonAt

@@ -271,6 +271,8 @@ def _quadrature(
 ) -> tuple[Floats, Floats]:
     """Losses at outputs x, and log of Q's mass around each x (trapezoid)."""
     m, q = step.shift, step.rate
+    x: Floats
+    loss: Floats
     if step.noise == "laplace":
         inner = np.linspace(-m, m, 201)
         loss = np.concatenate([[-m], (inner[1:] + inner[:-1]) / 2, [m]])

@@ -206,9 +206,10 @@ def train(
         as "softmax", with ``classes``. All nodes start at its parameters; those that
         require no gradient, and buffers, stay as they are. Its parameters must not come
         from the private data: the account covers only what happens from here on. It is
-        ``conditional`` on that each record is treated by itself, unless all code of
-        model, loss, transform and data is known: layers of torch's in nn.Sequential,
-        losses of torch's, and arrays (``result.independence``).
+        ``conditional`` on that your code keeps nothing of a record outside the module,
+        unless model and loss are tensor operations that can be traced of one record,
+        without ``if``, ``.item()`` and the like, and data are arrays
+        (``result.independence``, and ``result.remarks`` say why).
     shares
         A list with one data set per node: pairs (inputs, targets) of arrays, tensors or
         pandas frames, or torch Datasets. With ``nodes``, a single data set, which

@@ -649,7 +649,9 @@ DATA["flips by the global generator"] = lambda x, y: Own(
     x, y, lambda d, i: d.inputs[i] * (1 - 2 * torch.randint(2, ()))
 )
 DATA["noise by numpy"] = lambda x, y: Own(
-    x, y, lambda d, i: d.inputs[i] + float(np.random.randn())  # noqa: NPY002
+    x,
+    y,
+    lambda d, i: d.inputs[i] + float(np.random.randn()),  # noqa: NPY002
 )
 DATA["flips by random"] = lambda x, y: Own(
     x, y, lambda d, i: d.inputs[i] * random.choice([-1, 1])

@@ -286,7 +286,8 @@ def _quadrature(
         far = 12 + 4 * m + 24
         apart = 0.4 if m < 2 else 0.2
         low, high = max(-far, -reach), min(far, reach + m)
-        x = np.linspace(low, high, int(min(max((high - low) / apart, 40), 2000)))
+        points = int(min(max((high - low) / apart, 40), 2000))
+        x = np.linspace(low, high, points, dtype=np.float64)
         if step.scheme == "fixed":
             # Half of the line is used, from where the loss is 0: cells end there.
             x = m / 2 + (high - m / 2) / (4 * x.size) * (np.arange(4 * x.size) + 0.5)

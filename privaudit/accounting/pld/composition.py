@@ -635,7 +635,7 @@ class _Search:
         top = self.top(way)
         self.guesses[way] = self.target.improved(self.guesses[way], top)
         self.lower[way] = 0.0
-        for room in (1, 1, 2, 2):
+        for room in (1, 1, 1, 2):
             low = self.lower[way] = max(self.lower[way], self.run_below(way))
             if self.target.is_met(low, top, room):
                 break

@@ -144,7 +144,11 @@ def _finite_below(
         inner, size = slice(first, stop), stop - first
         lowered = np.empty(size + 1)
         np.maximum(gap[inner][:-1], gap[inner][1:], out=lowered[1:-1])
-        if within is not None and cells.split.index == first:
+        if (
+            cells.split is not None
+            and within is not None
+            and cells.split.index == first
+        ):
             depth = low - 16 * cells.accuracy
             needed = _lowering_after(*within, float(more[first]), depth)
             lowered[1] = max(gap[first + 1], min(lowered[1], needed))

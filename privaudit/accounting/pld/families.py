@@ -70,7 +70,9 @@ class Family:
             loud = self.rate**2 * np.expm1(np.minimum(self.shift**2, 30.0))
             weight = self.count / self.steps
             weight = weight + self.count * loud / float(self.count @ loud)
-            shifts = _shares(self.shift, weight, np.zeros(index.size), _TYPICAL[0])
+            shifts = _shares(
+                self.shift, weight, np.zeros(index.size, np.int64), _TYPICAL[0]
+            )
             rates = _shares(self.rate, weight, shifts, _TYPICAL[1])
             index = shifts * _TYPICAL[1] + rates
             index = np.unique(index, return_inverse=True)[1]
@@ -83,7 +85,7 @@ class Family:
         ], counts
 
 
-def _shares(values: Floats, weights: Floats, within: Floats, parts: int) -> Indices:
+def _shares(values: Floats, weights: Floats, within: Indices, parts: int) -> Indices:
     """Which of equally heavy ``parts`` each value is in, of those alike ``within``."""
     order = np.lexsort((values, within))
     group = np.unique(within[order], return_inverse=True)[1]

@@ -57,7 +57,7 @@ def nodes_of(
     for one, i, bend, values, scale in zip(
         *(edges, at, bends, (shifts, rates), (family.tau, _itself)), strict=True
     ):
-        weight = np.bincount(i, weights=often[used] * bend, minlength=one.size - 1)
+        weight = np.bincount(i, often[used] * bend, one.size - 1).astype(float)
         found.append(_nodes(values, one, scale(one), weight, both))
     return found[0], found[1]
 

@@ -271,6 +271,8 @@ def _quadrature(
 ) -> tuple[Floats, Floats]:
     """Losses at outputs x, and log of Q's mass around each x (trapezoid)."""
     m, q = step.shift, step.rate
+    x: Floats
+    loss: Floats
     if step.noise == "laplace":
         inner = np.linspace(-m, m, 201)
         loss = np.concatenate([[-m], (inner[1:] + inner[:-1]) / 2, [m]])
@@ -284,7 +286,8 @@ def _quadrature(
         far = 12 + 4 * m + 24
         apart = 0.4 if m < 2 else 0.2
         low, high = max(-far, -reach), min(far, reach + m)
-        x = np.linspace(low, high, int(min(max((high - low) / apart, 40), 2000)))
+        points = int(min(max((high - low) / apart, 40), 2000))
+        x = np.linspace(low, high, points, dtype=np.float64)
         if step.scheme == "fixed":
             # Half of the line is used, from where the loss is 0: cells end there.
             x = m / 2 + (high - m / 2) / (4 * x.size) * (np.arange(4 * x.size) + 0.5)

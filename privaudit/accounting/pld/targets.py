@@ -48,8 +48,6 @@ _LEAST_STEEP = 0.03
 class Target(abc.ABC):
     """What is bracketed: the part of the search that differs for epsilon and delta."""
 
-    width: float
-
     @property
     @abc.abstractmethod
     def trivial_upper(self) -> float:
@@ -84,9 +82,9 @@ class Target(abc.ABC):
     def is_met(self, lower: float, upper: float, widths: float = 1.0) -> bool:
         """Whether the sides are no further apart than that many times what is asked."""
 
+    @abc.abstractmethod
     def ratio(self, lower: float, upper: float) -> float:
         """About how many times further apart they are; 9 if that is not known."""
-        return math.log(upper / lower) / math.log1p(self.width) if lower > 0 else 9.0
 
     def improved(self, guess: Guess, upper: float) -> Guess:
         """``guess`` once ``upper`` is known."""
@@ -130,7 +128,7 @@ class EpsilonAt(Target):
     def ratio(self, lower: float, upper: float) -> float:
         if self.tolerance > self.width * upper:
             return (upper - lower) / self.tolerance
-        return super().ratio(lower, upper)
+        return _ratio(lower, upper, self.width)
 
     def upper(
         self,
@@ -195,6 +193,9 @@ class DeltaAt(Target):
     def is_met(self, lower: float, upper: float, widths: float = 1.0) -> bool:
         return upper <= (1 + widths * self.width) * lower or upper == 0
 
+    def ratio(self, lower: float, upper: float) -> float:
+        return _ratio(lower, upper, self.width)
+
     def upper(
         self,
         found: Tilted | Chosen,
@@ -205,6 +206,10 @@ class DeltaAt(Target):
 
     def lower(self, found: Tilted, guess: Guess) -> float:
         return found.delta_below(self.epsilon)
+
+
+def _ratio(lower: float, upper: float, width: float) -> float:
+    return math.log(upper / lower) / math.log1p(width) if lower > 0 else 9.0
 
 
 def least_epsilon(

@@ -120,7 +120,8 @@ def _hints(
         size = 1.0
     # Where epsilon is near 0, an error of delta is a larger one of epsilon.
     fine = _SPACING * math.sqrt(min(1.0, max(epsilon / size / 2, 0.01)))
-    fine /= 5 if steps < 10 else 1  # few releases smooth no lattice of losses away
+    steps = max(steps, 1)
+    fine /= 5 if steps < 100 else 1  # few releases smooth no lattice of losses away
     spacing = max(fine * size / math.sqrt(steps), _WINDOW * size / _MOST_POINTS)
     widest = max(1, round(_WIDEST * size / spacing))
     if mark:  # a loss that has mass of its own is put just below a grid point

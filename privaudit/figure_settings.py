@@ -152,13 +152,19 @@ class FigureSettings:
         Print a table of all accounts that apply.
     plot
         Draw the privacy profile of the answer into this file (.svg, .png, .pdf).
+    certificate
+        Write what is claimed into this file, which privaudit/kernel.py checks by
+        itself.
     """
 
     account: str = "certified"
     compare: bool = False
     plot: pathlib.Path | None = None
+    certificate: pathlib.Path | None = None
 
     def __post_init__(self) -> None:
+        if self.certificate is not None and self.compare:
+            raise ValueError("--certificate is of one answer: leave --compare out")
         # Before anything is computed: matplotlib would write to another name, or late.
         if self.plot is None:
             return

@@ -123,12 +123,10 @@ def mixture(chances, shifts):
         each = [(w * (s * x - s * s / 2).exp(), s) for w, s in parts]
         return sum((r for r, _ in each), arb(0)), sum((r * s for r, s in each), arb(0))
 
-    def pair(
-        loss, a
-    ):  # by Newton on the convex log of the ratio; the root is bracketed
-        x: arb = min(
-            (((loss - w.log()) / s + s / 2).mid() for w, s in parts), key=float
-        )
+    def pair(loss, a):
+        # Newton on the convex log of the ratio; then the root is bracketed.
+        starts = [((loss - w.log()) / s + s / 2).mid() for w, s in parts]
+        x: arb = min(starts, key=float)
         for _ in range(100):
             value, slope = ratio(x)
             step = (value.log() - loss) * value / slope
@@ -168,9 +166,8 @@ def atoms(law, rest=0):
 
 def discrete(kind, scale, s):
     """exp(-x^2 / 2 scale^2), or exp(-|x| / scale), on whole numbers, moved by s."""
-    if (
-        kind == "discrete-laplace"
-    ):  # losses (2x - s) / scale, x = 0..s; outer ones in one
+    if kind == "discrete-laplace":
+        # Losses (2x - s) / scale at x = 0..s; all that lies beyond is in the ends.
         need(s < MOST >> 4, "it moves too far")
         e = (-1 / ball(scale)).exp()
         w = [e**x * (1 - e if 0 < x < s else 1) / (1 + e) for x in range(s + 1)]
@@ -181,7 +178,7 @@ def discrete(kind, scale, s):
     beyond = w[f] / (1 - (-2 * ball(t * f)).exp())  # a geometric series is above it
     total = w[0] + 2 * sum(w[1 : f + 1]) + arb(0).union(2 * beyond)
     w = [one / total for one in w]
-    law = [(w[abs(x - s)], w[abs(x)]) for x in range(f, s - f - 1, -1)]
+    law = [(w[abs(x - s)], w[abs(x)]) for x in range(f + s, -f - 1, -1)]
     return atoms(law, 2 * beyond / total)
 
 
@@ -254,11 +251,9 @@ def noisy_sum(line, replaced, group):
     if not moves or not q:
         return None, None
     if how == "poisson" and not replaced and normal and group > 1:
-        law = [
-            math.comb(group, i) * q**i * (1 - q) ** (group - i)
-            for i in range(group + 1)
-        ]
-        return (mixture(law, [moves * i for i in range(group + 1)]),) * 2
+        some = range(group + 1)
+        law = [math.comb(group, i) * q**i * (1 - q) ** (group - i) for i in some]
+        return (mixture(law, [moves * i for i in some]),) * 2
     pair = gaussian(m) if normal else laplace(m)
     if how == "none" or group > 1:
         pair = m if normal else pair
@@ -522,6 +517,8 @@ def check(c, tell=print):
         says = "is proved" if proved[-1] else "is not proved"
         claim = f"{'<=' if above else '>='} {c[side]} at delta {c['delta']}"
         tell(f"{side}: epsilon {claim} {says}; delta there: {float(most):.5g}")
+    for what in c.get("assumes", []):
+        tell(f"assuming that {what!r:.200}")
     need(proved, "nothing is claimed")
     return all(proved)
 

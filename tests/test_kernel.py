@@ -242,6 +242,9 @@ def check_ledgers(kernel):
     assert proves(kernel, document([sure]), upper="1000") is not True
     assert proves(kernel, document([sure]), lower="0.01") is not True
     assert proves(kernel, document([sure], delta="2e-5"), upper="2.1") is True
+    for moves in (20, 28, 40, 55):  # most of a law must not be left out
+        far = {"noise": "discrete-gaussian", "scale": "1", "moves": moves, "count": 1}
+        assert proves(kernel, document([far]), upper="1") is not True
     node = document([gaussian()], epsilon=one, unit="node")
     assert proves(kernel, node, lower="0.1") is None
 

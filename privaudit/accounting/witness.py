@@ -222,7 +222,9 @@ def coarse(ledger: Ledger, relation: Relation, side: Side) -> Ledger:
     """The ledger whose figure the kernel comes near to, from above or from below.
 
     It is ``ledger`` itself, but for groups of unlike steps, of which each is taken as
-    the one with the least noise and the highest rate (from below: the other ends), and
+    the one with the least noise and the highest rate (from below: the other ends); for
+    replaced records of Poisson samples under Laplace noise, of which the kernel knows
+    nothing from below; and
     for batches of a fixed size, whose records need not lie in a ball for the kernel.
     """
     return msgspec.structs.replace(
@@ -256,6 +258,10 @@ def _coarse(
     found = []
     for entry in entries:
         one = entry.release
+        unknown = one.mechanism == "laplace" and one.sampling.rate < 1
+        unknown &= isinstance(one.sampling, PoissonSampling)
+        if unknown and side == "lower" and relation == "replace-one":
+            continue
         if entry.disjoint is UNSET:
             one = shared.get(one, one)
         if side == "upper" and isinstance(one.sampling, SamplingWithoutReplacement):

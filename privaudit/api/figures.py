@@ -155,7 +155,7 @@ def noise_for(
             }
         found = Certificate.of(planned(scale), relation)
         figure = figure_of(found, delta, name, width=_BESIDE, directions=directions)
-        return Answer(found, figure, noise, run.mechanism)
+        return _kept(Answer(found, figure, noise, run.mechanism), delta, how)
 
     return _answered(solve, how, planned(1.0), _MOST_COMPARED // _TRIES)
 
@@ -176,7 +176,7 @@ def epsilon_of(
 
     def solve(name: str) -> Answer:
         figure = figure_of(certificate, delta, name, directions=directions)
-        return Answer(certificate, figure)
+        return _kept(Answer(certificate, figure), delta, how)
 
     return _answered(solve, how, certificate.ledger, _MOST_COMPARED)
 
@@ -252,18 +252,16 @@ def write_event(certificate: Certificate, path: pathlib.Path) -> None:
         raise ValueError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def write_certificate(
-    found: Certificate | Answer | Comparison, delta: float, path: pathlib.Path
-) -> None:
-    """Write `Certificate.witness` into ``path``. ``ValueError`` if it cannot be."""
-    if isinstance(found, Comparison):
-        raise ValueError("--certificate is of one answer: leave --compare out")
-    released = found if isinstance(found, Certificate) else found.certificate
-    text = _json.encode(released.witness(delta))
+def _kept(answer: Answer, delta: float, how: FigureSettings) -> Answer:
+    """``answer``, once its certificate is written where ``how`` asks for it."""
+    path = how.certificate
+    if path is None:
+        return answer
     try:
-        write_whole(path, text)
+        write_whole(path, _json.encode(answer.certificate.witness(delta)))
     except OSError as error:
         raise ValueError(f"cannot write {path}: {error.strerror or error}") from error
+    return answer
 
 
 def figure_of(

@@ -29,7 +29,6 @@ def noise(
     delta: float,
     run: Run = ReleaseSettings(),  # frozen, as are the others
     ledger: list[pathlib.Path] | None = None,
-    certificate: pathlib.Path | None = None,
     how: How = FigureSettings(),
     json: Json = False,
 ) -> None:
@@ -44,16 +43,11 @@ def noise(
     ledger
         What else is released of the same data, and is paid from the budget: a
         ledger.json, or what epsilon --event wrote; may be repeated.
-    certificate
-        Write what is claimed of the answer into this file, which privaudit/kernel.py
-        checks by itself.
     """
-    from privaudit.api.figures import noise_for, write_certificate
+    from privaudit.api.figures import noise_for
 
     _warn(run)
     found = noise_for(run, epsilon, delta, how, ledger or (), directions=json)
-    if certificate is not None:
-        write_certificate(found, delta, certificate)
     emit(found.summary(), found.lines(), as_json=json)
 
 
@@ -65,7 +59,6 @@ def epsilon(
     ledger: list[pathlib.Path] | None = None,
     worth: Worth = WorthSettings(),
     event: pathlib.Path | None = None,
-    certificate: pathlib.Path | None = None,
     how: How = FigureSettings(),
     json: Json = False,
 ) -> None:
@@ -83,19 +76,14 @@ def epsilon(
     event
         Write the releases into this file, as dp-accounting's event in JSON; --ledger
         reads it again.
-    certificate
-        Write what is claimed into this file, which privaudit/kernel.py checks by
-        itself.
     """
-    from privaudit.api import figures
+    from privaudit.api.figures import certificate_of, epsilon_of, write_event
 
     _warn(run)
-    released = figures.certificate_of(run, noise_multiplier, ledger or (), worth)
+    certificate = certificate_of(run, noise_multiplier, ledger or (), worth)
     if event is not None:
-        figures.write_event(released, event)
-    found = figures.epsilon_of(released, delta, how, directions=json)
-    if certificate is not None:
-        figures.write_certificate(released, delta, certificate)
+        write_event(certificate, event)
+    found = epsilon_of(certificate, delta, how, directions=json)
     emit(found.summary(), found.lines(), as_json=json)
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from privaudit.accounting.certificate import Certificate
 from privaudit.files import json as _json
-from privaudit.files.folder import CERTIFICATE
+from privaudit.files.folder import CERTIFICATE, content_of
 from privaudit.ledger import Ledger
 
 Status = Literal["proved", "not proved", "not covered"]
@@ -48,10 +48,10 @@ def proved(folder: Path, ledger: Ledger | None) -> Proved | None:
     if ledger is None or not path.is_file() or path.is_symlink():
         return None
     try:
-        held: Any = _json.decode(path.read_bytes(), dict)
+        held: Any = _json.decode(content_of(path), dict)
         certificate = Certificate.of(ledger, held["relation"])
         again: Any = json.loads(_json.encode(certificate.witness(float(held["delta"]))))
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, OSError, OverflowError, TypeError, ValueError) as error:
         return Proved(None, (), ("it", "no certificate of this ledger", str(error)))
     for name in again.keys() | held.keys():
         one, other = (of.get(name) for of in (held, again))

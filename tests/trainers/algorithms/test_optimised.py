@@ -112,6 +112,7 @@ def test_no_figure_of_the_ledger_changes(name):
     data = inputs, (inputs.sum(1) > 0).long()
     nodes = 1 if name == "dp-sgd" else 2
     how = {"nodes": nodes, "epsilon": 4, "rounds": 5, "batch_size": 10, "seed": 0}
+    how["classes"] = 2
     runs = [
         pa.train("softmax", data, name, **how, **changes)
         for changes in (

@@ -412,7 +412,8 @@ class TestShapes:
                     if not (found == found[0]).all():
                         differs.add(count)
         assert not any(shapes.whole_vectors(count, threads) for count in differs)
-        assert differs or name == "gelu"
+        plain = torch.backends.cpu.get_cpu_capability() == "DEFAULT"  # no vectors
+        assert differs or name == "gelu" or plain
 
     @pytest.mark.parametrize("threads", [1, 2, 3])
     def test_equal_records_have_equal_bits_whatever_the_threads(self, threads):

@@ -155,12 +155,15 @@ class FigureSettings:
     certificate
         Write what is claimed into this file, which privaudit/kernel.py checks by
         itself.
+    upper_only
+        Leave the lower side out, which takes most of the time where all steps differ.
     """
 
     account: str = "certified"
     compare: bool = False
     plot: pathlib.Path | None = None
     certificate: pathlib.Path | None = None
+    upper_only: bool = False
 
     def __post_init__(self) -> None:
         if self.certificate is not None and self.compare:

@@ -140,7 +140,7 @@ def _round(value: float, digits: int, rounding: str) -> str:
 
     rounded, close = rounded_to(digits), rounded_to(digits, nearest=True)
     if rounded != close and abs(exact - close) <= abs(exact) * _ULPS:
-        # Past a short number by the rounding of a sum: digits more, not a step of these.
+        # Past a short number by the rounding of a sum: digits more, not a step up.
         rounded = rounded_to(digits + 4)
     if -5 <= exact.adjusted() < 7:
         return f"{rounded:f}"

@@ -150,10 +150,10 @@ class AttackSettings(BoundSettings, Compute):
         noisy-gradients (the default), final-loss, all-losses, lira or rmia.
     canary
         What is planted: gradient (a crafted one, where others are smallest; the default
-        where the attacker sees gradients or messages), random-gradient, blank (the
-        default elsewhere), mislabelled, out-of-distribution or clipbkd. In one run:
-        gradient (the default where the model has a parameter for each), mislabelled or
-        out-of-distribution.
+        where they are clipped, and the attacker sees them or what is linear in them),
+        random-gradient, blank (the default elsewhere), mislabelled, out-of-distribution
+        or clipbkd. In one run: gradient (the default where the model has a parameter
+        for each), mislabelled or out-of-distribution.
     estimator
         How scores become a lower bound. For any mechanism: best, rank-walk,
         two-binomial, clopper-pearson, betting. Within a family: family (that of the

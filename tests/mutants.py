@@ -303,7 +303,7 @@ def rows_of(log: Path) -> dict[str, dict]:
     return {key_of(row): row for row in map(json.loads, lines)}
 
 
-def record(path: Path, seed: int, rows: list[dict]) -> None:
+def record(path: Path, seed: int, rows: list[dict], drawn: int) -> None:
     """Write a record: a row a line, in the order of their places."""
     rows = sorted(rows, key=lambda row: (row["file"], row["line"], key_of(row)))
     said = (json.dumps(v, ensure_ascii=False) for row in rows for v in row.values())
@@ -311,11 +311,11 @@ def record(path: Path, seed: int, rows: list[dict]) -> None:
         "  {" + ", ".join(f"{name} = {next(said)}" for name in row) + "},"
         for row in rows
     ]
-    top = [f"# {one}" for one in summary(seed, rows)]
+    top = [f"# {one}" for one in summary(seed, rows, drawn)]
     write(path, "\n".join([*top, "mutants = [", *lines, "]", ""]))
 
 
-def summary(seed: int, rows: list[dict]) -> list[str]:
+def summary(seed: int, rows: list[dict], drawn: int) -> list[str]:
     """Figures of a record, a line each."""
     kinds = collections.Counter(
         row["result"]
@@ -326,7 +326,7 @@ def summary(seed: int, rows: list[dict]) -> list[str]:
     told = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
     return [
         f"Made by `python -m tests.mutants --seed {seed}`.",
-        f"{len(rows)}: {told}.",
+        f"Of {drawn} drawn {len(rows)} were tried: {told}.",
     ]
 
 
@@ -455,17 +455,16 @@ def main() -> int:
                 forked(work, 1e6, quiet=False)
             clock.done += len(here)
     done = rows_of(log)
-    if missing := [one.key for one in drawn if one.key not in done]:
-        print(f"{len(missing)} were not tried: start it again")
-        return 1
-    rows = [done[one.key] | {"line": one.line} for one in drawn]
+    rows = [done[one.key] | {"line": one.line} for one in drawn if one.key in done]
     for row in rows:
         judged = kept.get(key_of(row), {}).get("judged")
         if row["result"] == "survived" and judged:
             row["judged"] = judged
-    record(path, asked.seed, rows)
+    record(path, asked.seed, rows, len(drawn))
+    print(*summary(asked.seed, rows, len(drawn)), f"The record is {path}.", sep="\n")
+    if len(rows) < len(drawn):
+        return 1
     log.unlink()
-    print(*summary(asked.seed, rows), f"The record is {path}.", sep="\n")
     return int(any(row["result"] == "survived" and "judged" not in row for row in rows))
 
 

@@ -394,9 +394,7 @@ class Certificate:
         if not 0 <= tolerance < math.inf:
             raise ValueError(f"tolerance must be >= 0 and finite, got {tolerance}")
         delta = _checked_delta(delta)
-        if width is None:
-            many = any(len(one) > _MANY_KINDS for one in self.ledger.nodes)
-            width = _WIDTHS[many]
+        width = self._width if width is None else width
         return self._bracket("epsilon", delta, width, sides, tolerance=tolerance)
 
     @public
@@ -412,20 +410,33 @@ class Certificate:
 
     @public
     def directions(
-        self, delta: float, width: float = 1e-3, sides: Side = "both"
+        self,
+        delta: float,
+        width: float | None = None,
+        sides: Side = "both",
+        *,
+        tolerance: float = 1e-4,
     ) -> dict[Direction, Bracket]:
         """Bound epsilon separately for each direction: a record removed, or added.
 
         The guarantee is the larger one, and which one it is may change with delta. A
-        symmetric relation (replace-one) has one entry, ``remove``.
+        symmetric relation (replace-one) has one entry, ``remove``. Arguments as
+        `epsilon`.
         """
-        delta = _checked_delta(delta)
+        delta, width = _checked_delta(delta), self._width if width is None else width
         ways = max((one.directions for one in self._cases), key=len)
-        if len(ways) == 1:
-            return {"remove": self._bracket("epsilon", delta, width, sides)}
         return {
-            way: self._bracket("epsilon", delta, width, sides, (way,)) for way in ways
+            way: self._bracket(
+                *("epsilon", delta, width, sides, (way,) if len(ways) > 1 else None),
+                tolerance=tolerance,
+            )
+            for way in ways
         }
+
+    @property
+    def _width(self) -> float:
+        """What is asked for where nothing is said."""
+        return _WIDTHS[any(len(one) > _MANY_KINDS for one in self.ledger.nodes)]
 
     @public
     def profile(

@@ -120,7 +120,7 @@ def _hints(
         size = 1.0
     # Where epsilon is near 0, an error of delta is a larger one of epsilon.
     fine = _SPACING * math.sqrt(min(1.0, max(epsilon / size / 2, 0.01)))
-    spacing = max(fine * size / math.sqrt(steps), _WINDOW * size / _MOST_POINTS)
+    spacing = max(fine * size / math.sqrt(max(steps, 1)), _WINDOW * size / _MOST_POINTS)
     widest = max(1, round(_WIDEST * size / spacing))
     if mark:  # a loss that has mass of its own is put just below a grid point
         points = math.ceil(mark / spacing)

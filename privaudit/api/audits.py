@@ -201,7 +201,11 @@ def audit_algorithm(
     need("an audit of an algorithm", "train")
     from privaudit.auditing.experiments.experiment import run
     from privaudit.auditing.experiments.over_ranks import run_on_ranks
-    from privaudit.auditing.experiments.plan import certified_claim, chosen_block, planned
+    from privaudit.auditing.experiments.plan import (
+        certified_claim,
+        chosen_block,
+        planned,
+    )
     from trainers.network.ranks import launched
     from trainers.runs.budget import noise_of
     from trainers.runs.problem import Problem

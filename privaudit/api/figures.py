@@ -175,7 +175,11 @@ def epsilon_of(
     """
 
     def solve(name: str) -> Answer:
-        figure = figure_of(certificate, delta, name, directions=directions)
+        figure = figure_of(
+            *(certificate, delta, name),
+            directions=directions,
+            upper_only=how.upper_only,
+        )
         return _kept(Answer(certificate, figure), delta, how)
 
     return _answered(solve, how, certificate.ledger, _MOST_COMPARED)
@@ -269,13 +273,15 @@ def figure_of(
     delta: float,
     method: str,
     *,
-    width: float = 1e-3,
+    width: float | None = None,
     directions: bool = True,
+    upper_only: bool = False,
 ) -> dict[str, Any]:
     """Epsilon of ``certificate`` at ``delta`` by one account, as plain values.
 
     The certified one has a lower side, within ``width`` of the upper side where that
-    can be had, and with ``directions`` the upper side of each.
+    can be had (as `Certificate.epsilon` has it) and it is asked for, and with
+    ``directions`` the upper side of each.
     """
     bound = bound_of(certificate, delta, method)
     figure = bound.summary()
@@ -286,10 +292,11 @@ def figure_of(
         figure["group"] = certificate.group
     if method == "certified":
         above = certificate.epsilon(delta, sides="upper")
-        below = certificate.epsilon(delta, width)
-        check_sides(below.lower, above.upper, below.lower_by, above.upper_by)
-        figure = {"lower": below.lower, **figure}
-        figure |= {"lower_by": below.lower_by, "upper_by": above.upper_by}
+        figure["upper_by"] = above.upper_by
+        if not upper_only:
+            below = certificate.epsilon(delta, width)
+            check_sides(below.lower, above.upper, below.lower_by, above.upper_by)
+            figure = {"lower": below.lower, **figure, "lower_by": below.lower_by}
         if directions:
             figure["directions"] = {
                 way: min(bracket.upper, above.upper)
@@ -312,7 +319,7 @@ def sentence(figure: dict[str, Any]) -> str:
     text = str(UpperBound(epsilon=figure["upper"], source="", **values))
     if "group" in figure:
         text += f"; for any {figure['group']} records together"
-    if by is not None:
+    if "lower" in figure:
         lower = round_down(figure["lower"])
         text += f"; the true figure is no less than {lower} ({figure['lower_by']})"
     if "distance_from_limit" in figure:

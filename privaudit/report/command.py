@@ -24,8 +24,8 @@ def command(run: Finished) -> tuple[str, ...]:
     """The parts of the command line: its head, then an option each.
 
     Epsilon, delta, noise, attack, runs and seed are always said, other settings where
-    they are not the default. The noise is said in full, so that the command gives the same run
-    even if calibration changes.
+    they are not the default. The noise is said in full, so that the command gives the
+    same run even if calibration changes.
     """
     config = run.config
     if isinstance(run, FinishedAudit) and run.config.planted_bug is not None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from privaudit.accounting import Certificate, account, gdp
 from privaudit.accounting.certificate import relation_of
 from privaudit.accounting.plans import Plan
-from privaudit.accounting.pld import compose_entries, composition
+from privaudit.accounting.pld import compose_entries
 from privaudit.accounting.pld.composition import Composition
 from privaudit.ledger import Entry, Ledger
 from privaudit.release import (

@@ -19,7 +19,12 @@ import pytest
 from scipy import integrate, signal, special
 
 import privaudit as pa
-from privaudit.accounting.pld import compose_entries, compose_steps, fixed_size
+from privaudit.accounting.pld import (
+    compose_entries,
+    compose_steps,
+    fixed_size,
+    grouping,
+)
 from privaudit.accounting.pld.cells import Step
 from privaudit.accounting.pld.dots import measure_above
 from privaudit.accounting.pld.fixed_size import (
@@ -254,12 +259,15 @@ class TestSteps:
             assert total == pytest.approx(1, abs=1e-12)
 
     @pytest.mark.parametrize("noise", NOISES)
-    def test_a_step_between_two_nodes_is_their_chord_in_total_variation(self, noise):
+    def test_a_step_between_two_nodes_is_their_chord_in_total_variation(
+        self, noise, monkeypatch
+    ):
+        monkeypatch.setattr(grouping, "_WORTH", 1.0)
         low, middle, high = 0.3, 1.2, 4.0
         family = compose_steps(
             [1 / low, 1 / middle, 1 / high], 0.2, noise=noise, scheme="fixed"
         ).families[0]
-        grid = Grid(0.002, 8.0)
+        grid = Grid(0.002, 8.0, room=1e9)
         measures, (between, _) = terms_above((family,), "remove", grid)
         found = sorted(between.weights[:, 0])
         apart = [unsampled(noise, m)(np.ones(()))[0] for m in (low, middle, high)]
@@ -674,7 +682,7 @@ class TestChosen:
         composition = compose_steps(1 / shift, rate, count, scheme="fixed")
         target = EpsilonAt(delta, WIDTH)
         guess = target.guess(composition._scout("remove"))
-        grid = composition._grid(guess, 0.02 * guess.epsilon, WIDTH, 2)
+        grid = composition._grid(guess, 0.02 * guess.epsilon, WIDTH)
         step = Step("gaussian", "fixed", shift, rate)
         found = bound(step, count, grid, guess)
         monkeypatch.setattr(fixed_size, "_ALLOWED", 1e9)

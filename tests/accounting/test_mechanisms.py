@@ -12,6 +12,7 @@ from scipy import optimize, special, stats
 import privaudit as pa
 from privaudit.accounting.certificate import Certificate
 from privaudit.accounting.pld.mechanisms import loss_of
+from privaudit.accounting.pld.mechanisms.atoms import Atoms
 from privaudit.accounting.pld.mechanisms.profile import dots_of, measure_of
 from privaudit.ledger import Entry, Ledger
 from privaudit.mechanisms import (
@@ -627,3 +628,14 @@ def test_ends_of_a_sampled_loss_are_rounded_outwards(rate):
             for exact, found in ((ends[0], removed[0]), (-ends[1], removed[1])):
                 assert exact <= found <= exact * (1 + 1e-12)
         assert added == removed[::-1]
+
+
+@pytest.mark.parametrize("order", [1.5, 2.0, 30.0])
+def test_a_divergence_covers_what_its_atoms_may_be_off_by(order):
+    """Each log chance of P larger and of Q smaller, by all of the accuracy."""
+    p, q = np.log([0.5, 0.3, 0.2]), np.log([0.2, 0.3, 0.5])
+    found = Atoms(p, q, far=2.0**40)
+    off = found.accuracy
+    assert 1e-5 < off < 1e-3
+    worst = special.logsumexp(order * (p + off) + (1 - order) * (q - off))
+    assert worst / (order - 1) <= found.divergence(order)

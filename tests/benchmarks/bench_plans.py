@@ -41,7 +41,7 @@ def likely(r: np.random.Generator) -> dict:
 
 def any_plan(r: np.random.Generator) -> dict:
     """Any of the range that is promised."""
-    steps = int(round(10 ** r.uniform(0, 5)))
+    steps = round(10 ** r.uniform(0, 5))
     k = np.arange(steps) / steps
     first, last = np.exp(r.uniform(math.log(0.2), math.log(50), 2))
     shape = r.choice(["monotone", "random", "waves"])

@@ -41,6 +41,7 @@ _MOST_POINTS = 1 << 19
 _REST, _LOST = 0.02, 0.005  # of delta: what comparisons, and grids' ends, may add
 _FITS = 0.97  # of delta: what the units may have
 _MOST_UNITS = 1 << 40
+_ROOM = math.log(1000.0)  # by which errors may grow beside delta
 
 
 @dataclasses.dataclass(frozen=True)
@@ -217,7 +218,11 @@ class Units:
     def _at(self, count: int, way: Direction) -> Guess:
         family = self._composition.families[0]
         many = dataclasses.replace(family, count=np.full(1, float(count)))
-        return Composition((many,))._scout(way).at_delta(math.log(self.delta * _FITS))
+        return (
+            Composition((many,))
+            ._scout(way)
+            .at_delta(math.log(self.delta * _FITS), _ROOM)
+        )
 
     def _guess(self) -> int:
         """About how many fit, at least 1: of few steps the guess is poor."""

@@ -388,6 +388,9 @@ class Composition:
 
     def _above(self, way: Direction, grid: Grid, guess: Guess) -> Tilted | None:
         """A composition that dominates; None if no grid can hold it."""
+        if any(family.noise == "laplace" for family in self.families):
+            # No largest loss may lie above the last point, if only by rounding.
+            grid = dataclasses.replace(grid, spacing=grid.spacing * (1 + 1e-14))
         measures, terms = terms_above(self.families, way, grid)
         for epoch, often in self.epochs:
             measure = epoch_measure(epoch, way, grid.spacing, grid.tail)
@@ -499,7 +502,9 @@ class Composition:
         often = max(sum(count for _, count in self.epochs), 1)
         tail = math.log10(width * 0.02 / often) + max(guess.log_delta, -600.0) / _LN10
         room = guess.slope * slack
-        return Grid(spacing, reach, guess.slope, room, 10.0 ** math.floor(tail), cells)
+        tail = 10.0 ** math.floor(tail)
+        aim = (guess.epsilon, guess.log_delta)
+        return Grid(spacing, reach, guess.slope, room, tail, cells, aim)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

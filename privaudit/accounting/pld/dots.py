@@ -354,8 +354,9 @@ def drop_concave_knots(
 ) -> bool:
     """Lower convex hull of the dots, in place: no mass is negative afterwards.
 
-    False if more than ``most`` knots would have to be dropped. A knot of mass m is dropped by giving m to the knots left beside it, in the shares
-    that keep P and Q. The ends stay.
+    False if more than ``most`` knots would have to be dropped. A knot of mass m is
+    dropped by giving m to the knots left beside it, in the shares that keep P and Q.
+    The ends stay.
     """
     todo = np.flatnonzero(mass < 0).tolist()
     before: dict[int, int] = {}

@@ -46,7 +46,8 @@ _WORTH = 0.6  # groups a step, beyond which each step is its own
 class Grid:
     """How finely a composition is worked out.
 
-    Where ``tilt`` is, grouping may add about ``room`` to the log moment of all steps.
+    Where ``tilt`` is, grouping may add about ``room`` to the log moment of all steps;
+    or to the log delta at the epsilon that ``aim`` has first, and then about delta's.
     """
 
     spacing: float
@@ -55,6 +56,7 @@ class Grid:
     room: float = 1e-3
     tail: float = 1e-12  # that an epoch may lose
     cells: Callable[..., Cells] = loss_cells  # or one that remembers some
+    aim: tuple[float, float] = (1.0, -10.0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,7 +76,9 @@ class Lattice:
 
     @classmethod
     def of(cls, family: Family, way: Direction, grid: Grid, *, up: bool) -> Lattice:
-        shifts, rates = nodes_of(family, way, grid.tilt, grid.room, grid.reach)
+        shifts, rates = nodes_of(
+            family, way, grid.tilt, grid.room, grid.reach, grid.aim
+        )
         if family.scheme == "replace" or (family.noise == "laplace" and not up):
             # Rounded to the nodes, which is of first order only.
             shifts, rates = _filled(shifts, _MORE), _filled(rates, _MORE)

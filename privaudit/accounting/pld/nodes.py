@@ -4,7 +4,8 @@ Nothing here enters a bound. A step between two nodes at distance d is replaced 
 mixture, which adds about M'' d^2 / 12 to its moment M = E_P[exp(tilt L)], derivatives
 being with respect to tau or to the rate. Of all steps that is least, for a number n of
 intervals, where each has the same part of U, the integral of the cube root of the
-density of M'' / M; and then it is U^3 / (12 n^2).
+density of M'' / M; and then it is U^3 / (12 n^2). Where delta is that of few loud steps
+it is about the sum of their own, H(epsilon), and no moment tells: H'' / delta is added.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from scipy import special
 
 from privaudit.accounting.pld.cells import Direction
 from privaudit.accounting.pld.families import Family
@@ -24,9 +26,17 @@ _MOST = 400  # nodes
 
 
 def nodes_of(
-    family: Family, way: Direction, tilt: float, room: float, reach: float
+    family: Family,
+    way: Direction,
+    tilt: float,
+    room: float,
+    reach: float,
+    aim: tuple[float, float],
 ) -> tuple[Floats, Floats]:
-    """Shifts and rates that add about ``room`` to the log moment at ``tilt``."""
+    """Shifts and rates that add about ``room`` to the log moment at ``tilt``.
+
+    And to log delta, at the epsilon and log delta of ``aim``.
+    """
     shifts, rates = np.unique(family.shift), np.unique(family.rate)
     if max(shifts.size, rates.size) < 3:
         return shifts, rates
@@ -41,7 +51,7 @@ def nodes_of(
     used = np.flatnonzero(often)
     at = np.unravel_index(used, size)
     middle = [np.sqrt(e[i] * e[i + 1]) for e, i in zip(edges, at, strict=True)]
-    bends = _bends(family, way, tilt, reach, *middle)
+    bends = _bends(family, way, tilt, reach, aim, *middle)
     both = room if min(shifts.size, rates.size) < 3 else room / 2
     found = []
     for one, i, bend, values, scale in zip(
@@ -89,20 +99,28 @@ def _bends(
     way: Direction,
     tilt: float,
     reach: float,
+    aim: tuple[float, float],
     shift: Floats,
     rate: Floats,
 ) -> tuple[Floats, Floats]:
-    """M'' / M with respect to tau and to the rate."""
+    """M'' / M, and H'' / delta, with respect to tau and to the rate."""
     order = -tilt if way == "add" else 1 + tilt
     up, down = math.exp(_NEAR), math.exp(-_NEAR)
 
-    def excess(shift: Floats, rate: Floats) -> Floats:
-        return _excess(family, order, reach, shift, rate)
+    def excess(shift: Floats, rate: Floats) -> tuple[Floats, Floats]:
+        own = np.zeros(shift.size)
+        if way == "remove":
+            own = _delta(family, aim[0], shift, rate) * math.exp(min(-aim[1], 600.0))
+        return _excess(family, order, reach, shift, rate), own
 
-    def second(at: list[Floats], low: Floats, here: Floats, high: Floats) -> Floats:
-        slopes = [(high - here) / (at[2] - at[1]), (here - low) / (at[1] - at[0])]
-        bend = 2 * (slopes[0] - slopes[1]) / (at[2] - at[0])
-        return np.maximum(np.nan_to_num(bend, posinf=0.0), 0.0) / (1 + here)
+    def second(at: list[Floats], *values: tuple[Floats, Floats]) -> Floats:
+        found = np.zeros(shift.size)
+        whole = (1 + values[1][0], 1.0)
+        for low, here, high, over in zip(*values, whole, strict=True):
+            slopes = [(high - here) / (at[2] - at[1]), (here - low) / (at[1] - at[0])]
+            bend = 2 * (slopes[0] - slopes[1]) / (at[2] - at[0])
+            found += np.maximum(np.nan_to_num(bend, posinf=0.0), 0.0) / over
+        return found
 
     with np.errstate(all="ignore"):
         here = excess(shift, rate)
@@ -139,3 +157,13 @@ def _excess(
     power = np.minimum(order * np.log1p(ratio), 600.0)
     # What is linear in the ratio has the mean 0.
     return ((np.expm1(power) - order * ratio) * mass).sum(axis=1)
+
+
+def _delta(family: Family, epsilon: float, shift: Floats, rate: Floats) -> Floats:
+    """About H(exp(epsilon)) of each step, remove."""
+    g = np.log1p(np.expm1(min(epsilon, 600.0)) / rate)
+    if family.noise == "laplace":
+        return rate * np.maximum(-np.expm1((g - shift) / 2), 0.0)
+    x = g / shift
+    far = np.exp(g + special.log_ndtr(-shift / 2 - x))
+    return rate * (special.ndtr(shift / 2 - x) - far)

@@ -35,11 +35,11 @@ class Guess:
     log delta falls. Transforms may be better off with less, ``tilt``.
 
     ``down`` and ``up`` are the changes of the tilt whose Chernoff bounds make the least
-    window, ``window`` its length; ``losses`` and ``weights`` are the steps'
-    losses under the slope, the weights summing to the number of steps; ``variances`` are those of the
+    window, ``window`` its length; ``losses`` and ``weights`` are the steps' under the
+    slope, the weights summing to the number of steps; ``variances`` are those of the
     kinds of steps, taken ``counts`` times. ``outside`` is minus the log of the tilted
-    mass that may lie beyond each end of the window. ``steep`` is how fast log delta
-    was seen to fall, over the slope.
+    mass that may lie beyond each end of the window. ``steep`` is how fast log delta was
+    seen to fall, over the slope.
     """
 
     tilt: float
@@ -147,8 +147,11 @@ class Scout:
         total = np.add.reduce(np.exp(exponent - top[:, None]), axis=1)
         return float(self._counts @ (top + np.log(total)))
 
-    def at_delta(self, log_delta: float) -> Guess:
-        """Near the tilt at which Chernoff's bound on epsilon is least."""
+    def at_delta(self, log_delta: float, room: float = math.inf) -> Guess:
+        """Near the tilt at which Chernoff's bound on epsilon is least.
+
+        Where errors must not grow by more than exp(``room``) beside delta, nearer.
+        """
         self._look(self.reach(log_delta))
 
         def bound(log_tilt: float) -> float:
@@ -161,7 +164,7 @@ class Scout:
         width = max(tilt * (1 + tilt) * guess.deviation * math.sqrt(2 * math.pi), 1.0)
         moment = self.log_moment(tilt)
         epsilon = max((moment - log_delta - math.log(width)) / tilt, 0.0)
-        return self._narrowest(dataclasses.replace(guess, epsilon=epsilon))
+        return self._narrowest(dataclasses.replace(guess, epsilon=epsilon), room)
 
     def at_epsilon(self, epsilon: float) -> Guess:
         """Near the tilt at which Chernoff's bound on delta is least."""
@@ -180,7 +183,7 @@ class Scout:
         guess = self._guess(tilt, epsilon, log_delta)
         return self._narrowest(guess)
 
-    def _narrowest(self, guess: Guess) -> Guess:
+    def _narrowest(self, guess: Guess, room: float = math.inf) -> Guess:
         """The tilt up to that of ``guess`` that needs the shortest window.
 
         Heavy tails make the saddle point's own distribution wide. A smaller tilt lets
@@ -188,12 +191,12 @@ class Scout:
         that lies outside the window.
         """
         best = guess
-        room = max(_ROOM - math.log(float(self._counts.sum())), _LEAST_ROOM)
+        most = max(_ROOM - math.log(float(self._counts.sum())), _LEAST_ROOM)
         for share in _SHARES:
             tilt = share * guess.tilt
             excess = self.log_moment(tilt) - tilt * guess.epsilon + log_peak(tilt)
             excess = max(excess - guess.log_delta, 0.0)
-            if not excess < room:
+            if not excess < min(most, room):
                 break
             outside = max(LOG_OUTSIDE, _LOG_BESIDE + excess)
             trial = self._guess(tilt, guess.epsilon, guess.log_delta, outside)

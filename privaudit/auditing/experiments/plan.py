@@ -235,7 +235,11 @@ def planned(
         attack = {"adversary": "observer", "observer": named}
     else:
         attack = {"adversary": seen or strongest(what)}
-    crafted = gives(what.family.oracle, GivesGradients) and attack["adversary"] in SEES
+    crafted = (
+        what.family.private  # else nothing is clipped, and a record shows more
+        and gives(what.family.oracle, GivesGradients)
+        and attack["adversary"] in SEES
+    )
     attack.setdefault("canary", settings.canary or ("gradient" if crafted else "blank"))
     return Audit(
         **AttackSettings.part_of(settings, block=settings.block or BLOCK, **attack),

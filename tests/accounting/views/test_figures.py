@@ -13,6 +13,7 @@ from privaudit.accounting import Certificate
 from privaudit.accounting.views import (
     LinearProtocol,
     Observer,
+    butterfly,
     figures,
     of_nodes,
     of_observer,
@@ -423,3 +424,15 @@ class TestSampling:
         found = figures(protocol, Ledger(nodes=nodes), DELTA, [Observer.of(2)])[0]
         above = Certificate.of(Ledger.of(releases(2**0.5, rate), 4)).epsilon(DELTA)
         assert found.nobody_reacts == pytest.approx(above.upper, rel=2e-3)
+
+
+@pytest.mark.parametrize("graph", ["butterfly", "halving", "chain"])
+@pytest.mark.parametrize("nodes", [4, 6, 8])
+def test_any_nodes_noises_are_no_more_than_those_of_each(graph, nodes):
+    steps = 11
+    for of in range(nodes):
+        any_of_them = butterfly._sizes(nodes, steps, of, None, graph)
+        for by in {*range(nodes)} - {of}:
+            met = butterfly.fresh_noises(nodes, steps, of, Observer.of(by), graph)
+            for most in range(nodes + 1):
+                assert (any_of_them <= most).sum() >= (met <= most).sum()

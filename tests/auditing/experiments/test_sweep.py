@@ -128,7 +128,10 @@ class TestRefused:
             ("[[audit]]\nalgorithm = 'dp-sgd'\nrho = 1", "no use for rho"),
             ("[[audit]]\nalgorithm = 'dp-sgd'\nepsilon = -1", "epsilon must be > 0"),
             ("[[audit]]\nalgorithm = 'dp-sgd'\ndelta = 2", "delta must be in"),
-            ("[[audit]]\nalgorithm = 'dp-sgd'\nepsilon = 'x'", "Expected `float . null`"),
+            (
+                "[[audit]]\nalgorithm = 'dp-sgd'\nepsilon = 'x'",
+                "Expected `float . null`",
+            ),
             ("[[audit]]\nalgorithm = 'dp-sgd'\naccount = 'x'", "no account 'x'"),
             ("[[audit]]\nalgorithm = 'dp-sgd'\nadversary = 'x'", "no adversary 'x'"),
             ("[[audit]]\nalgorithm = 'dp-sgd'\nruns = 1", "runs must be"),

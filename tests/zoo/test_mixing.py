@@ -36,8 +36,6 @@ ALL = [
     *(("transform", name) for name in TRANSFORMS),
     *(("data", name) for name in DATA),
 ]
-# Code that looks at its values and keeps something outside the module: what the account
-# names as its condition, and yet it is put back.
 REFUSED, ISOLATED, CONSTRUCTED = "refused", "by isolation", "by construction"
 
 
@@ -107,7 +105,7 @@ def test_there_are_sixty():
     assert len(ALL) >= 60
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("kind", "name"), ALL)
 def test_no_record_moves_more_than_its_own(kind, name):
     how, own, others = outcome(kind, name)

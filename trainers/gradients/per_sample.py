@@ -63,8 +63,8 @@ def check_module(module: nn.Module, *, traced: bool = False) -> None:
                 f"{where} keeps running statistics of private records that no noise "
                 "covers; set track_running_stats=False"
             )
-        dropout = isinstance(layer, nn.modules.dropout._DropoutNd) and layer.training
-        if dropout and layer.p > 0 and not traced:
+        dropout = isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0
+        if dropout and layer.training and not traced:
             raise ValueError(
                 f"{where} draws from torch's global generator, so that equal seeds "
                 "would not give equal runs; set p=0"

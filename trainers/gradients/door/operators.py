@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -98,11 +99,12 @@ def attention(
 
 
 def _lstm_cell(
-    input: Tensor, state: list[Tensor], *weights: Tensor | None
+    input: Tensor, state: list[Tensor], *weights: Any
 ) -> tuple[Tensor, Tensor]:
     """Of one step, as `torch.nn.LSTMCell`'s documentation has it."""
     hidden, cell = state
-    inside, outside, *biases = (*weights, None, None)
+    inside, outside = weights[:2]
+    biases = [*weights[2:], None, None]
     gates = functional.linear(input, inside, biases[0])
     gates = gates + functional.linear(hidden, outside, biases[1])
     first, forget, new, out = gates.chunk(4, -1)
@@ -110,9 +112,10 @@ def _lstm_cell(
     return out.sigmoid() * cell.tanh(), cell
 
 
-def _gru_cell(input: Tensor, hidden: Tensor, *weights: Tensor | None) -> Tensor:
+def _gru_cell(input: Tensor, hidden: Tensor, *weights: Any) -> Tensor:
     """Of one step, as `torch.nn.GRUCell`'s documentation has it."""
-    inside, outside, *biases = (*weights, None, None)
+    inside, outside = weights[:2]
+    biases = [*weights[2:], None, None]
     ours = functional.linear(input, inside, biases[0]).chunk(3, -1)
     before = functional.linear(hidden, outside, biases[1]).chunk(3, -1)
     reset = (ours[0] + before[0]).sigmoid()

@@ -90,7 +90,7 @@ def _convolution(
     here = _shape(input)
     if len(here) != len(kernel) + 2 or here[0] != 1:
         return None
-    kind = nn.Conv1d if len(kernel) == 1 else nn.Conv2d
+    kind: Any = nn.Conv1d if len(kernel) == 1 else nn.Conv2d
 
     def all_sizes(value: Any) -> Any:
         if isinstance(value, str):
@@ -239,9 +239,9 @@ class Step(nn.Module):
         for node in nodes:
             for one in node.all_input_nodes:
                 if one.op == "get_attr" and one not in copies:
-                    value = getattr(made, one.target)
-                    attributes.register_buffer(one.target, value, persistent=False)
-                    copies[one] = graph.get_attr(one.target)
+                    value = getattr(made, str(one.target))
+                    attributes.register_buffer(str(one.target), value, persistent=False)
+                    copies[one] = graph.get_attr(str(one.target))
             copies[node] = graph.node_copy(node, copies.__getitem__)
         graph.output(tuple(copies[one] for one in self.outputs))
         self.one = fx.GraphModule(attributes, graph)
@@ -366,7 +366,7 @@ class StackedGraph(nn.Module):
 
     def _value(self, values: dict[fx.Node, Any], node: fx.Node, count: int) -> Tensor:
         if node.op == "get_attr":
-            value = getattr(self._constants, node.target)
+            value = getattr(self._constants, str(node.target))
             return value.expand(count, *value.shape)
         return values[node]
 

@@ -312,7 +312,7 @@ def _own_constants(made: fx.GraphModule) -> None:
             vars(made).pop(name, None)
             made._buffers.pop(name, None)
             made.register_buffer(name, value.detach().clone(), persistent=False)
-    for name, value in list(made._parameters.items()):
+    for name, value in list(made.named_parameters()):
         del made._parameters[name]
         made.register_buffer(name, value.detach().clone(), persistent=False)
 

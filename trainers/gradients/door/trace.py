@@ -460,6 +460,9 @@ def _functional(
     made: fx.GraphModule, like: list[Tensor], given: Sequence[Tensor]
 ) -> fx.GraphModule:
     """The same without writes, by torch's functionalisation: simpler operations."""
+    # It forgets what has no gradient, which would be another gradient in silence.
+    if any(node.target in (aten.detach.default, padded) for node in made.graph.nodes):
+        raise NotTraced("it writes in place, and takes parts out of the gradient")
     seed = torch.zeros((), dtype=torch.long)
     made.recompile()
     try:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from trainers.gradients.door.operators import OFF, keyed_dropout, seeds_of
+from trainers.gradients.door.operators import OFF, attention, seeds_of
 from trainers.gradients.door.trace import trace
 from trainers.gradients.per_sample import trained
 
@@ -198,9 +198,11 @@ def drops(module: nn.Module) -> bool:
 
 def draws(graph: fx.GraphModule) -> bool:
     """Whether a graph has dropout."""
+    *_, seed = (node for node in graph.graph.nodes if node.op == "placeholder")
+    # Attention takes a seed in any case; written out, dropout is operations of torch's.
     return any(
-        node.target is keyed_dropout or node.kwargs.get("dropout_p")
-        for node in graph.graph.nodes
+        node.target is not attention or node.kwargs.get("dropout_p")
+        for node in seed.users
     )
 
 

@@ -1295,7 +1295,7 @@ class Bert(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.words = nn.Embedding(VOCABULARY, 8, padding_idx=0)
+        self.words = nn.Embedding(VOCABULARY, 8)
         self.places = nn.Parameter(torch.randn(1, 5, 8) * 0.1)
         layer = nn.TransformerEncoderLayer(8, 2, 16, 0.1, "gelu", batch_first=True)
         self.body = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)

@@ -80,7 +80,7 @@ class OwnClaim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     block: int = _ATTACK.block
     seed: int = _ATTACK.seed
     adversary: str | None = _ATTACK.adversary
-    canary: str = _ATTACK.canary
+    canary: str | None = _ATTACK.canary
     estimator: str = _ATTACK.estimator
     confidence: float = _ATTACK.confidence
     stop_when_refuted: bool = _ATTACK.stop_when_refuted

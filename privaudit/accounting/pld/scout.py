@@ -290,7 +290,8 @@ def _quadrature(
         x = np.linspace(low, high, points, dtype=np.float64)
         if step.scheme == "fixed":
             # Half of the line is used, from where the loss is 0: cells end there.
-            x = m / 2 + (high - m / 2) / (4 * x.size) * (np.arange(4 * x.size) + 0.5)
+            half = np.arange(0.5, 4 * points) / (4 * points)
+            x = m / 2 + (high - m / 2) * half
         loss = m * x - m * m / 2
         log_a = -0.5 * x * x - _LOG_SQRT_TAU + math.log(x[1] - x[0])
     ratio = _log_mix(loss, q)

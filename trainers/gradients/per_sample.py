@@ -63,6 +63,13 @@ def check_module(module: nn.Module, *, traced: bool = False) -> None:
                 f"{where} keeps running statistics of private records that no noise "
                 "covers; set track_running_stats=False"
             )
+        between = isinstance(layer, nn.RNNBase) and layer.num_layers > 1
+        if between and layer.dropout and layer.training:
+            raise ValueError(
+                f"{where} has dropout between its layers, which is not applied where a "
+                "record's gradient is its own; set dropout=0, or stack layers of one "
+                "with torch.nn.Dropout between them"
+            )
         dropout = isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0
         if dropout and layer.training and not traced:
             raise ValueError(

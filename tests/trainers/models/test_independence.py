@@ -143,6 +143,13 @@ class TestSound:
         with pytest.raises(ValueError, match="max_norm"):
             check_module(nn.Sequential(layer, nn.Linear(2, 2)))
 
+    @pytest.mark.parametrize("kind", [nn.RNN, nn.GRU, nn.LSTM])
+    def test_dropout_that_would_not_be_applied_is_refused(self, kind):
+        layer = kind(3, 4, num_layers=2, dropout=0.5)
+        with pytest.raises(ValueError, match="dropout between its layers"):
+            check_module(layer, traced=True)
+        check_module(layer.eval(), traced=True)
+
 
 class TestTight:
     """What is known is not held back."""

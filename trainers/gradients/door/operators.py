@@ -66,23 +66,20 @@ def attention(
     value: Tensor,
     seed: Tensor,
     number: int,
-    *,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
+    **options: Any,
 ) -> Tensor:
     """`torch.nn.functional.scaled_dot_product_attention`, as its documentation has it.
 
-    Written out, since fused kernels have no rule of mapping.
+    Written out, since fused kernels have no rule of mapping. ``options`` are its own.
     """
-    if enable_gqa:
+    attn_mask, scale = options.get("attn_mask"), options.get("scale")
+    dropout_p = options.get("dropout_p", 0.0)
+    if options.get("enable_gqa"):
         key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
         value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
     size = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     scores = query @ key.mT * size
-    if is_causal:
+    if options.get("is_causal"):
         ahead = torch.ones(
             scores.shape[-2:], dtype=torch.bool, device=scores.device
         ).triu(1)

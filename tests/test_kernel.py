@@ -447,7 +447,7 @@ def planted(name):
 
 
 class TestFaults:
-    @pytest.mark.sampled(6)
+    @pytest.mark.sampled(11)
     @pytest.mark.parametrize("name", FAULTS)
     def test_falls(self, name, figures):
         """Any error counts: what does not run accepts nothing."""

@@ -227,6 +227,7 @@ class TestTight:
         assert other.upper == math.inf
         assert found.upper >= other.lower >= (1 - 3 * width) * found.upper
 
+    @pytest.mark.full
     def test_it_does_the_work_of_the_composition_once(self, monkeypatch):
         """Grids are counted; one side asks for no grid of the other."""
         done = collections.Counter()

@@ -44,10 +44,13 @@ from privaudit.release import (
     Sensitivity,
 )
 from tests import reference as ref
+from tests.tiers import size
 
 
 def examples(number: int) -> settings:
-    return settings(max_examples=number, deadline=None, derandomize=True)
+    return settings(
+        max_examples=size(number, -(-number // 4)), deadline=None, derandomize=True
+    )
 
 
 shifts = st.floats(0.05, 6.0)

@@ -81,6 +81,7 @@ def trained(model, data, **changes):
     return pa.train(model(), data, **how)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("model", "data"),
     [(Attention, tokens), (Recurrent, tokens), (cnn, images)],

@@ -140,7 +140,7 @@ class TestRequire:
         second = ("train", *limit, "--require", "consistent", "--out", tmp_path / "b")
         assert call(capsys, *second)[0] == REFUTED
 
-    @pytest.mark.sampled(2)
+    @pytest.mark.full
     @pytest.mark.parametrize(("noise", "met"), [(0.1, False), (1.0, True)])
     def test_scores_that_do_not_fit_the_account(
         self, capsys, tmp_path, monkeypatch, noise, met
@@ -175,7 +175,7 @@ class TestRequire:
         assert f'class="statement {word.lower()}"' in page
         assert (found["certified"] < found["epsilon_lower"]) == (not met)
 
-    @pytest.mark.sampled(2)
+    @pytest.mark.full
     @pytest.mark.parametrize("oracle", [None, NoiseDividedTwice])
     def test_an_algorithm_with_a_bug(self, capsys, tmp_path, monkeypatch, oracle):
         family = ALGORITHMS["dp-dsgd"]

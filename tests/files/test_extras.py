@@ -13,7 +13,10 @@ from privaudit.cli import BAD_USAGE, COULD_NOT, FINE, REFUTED
 from privaudit.files.extras import EXTRAS, need
 
 ROOT = pathlib.Path(__file__).parents[2]
-MODULES = {"scikit-learn": "sklearn"}  # of distributions, where the name is another
+MODULES = {
+    "scikit-learn": "sklearn",
+    "python-flint": "flint",
+}  # of distributions, where the name is another
 SCORES = "member,score\n" + "".join(f"{n % 2},{n % 2 + n / 100}\n" for n in range(60))
 RUN = ["audit-program", "numpy:copysign", "--runs", "20", "--out"]
 SUITE = ["--epsilon", "1", "--delta", "1e-5"]
@@ -68,6 +71,7 @@ def test_what_is_missing_is_named_before_the_work(monkeypatch):
         need("this", "train", "report")
 
 
+@pytest.mark.full
 def test_a_base_installation(tmp_path):
     (tmp_path / "scores.csv").write_text(SCORES)
     modules = sorted({module for extra in EXTRAS.values() for module in extra})

@@ -78,7 +78,8 @@ def test_each_is_small_escaped_and_takes_the_page_colours(result, said):
 def test_a_certificate_says_what_it_assumes_and_counts():
     text = Reader(pa.Certificate.of(LEDGER)._repr_html_()).text
     assert "1 node, 100 releases" in text
-    assert "assuming that batches were Poisson sampled" in text
+    assert "assuming that" in text
+    assert "Poisson sampled" in text
     known = pa.Certificate.of(LEDGER).epsilon(1e-5)
     shown = re.search(r"ε ≤ ([\d.]+) at δ = 1e-05", text)
     assert shown is not None, text

@@ -4,6 +4,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import textwrap
 
 import pytest
 
@@ -77,7 +78,7 @@ class TestSound:
     def test_the_users_tests(self, beside):
         """Where privaudit's plugin for pytest is loaded before all of theirs."""
         folder, kind = beside
-        test = MINE if kind == "package" else OURS
-        (folder / "test_it.py").write_text(f"def test_it():\n    {test}\n")
+        test = textwrap.indent(MINE if kind == "package" else OURS, "    ")
+        (folder / "test_it.py").write_text(f"def test_it():\n{test}\n")
         found = ended(folder, "-m", "pytest", "-q", "test_it.py")
         assert "1 passed" in found.stdout, found.stdout

@@ -106,6 +106,7 @@ class TestSaid:
         assert found["runs"] == 3 * RUNS
         assert not found["refuted"]
 
+    @pytest.mark.full
     def test_on_a_page(self, tmp_path, capsys):
         asked = {"epsilon": 6.0, "noise_multiplier": 1.0}
         audited(tmp_path / "a", **asked)

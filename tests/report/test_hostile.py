@@ -22,6 +22,7 @@ from privaudit.report import recorded
 from tests.auditing.audits import audit
 from tests.files.test_signature import written
 from tests.report.test_verify import done, edited, trained
+from tests.tiers import size
 from tests.trainers.runs.test_run import plan
 
 MANY = int(os.environ.get("PRIVAUDIT_FUZZ", "0"))
@@ -294,6 +295,7 @@ def figures(path):
     ]
 
 
+@pytest.mark.sized
 @pytest.mark.parametrize("kind", ["training", "audit"])
 def test_whatever_is_changed_nothing_more_is_claimed(folders, tmp_path, kind):
     """Every command on a folder with one other value, sealed again, by a fixed seed."""
@@ -301,7 +303,9 @@ def test_whatever_is_changed_nothing_more_is_claimed(folders, tmp_path, kind):
     names = ["config.json", "ledger.json", "result.json", "manifest.json"]
     names += ["curves.json", *(["certificate.json"] * (kind == "training"))]
     said("verify", sound)  # imports
-    for case in range(MANY or {"training": 60, "audit": 25}[kind]):
+    for case in range(
+        MANY or size({"training": 60, "audit": 25}, {"training": 20, "audit": 8})[kind]
+    ):
         path = shutil.copytree(sound, tmp_path / "run" / str(case))
         name = draw.choice(names)
         tree = json.loads((path / name).read_text())

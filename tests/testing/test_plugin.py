@@ -57,6 +57,7 @@ def run_pytest(folder, text, *options):
     ).stdout
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
 def test_the_report_has_all_assertions_of_all_workers(tmp_path, workers):
     shown = run_pytest(tmp_path, SUITE, "--privacy-report", "page.md", *workers)

@@ -65,6 +65,7 @@ class TestTight:
         member, found = scores(name, of, 30)
         assert right(member, found) == 1
 
+    @pytest.mark.full
     @pytest.mark.parametrize("algorithm", ALGORITHMS)
     def test_the_neighbour_sees_as_much_as_the_white_box_but_a_round(self, algorithm):
         of = scene(problem(algorithm, **ALGORITHMS[algorithm]), "gradient")

@@ -133,6 +133,7 @@ class TestRun:
         assert (path / NAMES[0] / "scores.npz").stat().st_mtime_ns == before
         assert load_sweep(path).complete
 
+    @pytest.mark.full
     def test_a_worker_that_dies_takes_one_audit_with_it(self, tmp_path):
         killed = []
 

@@ -70,6 +70,7 @@ class TestServer:
             server.ask(True, 5)
         server.close()
 
+    @pytest.mark.full
     def test_one_that_hangs_is_stopped(self, command):
         server, began = Server(command("hangs"), 0.5), time.monotonic()
         with pytest.raises(ForeignError, match=r"gave no score for '0 1' in 0.5 s"):

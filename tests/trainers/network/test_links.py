@@ -263,6 +263,7 @@ class TestLost:
         with pytest.raises(PartyLostError, match="party 1 does not answer in 1 s"):
             links.receive(1, LIKE, 4, "theta")
 
+    @pytest.mark.full
     def test_a_failure_while_modules_are_sought(self, pair):
         """No import takes it for a file that is not there."""
         links, there = pair
@@ -285,6 +286,7 @@ class TestLost:
         finally:
             sys.meta_path.remove(Finder)
 
+    @pytest.mark.full
     def test_who_computes_long_is_not_lost(self, pair, monkeypatch):
         links, there = pair
         monkeypatch.setattr(_links, "SILENCE", 1.5)

@@ -271,6 +271,7 @@ class TestJoint:
             assert "who wrote it was not checked" in page
             assert "not checked, in some or all: accuracies" in page
 
+    @pytest.mark.full
     def test_a_site_has_it_before_its_parties(self, trained, tmp_path):
         pytest.importorskip("matplotlib")
         out, _, _ = trained

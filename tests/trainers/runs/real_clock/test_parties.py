@@ -119,6 +119,7 @@ def test_who_lost_its_folder_is_told(meeting, tmp_path):
         assert "party 1 has kept nothing of this run" in str(error)
 
 
+@pytest.mark.full
 def test_who_had_ended_waits_for_the_others(meeting, tmp_path):
     """Killed between the last step and its result: it ends alone, with what it had."""
     parts = together_trained(tmp_path)

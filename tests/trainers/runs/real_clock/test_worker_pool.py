@@ -77,6 +77,7 @@ class TestLaws:
 
 
 class TestDeaths:
+    @pytest.mark.full
     @pytest.mark.parametrize("victim", [2, 3])  # a sender, a receiver
     def test_the_others_go_on(self, tmp_path, victim):
         killed, told = [], []

@@ -10,12 +10,13 @@ export OMP_NUM_THREADS ?= 1
 # Compiled files are kept: tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test test-full test-changed mutants integrations lint types house docs browser benchmark gpu clean
+.PHONY: help demo test test-pages test-full test-changed mutants integrations lint types house docs browser benchmark gpu clean
 
 help:
 	@echo "make demo       audit one training three times, one of them with a planted bug"
 	@echo "make test       run the tests"
 	@echo "make test-full  run all of them, at full size: an hour and more"
+	@echo "make test-pages test pages in Chromium, which `make browser` installs"
 	@echo "make test-changed  at full size, what lies at or above the files changed since BASE"
 	@echo "make mutants    plant faults in the code of bounds and see that a test falls"
 	@echo "make integrations  test with Opacus, Lightning and jax-privacy, installed apart"
@@ -33,6 +34,11 @@ demo: $(VENV)/ready-all
 test: $(VENV)/ready-test
 	@echo "== Running the tests ..."
 	$(BIN)/python -m pytest -n auto --dist loadgroup -q
+
+# Pages in Chromium, of which `make test` tests what needs none.
+test-pages: $(VENV)/ready-test
+	PRIVAUDIT_TESTS=full $(BIN)/python -m pytest -n auto -q tests/report/test_browser.py \
+	  tests/test_docs_site.py
 
 test-full: $(VENV)/ready-test
 	PRIVAUDIT_TESTS=full $(BIN)/python -m pytest -n auto --dist loadgroup -q

@@ -19,6 +19,7 @@ from tests.report.test_browser import (
 PAGES = ("docs/index", "docs/tutorial", "docs/api", "docs/views", "README")
 
 
+@pytest.mark.full
 def test_pages(tmp_path, chromium):  # noqa: F811
     build = [sys.executable, "-m", "sphinx", "-q", "-W", "-c", "docs", "."]
     subprocess.run([*build, str(tmp_path)], cwd=ROOT, check=True)

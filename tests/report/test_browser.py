@@ -116,6 +116,7 @@ def chromium():
         browser.close()
 
 
+@pytest.mark.full
 def test_pages(folder, chromium):
     """One test, as each process that had some of the pages would make them all."""
     faults = {}

@@ -16,7 +16,7 @@ help:
 	@echo "make demo       audit one training three times, one of them with a planted bug"
 	@echo "make test       run the tests"
 	@echo "make test-full  run all of them, at full size: an hour and more"
-	@echo "make test-pages test pages in Chromium, which `make browser` installs"
+	@echo "make test-pages test pages in Chromium, which make browser installs"
 	@echo "make test-changed  at full size, what lies at or above the files changed since BASE"
 	@echo "make mutants    plant faults in the code of bounds and see that a test falls"
 	@echo "make integrations  test with Opacus, Lightning and jax-privacy, installed apart"

@@ -508,15 +508,17 @@ def drawn(seed):
 
 
 class TestJudge:
+    @pytest.mark.sampled(10)
     @pytest.mark.sized
-    def test_random_ledgers(self):
+    @pytest.mark.parametrize("hundred", range(10))
+    def test_random_ledgers(self, hundred):
         """Nearly each claim is proved, a thousandth beyond its account; none below it.
 
         Not proved is, by the grids that are hinted at, one release of a discrete
         Gaussian at a small delta: its losses lie on a lattice of their own.
         """
         unproved = []
-        for seed in range(size(1000, 16)):
+        for seed in range(100 * hundred, 100 * hundred + size(100, 16)):
             ledger, relation, delta, more = drawn(seed)
             certificate = Certificate.of(ledger, relation, **more)
             known = certificate.epsilon(delta)
@@ -528,7 +530,7 @@ class TestJudge:
             if known.lower:
                 false = {**one, "lower": None, "upper": repr(known.lower * 0.999)}
                 assert proves(true_kernel, false) is False, seed
-        assert len(unproved) <= size(10, 0), unproved
+        assert len(unproved) <= size(2, 0), unproved
 
 
 class TestFile:

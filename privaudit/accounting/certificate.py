@@ -435,7 +435,7 @@ class Certificate:
 
     @property
     def _width(self) -> float:
-        """What is asked for where nothing is said."""
+        """Defaults, where nothing is said."""
         return _WIDTHS[any(len(one) > _MANY_KINDS for one in self.ledger.nodes)]
 
     @public

@@ -86,7 +86,7 @@ def may_be_worst(nodes: Sequence[Entries], overlap: int) -> tuple[int, ...]:
 
 
 def _is_worse(one: Entries, other: Entries) -> bool:
-    """Whether ``one`` releases as ``other`` does, at larger rates or equal ones.
+    """Compare two nodes: ``one`` releases as ``other`` does, at no smaller rates.
 
     A Poisson sampled release of rate p is one of rate q > p on a sample of the records:
     by convexity its loss is no larger, at each step and so in sequence.
@@ -113,7 +113,7 @@ def _is_worse(one: Entries, other: Entries) -> bool:
 
 
 def _combinations(counts: list[int], size: int) -> Iterator[tuple[int, ...]]:
-    """How often to take each of a number of things, ``size`` in all."""
+    """Counts of each of a number of things, ``size`` in all."""
     if not counts:
         if size == 0:
             yield ()

@@ -339,7 +339,7 @@ def _gaps_within(
 
 
 def _lowering_after(place: Floats, gaps: Floats, more: float, depth: float) -> float:
-    """How much the dot after the first has to be lowered for the cell between.
+    """Lowering of the dot after the first that the cell between them needs.
 
     The first is lowered by ``depth``. A line between dots that are lowered by d and c
     is lower by d (1 - t) + c t, which is to be no less than the gap and ``more`` where

@@ -47,7 +47,7 @@ class Family:
 
     @property
     def is_symmetric(self) -> bool:
-        """Whether both directions are the same pair."""
+        """True if both directions are the same pair."""
         return self.scheme != "poisson" or bool((self.rate == 1).all())
 
     def step(self, shift: float, rate: float) -> Step:
@@ -86,7 +86,7 @@ class Family:
 
 
 def _shares(values: Floats, weights: Floats, within: Indices, parts: int) -> Indices:
-    """Which of equally heavy ``parts`` each value is in, of those alike ``within``."""
+    """Index of the equally heavy part of ``parts`` for each value, ``within`` alike."""
     order = np.lexsort((values, within))
     group = np.unique(within[order], return_inverse=True)[1]
     done = np.cumsum(weights[order]) - 0.5 * weights[order]

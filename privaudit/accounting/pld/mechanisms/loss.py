@@ -148,7 +148,7 @@ class PairLoss(Loss):
 
     @property
     def symmetric(self) -> bool:  # pyrefly: ignore[bad-override]
-        """Whether both directions are the same pair."""
+        """True if both directions are the same pair."""
         return self.pair.symmetric and self.rate == 1
 
     @property

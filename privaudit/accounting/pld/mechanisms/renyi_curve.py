@@ -62,7 +62,7 @@ class Curve(Loss):
 
     @property
     def symmetric(self) -> bool:  # pyrefly: ignore[bad-override]
-        """Whether both directions are the same pair."""
+        """True if both directions are the same pair."""
         return self.rate == 1
 
     @property

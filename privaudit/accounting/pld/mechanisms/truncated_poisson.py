@@ -50,7 +50,7 @@ class _Mixed(Loss):
 
     @property
     def symmetric(self) -> bool:  # pyrefly: ignore[bad-override]
-        """Whether both directions are the same pair."""
+        """True if both directions are the same pair."""
         return all(step.scheme != "poisson" for step, _ in self.steps)
 
     @property

@@ -106,8 +106,8 @@ def shares_of(
     nodes
         To how many nodes the one data set is dealt.
     split
-        How: "even", shuffled; "classes", each class evenly; "classes:T", the share T
-        of each class to one node; "dirichlet:ALPHA".
+        How: "even", shuffled; or "file:PATH", see
+        `trainers.data.splits.split_by_file`. Nothing reads labels: they are private.
     seed
         Of the dealing. Public.
     users
@@ -464,24 +464,18 @@ def _check_overlap(
 def _dealt(
     data: Dataset | Lazy, nodes: int, split: str, seed: int
 ) -> list[Dataset | Lazy]:
-    kind, _, value = split.partition(":")
-    if kind == "even" and data.users is not None:
+    """By public numbers alone: whose record is where may not depend on what it is."""
+    if split == "even" and data.users is not None:
         return _users_dealt(data, nodes, seed)
-    if kind != "even" and (
-        not isinstance(data, Dataset)
-        or data.targets.dim() != 1
-        or data.targets.is_floating_point()
-    ):
+    kind = split.partition(":")[0]
+    if kind in ("classes", "dirichlet"):
         raise ValueError(
-            f"the split {split} deals classes, which are integer targets in memory; "
-            "use even, or give one data set a node"
+            f"the split {split} deals private records by their labels: one record would "
+            "decide at which nodes others are, and the nodes' sizes, which are public, "
+            "would tell labels; use even or file:PATH, or give one data set a node, of "
+            "which these are known"
         )
-    try:
-        share = float(value) if kind == "classes" and value else 0.0
-    except ValueError:
-        raise ValueError(f"classes:T takes T in [0, 1], got {value}") from None
-    way = Partition.parse(split if kind != "classes" else kind)
-    return list(way(data, nodes, t=share, seed=seed))  # type: ignore[arg-type]
+    return list(Partition.parse(split)(data, nodes, seed=seed))  # type: ignore[arg-type]
 
 
 def _users_dealt(data: Dataset | Lazy, nodes: int, seed: int) -> list[Dataset | Lazy]:

@@ -452,7 +452,7 @@ def _own_by_name(training: Training, seed: int, held: range | None = None) -> Ma
     split = training.partition
     if split == "given" and data.nodes is not None:
         split = "even"  # nothing is dealt
-    elif split == "classes":
+    elif split == "classes":  # of labels that are public
         split = f"classes:{training.split}" if training.split else "even"
     model: Any = training.model
     classes = data.classes if training.classes is None else training.classes

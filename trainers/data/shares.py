@@ -15,7 +15,7 @@ from torch.utils.data import TensorDataset
 
 from trainers.data.records import Dataset, PrivateData, ReadAsAsked, Records
 from trainers.data.splits import Partition
-from trainers.data.transforms import drawn_from, set_aside
+from trainers.data.transforms import FAILURES, drawn_from, set_aside
 from trainers.numerics.randomness import public_generator
 
 NO_CLASS = -100  # what torch's cross entropy passes over
@@ -321,13 +321,13 @@ def _usual(data: TorchDataset, name: str) -> Pair:
     One record alone does not decide it, wherever it stands.
     """
     found: list[Pair] = []
-    first: Exception | None = None
+    first: BaseException | None = None
     with set_aside():
         for row in range(len(data)):  # type: ignore[arg-type]
             drawn_from(row)
             try:
                 found.append(_record(data, row))
-            except Exception as error:  # whatever a data set of others raises
+            except FAILURES as error:
                 first = first or error
             if len(found) == _SHAPED_BY:
                 break
@@ -350,7 +350,7 @@ def _one_by_one(
             drawn_from(seed ^ _READ)
             try:
                 pair = _record(data, row)
-            except Exception:  # it counts nothing, whatever a data set of others raises
+            except FAILURES:  # it counts nothing
                 pair = None
             fits = pair is not None and _kind(pair) == _kind(like)
             pairs.append(pair if fits else _void(like))
@@ -470,10 +470,9 @@ def _dealt(
     kind = split.partition(":")[0]
     if kind in ("classes", "dirichlet"):
         raise ValueError(
-            f"the split {split} deals private records by their labels: one record would "
-            "decide at which nodes others are, and the nodes' sizes, which are public, "
-            "would tell labels; use even or file:PATH, or give one data set a node, of "
-            "which these are known"
+            f"the split {split} deals private records by their labels: one would decide "
+            "at which nodes others are, and the nodes' sizes, which are public, would "
+            "tell labels; use even or file:PATH, or give one data set a node"
         )
     return list(Partition.parse(split)(data, nodes, seed=seed))  # type: ignore[arg-type]
 

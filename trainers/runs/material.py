@@ -233,7 +233,8 @@ class Material:
         tested = None if test is None else _in_memory(test)
         if tested is not None:
             check_alike(tested, example(found[0]), "test")
-        if loss is None and not targets.is_floating_point() and outputs.dim() > 1:
+        classifies = loss is None or entered.loss is cross_entropy
+        if classifies and not targets.is_floating_point() and outputs.dim() > 1:
             if classes not in (None, outputs.shape[1]):
                 raise ValueError(
                     f"classes={classes}, but the model tells {outputs.shape[1]} apart: "

@@ -470,7 +470,7 @@ def _dealt(
     kind = split.partition(":")[0]
     if kind in ("classes", "dirichlet"):
         raise ValueError(
-            f"the split {split} deals private records by their labels: one would decide "
+            f"the split {split} deals private records by their labels: one would say "
             "at which nodes others are, and the nodes' sizes, which are public, would "
             "tell labels; use even or file:PATH, or give one data set a node"
         )

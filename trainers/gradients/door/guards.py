@@ -94,7 +94,8 @@ def _along_dim(node: fx.Node) -> Iterator[Range]:
 def _places(node: fx.Node) -> Iterator[Range]:
     """Negative ones count from the end; how many a mask takes must not matter."""
     values = node.args[2] if len(node.args) > 2 else None
-    for dim, index in enumerate(node.args[1]):  # type: ignore[arg-type]
+    indices: Any = node.args[1]
+    for dim, index in enumerate(indices):
         if index is None:
             continue
         if index.meta["val"].dtype == torch.bool:

@@ -140,16 +140,6 @@ class TrainedModels:
         return box(head, str(self).splitlines())
 
 
-def _partition(split: str, nodes: int | None) -> dict[str, Any]:
-    """How the records came to the nodes, as settings of a training."""
-    kind, _, share = split.partition(":")
-    if nodes is None:
-        return {"partition": "given"}
-    if kind == "classes" and share:
-        return {"partition": kind, "split": float(share)}
-    return {"partition": split}
-
-
 @public
 def train(
     model: nn.Module | Callable[[], nn.Module] | str,
@@ -272,9 +262,8 @@ def train(
         tenth of the training's gradients, and at least 500 at the end
         (``result.test_records``). "all": all of them for the final models.
     nodes, split
-        Number of nodes, and how a single data set is dealt to them: "even",
-        "classes:T" or "dirichlet:ALPHA". The account takes as given which node has
-        which record, even if the split dealt records by their labels.
+        Number of nodes, and how a single data set is dealt to them: "even", or
+        "file:PATH" with a node's number per record. Never by labels, which are private.
     transform
         A function applied to a record's input each time that it is drawn, such as a
         random flip. It gets one input, never the batch, and returns one of the same
@@ -387,7 +376,7 @@ def train(
     if transform is not None:
         material = material.with_transform(transform)
     given = {
-        **_partition(split, nodes),
+        "partition": "given" if nodes is None else split,
         "algorithm": algorithm,
         "nodes": len(material.shares) if party is None else whole,
         "graph": graph or family_named(algorithm).defaults.get("graph", "complete"),

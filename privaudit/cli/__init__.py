@@ -28,6 +28,10 @@ _COMMANDS = {
         "train:train",
         "Train an algorithm, and account what it released.",
     ),
+    "federation": (
+        "federation:federation",
+        "Write a project and a job of NVIDIA FLARE, for several organisations.",
+    ),
     "views": ("views:views", "What each node learns of each other one."),
     "consensus": ("consensus:consensus", "Average vectors over a graph, privately."),
     "recipes": ("recipes:recipes", "The papers' settings: list them, or copy one."),

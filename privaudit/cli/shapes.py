@@ -604,11 +604,19 @@ class Copied(Shape, kw_only=True):
     file: str
 
 
+class Federated(Shape, kw_only=True):
+    """`federation`: where it is, and what to do next."""
+
+    out: str
+    next: list[str]
+
+
 COMMANDS: dict[str, tuple[type[Shape], ...]] = {
     "noise": (NoiseFound, Compared),
     "epsilon": (EpsilonFound, Compared),
     "convert": (Converted,),
     "train": (TrainDone,),
+    "federation": (Federated,),
     "views": (Views,),
     "consensus": (Averaged,),
     "recipes": (Recipes, Copied),

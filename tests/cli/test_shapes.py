@@ -80,6 +80,7 @@ RUNS = {
     "convert --epsilon 1 --delta 1e-5": ([], FINE),
     "train dp-dsgd --epsilon 4 --set nodes=3 --out one": (SET, FINE),
     "train sgd --out two": (SET, FINE),
+    "federation dp-dsgd --site a --site b --epsilon 4 --out joint": ([], FINE),
     "views dp-dsgd --noise-multiplier 2 --delta 1e-5": (
         [*SET, "--set", "nodes=3"],
         FINE,

@@ -274,6 +274,9 @@ class Queued(Exchange):
     def _carry(self, other: int, kind: str, what: str, content: bytes) -> bool:
         """Have ``arrived`` called at ``other``; what it returned."""
 
+    def _is_silent(self, other: int) -> None:
+        """Look whether ``other``, who is waited for, is there; `PartyLostError`."""
+
     def arrived(self, other: int, kind: str, what: str, content: bytes) -> bool:
         """Take what ``other`` sent; False if there is no room yet.
 
@@ -336,6 +339,7 @@ class Queued(Exchange):
                 raise self._fail(other, ENDED, why)
             if end and time.monotonic() > until:
                 self.hangs(other)
+            self._is_silent(other)
             with self._changed:  # of others no lock is taken under this one
                 if not there() and self.failure is None:
                     self._changed.wait(_LOOK)

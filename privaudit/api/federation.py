@@ -1,0 +1,332 @@
+"""A federation of NVIDIA FLARE: its project, its job, and what each site lets run."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import pathlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Self
+
+import msgspec
+
+from privaudit.files import json as _json
+from privaudit.files import toml
+from privaudit.files.user_code import is_place
+from privaudit.results import DELTA
+from privaudit.settings import TrainingSettings
+from privaudit.task_settings import FOLDER, IDX
+
+TASK = "train"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+# What a site chooses for itself, and a job cannot.
+_OWN = ("data_dir", "key_file", "device", "save", "parties", "observer")
+_OF_SITES = ("data", "data_dir", "nodes")
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a federation is to train: names and settings, and no code.
+
+    Parameters
+    ----------
+    name
+        Of the run's folder at each site: a job of the same name goes on with it.
+    what
+        An algorithm, by name or ``module:Class``; no recipe, which may have a seed.
+    settings
+        Those of `privaudit.settings.TrainingSettings` that are of all sites.
+    changes
+        Settings and options of the training, by name.
+    sites
+        Names of FLARE's sites, in the order of the nodes.
+
+    Raises ``ValueError`` for a name that could be a path, and for settings that are
+    each site's own.
+    """
+
+    name: str
+    what: str
+    settings: dict[str, Any] = {}
+    changes: dict[str, Any] = {}
+    sites: Annotated[tuple[str, ...], msgspec.Meta(min_length=2)]
+
+    def __post_init__(self) -> None:
+        for name in (self.name, *self.sites):
+            if not _NAME.fullmatch(name):
+                raise ValueError(
+                    "names of jobs and sites are letters, digits, - and _, 64 at most, "
+                    f"got {name!r}"
+                )
+        if len(set(self.sites)) < len(self.sites):
+            raise ValueError(f"sites have one name twice: {', '.join(self.sites)}")
+        for name in {*_OWN, *_OF_SITES} & {*self.settings, *self.changes}:
+            raise ValueError(
+                f"{name} is each site's own: leave it out of the job, and let the "
+                "sites' privaudit.toml say it"
+            )
+        for value in (self.what, *self.changes.values()):
+            if isinstance(value, str) and (
+                value.startswith((FOLDER, IDX, "file:", "edges:"))
+                or re.search(r"[/\\]|\.toml$", value)
+            ):
+                raise ValueError(
+                    f"{value!r} would be a file of each site: a job has names alone"
+                )
+        if not is_place(self.what):
+            from trainers.algorithms import ALGORITHMS
+
+            if self.what not in ALGORITHMS:
+                raise ValueError(
+                    f"there is no algorithm {self.what!r}: choose one of "
+                    f"{', '.join(ALGORITHMS)}, or module:Class of the sites"
+                )
+        self.training_settings()
+
+    @property
+    def modules(self) -> set[str]:
+        """Modules of which it names a function or a class."""
+        named = (self.what, *self.changes.values())
+        return {
+            value.partition(":")[0]
+            for value in named
+            if isinstance(value, str) and is_place(value)
+        }
+
+    @property
+    def patience(self) -> float:
+        """Seconds that a site waits for another."""
+        return self.training_settings().patience
+
+    def training_settings(self) -> TrainingSettings:
+        """Its settings, of a party; ``ValueError`` as of these."""
+        known = {field.name for field in dataclasses.fields(TrainingSettings)}
+        for name in self.settings.keys() - known:
+            raise ValueError(f"there is no setting {name!r} of a training")
+        return TrainingSettings(**self.settings, parties=True)
+
+
+class SiteFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``privaudit.toml`` of a site: where its data and folders are, what it lets run.
+
+    Parameters
+    ----------
+    out
+        Folder of its runs, each in a folder of the job's name.
+    data
+        Its records: ``module:function``, or a folder with ``node-N.npz``; None: public
+        data that the algorithm loads by default.
+    data_dir, key_file, device, key
+        As of ``privaudit train``; ``key`` signs the finished folder.
+    modules
+        Whose functions and classes a job may name.
+    most_epsilon, most_delta
+        The largest budget that one job may ask for; without an ``epsilon`` it asks for
+        any. Jobs on the same records add up, which is for the site to see.
+    studies
+        Whether a job may have a seed: whoever knows it knows the noise.
+    """
+
+    out: str
+    data: str | None = None
+    data_dir: str | None = None
+    key_file: str | None = None
+    device: str = "cpu"
+    key: str | None = None
+    modules: tuple[str, ...] = ()
+    most_epsilon: Annotated[float, msgspec.Meta(gt=0)]
+    most_delta: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 1e-5
+    studies: bool = False
+
+    @classmethod
+    def read(cls, path: pathlib.Path) -> Self:
+        """The file at ``path``; ``ValueError`` if it is none."""
+        try:
+            return _json.convert(toml.read(path), cls)
+        except FileNotFoundError:
+            raise ValueError(
+                f"{path} is not there: it says where this site's data and folders are, "
+                "and what it lets run"
+            ) from None
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+
+    def accepted(self, asked: Mapping[str, Any]) -> Job:
+        """What was ``asked``, if this site lets it run; ``ValueError`` if not."""
+        job = _json.convert(asked, Job)
+        settings = job.training_settings()
+        if unknown := job.modules - {*self.modules}:
+            raise ValueError(
+                f"the job names code of {', '.join(sorted(unknown))}, which is not "
+                "among the modules that this site lets run"
+            )
+        if settings.seed is not None and not self.studies:
+            raise ValueError(
+                "the job has a seed, by which anybody knows the noise: this site lets "
+                "no studies run"
+            )
+        if settings.epsilon is None or settings.epsilon > self.most_epsilon:
+            raise ValueError(
+                f"the job asks for epsilon {settings.epsilon}, where this site lets "
+                f"{self.most_epsilon:g} be spent at most"
+            )
+        certified = (None, "certified", "certified")
+        asked_by = settings.noise_multiplier, settings.account, settings.calibrate
+        if asked_by != certified and not self.studies:
+            raise ValueError(
+                "the job chooses its noise otherwise than by the certified account, so "
+                "that its epsilon may be larger than what it claims: leave "
+                "noise_multiplier, account and calibrate out"
+            )
+        delta = DELTA if settings.delta is None else settings.delta
+        if delta > self.most_delta:
+            raise ValueError(
+                f"the job asks for delta {delta:g}, where this site lets "
+                f"{self.most_delta:g} at most"
+            )
+        return job
+
+    def over(self, settings: TrainingSettings) -> TrainingSettings:
+        """The job's settings with this site's own."""
+        return dataclasses.replace(
+            settings,
+            data_dir=_path(self.data_dir),
+            key_file=_path(self.key_file),
+            device=self.device,
+        )
+
+    def changes(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """The job's changes with this site's data."""
+        if self.data is None:
+            return dict(changes)
+        is_folder = pathlib.Path(self.data).is_dir()
+        return {**changes, "data": f"{FOLDER}{self.data}" if is_folder else self.data}
+
+
+def _path(text: str | None) -> pathlib.Path | None:
+    return None if text is None else pathlib.Path(text)
+
+
+def write(
+    folder: str | os.PathLike[str],
+    job: Job,
+    *,
+    server: str = "localhost",
+    organisations: Sequence[str] = (),
+    sealed: bool = True,
+) -> list[str]:
+    """Write a federation's ``project.yml`` and ``job``; what to do next, in sentences.
+
+    Parameters
+    ----------
+    folder
+        A new one, or an empty one.
+    job
+        What is to be trained.
+    server
+        Under which name the sites reach FLARE's server.
+    organisations
+        Whose each site is; its own name by default.
+    sealed
+        False for FLARE's simulator, whose sites have no certificates: the relay then
+        reads all messages.
+
+    Raises ``ValueError`` if there is something in ``folder``.
+    """
+    there = pathlib.Path(folder)
+    if there.exists() and any(there.iterdir()):
+        raise ValueError(f"{there} is not empty: choose a new folder")
+    if not re.fullmatch(r"[A-Za-z0-9.-]{1,253}", server):
+        raise ValueError(f"a server's name is that of a host, got {server!r}")
+    asked = {**msgspec.to_builtins(job), "sealed": sealed}
+    app = there / "job" / "app" / "config"
+    app.mkdir(parents=True)
+    _write(
+        there / "job" / "meta.json",
+        {
+            "name": job.name,
+            "resource_spec": {},
+            "min_clients": len(job.sites),
+            "mandatory_clients": list(job.sites),
+            "deploy_map": {"app": ["server", *job.sites]},
+        },
+    )
+    controller = {"sites": list(job.sites)}
+    _write(
+        app / "config_fed_server.json",
+        {
+            "format_version": 2,
+            "workflows": [
+                {"id": TASK, "path": "privaudit.api.flare.Together", "args": controller}
+            ],
+            "components": [],
+        },
+    )
+    executor = {"path": "privaudit.api.flare.Site", "args": asked}
+    _write(
+        app / "config_fed_client.json",
+        {
+            "format_version": 2,
+            "executors": [{"tasks": [TASK], "executor": executor}],
+            "components": [],
+        },
+    )
+    (there / "project.yml").write_text(_project(job, server, organisations))
+    return [
+        f"nvflare provision -p {there}/project.yml -w {there}/kits: one kit a site, "
+        "with its certificate; give each its own, and no other",
+        "each site fills in local/privaudit.toml of its kit, which says where its data "
+        "are and what it lets run, and starts startup/start.sh",
+        f"nvflare job submit -j {there}/job, by the admin; the same again goes on",
+        "privaudit join of all sites' folders, in the end",
+    ]
+
+
+def _write(path: pathlib.Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=2) + "\n")
+
+
+SITE = """\
+# What this site lets run, and where its own things are. Nobody else reads it.
+out = "/srv/privaudit/runs"      # a folder of this site alone
+data = "/srv/privaudit/data"     # with node-N.npz, or module:function
+modules = []                     # whose functions a job may name, such as ["mine"]
+most_epsilon = 4.0
+most_delta = 1e-5
+studies = false                  # whether a job may have a seed
+"""
+
+
+def _project(job: Job, server: str, organisations: Sequence[str]) -> str:
+    """FLARE's project: a server, the sites and an admin, with a certificate each."""
+    whose = dict(zip(job.sites, organisations, strict=False))
+    orgs = [re.sub(r"[^A-Za-z0-9_]", "_", whose.get(s, s)) for s in job.sites]
+    sites = "".join(
+        f"  - name: {site}\n    type: client\n    org: {org}\n"
+        for site, org in zip(job.sites, orgs, strict=True)
+    )
+    return f"""\
+api_version: 3
+name: {job.name}
+description: a training by privaudit
+participants:
+  - name: {server}
+    type: server
+    org: {orgs[0]}
+    fed_learn_port: 8002
+    admin_port: 8003
+{sites}  - name: admin@federation.example
+    type: admin
+    org: {orgs[0]}
+    role: project_admin
+builders:
+  - path: nvflare.lighter.impl.workspace.WorkspaceBuilder
+  - path: nvflare.lighter.impl.static_file.StaticFileBuilder
+    args:
+      config_folder: config
+      scheme: grpc
+  - path: privaudit.api.flare.Kits
+  - path: nvflare.lighter.impl.cert.CertBuilder
+  - path: nvflare.lighter.impl.signature.SignatureBuilder
+"""

@@ -1,0 +1,66 @@
+"""`privaudit federation`: a project and a job of NVIDIA FLARE."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from privaudit.cli import FINE
+from privaudit.cli.options import Changes, Flat, Json
+from privaudit.cli.output import emit
+from privaudit.settings import TrainingSettings
+from privaudit.task_settings import changes_of
+
+
+def federation(
+    what: str,
+    /,
+    *,
+    sites: Annotated[list[str], Parameter(name="--site", negative=())],
+    out: pathlib.Path,
+    settings: Annotated[TrainingSettings, Flat] = TrainingSettings(),  # frozen
+    changes: Changes = (),  # type: ignore[assignment]  # cyclopts' empty list
+    server: str = "localhost",
+    sealed: bool = True,
+    json: Json = False,
+) -> int:
+    """Write a FLARE project and job, by which sites of several organisations train.
+
+    Each site is a party, with its own data, key, ledger and folder; messages go by
+    FLARE's server, sealed from site to site. docs/parties.md has all steps.
+
+    Parameters
+    ----------
+    what
+        An algorithm, by name, or your own as module:Class.
+    sites
+        Names of the sites, in the order of the nodes; given once for each.
+    out
+        A new folder, for project.yml and job/. Its name is the run's at every site.
+    server
+        Host by which sites reach FLARE's server.
+    sealed
+        Whether messages are encrypted from site to site. --no-sealed is for FLARE's
+        simulator, which has no certificates.
+    """
+    from privaudit.api.federation import Job, write
+
+    plain = TrainingSettings()
+    given = {
+        field.name: value
+        for field in dataclasses.fields(settings)
+        if (value := getattr(settings, field.name)) != getattr(plain, field.name)
+    }
+    job = Job(
+        name=out.name,
+        what=what,
+        settings=given,
+        changes=changes_of(changes),
+        sites=tuple(sites),
+    )
+    lines = write(out, job, server=server, sealed=sealed)
+    emit({"out": str(out), "next": lines}, lines, as_json=json)
+    return FINE

@@ -1,0 +1,149 @@
+"""The real FLARE, where it is installed: `make integrations`."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+pytest.importorskip("nvflare")
+from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
+from nvflare.fuel.f3.cellnet.utils import make_reply
+from nvflare.fuel.f3.message import Message
+
+import privaudit as pa
+from privaudit.api.federation import Job, write
+from trainers.network.by_flare import ByFlare
+from trainers.network.exchange import PartyLostError
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # FLARE's own
+
+MINE = """
+import torch
+
+def share(node):
+    generator = torch.Generator().manual_seed(node)
+    inputs = torch.randn(60 + 7 * node, 5, generator=generator)
+    return inputs, (inputs.sum(1) > 0).long()
+
+def all_shares():
+    return [share(node) for node in range(3)]
+
+def net():
+    return torch.nn.Linear(5, 2)
+"""
+SETTINGS = {"noise_multiplier": 1.5, "epsilon": 1000.0, "seed": 3}
+CHANGES = {"rounds": 8, "graph": "ring", "batch_size": 10, "model": "mine:net"}
+
+
+def test_the_simulator_makes_the_bits_of_one_process(tmp_path):
+    (tmp_path / "mine.py").write_text(MINE)
+    sites = ("site-1", "site-2", "site-3")
+    job = Job(
+        name="three", what="dp-dsgt", settings=SETTINGS, changes=CHANGES, sites=sites
+    )
+    write(tmp_path / "three", job, sealed=False)
+    (tmp_path / "site.toml").write_text(
+        f'out = "{tmp_path}/runs"\ndata = "mine:share"\nmodules = ["mine"]\n'
+        "most_epsilon = 1000.0\nstudies = true\n"
+    )
+    local = tmp_path / "work" / "local"
+    local.mkdir(parents=True)
+    allowed = {"class_allow_list": ["privaudit.api.flare"]}
+    (local / "resources.json").write_text(json.dumps(allowed))
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([os.getcwd(), str(tmp_path)]),
+        "PRIVAUDIT_SITE": str(tmp_path / "site.toml"),
+        "OMP_NUM_THREADS": "1",
+    }
+    command = [sys.executable, "-m", "nvflare.cli", "simulator", "-n", "3", "-t", "3"]
+    command += ["-w", str(tmp_path / "work"), str(tmp_path / "three" / "job")]
+    subprocess.run(command, env=environment, timeout=300, check=True)
+    given = {"__name__": "mine"}
+    exec(MINE, given)  # the sites import it by its name
+    whole = pa.train(
+        given["net"],
+        given["all_shares"](),
+        "dp-dsgt",
+        **{"rounds": 8, "graph": "ring", "batch_size": 10},
+        **{"noise_multiplier": 1.5, "seed": 3},
+    )
+    joint = pa.join([tmp_path / f"runs/three/party-{party}" for party in range(3)])
+    assert joint.ledger == whole.ledger
+
+
+class Cell:
+    """A cell that delivers to others of this process what is signed by its own name."""
+
+    def __init__(self, name, cells):
+        self.name, self.cells, self.sealed = name, cells, True
+        cells[name] = self
+
+    def register_request_cb(self, channel, topic, cb):
+        self.cb = cb
+
+    def send_request(self, channel, topic, target, request, timeout, secure, optional):
+        if target not in self.cells:
+            return make_reply(ReturnCode.TARGET_UNREACHABLE)
+        headers = {
+            MessageHeaderKey.ORIGIN: self.name,
+            MessageHeaderKey.SECURE: secure and self.sealed,
+        }
+        return self.cells[target].cb(Message(headers, bytearray(request.payload)))
+
+
+@pytest.fixture
+def pair():
+    cells, places = {}, ["ward.job", "clinic.job"]
+    both = [ByFlare(Cell(place, cells), places, i, 2) for i, place in enumerate(places)]
+    for one in both:
+        one.expects(1 << 20)
+    return *both, cells
+
+
+LIKE = torch.zeros(1, 1, 3)
+
+
+def test_messages_and_words_come(pair):
+    here, there, _ = pair
+    there.send(0, LIKE + 2, 4, "theta")
+    assert here.receive(1, LIKE, 4, "theta").equal(LIKE + 2)
+    there._say("begin", b"[1]")
+    assert here.told("begin", [2], list[int]) == [[2], [1]]
+    there.send(0, LIKE, 5, "theta")
+    with pytest.raises(PartyLostError, match="theta of round 5"):
+        here.receive(1, LIKE, 6, "theta")
+
+
+def test_who_has_no_part_is_not_heard(pair):
+    here, _, cells = pair
+    stranger = ByFlare(Cell("other.job", cells), ["ward.job", "other.job"], 1, 0.5)
+    with pytest.raises(PartyLostError, match="does not answer"):
+        stranger.send(0, LIKE, 4, "theta")
+    assert not here._messages[1]
+
+
+def test_what_is_not_sealed_is_not_heard(pair):
+    here, there, cells = pair
+    cells["clinic.job"].sealed = False
+    with pytest.raises(PartyLostError, match="does not answer"):
+        there.send(0, LIKE, 4, "theta")
+    assert not here._messages[1]
+
+
+def test_a_site_that_is_gone_is_named(pair):
+    here, there, cells = pair
+    there._say("begin", b"[]")
+    here._say("begin", b"[]")
+    del cells["clinic.job"]
+    with pytest.raises(PartyLostError, match="party 1 has ended"):
+        here.send(1, LIKE, 4, "theta")
+
+
+def test_a_job_that_is_aborted():
+    one = ByFlare(Cell("a", {}), ["a", "b"], 0, 2, aborted=lambda: True)
+    with pytest.raises(PartyLostError, match="the job was aborted"):
+        one.receive(1, LIKE, 0, "theta")

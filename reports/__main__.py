@@ -116,9 +116,10 @@ def candidates(given: Any) -> list[tuple[Study, Cell]]:
             if name not in known or not known.is_of(cell):
                 continue
             record = known.records[name]
-            timed = not untimed(known[name])
+            cost = record["seconds"] or record["cpu"] or math.inf  # of old ones unknown
             again = record.get("again", {}).get("equal", False)
-            if not timed and record["cpu"] <= given.most and (again or not given.known):
+            timed = not untimed(known[name])
+            if not timed and cost <= given.most and (again or not given.known):
                 found.append((study, cell))
     return found
 

@@ -233,13 +233,13 @@ class TestCheck:
         assert untimed([{"a": 1, "took": 3}]) == [{"a": 1}]
 
     def test_a_cell_that_came_out_is_computed_again(self, capsys):
-        given = ["check", "--sample", "1", "--study", "bounds", "--most", "0.5"]
+        given = ["check", "--sample", "1", "--study", "pushsum", "--most", "0.02"]
         assert main(given) == 0
         assert "1 of 1 came out bit by bit" in capsys.readouterr().out
 
     def test_another_result_is_found(self, monkeypatch, capsys):
         monkeypatch.setattr(Cell, "run", lambda cell, found: {"result": 1})
-        given = ["check", "--sample", "2", "--study", "bounds", "--most", "0.5"]
+        given = ["check", "--sample", "2", "--study", "pushsum", "--most", "0.02"]
         assert main(given) == 1
         assert "otherwise, by inf; it was made by" in capsys.readouterr().out
 

@@ -116,7 +116,8 @@ def candidates(given: Any) -> list[tuple[Study, Cell]]:
             if name not in known or not known.is_of(cell):
                 continue
             record = known.records[name]
-            cost = record["seconds"] or record["cpu"] or math.inf  # of old ones unknown
+            told = [record["seconds"], record["cpu"]]  # None of old ones
+            cost = next((each for each in told if each is not None), math.inf)
             again = record.get("again", {}).get("equal", False)
             timed = not untimed(known[name])
             if not timed and cost <= given.most and (again or not given.known):

@@ -8,6 +8,8 @@ audit has tell how much of its gap is for want of runs, whatever its attack.
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -73,6 +75,24 @@ def reachable(
 
     The middle of some simulated audits; None where `ideal_scores` has none.
     """
+    worlds = member.tobytes()
+    return _reachable(
+        estimator, entries, relation, worlds, delta, confidence, seed, design
+    )
+
+
+@functools.lru_cache(maxsize=64)  # a run, its page and its check ask for the same
+def _reachable(
+    estimator: Estimator,
+    entries: tuple[Entry, ...],
+    relation: Relation,
+    worlds: bytes,
+    delta: float,
+    confidence: float,
+    seed: int,
+    design: Design,
+) -> float | None:
+    member = np.frombuffer(worlds, dtype=np.bool_)
     found = []
     drawn = len(member) * sum(entry.count for entry in entries)
     for repeat in range(max(3, min(_REPEATS, _MOST_DRAWN // max(1, drawn)))):

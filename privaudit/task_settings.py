@@ -56,7 +56,8 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
     partition
         How records are dealt to nodes. "classes": a share ``split`` of them class by
         class, the rest evenly; "even": shuffled; "dirichlet:ALPHA"; "file:PATH", a file
-        of node numbers; "given": own data that come as one set a node.
+        of node numbers; "given": own data that come as one set a node. Own data are
+        never dealt by labels, which are private.
     split
         In [0, 1], of the partition "classes": 1 gives each class to one node, 0 deals
         all evenly.

@@ -35,6 +35,7 @@ from trainers.runs.outcome import Curves, TrainingResult
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from trainers.network.exchange import Exchange
     from trainers.runs.training import Training
 
 _NOT_OPTIONS = (
@@ -139,16 +140,6 @@ class TrainedModels:
         return box(head, str(self).splitlines())
 
 
-def _partition(split: str, nodes: int | None) -> dict[str, Any]:
-    """How the records came to the nodes, as settings of a training."""
-    kind, _, share = split.partition(":")
-    if nodes is None:
-        return {"partition": "given"}
-    if kind == "classes" and share:
-        return {"partition": kind, "split": float(share)}
-    return {"partition": split}
-
-
 @public
 def train(
     model: nn.Module | Callable[[], nn.Module] | str,
@@ -186,6 +177,7 @@ def train(
     out: str | os.PathLike[str] | None = None,
     watch: Watch | None = None,
     party: int | None = None,
+    exchange: Exchange | None = None,
 ) -> TrainedModels:
     """Train your model on the data of several nodes, with the noise for a budget.
 
@@ -270,9 +262,8 @@ def train(
         tenth of the training's gradients, and at least 500 at the end
         (``result.test_records``). "all": all of them for the final models.
     nodes, split
-        Number of nodes, and how a single data set is dealt to them: "even",
-        "classes:T" or "dirichlet:ALPHA". The account takes as given which node has
-        which record, even if the split dealt records by their labels.
+        Number of nodes, and how a single data set is dealt to them: "even", or
+        "file:PATH" with a node's number per record. Never by labels, which are private.
     transform
         A function applied to a record's input each time that it is drawn, such as a
         random flip. It gets one input, never the batch, and returns one of the same
@@ -311,6 +302,9 @@ def train(
         network than parties. All other arguments must be equal at all parties.
         WORLD_SIZE, MASTER_ADDR and MASTER_PORT in the environment say how many parties
         there are and where party 0 is. Their models start at the same parameters.
+    exchange
+        What carries messages between parties, a `trainers.network.exchange.Exchange`,
+        which knows this one's number. None: torch.distributed.
 
     Returns
     -------
@@ -338,12 +332,13 @@ def train(
     need("privaudit.train", "train")
     from trainers.algorithms import family_named
     from trainers.data.shares import Users
-    from trainers.network.meeting import where_am_i
-    from trainers.network.ranks import launched
+    from trainers.network.ranks import launched, where_am_i
     from trainers.runs.final_models import modules
     from trainers.runs.material import Material
     from trainers.runs.training import training_from
 
+    if exchange is not None:
+        party = exchange.rank
     if party is None and out is not None and RunFolder(out).has("result.json"):
         raise ValueError(
             f"{out} holds a finished run, perhaps of another model or other data: "
@@ -363,7 +358,8 @@ def train(
     changed = {name: value for name, value in changes.items() if value}
     whole = nodes
     if party is not None:
-        whole, nodes = nodes or where_am_i(party)[1], None
+        size = where_am_i(party)[1] if exchange is None else exchange.size
+        whole, nodes = nodes or size, None
         if not isinstance(shares, list):
             shares, users = [shares], None if users is None else [users]
     material = Material.own(
@@ -380,7 +376,7 @@ def train(
     if transform is not None:
         material = material.with_transform(transform)
     given = {
-        **_partition(split, nodes),
+        "partition": "given" if nodes is None else split,
         "algorithm": algorithm,
         "nodes": len(material.shares) if party is None else whole,
         "graph": graph or family_named(algorithm).defaults.get("graph", "complete"),
@@ -451,7 +447,7 @@ def train(
                 material=material,
                 out=out,
                 watch=SILENT if watch is None else watch,
-                number=party,
+                exchange=party if exchange is None else exchange,
             )
             folder = RunFolder(out if trained is None else trained.path)
             own = material.given or material.module

@@ -52,7 +52,6 @@ def trained(**changes):
     ("split", "nodes", "said"),
     [
         ("even", 4, {"partition": "even", "split": 0.0}),
-        ("classes:0.5", 4, {"partition": "classes", "split": 0.5}),
         (None, None, {"partition": "given", "split": 0.0}),
     ],
 )

@@ -15,7 +15,7 @@ from torch.utils.data import TensorDataset
 
 from trainers.data.records import Dataset, PrivateData, ReadAsAsked, Records
 from trainers.data.splits import Partition
-from trainers.data.transforms import drawn_from, set_aside
+from trainers.data.transforms import FAILURES, drawn_from, set_aside
 from trainers.numerics.randomness import public_generator
 
 NO_CLASS = -100  # what torch's cross entropy passes over
@@ -106,8 +106,8 @@ def shares_of(
     nodes
         To how many nodes the one data set is dealt.
     split
-        How: "even", shuffled; "classes", each class evenly; "classes:T", the share T
-        of each class to one node; "dirichlet:ALPHA".
+        How: "even", shuffled; or "file:PATH", see
+        `trainers.data.splits.split_by_file`. Nothing reads labels: they are private.
     seed
         Of the dealing. Public.
     users
@@ -321,13 +321,13 @@ def _usual(data: TorchDataset, name: str) -> Pair:
     One record alone does not decide it, wherever it stands.
     """
     found: list[Pair] = []
-    first: Exception | None = None
+    first: BaseException | None = None
     with set_aside():
         for row in range(len(data)):  # type: ignore[arg-type]
             drawn_from(row)
             try:
                 found.append(_record(data, row))
-            except Exception as error:  # whatever a data set of others raises
+            except FAILURES as error:
                 first = first or error
             if len(found) == _SHAPED_BY:
                 break
@@ -350,7 +350,7 @@ def _one_by_one(
             drawn_from(seed ^ _READ)
             try:
                 pair = _record(data, row)
-            except Exception:  # it counts nothing, whatever a data set of others raises
+            except FAILURES:  # it counts nothing
                 pair = None
             fits = pair is not None and _kind(pair) == _kind(like)
             pairs.append(pair if fits else _void(like))
@@ -464,24 +464,17 @@ def _check_overlap(
 def _dealt(
     data: Dataset | Lazy, nodes: int, split: str, seed: int
 ) -> list[Dataset | Lazy]:
-    kind, _, value = split.partition(":")
-    if kind == "even" and data.users is not None:
+    """By public numbers alone: whose record is where may not depend on what it is."""
+    if split == "even" and data.users is not None:
         return _users_dealt(data, nodes, seed)
-    if kind != "even" and (
-        not isinstance(data, Dataset)
-        or data.targets.dim() != 1
-        or data.targets.is_floating_point()
-    ):
+    kind = split.partition(":")[0]
+    if kind in ("classes", "dirichlet"):
         raise ValueError(
-            f"the split {split} deals classes, which are integer targets in memory; "
-            "use even, or give one data set a node"
+            f"the split {split} deals private records by their labels: one would say "
+            "at which nodes others are, and the nodes' sizes, which are public, would "
+            "tell labels; use even or file:PATH, or give one data set a node"
         )
-    try:
-        share = float(value) if kind == "classes" and value else 0.0
-    except ValueError:
-        raise ValueError(f"classes:T takes T in [0, 1], got {value}") from None
-    way = Partition.parse(split if kind != "classes" else kind)
-    return list(way(data, nodes, t=share, seed=seed))  # type: ignore[arg-type]
+    return list(Partition.parse(split)(data, nodes, seed=seed))  # type: ignore[arg-type]
 
 
 def _users_dealt(data: Dataset | Lazy, nodes: int, seed: int) -> list[Dataset | Lazy]:

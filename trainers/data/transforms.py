@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -15,6 +16,10 @@ from privaudit.files.user_code import checked
 from trainers.numerics.randomness import Streams
 
 Transform = Callable[[Tensor], Any]  # of one record's input, to one like it
+
+# By which somebody's code may fail on a record, which then counts nothing: memory that
+# it asks for, and its leaving the program, are as much of the record as an index.
+FAILURES = (Exception, SystemExit)
 
 
 class Drawn:
@@ -102,7 +107,7 @@ class Transformed(Drawn):
         """What comes of an input; of one that the transform fails on, nothing."""
         try:
             return _applied(self._transform, input, seed)
-        except Exception:  # no run ends by what a record is
+        except FAILURES:  # no run ends by what a record is
             return torch.full_like(input, torch.nan if input.is_floating_point() else 0)
 
     def __getattr__(self, name: str) -> Any:
@@ -162,11 +167,13 @@ def _applied(transform: Transform, input: Tensor, seed: int) -> Tensor:
 
 @contextlib.contextmanager
 def set_aside() -> Iterator[None]:
-    """Leaves the global generators as they were."""
+    """Leaves the global generators as they were; what is warned of is not heard."""
     others, own = np.random.get_state(), random.getstate()  # noqa: NPY002
     kept = torch.default_generator.get_state()
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
     finally:
         torch.default_generator.set_state(kept)
         np.random.set_state(others)  # noqa: NPY002

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
+from trainers.data.transforms import FAILURES
 from trainers.gradients.stacked.layer import explicit_sums, squared_rows
 from trainers.numerics.deferred_checks import may_hold
 from trainers.numerics.device import follow
@@ -130,7 +131,7 @@ class PerSample:
         # other threads must not see.
         self.module = copy.deepcopy(module)
         self.loss = loss
-        self._alone = getattr(module, "alone", False)
+        self._alone = any(getattr(one, "alone", False) for one in (module, loss))
         self._together = not self._alone
         # What vmap takes one by one is right; torch warns that it is slow.
         quiet = getattr(torch._C._functorch, "_set_vmap_fallback_warning_enabled", None)
@@ -180,9 +181,7 @@ class PerSample:
                 (found,) = torch.autograd.grad(
                     loss, at, allow_unused=True, materialize_grads=True
                 )
-        except MemoryError:
-            raise
-        except Exception:
+        except FAILURES:
             return torch.zeros_like(vector)
         return found
 

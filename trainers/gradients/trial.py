@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from trainers.gradients.door.traced import Traced
+from trainers.gradients.door.traced import Traced, TracedLoss
 from trainers.gradients.per_sample import Loss, PerSample, Weigh
 from trainers.gradients.stacked import UnknownLayerError
 
@@ -82,7 +82,8 @@ def agrees(
         return False
     # In double precision a maximum is not decided by a rounding; buffers of the
     # module would have to follow.
-    traced = isinstance(module, Traced)  # whose operations have their types
+    # Whose operations have their types.
+    traced = isinstance(module, Traced) or isinstance(ours.loss, TracedLoss)
     if (
         example.is_floating_point()
         and not traced

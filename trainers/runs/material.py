@@ -233,7 +233,8 @@ class Material:
         tested = None if test is None else _in_memory(test)
         if tested is not None:
             check_alike(tested, example(found[0]), "test")
-        if loss is None and not targets.is_floating_point() and outputs.dim() > 1:
+        classifies = loss is None or entered.loss is cross_entropy
+        if classifies and not targets.is_floating_point() and outputs.dim() > 1:
             if classes not in (None, outputs.shape[1]):
                 raise ValueError(
                     f"classes={classes}, but the model tells {outputs.shape[1]} apart: "
@@ -452,7 +453,7 @@ def _own_by_name(training: Training, seed: int, held: range | None = None) -> Ma
     split = training.partition
     if split == "given" and data.nodes is not None:
         split = "even"  # nothing is dealt
-    elif split == "classes":
+    elif split == "classes":  # of labels that are public
         split = f"classes:{training.split}" if training.split else "even"
     model: Any = training.model
     classes = data.classes if training.classes is None else training.classes

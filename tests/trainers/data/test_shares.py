@@ -56,9 +56,20 @@ class TestForms:
         whole = torch.cat([share.inputs for share in found])
         assert sorted(whole[:, 0].tolist()) == [3.0 * i for i in range(10)]
 
-    def test_classes_are_dealt(self):
-        found = shares_of(pair(10), nodes=2, split="classes:1")
-        assert [set(share.targets.tolist()) for share in found] == [{0}, {1}]
+    def test_who_is_where_depends_on_no_record(self):
+        inputs, targets = pair(10)
+        found = shares_of((inputs, targets), nodes=3)
+        targets[4], inputs[4] = 77, np.nan
+        other = shares_of((inputs, targets), nodes=3)
+        for one, two in zip(found, other, strict=True):
+            same = (one.inputs == two.inputs).all(1)
+            assert len(one) == len(two)
+            assert (~same).sum() == (one.inputs[:, 0] == 12).sum()
+
+    def test_a_file_deals(self, tmp_path):
+        (tmp_path / "nodes").write_text("\n".join("0100101"))
+        found = shares_of(Squares(), nodes=2, split=f"file:{tmp_path / 'nodes'}")
+        assert [len(share) for share in found] == [4, 3]
 
     def test_floats_are_targets(self):
         (share,) = shares_of([Squares()])
@@ -130,7 +141,8 @@ class Endless(IterableDataset):
         (pair(2), {"nodes": 3}, "cannot be dealt to 3 nodes"),
         (pair(), {"nodes": 0}, "nodes must be >= 1"),
         (Squares(), {"nodes": 2, "split": "classes"}, "use even"),
-        (pair(), {"nodes": 2, "split": "classes:x"}, r"T in \[0, 1\]"),
+        (pair(), {"nodes": 2, "split": "classes:1"}, "private records by their labels"),
+        (pair(), {"nodes": 2, "split": "dirichlet:1"}, "which are public, would tell"),
         (pair(), {"nodes": 2, "split": "odd"}, "partition must be"),
         ([pair(), pair()], {"split": "classes:0.5"}, "split=classes:0.5 deals one"),
     ],

@@ -93,11 +93,13 @@ def _entered(
         raise ValueError(
             "the model has no parameters to train: none requires a gradient"
         )
-    check_module(module, traced=not is_known(module))
+    # Of layers that are known, an embedding fails on a token that it has no row for.
+    known = is_known(module) and not tokens_of(module)
+    check_module(module, traced=not known)
     inputs = placeholders(module, input, _ROWS)
     why_not = None
     taken: nn.Module = copy.deepcopy(module)
-    if not is_known(module):
+    if not known:
         try:
             taken = Traced(module, inputs[0])
         except NotTraced as error:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainers.data.transforms import drawn_from, set_aside
+from trainers.data.transforms import FAILURES, drawn_from, set_aside
 from trainers.gradients.door.kept import Kept
 from trainers.gradients.door.operators import seeds_of
 from trainers.gradients.door.traced import Bare, door_of, output_of
@@ -67,7 +67,12 @@ class _Own:
 
 
 class IsolatedLoss:
-    """A loss, called with one record at a time, each time as it was at first."""
+    """A loss, called with one record at a time, each time as it was at first.
+
+    So is its gradient, which is taken at once. A record on which either fails has none.
+    """
+
+    alone = True
 
     def __init__(self, loss: Callable[..., Any]) -> None:
         self._own = copy.deepcopy(loss)
@@ -78,6 +83,20 @@ class IsolatedLoss:
         for output, target in zip(outputs.split(1), targets.split(1), strict=True):
             with self._kept.put_back(), set_aside():
                 drawn_from(0)
-                value = copy.deepcopy(self._own)(output, target.clone())
-            found.append(value.reshape(()))
+                found.append(self._one(output, target.clone()))
         return torch.stack(found)
+
+    def _one(self, output: Tensor, target: Tensor) -> Tensor:
+        own = copy.deepcopy(self._own)
+        if not torch.is_grad_enabled():
+            return own(output, target).reshape(())
+        try:
+            here = output.detach().clone().requires_grad_()
+            value = own(here, target).reshape(())
+            (slope,) = torch.autograd.grad(
+                value, here, allow_unused=True, materialize_grads=True
+            )
+        except FAILURES:
+            return (0.0 * output).sum()
+        along = (slope * output).sum()
+        return along + (value - along).detach()

@@ -121,9 +121,18 @@ def _gru_cell(input: Tensor, hidden: Tensor, *weights: Any) -> Tensor:
     return new + update * (hidden - new)
 
 
-CELLS = {
+def _one_hot(labels: Tensor, classes: int = -1) -> Tensor:
+    """As `torch.nn.functional.one_hot`; -1, which counts classes, is refused by it."""
+    if classes < 0:
+        return functional.one_hot(labels, classes)
+    zeros = torch.zeros(*labels.shape, classes, dtype=torch.long, device=labels.device)
+    return zeros.scatter(-1, labels[..., None], 1)
+
+
+WRITTEN_OUT = {
     torch.ops.aten.lstm_cell.default: _lstm_cell,
     torch.ops.aten.gru_cell.default: _gru_cell,
+    torch.ops.aten.one_hot.default: _one_hot,
 }
 
 
@@ -138,4 +147,24 @@ def padded(weight: Tensor, tokens: Tensor, padding: int) -> Tensor:
     return torch.where((tokens == padding)[..., None], rows.detach(), rows)
 
 
-OURS = (attention, copied, keyed_dropout, padded)
+def fits(values: Tensor, least: float, most: float, also: int | None) -> Tensor:
+    """Whether all of ``values`` are in [least, most], or ``also``: () bool."""
+    return _within(values, least, most, also).all()
+
+
+def fitted(values: Tensor, least: float, most: float, also: int | None) -> Tensor:
+    """``values``, with ``least`` in place of those that do not fit."""
+    return torch.where(_within(values, least, most, also), values, least)
+
+
+def _within(values: Tensor, least: float, most: float, also: int | None) -> Tensor:
+    inside = (values >= least) & (values <= most)
+    return inside if also is None else inside | (values == also)
+
+
+def voided(result: Tensor, *flags: Tensor) -> Tensor:
+    """``result`` where all ``flags`` are true, and else nan, without a gradient."""
+    return torch.where(torch.stack(flags).all(), result, torch.nan)
+
+
+OURS = (attention, copied, fits, fitted, keyed_dropout, padded, voided)

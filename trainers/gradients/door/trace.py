@@ -22,10 +22,11 @@ from torch._decomp import get_decompositions
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from privaudit.files.user_code import held, told
+from trainers.gradients.door.guards import guard
 from trainers.gradients.door.operations import ALIASING, MAPPED
 from trainers.gradients.door.operators import (
-    CELLS,
     OURS,
+    WRITTEN_OUT,
     attention,
     copied,
     keyed_dropout,
@@ -108,6 +109,9 @@ def _checked(
         graph = made.graph
     graph.eliminate_dead_code()
     _folded(made)
+    fails = guard(graph, _holders(graph)[len(names) : -1])
+    if fails is not None:
+        raise NotTraced(f"{_called(fails)} fails for some records{_where(fails)}")
     for node in graph.nodes:
         # Nothing is written to; and what is stacked need not lie as it did.
         if node.target in (aten.view.default, aten._unsafe_view.default):
@@ -158,7 +162,7 @@ def _made(
 @functools.cache
 def _decompositions() -> dict[Any, Any]:
     """Recurrent layers and cells, written out."""
-    return {**get_decompositions(_RECURRENT), **CELLS}
+    return {**get_decompositions(_RECURRENT), **WRITTEN_OUT}
 
 
 def _plain(error: BaseException) -> str:

@@ -182,7 +182,6 @@ ROWS = {
         + x.new_ones(6)
         + x.new_full((6,), 2.0)
         + x.scatter_reduce(2, x.argsort(-1), x, "sum")
-        + x.masked_scatter(x > 9, x)
     ),
     "products": lambda x: (
         torch.bmm(x, x.mT) @ x
@@ -205,20 +204,6 @@ ROWS = {
         + F.pairwise_distance(x, -x)[..., None]
         + torch.addbmm(x[0], x @ x.mT, x)
         + torch.vdot(x[0, 0], x[0, 1])
-    ),
-    "systems": lambda x: (
-        (a := x @ x.mT + 2 * torch.eye(4)).inverse() @ x
-        + torch.linalg.solve(a, x)
-        + torch.linalg.cholesky(a) @ x
-        + torch.linalg.det(a)[:, None, None]
-        + torch.linalg.slogdet(a).logabsdet[:, None, None]
-        + torch.linalg.solve_triangular(a, x, upper=False)
-        + torch.linalg.svdvals(a).sum()
-        + torch.linalg.eigvalsh(a).sum()
-        + torch.matrix_exp(0.1 * a) @ x
-        + torch.linalg.qr(a).R.diagonal(0, 1, 2).abs().sum()
-        + torch.cholesky_solve(x, torch.linalg.cholesky(a))
-        + torch.linalg.pinv(a) @ x
     ),
     "softmaxes": lambda x: (
         F.softmin(x, -1)

@@ -91,6 +91,24 @@ def test_models_mapped_are_one_by_one(name):
     check(name, True)  # each record with parameters of its own
 
 
+NUMBERS = (torch.nan, torch.inf, -torch.inf, 1e30, -1e30, 1e-30, 0.0, -7.3, 300.0)
+TOKENS = (-1, -7, 10**6, 2**62, -(2**62))
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("name", [*OF_RECORDS, *MADE])
+def test_no_record_makes_one_fail(name, capfd):
+    graph, values, records = graph_of(name)
+    for value in NUMBERS if records.is_floating_point() else TOKENS:
+        void = records[:2].clone()
+        void[1] = value
+        found = torch.func.vmap(graph.forward, (None, 0, 0))(
+            values, [void], torch.arange(2)
+        )
+        assert len(found) == 2
+    assert capfd.readouterr() == ("", "")
+
+
 @pytest.mark.full
 def test_all_that_are_relied_on_are_tested_and_no_others_are():
     names = [*MADE, *OF_RECORDS]

@@ -111,8 +111,10 @@ def candidates(given: Any) -> list[tuple[Study, Cell]]:
     """Kept cells of present settings that are cheap enough and no measures of time."""
     found = []
     for study in map(Study, names()):
-        known = study.results() if given.study in ("*", study.name) else {}
-        for name, cell in study.cells().items() if known else ():
+        if given.study not in ("*", study.name):
+            continue
+        known = study.results()
+        for name, cell in study.cells().items():
             if name not in known or not known.is_of(cell):
                 continue
             record = known.records[name]

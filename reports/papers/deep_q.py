@@ -103,12 +103,12 @@ def cells() -> Iterator[Cell]:
 def _pairs(own: Results, other: str, noise: str) -> Iterator[tuple[str, Any, Any]]:
     """Results of deep-Q and of another policy, by figure and epsilon."""
     for (item, (data, case)), epsilon in itertools.product(FIGURES.items(), EPSILONS):
-        found = [
+        one, less = (
             own.get(cell(data, case, policy, noise, epsilon).name)
             for policy in ("deep-Q", other)
-        ]
-        if all(found):
-            yield f"{item}, epsilon {epsilon:g}", *found
+        )
+        if one and less:
+            yield f"{item}, epsilon {epsilon:g}", one, less
 
 
 def _above(own: Results, other: str, noise: str) -> Iterator[Case]:

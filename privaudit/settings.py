@@ -405,6 +405,8 @@ class TrainingSettings(AccountSettings):
         folder (OUT/party-N), and sends the algorithm's messages and nothing else.
         Started by torchrun, or anywhere with RANK, WORLD_SIZE, MASTER_ADDR and
         MASTER_PORT in the environment.
+    patience
+        Seconds that a party waits for another one before it ends.
     """
 
     epsilon: float | None = None
@@ -422,6 +424,7 @@ class TrainingSettings(AccountSettings):
     save: Saved = "models"
     evaluate: Evaluate = "tenth"
     parties: bool = False
+    patience: float = 300.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -429,6 +432,10 @@ class TrainingSettings(AccountSettings):
             raise ValueError(
                 "--observer is an account of all nodes together, and with --parties "
                 "each has the ledger of its own nodes: leave one of them out"
+            )
+        if not 0 < self.patience < float("inf"):
+            raise ValueError(
+                f"patience is a number of seconds > 0, got {self.patience:g}"
             )
         _check_claim(self.epsilon, self.delta, self.relation)
         check_seeds(self.seed, self.public_seed)

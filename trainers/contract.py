@@ -42,7 +42,7 @@ from privaudit.ledger import Entry, Ledger
 from trainers.algorithms import family_named
 from trainers.data import Dataset
 from trainers.network.engine import Network, WorksFirst, begun
-from trainers.network.over_ranks import Exchange, RankInbox
+from trainers.network.over_ranks import RankInbox, Routes
 from trainers.network.ranks import Ranks
 from trainers.numerics.randomness import Streams
 from trainers.oracles.capabilities import GivesGradients, gives
@@ -343,7 +343,7 @@ def nodes_may_live_alone(case: Case) -> str:
                 if not torch.equal(whole, case.seen.messages.sent[k][name]):
                     return _KNOWS.format(f"what it sends as {name} in round {k}")
             for i, algorithm in enumerate(alone):
-                places = Exchange.of(network.mixing.heard(k), ranks[i]).places
+                places = Routes.of(network.mixing.heard(k), ranks[i]).places
                 heard = {name: all_[:, list(places)] for name, all_ in together.items()}
                 held = ranks[i].held
                 inbox = RankInbox(heard, network.mixing, k, held, places)

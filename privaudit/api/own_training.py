@@ -35,6 +35,7 @@ from trainers.runs.outcome import Curves, TrainingResult
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from trainers.network.exchange import Exchange
     from trainers.runs.training import Training
 
 _NOT_OPTIONS = (
@@ -176,6 +177,7 @@ def train(
     out: str | os.PathLike[str] | None = None,
     watch: Watch | None = None,
     party: int | None = None,
+    exchange: Exchange | None = None,
 ) -> TrainedModels:
     """Train your model on the data of several nodes, with the noise for a budget.
 
@@ -301,6 +303,9 @@ def train(
         network than parties. All other arguments must be equal at all parties.
         WORLD_SIZE, MASTER_ADDR and MASTER_PORT in the environment say how many parties
         there are and where party 0 is. Their models start at the same parameters.
+    exchange
+        What carries messages between parties, a `trainers.network.exchange.Exchange`,
+        which knows this one's number. None: torch.distributed.
 
     Returns
     -------
@@ -328,12 +333,13 @@ def train(
     need("privaudit.train", "train")
     from trainers.algorithms import family_named
     from trainers.data.shares import Users
-    from trainers.network.meeting import where_am_i
-    from trainers.network.ranks import launched
+    from trainers.network.ranks import launched, where_am_i
     from trainers.runs.final_models import modules
     from trainers.runs.material import Material
     from trainers.runs.training import training_from
 
+    if exchange is not None:
+        party = exchange.rank
     if party is None and out is not None and RunFolder(out).has("result.json"):
         raise ValueError(
             f"{out} holds a finished run, perhaps of another model or other data: "
@@ -353,7 +359,8 @@ def train(
     changed = {name: value for name, value in changes.items() if value}
     whole = nodes
     if party is not None:
-        whole, nodes = nodes or where_am_i(party)[1], None
+        size = where_am_i(party)[1] if exchange is None else exchange.size
+        whole, nodes = nodes or size, None
         if not isinstance(shares, list):
             shares, users = [shares], None if users is None else [users]
     material = Material.own(
@@ -441,7 +448,7 @@ def train(
                 material=material,
                 out=out,
                 watch=SILENT if watch is None else watch,
-                number=party,
+                exchange=party if exchange is None else exchange,
             )
             folder = RunFolder(out if trained is None else trained.path)
             own = material.given or material.module

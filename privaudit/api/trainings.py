@@ -22,7 +22,8 @@ from privaudit.settings import TrainingSettings, claim_of
 from privaudit.task_settings import is_own
 
 if TYPE_CHECKING:
-    from trainers.network.parties import Party
+    from trainers.network.exchange import Exchange
+    from trainers.network.over_ranks import Party
     from trainers.recipes import Recipe
     from trainers.runs.material import Material
     from trainers.runs.outcome import TrainingResult
@@ -109,6 +110,7 @@ def run_training(
     out: str | os.PathLike[str] | None = None,
     claimed: bool = False,
     watch: Watch = SILENT,
+    exchange: Exchange | None = None,
 ) -> Trained | None:
     """Train once, with noise for a budget, and account what was released.
 
@@ -127,6 +129,8 @@ def run_training(
         Whether an algorithm that makes no claim is refused.
     watch
         An object that is told the progress; see `privaudit.api.watch`.
+    exchange
+        Of a party: what carries messages. None: torch.distributed.
 
     Returns
     -------
@@ -145,11 +149,12 @@ def run_training(
     recipe = recipe_of(what)
     values = {**recipe.settings(settings.epsilon), **(changes or {})}
     if settings.parties:
-        from trainers.network.meeting import where_am_i
+        from trainers.network.ranks import where_am_i
 
+        size = where_am_i()[1] if exchange is None else exchange.size
         given = is_own(str(values.get("data", "")))
         own = _unless_split(values, "given") if given else {}
-        said = {"nodes": where_am_i()[1], **recipe.values, **(changes or {})}
+        said = {"nodes": size, **recipe.values, **(changes or {})}
         values = {**own, **values, "nodes": said["nodes"]}
     elif is_own(str(values.get("data", ""))):
         values = _of_own_data(values)
@@ -186,7 +191,8 @@ def run_training(
     if not is_claim:
         claim = msgspec.structs.replace(claim, epsilon=math.inf)
     name = f"train-{short_name(what)}"
-    return run_in_folder(training, claim, settings, out=out, name=name, watch=watch)
+    more = {"out": out, "name": name, "watch": watch, "exchange": exchange}
+    return run_in_folder(training, claim, settings, **more)
 
 
 def run_in_folder(
@@ -198,13 +204,14 @@ def run_in_folder(
     out: str | os.PathLike[str] | None = None,
     name: str = "train",
     watch: Watch = SILENT,
-    number: int | None = None,
+    exchange: Exchange | int | None = None,
 ) -> Trained | None:
     """As `run_training`, of a training that is made.
 
     ``material`` are its data, model and loss, where they have no names. A ``claim``
     whose epsilon is infinite says at which delta the run is accounted, and is kept
-    nowhere. ``number`` is which party this is, if its process was not told.
+    nowhere. ``exchange`` is what carries a party's messages, or its number, if its
+    process was not told.
     """
     from trainers.runs.budget import noise_of
     from trainers.runs.parties import connected, settled
@@ -213,7 +220,7 @@ def run_in_folder(
     from trainers.runs.run import Assignment, TrainingRun, train
 
     compute = settings.compute
-    joined = connected(training, settings, material, number, watch.note)
+    joined = connected(training, settings, material, exchange, watch.note)
     with joined as (training, material, party):
         problem = Problem.of(
             training,

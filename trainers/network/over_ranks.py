@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from trainers.network.engine import Inbox, Network, begun
+from trainers.network.exchange import Exchange
 from trainers.network.mixing import Terms, add_up
 from trainers.network.ranks import Ranks, explained
 from trainers.numerics.device import placed
@@ -147,11 +148,72 @@ class RankNetwork(Network):
                 work.wait()
 
     @functools.cached_property
-    def _plans(self) -> list[Exchange]:
+    def _plans(self) -> list[Routes]:
         return [
-            Exchange.of(self.mixing.heard(k), self.ranks)
+            Routes.of(self.mixing.heard(k), self.ranks)
             for k in range(self.mixing.period)
         ]
+
+
+_SLACK = 1 << 16  # bytes of messages beyond 16 numbers for each parameter
+
+
+@dataclasses.dataclass(frozen=True)
+class PartyNetwork(RankNetwork):
+    """A `RankNetwork` of parties, each a process of its own data, by an `Exchange`.
+
+    Messages are checked before they are used, and computed from as they were sent;
+    nothing else of training is sent.
+    """
+
+    exchange: Exchange = dataclasses.field(kw_only=True)
+
+    def carry(self, going: list[Parcel], coming: list[Parcel], k: int) -> None:
+        """Send all, then wait for what comes."""
+        for one in going:
+            if not one.rows.isfinite().all():
+                raise ValueError(
+                    f"training diverges: {one.name} of round {k} has numbers that are "
+                    "not finite; lower the step size"
+                )
+            self.exchange.send(one.rank, one.rows.cpu(), k, one.name)
+        for one in coming:
+            like = one.rows if one.rows.device.type == "cpu" else one.rows.cpu()
+            one.rows.copy_(self.exchange.receive(one.rank, like, k, one.name))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Party:
+    """Which party this process is, and what all know of the network's data.
+
+    Parameters
+    ----------
+    exchange
+        With all others.
+    nodes
+        How many nodes there are, dealt to parties by `Ranks`.
+    sizes
+        How many records, or users, each node has. Public: sampling rates are.
+    """
+
+    exchange: Exchange
+    nodes: int
+    sizes: tuple[int, ...] = ()
+
+    @property
+    def ranks(self) -> Ranks:
+        """Who holds which nodes."""
+        return Ranks(self.exchange.rank, self.exchange.size, self.nodes)
+
+    def network(self, network: RankNetwork, dims: int) -> PartyNetwork:
+        """The same by this party's exchange, for models of ``dims`` parameters."""
+        most = max(len(self.ranks.held_by(rank)) for rank in range(self.exchange.size))
+        self.exchange.expects(most * dims * 16 * torch.float64.itemsize + _SLACK)
+        return PartyNetwork(
+            *(network.algorithm, network.mixing, network.needs),
+            ranks=network.ranks,
+            exchange=self.exchange,
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -189,7 +251,7 @@ class Traffic:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Exchange:
+class Routes:
     """What one rank sends and receives in one round, by the other rank.
 
     ``places`` numbers all nodes that are heard or held here, in their order.
@@ -200,7 +262,7 @@ class Exchange:
     places: Mapping[int, int]
 
     @classmethod
-    def of(cls, heard: Sequence[Terms], ranks: Ranks) -> Exchange:
+    def of(cls, heard: Sequence[Terms], ranks: Ranks) -> Routes:
         """From whom each node hears, as `Mixing.heard` has it."""
         hears = [{other for other, _ in terms} for terms in heard]
 

@@ -74,6 +74,31 @@ class Ranks:
         return next(r for r in range(self.size) if node in self.held_by(r))
 
 
+def where_am_i(party: int | None = None) -> tuple[int, int]:
+    """(rank, number of parties) by RANK and WORLD_SIZE.
+
+    ``party`` is what the caller says of itself. Raises ``ValueError``.
+    """
+    if party is not None and (type(party) is not int or party < 0):
+        raise ValueError(f"party is a whole number from 0 on, got {party!r}")
+    found: list[int] = []
+    for name, given in (("RANK", party), ("WORLD_SIZE", None)):
+        text = os.environ.get(name) or ("" if given is None else str(given))
+        if not text.isdigit():
+            raise ValueError(
+                f"parties need {name} in the environment, a whole number"
+                f"{', got ' + repr(text) if text else ''}: start them by torchrun, or "
+                "set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT at each"
+            )
+        found.append(int(text))
+    rank, size = found
+    if not 0 <= rank < size:
+        raise ValueError(f"RANK is from 0 to WORLD_SIZE - 1, got {rank} of {size}")
+    if party is not None and party != rank:
+        raise ValueError(f"party={party} was given where RANK is {rank}")
+    return rank, size
+
+
 def launched() -> bool:
     """Whether torchrun started this process, as one of several."""
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
@@ -115,7 +140,7 @@ def joined(device: str = "cpu", timeout: float = TIMEOUT) -> Iterator[tuple[int,
         backend = "cpu:gloo,cuda:nccl"
         torch.cuda.set_device(own_gpu(device, torch.cuda.device_count()))
     wait = datetime.timedelta(seconds=timeout)
-    with _told_to_end():
+    with ended_by_torchrun():
         with explained():
             dist.init_process_group(backend, timeout=wait)
         try:
@@ -125,7 +150,7 @@ def joined(device: str = "cpu", timeout: float = TIMEOUT) -> Iterator[tuple[int,
 
 
 @contextlib.contextmanager
-def _told_to_end() -> Iterator[None]:
+def ended_by_torchrun() -> Iterator[None]:
     """torchrun ends the others when one fails: say so, rather than end in silence."""
 
     def end(signum: int, frame: object) -> NoReturn:

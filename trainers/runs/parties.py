@@ -30,10 +30,10 @@ from privaudit.settings import TrainingSettings
 from privaudit.task_settings import is_own
 from privaudit.version import __version__
 from trainers.data.shares import example
-from trainers.network.links import Links
-from trainers.network.meeting import joined, where_am_i
-from trainers.network.parties import Party
-from trainers.network.ranks import own_gpu
+from trainers.network.by_torch import joined
+from trainers.network.exchange import Exchange, plain
+from trainers.network.over_ranks import Party
+from trainers.network.ranks import own_gpu, where_am_i
 from trainers.runs import checkpoint
 from trainers.runs.material import Material
 from trainers.runs.measures import CurveRecorder, Measured, as_figures
@@ -66,40 +66,40 @@ def sizes_of(party: Party, shares: Sequence[Any], unit: Any) -> tuple[int, ...]:
 
     ``shares`` are this party's. Raises ``ValueError``, at all, if records are unlike.
     """
-    links = party.links
+    exchange = party.exchange
     parts = [tuple(value.shape) for value in example(shares[0])]
     kinds = [str(value.dtype) for value in example(shares[0])]
     own = Facts(sizes=units(shares, unit), kind=f"{parts} of {kinds}")
-    all_facts = links.exchange("data", own, Facts)
+    all_facts = exchange.told("data", own, Facts)
     for other, facts in enumerate(all_facts):
         held = party.ranks.held_by(other)
         if facts.kind != all_facts[0].kind:
-            links.disagree(
+            exchange.disagree(
                 f"party {other} has records of another kind than party 0: shapes and "
-                f"dtypes of inputs and targets are {_plain(facts.kind)}, and "
-                f"{_plain(all_facts[0].kind)} there"
+                f"dtypes of inputs and targets are {plain(facts.kind)}, and "
+                f"{plain(all_facts[0].kind)} there"
             )
         if len(facts.sizes) != len(held) or min(facts.sizes, default=0) < 1:
-            links.disagree(
+            exchange.disagree(
                 f"party {other} says that it has records for {len(facts.sizes)} nodes, "
                 f"where it is to hold {len(held)}"
             )
     return tuple(size for facts in all_facts for size in facts.sizes)
 
 
-def agreed(links: Links, settings: Mapping[str, Any]) -> None:
+def agreed(exchange: Exchange, settings: Mapping[str, Any]) -> None:
     """Raise ``ValueError``, at all, that names the party with other ``settings``."""
     own = {
         name: _json.encode(value, indent=0).decode() for name, value in settings.items()
     }
-    said = links.exchange("settings", own, dict[str, str])
+    said = exchange.told("settings", own, dict[str, str])
     for other, theirs in enumerate(said):
         for name in {**said[0], **theirs}:
             here, there = said[0].get(name, "unset"), theirs.get(name, "unset")
             if here != there:
-                links.disagree(
+                exchange.disagree(
                     f"party {other} has other settings than party 0: "
-                    f"{_plain(name)} is {_plain(there)}, and {_plain(here)} there"
+                    f"{plain(name)} is {plain(there)}, and {plain(here)} there"
                 )
 
 
@@ -119,7 +119,7 @@ def public_settings(training: Training, settings: TrainingSettings) -> dict[str,
 
 
 # What each party may choose for itself.
-_OWN = ("data_dir", "key_file", "device", "compiled", "save", "parties")
+_OWN = ("data_dir", "key_file", "device", "compiled", "save", "parties", "patience")
 
 
 @contextlib.contextmanager
@@ -127,24 +127,31 @@ def connected(
     training: Training,
     settings: TrainingSettings,
     material: Material | None,
-    number: int | None = None,
+    exchange: Exchange | int | None = None,
     note: Callable[[str], None] = lambda message: None,
 ) -> Iterator[tuple[Training, Material | None, Party | None]]:
     """The training, this party's data, and what all know of others', while it lasts.
 
-    As given, without a party, if ``settings`` do not ask for parties. ``number`` is
-    which one this is, if its process was not told; ``note`` is told what takes long.
+    As given, without a party, if ``settings`` do not ask for parties. ``exchange`` is
+    what carries messages; without one, torch.distributed for the party of that number,
+    or of what its process was told. ``note`` is told what takes long.
     Raises ``ValueError``, at all, that names a party with other settings or records.
     """
     if not settings.parties:
         yield training, material, None
         return
-    rank, size = where_am_i(number)
-    check_parties(training, size)
-    note(f"party {rank} of {size} waits for the others ...")
-    with joined(rank, size) as links:
-        agreed(links, public_settings(training, settings))
-        party = Party(links, training.nodes)
+    with contextlib.ExitStack() as stack:
+        if not isinstance(exchange, Exchange):
+            rank, size = where_am_i(exchange)
+            check_parties(training, size)
+            note(f"party {rank} of {size} waits for the others ...")
+            opened = joined(rank, size, settings.patience)
+        else:
+            opened = exchange
+            check_parties(training, exchange.size)
+        exchange = stack.enter_context(opened)
+        agreed(exchange, public_settings(training, settings))
+        party = Party(exchange, training.nodes)
         if material is None:
             seed, held = settings.public_seed, party.ranks.held
             material = Material.by_name(training, seed, settings.data_dir, held=held)
@@ -162,12 +169,12 @@ def settled(
     seed: int | None,
 ) -> tuple[float, pathlib.Path, PartyRecord]:
     """The noise that all add, this party's folder, and what its record says."""
-    links = party.links
-    noise = agreed_noise(links, noise)
-    folder = folder_of(links, None if out is None else pathlib.Path(out), name)
-    run = run_name(links, RunFolder(folder), seed)
+    exchange = party.exchange
+    noise = agreed_noise(exchange, noise)
+    folder = folder_of(exchange, None if out is None else pathlib.Path(out), name)
+    run = run_name(exchange, RunFolder(folder), seed)
     record = PartyRecord(
-        party=links.rank, parties=links.size, sizes=party.sizes, run=run
+        party=exchange.rank, parties=exchange.size, sizes=party.sizes, run=run
     )
     return noise, folder, record
 
@@ -189,22 +196,22 @@ def check_parties(training: Training, parties: int) -> None:
         )
 
 
-def agreed_noise(links: Links, own: float) -> float:
+def agreed_noise(exchange: Exchange, own: float) -> float:
     """The most of what the parties' accounts ask for: they differ by rounding alone."""
-    said = links.exchange("noise", {"noise": own}, dict[str, float])
+    said = exchange.told("noise", {"noise": own}, dict[str, float])
     values = [theirs.get("noise", math.nan) for theirs in said]
     for other, value in enumerate(values):
         if not math.isclose(value, values[0], rel_tol=_SAME_NOISE):
-            links.disagree(
+            exchange.disagree(
                 f"party {other} has other settings than party 0: noise_multiplier is "
                 f"{value:g}, and {values[0]:g} there"
             )
     return max(values)
 
 
-def folder_of(links: Links, out: pathlib.Path | None, name: str) -> pathlib.Path:
+def folder_of(exchange: Exchange, out: pathlib.Path | None, name: str) -> pathlib.Path:
     """This party's folder: in ``out``, or in the first ``runs/NAME`` to go on in."""
-    own = f"party-{links.rank}"
+    own = f"party-{exchange.rank}"
     if out is not None:
         return out / own
     default = pathlib.Path("runs") / name
@@ -218,35 +225,29 @@ def folder_of(links: Links, out: pathlib.Path | None, name: str) -> pathlib.Path
         for number in itertools.count(1)
         if not RunFolder(numbered(number)).has("result.json")
     )
-    said = links.exchange("place", Place(number=free), Place)
+    said = exchange.told("place", Place(number=free), Place)
     return numbered(min(theirs.number for theirs in said))
 
 
-def run_name(links: Links, folder: RunFolder, seed: int | None) -> str:
+def run_name(exchange: Exchange, folder: RunFolder, seed: int | None) -> str:
     """What this run is called: as the folder has it, if it goes on."""
     known = ""
     if folder.has("config.json"):
         config = folder.read("config.json", dict)
         known = str((config.get("party") or {}).get("run", ""))
     words = {"run": known, "new": secrets.token_hex(8)}
-    said = links.exchange("run", words, dict[str, str])
+    said = exchange.told("run", words, dict[str, str])
     begun = {
         name: other for other, theirs in enumerate(said) if (name := theirs.get("run"))
     }
     if len(begun) > 1:
         one, two = sorted(begun.values())[:2]
-        links.disagree(
+        exchange.disagree(
             f"the folders of parties {one} and {two} hold different runs: give all the "
             "folders of one run, or new ones, with --out"
         )
     new = f"study {seed}" if seed is not None else said[0].get("new", "")
-    return _plain(next(iter(begun), new), 64)
-
-
-def _plain(text: str, most: int = 200) -> str:
-    """What another party said, fit to be shown."""
-    shown = "".join(c if c.isprintable() else "?" for c in text)
-    return shown if len(shown) <= most else f"{shown[:most]}..."
+    return plain(next(iter(begun), new), 64)
 
 
 class Parties(OneProcess):
@@ -255,7 +256,7 @@ class Parties(OneProcess):
     A checkpoint is of its own nodes. All keep theirs after the same rounds, the last
     two of them, so that all have one in common whenever any is killed.
 
-    `trainers.network.links.PartyLostError` if another party ends, hangs or sends
+    `trainers.network.exchange.PartyLostError` if another party ends, hangs or sends
     something malformed.
     """
 
@@ -275,7 +276,7 @@ class Parties(OneProcess):
 
     def begins(self, given: Assignment, folder: RunFolder, *, ended: bool) -> None:
         """Agree on where all start, and after which round all go on."""
-        links = self._party.links
+        exchange = self._party.exchange
         self._rounds = rounds = given.run.training.rounds
         start = given.problem.start(given.run.public_seed)[0, 0].numpy().tobytes()
         own = [rounds] if ended else self.kept(folder)
@@ -287,13 +288,15 @@ class Parties(OneProcess):
             loss=Code.of(material.given_loss),
             transform=Code.of(material.transform),
         )
-        said = links.exchange("begin", words, Begin)
+        said = exchange.told("begin", words, Begin)
         self._unknown = [
-            name for name in ("loss", "transform") if not _same_code(links, name, said)
+            name
+            for name in ("loss", "transform")
+            if not _same_code(exchange, name, said)
         ]
         for other, theirs in enumerate(said):
             if theirs.start != said[0].start:
-                links.disagree(
+                exchange.disagree(
                     f"the models of party {other} start at other parameters than those "
                     "of party 0: make them the same, as with torch.manual_seed"
                 )
@@ -302,15 +305,15 @@ class Parties(OneProcess):
             last = min(
                 range(len(said)), key=lambda other: max(said[other].kept, default=-1)
             )
-            links.disagree(
+            exchange.disagree(
                 f"party {last} has kept nothing of this run after the rounds that the "
                 "others can go on from: give the folder that it began with, or begin "
                 "again in new ones, with --out"
             )
         self._common = max(common)
-        links.begins(self._common)
+        exchange.begins(self._common)
         if ended:
-            links.over()
+            exchange.over()
 
     def kept(self, folder: RunFolder) -> list[int]:
         """After which rounds this party can go on with a run that has not ended."""
@@ -318,13 +321,13 @@ class Parties(OneProcess):
 
     def keeper(self, given: Assignment, folder: RunFolder) -> PartyKeeper:
         """See `PartyKeeper`."""
-        return PartyKeeper(given, folder, self._party.links, self._common)
+        return PartyKeeper(given, folder, self._party.exchange, self._common)
 
     def gathered(self, part: Part) -> list[Part] | None:
         """This party's alone, once all others can end without it."""
-        links = self._party.links
-        links.all_kept(self._rounds)
-        links.over()
+        exchange = self._party.exchange
+        exchange.all_kept(self._rounds)
+        exchange.over()
         return [part]
 
     def numbered(self, models: Tensor) -> dict[int, Tensor]:
@@ -356,7 +359,7 @@ class Code(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return cls(name=name, digest=code_digest(function) or "")
 
 
-def _same_code(links: Links, what: str, said: Sequence[Begin]) -> bool:
+def _same_code(exchange: Exchange, what: str, said: Sequence[Begin]) -> bool:
     """Whether all are known to have the same function.
 
     Raises ``ValueError``, at all, that names the party with another one.
@@ -370,8 +373,8 @@ def _same_code(links: Links, what: str, said: Sequence[Begin]) -> bool:
             sure &= bool(alike) or not first.name
             if not alike or theirs.digest == first.digest:
                 continue
-        one, two = (_plain(each.name) or "none" for each in (theirs, first))
-        links.disagree(
+        one, two = (plain(each.name) or "none" for each in (theirs, first))
+        exchange.disagree(
             f"party {other} has another {what} than party 0: {one}, and {two} there"
             f"{', of other code' if one == two else ''}; give all the same function"
         )
@@ -423,9 +426,9 @@ class PartyKeeper(Keeper):
     _recorder = PartyRecorder
 
     def __init__(
-        self, given: Assignment, folder: RunFolder, links: Links, common: int
+        self, given: Assignment, folder: RunFolder, exchange: Exchange, common: int
     ) -> None:
-        self._links, self._common = links, common
+        self._others, self._common = exchange, common
         self._states: list[tuple[int, bytes]] = []
         super().__init__(given, folder)
 
@@ -445,9 +448,9 @@ class PartyKeeper(Keeper):
         if done % self._every and done != self._rounds:
             return
         if self._states:
-            self._links.all_kept(self._states[-1][0])
+            self._others.all_kept(self._states[-1][0])
         self._write(middle())
-        self._links.kept(done)
+        self._others.kept(done)
 
     def _store(self, content: dict[str, Any]) -> None:
         done = content["middle"]["done"]

@@ -25,8 +25,7 @@ from trainers.gradients.differentiator import Differentiator
 from trainers.gradients.per_sample import parameter_places, parameter_vector
 from trainers.models import initial_parameters
 from trainers.network.engine import Network, Observer, Runner
-from trainers.network.over_ranks import RankNetwork, Traffic
-from trainers.network.parties import Party
+from trainers.network.over_ranks import Party, RankNetwork, Traffic
 from trainers.network.ranks import Ranks
 from trainers.numerics.randomness import Streams, public_generator
 from trainers.oracles.capabilities import HearsAll

@@ -17,7 +17,7 @@ from privaudit.files.folder import FolderError, RunFolder
 from privaudit.ledger import Ledger
 from tests.trainers.rank_program import TRAINED, noise, training
 from trainers.network.named_graphs import mixing
-from trainers.network.over_ranks import Exchange
+from trainers.network.over_ranks import Routes
 from trainers.network.ranks import Ranks
 from trainers.numerics.randomness import Streams
 from trainers.runs.over_ranks import _keep_ids
@@ -232,7 +232,7 @@ class TestPlans:
     @pytest.mark.parametrize("size", [1, 2, 3, 7])
     def test_what_one_sends_another_receives(self, graph, size):
         heard = mixing(graph, "uniform", 7).heard(0)
-        plans = [Exchange.of(heard, Ranks(rank, size, 7)) for rank in range(size)]
+        plans = [Routes.of(heard, Ranks(rank, size, 7)) for rank in range(size)]
         for sender, plan in enumerate(plans):
             for receiver, nodes in plan.sends.items():
                 assert plans[receiver].receives[sender] == nodes

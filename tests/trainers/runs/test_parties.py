@@ -9,10 +9,8 @@ import json
 import math
 import re
 import shutil
-import socket
 import threading
 import traceback
-from functools import partial
 from types import SimpleNamespace
 
 import msgspec
@@ -21,7 +19,6 @@ import torch
 from torch import nn
 
 import privaudit as pa
-import trainers.runs.parties
 from privaudit.api.trainings import run_training
 from privaudit.api.watch import Watch
 from privaudit.cli import main
@@ -32,9 +29,7 @@ from privaudit.report.verify import EvidenceError
 from privaudit.results import round_up
 from privaudit.settings import TrainingSettings
 from tests.cli.test_shapes import validator
-from trainers.network.frames import words
-from trainers.network.links import Links, PartyLostError
-from trainers.network.meeting import joined
+from trainers.network.exchange import InProcess, PartyLostError
 from trainers.network.ranks import RankLostError
 from trainers.runs.material import OwnData
 from trainers.runs.parties import (
@@ -47,26 +42,6 @@ from trainers.runs.parties import (
 from trainers.runs.training import Training
 
 SIZES = (30, 41, 25, 37, 52)  # records of the nodes: no two alike
-
-
-def free_port():
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
-
-
-def meet(patch):
-    """Say where two parties meet."""
-    patch.setattr(trainers.runs.parties, "joined", partial(joined, patience=30))
-    patch.setenv("WORLD_SIZE", "2")
-    patch.setenv("MASTER_ADDR", "127.0.0.1")
-    patch.setenv("MASTER_PORT", str(free_port()))
-    patch.delenv("RANK", raising=False)
-
-
-@pytest.fixture
-def meeting(monkeypatch):
-    meet(monkeypatch)
 
 
 def shares(nodes=range(5)):
@@ -94,18 +69,18 @@ def net():
     return copy.deepcopy(NET)
 
 
-def together(work, parties=2):
-    """What ``work`` gives or raises at each party."""
-    found = [None] * parties
+def together(work):
+    """What ``work`` gives or raises at two parties, called with their exchanges."""
+    found, exchanges = [None, None], InProcess.all(2, 60)
 
     def run(party):
         try:
-            found[party] = work(party)
+            found[party] = work(exchanges[party])
         except BaseException as error:
             found[party] = error
             traceback.print_exception(error)
 
-    threads = [threading.Thread(target=run, args=(party,)) for party in range(parties)]
+    threads = [threading.Thread(target=run, args=(party,)) for party in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -119,7 +94,7 @@ SETTINGS = {"noise_multiplier": 1.5, "batch_size": 8, "rounds": 12, "graph": "ri
 
 def train(party, out, **changes):
     given = {**SETTINGS, "seed": 3, "nodes": 5, "test": shares([0])[0], **changes}
-    return pa.train(net(), shares(HELD[party]), party=party, out=out, **given)
+    return pa.train(net(), shares(HELD[party.rank]), exchange=party, out=out, **given)
 
 
 def alone(tmp_path, **changes):
@@ -131,14 +106,10 @@ def alone(tmp_path, **changes):
 def test_a_place_is_a_number_from_1_on(number, tmp_path, monkeypatch):
     """Whatever another party says of where it goes on."""
     monkeypatch.chdir(tmp_path)
-    here, there = socket.socketpair()
-    links = Links(0, 2, {1: here})
-    text = json.dumps({"number": number}).encode()
-    there.sendall(words("place", text) + text)
+    here, there = InProcess.all(2, 10)
+    there._say("place", json.dumps({"number": number}).encode())
     with pytest.raises(PartyLostError, match=r"party 1 .* words on place that cannot"):
-        folder_of(links, None, "mine")
-    links.close(None)
-    there.close()
+        folder_of(here, None, "mine")
 
 
 def vectors(models):
@@ -153,12 +124,9 @@ def same(parts, whole):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        meet(patch)
-        out = tmp_path_factory.mktemp("parties")
-        parts = together(lambda party: train(party, out / "all"))
-        patch.setenv("WORLD_SIZE", "1")  # no ranks
-        whole = alone(out)
+    out = tmp_path_factory.mktemp("parties")
+    parts = together(lambda party: train(party, out / "all"))
+    whole = alone(out)
     for part in parts:
         if isinstance(part, BaseException):
             raise part
@@ -311,7 +279,7 @@ class TestJoint:
         with pytest.raises(EvidenceError, match="of node 2 is 2"):
             pa.join([tmp_path / "party-0", tmp_path / "party-1"])
 
-    def test_another_run_is_seen(self, trained, tmp_path, meeting):
+    def test_another_run_is_seen(self, trained, tmp_path):
         out, _, _ = trained
         again = together(lambda party: train(party, tmp_path, rounds=11))
         assert not any(isinstance(one, BaseException) for one in again), again
@@ -319,7 +287,7 @@ class TestJoint:
             pa.join([out / "all/party-0", tmp_path / "party-1"])
 
 
-def test_secret_keys_are_each_partys_own(meeting, tmp_path):
+def test_secret_keys_are_each_partys_own(tmp_path):
     seen = {}
 
     class Keys(Watch):
@@ -333,7 +301,9 @@ def test_secret_keys_are_each_partys_own(meeting, tmp_path):
 
             return contextlib.nullcontext(look)
 
-    parts = together(lambda party: train(party, tmp_path, seed=None, watch=Keys(party)))
+    parts = together(
+        lambda party: train(party, tmp_path, seed=None, watch=Keys(party.rank))
+    )
     assert not any(isinstance(one, BaseException) for one in parts), parts
     assert len(set(seen.values())) == 2
     for party, part in enumerate(parts):
@@ -347,13 +317,11 @@ def test_secret_keys_are_each_partys_own(meeting, tmp_path):
     assert len(names) == 1
 
 
-def test_noise_is_calibrated_from_all_sizes(meeting, tmp_path):
+def test_noise_is_calibrated_from_all_sizes(tmp_path):
     """That of one process, though one party has the smallest node."""
     changes = {"noise_multiplier": None, "epsilon": 4.0}
     parts = together(lambda party: train(party, tmp_path / "two", **changes))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("WORLD_SIZE", "1")
-        whole = alone(tmp_path, **changes)
+    whole = alone(tmp_path, **changes)
     assert {part.result.noise_multiplier for part in parts} == {
         whole.result.noise_multiplier
     }
@@ -371,35 +339,41 @@ class TestDisagreements:
             ({"noise_multiplier": 2.0}, "party 1 has other settings.*noise_multiplier"),
         ],
     )
-    def test_settings_are_named_at_all(self, meeting, tmp_path, changes, words):
+    def test_settings_are_named_at_all(self, tmp_path, changes, words):
         found = together(
-            lambda party: train(party, tmp_path, **(changes if party else {}))
+            lambda party: train(party, tmp_path, **(changes if party.rank else {}))
         )
         for error in found:
             assert isinstance(error, ValueError)
             assert pytest.raises(ValueError, match=words).matches(error)
 
-    def test_other_records(self, meeting, tmp_path):
+    def test_other_records(self, tmp_path):
         def work(party):
-            data = shares(HELD[party])
-            if party:
+            data = shares(HELD[party.rank])
+            if party.rank:
                 data = [(inputs.double().long(), targets) for inputs, targets in data]
             return pa.train(
                 nn.Sequential(Float(), net()),
                 *(data,),
-                **{**SETTINGS, "seed": 3, "nodes": 5, "party": party, "out": tmp_path},
+                **{
+                    **SETTINGS,
+                    "seed": 3,
+                    "nodes": 5,
+                    "exchange": party,
+                    "out": tmp_path,
+                },
             )
 
         for error in together(work):
             assert "party 1 has records of another kind than party 0" in str(error)
 
-    def test_other_starts(self, meeting, tmp_path):
+    def test_other_starts(self, tmp_path):
         def work(party):
-            given = {**SETTINGS, "seed": 3, "nodes": 5, "party": party}
+            given = {**SETTINGS, "seed": 3, "nodes": 5, "exchange": party}
             module = net()
             with torch.no_grad():
-                module.weight.add_(float(party))
-            return pa.train(module, shares(HELD[party]), out=tmp_path, **given)
+                module.weight.add_(float(party.rank))
+            return pa.train(module, shares(HELD[party.rank]), out=tmp_path, **given)
 
         for error in together(work):
             assert "the models of party 1 start at other parameters" in str(error)
@@ -417,24 +391,24 @@ class TestDisagreements:
         def refuse(message):
             raise ValueError(message)
 
-        links = SimpleNamespace(disagree=refuse)
+        exchange = SimpleNamespace(disagree=refuse)
         said = [
             SimpleNamespace(python="3.11", **{what: Code.of(one)})
             for one in (first, second)
         ]
-        assert _same_code(links, what, said[:1] * 3) is True
+        assert _same_code(exchange, what, said[:1] * 3) is True
         with pytest.raises(ValueError, match=f"party 1 has another {what}.*{words}"):
-            _same_code(links, what, said)
+            _same_code(exchange, what, said)
 
-    def test_another_loss_ends_all(self, meeting, tmp_path):
+    def test_another_loss_ends_all(self, tmp_path):
         losses = (nn.CrossEntropyLoss(), nn.CrossEntropyLoss(label_smoothing=0.1))
-        for error in together(lambda p: train(p, tmp_path, loss=losses[p])):
+        for error in together(lambda p: train(p, tmp_path, loss=losses[p.rank])):
             assert isinstance(error, ValueError)
             assert "party 1 has another loss than party 0: CrossEntropyLoss" in str(
                 error
             )
 
-    def test_what_cannot_be_compared_is_said(self, meeting, tmp_path):
+    def test_what_cannot_be_compared_is_said(self, tmp_path):
         class Own:
             def __call__(self, outputs, targets):
                 return nn.functional.cross_entropy(outputs, targets)
@@ -442,9 +416,9 @@ class TestDisagreements:
         for run in together(lambda p: train(p, tmp_path, loss=Own(), rounds=2)):
             assert "the loss could not be compared" in " ".join(run.result.remarks)
 
-    def test_too_few_nodes_here(self, meeting, tmp_path):
+    def test_too_few_nodes_here(self, tmp_path):
         def work(party):
-            given = {**SETTINGS, "seed": 3, "nodes": 5, "party": party}
+            given = {**SETTINGS, "seed": 3, "nodes": 5, "exchange": party}
             return pa.train(net(), shares(HELD[0]), out=tmp_path, **given)
 
         for error in together(work):
@@ -452,13 +426,13 @@ class TestDisagreements:
 
     @pytest.mark.parametrize(
         ("changes", "words"),
-        [({}, "PRIVAUDIT_PATIENCE"), ({"nodes": 10}, "more than the 10 nodes")],
+        [({}, "MASTER_ADDR"), ({"nodes": 10}, "more than the 10 nodes")],
     )
     def test_nodes_are_parties(self, monkeypatch, tmp_path, changes, words):
         """Also where the algorithm has a number of its own, as PartPSP's ten."""
         monkeypatch.setenv("RANK", "0")
         monkeypatch.setenv("WORLD_SIZE", "12")
-        monkeypatch.setenv("PRIVAUDIT_PATIENCE", "long")  # refused when they meet
+        monkeypatch.delenv("MASTER_PORT", raising=False)  # refused when they meet
         settings = TrainingSettings(parties=True)
         with pytest.raises(ValueError, match=words):
             run_training("partpsp", settings, changes=changes, out=tmp_path)
@@ -468,9 +442,9 @@ class TestDisagreements:
         with pytest.raises(ValueError, match=r"node-1.npz cannot be read: Is a dir"):
             OwnData.load(f"folder:{tmp_path}", held=[1])
 
-    def test_algorithms_without_parties(self, meeting, tmp_path):
+    def test_algorithms_without_parties(self, tmp_path):
         with pytest.raises(ValueError, match="dp-sgd runs at one place"):
-            train(0, tmp_path, algorithm="dp-sgd")
+            train(InProcess.all(2)[0], tmp_path, algorithm="dp-sgd")
 
     @pytest.mark.parametrize(
         ("algorithm", "settings", "words"),
@@ -489,11 +463,6 @@ class TestDisagreements:
         with pytest.raises(ValueError, match=f"{words}.*: leave --parties out"):
             check_parties(training, 2)
 
-    def test_without_an_address(self, meeting, monkeypatch, tmp_path):
-        monkeypatch.delenv("MASTER_PORT")
-        with pytest.raises(ValueError, match="set MASTER_ADDR and MASTER_PORT"):
-            train(0, tmp_path)
-
 
 class Float(nn.Module):
     """Of whole numbers, floats."""
@@ -508,7 +477,7 @@ class TestResumed:
         ("seed", "sensitivity"),
         [(3, None), (None, None), (3, "data-independent"), (3, "certified")],
     )
-    def test_to_the_same_bits(self, meeting, tmp_path, seed, sensitivity, trained):
+    def test_to_the_same_bits(self, tmp_path, seed, sensitivity, trained):
         """One stops in a round of its own; all go on; nothing is released twice.
 
         With noise of messages as well: by a public scale, and by one that nodes
@@ -519,9 +488,7 @@ class TestResumed:
             options = {"sensitivity": sensitivity}
             changes |= {"algorithm": "sgpdp", "options": options}
             changes |= {"noise_multiplier": 0.1, "batch_size": 20}
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setenv("WORLD_SIZE", "1")
-                whole = alone(tmp_path, **changes)
+            whole = alone(tmp_path, **changes)
 
         class Stops(Watch):
             def training(self, algorithm, claim):
@@ -533,7 +500,7 @@ class TestResumed:
 
         first = together(
             lambda party: train(
-                party, tmp_path, watch=Stops() if party else None, **changes
+                party, tmp_path, watch=Stops() if party.rank else None, **changes
             )
         )
         assert isinstance(first[1], KeyboardInterrupt)
@@ -559,7 +526,7 @@ class TestResumed:
                 is_private = math.isfinite(part.result.upper().epsilon)
                 assert is_private == (sensitivity != "certified")
 
-    def test_one_that_had_ended_waits_for_the_other(self, meeting, tmp_path, trained):
+    def test_one_that_had_ended_waits_for_the_other(self, tmp_path, trained):
         """Killed between the last round and its result: it ends alone."""
         _, _, whole = trained
         parts = together(lambda party: train(party, tmp_path))
@@ -567,7 +534,7 @@ class TestResumed:
         again = together(lambda party: train(party, tmp_path))
         assert same(again, whole)
 
-    def test_a_lost_folder(self, meeting, tmp_path):
+    def test_a_lost_folder(self, tmp_path):
         parts = together(lambda party: train(party, tmp_path))
         assert not any(isinstance(part, BaseException) for part in parts), parts
         for file in (tmp_path / "party-1").iterdir():

@@ -22,8 +22,8 @@ from torch import Tensor
 
 from trainers.algorithms.asynchronous.virtual_time import Asynchronous
 from trainers.network.engine import Observer
-from trainers.network.links import Links
-from trainers.network.parties import PartyNetwork
+from trainers.network.exchange import Exchange
+from trainers.network.over_ranks import PartyNetwork
 from trainers.network.ranks import RankLostError
 from trainers.oracles.oracle import Oracle
 
@@ -195,7 +195,7 @@ class _Workers:
         state: State,
     ) -> None:
         self._network, self._carrier = network, carrier
-        self._links: Links = carrier.links
+        self._others: Exchange = carrier.exchange
         self._private, self._state = private, state
         self._clock = network.algorithm.clock
         self._held = carrier.ranks.held
@@ -213,20 +213,20 @@ class _Workers:
         ``after`` is called after each step here, and at the end with ``steps``.
         """
         own = _Begun(sum(map(self._private.releases_of, range(len(self._held)))))
-        said = self._links.exchange("steps begun", own, _Begun)
+        said = self._others.told("steps begun", own, _Begun)
         for other, each in enumerate(said):
             most = self._network.most * len(self._carrier.ranks.held_by(other))
             if each.steps > most:
-                self._links.refuse(
+                self._others.refuse(
                     other, f"{each.steps:,} steps begun, where {most:,} are the most"
                 )
         self._steps = steps
-        if self._links.rank == 0:
+        if self._others.rank == 0:
             self._counter = _Counter(steps, sum(each.steps for each in said))
-        self._links.due(0, {o: self._due(o) for o in range(self._links.size)})
-        for other in range(self._links.size):
-            if other != self._links.rank:
-                self._links.start(self._serve, other)
+        self._others.due({o: self._due(o) for o in range(self._others.size)})
+        for other in range(self._others.size):
+            if other != self._others.rank:
+                threading.Thread(target=self._serve, args=(other,), daemon=True).start()
         # When which worker's step ends, its gradient, and what was made as it began.
         under_way: list[tuple[float, int, Tensor, int]] = []
         for node in self._held:
@@ -246,7 +246,7 @@ class _Workers:
             if granted:
                 rest = self._clock.link_time * self._network.step_time
                 heapq.heappush(under_way, self._begun(node, made + 1, rest))
-        self._links.exchange("stopped", True, bool)  # nobody is asked any more
+        self._others.told("stopped", True, bool)  # nobody is asked any more
         self._note()
         after(steps, self._state)
         return self._state
@@ -274,10 +274,10 @@ class _Workers:
         if self._counter is not None:
             return self._counter.turn(was_made, wants)
         self._awaited = _TURN
-        self._links.send(0, torch.tensor([was_made, wants]).long(), 0, _STEP)
-        before, granted = self._next().tolist()
+        self._others.send(0, torch.tensor([was_made, wants]).long(), 0, _STEP)
+        before, granted = self._next(0).tolist()
         if not 0 <= before <= self._steps or granted > wants:
-            self._links.refuse(0, f"a count of steps that cannot be ({before:,})")
+            self._others.refuse(0, f"a count of steps that cannot be ({before:,})")
         return before, bool(granted)
 
     def _exchange(self, node: int) -> None:
@@ -292,7 +292,7 @@ class _Workers:
                 return self._models[partner].swapped(own)
             self._awaited = f"{partner}-{node}"
             self._send(own, node, partner)
-            return self._next()
+            return self._next(self._carrier.ranks.holder(partner))
 
         self._models[node].average(swap)
 
@@ -310,13 +310,16 @@ class _Workers:
     def _wait(self, until: float) -> None:
         """Until that moment; `RankLostError` if a party is lost meanwhile."""
         while (left := until - time.monotonic()) > 0:
-            self._links.check()
+            self._others.check()
             time.sleep(min(left, _LOOK))
 
-    def _next(self) -> Tensor:
-        """What came of what is awaited."""
+    def _next(self, other: int) -> Tensor:
+        """What ``other`` sent of what is awaited."""
+        until = time.monotonic() + self._others.patience
         while True:
-            self._links.check()
+            self._others.check()
+            if time.monotonic() > until:
+                self._others.hangs(other)
             with contextlib.suppress(queue.Empty):
                 return self._came.get(timeout=_LOOK)
 
@@ -331,11 +334,11 @@ class _Workers:
         with self._counting:
             self._carrier.traffic.add(model[None, None])
         to = self._carrier.ranks.holder(partner)
-        self._links.send(to, model, 0, f"{node}-{partner}")
+        self._others.send(to, model, 0, f"{node}-{partner}")
 
     def _due(self, other: int) -> list[tuple[str, Tensor]]:
         """What ``other`` may send: models along the graph, and of steps the numbers."""
-        if other == self._links.rank:
+        if other == self._others.rank:
             return []
         model = next(iter(self._models.values())).copy()
         there = self._carrier.ranks.held_by(other)
@@ -347,7 +350,7 @@ class _Workers:
             if a in there and b in self._held
         ]
         numbers = torch.zeros(2, dtype=torch.int64)
-        if self._links.rank == 0:
+        if self._others.rank == 0:
             found.append((_STEP, numbers))
         return [*found, (_TURN, numbers)] if other == 0 else found
 
@@ -356,15 +359,15 @@ class _Workers:
         with contextlib.suppress(RankLostError):  # the main thread raises it
             try:
                 while True:
-                    self._take(other, *self._links.any_due(other))
+                    self._take(other, *self._others.any_due(other))
             except ValueError as error:
-                self._links.refuse(self._links.rank, str(error))
+                self._others.refuse(self._others.rank, str(error))
 
     def _take(self, other: int, name: str, rows: Tensor) -> None:
         if name == _STEP and self._counter is not None:
             was_made, wants = (bool(number) for number in rows.tolist())
             turn = torch.tensor(self._counter.turn(was_made, wants))
-            self._links.send(other, turn, 0, _TURN)
+            self._others.send(other, turn, 0, _TURN)
             return
         if name != _TURN:
             asker, asked = map(int, name.split("-"))
@@ -373,6 +376,6 @@ class _Workers:
                 self._send(before, asked, asker)
                 return
         if name != self._awaited:
-            self._links.refuse(other, f"an answer, {name}, that nobody asked for")
+            self._others.refuse(other, f"an answer, {name}, that nobody asked for")
         self._awaited = ""
         self._came.put(rows)

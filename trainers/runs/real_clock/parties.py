@@ -42,7 +42,7 @@ class ClockParties(Parties):
 
     def keeper(self, given: Assignment, folder: RunFolder) -> ClockKeeper:
         """See `ClockKeeper`."""
-        return ClockKeeper(given, folder, self._party.links, self._common)
+        return ClockKeeper(given, folder, self._party.exchange, self._common)
 
     def remarks(self, parts: Sequence[Part]) -> tuple[str, ...]:
         """As of parties; and how stale gradients were."""
@@ -74,7 +74,7 @@ class ClockKeeper(PartyKeeper):
             return
         self._write(middle())
         if done:
-            self._links.kept(done)
+            self._others.kept(done)
 
     def _store(self, content: dict[str, Any]) -> None:
         self._states.clear()  # the last is all that is needed

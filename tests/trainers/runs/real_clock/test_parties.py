@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import socket
 import struct
 import threading
 
@@ -11,24 +10,17 @@ import torch
 
 import privaudit as pa
 from privaudit.api.watch import Watch
-from tests.trainers.runs.test_parties import meet, together, train
+from tests.trainers.runs.test_parties import together, train
 from trainers.algorithms.asynchronous.clock import Clock, Speed, bipartite_ring
 from trainers.algorithms.asynchronous.real_time import OverProcesses
 from trainers.algorithms.asynchronous.virtual_time import Adp2sgd
-from trainers.network.frames import Header, words
-from trainers.network.links import Links, PartyLostError
+from trainers.network.exchange import InProcess, PartyLostError
 from trainers.network.named_graphs import mixing
-from trainers.network.over_ranks import RankNetwork
-from trainers.network.parties import Party
+from trainers.network.over_ranks import Party, RankNetwork
 
 REAL = {"algorithm": "adp2sgd", "seed": None, "options": {"clock": "real"}}
 STEPS = 40
 ENTRY = struct.Struct("<IQB51x")  # of the journal: node, release, purpose, hashes
-
-
-@pytest.fixture
-def meeting(monkeypatch):
-    meet(monkeypatch)
 
 
 def trained(party, out, **changes):
@@ -47,7 +39,7 @@ def counts(runs):
     return [sum(e.count for e in node) for run in runs for node in run.ledger.nodes]
 
 
-def test_steps_are_counted_together_and_paid_by_who_made_them(meeting, tmp_path):
+def test_steps_are_counted_together_and_paid_by_who_made_them(tmp_path):
     parts = together_trained(tmp_path)
     assert sum(counts(parts)) == STEPS
     assert max(counts(parts)) <= 16  # twice an equal share of five workers
@@ -83,13 +75,13 @@ def releases(file):
     return [entry[:2] for entry in ENTRY.iter_unpack(content)][1:]
 
 
-def test_goes_on_without_a_release_made_twice(meeting, tmp_path):
+def test_goes_on_without_a_release_made_twice(tmp_path):
     """Twice stopped; the journals, which outlive the runs, have what ledgers count."""
     kept = [tmp_path / f"journal-{party}" for party in range(2)]
     for who, at in ((1, 9), (0, 20)):
         found = together(
             lambda party, who=who, at=at: trained(
-                party, tmp_path, watch=Stops(at) if party == who else None
+                party, tmp_path, watch=Stops(at) if party.rank == who else None
             )
         )
         assert isinstance(found[who], KeyboardInterrupt)
@@ -110,9 +102,11 @@ def test_goes_on_without_a_release_made_twice(meeting, tmp_path):
     assert max(counts(parts)) <= 16
 
 
-def test_who_lost_its_folder_is_told(meeting, tmp_path):
+def test_who_lost_its_folder_is_told(tmp_path):
     """It would begin again, and its records pay for what no ledger has."""
-    together(lambda party: trained(party, tmp_path, watch=Stops(20) if party else None))
+    together(
+        lambda party: trained(party, tmp_path, watch=Stops(20) if party.rank else None)
+    )
     for file in (tmp_path / "party-1").iterdir():
         file.unlink()
     for error in together(lambda party: trained(party, tmp_path)):
@@ -120,7 +114,7 @@ def test_who_lost_its_folder_is_told(meeting, tmp_path):
 
 
 @pytest.mark.full
-def test_who_had_ended_waits_for_the_others(meeting, tmp_path):
+def test_who_had_ended_waits_for_the_others(tmp_path):
     """Killed between the last step and its result: it ends alone, with what it had."""
     parts = together_trained(tmp_path)
     again = together_trained(tmp_path)
@@ -128,7 +122,7 @@ def test_who_had_ended_waits_for_the_others(meeting, tmp_path):
 
 
 @pytest.mark.parametrize("changes", [{"seed": 1}, {"options": {}, "seed": 1}])
-def test_what_cannot_be(meeting, tmp_path, changes):
+def test_what_cannot_be(tmp_path, changes):
     for error in together(lambda party: trained(party, tmp_path, **changes)):
         assert isinstance(error, ValueError)
         assert str(error).startswith(("--seed is not for clock=real", "adp2sgd averag"))
@@ -160,31 +154,25 @@ STARTS = torch.randn(
 ).double()
 
 
-def of_party(links, most=20):
+def of_party(exchange, most=20):
     clock = Clock(bipartite_ring(NODES), Speed("constant", NODES))
     algorithm = Adp2sgd(lambda k: 0.1, clock)
     on = mixing("complete", "uniform", NODES)
-    party = Party(links, NODES)
+    party = Party(exchange, NODES)
     plain = RankNetwork(algorithm, on, ranks=party.ranks)
     carrier = party.network(plain, DIMS)
     return OverProcesses(algorithm, on, (), most, carrier=carrier)
 
 
-def linked(rank, sock):
-    return Links(rank, 2, {1 - rank: sock})
-
-
 def test_averages_keep_the_mean():
     """Without gradients the sum of all models stays, and they come together."""
-    ends = socket.socketpair()
-    links = [linked(rank, sock) for rank, sock in enumerate(ends)]
 
     def work(party):
-        network = of_party(links[party])
+        network = of_party(party)
         held = network.carrier.ranks.held
         start = STARTS[:, held.start : held.stop]
         models = network.run(start, Still(len(held)), 60)
-        links[party].over()
+        party.over()
         return models, network.carrier.traffic
 
     (first, one), (second, two) = together(work)
@@ -193,8 +181,6 @@ def test_averages_keep_the_mean():
     assert models.std(1).max() < 0.2 * STARTS.std(1).max()
     assert one.messages == two.messages > 0
     assert one.bytes == one.messages * DIMS * 8
-    for one in links:
-        one.close(None)
 
 
 @pytest.mark.parametrize(
@@ -210,51 +196,39 @@ def test_averages_keep_the_mean():
 )
 def test_what_is_malformed_is_named(name, rows, why):
     """Party 0 has workers 0 and 1, and 2 and 4 ask: no other message may come."""
-    here, there = socket.socketpair()
-    links = linked(0, here)
-    network = of_party(links)
-    text = b'{"steps": 0}'
-    there.sendall(words("steps begun", text) + text)
-    # More often than it could be asked for.
-    there.sendall(25 * (Header.of(rows, 0, name).pack() + rows.numpy().tobytes()))
+    here, there = InProcess.all(2, 10)
+    network = of_party(here)
+    there._say("steps begun", b'{"steps": 0}')
+    for _ in range(25):  # more often than it could be asked for
+        there.send(0, rows, 0, name)
     with pytest.raises(
         PartyLostError, match=f"party 1 sent something malformed.*{why}"
     ):
         network.run(STARTS[:, :2], Still(2), 60)
-    links.close(None)
-    there.close()
 
 
 def test_more_steps_than_there_can_be_are_refused():
     """Party 1 has three workers, of 20 steps at most each, resumed or not."""
-    here, there = socket.socketpair()
-    links = linked(0, here)
-    text = b'{"steps": 61}'
-    there.sendall(words("steps begun", text) + text)
+    here, there = InProcess.all(2, 10)
+    there._say("steps begun", b'{"steps": 61}')
     with pytest.raises(PartyLostError, match=r"party 1 sent .* 61 steps begun"):
-        of_party(links).run(STARTS[:, :2], Still(2), 60)
-    links.close(None)
-    there.close()
+        of_party(here).run(STARTS[:, :2], Still(2), 60)
 
 
 @pytest.mark.parametrize("before", [-1, 61])
 def test_a_count_of_steps_that_cannot_be_is_refused(before):
-    here, there = socket.socketpair()
-    links = linked(1, here)
-    text = b'{"steps": 0}'
-    there.sendall(words("steps begun", text) + text)
+    there, here = InProcess.all(2, 10)
+    there._say("steps begun", b'{"steps": 0}')
+    there.expects(1 << 16)
+    network = of_party(here)
 
     def answer():
-        came = b""
-        while b"step\0" not in came:  # asks for its first
-            came += there.recv(1 << 12)
-        rows = torch.tensor([before, 1])
-        there.sendall(Header.of(rows, 0, "turn").pack() + rows.numpy().tobytes())
+        asked = torch.zeros(2, dtype=torch.int64)
+        there.receive(1, asked, 0, "step")
+        there.send(1, torch.tensor([before, 1]), 0, "turn")
 
     asked = threading.Thread(target=answer)
     asked.start()
     with pytest.raises(PartyLostError, match=r"party 0 sent .* count of steps"):
-        of_party(links).run(STARTS[:, 2:], Still(3), 60)
+        network.run(STARTS[:, 2:], Still(3), 60)
     asked.join()
-    links.close(None)
-    there.close()

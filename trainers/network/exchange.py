@@ -1,0 +1,412 @@
+"""Messages between parties: checked here, carried by engines that others keep.
+
+`Exchange` is what training calls. An engine carries four things: a message to one other
+party, public words to all, the cause of an end to all, and what comes of these. A
+message is bytes and a label (name, round, dtype, shape), so that no engine decodes
+tensors, and nothing is used before its label and its length are those that are due.
+"""
+
+from __future__ import annotations
+
+import abc
+import collections
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn, Self, TypeVar
+
+import torch
+from torch import Tensor
+
+from privaudit.files import json as _json
+from trainers.network.ranks import GO_ON, RankLostError
+
+T = TypeVar("T")
+
+PATIENCE = 300.0  # seconds that parties wait for each other
+MOST_WORDS = 1 << 20  # bytes of public words that a party may have said
+_QUEUED = 64  # messages that a party may be ahead
+_LOOK = 0.5  # seconds between looks at whether a party was lost
+_DTYPES = (torch.float32, torch.float64, torch.int64)
+
+# Why a party is the cause of an end, by number: what another party says is no text.
+_WHY = {
+    1: "has ended",
+    2: "does not answer",
+    3: "sent something malformed",
+    4: "ended with an error of its own, which it says itself",
+    5: "did not come",
+}
+ENDED, HANGS, MALFORMED, OWN_ERROR, ABSENT = _WHY
+
+
+class PartyLostError(RankLostError):
+    """Another party is gone, hangs or sent something wrong; the message names it."""
+
+
+def label(tensor: Tensor, k: int, name: str) -> str:
+    """Name, round, dtype and shape of a message; ``ValueError`` if it cannot be one.
+
+    >>> label(torch.zeros(1, 2, 3), 4, "theta")
+    'theta of round 4, float32 (1, 2, 3)'
+    """
+    if tensor.dtype not in _DTYPES or tensor.dim() > 4:
+        raise ValueError(
+            "parties send messages of float32, float64 or int64, (runs, nodes, ...) "
+            f"with four dimensions at most: {name} is {tensor.dtype}, "
+            f"{tuple(tensor.shape)}"
+        )
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return f"{name[:32]} of round {k}, {dtype} {tuple(tensor.shape)}"
+
+
+def plain(text: str, most: int = 200) -> str:
+    """What another party said, fit to be shown."""
+    shown = "".join(c if c.isprintable() else "?" for c in text)
+    return shown if len(shown) <= most else f"{shown[:most]}..."
+
+
+class Exchange(abc.ABC):
+    """Connections of one party to all others, by some engine.
+
+    Parameters
+    ----------
+    rank, size
+        Which party this is, of how many.
+    patience
+        Seconds that another party is waited for.
+    """
+
+    def __init__(self, rank: int, size: int, patience: float = PATIENCE) -> None:
+        if not 0 <= rank < size:
+            raise ValueError(f"a party's number is in [0, {size}), got {rank}")
+        if not 0 < patience < float("inf"):
+            raise ValueError(f"patience is a number of seconds > 0, got {patience}")
+        self.rank, self.size, self.patience = rank, size, patience
+        self.others = [other for other in range(size) if other != rank]
+        self.failure: PartyLostError | None = None
+        self._most: int | None = None  # bytes of messages to queue, once it is known
+        self._due: dict[int, dict[str, tuple[str, Tensor]]] = {}  # of `any_due`
+        self._common = -1  # rounds after which all had kept their state at the start
+        self._over = self._is_closed = False
+        self._agrees = True
+        self._failing = threading.Lock()
+
+    # ---- what an engine carries
+
+    @abc.abstractmethod
+    def _send(self, other: int, what: str, rows: Tensor) -> None:
+        """Carry ``rows``, on the CPU, labelled ``what``; may wait for room."""
+
+    @abc.abstractmethod
+    def _receive(self, other: int, due: Mapping[str, Tensor]) -> tuple[str, Tensor]:
+        """The next message of ``other``: its label, and rows alike those of ``due``.
+
+        Raises ``ValueError`` for a label or a length that is not due, and
+        `PartyLostError` if nothing will ever come.
+        """
+
+    @abc.abstractmethod
+    def _say(self, topic: str, text: bytes) -> None:
+        """Carry public words to all others. A topic is said once."""
+
+    @abc.abstractmethod
+    def _hear(self, other: int, topic: str) -> bytes:
+        """What ``other`` said of ``topic``, once it did; raises `PartyLostError`."""
+
+    @abc.abstractmethod
+    def _tell(self, accused: int, why: int) -> None:
+        """Tell all others who is the cause of an end; raises nothing."""
+
+    @abc.abstractmethod
+    def _leave(self) -> None:
+        """Give back what the engine lent."""
+
+    # ---- what training calls
+
+    def send(self, other: int, tensor: Tensor, k: int, name: str) -> None:
+        """Send a message of round ``k``, on the CPU."""
+        rows = tensor.detach().contiguous()
+        self._send(other, label(rows, k, name), rows)
+
+    def receive(self, other: int, like: Tensor, k: int, name: str) -> Tensor:
+        """The message of round ``k``, of the dtype and shape of ``like``, finite.
+
+        Raises `PartyLostError` if something else comes, or nothing ever will.
+        """
+        return self._checked(other, {label(like, k, name): like})[1]
+
+    def due(self, messages: Mapping[int, Sequence[tuple[str, Tensor]]]) -> None:
+        """Say what `any_due` may give, by rank: names, and tensors alike."""
+        self._due = {
+            other: {label(like, 0, name): (name, like) for name, like in here}
+            for other, here in messages.items()
+        }
+
+    def any_due(self, other: int) -> tuple[str, Tensor]:
+        """The next of the messages that are `due`, in whatever order: name, content.
+
+        Raises `PartyLostError` if something else comes, or nothing ever will.
+        """
+        due = self._due[other]
+        what, rows = self._checked(other, {one: due[one][1] for one in due})
+        return due[what][0], rows
+
+    def _checked(self, other: int, due: Mapping[str, Tensor]) -> tuple[str, Tensor]:
+        """A message that is due, if it is finite."""
+        try:
+            what, rows = self._receive(other, due)
+            if not rows.isfinite().all():
+                raise ValueError(f"{what} with numbers that are not finite")
+        except ValueError as error:
+            self.refuse(other, str(error))
+        return what, rows
+
+    def expects(self, most: int) -> None:
+        """Say how many bytes of messages a party may be ahead at most.
+
+        None is taken before.
+        """
+        self._most = most
+
+    def told(self, topic: str, value: Any, kind: type[T]) -> list[T]:
+        """What all say of ``topic``, by rank: public words, as JSON of ``kind``."""
+        own = _json.encode(value, indent=0)
+        self._say(topic, own)
+        found = []
+        for other in range(self.size):
+            text = own if other == self.rank else self._hear(other, topic)
+            try:
+                found.append(_json.decode(text, kind))
+            except ValueError:
+                self.refuse(other, f"words on {topic} that cannot be read")
+        return found
+
+    def begins(self, k: int) -> None:
+        """All have kept their state after ``k`` rounds, as they said."""
+        self._common = k
+
+    def kept(self, k: int) -> None:
+        """Tell all that this party has kept its state after ``k`` rounds."""
+        self._say(f"kept {k}", b"")
+
+    def all_kept(self, k: int) -> None:
+        """Wait until all have kept their state after ``k`` rounds."""
+        for other in self.others if k > self._common else ():
+            self._hear(other, f"kept {k}")
+
+    def refuse(self, other: int, what: str) -> NoReturn:
+        """End all, as ``other`` sent ``what``, or failed itself: `PartyLostError`."""
+        raise self._fail(other, OWN_ERROR if other == self.rank else MALFORMED, what)
+
+    def hangs(self, other: int) -> NoReturn:
+        """End all, as ``other`` was waited for too long: `PartyLostError`."""
+        raise self._fail(other, HANGS, f"in {self.patience:.0f} s")
+
+    def disagree(self, why: str) -> NoReturn:
+        """``ValueError`` for what all see by themselves, so that none is told."""
+        self._agrees = False
+        raise ValueError(why)
+
+    def over(self) -> None:
+        """Nobody is needed any more: who ends now is no loss."""
+        self._over = True
+
+    def check(self) -> None:
+        """Raise what went wrong, if something did."""
+        if self.failure is not None and not self._over:
+            raise self.failure
+        if self._is_closed:
+            raise PartyLostError("this party has closed its connections")
+
+    def _fail(
+        self, accused: int, why: int, detail: str = "", by: int | None = None
+    ) -> PartyLostError:
+        """Note the first failure and tell all; what is to be raised."""
+        with self._failing:
+            if self.failure is not None:
+                return self.failure
+            who = "this party" if accused == self.rank else f"party {accused}"
+            colon = ":" if why in (MALFORMED, OWN_ERROR) and detail else ""
+            what = f"{_WHY[why]}{colon} {detail}"
+            told = "" if by in (None, accused) else f", as party {by} says"
+            self.failure = PartyLostError(
+                f"{who} {what.strip()}{told}; {GO_ON} at every party"
+            )
+        if by is None and not self._over:
+            self._tell(accused, why)
+        return self.failure
+
+    def _was_told(self, by: int, accused: int, why: int) -> PartyLostError:
+        """Note what another party says is the cause; ``ValueError`` if it is none."""
+        if not 0 <= accused < self.size or why not in _WHY:
+            raise ValueError("an end without a cause")
+        return self._fail(accused, why, by=by)
+
+    # ---- beginning and end
+
+    def __enter__(self) -> Exchange:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        if error is not None and self.failure is None and self._agrees:
+            self._tell(self.rank, OWN_ERROR)
+        if error is None:
+            self.over()
+        self._is_closed = True
+        self._leave()
+
+
+class Queued(Exchange):
+    """An `Exchange` by an engine that hands over what came: see `arrived`."""
+
+    def __init__(self, rank: int, size: int, patience: float = PATIENCE) -> None:
+        super().__init__(rank, size, patience)
+        self._changed = threading.Condition()
+        self._messages: dict[int, collections.deque[tuple[str, bytes]]] = {
+            other: collections.deque() for other in self.others
+        }
+        self._queued = dict.fromkeys(self.others, 0)  # bytes of them
+        self._words: dict[int, dict[str, bytes]] = {other: {} for other in self.others}
+
+    @abc.abstractmethod
+    def _carry(self, other: int, kind: str, what: str, content: bytes) -> bool:
+        """Have ``arrived`` called at ``other``; what it returned."""
+
+    def arrived(self, other: int, kind: str, what: str, content: bytes) -> bool:
+        """Take what ``other`` sent; False if there is no room yet.
+
+        ``kind`` is message, words, end or bye.
+        """
+        try:
+            with self._changed:
+                if other not in self._messages:
+                    return True  # of nobody who has a part in this
+                if kind == "message" and not self._has_room(other, what, content):
+                    return False
+                self._take(other, kind, what, content)
+                self._changed.notify_all()
+        except ValueError as error:
+            self._fail(other, MALFORMED, str(error))
+        return True
+
+    def _has_room(self, other: int, what: str, content: bytes) -> bool:
+        """Whether a message may be queued now; ``ValueError`` if it never may."""
+        if self._most is None:
+            return False
+        if len(content) > self._most:
+            raise ValueError(f"more than the {self._most} bytes that there may be")
+        queue = self._messages[other]
+        return not queue or (
+            len(queue) < _QUEUED and self._queued[other] + len(content) <= self._most
+        )
+
+    def _take(self, other: int, kind: str, what: str, content: bytes) -> None:
+        words = self._words[other]
+        if kind == "message":
+            self._messages[other].append((what, content))
+            self._queued[other] += len(content)
+        elif kind == "words":
+            if what in words:
+                raise ValueError(f"words on {plain(what)} twice")
+            if sum(map(len, [*words, *words.values(), what, content])) > MOST_WORDS:
+                raise ValueError("more words than are due")
+            words[what] = content
+        elif kind == "end":
+            accused, why = map(int, what.split())
+            self._was_told(other, accused, why)
+        elif kind == "bye":
+            words.setdefault("bye", b"")
+        else:
+            raise ValueError(f"something of kind {plain(kind)}")
+
+    def _await(
+        self, other: int, there: Callable[[], bool], *, end: bool = True
+    ) -> None:
+        """Until it is ``there``; with ``end`` within the patience.
+
+        Raises `PartyLostError` if a party is lost meanwhile.
+        """
+        until = time.monotonic() + self.patience
+        while not there():
+            self.check()
+            if "bye" in self._words[other] and not there():
+                why = "before it had sent all that the others wait for"
+                raise self._fail(other, ENDED, why)
+            if end and time.monotonic() > until:
+                self.hangs(other)
+            with self._changed:  # of others no lock is taken under this one
+                if not there() and self.failure is None:
+                    self._changed.wait(_LOOK)
+
+    def _receive(self, other: int, due: Mapping[str, Tensor]) -> tuple[str, Tensor]:
+        queue = self._messages[other]
+        # Whoever may send in any order may also have nothing to send.
+        self._await(other, lambda: bool(queue), end=other not in self._due)
+        with self._changed:
+            what, content = queue.popleft()
+            self._queued[other] -= len(content)
+            self._changed.notify_all()
+        like = due.get(what)
+        if like is None:
+            one = f", where {next(iter(due))} was due" if len(due) == 1 else ""
+            raise ValueError(f"{plain(what)}{one or ', which is not due'}")
+        if len(content) != like.numel() * like.element_size():
+            raise ValueError(f"{len(content)} bytes as {what}")
+        rows = torch.frombuffer(bytearray(content), dtype=like.dtype)
+        return what, rows.view(like.shape)
+
+    def _send(self, other: int, what: str, rows: Tensor) -> None:
+        self._put(other, "message", what, rows.numpy().tobytes())
+
+    def _put(self, other: int, kind: str, what: str, content: bytes) -> None:
+        until = time.monotonic() + self.patience
+        while not self._carry(other, kind, what, content):
+            self.check()
+            if time.monotonic() > until:
+                self.hangs(other)
+            time.sleep(0.002)
+        self.check()
+
+    def _say(self, topic: str, text: bytes) -> None:
+        for other in self.others:
+            self._put(other, "words", topic, text)
+
+    def _hear(self, other: int, topic: str) -> bytes:
+        self._await(other, lambda: topic in self._words[other])
+        return self._words[other][topic]
+
+    def _tell(self, accused: int, why: int) -> None:
+        for other in self.others:
+            with contextlib.suppress(OSError):
+                self._carry(other, "end", f"{accused} {why}", b"")
+
+    def over(self) -> None:
+        """Nobody is needed any more, and all are told so."""
+        if not self._over:
+            super().over()
+            for other in self.others:
+                with contextlib.suppress(OSError):
+                    self._carry(other, "bye", "", b"")
+
+    def _leave(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+
+class InProcess(Queued):
+    """Parties that are threads of one process: see `InProcess.all`."""
+
+    _all: Sequence[InProcess] = ()
+
+    @classmethod
+    def all(cls, size: int, patience: float = PATIENCE) -> list[Self]:
+        """The exchanges of ``size`` parties, connected."""
+        found = [cls(rank, size, patience) for rank in range(size)]
+        for one in found:
+            one._all = found
+        return found
+
+    def _carry(self, other: int, kind: str, what: str, content: bytes) -> bool:
+        return self._all[other].arrived(self.rank, kind, what, content)

@@ -315,8 +315,8 @@ class _Collated(TorchDataset):
     def __len__(self) -> int:
         return len(self._data)
 
-    def __getitem__(self, row: int) -> Any:
-        input, target = self._collate([self._data[row]])
+    def __getitem__(self, index: int) -> Any:
+        input, target = self._collate([self._data[index]])
         return input[0], target[0]
 
 

@@ -45,15 +45,15 @@ def spread(values: Iterable[float], scale: float = 100.0) -> str:
     return f"{statistics.mean(scaled):.1f} ± {statistics.stdev(scaled):.1f}"
 
 
-def environment(folder: pathlib.Path) -> jinja2.Environment:
-    """Templates of a folder, with what all of them may use."""
+def environment(*folders: pathlib.Path) -> jinja2.Environment:
+    """Templates of some folders, with what all of them may use."""
     found = jinja2.Environment(
         autoescape=lambda name: name is not None and ".html" in name,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        loader=jinja2.FileSystemLoader(folder),
+        loader=jinja2.FileSystemLoader(folders),
     )
     found.filters |= {"up": round_up, "down": round_down}
     common: dict[str, Any] = {"table": table, "mean": mean, "spread": spread}

@@ -8,17 +8,13 @@ A study is a folder beside this file with
   a function for each chart's file name;
 - ``README.md.jinja`` and perhaps other templates: what is said.
 
-Both commands run it, from a clone and without an installation of it::
-
-    python -m reports.NAME
-    python reports/NAME/make.py
-
-They compute the cells that are missing or whose settings changed, and write the pages.
+``python -m reports NAME``, from a clone, computes the cells that are missing or whose
+settings changed, and writes the pages; ``python -m reports check --sample 20`` computes
+some of those that are kept once more, and compares.
 """
 
 from __future__ import annotations
 
-import argparse
 import concurrent.futures
 import contextlib
 import dataclasses
@@ -39,10 +35,10 @@ from typing import Any
 from privaudit.files.folder import write_whole
 from privaudit.files.json import decode, encode
 from privaudit.version import __version__
-from reports import unsettled
 from reports.pages import environment
+from reports.papers.manifest import study_of
 
-HERE = pathlib.Path(__file__).parent
+HERE = TEMPLATES = pathlib.Path(__file__).parent
 Record = dict[str, Any]
 
 
@@ -93,7 +89,8 @@ class Cell:
             | {
                 "seconds": round(time.monotonic() - began, 3),
                 "cpu": round(time.process_time() - cpu, 3),
-                **_code(),
+                "threads": int(os.environ.get("OMP_NUM_THREADS", 0)) or None,
+                **code(),
             }
         )
 
@@ -118,7 +115,7 @@ def small(cells: Iterable[Cell], **settings: Any) -> Iterator[Cell]:
 
 
 @functools.cache
-def _code() -> dict[str, str]:
+def code() -> dict[str, str]:
     """Version and, in a clone, commit of the code that computes."""
 
     def git(*arguments: str) -> str:
@@ -181,27 +178,24 @@ class Results(Mapping[str, Any]):
             for name, known in needs.items()
         )
 
-    def origin(self) -> str:
-        """Which versions the cells were computed with, in words; "" without any."""
-        counts: dict[str, int] = {}
+    def origin(self) -> dict[str, Any]:
+        """Cells by what computed them, and how many came out again.
+
+        ``again`` counts those that were computed once more, by whether they came out
+        bit by bit; ``unknown`` are of no commit or of one with changes beside it.
+        """
+        versions: dict[str, int] = {}
         for record in self.records.values():
-            if version := record.get("version"):
-                commit = record.get("commit")
-                words = f"privaudit {version}" + (
-                    f" (commit {commit})" if commit else ""
-                )
-                counts[words] = counts.get(words, 0) + 1
-        told = [f"{count} with {words}" for words, count in counts.items()]
-        if silent := len(self) - sum(counts.values()):
-            told.append(f"{silent} with an earlier version")
-        found = f"Cells were computed: {', '.join(told)}." if told else ""
-        nameless = sum(not one.get("commit") for one in self.records.values())
-        if nameless:
-            found += (
-                f" {nameless} of {len(self)} cells name no commit: what computed them "
-                "is not known, and their own commands need not give them again."
-            )
-        return found
+            commit = record.get("commit", "")
+            words = " ".join(filter(None, (record.get("version", "earlier"), commit)))
+            versions[words] = versions.get(words, 0) + 1
+        every = self.records.values()
+        tried = [record["again"]["equal"] for record in every if "again" in record]
+        return {
+            "versions": versions,
+            "unknown": sum(" with" in r.get("commit", " with") for r in every),
+            "again": {equal: tried.count(equal) for equal in (True, False)},
+        }
 
 
 def keep(path: pathlib.Path, record: tuple[str, Record], order: Iterable[str]) -> None:
@@ -305,27 +299,22 @@ class Study:
                 )
                 for future in done:
                     name, record = running.pop(future), future.result()
-                    keep(path, (name, record), cells)
+                    command = f"python -m reports {self.name} --only {name!r}"
+                    keep(path, (name, record | {"command": command}), cells)
                     progress.done(name, record["seconds"], waiting)
         return Results.read(path)
 
     def rendered(self, results: Results) -> dict[str, str]:
         """Text of each page by its file name, from ``results`` alone."""
         values = self._module("page").values(results)
-        templates = environment(self.folder)
-        made = (
-            f"    OMP_NUM_THREADS=1 python -m reports.{self.name}"
-            f"   # or: python reports/{self.name}/make.py"
-        )
-        if origin := results.origin():
-            made += f"\n\n{origin}"
-        for reason in unsettled.STUDIES.get(self.name, ()):
-            made += f"\n\n**Not settled**, until it is computed anew: {reason}."
+        templates = environment(self.folder, TEMPLATES)
+        known = {"study": self.name, "results": results, "paper": study_of(self.name)}
+        made = templates.get_template("made.inc").render(known)
         return {
-            name.removesuffix(".jinja"): templates.get_template(name).render(
-                made=made, results=results, **values
+            path.stem: templates.get_template(path.name).render(
+                made=made, **known, **values
             )
-            for name in templates.list_templates(extensions=["jinja"])
+            for path in sorted(self.folder.glob("*.jinja"))
         }
 
     @property
@@ -408,47 +397,3 @@ def _pool(workers: int) -> Iterator[Callable[..., concurrent.futures.Future[Reco
 def names() -> list[str]:
     """All studies."""
     return sorted(path.parent.name for path in HERE.glob("*/cells.py"))
-
-
-def main(name: str, arguments: list[str] | None = None) -> int:
-    """Run a study from the command line."""
-    study = Study(name)
-    parser = argparse.ArgumentParser(
-        prog=f"python -m reports.{study.name}",
-        description=f"{importlib.import_module(f'reports.{study.name}.cells').__doc__}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="few and small cells, in seconds, into quick.json; no page",
-    )
-    parser.add_argument(
-        "--only",
-        default="*",
-        metavar="PATTERN",
-        help="cells so named, * standing for anything, and what they need",
-    )
-    parser.add_argument("--list", action="store_true", help="name the cells and stop")
-    parser.add_argument("--page", action="store_true", help="write the page and stop")
-    parser.add_argument("--workers", type=int, default=1, help="processes (1)")
-    given = parser.parse_args(arguments)
-    if given.workers < 1:
-        parser.error(f"--workers must be at least 1, got {given.workers}")
-    try:
-        named = study.named(given.only, quick=given.quick)
-    except ValueError as error:
-        parser.error(str(error))
-    if given.list:
-        known = Results.read(study.path(quick=given.quick))
-        for cell in named.values():
-            state = "kept" if known.is_of(cell) else "to be computed"
-            if state != "kept" and cell.name in known:
-                state = "to be computed again: its settings changed"
-            print(f"{cell.name}: {state}")
-        return 0
-    if not given.page:
-        study.compute(quick=given.quick, only=given.only, workers=given.workers)
-    if not given.quick:
-        study.write()
-    return 0

@@ -5,7 +5,7 @@ What is smaller in the quick size says so where it stands:
 - ``@pytest.mark.full``: not in the quick one at all;
 - ``@pytest.mark.sampled(k)``: of the cases of one test every k-th, evenly;
 - ``@pytest.mark.sized``: as many runs, draws or steps as ``size(full, quick)`` says;
-- a test by hypothesis: ``examples(full)``, or an eighth of the profile's.
+- a test by hypothesis: ``examples(full)``, or a tenth of the profile's.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def size(full: T, quick: T) -> T:
 
 def examples(full: int) -> hypothesis.settings:
     """Settings of a test by hypothesis with a count of its own."""
-    return hypothesis.settings(max_examples=size(full, -(-full // 4)))
+    return hypothesis.settings(max_examples=size(full, -(-full // 10)))
 
 
 def sampled(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:

@@ -155,7 +155,7 @@ class _Releases:
         return Proved(Proof(low, _NO_NOISE), Proof(top.value, _NO_NOISE))
 
 
-@functools.lru_cache(maxsize=16)
+@functools.lru_cache(maxsize=128)  # an account, its page and its check ask alike
 def _above(
     entries: Entries,
     relation: Relation,
@@ -178,6 +178,13 @@ def _above(
         return {way: Proved(NOTHING, each.upper) for way, each in found.items()}
 
     return worst_way(entries, relation, proved, _worse_each)
+
+
+@functools.lru_cache(maxsize=16)  # a page draws it twice
+def _curve(certificate: Certificate) -> tuple[Floats, Floats]:
+    """Epsilons of a trade-off curve, and the delta at each."""
+    epsilons, _, deltas = certificate.profile(40, 1e-6, 0.02, "upper", most=50.0)
+    return epsilons, deltas
 
 
 @dataclasses.dataclass(frozen=True)
@@ -481,7 +488,7 @@ class Certificate:
             ) from None
         if not ((rates >= 0) & (rates <= 1)).all():
             raise ValueError("false positive rates must be in [0, 1]")
-        epsilons, _, deltas = self.profile(40, 1e-6, 0.02, "upper", most=50.0)
+        epsilons, deltas = _curve(self)
         a = rates[..., None]
         first = 1 - deltas - np.exp(epsilons) * a
         second = np.exp(-epsilons) * (1 - deltas - a)

@@ -204,9 +204,10 @@ def train(
         (``result.independence``, and ``result.remarks`` say why).
     shares
         A list with one data set per node: pairs (inputs, targets) of arrays, tensors or
-        pandas frames, or torch Datasets. With ``nodes``, a single data set, which
-        ``split`` deals to the nodes. Memory-mapped arrays and torch Datasets are read
-        record by record, as batches are drawn.
+        pandas frames, or torch Datasets, or DataLoaders, of which the data set and
+        ``collate_fn`` (of one record) are used, not the sampler and batch size. With
+        ``nodes``, a single data set, which ``split`` deals to the nodes. Memory-mapped
+        arrays and torch Datasets are read record by record, as batches are drawn.
     algorithm
         A name in `trainers.algorithms.ALGORITHMS`, or your own as ``module:Class``.
         Default: "dp-dsgt", or "dp-fedavg" if the unit is a user.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib.util
 import json
 import math
@@ -59,14 +60,14 @@ def proved(folder: Path, ledger: Ledger | None) -> Proved | None:
             return Proved(None, (), (name, _short(one), _short(other)))
     if importlib.util.find_spec("flint") is None:
         return Proved(None, ("python-flint, of the extra kernel, is not installed",))
-    return _asked({**held, "hints": again["hints"]})
+    return _asked(json.dumps({**held, "hints": again["hints"]}))
 
 
-def _asked(document: dict[str, Any]) -> Proved:
+@functools.lru_cache(maxsize=64)  # a page, what is shown and a check ask for the same
+def _asked(text: str) -> Proved:
     from privaudit import kernel  # needs flint
 
     lines: list[str] = []
-    text = json.dumps(document)
     try:
         good = kernel.check(
             json.loads(text, parse_float=str, parse_int=str), lines.append

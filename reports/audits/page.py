@@ -7,10 +7,10 @@ from typing import Any
 
 from privaudit.results import round_down, round_up
 from reports import pages
+from reports.papers.manifest import published
 from reports.study import Results
 
-# Bayrooti et al. 2023, appendix D.
-PAPER = {"dp-sgd": 0.230, "dp-dsgd": 0.173, "dp-dsgt": 0.129, "dp-dinno": 0.165}
+PAPER = published("bayrooti")["table_5"]
 
 
 def audits(known: Results, kind: str) -> Iterable[tuple]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from privaudit.results import round_up
 from reports import pages
+from reports.papers.manifest import published
 from reports.study import Results
 
 DATA = {
@@ -32,28 +33,9 @@ ROWS = (
     "DP-SGD with replacement",
     "local alone",
 )
-# Paper 002, Tables I and II, per cent.
 PRINTED = {
-    ("forest", "convex", "noiseless"): (56.24, 61.64, 61.90, 62.83, 64.10),
-    ("forest", "convex", "fully collaborative"): (54.21, 58.22, 58.63, 59.82, 60.22),
-    ("forest", "convex", "deep-Q"): (None, 59.05, 59.22, 60.65, 61.23),
-    ("forest", "strongly convex", "noiseless"): (62.79, 64.44, 65.31, 65.96, 66.04),
-    ("forest", "strongly convex", "fully collaborative"): (
-        (50.60, 51.68, 52.60, 55.24, 57.73)
-    ),
-    ("forest", "strongly convex", "deep-Q"): (None, 55.25, 59.27, 61.34, 62.37),
-    ("glyphs-pca", "convex", "noiseless"): (77.74, 84.07, 85.49, 86.83, 87.69),
-    ("glyphs-pca", "convex", "fully collaborative"): (
-        (63.86, 71.48, 74.04, 76.80, 78.17)
-    ),
-    ("glyphs-pca", "convex", "deep-Q"): (None, 77.17, 79.87, 80.52, 81.93),
-    ("glyphs-pca", "strongly convex", "noiseless"): (
-        (84.80, 88.13, 88.51, 88.76, 88.96)
-    ),
-    ("glyphs-pca", "strongly convex", "fully collaborative"): (
-        (55.04, 63.46, 65.63, 68.00, 73.9)
-    ),
-    ("glyphs-pca", "strongly convex", "deep-Q"): (None, 71.03, 75.39, 80.93, 82.97),
+    (line["data"], line["case"], line["policy"]): [x or None for x in line["accuracy"]]
+    for line in published("deep-q")["tables"]
 }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from privaudit.accounting import account_nodes, noise_multiplier
-from reports.consensus.paper import STEP_SIZES
+from reports.papers.manifest import published
 from reports.study import Cell, small
 from reports.tuning import chosen, climb, untried
 from trainers.numerics.randomness import Streams
@@ -18,6 +18,7 @@ from trainers.runs.problem import Problem
 from trainers.runs.search import best, search
 from trainers.runs.training import Training, training_from
 
+STEP_SIZES = published("bayrooti")["steps"]
 METHODS = {"central": "sgd", "DSGD": "dsgd", "DSGT": "dsgt", "DiNNO": "dinno"}
 EPSILONS = (None, 100.0, 10.0, 1.0, 0.5)  # None: not private
 GRAPHS = ("complete", "fiedler:0.7", "fiedler:0.39", "fiedler:0.06")

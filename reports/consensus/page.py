@@ -9,10 +9,13 @@ from typing import Any
 from privaudit.results import round_up
 from reports import pages
 from reports.consensus.cells import SEEDS, cells
-from reports.consensus.paper import TABLE_1, TABLE_2
+from reports.papers.manifest import published
 from reports.study import Results
 
 EPSILONS = (None, 100.0, 10.0, 1.0, 0.5)
+PAPER = published("bayrooti")
+TABLE_1 = PAPER["table_1"]
+TABLE_2 = {float(epsilon): rows for epsilon, rows in PAPER["table_2"].items()}
 SPLITS = (0.0, 0.25, 0.5, 0.75, 1.0)
 FIEDLER = {
     "complete": "1 (complete)",

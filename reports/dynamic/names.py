@@ -7,6 +7,12 @@ from typing import Any
 EPSILONS = (0.3, 0.7, 1.0, 3.0)
 METHODS = ("const-d2p", "dyn-mu-d2p", "dyn-c-d2p", "dyn-d2p")
 CALIBRATIONS = ("paper", "certified")
+NAMES = {
+    "const-d2p": "Const-D2P",
+    "dyn-mu-d2p": "Dyn[mu]-D2P",
+    "dyn-c-d2p": "Dyn[C]-D2P",
+    "dyn-d2p": "Dyn-D2P",
+}
 GRAPHS = ("directed-ring", "exponential", "complete")
 NODES = (5, 10, 20, 40)
 

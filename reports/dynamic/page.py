@@ -12,23 +12,23 @@ from typing import Any
 from privaudit.results import round_up
 from reports import pages
 from reports.dynamic.model import halved_cnn
-from reports.dynamic.names import CALIBRATIONS, EPSILONS, GRAPHS, METHODS, NODES, key_of
+from reports.dynamic.names import (
+    CALIBRATIONS,
+    EPSILONS,
+    GRAPHS,
+    METHODS,
+    NAMES,
+    NODES,
+    key_of,
+)
+from reports.papers.manifest import published
 from reports.study import Results
 
-NAMES = {
-    "const-d2p": "Const-D2P",
-    "dyn-mu-d2p": "Dyn[mu]-D2P",
-    "dyn-c-d2p": "Dyn[C]-D2P",
-    "dyn-d2p": "Dyn-D2P",
-}
-# Table 2 of the paper: shallow CNN, FashionMNIST.
 PAPER = {
-    "const-d2p": {0.3: 45.37, 0.7: 58.63, 1.0: 74.65, 3.0: 80.81},
-    "dyn-mu-d2p": {0.3: 81.12, 0.7: 82.98, 1.0: 82.23, 3.0: 84.36},
-    "dyn-c-d2p": {0.3: 82.93, 0.7: 83.65, 1.0: 84.06, 3.0: 84.98},
-    "dyn-d2p": {0.3: 84.88, 0.7: 85.36, 1.0: 86.21, 3.0: 87.89},
+    method: {float(epsilon): value for epsilon, value in line.items()}
+    for method, line in published("zhu")["table_2"].items()
 }
-PAPER_NOT_PRIVATE = 89.98
+PAPER_NOT_PRIVATE = published("zhu")["not_private"]["accuracy"]
 
 
 def gains(known: Results) -> Iterable[tuple]:

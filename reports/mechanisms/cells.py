@@ -1,7 +1,7 @@
 """Mechanisms that others wrote, right and wrong: verdicts by us and by others' tools.
 
 Mechanisms are in tests/testing/mechanisms.py. StatDP and dp-auditorium are no packages
-that can be installed: `python -m reports.mechanisms` finds them where a checkout of
+that can be installed: `python -m reports mechanisms` finds them where a checkout of
 each is on the path, and says so where it is not.
 """
 

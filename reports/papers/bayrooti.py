@@ -1,4 +1,4 @@
-"""Bayrooti, Gao and Prorok (2023), consensus algorithms: every table and figure."""
+"""Bayrooti, Gao and Prorok (2023), consensus algorithms: cells, and what they say."""
 
 from __future__ import annotations
 
@@ -8,29 +8,22 @@ from collections.abc import Iterator
 from typing import Any
 
 from privaudit.results import round_down
-from reports import unsettled
 from reports.audits import cells as audits
 from reports.consensus import cells as consensus
-from reports.consensus.paper import TABLE_1
+from reports.papers.manifest import published as facts
 from reports.papers.programme import (
-    Claim,
-    Judged,
-    Row,
+    Case,
     Shown,
     above,
     both,
-    compared,
     loses,
     per_cent,
     results_of,
-    unknown,
 )
 from reports.papers.running import pilot, trained
-from reports.papers.size import Size, parameters
 from reports.study import Cell, Results
 from trainers.algorithms import ALGORITHMS
 
-TITLE = "Consensus: DP-DSGD, DP-DSGT and DP-DiNNO"
 VALUES: dict[str, Any] = {
     "data": "fashion-mnist",
     "train": 60_000,
@@ -44,10 +37,7 @@ VALUES: dict[str, Any] = {
 SEEDS = 3
 INVARIANT = ("DSGT", "DiNNO")
 ENDS = (consensus.GRAPHS[0], consensus.GRAPHS[-1])
-LABELS = ("claimed", "certified for the paper's noise")
-NOTHING = "no result of its present settings"
 SEARCHED = 200  # rounds of each try
-AUDITED_DIGITS = audits.APPENDIX_D["digits"]
 AUDITED = 2500  # runs of each method
 # Of 0.001 (reports/audits, of a softmax regression), 0.01, 0.03 and 0.1, the most
 # accurate of five runs; of DP-DiNNO also 0.3 and 1, SGD and Adam, rho 0.1 and 0.01.
@@ -59,136 +49,6 @@ AUDITED_STEPS = {
     "dp-dinno": 0.1,
 }
 TIMED = 500  # rounds of Table 3, of 2 000
-_METHODS = tuple(consensus.METHODS.values())
-STAND_IN = "Fashion-MNIST or drawn digits for MNIST, which cannot be had offline"
-ASSUMED = "parameters are of our CNN"
-NO_CIFAR = (
-    "CIFAR-100 cannot be had without a network, nor trained so long here; "
-    f"{unsettled.CIFAR}"
-)
-
-
-def _mnist(cells: float, **more: float) -> Size:
-    settings = {"rounds": 2000, "nodes": 10, "batch": 256, "runs": 5, "cells": cells}
-    settings["parameters"] = parameters("small-cnn:hidden=64", "fashion-mnist")
-    return Size(**(settings | more))
-
-
-def _audit(cells: float, **more: float) -> Size:
-    dims = parameters("small-cnn:hidden=64", "fashion-mnist", len(AUDITED_DIGITS))
-    return _mnist(cells, rounds=100, runs=10_000, parameters=dims, **more)
-
-
-def _photos(cells: float) -> Size:
-    return Size(20_000, 10, 250, parameters("resnet9", "cifar-100"), 3, cells)
-
-
-ROWS = [
-    Row(
-        "Figure 1",
-        "accuracy by connectivity of the graph (Table 1 as a picture)",
-        _mnist(60),
-        "MNIST",
-        assumed=ASSUMED,
-        differs=f"{STAND_IN}; a softmax regression where reduced",
-        sources=(
-            ("papers", "bayrooti D* t=1 *"),
-            ("papers", "published bayrooti D* t=1"),
-            ("consensus", "D* * * 1.0"),
-        ),
-        pilot="bayrooti dp-dsgt",
-    ),
-    Row(
-        "Table 1",
-        "accuracy by method, epsilon and graph, one class a node",
-        _mnist(65),
-        "MNIST",
-        assumed=ASSUMED,
-        differs=f"{STAND_IN}; a softmax regression where reduced",
-        sources=(
-            ("papers", "bayrooti * t=1 *"),
-            ("papers", "published bayrooti * t=1"),
-            ("consensus", "[!s]* * * 1.0"),
-        ),
-        pilot="bayrooti dp-dsgt",
-    ),
-    Row(
-        "Table 2",
-        "accuracy by method, epsilon and split",
-        _mnist(30),
-        "MNIST",
-        assumed=ASSUMED,
-        differs=f"{STAND_IN}; a softmax regression where reduced",
-        sources=(
-            ("papers", *(f"bayrooti D* {e} fiedler:0.06 *" for e in ("10", "0.5"))),
-            (
-                "papers",
-                *(f"published bayrooti D* {e} fiedler:0.06 *" for e in ("10", "0.5")),
-            ),
-            ("consensus", *(f"D* {e} fiedler:0.06 *" for e in ("10.0", "0.5"))),
-        ),
-        pilot="bayrooti dp-dsgt",
-    ),
-    Row(
-        "Figure 2",
-        "accuracy by split (Table 4 as a picture)",
-        _photos(32),
-        "CIFAR-100",
-        differs=NO_CIFAR,
-        pilot="bayrooti resnet9",
-    ),
-    Row(
-        "Table 3",
-        "hours of training by method, with and without privacy",
-        _mnist(8, runs=1),
-        "MNIST",
-        part="MNIST",
-        assumed=ASSUMED,
-        differs=f"one core here, four GPUs there; hours from {TIMED} rounds",
-        sources=(("papers", *(f"pilot bayrooti *{m}" for m in _METHODS)),),
-        pilot="bayrooti dp-dsgt",
-    ),
-    Row(
-        "Table 3",
-        "the same",
-        _photos(8),
-        "CIFAR-100",
-        part="CIFAR-100",
-        differs=f"{NO_CIFAR}; the cost beside is what a few batches make of it",
-        pilot="bayrooti resnet9",
-    ),
-    Row(
-        "Table 4",
-        "accuracy by method and split, with epsilon 10 and without privacy",
-        _photos(32),
-        "CIFAR-100",
-        differs=NO_CIFAR,
-        pilot="bayrooti resnet9",
-    ),
-    Row(
-        "Figure 3",
-        "losses of one image in both worlds, central training",
-        _audit(2, nodes=1, batch=24),
-        "MNIST, 300 images of three digits",
-        assumed=f"batches; {ASSUMED}",
-        differs=f"{STAND_IN}; batches are not printed, 24 assumed",
-        sources=(
-            ("papers", "audit bayrooti sgd", "audit bayrooti dp-sgd"),
-            ("audits", "black-box * dp-sgd"),
-        ),
-        pilot="bayrooti audit",
-    ),
-    Row(
-        "Table 5",
-        "audited epsilon of four methods, 5 000 models in each world",
-        _audit(4, nodes=3, batch=8),
-        "MNIST, 300 images of three digits",
-        assumed=f"batches; {ASSUMED}",
-        differs=f"{STAND_IN}; batches are not printed, 8 a node assumed",
-        sources=(("papers", "audit bayrooti dp-*"), ("audits", "black-box *")),
-        pilot="bayrooti audit",
-    ),
-]
 
 
 def _name(method: str, epsilon: float | None, graph: str, split: float) -> str:
@@ -342,9 +202,8 @@ def _accuracies(method: str, epsilon: float | None, graph: str) -> list[float]:
 def shown(own: Results) -> Iterator[Shown]:
     """Table 1 at both ends of connectivity; the CNN's where it was computed."""
     for graph in ENDS:
-        for method, printed in TABLE_1[graph].items():
-            budgets = zip(consensus.EPSILONS, printed, strict=True)
-            for epsilon, (mean, _) in budgets:
+        for method, printed in facts("bayrooti")["table_1"][graph].items():
+            for epsilon, (mean, _) in zip(consensus.EPSILONS, printed, strict=True):
                 cnn = own.get(published(method, epsilon, graph, 1.0).name, {})
                 whole = per_cent(cnn.get("accuracy"))
                 yield Shown(
@@ -356,145 +215,57 @@ def shown(own: Results) -> Iterator[Shown]:
                 )
 
 
-def _loses(method: str, most: float, least: float = 0.0) -> Judged:
-    """Points lost from the complete to the sparsest graph, from a budget on."""
-    cases, words = [], []
-    for epsilon in consensus.EPSILONS:
-        if epsilon is not None and epsilon < least:
-            continue
-        ends = [_accuracies(method, epsilon, graph) for graph in ENDS]
-        if all(ends):
-            kept, lost = loses(ends[0], ends[1], most)
-            cases.append(kept)
-            words.append(f"{lost} at {_budget(epsilon)}")
-    told = f"points lost: {', '.join(words)}" if words else NOTHING
-    return Judged.of(cases, told)
-
-
-def _printed_loss(method: str) -> str:
-    """From Table 1, as `_loses` has ours."""
-    whole, sparse = (TABLE_1[graph][method] for graph in ENDS)
-    lost = [f"{a[0] - b[0]:.1f}" for a, b in zip(whole, sparse, strict=True)]
-    return ", ".join(
-        f"{points} at {_budget(epsilon)}"
-        for points, epsilon in zip(lost, consensus.EPSILONS, strict=True)
-    )
-
-
 def _budget(epsilon: float | None) -> str:
     return "no privacy" if epsilon is None else f"epsilon {epsilon:g}"
 
 
-def _central(own: Results) -> Judged:
-    """Against the best of the others that were run, each told."""
-    found, others = {}, set()
+def _loses(own: Results, method: str, most: str, least: str) -> Iterator[Case]:
+    """Points lost from the complete to the sparsest graph, from a budget on."""
     for epsilon in consensus.EPSILONS:
-        central = _accuracies("central", epsilon, "complete")
+        ends = [_accuracies(method, epsilon, graph) for graph in ENDS]
+        if all(ends) and (epsilon is None or epsilon >= float(least)):
+            yield Case(_budget(epsilon), *loses(ends[0], ends[1], float(most)))
+
+
+def _central(own: Results) -> Iterator[Case]:
+    """Against the best of the others that were run, each told."""
+    for epsilon in consensus.EPSILONS:
         runs = {
             f"{method} ({graph})": accuracy
             for method in list(consensus.METHODS)[1:]
             for graph in consensus.GRAPHS
             if (accuracy := _accuracies(method, epsilon, graph))
         }
-        if central and runs:
-            others.update(runs)
+        if runs and (central := _accuracies("central", epsilon, "complete")):
             best = max(runs, key=lambda name: statistics.mean(runs[name]))
             name = f"{_budget(epsilon)}, of {len(runs)} {best}"
-            found[name] = above(central, runs[best])
-    judged = compared(found)
-    told = f"{judged.told}; against the best of {', '.join(sorted(others))} alone"
-    return judged._replace(told=told) if found else Judged("cannot say", NOTHING)
+            yield Case(name, *above(central, runs[best]))
 
 
-def _printed_central() -> str:
-    """From Table 1: where the best of the others is above central training."""
-    told = []
-    central = TABLE_1[consensus.GRAPHS[0]]["central"]
-    for place, epsilon in enumerate(consensus.EPSILONS):
-        mean, name = max(
-            (row[place][0], f"{method} ({graph})")
-            for graph, methods in TABLE_1.items()
-            for method, row in methods.items()
-            if method != "central"
-        )
-        if mean > central[place][0]:
-            over = f"{mean:.2f} over {central[place][0]:.2f}"
-            told.append(f"{name} {over} at {_budget(epsilon)}")
-    return f"not in the paper's own Table 1: {', '.join(told)}" if told else ""
-
-
-def _audited(own: Results) -> Judged:
+def _audited(own: Results) -> Iterator[Case]:
     known = results_of("audits").starting("black-box clipbkd ")
     larger = own.starting("audit bayrooti dp-")  # without privacy nothing is claimed
     found = {**known, **{f"dp-{name} (CNN)": one for name, one in larger.items()}}
-    cases = [one["best"] <= one["epsilon"] for one in found.values()]
-    words = [f"{name} {round_down(one['best'], 2)}" for name, one in found.items()]
-    told = f"at least, each at 95 per cent, of a claim of 1: {', '.join(words)}"
-    if (free := own.get(audit("sgd").name)) is not None:
-        told += f"; without privacy {round_down(free['best'], 2)} (CNN)"
-    return Judged.of(cases, told, always=True)
+    for name, one in found.items():
+        yield Case(name, one["best"] <= one["epsilon"], round_down(one["best"], 2))
 
 
-CLAIMS = [
-    Claim(
-        "DP-DSGT does not depend on the graph (within 2 points)",
-        lambda own: _loses("DSGT", 2.0),
-        _printed_loss("DSGT"),
-    ),
-    Claim(
-        "DP-DiNNO loses little on sparse graphs at larger budgets (within 5 points, "
-        "from epsilon 1)",
-        lambda own: _loses("DiNNO", 5.0, least=1.0),
-        _printed_loss("DiNNO"),
-    ),
-    Claim(
-        "DP-DSGD loses on the sparsest graph alone (more than 3 points there)",
-        lambda own: _sparsest_alone("DSGD", 3.0),
-        _printed_loss("DSGD"),
-    ),
-    Claim(
-        "Central training is above all others",
-        _central,
-        _printed_central(),
-        unsettled=unsettled.CENTRAL,
-    ),
-    Claim(
-        "Attacks refute none of the epsilons",
-        _audited,
-        "at least 0.230 (DP-SGD), 0.173 (DP-DSGD), 0.129 (DP-DSGT), 0.165 (DP-DiNNO)",
-    ),
-    Claim(
-        "Their invariance holds with a CNN (within 5 points)",
-        lambda own: _with_cnn(own),
-    ),
-    Claim(
-        "The methods scale to CIFAR-100 with ResNet-9",
-        unknown(f"nothing was run on CIFAR-100; {unsettled.CIFAR}"),
-    ),
-]
-
-
-def _sparsest_alone(method: str, least: float) -> Judged:
-    """Whether more than ``least`` points are lost there alone, of equal settings."""
-    cases, words = [], []
+def _sparsest_alone(own: Results, method: str, least: str) -> Iterator[Case]:
+    """Points lost from Fiedler 0.7 to 0.39 and to 0.06, all three tuned alike."""
+    most = float(least)
     for epsilon in consensus.EPSILONS:
-        runs = [_accuracies(method, epsilon, graph) for graph in consensus.GRAPHS]
+        runs = [_accuracies(method, epsilon, graph) for graph in consensus.GRAPHS[1:]]
         if all(runs):
-            whole, first, middle, last = (100 * statistics.mean(each) for each in runs)
-            there, elsewhere = (loses(runs[1], runs[k], least)[0] for k in (3, 2))
-            cases.append(both(None if there is None else not there, elsewhere))
-            lost = f"{first - middle:.1f} and {first - last:.1f}"
-            words.append(f"{lost} ({whole - first:.1f}) at {_budget(epsilon)}")
-    told = (
-        "points lost from Fiedler 0.7 to 0.39 and to 0.06, tuned alike (and from the "
-        "complete graph, tuned by itself, to 0.7): "
-    )
-    return Judged.of(cases, told + "; ".join(words) if words else NOTHING)
+            there, elsewhere = (loses(runs[0], runs[k], most) for k in (2, 1))
+            alone = both(None if there[0] is None else not there[0], elsewhere[0])
+            told = (
+                f"{there[1].split(' ')[0]} there, {elsewhere[1].split(' ')[0]} before"
+            )
+            yield Case(_budget(epsilon), alone, told, there[2])
 
 
-def _with_cnn(own: Results) -> Judged:
+def _with_cnn(own: Results) -> Iterator[Case]:
     """Judged where settings were searched for; as published it is told as well."""
-    cases, words = [], []
     ways = {
         "tuned for these data": _tuned_name,
         "as published": lambda *run: published(*run).name,
@@ -510,37 +281,30 @@ def _with_cnn(own: Results) -> Judged:
                 for graph in ENDS
             ]
             if all(runs):
-                kept, lost = loses(runs[0], runs[1], 5)
-                if name_of is _tuned_name:
-                    cases.append(kept)
-                words.append(
-                    f"{method} loses {lost} at {_budget(epsilon)}, {how} "
-                    f"(seeds: {min(map(len, runs))})"
-                )
-    return Judged.of(cases, "; ".join(words) or NOTHING)
+                kept, lost, seeds = loses(runs[0], runs[1], 5)
+                judged = kept if name_of is _tuned_name else None
+                name = f"{method}, {_budget(epsilon)}, {how}, seeds: {seeds}"
+                yield Case(name, judged, lost, seeds)
 
 
-def answer(own: Results) -> str:
-    """In a sentence."""
-    central = _central(own)
-    lost = {
-        method: [
-            100 * (statistics.mean(whole) - statistics.mean(sparse))
-            for epsilon in consensus.EPSILONS
-            if (whole := _accuracies(method, epsilon, ENDS[0]))
-            and (sparse := _accuracies(method, epsilon, ENDS[1]))
-        ]
-        for method in ("DSGD", *INVARIANT)
-    }
-    words = ", ".join(
-        f"{method} {min(each):+.1f} to {max(each):+.1f}"
-        for method, each in lost.items()
-        if each
-    )
-    return (
-        "Points lost from the complete to the sparsest graph, of five budgets: "
-        f"{words or NOTHING}; central training "
-        f"against the others: {central.brief or central.told} (not settled: "
-        f"{unsettled.CENTRAL}); attacks refute no "
-        f"epsilon ({_audited(own).told})."
-    )
+JUDGES = {
+    "loses": _loses,
+    "sparsest_alone": _sparsest_alone,
+    "central": _central,
+    "audited": _audited,
+    "with_cnn": _with_cnn,
+}
+
+
+def training_times(known: Results) -> Iterator[tuple]:
+    """Table 3: core-hours of 2 000 rounds of each method, without and with privacy."""
+    for method, theirs in facts("bayrooti")["table_3"].items():
+        figures = []
+        for name, printed in zip((method, f"dp-{method}"), theirs, strict=True):
+            record = known.records.get(f"pilot bayrooti {name}")
+            ours = ""
+            if record is not None:
+                rounds = record["settings"]["training"]["rounds"]
+                ours = f"{record['result']['cpu'] / rounds * 2000 / 3600:.2f} "
+            figures.append(f"{ours}(*{printed}*)")
+        yield method, *figures

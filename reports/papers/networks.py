@@ -1,8 +1,10 @@
-"""A network that the package has no name for."""
+"""Networks that the package has no name for."""
 
 from __future__ import annotations
 
-from torch import nn
+import math
+
+from torch import Tensor, nn
 
 from trainers.models.resnets import basic_block
 
@@ -20,4 +22,34 @@ def resnet8(input_shape: tuple[int, ...], classes: int) -> nn.Module:
         width = outputs
     return nn.Sequential(
         *layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, classes)
+    )
+
+
+class Linked(nn.Module):
+    """The input plus what the layers make of it."""
+
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(*layers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``x`` plus the layers' output."""
+        return x + self.inner(x)
+
+
+def published_1(input_shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Zhou et al.'s MLP where one layer is shared: the link is over the last two."""
+    size = math.prod(input_shape)
+    last = (nn.Linear(classes, size), nn.Tanh(), nn.Linear(size, classes), nn.Tanh())
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(size, classes), nn.Tanh(), Linked(*last)
+    )
+
+
+def published_2(input_shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Zhou et al.'s MLP where two layers are shared: the link is over these."""
+    size = math.prod(input_shape)
+    first = (nn.Linear(size, classes), nn.Tanh(), nn.Linear(classes, size), nn.Tanh())
+    return nn.Sequential(
+        nn.Flatten(), Linked(*first), nn.Linear(size, classes), nn.Tanh()
     )

@@ -1,4 +1,4 @@
-"""Values and the chart of the pages."""
+"""Values and pictures of the pages."""
 
 from __future__ import annotations
 
@@ -6,14 +6,25 @@ import functools
 import pathlib
 import statistics
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from privaudit.results import round_up
-from reports import pages, unsettled
-from reports.papers import zhou
+from reports import pages
+from reports.papers import bayrooti, zhou, zhu
 from reports.papers.cells import PAPERS
-from reports.papers.programme import DRAWN, VERDICTS, Found, Judged, Row, found, hours
+from reports.papers.manifest import published, table
+from reports.papers.programme import (
+    DRAWN,
+    VERDICTS,
+    Claim,
+    Judged,
+    Row,
+    claims_of,
+    found,
+    hours,
+    rows_of,
+)
 from reports.study import Results
 
 WIDTH = 4.6  # inches of a picture: read on a phone without turning it
@@ -22,93 +33,36 @@ COLOURS = {
     "at size": "C0",
     "near": "C9",
     "reduced": "0.8",
-    "not settled": "C1",
+    "other settings": "C1",
     "not run": "white",
     DRAWN: "0.95",
 }
 
 
-def link(study: str) -> str:
-    """To a study's page, from a page here."""
-    return f"[{study}](../{study}/README.md)"
+def judged(paper: str, own: Results) -> list[tuple[Claim, Judged]]:
+    """A paper's claims, each with its judgement."""
+    judges = PAPERS[paper].JUDGES
+    return [(claim, claim.judged(paper, judges, own)) for claim in claims_of(paper)]
 
 
-def here(of: Found) -> str:
-    """What was computed, and where it stands."""
-    if of.size is None:
-        return ""
-    where = "this programme" if of.study == "papers" else link(of.study)
-    return f"{where}: {of.data}; {of.size}"
-
-
-def cost(core_hours: float | None) -> str:
-    """In core-hours."""
-    if core_hours is None:
-        return ""
-    return f"{core_hours:,.0f}" if core_hours >= 10 else f"{core_hours:.2g}"
-
-
-def rows(paper: Any, known: Results) -> Iterable[tuple]:
-    """Of a paper's table of items."""
-    for row in paper.ROWS:
-        of = found(row, known)
-        printed = "" if row.printed is None else f"{row.data}; {row.printed}"
-        if row.assumed:
-            printed += f" (assumed: {row.assumed})"
-        yield (
-            row.name,
-            row.shows,
-            printed,
-            here(of),
-            row.differs,
-            cost(hours(row, known)),
-            f"**{of.status}**" + _remark(row, of),
-        )
-
-
-def _remark(row: Row, of: Found) -> str:
-    """Beside a status: that nothing is to be run, or why results are others."""
-    if row.printed is None:
-        return f" ({DRAWN})"
-    return ", but not settled (above)" if row.unsettled and of.size is not None else ""
-
-
-def claims(
-    paper: Any, judged: Iterable[Judged], *, brief: bool = False
-) -> Iterable[tuple[str, ...]]:
-    """Each with its verdict, the numbers that it rests on, and the paper's."""
-    for claim, one in zip(paper.CLAIMS, judged, strict=True):
-        assert one.word in VERDICTS
-        told = one.brief or one.told if brief else one.told
-        whose = "ours" if claim.ours else "paper"
-        yield claim.text, whose, str(one), told, claim.printed
-
-
-def reasons(paper: Any) -> list[str]:
-    """Why rows and claims are not settled, each once."""
-    marked = [*paper.ROWS, *paper.CLAIMS]
-    return list(dict.fromkeys(one.unsettled for one in marked if one.unsettled))
-
-
-def runs(prefix: str, known: Results) -> Iterable[tuple]:
+def runs(prefix: str, known: Results) -> Iterator[tuple]:
     """Runs of this programme, but pilots: accuracy in per cent, and epsilons."""
     for name, result in known.items():
         plain = name.removeprefix("published ")
         if not plain.startswith(prefix) or "accuracy" not in result:
             continue
-        right = result["accuracy"]
-        values = right if isinstance(right, list) else [right]
+        right, start = result["accuracy"], result.get("start")
+        several = right if isinstance(right, list) else [right]
         if right is None:
             told = f"refused: {result['why']}"
-        elif len(values) > 1:
-            told = pages.spread(values)
+        elif len(several) > 1:
+            told = pages.spread(several)
         else:
-            told = f"{100 * values[0]:.1f}"
+            told = f"{100 * several[0]:.1f}"
         bounds = [
             result.get("add-or-remove-one"),
             result.get("replace-one", result.get("account")),
         ]
-        start = result.get("start")
         yield (
             name.replace(" | ", ", "),  # which would end a column
             told,
@@ -118,116 +72,57 @@ def runs(prefix: str, known: Results) -> Iterable[tuple]:
         )
 
 
-RUN_HEAD = [
-    "run",
-    "accuracy",
-    "at the start",
-    "certified, add-or-remove-one",
-    "certified, replace-one",
-    "CPU seconds",
-]
-
-
-CLAIM_HEAD = ["claim", "whose", "verdict", "from", "printed"]
-
-
 def kind(row: Row, known: Results) -> str:
-    """Of a status, for the picture."""
+    """A status, for the picture."""
     if row.printed is None:
         return DRAWN
     of = found(row, known)
-    if of.size is not None and row.unsettled:
-        return "not settled"
+    if of.size is not None and row.missing:
+        return "other settings"
     if of.size is not None and 1 < of.factor <= FEW:
         return "near"
     return of.status.split(" ")[0] if of.status.startswith("reduced") else of.status
 
 
-def counted(items: list[Row], known: Results) -> dict[str, int]:
+def counted(items: Iterable[Row], known: Results) -> dict[str, int]:
     """Rows by kind of status."""
     kinds = [kind(row, known) for row in items]
     return {name: kinds.count(name) for name in COLOURS}
 
 
-def summary(known: Results) -> Iterable[tuple]:
-    """A line for each paper."""
-    for name, paper in PAPERS.items():
-        yield (
-            f"[{paper.TITLE}]({name}.md)",
-            len({row.item for row in paper.ROWS}),
-            *counted(paper.ROWS, known).values(),
-        )
-
-
 def values(known: Results) -> dict[str, Any]:
-    """Of all templates."""
-    judged = {
-        name: [claim.judged(known) for claim in paper.CLAIMS]
-        for name, paper in PAPERS.items()
-    }
+    """All that the templates quote."""
     papers = {
-        name.replace("-", "_"): {
-            "title": paper.TITLE,
+        name: {
+            "facts": published(name),
+            "page": f"{name}.md",
             "picture": f"{name}.svg",
-            "rows": list(rows(paper, known)),
-            "claims": list(claims(paper, judged[name])),
+            "rows": [(row, found(row, known), hours(row, known)) for row in rows],
+            "counts": counted(rows, known),
+            "claims": judged(name, known),
             "runs": list(runs(name, known)),
-            "unsettled": reasons(paper),
         }
-        for name, paper in PAPERS.items()
+        for name in PAPERS
+        if (rows := rows_of(name))
     }
-    every = [row for paper in PAPERS.values() for row in paper.ROWS]
-    verdicts = [
-        (f"[{name}]({name}.md)", *claim)
-        for name, paper in PAPERS.items()
-        for claim in claims(paper, judged[name], brief=True)
-    ]
-    words = [one.word for each in judged.values() for one in each]
+    every = [row for name in PAPERS for row in rows_of(name)]
+    words = [one.word for paper in papers.values() for _, one in paper["claims"]]
     return {
-        **papers,
-        "answers": [
-            (paper.TITLE, f"{name}.md", paper.answer(known))
-            for name, paper in PAPERS.items()
-        ],
-        "pictures": [
-            (paper.TITLE, f"{name}.md", f"{name}.svg") for name, paper in PAPERS.items()
-        ],
-        "summary": list(summary(known)),
+        "papers": papers,
         "total": counted(every, known),
         "all_rows": len(every),
-        "items": sum(len({r.item for r in p.ROWS}) for p in PAPERS.values()),
-        "verdicts": verdicts,
+        "items": sum(len({r.name for r in rows_of(name)}) for name in PAPERS),
         "judged": {one: words.count(one) for one in VERDICTS},
-        "run_head": RUN_HEAD,
-        "claim_head": CLAIM_HEAD,
-        "training_times": list(training_times(known)),
+        "training_times": list(bayrooti.training_times(known)),
         "sensitivities": list(zhou.sensitivities(known)),
         "training_seconds": list(zhou.seconds(known)),
+        "traces": list(zhou.traces(known)),
+        "folders": list(zhou.folders()),
+        "stored": table("zhou-traces"),
+        "searches": list(zhu.searches(known)),
         "seconds": f"{known.cpu:,.0f}",
         "few": f"{FEW:.0f}",
-        "again": unsettled.AGAIN,
     }
-
-
-def training_times(known: Results) -> Iterable[tuple]:
-    """Table 3 of Bayrooti et al.: core-hours of 2 000 rounds of each method."""
-    printed = {
-        "sgd": (0.07, 0.1),
-        "dsgd": (1.1, 1.25),
-        "dsgt": (0.84, 1.24),
-        "dinno": (0.9, 1.24),
-    }
-    for method, theirs in printed.items():
-        figures = []
-        for name, own in zip((method, f"dp-{method}"), theirs, strict=True):
-            record = known.records.get(f"pilot bayrooti {name}")
-            if record is None:
-                figures.append(f"(*{own}*)")
-                continue
-            rounds = record["settings"]["training"]["rounds"]
-            each = record["result"]["cpu"] / rounds * 2000 / 3600
-            figures.append(f"{each:.2f} (*{own}*)")
-        yield method, *figures
 
 
 def statuses(path: pathlib.Path, known: Results) -> None:
@@ -236,22 +131,22 @@ def statuses(path: pathlib.Path, known: Results) -> None:
         "at size": "at size",
         "near": f"reduced, by at most {FEW:.0f}",
         "reduced": "reduced, by more",
-        "not settled": "of other settings",
+        "other settings": "of other settings",
         "not run": "not run",
         DRAWN: DRAWN,
     }
     with pages.chart(path, figsize=(WIDTH, 7.2)) as axes:
         top = 0.0
-        for paper in PAPERS.values():
-            title = paper.TITLE.split(":")[0]
+        for paper in PAPERS:
+            title = published(paper)["title"].split(":")[0]
             axes.text(0, top - 0.2, title, fontsize=10, fontweight="bold")
-            for place, row in enumerate(paper.ROWS):
+            for place, row in enumerate(rows_of(paper)):
                 line, column = divmod(place, 6)
                 state = kind(row, known)
                 style = {"edgecolor": "0.4", "linewidth": 0.6}
                 low = top + line
                 axes.barh(low + 0.4, 0.94, left=column, color=COLOURS[state], **style)
-                letter, number = row.item.split(" ")
+                letter, number = row.name.split(" ")
                 axes.text(
                     column + 0.47,
                     low + 0.4,
@@ -261,7 +156,7 @@ def statuses(path: pathlib.Path, known: Results) -> None:
                     fontsize=10 if not row.part else 7,
                     color="white" if state == "at size" else "black",
                 )
-            top += -(-len(paper.ROWS) // 6) + 0.8
+            top += -(-len(rows_of(paper)) // 6) + 0.8
         axes.set_ylim(top - 0.7, -0.7)
         axes.set_axis_off()
         for state, words in names.items():
@@ -269,13 +164,14 @@ def statuses(path: pathlib.Path, known: Results) -> None:
         axes.legend(ncols=2, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, 0))
 
 
-def beside(paper: Any, path: pathlib.Path, known: Results) -> None:
+def beside(paper: str, path: pathlib.Path, known: Results) -> None:
     """A line for each setting that something of ours is known of, under its label.
 
     Above, where any epsilon was certified, the claimed and the certified; below the
     printed accuracy, and ours.
     """
-    lines = [one for one in paper.shown(known) if one.ours or one.certified is not None]
+    every = PAPERS[paper].shown(known)
+    lines = [one for one in every if one.ours or one.certified is not None]
     above = [line for line in lines if line.certified is not None]
     below = [line for line in lines if line.ours]
     parts = [part for part in (above, below) if part]
@@ -301,7 +197,7 @@ def beside(paper: Any, path: pathlib.Path, known: Results) -> None:
             axes = grid[0][0]
             for place, line in enumerate(above):
                 _pair(axes, -place, line.claimed, line.certified)
-            _named(axes, "epsilon", paper.LABELS)
+            _named(axes, "epsilon", published(paper)["labels"])
             _logarithmic(axes)
         if below:
             _accuracies(grid[-1][0], below)
@@ -318,7 +214,7 @@ def _accuracies(axes: Any, lines: list[Any]) -> None:
     _named(axes, "accuracy, per cent", (words, "here, mean and range of seeds"))
 
 
-def _named(axes: Any, title: str, named: tuple[str, str]) -> None:
+def _named(axes: Any, title: str, named: Iterable[str]) -> None:
     first, second = ("\n".join(textwrap.wrap(words, 50)) for words in named)
     axes.plot([], [], "o", color="0.4", fillstyle="none", label=first)
     axes.plot([], [], "o", color="C0", label=second)
@@ -349,5 +245,5 @@ def _pair(axes: Any, place: float, said: float | None, known: float | None) -> N
 
 CHARTS = {
     "statuses.svg": statuses,
-    **{f"{name}.svg": functools.partial(beside, of) for name, of in PAPERS.items()},
+    **{f"{name}.svg": functools.partial(beside, name) for name in PAPERS},
 }

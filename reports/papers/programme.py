@@ -1,4 +1,4 @@
-"""What each paper's file is made of: rows of tables and figures, and claims."""
+"""Items and claims of a paper's file of facts, and the one rule that judges them."""
 
 from __future__ import annotations
 
@@ -7,50 +7,42 @@ import fnmatch
 import functools
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from scipy.special import stdtrit
 
 from privaudit.results import round_up
+from reports.papers.manifest import published
 from reports.papers.size import Size, of_records
 from reports.study import Results, Study
 
-VERDICTS = ("holds", "holds in part", "does not hold", "cannot say", "not settled")
-ALONE = "one case alone is against it"
-NOTHING = "nothing was run"
+VERDICTS = ("holds", "holds in part", "does not hold", "cannot say")
 DRAWN = "nothing to compute"
+SEEDS = 3  # of each side, from which a difference has an error
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A table or figure of a paper, or a part of one.
+    """A table or figure of a paper, or a ``part`` of one that differs in its cost.
 
     Parameters
     ----------
-    item
-        As the paper has it, such as "Table 2".
-    part
-        Which part, where parts differ in what can be computed; "" for all.
-    shows
-        What it is about.
-    printed
-        Its size; None where nothing is computed, as in a drawing.
-    data
-        The paper's.
+    name, part, shows, data
+        As the paper has them; ``printed`` is its size, None where nothing is computed.
     assumed
-        What of ``printed`` the paper does not print.
+        Of ``printed``, what the paper does not print.
     differs
-        What is else here, and why.
+        Everything else that is not as printed, and why.
     sources
         Studies, each with patterns of the names of its cells that have results of it.
     pilot
         Cell that tells what it costs.
-    unsettled
-        Why results are not of the printed setting, whatever their size; "" if they are.
+    missing
+        Key of what the file says is missing in any results so far; "" for nothing.
     """
 
-    item: str
+    name: str
     shows: str
     printed: Size | None = None
     data: str = ""
@@ -59,27 +51,28 @@ class Row:
     differs: str = ""
     sources: tuple[tuple[str, ...], ...] = ()
     pilot: str = ""
-    unsettled: str = ""
+    missing: str = ""
 
     @property
-    def name(self) -> str:
+    def title(self) -> str:
         """The item with its part."""
-        return f"{self.item}, {self.part}" if self.part else self.item
+        return f"{self.name}, {self.part}" if self.part else self.name
+
+
+@functools.cache
+def rows_of(paper: str) -> list[Row]:
+    """All items of a paper, in its order."""
+    found = []
+    for item in published(paper)["item"]:
+        size = item.get("size")
+        known = {name: value for name, value in item.items() if name != "size"}
+        found.append(Row(**known, printed=None if size is None else Size(**size)))
+    return found
 
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """What is known of a row.
-
-    Parameters
-    ----------
-    study
-        Which has the results; "" for none.
-    size, data
-        Of these.
-    factor
-        By which they are reduced; infinity for none.
-    """
+    """Results of a row: of which ``study``, what ``size``, and how much reduced."""
 
     study: str = ""
     size: Size | None = None
@@ -93,18 +86,15 @@ class Found:
             return "not run"
         if self.factor <= 1.0:
             return "at size"
-        return f"reduced {_rounded_up(self.factor)} times"
-
-
-def _rounded_up(factor: float) -> str:
-    step = 10.0 ** (math.floor(math.log10(factor)) - 1)
-    rounded = math.ceil(factor / step - 1e-9) * step
-    return f"{rounded:,.1f}" if rounded < 10 else f"{rounded:,.0f}"
+        step = 10.0 ** (math.floor(math.log10(self.factor)) - 1)
+        rounded = math.ceil(self.factor / step - 1e-9) * step
+        times = f"{rounded:,.1f}" if rounded < 10 else f"{rounded:,.0f}"
+        return f"reduced {times} times"
 
 
 @functools.cache
 def results_of(study: str) -> Results:
-    """Of another study, those of its present settings alone."""
+    """Results of another study, those of its present settings alone."""
     cells, known = Study(study).cells(), Study(study).results()
     records = known.records.items()
     return Results(
@@ -115,9 +105,7 @@ def results_of(study: str) -> Results:
 def found(row: Row, own: Results) -> Found:
     """The least reduced results of a row."""
     best = Found()
-    if row.printed is None:
-        return best
-    for study, *patterns in row.sources:
+    for study, *patterns in row.sources if row.printed is not None else ():
         known = own if study == "papers" else results_of(study)
         records = [
             record
@@ -125,7 +113,7 @@ def found(row: Row, own: Results) -> Found:
             if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
             and _has_result(record)
         ]
-        if not records:
+        if not records or row.printed is None:
             continue
         size = of_records(records)
         factor = row.printed.reduced(size)
@@ -165,17 +153,10 @@ def hours(row: Row, own: Results) -> float | None:
 
 @dataclasses.dataclass(frozen=True)
 class Shown:
-    """A line of a paper's picture: what is printed, and what is known of it.
+    """A line of a paper's picture.
 
-    Parameters
-    ----------
-    label
-        Of the setting.
-    claimed, certified
-        Epsilon as printed, and what the paper's own noise for it is certified for.
-    printed, ours
-        Accuracy in per cent as printed, and of each seed here, at ``claimed`` certified
-        where the line has one.
+    ``claimed`` and ``certified`` are epsilons, as printed and of the paper's own noise;
+    ``printed`` and ``ours`` accuracies in per cent, the latter of each seed.
     """
 
     label: str
@@ -186,113 +167,179 @@ class Shown:
 
 
 def per_cent(values: float | Sequence[float | None] | None) -> tuple[float, ...]:
-    """Of one accuracy or several, without those that a refused run lacks."""
+    """One accuracy or several, without those that a refused run lacks."""
     several = values if isinstance(values, Sequence) else [values]
     return tuple(100 * value for value in several if value is not None)
 
 
-class Judged(NamedTuple):
-    """How results judge a claim.
+class Case(NamedTuple):
+    """One comparison: whether it ``holds`` (None: nobody can tell), and its number.
 
-    ``word`` is one of `VERDICTS`, ``note`` what it needs beside it; ``told`` are the
-    numbers that it rests on, ``brief`` the same in a line where they are many;
-    ``against`` counts the cases that are.
+    ``seeds`` are the fewest of its sides, 0 where there are none.
+    """
+
+    name: str
+    holds: bool | None
+    text: str
+    seeds: int = 0
+
+
+class Judged(NamedTuple):
+    """A verdict with the ``cases`` it rests on and the key of what stands against it.
+
+    ``note`` is "missing" (what the file of facts says; see `missing`), "search",
+    "alone" or "seeds": see `settle`. ``hours`` are those of what is missing.
     """
 
     word: str
-    told: str
-    brief: str = ""
+    cases: tuple[Case, ...] = ()
     note: str = ""
-    against: int = 0
+    lacks: tuple[str, ...] = ()
+    hours: float | None = None
 
-    @classmethod
-    def of(
-        cls,
-        cases: Sequence[bool | None],
-        told: str,
-        brief: str = "",
-        *,
-        always: bool = False,
-    ) -> Judged:
-        """Judge cases by `verdict`."""
-        word = verdict(cases, always=always)
-        note = ALONE if word == "not settled" else ""
-        return cls(word, told, brief, note, cases.count(False))
+    def count(self, holds: bool | None) -> int:
+        """How many cases are so."""
+        return sum(case.holds is holds for case in self.cases)
 
-    def __str__(self) -> str:
-        return f"**{self.word}**" + (f": {self.note}" if self.note else "")
+    @property
+    def ends(self) -> tuple[str, str] | None:
+        """The least and the largest number that cases begin with, if all do."""
+        firsts = [case.text.split(" ")[0] for case in self.cases]
+        try:
+            ordered = sorted(firsts, key=float)
+        except ValueError:
+            return None
+        return (ordered[0], ordered[-1]) if ordered else None
+
+
+def settle(
+    cases: Sequence[Case],
+    *,
+    lacks: bool = False,
+    searched: bool = False,
+    always: bool = False,
+) -> tuple[str, str]:
+    """The one rule of verdicts: a word of `VERDICTS`, and what kept it from another.
+
+    Nothing is said of results that lack what the paper's file asks for. "does not
+    hold" needs an equal search of both sides over the authors' grid at that epsilon
+    (``searched``), two cases against and none for, and three seeds a side in each; a
+    claim about ``always`` fails with cases for it, too.
+    """
+    told = [case.holds for case in cases]
+    against = [case for case in cases if case.holds is False]
+    if lacks:
+        return "cannot say", "missing"
+    if True not in told and not against:
+        return "cannot say", ""
+    if all(told):
+        return "holds", ""
+    if True in told and not (against and always):
+        return "holds in part", ""
+    if not searched:
+        return "cannot say", "search"
+    if len(against) < 2:
+        return "cannot say", "alone"
+    if min(case.seeds for case in against) < SEEDS:
+        return "cannot say", "seeds"
+    return "does not hold", ""
+
+
+def lacking(paper: str, key: str, own: Results) -> tuple[tuple[str, ...], float | None]:
+    """Of what the file says is missing, what still is, and its core-hours.
+
+    Points of a grid are counted in what is stored, so that a search that was made up
+    for is no longer missing.
+    """
+    told = published(paper)["missing"][key]
+    (row,) = (row for row in rows_of(paper) if row.title == told["item"])
+    whole = hours(row, own)
+    if "sides" not in told:
+        return (told["why"],), whole
+    left, runs = [], 0
+    for name, side in told["sides"].items():
+        for epsilon in told["epsilons"]:
+            study, *patterns = side["tried"].get(str(epsilon), [""])
+            tried = sum(
+                fnmatch.fnmatchcase(one, pattern)
+                for one in (results_of(study) if study else ())
+                for pattern in patterns
+            )
+            if tried < side["grid"]:
+                left.append(f"{name} at {epsilon}: {tried} of {side['grid']} points")
+                runs += side["grid"] - tried + told["seeds"]
+    if not left:
+        return (), None
+    if whole is not None and row.printed is not None:
+        whole *= runs / (row.printed.cells * row.printed.runs)
+    return (told["why"], *left), whole
 
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """A statement of the paper's text, or of ``ours`` about it, in our words.
+    """A statement of the paper's text, or a question of ``ours`` about it.
 
-    ``judge`` says what results make of it; ``printed`` are the paper's numbers;
-    ``unsettled`` is why no results of this kind can settle it.
+    ``judge`` gives its cases; ``of`` tells what their numbers are, ``printed`` the
+    paper's; ``artefact`` is a key of what its authors published, and ``missing`` of
+    what results lack.
     """
 
     text: str
-    judge: Callable[[Results], Judged]
+    judge: str = ""
+    of: str = ""
     printed: str = ""
+    artefact: str = "text"
+    missing: str = ""
     ours: bool = False
-    unsettled: str = ""
+    always: bool = False
 
-    def judged(self, results: Results) -> Judged:
-        """The judgement; "not settled" where results cannot settle it."""
-        found = self.judge(results)
-        if not self.unsettled or found.word == "cannot say":
-            return found
-        why = self.unsettled.partition(". ")[0]
-        return found._replace(word="not settled", note=why)
+    def judged(
+        self, paper: str, judges: dict[str, Callable[..., Any]], own: Results
+    ) -> Judged:
+        """The judgement of results; ``judge`` is a name and its arguments."""
+        name, _, arguments = self.judge.partition(" ")
+        cases: Iterable[Case] = ()
+        if name:
+            cases = judges[name](own, *filter(None, arguments.split(",")))
+        cases = tuple(cases)
+        lacks, cost = (), None
+        if self.missing:
+            lacks, cost = lacking(paper, self.missing, own)
+        word, note = settle(
+            cases,
+            lacks=bool(lacks),
+            searched="sides" in published(paper)["missing"].get(self.missing, ()),
+            always=self.always,
+        )
+        return Judged(word, cases, note, lacks, cost)
 
 
-def within(cases: Mapping[str, tuple[float, float]]) -> Judged:
-    """Whether certified epsilons are at most the claimed ones; pairs by a name.
+@functools.cache
+def claims_of(paper: str) -> list[Claim]:
+    """All claims of a paper, in the order of its file."""
+    return [Claim(**claim) for claim in published(paper)["claim"]]
+
+
+def within(pairs: dict[str, tuple[float, float]]) -> list[Case]:
+    """Certified epsilons beside the claimed ones; pairs by a name.
 
     A certified epsilon is an upper bound: one above a claim does not refute it.
     """
-    if not cases:
-        return Judged("cannot say", NOTHING)
-    words = [
-        f"{name}: {round_up(certified)} for {claimed:g}"
-        for name, (claimed, certified) in cases.items()
+    return [
+        Case(
+            name,
+            certified <= claimed or None,
+            f"{round_up(certified / claimed, 3)} times ({round_up(certified)} for "
+            f"{claimed:g})",
+        )
+        for name, (claimed, certified) in pairs.items()
     ]
-    times = sorted(certified / claimed for claimed, certified in cases.values())
-    least, most = (round_up(each, 3) for each in (times[0], times[-1]))
-    kept = sum(each <= 1 for each in times)
-    return Judged(
-        "holds" if kept == len(times) else "cannot say",
-        f"certified at most {', '.join(words)}",
-        f"certified for at most {least} to {most} times the claim",
-        ""
-        if kept == len(times)
-        else f"not certified in {len(times) - kept} of {len(times)}",
-    )
-
-
-def unknown(why: str) -> Callable[[Results], Judged]:
-    """The judge of what nothing was computed for."""
-    return lambda results: Judged("cannot say", why)
-
-
-def verdict(cases: Sequence[bool | None], *, always: bool = False) -> str:
-    """Of several cases in which a statement holds, does not, or nobody can tell (None).
-
-    One that is about ``always`` fails with any case. One case alone settles nothing.
-    """
-    if True not in cases and False not in cases:
-        return "cannot say"
-    if all(cases):
-        return "holds"
-    if True in cases and not (False in cases and always):
-        return "holds in part"
-    return "does not hold" if cases.count(False) > 1 else "not settled"
 
 
 def above(
     one: Sequence[float], other: Sequence[float], *, paired: bool = False
-) -> tuple[bool | None, str]:
-    """Whether the mean is higher, and by how much, in points ± its standard error.
+) -> tuple[bool | None, str, int]:
+    """Whether the mean is higher, points ± their standard error, and seeds.
 
     None: nobody can tell, as there are fewer than three seeds, or the difference is
     less than the standard error times Student's quantile of 97.5 per cent (Welch's
@@ -301,32 +348,32 @@ def above(
     gain = 100 * (statistics.mean(one) - statistics.mean(other))
     seeds = min(len(one), len(other))
     if seeds < 2:
-        return None, f"{gain:+.1f}"
+        return None, f"{gain:+.1f}", seeds
     groups = (one, other)
     if paired:
         groups = ([a - b for a, b in zip(one, other, strict=True)],)
     parts = [(statistics.variance(each) / len(each), len(each) - 1) for each in groups]
     squared = sum(part for part, _ in parts)
     told = f"{gain:+.1f} ± {100 * squared**0.5:.1f}"
-    if seeds < 3:
-        return None, told
+    if seeds < SEEDS:
+        return None, told, seeds
     if not squared:
-        return (gain > 0 if gain else None), told
+        return (gain > 0 if gain else None), told, seeds
     freedom = squared**2 / sum(part**2 / count for part, count in parts)
     least = 100 * squared**0.5 * float(stdtrit(freedom, 0.975))
-    return (gain > 0 if abs(gain) > least else None), told
+    return (gain > 0 if abs(gain) > least else None), told, seeds
 
 
 def loses(
     one: Sequence[float], other: Sequence[float], most: float
-) -> tuple[bool | None, str]:
+) -> tuple[bool | None, str, int]:
     """Whether ``other`` is at most ``most`` points below ``one``, and by how many.
 
     As `above` has it: None where the loss is not beyond error on either side of
     ``most``.
     """
-    kept, _ = above([value + most / 100 for value in other], one)
-    return kept, above(one, other)[1]
+    kept, _, seeds = above([value + most / 100 for value in other], one)
+    return kept, above(one, other)[1], seeds
 
 
 def both(*cases: bool | None) -> bool | None:
@@ -334,21 +381,3 @@ def both(*cases: bool | None) -> bool | None:
     if False in cases:
         return False
     return None if None in cases else True
-
-
-def compared(found: Mapping[str, tuple[bool | None, str]]) -> Judged:
-    """Of several differences, each by `above` and under its name."""
-    if not found:
-        return Judged("cannot say", NOTHING)
-    cases = [wins for wins, _ in found.values()]
-    gains = sorted((points.split(" ")[0] for _, points in found.values()), key=float)
-    higher = sum(float(gain) > 0 for gain in gains)
-    told = ", ".join(f"{points} ({name})" for name, (_, points) in found.items())
-    clear, reverse = cases.count(True), cases.count(False)
-    return Judged.of(
-        cases,
-        f"holds {clear}, reversed {reverse}, unclear {cases.count(None)}; "
-        f"points: {told}",
-        f"above in {higher} of {len(cases)}, beyond error in {clear}; below beyond "
-        f"error in {reverse}; {gains[0]} to {gains[-1]} points",
-    )

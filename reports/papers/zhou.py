@@ -1,34 +1,18 @@
-"""Zhou, Xue and Chen, perturbed push-sum and PartPSP: every table and figure."""
+"""Zhou, Xue and Chen, perturbed push-sum and PartPSP: cells, and what they say."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+import re
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from reports import unsettled
-from reports.papers.programme import (
-    DRAWN,
-    NOTHING,
-    Claim,
-    Judged,
-    Row,
-    Shown,
-    per_cent,
-    results_of,
-    unknown,
-    within,
-)
+from reports.papers.manifest import published, table
+from reports.papers.programme import Case, Shown, per_cent, results_of, within
 from reports.papers.running import pilot, staged
-from reports.papers.size import Size, parameters
 from reports.pushsum.cells import DECAY, GAMMA_N, GRAPHS, MLP
-from reports.pushsum.page import TABLE_2
 from reports.study import Cell, Results
 
-TITLE = "PartPSP: partial push-sum with Laplace noise"
-LABELS = (
-    "b / gamma_n, of one round",
-    "certified, 720 rounds, one record, data-independent noise",
-)
 EPOCH = 60  # rounds: ten nodes and batches of 100 of 60 000 records
 # Of its published code: steps fall tenfold after every five of twelve epochs, and the
 # factor of the noise, gamma_n, with them; its text has gamma_n constant.
@@ -60,144 +44,6 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 DEGREES = ("exponential", "d-out:4", "d-out:6", "d-out:8")
 BUDGETS = (1.0, 2.0, 3.0, None)
-STAND_IN = "Fashion-MNIST for MNIST"
-ROUNDS = 'rounds are "thousands" in the text, 720 assumed (twelve epochs)'
-NO_LARGE = "on two cores without a GPU no cell ends in a day"
-
-
-def _mlp(cells: float, **more: float) -> Size:
-    settings = {"rounds": 12 * EPOCH, "nodes": 10, "batch": 100, "cells": cells}
-    settings["parameters"] = parameters("tanh-mlp", "fashion-mnist")
-    return Size(**(settings | more))
-
-
-def _resnet(cells: float, **more: float) -> Size:
-    return _mlp(cells, parameters=parameters("resnet18", "fashion-mnist"), **more)
-
-
-def _large(item: str, of: str, shows: str, cells: float) -> Row:
-    if of == "ViT":
-        size = _mlp(cells, rounds=600, parameters=parameters("vit", "cifar-10"))
-        return Row(
-            item,
-            shows,
-            size,
-            "CIFAR-10",
-            part="ViT",
-            differs="CIFAR-10 cannot be had without a network; its ViT's size is not "
-            "printed",
-            pilot="zhou vit",
-        )
-    return Row(
-        item,
-        shows,
-        _resnet(cells),
-        "Fashion-MNIST",
-        part="ResNet-18",
-        differs=NO_LARGE,
-        pilot="zhou resnet18",
-    )
-
-
-ROWS = [
-    Row("Table 1", f"symbols and what they mean: {DRAWN}"),
-    Row("Figure 1", f"a drawing of full and partial communication: {DRAWN}"),
-    Row(
-        "Figure 2",
-        "real and estimated sensitivity by round, two graphs, one or two layers",
-        _mlp(4),
-        "MNIST",
-        part="MLP",
-        assumed="rounds",
-        differs=f"{STAND_IN}; rounds are not printed, 720 assumed",
-        sources=(
-            ("papers", "zhou figure 2 * constant"),
-            ("pushsum", "figure 2 * published"),
-        ),
-        pilot="zhou mlp",
-        unsettled=unsettled.PARTPSP,
-    ),
-    _large("Figure 2", "ResNet-18", "the same", 4),
-    Row(
-        "Figure 3",
-        "mean real sensitivity by shared layers and graph",
-        _mlp(15),
-        "MNIST",
-        assumed="rounds",
-        differs=f"{STAND_IN}; {ROUNDS}",
-        sources=(("papers", "zhou figure 3 *"), ("pushsum", "figure 3 *")),
-        pilot="zhou mlp",
-        unsettled=unsettled.PARTPSP,
-    ),
-    Row(
-        "Figure 4",
-        "mean real sensitivity by number of nodes and graph",
-        _mlp(20, nodes=50),
-        "MNIST",
-        part="MLP",
-        assumed="rounds",
-        differs=f"{STAND_IN}; {ROUNDS}; ten nodes are Figure 3's cells of one layer",
-        sources=(
-            ("papers", "zhou figure 4 *", "zhou figure 3 d-out:* layers:1 *"),
-            ("pushsum", "figure 4 *"),
-        ),
-        pilot="zhou mlp",
-        unsettled=unsettled.PARTPSP,
-    ),
-    _large("Figure 4", "ResNet-18", "the same", 20),
-    Row(
-        "Table 2",
-        "accuracy by method, b and graph",
-        _mlp(64),
-        "MNIST",
-        part="MLP",
-        assumed="rounds, of its code",
-        differs=f"{STAND_IN} (drawn digits where reduced); one seed, as there",
-        sources=(("papers", "zhou table 2 * constant"), ("pushsum", "table 2 *")),
-        pilot="zhou mlp",
-        unsettled=unsettled.PARTPSP,
-    ),
-    _large("Table 2", "ResNet-18", "the same", 64),
-    _large("Table 2", "ViT", "the same", 64),
-    Row(
-        "Table 3",
-        "accuracy with noise by the real and by the estimated sensitivity",
-        _mlp(8),
-        "MNIST",
-        part="MLP",
-        assumed="rounds, of its code",
-        differs=STAND_IN,
-        sources=(
-            ("papers", "zhou figure 2 * constant", "zhou table 3 *"),
-            ("pushsum", "table 3 *"),
-        ),
-        pilot="zhou mlp",
-        unsettled=unsettled.PARTPSP,
-    ),
-    _large("Table 3", "ResNet-18", "the same", 8),
-    Row(
-        "Table 4",
-        "seconds of training and accuracy, without noise, SGPDP and PartPSP-1 at b = 3",
-        _mlp(12),
-        "MNIST",
-        part="MLP",
-        assumed="rounds, of its code",
-        differs=f"{STAND_IN}; processor seconds of one core without a network, another "
-        "quantity than the printed seconds of a GPU and links of 1 Gbps: both below",
-        sources=(
-            (
-                "papers",
-                "zhou table 2 SGPDP * b=3 gamma constant",
-                "zhou table 2 SGPDP * b=none *",
-                "zhou table 2 PartPSP-1 * b=3 gamma constant",
-            ),
-        ),
-        pilot="zhou mlp",
-        unsettled=unsettled.PARTPSP,
-    ),
-    _large("Table 4", "ResNet-18", "the same", 12),
-    _large("Table 4", "ViT", "the same", 12),
-]
 
 
 def cell(name: str, stages: str, b: float | None, **more: Any) -> Cell:
@@ -282,6 +128,8 @@ def pilots() -> Iterator[Cell]:
 
 def cells() -> Iterator[Cell]:
     """Figure 2 and Table 3, then Tables 2 and 4, then Figures 3 and 4."""
+    for _, replay in replays():
+        yield replay
     for shared in (1, 2):
         for graph in GRAPHS:
             yield figure_2(graph, shared)
@@ -310,104 +158,164 @@ def cells() -> Iterator[Cell]:
             yield average(4, graph, nodes, "layers:1")
 
 
-def _span(counts: list[int]) -> str:
-    low, high = min(counts), max(counts)
-    return f"{low}" if low == high else f"{low} to {high}"
+NAME = re.compile(
+    r"(?P<how>Esti|Real)?(?:(?P<nodes>\d+)D(?P<degree>\d+)|E[xX][pP]\d?)b(?P<b>\d)"
+    r"(?:C(?P<C>[\d.]+)L(?P<decay>\d+))?SP(?P<sync>\d)MLP(?:SL)?(?P<shared>\d)?"
+    r"(?:GCT(?P<clip>[\d.]+))?"
+)
 
 
-def _estimates(own: Results) -> Judged:
-    """Rounds in which the published estimate, of which the noise is, was too low."""
-    second = own.starting("zhou figure 2 ")
-    later = own.starting("zhou figure 3 ") | own.starting("zhou figure 4 ")
-    reduced = results_of("pushsum").starting("figure 2 ")
-    short = [one for name, one in reduced.items() if name.endswith("published")]
-    rounds, runs = (sum(one[of] for one in short) for of in ("rounds", "runs"))
-    early = [
-        sum(used < real for used, real in zip(one["used"], one["real"], strict=True))
-        for one in second.values()
-    ]
-    parts = {
-        "of the first 50 of 720 in Figure 2's {} runs": early,
-        "of all 720 in them": [one["below"] for one in second.values()],
-        "of 720 in Figures 3 and 4's {} runs": [one["below"] for one in later.values()],
-        f"of {rounds} in reports/pushsum's {runs} runs": [
-            sum(one["below"] for one in short)
-        ],
-    }
-    told = [
-        f"{_span(counts)} {name.format(len(counts))}"
-        for name, counts in parts.items()
-        if counts
-    ]
-    cases = [not any(counts) for counts in parts.values() if counts]
-    return Judged.of(cases, f"rounds below: {', '.join(told)}")
+def replayed(trace: str) -> Cell | None:
+    """A stored trace of the MLP by the settings that its name has; None for others.
 
-
-def _one_class(own: Results) -> Judged:
-    known = results_of("pushsum").starting("one class a node ")
-    told = [f"{one['below']} of {one['rounds']} ({n})" for n, one in known.items()]
-    cases = [one["below"] == 0 for one in known.values()]
-    return Judged.of(cases, f"rounds below: {', '.join(told)}", always=True)
-
-
-def _epsilons(own: Results) -> Judged:
-    known = results_of("pushsum")
-    cases = {
-        f"b = {b}, gamma_n = 0.001, 720 rounds, one record": (found["round"], total)
-        for b in (1, 5)
-        if (found := known.get(f"epsilon {b} 0.001 720")) and (total := found["record"])
-    }
-    found = within(cases)
-    where = (
-        "on the 2-Out graph with 1 000 records a node (glyphs), not 6 000, and noise "
-        "by the data-independent sensitivity: by the published estimate none is "
-        "certified"
+    Glyphs stand for MNIST, whose strokes are as thick; all else is theirs, but the
+    start: of the pretrained ones, that of two shared layers alone is stored.
+    """
+    folder, _, name = trace.rpartition("/")
+    told = NAME.match(name)
+    if told is None:
+        return None
+    shared = int(
+        told["shared"] or folder[-1] if "layer" in folder else told["shared"] or 1
     )
-    return found._replace(told=f"{found.told}; {where}")
+    nodes, real = int(told["nodes"] or 10), told["how"] == "Real"
+    epoch = TRAINING["train"] // (nodes * 100)
+    whole = "ACC" in folder
+    steps = [[4, 1.0], [5, 0.1], [3, 0.01]] if whole else [[2, 1.0]]
+    training = {
+        **TRAINING,
+        **METHODS[f"PartPSP-{shared}" if shared < 3 else "SGPDP"],
+        "data": "glyphs",
+        "model": f"reports.papers.networks:published_{min(shared, 2)}",
+        "graph": f"d-out:{told['degree']}" if told["degree"] else "exponential",
+        "nodes": nodes,
+        "sensitivity": "real" if real else "published",
+        "sync_interval": int(told["sync"]),
+        "clip_norm": float(told["clip"] or 1e9),  # or none
+    }
+    if not real:
+        training["constant"] = float(told["C"])
+        training["decay"] = float(f"0.{told['decay']}")
+    stages = [[epochs * epoch, factor, factor] for epochs, factor in steps]
+    settings = {"training": training, "stages": stages, "multiplier": GAMMA_N / 5}
+    return Cell(f"trace {trace}", staged, {**settings, "seed": 0})
+
+
+def replays() -> Iterator[tuple[dict[str, str], Cell]]:
+    """Stored traces with the cells that replay them.
+
+    Those of degree 1, where no node hears another, are no graph of the paper's.
+    """
+    for line in table("zhou-traces"):
+        cell = replayed(line["trace"])
+        if cell is not None and cell.settings["training"]["graph"] != "d-out:1":
+            yield line, cell
+
+
+def traces(own: Results) -> Iterator[tuple]:
+    """The authors' stored traces of the MLP, and ours of the same settings."""
+    for line, cell in replays():
+        ours, peak = own.get(cell.name), float(line["real at most"])
+        if ours and "most" in ours:
+            yield (
+                line["trace"].partition("elr")[0],
+                int(line["rounds"]),
+                ours["rounds"],
+                f"{peak:.1f}",
+                f"{ours['most']:.1f}",
+                f"{ours['most'] / peak - 1:+.0%}",
+                int(line["below"]),
+                ours["below"],
+            )
+
+
+def folders() -> Iterator[tuple]:
+    """What the stored traces have, by folder."""
+    every = table("zhou-traces")
+    for name, lines in itertools.groupby(every, lambda x: x["trace"].rsplit("/", 1)[0]):
+        group = list(lines)
+        of = [
+            line
+            for line in group
+            if not line["trace"].split("/")[-1].startswith("Real")
+        ]
+        counts = [int(line["rounds"]) for line in of]
+        yield (
+            name,
+            len(group),
+            len(of),
+            f"{min(counts)} to {max(counts)}",
+            sum(counts),
+            sum(int(line["below"]) for line in of),
+        )
+
+
+def _estimates(own: Results) -> Iterator[Case]:
+    """By the authors' own traces; then by ours of their settings."""
+    for name, _, _, _, rounds, below in folders():
+        yield Case(f"theirs, {name}", below == 0, f"{below} of {rounds}")
+    ours = list(traces(own))
+    if ours:
+        rounds, below = (sum(line[column] for line in ours) for column in (2, 7))
+        name = f"here, by the settings of {len(ours)} of them"
+        yield Case(name, below == 0, f"{below} of {rounds}")
+
+
+def _one_class(own: Results) -> Iterator[Case]:
+    for name, one in results_of("pushsum").starting("one class a node ").items():
+        yield Case(name, one["below"] == 0, f"{one['below']} of {one['rounds']}")
+
+
+def _epsilons(own: Results) -> list[Case]:
+    known = results_of("pushsum")
+    return within(
+        {
+            f"b = {b}, 2-Out, 1 000 records a node": (one["round"], one["record"])
+            for b in (1, 5)
+            if (one := known.get(f"epsilon {b} 0.001 720")) and one["record"]
+        }
+    )
 
 
 def shown(own: Results) -> Iterator[Shown]:
     """Table 2 of two graphs, and the one account that there is of all rounds."""
     known = results_of("pushsum")
     if total := known.get("epsilon 1 0.001 720"):
-        yield Shown(
-            "PartPSP, d-out:2, b = 1 (glyphs, 1 000 records a node)",
-            total["round"],
-            total["record"],
-        )
-    for (method, b), both in TABLE_2.items():
-        for graph, printed in zip(("exponential", "d-out:8"), both, strict=True):
-            whole = own.get(table_2(method, graph, b).name)
-            ours = whole or known.get(f"table 2 {method} {graph} {b}", {})
-            right = ours.get("accuracy")
-            yield Shown(
-                f"{method}, {graph}, "
-                + ("no noise" if b is None else f"b = {b:g}")
-                + (" (at size)" if whole else ""),
-                None if b is None else b / 0.001,
-                printed=printed,
-                ours=per_cent(right) if whole else tuple(right or ()),
-            )
+        where = "PartPSP, d-out:2, b = 1 (glyphs, 1 000 records a node)"
+        yield Shown(where, total["round"], total["record"])
+    for line in published("zhou")["table_2"]:
+        for b in (1.0, 3.0, None):
+            for graph in ("exponential", "d-out:8"):
+                method, noise = line["method"], "none" if b is None else f"{b:.1f}"
+                whole = own.get(table_2(method, graph, b).name)
+                right = (whole or known[f"table 2 {method} {graph} {b}"])["accuracy"]
+                yield Shown(
+                    f"{method}, {graph}, "
+                    + ("no noise" if b is None else f"b = {b:g}")
+                    + (" (at size)" if whole else ""),
+                    None if b is None else b / GAMMA_N,
+                    printed=line[graph][noise],
+                    ours=per_cent(right) if whole else tuple(right or ()),
+                )
 
 
-def _order(own: Results) -> Judged:
-    cases, words = [], []
-    for b in BUDGETS[:3]:
-        for graph in DEGREES:
-            found = [
-                own.get(table_2(method, graph, b).name)
-                for method in ("PartPSP-1", "PartPSP-2", "SGPDP")
-            ]
-            if all(one is not None and one["accuracy"] is not None for one in found):
-                right = [100 * one["accuracy"] for one in found if one]
-                cases.append(right[0] > max(right[1:]))
-                told = ", ".join(f"{value:.1f}" for value in right)
-                words.append(f"b = {b:g}, {graph}: {told}")
-    if not cases:
-        return Judged("cannot say", NOTHING)
-    brief = f"best in {sum(cases)} of {len(cases)}, one seed each"
-    most = [True] if sum(cases) > 0.75 * len(cases) else cases
-    return Judged.of(most, f"{brief}; one layer, two, all: {'; '.join(words)}", brief)
+def _order(own: Results) -> Iterator[Case]:
+    """One layer above two and all, in more than three of four; then each."""
+    each = []
+    for b, graph in itertools.product(BUDGETS[:3], DEGREES):
+        right = [
+            per_cent(own.get(table_2(method, graph, b).name, {}).get("accuracy"))
+            for method in list(METHODS)[:3]
+        ]
+        if all(right):
+            one, *others = (value for (value,) in right)
+            told = f"{one - max(others):+.1f}"
+            each.append((one > max(others), f"b = {b:g}, {graph}", told))
+    if each:
+        best = sum(wins for wins, *_ in each)
+        yield Case("", best > 0.75 * len(each), f"best in {best} of {len(each)}")
+        for _, name, told in each:
+            yield Case(name, None, told)
 
 
 RAS_GRAPHS = ("exponential", "d-out:2", "d-out:4", "d-out:6", "d-out:8")
@@ -415,151 +323,82 @@ SHARED = ("layers:1", "layers:2", "*")
 SCALES = (10, 20, 30, 40, 50)
 
 
-def _mean_sensitivity(own: Results, graph: str, nodes: int, shared: str) -> Any:
-    """Of Figures 3 and 4; None if it was not run."""
-    figure = 3 if nodes == SCALES[0] else 4
-    return own.get(average(figure, graph, nodes, shared).name, {}).get("ras")
+def _mean_sensitivities(own: Results, places: Iterable[tuple]) -> list[Any]:
+    """Of Figures 3 and 4 by graph, nodes and what is shared; None if it was not run."""
+    return [
+        own.get(average(3 if nodes == 10 else 4, graph, nodes, shared).name, {}).get(
+            "ras"
+        )
+        for graph, nodes, shared in places
+    ]
 
 
 def sensitivities(own: Results) -> Iterator[tuple]:
     """A line for each graph: by shared layers, then by nodes with one layer shared."""
     for graph in RAS_GRAPHS:
-        by_layers = [_mean_sensitivity(own, graph, 10, shared) for shared in SHARED]
-        by_nodes = [_mean_sensitivity(own, graph, n, SHARED[0]) for n in SCALES[1:]]
-        found = (*by_layers, *by_nodes)
+        places = [(graph, 10, shared) for shared in SHARED]
+        places += [(graph, nodes, SHARED[0]) for nodes in SCALES[1:]]
+        found = _mean_sensitivities(own, places)
         yield graph, *("" if each is None else f"{each:.1f}" for each in found)
 
 
-def _by_layers(own: Results) -> Judged:
-    cases, words = [], []
+def _by_layers(own: Results) -> Iterator[Case]:
     for graph in RAS_GRAPHS:
-        found = [_mean_sensitivity(own, graph, 10, shared) for shared in SHARED]
+        found = _mean_sensitivities(own, [(graph, 10, shared) for shared in SHARED])
         if None not in found:
-            times = [each / found[0] for each in found[1:]]
-            cases.append(times[0] > 2 and times[1] > 3)
-            words.append(f"{times[0]:.1f} and {times[1]:.1f} times ({graph})")
-    told = f"two and three layers have {', '.join(words)} that of one; one seed"
-    return Judged.of(cases, told if words else NOTHING)
+            two, three = (each / found[0] for each in found[1:])
+            yield Case(graph, two > 2 and three > 3, f"{two:.1f} and {three:.1f}")
 
 
-def _by_degree(own: Results) -> Judged:
+def _by_degree(own: Results) -> Iterator[Case]:
     lines = [(10, shared) for shared in SHARED]
-    lines += [(nodes, SHARED[0]) for nodes in SCALES[1:]]
-    cases, words = [], []
-    for nodes, shared in lines:
-        found = [_mean_sensitivity(own, each, nodes, shared) for each in RAS_GRAPHS[1:]]
+    for nodes, shared in [*lines, *((nodes, SHARED[0]) for nodes in SCALES[1:])]:
+        places = [(graph, nodes, shared) for graph in RAS_GRAPHS[1:]]
+        found = _mean_sensitivities(own, places)
         if None not in found:
-            cases.append(sorted(found, reverse=True) == found)
             told = ", ".join(f"{each:.1f}" for each in found)
-            words.append(f"{told} ({nodes} nodes, {shared})")
-    told = f"of d-out:2, 4, 6 and 8: {'; '.join(words)}; one seed"
-    brief = f"falls at each step in {sum(cases)} of {len(cases)} series, one seed each"
-    return Judged.of(cases, told, brief) if words else Judged("cannot say", NOTHING)
+            falls = sorted(found, reverse=True) == found
+            yield Case(f"{nodes} nodes, {shared}", falls, told)
 
 
-def _by_nodes(own: Results) -> Judged:
+def _by_nodes(own: Results) -> Iterator[Case]:
     """Six and eight of ten nodes are the exceptions that the paper names."""
-    cases, words = [], []
     for graph in RAS_GRAPHS[1:]:
         scales = SCALES[1:] if graph in ("d-out:6", "d-out:8") else SCALES
-        found = [_mean_sensitivity(own, graph, nodes, SHARED[0]) for nodes in scales]
+        found = _mean_sensitivities(own, [(graph, n, SHARED[0]) for n in scales])
         if None not in found:
-            cases.append(max(found) <= 1.5 * min(found))
             told = ", ".join(f"{each:.1f}" for each in found)
-            words.append(f"{graph}: {told}")
-    told = f"of 10 to 50 nodes, or 20 to 50: {'; '.join(words)}; one seed"
-    return Judged.of(cases, told) if words else Judged("cannot say", NOTHING)
-
-
-# Table 4, MLP: seconds on EXP and the graphs of degree 4, 6 and 8.
-TABLE_4 = {
-    "without noise (SGP)": ("SGPDP", None, (68.33, 68.85, 70.12, 70.89)),
-    "SGPDP, b = 3": ("SGPDP", 3.0, (78.39, 78.93, 80.92, 81.92)),
-    "PartPSP-1, b = 3": ("PartPSP-1", 3.0, (74.64, 74.36, 75.68, 76.22)),
-}
+            yield Case(graph, max(found) <= 1.5 * min(found), told)
 
 
 def seconds(own: Results) -> Iterator[tuple]:
     """A line for each method of Table 4: ours, and the printed in italics."""
-    for name, (method, b, printed) in TABLE_4.items():
+    for name, told in published("zhou")["table_4"].items():
         line = []
-        for graph, theirs in zip(DEGREES, printed, strict=True):
-            known = own.records.get(table_2(method, graph, b).name)
+        for graph, theirs in zip(DEGREES, told["seconds"], strict=True):
+            known = own.records.get(table_2(told["method"], graph, told.get("b")).name)
             ours = "" if known is None else f"{known['cpu']:.0f} "
             line.append(f"{ours}(*{theirs:.0f}*)")
         yield name, *line
 
 
-def _cost_of_estimate(own: Results) -> Judged:
-    cases, words = [], []
-    for graph in GRAPHS:
-        for shared in (1, 2):
-            real = own.get(f"zhou table 3 {graph} {shared} b=5 gamma constant")
-            used = own.get(figure_2(graph, shared).name)
-            if real and used and None not in (real["accuracy"], used["accuracy"]):
-                lost = 100 * (real["accuracy"] - used["accuracy"])
-                cases.append(lost <= 10)
-                words.append(f"{graph}, {shared} shared: {lost:.1f} points")
-    told = f"{'; '.join(words)}; one seed" if words else NOTHING
-    return Judged.of(cases, told)
+def _cost_of_estimate(own: Results) -> Iterator[Case]:
+    for graph, shared in itertools.product(GRAPHS, (1, 2)):
+        real = own.get(f"zhou table 3 {graph} {shared} b=5 gamma constant", {})
+        used = own.get(figure_2(graph, shared).name, {})
+        right = (*per_cent(real.get("accuracy")), *per_cent(used.get("accuracy")))
+        if len(right) == 2:
+            lost = right[0] - right[1]
+            yield Case(f"{graph}, {shared} shared", lost <= 10, f"{lost:.1f}")
 
 
-CLAIMS = [
-    Claim(
-        "The estimated sensitivity, as the published code has it, is above the real "
-        "one in all experiments",
-        _estimates,
-        unsettled=unsettled.PARTPSP,
-    ),
-    Claim(
-        "It is with one class a node, too",
-        _one_class,
-        ours=True,
-        unsettled=unsettled.PARTPSP,
-    ),
-    Claim(
-        "Does b / gamma_n, which Theorem 1 has of one iteration, cover all rounds?",
-        _epsilons,
-        ours=True,
-    ),
-    Claim(
-        "What the estimate costs in accuracy is acceptable (within 10 points)",
-        _cost_of_estimate,
-        "7.76 per cent in the mean of four MLPs",
-        unsettled=unsettled.PARTPSP,
-    ),
-    Claim(
-        "Sharing one layer is best in almost all runs with noise, before two and all "
-        "(in more than three of four)",
-        _order,
-        unsettled=unsettled.PARTPSP,
-    ),
-    Claim(
-        "The mean real sensitivity grows faster than the number of shared layers",
-        _by_layers,
-        unsettled=unsettled.PARTPSP,
-    ),
-    Claim(
-        "It falls with the degree of the graph",
-        _by_degree,
-        unsettled=unsettled.PARTPSP,
-    ),
-    Claim(
-        "It is similar for any number of nodes (within a factor of 1.5), but where the "
-        "degree is near it",
-        _by_nodes,
-        unsettled=unsettled.PARTPSP,
-    ),
-    Claim(
-        "The same with ResNet-18 and ViT",
-        unknown("no such network was trained"),
-    ),
-]
-
-
-def answer(own: Results) -> str:
-    """In a sentence."""
-    return (
-        "b / gamma_n is of one round alone. What was trained is not settled: "
-        f"{unsettled.PARTPSP}."
-    )
+JUDGES = {
+    "estimates": _estimates,
+    "one_class": _one_class,
+    "epsilons": _epsilons,
+    "cost_of_estimate": _cost_of_estimate,
+    "order": _order,
+    "by_layers": _by_layers,
+    "by_degree": _by_degree,
+    "by_nodes": _by_nodes,
+}

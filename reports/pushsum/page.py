@@ -8,22 +8,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from reports import pages
+from reports.papers.manifest import published
 from reports.study import Results
 
-# Zhou, Xue and Chen, Table 2, MLP on MNIST: EXP and 8-Out, per cent.
-TABLE_2: dict[tuple[str, float | None], tuple[float, float]] = {
-    ("PartPSP-1", 1.0): (41.57, 43.19),
-    ("PartPSP-1", 3.0): (48.08, 88.87),
-    ("PartPSP-1", None): (89.66, 89.75),
-    ("PartPSP-2", 1.0): (21.66, 22.03),
-    ("PartPSP-2", 3.0): (18.84, 67.26),
-    ("PartPSP-2", None): (88.85, 88.99),
-    ("SGPDP", 1.0): (29.23, 22.38),
-    ("SGPDP", 3.0): (29.78, 45.63),
-    ("SGPDP", None): (81.55, 81.62),
-    ("PEDFL", 1.0): (38.47, 44.37),
-    ("PEDFL", 3.0): (44.17, 44.22),
-    ("PEDFL", None): (84.36, 84.25),
+SIDES = ("exponential", "d-out:8")
+TABLE_2 = {
+    (line["method"], b): [line[g]["none" if b is None else str(b)] for g in SIDES]
+    for line in published("zhou")["table_2"]
+    for b in (1.0, 3.0, None)
 }
 GRAPHS = {"d-out:2": "2-Out", "exponential": "EXP"}
 NAMES = {

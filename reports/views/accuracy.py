@@ -18,7 +18,7 @@ from privaudit.accounting import noise_multiplier
 from privaudit.accounting.views import ANY_NODE, observed_by
 from privaudit.ledger import Ledger
 from reports.consensus.cells import EPSILONS as PAPER_EPSILONS
-from reports.consensus.paper import STEP_SIZES
+from reports.consensus.cells import STEP_SIZES
 from reports.study import Cell
 from reports.tuning import chosen, climb, untried
 from trainers.numerics.randomness import Streams

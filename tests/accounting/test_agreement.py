@@ -117,6 +117,7 @@ def test_the_trap_of_replace_one():
         assert 9.99 < epsilon < 10.9, name
 
 
+@pytest.mark.full
 def test_close_records_far_from_zero_are_not_hidden_by_the_batches_without_them():
     # Two records of norm 5 that are 1 apart, under noise 1: whoever sees the sum knows
     # whether it holds one of them, and sampling hides nothing of which.

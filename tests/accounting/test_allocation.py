@@ -83,7 +83,7 @@ def exact(shifts, epsilon, taken=1):
 
 
 class TestSound:
-    @pytest.mark.sampled(4)
+    @pytest.mark.sampled(8)
     @pytest.mark.parametrize("noise", [0.7, 1.0, 3.0])
     @pytest.mark.parametrize(("batches", "taken"), [(2, 1), (3, 1), (3, 2), (4, 2)])
     @pytest.mark.parametrize("epsilon", [0.0, 0.4, 1.5])
@@ -111,6 +111,7 @@ class TestSound:
         if truth > 1e-5:
             assert found.lower >= 0.98 * truth
 
+    @pytest.mark.sampled(3)
     @pytest.mark.parametrize("shifts", [(1.0, 1.0), (2.0, 2.0, 2.0), (0.3, 1.5)])
     @pytest.mark.parametrize("tail", [0.3, 1e-2, 1e-5, 1e-9])
     def test_the_measure_dominates_at_any_loss(self, shifts, tail):
@@ -210,6 +211,7 @@ class TestSound:
             assert error.max() > 1e-9
             assert (error <= wrong[j][1] + exact[j][1]).all()
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize("taken", [1, 2])
     def test_the_error_of_all_chances_is_said_of_the_pair(self, taken):
         epoch = Epoch((0.3, 1.5), (20, 30), 50)
@@ -289,6 +291,7 @@ class TestSound:
         assert truth * (1 - 1e-6) <= found.upper <= 1.003 * truth
         assert 0.99 * truth <= found.lower <= truth * (1 + 1e-6)
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize(
         ("batches", "noise", "epsilon"), [(50, 0.7, 0.5), (20, 1.0, 0.2)]
     )
@@ -413,12 +416,14 @@ class TestTight:
         assert least.lower <= found.upper <= most.upper * (1 + 1e-9)
         assert found.lower <= most.upper
 
+    @pytest.mark.full
     def test_many_batches_are_better_than_poisson_sampling(self):
         for batches, noise, epochs in ((1000, 1.0, 1), (100, 1.0, 5), (100, 0.7, 1)):
             coins = release(noise, PoissonSampling(1 / batches))
             poisson = Certificate.of(Ledger.of(coins, batches * epochs)).epsilon(1e-5)
             assert one_of(batches, noise, epochs).epsilon(1e-5).upper < poisson.lower
 
+    @pytest.mark.full
     def test_a_thousand_different_steps(self):
         noise = 2.0 * 0.4 ** (np.arange(1000) / 1000)
         how = RandomAllocation(1000)
@@ -430,6 +435,7 @@ class TestTight:
         assert 0.1370 <= found.upper <= 0.1375
         assert 0.99 * found.upper <= found.lower
 
+    @pytest.mark.sampled(3)
     @pytest.mark.parametrize(
         ("batches", "noise", "epochs"),
         [(100, 0.7, 10), (1000, 1.0, 1), (10_000, 1.0, 3)],

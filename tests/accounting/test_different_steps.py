@@ -44,6 +44,7 @@ class TestNarrow:
         assert found.upper >= 0.4862
         assert found.upper <= 1.01 * found.lower
 
+    @pytest.mark.full
     def test_more_steps_open_it_no_more_than_the_loosest_part(self):
         noise, rate, delta = quiet_and_loud()
         quiet = np.argsort(-noise)[:60]
@@ -59,6 +60,7 @@ class TestNarrow:
         assert whole.lower <= most.upper + rest
         assert whole.upper <= 1.02 * (most.upper + rest)
 
+    @pytest.mark.sampled(3)
     @pytest.mark.parametrize("seed", range(6))
     def test_drawn_plans_are_as_narrow_as_asked(self, seed):
         noise, rate, delta = drawn(seed, 300)
@@ -87,6 +89,7 @@ class TestNarrow:
 
 
 class TestSound:
+    @pytest.mark.sampled(4)
     @pytest.mark.parametrize("seed", range(8))
     def test_groups_agree_with_each_step_by_itself(self, seed, monkeypatch):
         """Coarse groups beside none at all; neither knows of the other."""

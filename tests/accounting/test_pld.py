@@ -379,6 +379,7 @@ class TestSound:
         assert found.lower <= epsilon * (1 + 5e-5)
         assert found.upper >= epsilon * (1 - 5e-5)
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize(
         ("noise", "rate", "steps", "delta"),
         [
@@ -486,6 +487,7 @@ class TestTight:
         assert found.lower <= 6.187712395 <= found.upper
         assert found.upper - found.lower <= 1e-3
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize("width", [1e-2, 1e-3])
     def test_heterogeneous(self, width):
         shift = 0.8 * (1 / 0.3) ** (np.arange(1, 10_001) / 10_000)
@@ -577,6 +579,7 @@ class TestLaws:
         assert found.epsilon(1e-9).lower <= found.epsilon(1e-9).upper
         assert found.delta(1.0).upper > 1e-9
 
+    @pytest.mark.full
     @pytest.mark.filterwarnings("error")
     def test_different_steps_of_little_noise_are_bounded(self):
         """Their moments overflow; a record is hidden only while no batch holds it."""

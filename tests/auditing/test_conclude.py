@@ -32,6 +32,7 @@ def gaussian(noise):
 
 
 class TestATrueClaimIsNotRefuted:
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize(
         ("estimator", "noise"), [("family", 5.0), ("top-half", 1.0)]
     )
@@ -48,6 +49,7 @@ class TestATrueClaimIsNotRefuted:
         assert "does not do what its ledger says" in said
         assert pa.verify(tmp_path / "run").differences == ()
 
+    @pytest.mark.full
     def test_in_python(self):
         found = pa.audit(
             response, **CLAIM, ledger=gaussian(5.0), method="family", runs=2000

@@ -8,6 +8,7 @@ import pytest
 from privaudit.auditing import selfcheck
 from privaudit.auditing.bounds import ESTIMATORS, ONE_RUN, RankWalk
 from privaudit.auditing.bounds.contract import Estimator, Evidence
+from tests.tiers import size
 
 
 class Boastful(Estimator):
@@ -22,14 +23,16 @@ class Boastful(Estimator):
 
 
 class TestSound:
+    @pytest.mark.sized
     def test_every_estimator_keeps_its_confidence(self):
-        """20 audits a cell at 80 %: at most as many as chance has once in 10 000."""
+        """Audits at 80 %: at most as many as chance has once in 10 000."""
         # The walk is valid with any number of simulations; few of them are quick.
         kinds = {**ESTIMATORS, **ONE_RUN, RankWalk.name: RankWalk(simulations=199)}
         for slow in ("best", "betting", "betting-gaussian"):
             del kinds[slow]
         quick = list(kinds.values())
-        rows = selfcheck.selfcheck(20, runs=100, confidence=0.8, estimators=quick)
+        repeats = size(20, 6)
+        rows = selfcheck.selfcheck(repeats, runs=100, confidence=0.8, estimators=quick)
         assert {row.estimator for row in rows} == {one.name for one in quick}
         assert all(row.passed for row in rows), selfcheck.table(rows)
 

@@ -171,6 +171,7 @@ class TestVerdicts:
         with pytest.raises(ValueError, match="delta"):
             PaperFinding(claim, Certified.of(certificate.epsilon(1e-6)), None)
 
+    @pytest.mark.full
     def test_how_many_have_which(self):
         counts = collections.Counter(judged(claim).verdict for claim in all_claims())
         assert counts == {

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import torch
 
-from privaudit.auditing.experiments import demo, reach
+from privaudit.auditing.experiments import demo
 from privaudit.auditing.experiments.demo import run_demo
 from privaudit.auditing.experiments.plan import Audit
 from privaudit.auditing.experiments.planted import HalfNoise
@@ -24,21 +24,15 @@ from privaudit.report.load import load
 from privaudit.results import round_down
 from tests.cli.test_shapes import validator
 from tests.report.test_page import read
+from tests.tiers import size
 from trainers.numerics.randomness import Streams
 from trainers.runs.problem import Problem
 
-pytestmark = pytest.mark.xdist_group("demo")  # they share a fixture that is dear
+# They share a fixture that is dear.
+pytestmark = [pytest.mark.xdist_group("demo"), pytest.mark.sized]
 
-RUNS = 1200
+RUNS = size(1200, 600)
 NAMES = ["neighbour", "final-model", "planted-bug"]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick():
-    """The best attack's reach is that of fewer simulated audits."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reach, "_REPEATS", 3)
-        yield
 
 
 @pytest.fixture(scope="module")

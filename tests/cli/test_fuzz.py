@@ -21,6 +21,7 @@ from privaudit import PoissonSampling, ProgramSettings, Release, audit_program
 from privaudit.accounting.recorded import RecordedRun, write
 from privaudit.cli import main
 from privaudit.ledger import Ledger
+from tests import tiers
 from tests.report import runs
 
 pytestmark = pytest.mark.xdist_group("fuzz")  # they share a fixture that is dear
@@ -242,9 +243,11 @@ def tried(seed, whole, folder):
     return f"{seed}: {words} {status}: {said[-400:]}" if any(wrong) else None
 
 
+@pytest.mark.sized
 def test_some(whole, tmp_path, monkeypatch):
     monkeypatch.setenv("PRIVAUDIT_TRACEBACK", "")
-    faults = [tried(seed, whole, tmp_path / "case") for seed in range(150)]
+    seeds = range(tiers.size(150, 60))
+    faults = [tried(seed, whole, tmp_path / "case") for seed in seeds]
     assert not list(filter(None, faults))
 
 

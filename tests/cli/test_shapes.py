@@ -8,7 +8,6 @@ import pytest
 
 from privaudit import PoissonSampling, Release
 from privaudit.accounting.recorded import RecordedRun, write
-from privaudit.auditing.experiments import reach
 from privaudit.cli import _COMMANDS, FINE, REFUTED, main
 from privaudit.cli.shapes import COMMANDS, schema
 from privaudit.ledger import Ledger
@@ -58,7 +57,6 @@ def said(tmp_path_factory):
     printed = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr(reach, "_REPEATS", 3)
         for line, (arguments, status) in RUNS.items():
             text = []
             patch.setattr("builtins.print", lambda *said, **_: text.extend(said))  # noqa: B023

@@ -16,7 +16,6 @@ import pytest
 
 from privaudit import PoissonSampling, ProgramSettings, Release, audit_program
 from privaudit.accounting.recorded import RecordedRun, write
-from privaudit.auditing.experiments import reach
 from privaudit.auditing.experiments.demo import run_demo
 from privaudit.cli import main
 from privaudit.ledger import Ledger
@@ -72,7 +71,6 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr(reach, "_REPEATS", 3)
         runs.write_training(folder / "training", upper=runs.accounted())
         audit_program("numpy:copysign", ProgramSettings(runs=9), out="program")
         release = Release.of_sum(

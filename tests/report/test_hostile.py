@@ -304,7 +304,7 @@ def test_whatever_is_changed_nothing_more_is_claimed(folders, tmp_path, kind):
     names += ["curves.json", *(["certificate.json"] * (kind == "training"))]
     said("verify", sound)  # imports
     for case in range(
-        MANY or size({"training": 60, "audit": 25}, {"training": 20, "audit": 8})[kind]
+        MANY or size({"training": 60, "audit": 25}, {"training": 8, "audit": 4})[kind]
     ):
         path = shutil.copytree(sound, tmp_path / "run" / str(case))
         name = draw.choice(names)

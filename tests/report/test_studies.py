@@ -14,8 +14,9 @@ from xml.etree import ElementTree
 import pytest
 
 from privaudit.version import __version__
+from reports.__main__ import compared, main, untimed
 from reports.pages import chart
-from reports.study import Cell, Results, Study, keep, main, names, plain, small
+from reports.study import Cell, Results, Study, keep, names, plain, small
 
 ROOT = pathlib.Path(__file__).parents[2]
 STUDIES = [Study(name) for name in names()]
@@ -72,7 +73,7 @@ TYPED = {
     "dynamic": ["0.8", "0.2", "0.1", "7.7", "0.03"],  # 1 / rho; the paper's
     "fashion": ["0.01"],
     "mechanisms": ["99.9", ".001"],
-    "papers": ["97.5"],  # of Student's distribution
+    "papers": ["97.5", ".9"],  # of Student's distribution; momentum of a code
     "pushsum": [],
     "scale": ["6.5"],  # millions of runs
     "zoo": ["0.999", "0.99"],
@@ -124,8 +125,7 @@ class TestPages:
 
     def test_they_say_how_they_are_made(self, study):
         page = (study.folder / "README.md").read_text()
-        assert f"python -m reports.{study.name} " in page
-        assert f"python reports/{study.name}/make.py" in page
+        assert f"python -m reports {study.name}\n" in page
 
     def test_they_need_no_cell_that_is_no_more(self, study):
         """What nobody can compute again must not stand on a page."""
@@ -197,20 +197,10 @@ class TestDrawings:
         assert differences(self.DRAWN, path.read_text())
 
 
-def test_every_study_has_the_same_programs():
-    for file in ("make.py", "__main__.py"):
-        texts = {(study.folder / file).read_text() for study in STUDIES}
-        assert len(texts) == 1
-        assert len(list(ROOT.glob(f"reports/*/{file}"))) == len(STUDIES)
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize(
-    "command", [["-m", "reports.bounds"], ["reports/bounds/make.py"]]
-)
-def test_both_commands_work_from_a_clone(command):
+@pytest.mark.sampled(1)
+def test_the_command_works_from_a_clone():
     done = subprocess.run(
-        [sys.executable, "-B", *command, "--list"],
+        [sys.executable, "-B", "-m", "reports", "bounds", "--list"],
         cwd=ROOT,
         env={"PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"},
         capture_output=True,
@@ -218,6 +208,40 @@ def test_both_commands_work_from_a_clone(command):
     )
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == len(Study("bounds").cells())
+
+
+class TestCheck:
+    """What is computed again is compared as it is stored, but for times."""
+
+    @pytest.mark.parametrize(
+        ("one", "other", "off"),
+        [
+            ({"a": [1.0, "x"]}, {"a": [1.0, "x"]}, 0.0),
+            ({"a": 1.0, "b": 4}, {"a": 1.0, "b": 5}, 0.25),
+            ({"a": 1.0}, {"b": 1.0}, float("inf")),
+            ([1, 2], [1], float("inf")),
+            (True, False, float("inf")),
+            (None, 1.0, float("inf")),
+            (0.0, 1e-300, float("inf")),
+        ],
+    )
+    def test_differences(self, one, other, off):
+        assert compared(one, other) == off
+
+    def test_times_are_left_out(self):
+        assert untimed({"cpu": 1.0, "least_seconds": 2.0}) is None
+        assert untimed([{"a": 1, "took": 3}]) == [{"a": 1}]
+
+    def test_a_cell_that_came_out_is_computed_again(self, capsys):
+        given = ["check", "--sample", "1", "--study", "pushsum", "--most", "0.02"]
+        assert main(given) == 0
+        assert "1 of 1 came out bit by bit" in capsys.readouterr().out
+
+    def test_another_result_is_found(self, monkeypatch, capsys):
+        monkeypatch.setattr(Cell, "run", lambda cell, found: {"result": 1})
+        given = ["check", "--sample", "2", "--study", "pushsum", "--most", "0.02"]
+        assert main(given) == 1
+        assert "otherwise, by inf; it was made by" in capsys.readouterr().out
 
 
 class Calls:
@@ -296,7 +320,8 @@ class TestCells:
         for record in found.records.values():
             assert record["seconds"] >= 0
             assert record["version"] == __version__
-        assert __version__ in found.origin()
+            assert record["command"].startswith("python -m reports none --only")
+        assert all(__version__ in words for words in found.origin()["versions"])
 
     def test_of_others_are_kept(self, tmp_path):
         path = tmp_path / "results.json"
@@ -352,25 +377,19 @@ class TestCells:
         assert plain({"a": (1, 2.0)}) == {"a": [1, 2.0]}
 
 
-class TestOrigin:
-    def test_says_where_results_do_not_know(self):
-        told = Results({"a": {"result": 1}}).origin()
-        assert "1 with an earlier version. 1 of 1 cells name no commit" in told
-        assert Results({}).origin() == ""
-
-    def test_counts_versions(self):
-        new = {"version": "1.0", "commit": "abc"}
-        told = Results({"a": {}, "b": new, "c": new}).origin()
-        assert told == (
-            "Cells were computed: 2 with privaudit 1.0 (commit abc), "
-            "1 with an earlier version. 1 of 3 cells name no commit: what computed "
-            "them is not known, and their own commands need not give them again."
-        )
+def test_origin_counts_what_computed_and_what_came_out_again():
+    new = {"version": "1.0", "commit": "abc", "again": {"equal": True}}
+    changed = {"version": "1.0", "commit": "abc with changes"}
+    assert Results({"a": {}, "b": new, "c": new, "d": changed}).origin() == {
+        "versions": {"earlier": 1, "1.0 abc": 2, "1.0 abc with changes": 1},
+        "unknown": 2,
+        "again": {True: 2, False: 0},
+    }
 
 
 class TestCommandLine:
     def test_lists(self, capsys):
-        assert main("bounds", ["--list", "--only", "power*"]) == 0
+        assert main(["bounds", "--list", "--only", "power*"]) == 0
         lines = capsys.readouterr().out.splitlines()
         assert "power top-half 1: kept" in lines
 
@@ -379,6 +398,6 @@ class TestCommandLine:
     )
     def test_bad_usage_is_one_line(self, arguments, capsys):
         with pytest.raises(SystemExit) as ended:
-            main("bounds", arguments)
+            main(["bounds", *arguments])
         assert ended.value.code == 2
         assert "error: " in capsys.readouterr().err

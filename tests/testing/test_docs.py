@@ -17,6 +17,7 @@ def test_there_are_four():
     assert len(SNIPPETS) == 4
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("at", range(len(SNIPPETS)))
 def test_snippet(tmp_path, at):
     text = "".join(f"    {line}\n" for line in SNIPPETS[at].splitlines())

@@ -9,6 +9,7 @@ from privaudit.results import round_down
 from privaudit.testing import judge
 from privaudit.testing.judging import _grid
 from tests.testing.mechanisms import CASES, laplace_mean, randomised_response
+from tests.tiers import size
 
 RIGHT = [case for case in CASES if case.right]
 WRONG = [case for case in CASES if not case.right]
@@ -35,14 +36,15 @@ def most_alarms(suites, chance):
 
 
 class TestSound:
+    @pytest.mark.sized
     @pytest.mark.parametrize("mechanism", [response, laplace])
     def test_a_right_mechanism_at_its_exact_epsilon_is_hardly_refuted(self, mechanism):
         found = [
             judge(mechanism, (0, 1), epsilon=1.0, confidence=0.6, runs=300, seed=seed)
-            for seed in range(40)
+            for seed in range(size(40, 20))
         ]
         assert {one.level for one in found} == {0.8}
-        assert sum(one.refuted for one in found) <= most_alarms(40, 0.2)
+        assert sum(one.refuted for one in found) <= most_alarms(size(40, 20), 0.2)
 
     def test_nor_where_there_is_no_difference_at_all(self):
         def noise(data, rng):
@@ -54,13 +56,14 @@ class TestSound:
         ]
         assert sum(one.refuted for one in found) <= most_alarms(12, 0.2)
 
+    @pytest.mark.sized
     def test_the_bound_exceeds_the_true_epsilon_no_more_often(self):
         found = [
             judge(response, (0, 1), epsilon=0.5, confidence=0.6, runs=300, seed=seed)
-            for seed in range(40)
+            for seed in range(size(40, 20))
         ]
-        assert sum(one.bound > 0 for one in found) > 15
-        assert sum(one.bound >= 1 for one in found) <= most_alarms(40, 0.2)
+        assert sum(one.bound > 0 for one in found) > size(15, 7)
+        assert sum(one.bound >= 1 for one in found) <= most_alarms(size(40, 20), 0.2)
 
     def test_delta_is_granted(self):
         def leaks(data, rng):
@@ -70,6 +73,7 @@ class TestSound:
         assert judge(leaks, (0, 1), epsilon=0.0, delta=0.03).refuted
         assert judge(leaks, (0, 1), epsilon=3.0, delta=0.0).refuted
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize("case", RIGHT, ids=lambda case: case.name)
     def test_right_mechanisms_of_others(self, case):
         assert not judged(case, runs=3000).refuted

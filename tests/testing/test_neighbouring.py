@@ -8,6 +8,7 @@ from hypothesis.extra import numpy as hnp
 
 import privaudit as pa
 from privaudit.testing import assert_private, ledgers, neighbours
+from tests.tiers import size
 
 ADD, REPLACE = "add-or-remove-one", "replace-one"
 FEW = settings(max_examples=40, suppress_health_check=list(HealthCheck))
@@ -206,9 +207,9 @@ class TestPlantedFaults:
     @pytest.mark.parametrize(
         ("mechanism", "unit", "longest"),
         [
+            (clipped_sum, {"unit": "user", "rows_per_user": 3}, 2),
             (variation, {}, 4),
             (alternating, {}, 5),
-            (clipped_sum, {"unit": "user", "rows_per_user": 3}, 2),
         ],
     )
     def test_it_is_found_and_shown_small(self, mechanism, unit, longest):
@@ -225,12 +226,13 @@ class TestPlantedFaults:
         # hypothesis executes the smallest failing example last.
         assert len(seen[-1][0]) <= longest
 
+    @pytest.mark.sized
     @pytest.mark.parametrize(
         ("unit", "epsilon"),
         [({}, 2.0), ({"unit": "user", "rows_per_user": 3}, 6.0)],
     )
     def test_a_right_claim_is_not_refuted(self, unit, epsilon):
-        @settings(FEW, max_examples=30)
+        @settings(FEW, max_examples=size(30, 8))
         @given(neighbours(SERIES, relation=ADD, **unit))
         def run(pair):
             assert_private(clipped_sum, pair, epsilon=epsilon, runs=1000)

@@ -105,7 +105,7 @@ def left_by(made, lazy, record, place, folder):
     return same, kept, said, files["model.safetensors"].stat().st_size, run.ledger
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(25)
 @pytest.mark.parametrize("place", [0, 11])
 @pytest.mark.parametrize("record", RECORD)
 @pytest.mark.parametrize("given", GIVEN)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import mmap
 from collections.abc import Callable, Sequence, Sized
 from typing import Any
@@ -10,8 +11,15 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    RandomSampler,
+    SequentialSampler,
+    TensorDataset,
+    default_collate,
+)
 from torch.utils.data import Dataset as TorchDataset
-from torch.utils.data import TensorDataset
 
 from trainers.data.records import Dataset, PrivateData, ReadAsAsked, Records
 from trainers.data.splits import Partition
@@ -24,7 +32,7 @@ _AT_ONCE = 4096  # records, whose words are widened at once
 _READ = 0x5DEECE66D  # so that a transform of the same record draws other numbers
 _FORMS = (
     "a pair of arrays or tensors (inputs, targets), pandas' frames among them, or a "
-    "torch Dataset of such pairs"
+    "torch Dataset or DataLoader of such pairs"
 )
 
 
@@ -101,8 +109,9 @@ def shares_of(
     shares
         A sequence with one data set a node or, with ``nodes``, one data set for all. A
         data set is a pair of arrays or tensors, or of pandas' frames, or a torch
-        Dataset. What numpy maps from a file and other torch Datasets than
-        TensorDataset are read as records are drawn: they may be larger than memory.
+        Dataset, or the one of a DataLoader, see `of_loader`. What numpy maps from a
+        file and other torch Datasets than TensorDataset are read as records are drawn:
+        they may be larger than memory.
     nodes
         To how many nodes the one data set is dealt.
     split
@@ -234,6 +243,8 @@ def within_classes(targets: Tensor, classes: int) -> Tensor:
 
 def data_set(data: Any, name: str) -> Dataset | Lazy:
     """One data set, checked, as `shares_of` takes them; errors call it ``name``."""
+    if isinstance(data, DataLoader):
+        data = of_loader(data, name)
     if isinstance(data, (Dataset, Lazy)):
         found = data
     elif isinstance(data, TensorDataset) and len(data.tensors) == 2:
@@ -268,6 +279,45 @@ def data_set(data: Any, name: str) -> Dataset | Lazy:
         if value.is_complex() or value.dtype == torch.bool:
             raise ValueError(f"{name}: {part}s are numbers, got {value.dtype}")
     return found
+
+
+def of_loader(loader: DataLoader, name: str) -> TorchDataset:
+    """The data set of a loader, each record by ``collate_fn`` of it alone.
+
+    How batches are drawn is the oracle's, and a log line says so. Raises ``ValueError``
+    for a sampler that may leave records out.
+    """
+    sampler, batches = loader.sampler, loader.batch_sampler
+    every = type(sampler) in (SequentialSampler, RandomSampler)
+    if not every or type(batches) not in (BatchSampler, type(None)):
+        kind = type(batches if every else sampler).__name__
+        raise ValueError(
+            f"{name} is a DataLoader with a {kind}: batches are drawn otherwise here, "
+            "and which records it leaves out is not known; give its data set, or a "
+            "torch.utils.data.Subset of that"
+        )
+    logging.getLogger("privaudit").warning(
+        "%s is a DataLoader: its data set and collate_fn are used, its sampler and "
+        "batch size are not, since batches are drawn as the account has it",
+        name,
+    )
+    if loader.collate_fn is default_collate:
+        return loader.dataset
+    return _Collated(loader.dataset, loader.collate_fn)
+
+
+class _Collated(TorchDataset):
+    """Records of ``data``, each of which went through ``collate`` alone."""
+
+    def __init__(self, data: Any, collate: Callable[..., Any]) -> None:
+        self._data, self._collate = data, collate
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def __getitem__(self, index: int) -> Any:
+        input, target = self._collate([self._data[index]])
+        return input[0], target[0]
 
 
 def _pair(inputs: Any, targets: Any, name: str) -> Dataset | Lazy:

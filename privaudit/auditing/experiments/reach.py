@@ -8,6 +8,8 @@ audit has tell how much of its gap is for want of runs, whatever its attack.
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,7 +22,8 @@ from privaudit.results import Relation
 _CHUNK = 1 << 22  # normal numbers at once
 _FARTHEST = 1e100
 _REPEATS = 7  # the middle of three was 1.0 where that of many is 0.1
-_MOST_DRAWN = 1 << 25  # normal numbers in all of them, but three are made always
+_LEAST = 3  # made always, however many normal numbers they take
+_MOST_DRAWN = 1 << 25  # normal numbers in all of them
 
 
 def ideal_scores(
@@ -73,9 +76,27 @@ def reachable(
 
     The middle of some simulated audits; None where `ideal_scores` has none.
     """
+    worlds = member.tobytes()
+    return _reachable(
+        estimator, entries, relation, worlds, delta, confidence, seed, design
+    )
+
+
+@functools.lru_cache(maxsize=64)  # a run, its page and its check ask for the same
+def _reachable(
+    estimator: Estimator,
+    entries: tuple[Entry, ...],
+    relation: Relation,
+    worlds: bytes,
+    delta: float,
+    confidence: float,
+    seed: int,
+    design: Design,
+) -> float | None:
+    member = np.frombuffer(worlds, dtype=np.bool_)
     found = []
     drawn = len(member) * sum(entry.count for entry in entries)
-    for repeat in range(max(3, min(_REPEATS, _MOST_DRAWN // max(1, drawn)))):
+    for repeat in range(max(_LEAST, min(_REPEATS, _MOST_DRAWN // max(1, drawn)))):
         random = generator(seed + repeat, "the best attack")
         scores = ideal_scores(entries, relation, member, random)
         if scores is None:

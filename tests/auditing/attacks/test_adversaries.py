@@ -90,6 +90,7 @@ class TestTight:
         assert right(member, white) > 0.75
         assert right(member, heard) > 0.72
 
+    @pytest.mark.full
     def test_a_neighbour_that_does_not_hear_all_is_less_sure(self):
         settings = dict(nodes=5, graph="ring", train=100)
         of = scene(problem(**settings), "gradient", noise=0.7)

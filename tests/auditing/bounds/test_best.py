@@ -16,6 +16,7 @@ from privaudit.auditing.bounds import (
 )
 from privaudit.auditing.scores import Scores
 from privaudit.results import Estimate
+from tests.tiers import size
 
 
 def gaussian(runs, shift=1.0, design="coin-flip", seed=0):
@@ -89,10 +90,11 @@ class TestTight:
             if chosen.name == "two-binomial":
                 assert best.epsilon == chosen(scores, 1e-2, threat_model="x").epsilon
 
+    @pytest.mark.sized
     def test_best_takes_two_binomials_where_they_show_more(self):
         """A rare event, which is lost among the ranks: median over audits."""
         ratios = []
-        for seed in range(9):
+        for seed in range(size(9, 3)):
             best, ranks, other = (
                 ESTIMATORS[name](rare(seed), 1e-5, threat_model="x").epsilon
                 for name in ("best", "rank-walk", "two-binomial")
@@ -130,9 +132,10 @@ class TestLaws:
         shown = [most_shown(ESTIMATORS[name], runs, runs, 1e-5) for runs in (20, 200)]
         assert 0 < shown[0] < shown[1]
 
+    @pytest.mark.sized
     @pytest.mark.parametrize("name", ["best", "two-binomial", "clopper-pearson"])
     def test_no_attack_shows_more_than_a_perfect_one(self, name):
-        for seed in range(5):
+        for seed in range(size(5, 2)):
             scores = gaussian(400, 3.0, seed=seed)
             bound = ESTIMATORS[name](scores, 1e-5, threat_model="x")
             most = most_shown(

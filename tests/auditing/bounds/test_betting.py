@@ -10,6 +10,7 @@ from scipy.special import expit
 from privaudit.auditing.bounds import Betting, BettingGaussian, Game
 from privaudit.auditing.bounds._gaussian import mu_up
 from privaudit.auditing.scores import Scores
+from tests.tiers import size
 
 
 def expected_factor(wealth, laws):
@@ -80,10 +81,11 @@ class TestSound:
             factor = expected_factor(wealth, laws)[place]
             assert 0.5 < factor <= 1 + 1e-9
 
+    @pytest.mark.sized
     @pytest.mark.parametrize("against", ["any mechanism", "mu-Gaussian DP"])
     def test_false_alarms_at_the_claim_itself(self, against):
         """Looking after every run, at the true epsilon of N(0, 1) against N(1, 1)."""
-        repeats, alarms = 100, 0
+        repeats, alarms = size(100, 40), 0
         game = Game(1e-5, 0.9, (4.377178,), against)
         for repeat in range(repeats):
             random = np.random.default_rng([5, repeat])

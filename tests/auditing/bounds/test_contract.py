@@ -9,6 +9,7 @@ from scipy import stats
 from privaudit.auditing.bounds import ESTIMATORS, ONE_RUN, Betting, RankWalk
 from privaudit.auditing.bounds.contract import generator
 from privaudit.auditing.scores import Scores
+from tests.tiers import size
 
 TRUTH = {1e-5: 4.377178, 1e-2: 2.317789}  # of N(0, 1) against N(1, 1)
 ANY = [one for one in ESTIMATORS.values() if one.valid_for == "any mechanism"]
@@ -33,6 +34,7 @@ def randomised_response(random, runs, epsilon, delta):
 
 def exceeds_too_often(estimator, draw, truth, delta, repeats=100, confidence=0.9):
     """Whether more bounds lie above the truth than chance allows, 1 time in 10 000."""
+    repeats = size(repeats, repeats // 2)
     if "betting" in estimator.name or estimator.name == "best":
         repeats //= 4  # of parts that are tested at length
     if isinstance(estimator, RankWalk):  # its level is exact for any number
@@ -62,6 +64,7 @@ class TestSound:
 
         assert not exceeds_too_often(estimator, draw, 0.0, delta)
 
+    @pytest.mark.sized
     @pytest.mark.sampled(4)
     @every
     @pytest.mark.parametrize("delta", TRUTH)
@@ -71,6 +74,7 @@ class TestSound:
 
         assert not exceeds_too_often(estimator, draw, TRUTH[delta], delta)
 
+    @pytest.mark.sized
     @pytest.mark.sampled(5)
     @every_any
     @pytest.mark.parametrize(
@@ -82,6 +86,7 @@ class TestSound:
 
         assert not exceeds_too_often(estimator, draw, epsilon, delta)
 
+    @pytest.mark.sized
     @pytest.mark.sampled(5)
     @pytest.mark.parametrize(
         ("estimator", "design", "counts"),
@@ -99,7 +104,7 @@ class TestSound:
     )
     def test_noise_sorted_by_world_is_not_refuted(self, estimator, design, counts):
         """As many as one in twenty, and what chance adds 1 in 10 000."""
-        files = 200 if design == "coin-flip" else 60
+        files = size(200, 80) if design == "coin-flip" else size(60, 40)
         if isinstance(estimator, RankWalk):
             estimator = dataclasses.replace(estimator, simulations=399)
         if isinstance(estimator, Betting):  # as much as to bet against the whole grid
@@ -126,6 +131,7 @@ class TestSound:
 
 
 class TestTight:
+    @pytest.mark.sampled(2)
     @every
     @pytest.mark.parametrize("sign", [1, -1])
     def test_a_perfect_attack_is_seen_in_either_tail(self, estimator, sign):

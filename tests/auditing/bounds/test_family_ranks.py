@@ -21,6 +21,7 @@ from privaudit.auditing.experiments.reach import ideal_scores
 from privaudit.auditing.scores import Scores
 from privaudit.ledger import Entry
 from privaudit.release import NoSampling, PoissonSampling, Release
+from tests.tiers import size
 
 ADD = "add-or-remove-one"
 
@@ -57,6 +58,9 @@ def worlds(random, runs, members=None):
     if members is None:
         return random.random(runs) < 0.5
     return random.permutation(np.arange(runs) < members)
+
+
+REPEATS = size(40, 12)
 
 
 def exceeds(estimator, truth, draw, *, repeats, delta=1e-5, confidence=0.9):
@@ -133,14 +137,17 @@ class TestSound:
             assert (np.diff(weights[: test.top]) <= 0).all()
             assert (np.diff(weights[test.top :]) >= 0).all()
 
+    @pytest.mark.sized
+    @pytest.mark.sampled(4)
     @pytest.mark.parametrize("members", [None, 60, 150, 270])
     def test_no_leak(self, members):
         def draw(repeat):
             return gaussian_scores(repeat, members=members, mu=0.0)
 
-        count, allowed = exceeds(RanksOfFamily(GAUSSIAN), 0.0, draw, repeats=40)
+        count, allowed = exceeds(RanksOfFamily(GAUSSIAN), 0.0, draw, repeats=REPEATS)
         assert count <= allowed
 
+    @pytest.mark.sized
     @pytest.mark.sampled(3)
     @pytest.mark.parametrize("members", [None, 60, 240])
     def test_coverage(self, members):
@@ -148,7 +155,7 @@ class TestSound:
             return gaussian_scores(repeat, members=members)
 
         truth = epsilon_down(1.0, 1e-5)
-        count, allowed = exceeds(RanksOfFamily(GAUSSIAN), truth, draw, repeats=40)
+        count, allowed = exceeds(RanksOfFamily(GAUSSIAN), truth, draw, repeats=REPEATS)
         assert count <= allowed
 
     @pytest.mark.full
@@ -188,6 +195,7 @@ class TestSound:
         count, allowed = exceeds(TopHalf(), epsilon_down(mu, 1e-5), draw, repeats=1000)
         assert count <= allowed
 
+    @pytest.mark.sampled(3)
     @pytest.mark.parametrize("members", [40, 200, 360])
     def test_top_half_of_fixed_worlds(self, members):
         def draw(repeat):

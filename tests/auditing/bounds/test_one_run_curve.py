@@ -11,6 +11,7 @@ from privaudit.auditing.bounds.one_run_curve import one_run_family
 from privaudit.auditing.scores import Scores
 from privaudit.ledger import Entry
 from privaudit.release import PoissonSampling, Release
+from tests.tiers import size
 
 ADD = "add-or-remove-one"
 MU, DELTA = 1.0, 1e-5
@@ -34,7 +35,10 @@ def family(noise=1 / MU, shares=(0.4, 0.1), weights=()):
     return one_run_family((Entry(release, 1),), ADD, shares, weights)
 
 
-def exceeds(scores_of, repeats=400, canaries=120, alpha=0.1):
+REPEATS = size(400, 120)
+
+
+def exceeds(scores_of, repeats=REPEATS, canaries=120, alpha=0.1):
     """How often the bound is above the truth at delta .01."""
     truth, above = gaussian_epsilon(MU, 0.01), 0
     for repeat in range(repeats):
@@ -47,10 +51,12 @@ def exceeds(scores_of, repeats=400, canaries=120, alpha=0.1):
 
 
 class TestSound:
+    @pytest.mark.sized
     def test_independent_canaries(self):
         above = exceeds(lambda random, b: random.normal(size=len(b)) + MU * b)
-        assert above <= stats.binom.isf(1e-4, 400, 0.1)
+        assert above <= stats.binom.isf(1e-4, REPEATS, 0.1)
 
+    @pytest.mark.sized
     def test_canaries_that_tell_of_each_other(self):
         """One Gaussian release of each pair's parity: f-DP for each coin, all tied."""
 
@@ -61,8 +67,9 @@ class TestSound:
             other = random.random(len(parity)) < 0.5
             return np.stack([np.where(other, told, -told), told], 1).ravel()
 
-        assert exceeds(scores) <= stats.binom.isf(1e-4, 400, 0.1)
+        assert exceeds(scores) <= stats.binom.isf(1e-4, REPEATS, 0.1)
 
+    @pytest.mark.sized
     def test_all_canaries_at_once(self):
         """With chance delta all is told, else nothing: guesses are wholly dependent."""
         gives_away = 2 * stats.norm.cdf(MU / 2) - 1  # the total variation of mu-GDP
@@ -72,7 +79,7 @@ class TestSound:
             # A hundredth, for neighbours differ in one coin of all.
             return np.where(random.random() < gives_away / 100, member, noise)
 
-        assert exceeds(scores) <= stats.binom.isf(1e-4, 400, 0.1)
+        assert exceeds(scores) <= stats.binom.isf(1e-4, REPEATS, 0.1)
 
     def test_no_signal(self):
         positive = 0

@@ -17,6 +17,7 @@ from privaudit.auditing.bounds.rank_walk import (
     prefix_epsilon,
 )
 from privaudit.auditing.scores import Scores
+from tests.tiers import size
 
 LENGTHS = np.array([4, 9, 20, 47, 100])
 
@@ -165,6 +166,7 @@ class TestSound:
             assert null.crosses(found, limits).sum() <= allowed
             assert null.crosses(found + 2e-4, limits).sum() > allowed
 
+    @pytest.mark.sized
     @pytest.mark.sampled(4)
     @pytest.mark.parametrize("members", [40, 114, 160])
     @pytest.mark.parametrize("design", ["fixed", "coin-flip"])
@@ -172,8 +174,9 @@ class TestSound:
         """Whatever is declared; 114 of 200 passes for coins."""
         if design == "coin-flip" and members != 114:
             pytest.skip("refused as coins")
-        alarms = fixed_alarms(members, design, 60)
-        assert alarms <= stats.binom.isf(1e-4, 60, 0.05)
+        files = size(60, 25)
+        alarms = fixed_alarms(members, design, files)
+        assert alarms <= stats.binom.isf(1e-4, files, 0.05)
 
     @pytest.mark.full
     @pytest.mark.parametrize("estimator", [RankWalk(), Best()])

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from privaudit.auditing.experiments import experiment, reach
+from privaudit.auditing.experiments import experiment
 from privaudit.auditing.experiments.experiment import AuditResult, run
 from privaudit.auditing.experiments.presets import AUDITED, training_upon
 from privaudit.auditing.scores import Scores
@@ -38,12 +38,6 @@ def through(monkeypatch, oracle):
     """The algorithm that `audit` runs, given ``oracle`` in the oracle's place."""
     family = dataclasses.replace(ALGORITHMS["dp-dsgd"], oracle=oracle)
     monkeypatch.setitem(ALGORITHMS, "dp-dsgd", family)
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    """The best attack's reach is that of fewer simulated audits."""
-    monkeypatch.setattr(reach, "_REPEATS", 3)
 
 
 class TestSound:

@@ -3,10 +3,15 @@
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import (
+    DataLoader,
+    IterableDataset,
+    SubsetRandomSampler,
+    TensorDataset,
+)
 from torch.utils.data import Dataset as TorchDataset
-from torch.utils.data import IterableDataset, TensorDataset
 
-from trainers.data import PrivateData
+from trainers.data import Dataset, PrivateData
 from trainers.data.records import ReadAsAsked
 from trainers.data.shares import Lazy, private_data, shares_of
 from trainers.runs.material import Material
@@ -70,6 +75,28 @@ class TestForms:
         (tmp_path / "nodes").write_text("\n".join("0100101"))
         found = shares_of(Squares(), nodes=2, split=f"file:{tmp_path / 'nodes'}")
         assert [len(share) for share in found] == [4, 3]
+
+    def test_a_loader_is_taken_apart(self, caplog):
+        def doubled(rows):
+            inputs, targets = zip(*rows, strict=True)
+            return 2 * torch.stack(inputs), torch.tensor(targets)
+
+        share, other = shares_of(
+            [
+                DataLoader(TensorDataset(*map(torch.tensor, pair())), shuffle=True),
+                DataLoader(
+                    TensorDataset(*map(torch.tensor, pair())),
+                    batch_size=4,
+                    collate_fn=doubled,
+                ),
+            ]
+        )
+        every = torch.arange(6)
+        assert isinstance(share, Dataset)
+        assert isinstance(other, Lazy)
+        assert (2 * share.inputs).equal(other.read(every)[0])
+        assert share.targets.equal(other.read(every)[1])
+        assert caplog.text.count("its sampler and batch size are not") == 2
 
     def test_floats_are_targets(self):
         (share,) = shares_of([Squares()])
@@ -135,6 +162,8 @@ class Endless(IterableDataset):
         ([pair(), pair(width=4)], {}, r"node 0 has \(3,\).* node 1 \(4,\)"),
         ([pair(), (pair()[0], np.zeros(6))], {}, "targets must be of one shape"),
         ([Endless()], {}, "IterableDataset"),
+        ([DataLoader(Endless())], {}, "IterableDataset|_InfiniteConstantSampler"),
+        ([DataLoader(Squares(), sampler=SubsetRandomSampler([1]))], {}, "Subset of"),
         ([(["a"], [1])], {}, "an array or a tensor, got list"),
         ([(np.array(["a", "b"]), np.zeros(2))], {}, "no number"),
         ([(np.array([True]), np.zeros(1))], {}, "torch.bool"),

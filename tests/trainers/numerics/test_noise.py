@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from tests.tiers import size
 from trainers.numerics import keys, loops, noise
 from trainers.numerics.keys import Key, Piece, Rows, scratch
 from trainers.numerics.noise import GAUSSIAN, LAPLACE, add_noise_, coins, noisy
@@ -140,11 +141,12 @@ class TestSound:
             assert wrong(words, found, 2.0**power, law) == 0
         assert 50_000 < asked < 300_000
 
+    @pytest.mark.sized
     @pytest.mark.sampled(4)
     @LAWS
     def test_what_is_clear_is_right(self, law):
         """The doubles of the test above pass nothing that mpmath would not."""
-        words = everywhere(3000, 5)
+        words = everywhere(size(3000, 1000), 5)
         for power in (4, 20, 30):
             found = drawn(fixed(words, 2**511 + 12345), 2.0**power, law).flatten()
             found = found.tolist()

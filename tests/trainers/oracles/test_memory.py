@@ -40,6 +40,7 @@ def clipped(norms):
 
 
 class TestMemory:
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize("name", MODELS)
     def test_the_estimate_is_near_what_is_measured(self, name):
         shape, options = MODELS[name]

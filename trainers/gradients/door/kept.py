@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -11,15 +12,15 @@ from typing import Any
 from torch import nn
 
 _CODE = (types.ModuleType, types.BuiltinFunctionType, type)
-_OURS = ("torch", "numpy", "builtins", "privaudit", "trainers")
+_OURS = {"privaudit", "trainers"} | sys.stdlib_module_names
 
 
 class Kept:
     """Values that the code of some objects names and that calls could change.
 
-    Of its functions, and those of the same modules that they call: globals, variables
-    that are closed over, default arguments, attributes, and those of its classes. What
-    cannot be copied is left as it is.
+    Of its functions, and those that they call: globals, variables that are closed over,
+    default arguments, attributes, and those of its classes; not of code that is
+    installed. What cannot be copied or set is left as it is.
 
     Parameters
     ----------
@@ -76,7 +77,7 @@ class Kept:
                 self._of(wrapped)
 
     def _function(self, function: types.FunctionType) -> None:
-        if function.__module__.partition(".")[0] in _OURS:
+        if _is_ours(function.__module__):
             return
         for name in _names(function.__code__):
             if name in function.__globals__:
@@ -108,7 +109,8 @@ class Kept:
 
     def _class(self, kind: type) -> None:
         for one in kind.__mro__:
-            if id(one) in self._seen or one.__module__.partition(".")[0] in _OURS:
+            fixed = one.__flags__ & _IMMUTABLE
+            if fixed or id(one) in self._seen or _is_ours(one.__module__):
                 continue
             self._seen[id(one)] = one
             for name, value in list(vars(one).items()):
@@ -134,9 +136,20 @@ class Kept:
         if callable(value):
             self._of(value)
         try:
-            self._places.append((put, copy.deepcopy(value)))
-        except Exception:  # what has no copy
+            kept = copy.deepcopy(value)
+            put(value)
+        except Exception:
             return
+        self._places.append((put, kept))
+
+
+_IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE: of C
+
+
+def _is_ours(module: str | None) -> bool:
+    """Whether code is of no user's: of ours, of Python's own, or installed."""
+    file = getattr(sys.modules.get(module or ""), "__file__", None) or ""
+    return (module or "").partition(".")[0] in _OURS or "-packages" in file
 
 
 def _names(code: types.CodeType) -> set[str]:

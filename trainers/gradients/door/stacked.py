@@ -7,19 +7,15 @@ the copy is the record's gradient. What is between two layers is mapped over rec
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
-from trainers.gradients.door.operators import padded
 from trainers.gradients.door.traced import Traced, door_of
+from trainers.gradients.door.uses import Use, shape_of, uses_of
 from trainers.gradients.stacked import StackedLayer, stacked
 from trainers.gradients.stacked.layer import StackedExplicit
-
-aten = torch.ops.aten
 
 
 class StackedCopy(StackedExplicit):
@@ -34,185 +30,6 @@ class StackedCopy(StackedExplicit):
         self, taken: list[Tensor], returned: list[Tensor]
     ) -> dict[str, Tensor]:
         return {"weight": torch.stack(returned).sum(0)}
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Use:
-    """A use of parameters that book-keeping knows.
-
-    Parameters
-    ----------
-    layer
-        What stands for it, with parameters called weight and bias.
-    input
-        What goes in.
-    weight, bias
-        The nodes of its parameters.
-    settings
-        What it is, but for its parameters: two uses of one parameter must be alike.
-    fold
-        Whether the record's own first dimension of 1 is left out.
-    """
-
-    layer: Callable[[], nn.Module]
-    input: fx.Node
-    weight: fx.Node
-    bias: fx.Node | None
-    settings: tuple[Any, ...]
-    fold: bool = False
-
-
-def _shape(node: Any) -> tuple[int, ...]:
-    return tuple(node.meta["val"].shape)
-
-
-def _linear(input: fx.Node, weight: fx.Node, bias: Any = None) -> Use | None:
-    outputs, inputs = _shape(weight)
-    if len(_shape(input)) < 2:
-        return None
-    has = bias is not None
-    return Use(
-        lambda: nn.Linear(inputs, outputs, has, device="meta"),
-        *(input, weight, bias, ("linear",)),
-    )
-
-
-def _convolution(
-    input: fx.Node,
-    weight: fx.Node,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Use | None:
-    outputs, inputs, *kernel = _shape(weight)
-    here = _shape(input)
-    if len(here) != len(kernel) + 2 or here[0] != 1:
-        return None
-    kind: Any = nn.Conv1d if len(kernel) == 1 else nn.Conv2d
-
-    def all_sizes(value: Any) -> Any:
-        if isinstance(value, str):
-            return value
-        value = tuple(value) if isinstance(value, (list, tuple)) else (value,)
-        return value * len(kernel) if len(value) == 1 else value
-
-    settings = (
-        tuple(kernel),
-        *map(all_sizes, (stride, padding, dilation)),
-        groups,
-        bias is not None,
-    )
-    return Use(
-        lambda: kind(inputs * groups, outputs, *settings, device="meta"),
-        *(input, weight, bias, ("convolution", *settings)),
-        fold=True,
-    )
-
-
-def _layer_norm(
-    input: fx.Node,
-    shape: list[int],
-    weight: Any = None,
-    bias: Any = None,
-    eps: float = 1e-5,
-    cudnn: bool = True,
-) -> Use | None:
-    if weight is None or len(_shape(input)) <= len(shape):
-        return None
-    has = bias is not None
-    return Use(
-        lambda: nn.LayerNorm(shape, eps, bias=has, device="meta"),
-        *(input, weight, bias, ("layer_norm", *shape, eps)),
-    )
-
-
-def _group_norm(
-    input: fx.Node,
-    groups: int,
-    weight: Any = None,
-    bias: Any = None,
-    eps: float = 1e-5,
-    cudnn: bool = True,
-) -> Use | None:
-    if weight is None or bias is None or _shape(input)[0] != 1:
-        return None
-    channels = _shape(input)[1]
-    return Use(
-        lambda: nn.GroupNorm(groups, channels, eps, device="meta"),
-        *(input, weight, bias, ("group_norm", groups, eps)),
-        fold=True,
-    )
-
-
-def _embedding(
-    weight: fx.Node,
-    input: fx.Node,
-    padding: int = -1,
-    by_frequency: bool = False,
-    sparse: bool = False,
-) -> Use | None:
-    if by_frequency or sparse:
-        return None
-    rows, features = _shape(weight)
-    known = None if padding < 0 else padding
-    return Use(
-        lambda: nn.Embedding(rows, features, known, device="meta"),
-        *(input, weight, None, ("embedding", padding)),
-    )
-
-
-_RULES: dict[Any, Callable[..., Use | None]] = {
-    aten.linear.default: _linear,
-    aten.conv1d.default: _convolution,
-    aten.conv2d.default: _convolution,
-    aten.conv1d.padding: _convolution,
-    aten.conv2d.padding: _convolution,
-    aten.layer_norm.default: _layer_norm,
-    aten.group_norm.default: _group_norm,
-    aten.embedding.default: _embedding,
-    padded: _embedding,
-}
-
-
-def uses_of(graph: fx.Graph, parameters: list[fx.Node]) -> dict[fx.Node, Use]:
-    """The uses that book-keeping knows, of parameters that are used in no other way."""
-    known: dict[fx.Node, Use] = {}
-    for node in graph.nodes:
-        rule = _RULES.get(node.target)
-        if rule is None or node.kwargs:
-            continue
-        use = rule(*node.args)
-        of = [] if use is None else [use.weight, use.bias]
-        if (
-            use is not None
-            and all(one is None or one in parameters for one in of)
-            and isinstance(use.input, fx.Node)
-            and use.input not in parameters
-        ):
-            known[node] = use
-    while True:
-        together: dict[fx.Node, set[Any]] = {}
-        for use in known.values():
-            for one in (use.weight, use.bias):
-                if one is not None:
-                    key = (use.weight, use.bias, use.settings)
-                    together.setdefault(one, set()).add(key)
-        unknown = {
-            one
-            for one, ways in together.items()
-            if len(ways) > 1 or any(user not in known for user in one.users)
-        }
-        wrong = [
-            node
-            for node, use in known.items()
-            if use.weight in unknown or use.bias in unknown
-        ]
-        if not wrong:
-            return known
-        for node in wrong:
-            del known[node]
 
 
 class Step(nn.Module):
@@ -298,7 +115,7 @@ class StackedGraph(nn.Module):
         for node in parameters:
             if node in covered:
                 continue
-            layer = StackedCopy(_Alone(_shape(node)))
+            layer = StackedCopy(_Alone(shape_of(node)))
             self.layers.append((layer, {"weight": named[node]}))
             if node.users:
                 self._steps.append((node, layer, self._input, False))

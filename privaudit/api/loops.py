@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import math
 import operator
+import os
+import pathlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +16,13 @@ from privaudit.files.arguments import public
 from privaudit.files.extras import need
 from privaudit.ledger import Ledger
 from privaudit.release import NoSampling, RandomAllocation
+from privaudit.results import DELTA
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from privaudit.accounting.filters import Budget
+    from trainers.numerics.keys import Key
     from trainers.oracles.oracle import Oracle
     from trainers.runs.material import Material
 
@@ -36,16 +40,124 @@ class GradientOracle:
     """
 
     def __init__(
-        self, inner: Oracle, material: Material, budget: Budget | None = None
+        self,
+        inner: Oracle,
+        material: Material,
+        budget: Budget | None = None,
+        *,
+        key: Key,
+        key_file: pathlib.Path | None = None,
     ) -> None:
         from trainers.gradients.per_sample import parameter_vector
 
-        self._inner = inner
+        self._inner, self._key, self._key_file = inner, key, key_file
+        self._has_asked = self._is_over = False
         self._module = material.given or material.module
-        self._budget = budget
+        self._budget, self._charged = budget, 0
         self._independence = material.independence
         self.nodes = inner.nodes
         self.start: Tensor = parameter_vector(material.module).repeat(self.nodes, 1)
+        self._take_up(inner.state_dict())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return how many releases there were, and their ledger; nothing secret.
+
+        Keep it with the state of your loop. It holds numbers and texts alone.
+        """
+        return {"key": self._key.run.hex(), **self._inner.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from ``state``, before anything is asked.
+
+        What was released after that state, by a process that was killed, is in the
+        ledger by the journal beside the key's file. It is never released again: later
+        calls have new batches and new noise. A budget is charged for all of it.
+
+        Raises
+        ------
+        ValueError
+            If this oracle has released something, its key is not that of ``state``, or
+            the journal is older than it.
+        BudgetExceeded
+            If the budget is less than what was released.
+        """
+        if self._has_asked or self._is_over:
+            raise ValueError(
+                "this oracle has released something: make a new one, and load its "
+                "state before anything is asked"
+            )
+        if state.get("key") != self._key.run.hex():
+            raise ValueError(
+                "the key of this state was lost, or is another one: give the key_file "
+                "that it began with, or begin again without a state"
+            )
+        if len(state["releases"]) != self.nodes:
+            raise ValueError(
+                f"the state is of {len(state['releases'])} nodes, and here are "
+                f"{self.nodes}: give the same data"
+            )
+        self._take_up(state)
+
+    def _take_up(self, state: dict[str, Any]) -> None:
+        """Take all that was released: as in ``state``, and later as in the journal."""
+        self._inner.load_state_dict(state)
+        self._inner.skip_begun()
+        state = self._inner.state_dict()
+        self._inner.load_state_dict(state)  # within an epoch that assumes an order
+        if self._budget is None or not any(state["releases"]):
+            return
+        mechanism, sizes = self._inner.mechanism, self._inner.data.sizes
+        # The node with the least records, as often as any node released: no less than
+        # what each has released.
+        release, most = mechanism.release(0, min(sizes)), max(state["releases"])
+        if isinstance(release.sampling, RandomAllocation):
+            hows = [how for size in sizes if (how := mechanism.allocation(size))]
+            epochs = -(-most // min(how.batches for how in hows))
+            release = msgspec.structs.replace(release, sampling=NoSampling())
+            most = epochs * max(how.taken for how in hows)
+        more = most - self._charged
+        if more > 0:
+            self._budget.spend(release, more)
+            self._charged = most
+
+    def save(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        delta: float = DELTA,
+        epsilon: float | None = None,
+    ) -> None:
+        """Write the finished loop's ledger and account into ``folder``.
+
+        `privaudit.verify`, ``privaudit show`` and the like read it. The key is
+        forgotten, with its file: nothing more can be asked.
+
+        Parameters
+        ----------
+        folder
+            A new one, or an empty one.
+        delta
+            Delta of the account, in (0, 1).
+        epsilon
+            What was promised, if anything was: the folder then has a verdict.
+
+        Raises
+        ------
+        ValueError
+            If ``folder`` cannot be used, or the ledger has no account.
+        """
+        from privaudit.accounting.recorded import RecordedRun, write
+        from trainers.runs.run_keys import releases_file
+
+        how = "written by privaudit.oracle at each release"
+        if self._key.seed is not None:
+            how += f", with seed {self._key.seed}: a study, which protects nobody"
+        run = RecordedRun.of("a loop of the user's own", how, delta, epsilon=epsilon)
+        write(folder, run, self.ledger)
+        self._is_over = True
+        if self._key_file is not None:
+            self._key_file.unlink(missing_ok=True)
+            releases_file(self._key_file).unlink(missing_ok=True)
 
     def gradient(self, at: Tensor, nodes: Sequence[int] | None = None) -> Tensor:
         """Return each node's noisy mean gradient at parameters ``at``, (nodes, dims).
@@ -69,6 +181,8 @@ class GradientOracle:
         BudgetExceeded
             If the oracle holds a budget and this would exceed it; nothing is released.
         """
+        if self._is_over:
+            raise ValueError("this oracle's folder is written, and its key forgotten")
         asked = _numbers(range(self.nodes) if nodes is None else nodes)
         self._inner.next_release(asked)
         shape, found = (len(asked), self.start.shape[1]), getattr(at, "shape", None)
@@ -82,7 +196,10 @@ class GradientOracle:
             raise ValueError("parameters are not finite: the training diverged")
         if self._budget is not None:  # last: what is refused is not paid for
             self._pay(self._budget, asked)
-        return self._inner.gradient(at[None], asked)[0]
+        self._has_asked = True
+        found = self._inner.gradient(at[None], asked)[0]
+        self._inner.sync()  # before anybody has seen it
+        return found
 
     def _pay(self, budget: Budget, asked: Sequence[int]) -> None:
         """Spend what is released by the node with the least records of those that ask.
@@ -148,6 +265,7 @@ def oracle(
     transform: Callable[[Tensor], Any] | None = None,
     budget: Budget | None = None,
     seed: int | None = None,
+    key_file: str | os.PathLike[str] | None = None,
     device: str = "cpu",
 ) -> GradientOracle:
     """Give noisy gradients to a training loop of your own, and keep their ledger.
@@ -178,13 +296,18 @@ def oracle(
         ``BudgetExceeded`` instead of exceeding it.
     seed
         Seed of a study: makes noise and sampling repeatable. A model trained with a
-        seed is not protected. None: a secret key, held in memory.
+        seed is not protected. None: a secret key.
+    key_file
+        Where the secret key is kept until `GradientOracle.save`, with a journal of
+        releases beside it, so that a loop which was killed can go on: see
+        `GradientOracle.load_state_dict`. Nobody else may read it. None: in memory.
     device
         "cpu" or "cuda".
 
     Returns
     -------
-    An oracle with ``start``, ``gradient(at)``, ``ledger`` and ``module(at)``.
+    An oracle with ``start``, ``gradient(at)``, ``ledger``, ``module(at)``,
+    ``state_dict()``, ``load_state_dict(state)`` and ``save(folder)``.
 
     Raises
     ------
@@ -216,7 +339,10 @@ def oracle(
     from trainers.oracles.mechanism import Mechanism
     from trainers.oracles.oracle import Oracle
     from trainers.runs.material import Material
+    from trainers.runs.run_keys import kept_key
 
+    if key_file is not None and seed is not None:
+        raise ValueError("a study has no secret: leave key_file or seed out")
     for name, value in (
         ("noise_multiplier", noise_multiplier),
         ("clip_norm", clip_norm),
@@ -230,10 +356,13 @@ def oracle(
     material = Material.own(model, shares, loss=loss, nodes=nodes, split=split)
     if transform is not None:
         material = material.with_transform(transform)
+    file = None if key_file is None else pathlib.Path(key_file)
+    key, journal = (Key.secret(), None) if file is None else kept_key(file)
+    streams = Streams(key if seed is None else seed, device=device, journal=journal)
     inner = Oracle(
         material.data(private_data(material.shares).to(device)),
         differentiator(material.module, material.loss, *material.example),
         Mechanism(batch_size, clip_norm, noise_multiplier, sampling),
-        Streams(Key.secret() if seed is None else seed, device=device),
+        streams,
     )
-    return GradientOracle(inner, material, budget)
+    return GradientOracle(inner, material, budget, key=streams.key, key_file=file)

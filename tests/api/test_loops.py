@@ -1,5 +1,7 @@
 """Noisy gradients for a loop of one's own: what they are, and what is written down."""
 
+import contextlib
+import json
 import math
 
 import msgspec
@@ -210,3 +212,121 @@ def test_points_of_other_shapes_are_refused():
     with pytest.raises(ValueError, match="not finite"):
         oracle.gradient(oracle.start * float("nan"))
     assert oracle.ledger.nodes == ((), (), (), ())
+
+
+class TestTakenUp:
+    """A loop that was killed goes on; `made` is then another process's oracle."""
+
+    @pytest.fixture
+    def key(self, tmp_path):
+        return tmp_path / "key"
+
+    def asked(self, oracle, times):
+        return [oracle.gradient(oracle.start) for _ in range(times)]
+
+    def stopped(self, key, times, after=0, **changes):
+        """The state after ``times`` releases of a process that is killed ``after``."""
+        oracle = made(seed=None, key_file=key, **changes)
+        given = self.asked(oracle, times)
+        state = json.loads(json.dumps(oracle.state_dict()))
+        given += self.asked(oracle, after)
+        oracle._inner._streams.journal.close()
+        return state, given
+
+    def counts(self, oracle):
+        return [sum(one.count for one in node) for node in oracle.ledger.nodes]
+
+    @pytest.mark.parametrize("loaded", [True, False])
+    def test_no_release_is_made_twice(self, key, loaded):
+        """What the journal has beyond the state is paid for, and has a noise alone."""
+        state, given = self.stopped(key, 5, 2)
+        oracle = made(seed=None, key_file=key)
+        if loaded:
+            oracle.load_state_dict(state)
+        assert self.counts(oracle) == [7] * 4
+        given += self.asked(oracle, 3)
+        assert self.counts(oracle) == [10] * 4
+        whole = torch.stack(given).flatten(1)
+        assert len(whole.unique(dim=0)) == 10
+        apart = torch.corrcoef(whole).fill_diagonal_(0)
+        assert apart.abs().max() < 0.7  # of 48 numbers, the noise of one another
+
+    def test_a_lost_key_is_missed(self, key):
+        state, _ = self.stopped(key, 3)
+        key.unlink()
+        with pytest.raises(ValueError, match="the key of this state was lost"):
+            made(seed=None, key_file=key).load_state_dict(state)
+        with pytest.raises(ValueError, match="the key of this state was lost"):
+            made(seed=None).load_state_dict(state)
+
+    @pytest.mark.parametrize("content", [None, b"", b"privaudit releases 1"])
+    def test_a_lost_journal_is_missed(self, key, content):
+        self.stopped(key, 3)
+        journal = key.with_name("key.releases")
+        if content is None:
+            journal.unlink()
+        else:
+            journal.write_bytes(content)
+        with pytest.raises(ValueError, match="nobody knows what was released"):
+            made(seed=None, key_file=key)
+
+    def test_an_older_journal_is_missed(self, key):
+        _, _ = self.stopped(key, 1)
+        old = key.with_name("key.releases").read_bytes()
+        state, _ = self.stopped(key, 2)
+        key.with_name("key.releases").write_bytes(old)
+        with pytest.raises(ValueError, match="the journal is an older one"):
+            made(seed=None, key_file=key).load_state_dict(state)
+
+    def test_a_key_in_use_is_no_others(self, key):
+        first = made(seed=None, key_file=key)
+        with pytest.raises(ValueError, match="another process goes on with this run"):
+            made(seed=None, key_file=key)
+        assert self.asked(first, 1)
+
+    def test_a_state_comes_before_the_first_release(self, key):
+        oracle = made(seed=None, key_file=key)
+        state = oracle.state_dict()
+        self.asked(oracle, 1)
+        with pytest.raises(ValueError, match="has released something"):
+            oracle.load_state_dict(state)
+
+    @pytest.mark.parametrize("sampling", ["poisson", "random-allocation"])
+    def test_a_budget_is_charged_for_what_was_released(self, key, sampling):
+        def limit():
+            return pa.Budget(epsilon=3.0, delta=1e-5)
+
+        plain = made(noise_multiplier=8.0, budget=limit(), sampling=sampling, nodes=1)
+        fits = 0
+        with contextlib.suppress(pa.BudgetExceeded):
+            while plain.gradient(plain.start) is not None:
+                fits += 1
+        given = {"noise_multiplier": 8.0, "sampling": sampling, "nodes": 1}
+        state, _ = self.stopped(key, 3, 2, **given)
+        oracle = made(seed=None, key_file=key, budget=limit(), **given)
+        oracle.load_state_dict(state)
+        self.asked(oracle, fits - 5)
+        with pytest.raises(pa.BudgetExceeded):
+            oracle.gradient(oracle.start)
+
+    def test_its_folder_agrees_with_its_evidence(self, key, tmp_path):
+        state, _ = self.stopped(key, 3)
+        oracle = made(seed=None, key_file=key)
+        oracle.load_state_dict(state)
+        self.asked(oracle, 2)
+        oracle.save(tmp_path / "mine", epsilon=20.0)
+        assert not key.exists()
+        assert not key.with_name("key.releases").exists()
+        found = pa.verify(tmp_path / "mine")
+        assert not found.differences
+        ledger = Ledger.from_json((tmp_path / "mine/ledger.json").read_text())
+        assert ledger == oracle.ledger
+        with pytest.raises(ValueError, match="its key forgotten"):
+            oracle.gradient(oracle.start)
+
+    def test_what_cannot_be(self, key):
+        with pytest.raises(ValueError, match="a study has no secret"):
+            made(key_file=key)
+        state, _ = self.stopped(key, 1)
+        with pytest.raises(ValueError, match="the state is of 4 nodes"):
+            made(seed=None, key_file=key, nodes=2).load_state_dict(state)

@@ -80,6 +80,27 @@ def key_of(seed: int | None, folder: RunFolder, file: pathlib.Path) -> Key:
         raise FolderError(f"{file} is damaged or not ours ({error})") from None
 
 
+def kept_key(file: pathlib.Path) -> tuple[Key, ReleaseJournal]:
+    """The secret key in ``file``, made if there is none, and its open journal.
+
+    Raises ``ValueError`` if one of them cannot be used.
+    """
+    try:
+        if file.exists():
+            key = Key.load(file)
+        else:
+            key = Key.secret()
+            ReleaseJournal.create(releases_file(file), key)
+            key.save(file)
+        return key, ReleaseJournal(releases_file(file), key)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ValueError(
+            f"the key in {file} and its journal of releases cannot be used ({why}), so "
+            "that nobody knows what was released: begin again with another key_file"
+        ) from None
+
+
 def forget_key(folder: RunFolder, file: pathlib.Path) -> None:
     """Remove the secret key of a run that ended, and its journal of releases.
 

@@ -16,7 +16,7 @@ from privaudit.figure_settings import Mechanism
 from privaudit.files import json as _json
 from privaudit.files.arguments import public
 from privaudit.files.frames import columns_of, is_frame
-from privaudit.integrations import opacus
+from privaudit.integrations import flower, opacus
 from privaudit.ledger import Ledger
 from privaudit.results import Bracket, Relation
 
@@ -233,7 +233,8 @@ def ledger_from(source: Any) -> Ledger:
     source
         One of: a dp-accounting event; a jax-privacy plan, which contains such an event;
         an Opacus ``PrivacyEngine``, its accountant, or the accountant's history (its
-        batches must have been Poisson sampled; the account is conditional on it); an
+        batches must have been Poisson sampled; the account is conditional on it); a
+        Flower accountant, its state, or a strategy that has one (conditional too); an
         object with an attribute ``ledger``, such as a run of `train` or an `oracle`; or
         the path of a JSON file with a ledger or event (`privaudit.accounting.events`).
 
@@ -261,6 +262,8 @@ def ledger_from(source: Any) -> Ledger:
     history = opacus.history_of(source)
     if history is not None or opacus.is_history(source):
         return opacus.ledger_of(source if history is None else history)
+    if flower.is_flower(source):
+        return flower.ledger_of(source)
     event = getattr(source, "dp_event", source)  # a plan of jax-privacy's has it
     if type(event).__module__.startswith("dp_accounting"):
         from privaudit.accounting import events
@@ -268,7 +271,8 @@ def ledger_from(source: Any) -> Ledger:
         return events.ledger_of(event)
     raise ValueError(
         "a ledger comes from an event of dp-accounting's, a plan of jax-privacy's, an "
-        "Opacus engine, accountant or history, or a file's path, got "
+        "Opacus engine, accountant or history, a Flower accountant, its state or its "
+        "strategy, or a file's path, got "
         f"{type(source).__name__}"
     )
 

@@ -1,0 +1,276 @@
+"""Flower: an accountant for its strategies, and ledgers of its accountants' states.
+
+Flower (1.41) has a protocol for accountants, ``flwr.serverapp.PrivacyAccountant``, and
+strategies that ask one before each round, and stop at its budget. The unit is a client.
+
+    Accountant  fulfils the protocol, certified from both sides
+    ledger_of   reads an accountant of Flower's, its state, or a strategy that has one;
+                `privaudit.ledger_from` does so too
+
+A ledger of Flower's is conditional: see `ROUNDS` and `FLOATS`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from privaudit.accounting.certificate import Certificate
+from privaudit.files.arguments import public
+from privaudit.ledger import Ledger, Recorder
+from privaudit.release import (
+    NoSampling,
+    PoissonSampling,
+    Release,
+    Sampling,
+    SamplingWithoutReplacement,
+)
+from privaudit.results import Relation
+
+ROUNDS = (
+    "each round's sum was of updates clipped to the strategy's norm, of clients "
+    "as many and drawn as it says, of equal weight, and noise was added once"
+)
+FLOATS = (
+    "Flower's noise, which is floating point numbers of numpy's generator, hides as "
+    "much as exact noise would"
+)
+_NAMES = ("noise_multiplier", "sample_size", "population_size")
+_SCHEMA = 1  # of a state, as Flower's own accountant writes it
+
+
+def _sampling(method: str, size: int, population: int) -> Sampling:
+    if method == "no-amplification":
+        return NoSampling()
+    if method == "poisson":
+        return PoissonSampling(size / population)
+    if method == "without-replacement":
+        return SamplingWithoutReplacement(size, population)
+    raise ValueError(f"there is no sampling {method!r} of clients")
+
+
+def _release(event: Any, method: str) -> Release:
+    """A noisy sum of clipped updates: noise over the clip norm, as strategies have it.
+
+    Replacing a client moves the sum by twice the clip norm.
+    """
+    noise, size, population = (
+        event[name] if isinstance(event, dict) else getattr(event, name)
+        for name in _NAMES
+    )
+    sampling = _sampling(method, size, population)
+    return Release.of_sum(norm_bound=1.0, noise_multiplier=noise, sampling=sampling)
+
+
+def _word(value: Any) -> str:
+    """A text, or the value of one of Flower's enumerations."""
+    return str(getattr(value, "value", value))
+
+
+def is_flower(source: Any) -> bool:
+    """Whether ``source`` is something that `ledger_of` reads."""
+    if isinstance(source, dict):
+        return "compositions" in source
+    return any(
+        kind.__module__.partition(".")[0] == "flwr" for kind in type(source).__mro__
+    )
+
+
+def ledger_of(source: Any) -> Ledger:
+    """Ledger of what a Flower accountant composed: one node, whose unit is a user.
+
+    Parameters
+    ----------
+    source
+        An accountant, its ``state_dict()``, or a strategy with an ``accountant``.
+
+    Raises
+    ------
+    ValueError
+        If it is none of these, or its state is of another version.
+
+    Examples
+    --------
+    >>> event = {"noise_multiplier": 1.0, "sample_size": 10, "population_size": 100}
+    >>> state = {
+    ...     "schema_version": 1,
+    ...     "config": {"sampling_method": "poisson"},
+    ...     "compositions": [{"event": event, "count": 50}],
+    ... }
+    >>> ledger_of(state).nodes[0][0].count
+    50
+    """
+    known = getattr(source, "accountant", source)
+    state = known if isinstance(known, dict) else None
+    if state is None and hasattr(known, "state_dict"):
+        state = known.state_dict()
+    if not isinstance(state, dict) or "compositions" not in state:
+        raise ValueError(
+            "a ledger of Flower's comes from its accountant, the accountant's state or "
+            f"a strategy with an accountant, got {type(source).__name__}"
+        )
+    if state.get("schema_version") != _SCHEMA:
+        raise ValueError(
+            f"the accountant's state is of version {state.get('schema_version')!r}, "
+            f"and {_SCHEMA} is known"
+        )
+    try:
+        method = _word(state["config"]["sampling_method"])
+        recorder = Recorder(1, unit="user")
+        for one in state["compositions"]:
+            recorder.record(0, _release(one["event"], method), one["count"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"the accountant's state is not Flower's: {error}") from None
+    recorder.assume(ROUNDS)
+    recorder.assume(FLOATS)
+    return recorder.ledger()
+
+
+class Accountant:
+    """Certified account of a Flower server's rounds, for strategies that take one.
+
+    Pass it as ``accountant=`` of ``DifferentialPrivacyServerSideFixedClipping`` and its
+    like. Epsilon is an upper bound, by the best of several provers.
+
+    Parameters
+    ----------
+    config
+        A ``flwr.serverapp.PrivacyConfig``.
+
+    Attributes
+    ----------
+    ledger
+        All that was composed, for `privaudit.Certificate` and `privaudit.epsilon`.
+
+    Raises
+    ------
+    ValueError
+        If an event is of another population than ``config``, or a value is out of its
+        range.
+
+    Examples
+    --------
+    >>> import types
+    >>> config = types.SimpleNamespace(
+    ...     target_delta=1e-5, population_size=100, max_epsilon=4.0,
+    ...     neighboring_relation="add-or-remove-one", sampling_method="poisson",
+    ... )
+    >>> event = types.SimpleNamespace(
+    ...     noise_multiplier=1.0, sample_size=10, population_size=100
+    ... )
+    >>> accountant = Accountant(config)
+    >>> accountant.compose(event, 20)
+    >>> 3.4 < accountant.get_epsilon(1e-5) < 3.6
+    True
+    >>> accountant.would_exceed(event, count=20)
+    True
+    """
+
+    @public
+    def __init__(self, config: Any) -> None:
+        self._config = config
+        self._relation: Relation = _word(config.neighboring_relation)  # type: ignore[assignment]
+        self._method = _word(config.sampling_method)
+        self._composed: list[tuple[dict[str, Any], int]] = []
+
+    @property
+    def config(self) -> Any:
+        """The privacy configuration."""
+        return self._config
+
+    @property
+    def num_releases(self) -> int:
+        """Number of composed releases."""
+        return sum(count for _, count in self._composed)
+
+    @property
+    def ledger(self) -> Ledger:
+        """All that was composed."""
+        return ledger_of(self.state_dict())
+
+    def compose(self, event: Any, count: int = 1) -> None:
+        """Add ``count`` equal releases of Flower's ``GaussianPrivacyEvent``."""
+        self._composed.append(self._entry(event, count))
+
+    def get_epsilon(self, delta: float) -> float:
+        """Return an upper bound on epsilon at ``delta``, in (0, 1)."""
+        return self._certificate(()).epsilon(delta).upper if self._composed else 0.0
+
+    def get_delta(self, epsilon: float) -> float:
+        """Return an upper bound on delta at ``epsilon``, >= 0."""
+        return self._certificate(()).delta(epsilon).upper if self._composed else 0.0
+
+    def get_privacy_spent(self, delta: float | None = None) -> Any:
+        """Return what was spent, as ``flwr.serverapp.PrivacySpent``."""
+        from flwr.serverapp import PrivacySpent
+
+        at = self._config.target_delta if delta is None else delta
+        return PrivacySpent(
+            epsilon=self.get_epsilon(at),
+            delta=at,
+            num_releases=self.num_releases,
+            accounting_method="certified",
+        )
+
+    def would_exceed(
+        self, event: Any, max_epsilon: float | None = None, count: int = 1
+    ) -> bool:
+        """Return whether ``count`` more releases are not certified to meet the budget.
+
+        ``max_epsilon`` is the budget; None: that of the configuration. Composes
+        nothing.
+        """
+        most = self._config.max_epsilon if max_epsilon is None else max_epsilon
+        if most is None:
+            raise ValueError("there is no budget: give max_epsilon, here or in config")
+        certificate = self._certificate((self._entry(event, count),))
+        return not certificate.epsilon(self._config.target_delta).upper <= most
+
+    def state_dict(self) -> dict[str, object]:
+        """Return what was composed, as JSON can hold it; Flower's own form."""
+        config = self._config
+        return {
+            "schema_version": _SCHEMA,
+            "backend": "certified",
+            "config": {
+                "target_delta": config.target_delta,
+                "population_size": config.population_size,
+                "neighboring_relation": self._relation,
+                "sampling_method": self._method,
+                "max_epsilon": config.max_epsilon,
+            },
+            "compositions": [
+                {"event": dict(event), "count": count}
+                for event, count in self._composed
+            ],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take what `state_dict` gave, or that of Flower's own accountant.
+
+        Raises ``ValueError`` if it is of another configuration.
+        """
+        ledger_of(state)
+        if state["config"] != self.state_dict()["config"]:
+            raise ValueError("the state is of another privacy configuration")
+        self._composed = [
+            self._entry(one["event"], one["count"]) for one in state["compositions"]
+        ]
+
+    def _entry(self, event: Any, count: int) -> tuple[dict[str, Any], int]:
+        if type(count) is not int or count < 1:
+            raise ValueError(f"count must be a whole number from 1 on, got {count!r}")
+        if not isinstance(event, dict):
+            event = {name: getattr(event, name) for name in _NAMES}
+        if event["population_size"] != self._config.population_size:
+            raise ValueError(
+                f"an event of a population of {event['population_size']}, where config "
+                f"has {self._config.population_size}"
+            )
+        _release(event, self._method)
+        return dict(event), count
+
+    def _certificate(self, more: tuple[tuple[dict[str, Any], int], ...]) -> Certificate:
+        recorder = Recorder(1, unit="user")
+        for event, count in (*self._composed, *more):
+            recorder.record(0, _release(event, self._method), count)
+        return Certificate.of(recorder.ledger(), self._relation)

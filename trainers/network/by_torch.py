@@ -22,6 +22,7 @@ from torch import Tensor
 from trainers.network.exchange import (
     ENDED,
     HANGS,
+    NOBODY,
     PATIENCE,
     Exchange,
     PartyLostError,
@@ -81,12 +82,15 @@ class ByTorch(Exchange):
     def _wait(self, other: int, into: Tensor) -> None:
         self.check()
         # Whoever may send in any order may also have nothing to send.
-        wait = _FOREVER if other in self._due else self.patience
+        is_asked = other in self._due
+        wait = _FOREVER if is_asked else self.patience
         try:
             work = dist.irecv(into, other)
             assert work is not None
             work.wait(datetime.timedelta(seconds=wait))
         except (RuntimeError, OSError) as error:
+            if is_asked and other not in self._due:
+                raise PartyLostError(NOBODY) from None
             raise self._lost(other, error) from None
         self.check()
 

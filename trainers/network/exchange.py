@@ -28,6 +28,7 @@ PATIENCE = 300.0  # seconds that parties wait for each other
 MOST_WORDS = 1 << 20  # bytes of public words that a party may have said
 _QUEUED = 64  # messages that a party may be ahead
 _LOOK = 0.5  # seconds between looks at whether a party was lost
+NOBODY = "nobody is asked any more"
 _DTYPES = (torch.float32, torch.float64, torch.int64)
 
 # Why a party is the cause of an end, by number: what another party says is no text.
@@ -138,7 +139,10 @@ class Exchange(abc.ABC):
         return self._checked(other, {label(like, k, name): like})[1]
 
     def due(self, messages: Mapping[int, Sequence[tuple[str, Tensor]]]) -> None:
-        """Say what `any_due` may give, by rank: names, and tensors alike."""
+        """Say what `any_due` may give, by rank: names, and tensors alike.
+
+        With nothing it ends, wherever it waits, and who leaves then is no loss.
+        """
         self._due = {
             other: {label(like, 0, name): (name, like) for name, like in here}
             for other, here in messages.items()
@@ -149,7 +153,9 @@ class Exchange(abc.ABC):
 
         Raises `PartyLostError` if something else comes, or nothing ever will.
         """
-        due = self._due[other]
+        due = self._due.get(other)
+        if due is None:
+            raise PartyLostError(NOBODY)
         what, rows = self._checked(other, {one: due[one][1] for one in due})
         return due[what][0], rows
 
@@ -334,6 +340,8 @@ class Queued(Exchange):
         until = time.monotonic() + self.patience
         while not there():
             self.check()
+            if not end and other not in self._due:
+                raise PartyLostError(NOBODY)
             if "bye" in self._words[other] and not there():
                 why = "before it had sent all that the others wait for"
                 raise self._fail(other, ENDED, why)

@@ -121,6 +121,23 @@ class TestSound:
         with refused(here, "0-1 of round 0, .* which is not due"):
             here.any_due(1)
 
+    def test_who_leaves_when_nobody_is_asked_any_more_is_no_loss(self, pair):
+        here, there = pair
+        here.due({1: [("1-0", DUE)]})
+        said = []
+
+        def serve():
+            with pytest.raises(PartyLostError, match="nobody is asked any more"):
+                here.any_due(1)
+            said.append(here.failure)
+
+        serving = threading.Thread(target=serve)
+        serving.start()
+        here.due({})
+        there.over()
+        serving.join(5)
+        assert said == [None]
+
     @pytest.mark.parametrize("rows", [DUE.half(), DUE.view(1, 1, 1, 2, 3)])
     def test_what_cannot_be_a_message(self, pair, rows):
         with pytest.raises(ValueError, match="four dimensions at most: theta is"):

@@ -246,7 +246,8 @@ class _Workers:
             if granted:
                 rest = self._clock.link_time * self._network.step_time
                 heapq.heappush(under_way, self._begun(node, made + 1, rest))
-        self._others.told("stopped", True, bool)  # nobody is asked any more
+        self._others.told("stopped", True, bool)
+        self._others.due({})  # nobody is asked any more
         self._note()
         after(steps, self._state)
         return self._state

@@ -27,7 +27,8 @@ from nvflare.lighter.spec import Builder
 from privaudit.api.federation import SITE, TASK, SiteFile
 from privaudit.api.trainings import run_training
 from privaudit.api.watch import Watch
-from privaudit.report.verify import sign, verify
+from privaudit.files.folder import FolderError
+from privaudit.report.verify import EvidenceError, sign, verify
 from trainers.network.by_flare import ByFlare
 
 RUN = ("Together", "Site")  # classes that a job names; sites let no others run
@@ -127,7 +128,7 @@ class Site(Executor):
             return make_reply(ReturnCode.TASK_UNKNOWN)
         try:
             self._train(fl_ctx, abort_signal)
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, FolderError, EvidenceError) as error:
             self.log_error(fl_ctx, f"privaudit: {error}")
             return make_reply(ReturnCode.EXECUTION_EXCEPTION)
         return make_reply(ReturnCode.OK)

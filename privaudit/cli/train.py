@@ -121,6 +121,8 @@ def train(
     check_key(sign, all_sign=settings.parties)
     if settings.parties:  # each has a screen of its own, but under torchrun
         os.environ.setdefault("LOCAL_RANK", "0")
+        # Who is lost is said in a line, not by torch's stacks: read as torch is loaded.
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
     from privaudit.cli.console import Console
 
     watch = Console()

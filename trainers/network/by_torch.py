@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import itertools
 import os
 import queue
 import threading
@@ -26,12 +27,14 @@ from trainers.network.exchange import (
     PATIENCE,
     Exchange,
     PartyLostError,
+    plain,
 )
 from trainers.network.ranks import GO_ON, by_torchrun, ended_by_torchrun
 
 _LABEL = 160  # bytes
 _AHEAD = 64  # messages that wait to be sent to one party
 _FOREVER = 1e7  # seconds
+_BEAT = 1.0  # seconds, in which there are two signs of life
 _GRACE = 0.5  # seconds, from a lost connection to taking its party for the cause
 
 
@@ -43,6 +46,8 @@ class ByTorch(Exchange):
     ) -> None:
         super().__init__(rank, size, patience)
         self._store = store
+        store.set(f"{rank} alive", "")
+        threading.Thread(target=self._beat, daemon=True).start()
         self._queues: dict[int, queue.Queue[tuple[Tensor, Tensor]]] = {}
         for other in self.others:
             self._queues[other] = queue.Queue(_AHEAD)
@@ -53,7 +58,10 @@ class ByTorch(Exchange):
         text = what.encode()[:_LABEL]
         head[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
         # One item, so that threads' messages do not mix.
-        self._queues[other].put((head, rows.clone()), timeout=self.patience)
+        try:
+            self._queues[other].put((head, rows.clone()), timeout=self.patience)
+        except queue.Full:
+            self.hangs(other)
         self.check()
 
     def _sender(self, other: int) -> None:
@@ -74,7 +82,7 @@ class ByTorch(Exchange):
         found = {one.encode()[:_LABEL].decode(errors="replace"): one for one in due}
         if what not in found:
             one = f", where {next(iter(due))} was due" if len(due) == 1 else ""
-            raise ValueError(f"{what}{one or ', which is not due'}")
+            raise ValueError(f"{plain(what)}{one or ', which is not due'}")
         rows = torch.empty_like(due[found[what]], memory_format=torch.contiguous_format)
         self._wait(other, rows)
         return found[what], rows
@@ -96,18 +104,43 @@ class ByTorch(Exchange):
 
     def _lost(self, other: int, error: Exception) -> PartyLostError:
         """What ended the connection to ``other``: it, unless another one is named."""
-        until = time.monotonic() + _GRACE
+        began, hangs = time.monotonic(), "timed out" in str(error).lower()
+        wait = _GRACE
         try:
-            while time.monotonic() < until and self.failure is None:
+            if hangs:
+                # Out of patience, gloo ends all connections of this party. Others see
+                # that, and wait for who hangs, which may be none that this one heard.
+                self._store.set("looking", "")
+                other = self._silent(other)
+            while time.monotonic() < began + wait and self.failure is None:
                 if self._store.check(["cause"]):
                     accused, why, by = map(int, self._store.get("cause").split())
                     return self._was_told(by, accused, why)
+                if not hangs and self._store.check(["looking"]):
+                    wait = _GRACE + 3 * _BEAT
                 time.sleep(0.05)
         except (RuntimeError, OSError):
             return self._fail(0, ENDED)  # its store has ended, and so others could
-        hangs = "timed out" in str(error).lower()
         detail = f"in {self.patience:.0f} s" if hangs else ""
         return self._fail(other, HANGS if hangs else ENDED, detail)
+
+    def _silent(self, awaited: int) -> int:
+        """Who gives no sign of life; ``awaited`` if all do."""
+        before = [self._store.get(f"{other} alive") for other in self.others]
+        time.sleep(2 * _BEAT)
+        for other, sign in zip(self.others, before, strict=True):
+            if self._store.get(f"{other} alive") == sign:
+                return other
+        return awaited
+
+    def _beat(self) -> None:
+        """Give signs of life."""
+        with contextlib.suppress(RuntimeError, OSError):
+            for number in itertools.count():
+                if self._is_closed:
+                    return
+                self._store.set(f"{self.rank} alive", str(number))
+                time.sleep(_BEAT / 2)
 
     def _say(self, topic: str, text: bytes) -> None:
         with self._stored():

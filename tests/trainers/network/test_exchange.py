@@ -4,6 +4,7 @@ import contextlib
 import json
 import multiprocessing
 import os
+import signal
 import socket
 import threading
 import time
@@ -233,7 +234,7 @@ def _member(rank, port, work, said):
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
     try:
-        with joined(rank, 3, 20) as exchange:
+        with joined(rank, 3, 2 if work is _one_hangs else 20) as exchange:
             exchange.expects(1 << 20)
             words = work(exchange)
     except (ValueError, OSError) as error:
@@ -263,6 +264,13 @@ def _one_dies(one):
     return one.receive(one.rank + 1, DUE, 0, "theta")
 
 
+def _one_hangs(one):
+    """Party 0 waits for party 1, which answers, and waits for party 2."""
+    if one.rank == 2:
+        signal.raise_signal(signal.SIGSTOP)
+    return one.receive(one.rank + 1, DUE, 0, "theta")
+
+
 def _one_is_wrong(one):
     if one.rank == 2:
         one.send(1, DUE.double(), 0, "theta")
@@ -281,6 +289,7 @@ def _one_disagrees(one):
     [
         (_trade, [[180.0, 192.0, 204.0], [120.0, 132.0, 144.0], [60.0, 72.0, 84.0]]),
         (_one_dies, ["party 2 has ended", "party 2 has ended"]),
+        (_one_hangs, ["party 2 does not answer in 2 s"] * 2),
         (_one_is_wrong, [*["party 2 sent something malformed"] * 2, "this party sent"]),
         (_one_disagrees, ["party 2 has other settings"] * 3),
     ],
@@ -300,6 +309,8 @@ def test_processes(work, words):
     for party in parties:
         party.start()
     found = dict(said.get(timeout=60) for _ in words)
+    for party in parties[len(words) :]:
+        party.kill()
     for party in parties:
         party.join(30)
         assert party.exitcode is not None

@@ -16,7 +16,8 @@ from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
 from nvflare.fuel.f3.cellnet.utils import make_reply
 from nvflare.fuel.f3.message import Message
 
-from trainers.network.exchange import ENDED, PATIENCE, PartyLostError, Queued
+from trainers.network.exchange import ENDED, PATIENCE, PartyLostError
+from trainers.network.queued import Queued
 from trainers.network.ranks import GO_ON
 
 _CHANNEL, _TOPIC = "privaudit", "exchange"

@@ -9,12 +9,9 @@ tensors, and nothing is used before its label and its length are those that are 
 from __future__ import annotations
 
 import abc
-import collections
-import contextlib
 import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn, Self, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn, TypeVar
 
 import torch
 from torch import Tensor
@@ -25,9 +22,6 @@ from trainers.network.ranks import GO_ON, RankLostError
 T = TypeVar("T")
 
 PATIENCE = 300.0  # seconds that parties wait for each other
-MOST_WORDS = 1 << 20  # bytes of public words that a party may have said
-_QUEUED = 64  # messages that a party may be ahead
-_LOOK = 0.5  # seconds between looks at whether a party was lost
 NOBODY = "nobody is asked any more"
 _DTYPES = (torch.float32, torch.float64, torch.int64)
 
@@ -262,163 +256,3 @@ class Exchange(abc.ABC):
             self.over()
         self._is_closed = True
         self._leave()
-
-
-class Queued(Exchange):
-    """An `Exchange` by an engine that hands over what came: see `arrived`."""
-
-    def __init__(self, rank: int, size: int, patience: float = PATIENCE) -> None:
-        super().__init__(rank, size, patience)
-        self._changed = threading.Condition()
-        self._messages: dict[int, collections.deque[tuple[str, bytes]]] = {
-            other: collections.deque() for other in self.others
-        }
-        self._queued = dict.fromkeys(self.others, 0)  # bytes of them
-        self._words: dict[int, dict[str, bytes]] = {other: {} for other in self.others}
-
-    @abc.abstractmethod
-    def _carry(self, other: int, kind: str, what: str, content: bytes) -> bool:
-        """Have ``arrived`` called at ``other``; what it returned."""
-
-    def _is_silent(self, other: int) -> None:
-        """Look whether ``other``, who is waited for, is there; `PartyLostError`."""
-
-    def arrived(self, other: int, kind: str, what: str, content: bytes) -> bool:
-        """Take what ``other`` sent; False if there is no room yet.
-
-        ``kind`` is message, words, end or bye.
-        """
-        try:
-            with self._changed:
-                if other not in self._messages:
-                    return True  # of nobody who has a part in this
-                if kind == "message" and not self._has_room(other, what, content):
-                    return False
-                self._take(other, kind, what, content)
-                self._changed.notify_all()
-        except ValueError as error:
-            self._fail(other, MALFORMED, str(error))
-        return True
-
-    def _has_room(self, other: int, what: str, content: bytes) -> bool:
-        """Whether a message may be queued now; ``ValueError`` if it never may."""
-        if self._most is None:
-            return False
-        if len(content) > self._most:
-            raise ValueError(f"more than the {self._most} bytes that there may be")
-        queue = self._messages[other]
-        return not queue or (
-            len(queue) < _QUEUED and self._queued[other] + len(content) <= self._most
-        )
-
-    def _take(self, other: int, kind: str, what: str, content: bytes) -> None:
-        words = self._words[other]
-        if kind == "message":
-            self._messages[other].append((what, content))
-            self._queued[other] += len(content)
-        elif kind == "words":
-            if what in words:
-                raise ValueError(f"words on {plain(what)} twice")
-            if sum(map(len, [*words, *words.values(), what, content])) > MOST_WORDS:
-                raise ValueError("more words than are due")
-            words[what] = content
-        elif kind == "end":
-            accused, why = map(int, what.split())
-            self._was_told(other, accused, why)
-        elif kind == "bye":
-            words.setdefault("bye", b"")
-        else:
-            raise ValueError(f"something of kind {plain(kind)}")
-
-    def _await(
-        self, other: int, there: Callable[[], bool], *, end: bool = True
-    ) -> None:
-        """Until it is ``there``; with ``end`` within the patience.
-
-        Raises `PartyLostError` if a party is lost meanwhile.
-        """
-        until = time.monotonic() + self.patience
-        while not there():
-            self.check()
-            if not end and other not in self._due:
-                raise PartyLostError(NOBODY)
-            if "bye" in self._words[other] and not there():
-                why = "before it had sent all that the others wait for"
-                raise self._fail(other, ENDED, why)
-            if end and time.monotonic() > until:
-                self.hangs(other)
-            self._is_silent(other)
-            with self._changed:  # of others no lock is taken under this one
-                if not there() and self.failure is None:
-                    self._changed.wait(_LOOK)
-
-    def _receive(self, other: int, due: Mapping[str, Tensor]) -> tuple[str, Tensor]:
-        queue = self._messages[other]
-        # Whoever may send in any order may also have nothing to send.
-        self._await(other, lambda: bool(queue), end=other not in self._due)
-        with self._changed:
-            what, content = queue.popleft()
-            self._queued[other] -= len(content)
-            self._changed.notify_all()
-        like = due.get(what)
-        if like is None:
-            one = f", where {next(iter(due))} was due" if len(due) == 1 else ""
-            raise ValueError(f"{plain(what)}{one or ', which is not due'}")
-        if len(content) != like.numel() * like.element_size():
-            raise ValueError(f"{len(content)} bytes as {what}")
-        rows = torch.frombuffer(bytearray(content), dtype=like.dtype)
-        return what, rows.view(like.shape)
-
-    def _send(self, other: int, what: str, rows: Tensor) -> None:
-        self._put(other, "message", what, rows.numpy().tobytes())
-
-    def _put(self, other: int, kind: str, what: str, content: bytes) -> None:
-        until = time.monotonic() + self.patience
-        while not self._carry(other, kind, what, content):
-            self.check()
-            if time.monotonic() > until:
-                self.hangs(other)
-            time.sleep(0.002)
-        self.check()
-
-    def _say(self, topic: str, text: bytes) -> None:
-        for other in self.others:
-            self._put(other, "words", topic, text)
-
-    def _hear(self, other: int, topic: str) -> bytes:
-        self._await(other, lambda: topic in self._words[other])
-        return self._words[other][topic]
-
-    def _tell(self, accused: int, why: int) -> None:
-        for other in self.others:
-            with contextlib.suppress(OSError):
-                self._carry(other, "end", f"{accused} {why}", b"")
-
-    def over(self) -> None:
-        """Nobody is needed any more, and all are told so."""
-        if not self._over:
-            super().over()
-            for other in self.others:
-                with contextlib.suppress(OSError):
-                    self._carry(other, "bye", "", b"")
-
-    def _leave(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
-
-
-class InProcess(Queued):
-    """Parties that are threads of one process: see `InProcess.all`."""
-
-    _all: Sequence[InProcess] = ()
-
-    @classmethod
-    def all(cls, size: int, patience: float = PATIENCE) -> list[Self]:
-        """The exchanges of ``size`` parties, connected."""
-        found = [cls(rank, size, patience) for rank in range(size)]
-        for one in found:
-            one._all = found
-        return found
-
-    def _carry(self, other: int, kind: str, what: str, content: bytes) -> bool:
-        return self._all[other].arrived(self.rank, kind, what, content)

@@ -29,7 +29,8 @@ from privaudit.report.verify import EvidenceError
 from privaudit.results import round_up
 from privaudit.settings import TrainingSettings
 from tests.cli.test_shapes import validator
-from trainers.network.exchange import InProcess, PartyLostError
+from trainers.network.exchange import PartyLostError
+from trainers.network.queued import InProcess
 from trainers.network.ranks import RankLostError
 from trainers.runs.material import OwnData
 from trainers.runs.parties import (

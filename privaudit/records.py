@@ -104,6 +104,11 @@ class AuditRecord(AttackSettings, RunIdentity, Generic[Task]):
     planted_bug
         A name in `privaudit.auditing.experiments.planted.PLANTED`: a bug of the
         training that its ledger does not know of; None for the training as it is.
+    public_seed
+        By which data are dealt and models start, where the training was run before;
+        None: data by 0, and models by the audit's seed.
+    random_records
+        Whether random records of the same shapes stood in the place of the data.
     """
 
     claim: Claim
@@ -113,3 +118,5 @@ class AuditRecord(AttackSettings, RunIdentity, Generic[Task]):
     adversary: str = "final-loss"
     canary: str = "blank"
     planted_bug: str | None = None
+    public_seed: int | None = None
+    random_records: bool = False

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from privaudit.accounting import account_nodes
 from privaudit.api.place import Place, short_name
+from privaudit.api.trainings import own_data
 from privaudit.api.watch import SILENT, Watch
 from privaudit.auditing.programs.scored import AuditedScores
 from privaudit.files.arguments import public
@@ -34,11 +35,13 @@ from privaudit.results import (
     worst_bound,
 )
 from privaudit.settings import AuditSettings, ProgramSettings, claim_of
+from privaudit.task_settings import OWN, is_own
 
 if TYPE_CHECKING:
     from privaudit.auditing.experiments.outcome import AuditResult
     from privaudit.auditing.programs.audit import ProgramResult
     from privaudit.report.sweep import FoundSweep
+    from trainers.runs.material import Material
 
 Path = str | os.PathLike[str]
 _DEFAULT = AuditSettings()
@@ -144,6 +147,9 @@ def audit_algorithm(
     settings: AuditSettings = _DEFAULT,
     *,
     training: Mapping[str, Any] | None = None,
+    model: Any = None,
+    data: Any = None,
+    loss: Callable[..., Any] | None = None,
     out: Path | None = None,
     workers: int | None = None,
     watch: Watch = SILENT,
@@ -163,6 +169,9 @@ def audit_algorithm(
     training
         Settings and options of the training, by name, that replace an audit's defaults;
         see `privaudit.task_settings.TaskSettings`.
+    model, data, loss
+        Your own model, shares and loss, as `privaudit.train` takes them, in the place
+        of an audit's; or ``module:function`` in ``training``.
     out
         The run's folder. If the run in it was stopped, the same call resumes it.
         Default: a new folder in ``runs``.
@@ -208,7 +217,7 @@ def audit_algorithm(
     )
     from trainers.network.ranks import launched
     from trainers.runs.budget import noise_of
-    from trainers.runs.problem import Problem
+    from trainers.runs.material import Material
 
     check_workers(workers)
     if settings.one_run and launched():
@@ -216,9 +225,17 @@ def audit_algorithm(
             "one run with many canaries is made by one process: start it without "
             "torchrun"
         )
-    plan = planned(algorithm, settings, training or {}, where="--set")
+    values, material = dict(training or {}), None
+    if (model is None) != (data is None):
+        raise ValueError("a model and data of your own come together: give both")
+    if model is not None:
+        material = Material.own(model, data, loss=loss, nodes=values.get("nodes"))
+        values = {**values, **_own_values(material, values)}
+    elif is_own(str(values.get("data", ""))):
+        values = own_data(values)
+    plan = planned(algorithm, settings, values, where="--set")
     # All else is checked by now: calibration takes seconds.
-    problem = Problem.of(plan.training)
+    problem = plan.problem(material)
     noise = noise_of(problem, plan.claim, settings, note=watch.note)
     block = settings.block or chosen_block(problem, plan.runs)
     plan = dataclasses.replace(plan, noise_multiplier=noise, block=block)
@@ -231,11 +248,27 @@ def audit_algorithm(
             result = run_on_ranks(plan, opened, progress=progress)
         else:
             with opened as folder:
-                result = run(plan, folder, workers=workers, progress=progress)
+                result = run(
+                    *(plan, folder),
+                    workers=workers,
+                    progress=progress,
+                    problem=problem,
+                )
     if result is None:  # rank 0 speaks for all
         return None
     family, setting = plan.training.family, plan.training.setting()
     return Audited(place.path, result, tuple(family.remarks(setting)))
+
+
+def _own_values(material: Material, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that a model and data of the user's own decide."""
+    return {
+        "data": OWN,
+        "model": OWN,
+        "partition": "even" if "nodes" in values else "given",
+        "nodes": len(material.shares),
+        "train": sum(map(len, material.shares)),
+    }
 
 
 @public

@@ -18,6 +18,7 @@ from msgspec import UNSET
 
 from privaudit.accounting.certificate import Certificate
 from privaudit.accounting.views import Observer, check_observer, observed_by
+from privaudit.api.run_audits import AuditedRun, Trained
 from privaudit.api.trainings import run_in_folder
 from privaudit.api.watch import SILENT, Watch
 from privaudit.files import manifest
@@ -55,8 +56,6 @@ class TrainedModels:
         What each node released.
     curves
         Quality of the models, and their distance from each other, over the rounds.
-    result
-        All figures, as ``result.json`` holds them.
     relation
         What neighbouring data sets differ in.
     observer
@@ -66,11 +65,14 @@ class TrainedModels:
     models: list[nn.Module]
     ledger: Ledger
     curves: Curves
-    result: TrainingResult
     relation: Relation
     observer: str | None
-    _algorithm: str
-    _folder: pathlib.Path
+    _trained: Trained
+
+    @property
+    def result(self) -> TrainingResult:
+        """All figures, as ``result.json`` holds them, with those of `audit`."""
+        return self._trained.folder.read("result.json", TrainingResult)
 
     @functools.cached_property
     def certificate(self) -> Certificate:
@@ -78,7 +80,8 @@ class TrainedModels:
 
         Its brackets have a proved lower side as well if there is no observer.
         """
-        seen = observed_by(self._algorithm, self.ledger, self.observer, self.relation)
+        name = self._trained.training.algorithm
+        seen = observed_by(name, self.ledger, self.observer, self.relation)
         return Certificate.of(seen, self.relation)
 
     def save(self, folder: str | os.PathLike[str], *, public: bool = False) -> None:
@@ -100,9 +103,12 @@ class TrainedModels:
             nothing of the run may leave the party.
         """
         there = pathlib.Path(folder)
-        source = RunFolder(self._folder)
+        source = self._trained.folder
         listed = manifest.read(source)
         names = [*(listed.files if listed else ()), MANIFEST]
+        for one in source.audits:
+            kept = sorted(each.name for each in one.path.iterdir() if each.is_file())
+            names += [f"{one.path.name}/{name}" for name in kept if name[0] != "."]
         if public:
             files = {} if listed is None else listed.files
             names = [name for name, file in files.items() if not file.private]
@@ -114,7 +120,8 @@ class TrainedModels:
             there.mkdir(parents=True, exist_ok=True)
             if any(there.iterdir()):
                 raise ValueError(f"{there} is not empty; choose a new folder")
-            for name in names:
+            for name in dict.fromkeys(names):
+                (there / name).parent.mkdir(exist_ok=True)
                 write_whole(there / name, (source / name).read_bytes())
         except OSError as error:
             raise ValueError(
@@ -124,15 +131,111 @@ class TrainedModels:
             with contextlib.suppress(ModuleNotFoundError):
                 page.write(there)
 
+    @public
+    def audit(
+        self,
+        *,
+        runs: int = 1000,
+        adversary: str | Sequence[str] | None = None,
+        canary: str | None = None,
+        record: Any = None,
+        estimator: str = "best",
+        confidence: float = 0.95,
+        seed: int = 0,
+        block: int | None = None,
+        random_records: bool = False,
+        workers: int | None = None,
+        watch: Watch | None = None,
+    ) -> AuditedRun:
+        """Attack this training in shadow runs of it; bound epsilon from below.
+
+        Algorithm, model, data and settings are those of the run; noise and batches come
+        from ``seed``. In each shadow run a fair coin decides whether node 0 has a
+        canary as one more record (under replace-one, in the place of its first), and
+        the attackers score which is which. Findings are kept in the run's folder, and
+        stand on its page beside the certificate.
+
+        The certificate covers none of it: shadow runs use the data many times over.
+        Keep the figures and the folder with the data, or use ``random_records``.
+
+        Parameters
+        ----------
+        runs
+            How many shadow runs, with and without the canary together.
+        adversary
+            Who attacks, as in `privaudit.AuditSettings`; one or several, which score
+            the same runs. None: every observer that the certificate is for, and who
+            sees final models alone.
+        canary
+            What is planted, as in `privaudit.AuditSettings`. None: a crafted gradient,
+            made longer than the clip and clipped as records are; it needs no data.
+        record
+            A record of yours to plant instead: an input and its target.
+        estimator
+            How scores become a lower bound, as in `privaudit.AuditSettings`.
+        confidence
+            Probability that none of the attackers' bounds is above the true epsilon.
+        seed
+            Of the shadow runs' coins, batches and noise.
+        block
+            How many runs are trained at once. None: by the size of the model.
+        random_records
+            Train on random records of the same shapes in the place of the data: what
+            is found tells of the program, and of nobody's records.
+        workers
+            Number of threads. None: one a processor. Results do not depend on it.
+        watch
+            As in `train`.
+
+        Returns
+        -------
+        An `AuditedRun` with ``status``, ``lower``, ``upper``, ``results`` and ``path``.
+
+        Raises
+        ------
+        ValueError
+            If a setting is out of its range, or an attacker cannot work here.
+
+        Examples
+        --------
+        >>> import privaudit as pa, torch
+        >>> inputs = torch.randn(80, 5, generator=torch.Generator().manual_seed(0))
+        >>> data = inputs, (inputs.sum(1) > 0).long()
+        >>> run = pa.train(
+        ...     torch.nn.Linear(5, 2), data, nodes=2, epsilon=4, rounds=5, seed=0
+        ... )
+        >>> found = run.audit(runs=200)
+        >>> 0 < found.lower.epsilon < found.upper.epsilon <= 4
+        True
+        """
+        from privaudit.api.run_audits import audit_run, planted_record
+
+        trained = self._trained
+        if record is not None:
+            if canary is not None:
+                raise ValueError("a record is a canary: leave canary or record out")
+            trained = planted_record(trained, record)
+        try:
+            return audit_run(
+                trained,
+                runs=runs,
+                adversary=adversary,
+                canary=canary,
+                estimator=estimator,
+                confidence=confidence,
+                seed=seed,
+                block=block,
+                random_records=random_records,
+                workers=workers,
+                watch=SILENT if watch is None else watch,
+            )
+        except FolderError as error:
+            raise ValueError(str(error)) from error
+
     def __str__(self) -> str:
-        return "\n".join(
-            [
-                self.result.quality,
-                str(self.result.upper()),
-                *self.result.also(),
-                self.result.warning,
-            ]
-        )
+        result = self.result
+        known = [result.quality, str(result.upper()), *result.also(), *result.shown()]
+        return "\n".join([*known, result.warning])
 
     def _repr_html_(self) -> str:
         upper = self.result.upper()
@@ -336,6 +439,7 @@ def train(
     from trainers.network.ranks import launched, where_am_i
     from trainers.runs.final_models import modules
     from trainers.runs.material import Material
+    from trainers.runs.run import TrainingRun
     from trainers.runs.training import training_from
 
     if exchange is not None:
@@ -457,11 +561,14 @@ def train(
                 models=models,
                 ledger=folder.read("ledger.json", Ledger),
                 curves=folder.read("curves.json", Curves),
-                result=folder.read("result.json", TrainingResult),
                 relation=claim.relation,
                 observer=settings.observer,
-                _algorithm=training.algorithm,
-                _folder=folder.path,
+                _trained=Trained(
+                    folder=folder,
+                    config=folder.read("config.json", TrainingRun),
+                    training=training,
+                    material=material,
+                ),
             )
         except FolderError as error:
             raise ValueError(str(error)) from error

@@ -157,7 +157,7 @@ def run_training(
         said = {"nodes": size, **recipe.values, **(changes or {})}
         values = {**own, **values, "nodes": said["nodes"]}
     elif is_own(str(values.get("data", ""))):
-        values = _of_own_data(values)
+        values = own_data(values)
     training = training_from(values, where="--set" if changes else what)
     if claimed and not training.family.private:
         raise ValueError(
@@ -305,7 +305,7 @@ def warnings_of(problem: Problem, delta: float) -> list[str]:
     return [*found, *large_delta(delta, sum(problem.sizes), training.unit)]
 
 
-def _of_own_data(values: dict[str, Any]) -> dict[str, Any]:
+def own_data(values: dict[str, Any]) -> dict[str, Any]:
     """``values``, with how many nodes and records the user's own data have.
 
     And how they are dealt: as given, or one data set evenly where nothing is said.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -13,13 +14,14 @@ from privaudit.cli.output import emit
 from privaudit.cli.signing import Sign, check_key, kept
 from privaudit.cli.verdicts import status_of
 from privaudit.settings import AuditSettings, ProgramSettings
-from privaudit.task_settings import changes_of
+from privaudit.task_settings import FOLDER, changes_of
 
 Algorithm = Annotated[
     str | None,
     Parameter(
         help="An algorithm that privaudit train knows (dp-sgd, dp-dsgd, dp-dsgt, "
-        "dp-dinno, dyn-d2p, adp2sgd, deep-q, ...), or your own as module:Class."
+        "dp-dinno, dyn-d2p, adp2sgd, deep-q, ...), or your own as module:Class; or the "
+        "folder of a training of yours, which is then attacked as it was."
     ),
 ]
 Target = Annotated[
@@ -50,12 +52,45 @@ class _Kept:
     sign: Sign = None
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Own:
+    """A model, data and a loss of the user's own.
+
+    Parameters
+    ----------
+    model
+        module:function of yours that returns a torch module, or a name. Of a folder:
+        the model of its training, where that was given in Python.
+    data
+        module:function of yours that returns the data sets, a folder of files, or a
+        name, as privaudit train takes them. Of a folder: those of its training.
+    loss
+        module:function of yours that returns the loss of outputs and targets.
+    random_records
+        Of a folder: train on random records in the place of the data, so that figures
+        tell of the program and of nobody's records.
+    """
+
+    model: str | None = None
+    data: str | None = None
+    loss: str | None = None
+    random_records: bool = False
+
+    def named(self) -> dict[str, str]:
+        """What was given, as settings."""
+        given = {"model": self.model, "data": self.data, "loss": self.loss}
+        if self.data is not None and pathlib.Path(self.data).is_dir():
+            given["data"] = f"{FOLDER}{self.data}"
+        return {name: value for name, value in given.items() if value is not None}
+
+
 def audit(
     algorithm: Algorithm = None,
     /,
     *,
     settings: Annotated[AuditSettings, Flat] = AuditSettings(),  # frozen
     changes: Changes = (),  # type: ignore[assignment]  # cyclopts' empty list
+    own: Annotated[_Own, Flat] = _Own(),  # frozen
     kept_in: Annotated[_Kept, Flat] = _Kept(),  # frozen
     workers: int | None = None,
     require: Require = None,
@@ -66,7 +101,9 @@ def audit(
 
     Each run tosses a fair coin: heads, a canary is one record more at node 0. An
     attacker scores each run, and the scores bound epsilon from below. The setting is
-    that of appendix D of Bayrooti et al. 2023 on scikit-learn's digits. Status 1 if the
+    that of appendix D of Bayrooti et al. 2023 on scikit-learn's digits, or your own
+    --model and --data. Of a run's folder, its own training is attacked by every
+    observer that its certificate is for, and the findings join it. Status 1 if the
     claim is refuted by the attack, or disproved by the account. For programs of your
     own there is `privaudit audit-program`.
 
@@ -86,14 +123,20 @@ def audit(
             "privaudit audit-program, with module:function or --command"
         )
     if algorithm is None:
-        raise ValueError("audit needs an algorithm, such as dp-dsgd")
-    from privaudit.api.audits import audit_algorithm
+        raise ValueError("audit needs an algorithm, such as dp-dsgd, or a run's folder")
     from privaudit.cli.console import Console
+
+    if pathlib.Path(algorithm, "config.json").is_file():
+        given = (changes_of(changes), kept_in.out)
+        return _of_a_run(algorithm, settings, own, given, workers, json, require)
+    if own.random_records:
+        raise ValueError("--random-records is for a run's folder, whose data it spares")
+    from privaudit.api.audits import audit_algorithm
 
     found = audit_algorithm(
         algorithm,
         settings,
-        training=changes_of(changes),
+        training={**changes_of(changes), **own.named()},
         out=kept_in.out,
         workers=workers,
         watch=Console(),
@@ -102,6 +145,48 @@ def audit(
         return FINE
     lines = [*found.lines(), kept(found.path, kept_in.sign)]
     emit(found.summary(), lines, as_json=json)
+    return status_of([found.status], require)
+
+
+# What an audit of a run asks for; all else is the run's.
+_ATTACK = ("runs", "adversary", "canary", "estimator", "confidence", "seed", "block")
+
+
+def _of_a_run(
+    folder: str,
+    settings: AuditSettings,
+    own: _Own,
+    others: tuple[object, ...],
+    workers: int | None,
+    json: bool,
+    require: str | None,
+) -> int:
+    """Attack the training in a folder."""
+    from privaudit.api.run_audits import audit_folder
+    from privaudit.cli.console import Console
+
+    asked = {
+        field.name: getattr(settings, field.name)
+        for field in dataclasses.fields(settings)
+        if getattr(settings, field.name) != field.default
+    }
+    unasked = [f"--{name.replace('_', '-')}" for name in asked if name not in _ATTACK]
+    if any(others):
+        unasked.append("--set" if others[0] else "--out")
+    if unasked:
+        raise ValueError(
+            f"{folder} says what was trained and claimed, and keeps what is found: "
+            f"leave {unasked[0]} out"
+        )
+    found = audit_folder(
+        folder,
+        **own.named(),
+        **asked,
+        random_records=own.random_records,
+        workers=workers,
+        watch=Console(),
+    )
+    emit(found.summary(), found.lines(), as_json=json)
     return status_of([found.status], require)
 
 

@@ -46,6 +46,7 @@ FILES = (
     PAGE,
 )
 _LOCK = ".lock"
+_AUDIT = re.compile(r"audit-[a-z-]+\d*")  # a folder in that of the audited run
 _PART = re.compile(r"(.+?)(\.[0-9a-f]{16})?\.part")  # a file as it is written
 _KEYS = re.compile(rf"{KEY}(-\d+)?({RELEASES})?")
 _NO_LINK = os.O_CLOEXEC | os.O_NOFOLLOW
@@ -151,7 +152,18 @@ class RunFolder:
         """Whether ``entry`` is something that such a folder may hold."""
         part = _PART.fullmatch(entry.name)
         name = part.group(1) if part else entry.name
-        return name in cls.files or name == _LOCK or bool(_KEYS.fullmatch(name))
+        if name in cls.files or name == _LOCK or _KEYS.fullmatch(name):
+            return True
+        return bool(_AUDIT.fullmatch(name)) and entry.is_dir()
+
+    @property
+    def audits(self) -> list[RunFolder]:
+        """The folders of audits of this run, which lie in it, by name."""
+        return [
+            RunFolder(entry)
+            for entry in sorted(self.path.glob("audit-*"))
+            if _AUDIT.fullmatch(entry.name) and (entry / "config.json").is_file()
+        ]
 
     @classmethod
     @contextlib.contextmanager

@@ -92,6 +92,13 @@ def write_result(
     folder.write("result.json", content)
 
 
+def amend(folder: RunFolder, result: msgspec.Struct) -> None:
+    """Put another ``result`` into a finished run; what may be released stays so."""
+    known = read(folder)
+    files = {} if known is None else known.files
+    write_result(folder, result, [name for name in files if not files[name].private])
+
+
 def seal(folder: RunFolder, more: Collection[str] = ()) -> None:
     """Write the manifest of a folder whose files are all there, and of ``more``."""
     names = [*evidence(folder), *more]
@@ -143,6 +150,15 @@ def evidence(folder: RunFolder) -> list[str]:
         name
         for name in sorted(folder.files)
         if name not in NOT_EVIDENCE and folder.has(name)
+    ] + audits_in(folder)
+
+
+def audits_in(folder: RunFolder) -> list[str]:
+    """The manifests of finished audits that lie in the folder of the audited run."""
+    return [
+        f"{one.path.name}/{MANIFEST}"
+        for one in getattr(folder, "audits", ())
+        if one.has("result.json")
     ]
 
 

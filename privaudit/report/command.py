@@ -32,6 +32,17 @@ def command(run: Finished) -> tuple[str, ...]:
         out = shlex.join(["--out", str(run.path.parent)])
         return "privaudit demo", f"--seed {config.seed}", out
     settings = config.settings
+    if isinstance(run, FinishedAudit) and run.config.public_seed is not None:
+        given = {name: getattr(run.config, name) for name in _OF_AUDITS}
+        return (
+            shlex.join(["privaudit", "audit", str(run.path.parent)]),
+            *(
+                f"--{name.replace('_', '-')}"
+                + ("" if value is True else f" {shlex.quote(_text(value))}")
+                for name, value in given.items()
+                if value or name == "seed"
+            ),
+        )
     head = "privaudit audit" if run.kind == "audit" else "privaudit train"
     out = run.path
     options: dict[str, Any] = {}
@@ -91,12 +102,25 @@ def again(run: Finished) -> str:
 # Of a training's settings, what `privaudit.train` has as arguments; and what it finds.
 _ARGUMENTS = ("graph", "rounds", "batch_size", "clip_norm", "step_size")
 _IF_CHANGED = ("classes", "overlap")
+_OF_AUDITS = (
+    *("runs", "adversary", "canary", "estimator", "confidence", "seed", "block"),
+    "random_records",
+)
 _FOUND = ("algorithm", "data", "model", "train", "nodes")
 
 
 def _call(run: Finished) -> str:
     """The call of `privaudit.train` that makes a run again, given model and data."""
     config = run.config
+    if isinstance(config, AuditRecord):
+        given = {name: getattr(config, name) for name in _OF_AUDITS}
+        return "\n".join(
+            [
+                "run.audit(  # of what privaudit.train gave",
+                *(f"    {name}={value!r}," for name, value in given.items() if value),
+                ")",
+            ]
+        )
     assert isinstance(config, TrainingRecord)
     claim = config.claim
     given: dict[str, Any] = {}

@@ -142,7 +142,7 @@ def page_of(path: pathlib.Path, views: list[View], checked: str) -> str:
         drawn,
         story=words.story(first)[0],
         others=[f"{view.run.config.runs:,}" for view in views[1:]],
-        accuracy=f"{100 * first.result.accuracy:.0f}\N{NO-BREAK SPACE}%",
+        accuracy=f"{100 * (first.result.accuracy or 0.0):.0f}\N{NO-BREAK SPACE}%",
         epsilon=claimed(claim.epsilon),
         delta=f"{claim.delta:.15g}",
         certified=up(first.upper.epsilon),

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from privaudit.auditing.experiments.outcome import AuditResult
 from privaudit.auditing.scores import Scores
@@ -25,7 +27,7 @@ from privaudit.report.recorded import (
 )
 from privaudit.results import Status, UpperBound
 from privaudit.task_settings import TaskSettings, renamed
-from trainers.runs.outcome import Curves, TrainingResult, protection
+from trainers.runs.outcome import Curves, RunAudit, TrainingResult, protection
 
 
 class TrainingConfig(TrainingRecord[dict[str, Any]]):
@@ -86,6 +88,19 @@ def figures_of(
         "seconds": result.seconds,
         "verdict": result.status,
         "remarks": list(result.remarks),
+        "audits": [
+            {
+                "folder": one.folder,
+                "epsilon_lower": lower.epsilon,
+                "confidence": lower.confidence,
+                "threat_model": lower.threat_model,
+                "claimed": one.finding.claim.epsilon,
+                "runs": one.runs,
+                "verdict": one.finding.status,
+            }
+            for one in result.audits or ()
+            if (lower := one.finding.lower) is not None
+        ],
         "protected": result.protected,
         "noise": result.noise,
     }
@@ -142,11 +157,11 @@ class FinishedTraining:
             f"{result.quality}"
         ]
         verdict = result.verdict
-        if verdict is None:
-            return [*lines, str(self.upper), *result.remarks, result.warning]
-        figures = (verdict.claim, self.upper, verdict)
-        figures = (*figures, *result.also())
-        return [*lines, *map(str, figures), *result.remarks, result.warning]
+        figures = [str(self.upper)]
+        if verdict is not None:
+            figures = [str(verdict.claim), *figures, str(verdict)]
+        figures += [*result.also(), *result.shown()]
+        return [*lines, *figures, *result.remarks, result.warning]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,8 +219,7 @@ class FinishedAudit:
         verdict = self.result.verdict
         what = f"{self.config.settings.algorithm}{self._planted()}"
         return [
-            f"{self.path}: {what}, audited in {self._runs()}; accuracy "
-            f"{self.result.accuracy:.4f} on test images",
+            f"{self.path}: {what}, audited in {self._runs()}{self._quality()}",
             str(verdict.claim),
             str(self.upper),
             str(self.result.lower()),
@@ -218,6 +232,10 @@ class FinishedAudit:
         return (
             f"one run with {many} canaries" if self.config.one_run else f"{many} runs"
         )
+
+    def _quality(self) -> str:
+        right = self.result.accuracy
+        return "" if right is None else f"; accuracy {right:.4f} on test images"
 
     def _planted(self) -> str:
         bug = self.config.planted_bug
@@ -284,6 +302,31 @@ def load(path: str | os.PathLike[str]) -> Finished:
     if isinstance(config, AuditConfig):
         return _audit(folder, config)
     return _training(folder, config)
+
+
+def audits_of(folder: RunFolder) -> tuple[RunAudit, ...] | UnsetType:
+    """What finished audits in the folder of a training found; unset without any."""
+    found = [
+        RunAudit(
+            folder=done.path.name,
+            canary=done.config.canary,
+            runs=len(done.scores),
+            random_records=done.config.random_records,
+            finding=done.result.verdict,
+        )
+        for done in audits_in(folder)
+    ]
+    return tuple(found) or UNSET
+
+
+def audits_in(folder: RunFolder) -> Iterator[FinishedAudit]:
+    """The finished audits that lie in the folder of a training."""
+    for one in folder.audits:
+        if one.has("result.json"):
+            done = load(one.path)
+            if not isinstance(done, FinishedAudit):
+                raise one.broken("config.json", "it is no audit's")
+            yield done
 
 
 def _config(folder: RunFolder) -> AuditConfig | TrainingConfig:

@@ -24,7 +24,13 @@ from privaudit.report import (
     words,
 )
 from privaudit.report.attempts import Together, beside
-from privaudit.report.load import FinishedAudit, Paged, load_any
+from privaudit.report.load import (
+    FinishedAudit,
+    FinishedTraining,
+    Paged,
+    audits_in,
+    load_any,
+)
 from privaudit.report.numbers import claimed, down, up
 from privaudit.report.program import FinishedProgram
 from privaudit.report.standing import WORDS
@@ -147,6 +153,7 @@ def of_figures(
         "audited": None,
         "contradicted": False,
         "ledger_columns": table.COLUMNS,
+        "attacks": [],
         "seen_by": words.seer(upper),
     }
 
@@ -160,19 +167,8 @@ def _content(run: Paged | FinishedProgram) -> dict[str, Any]:
         "meaning": meaning.paragraphs(run),
         "seconds": f"{run.result.seconds:,.1f} s",
     }
-    if isinstance(run, FinishedAudit | FinishedProgram):
-        lower = run.result.lower()
-        content |= {
-            "audited": down(lower.epsilon),
-            "confidence": ("at least" if lower.epsilon else "the attack showed nothing")
-            + f", with {100 * lower.confidence:g} % confidence",
-            "contradicted": upper is not None and lower.epsilon > upper.epsilon,
-            "limits": limits.sentences(run),
-            "operating_point": words.operating_point(run),
-            "outside": attack.span(run.scores)[2],
-            "has_limits": attack.has_limits(run.result.evidence),
-            "runs": len(run.scores),
-        }
+    if (attacked := attacked_in(run)) is not None:
+        content |= _of_attack(attacked, upper)
     if isinstance(run, FinishedProgram):
         return content | program_page.content(run)
     if isinstance(run, recorded.FinishedRecord):
@@ -188,10 +184,43 @@ def _content(run: Paged | FinishedProgram) -> dict[str, Any]:
     }
     if run.kind == "training":
         content |= {"noise": run.result.noise, "protected": run.result.protected}
-    if isinstance(run, FinishedAudit):
-        standing = limits.certificate_of(run).standing
+    if isinstance(run, FinishedTraining) and attacked is not None:
+        content |= words.attacks(run)
+    if isinstance(attacked, FinishedAudit):
+        standing = limits.certificate_of(attacked).standing
         content["otherwise"] = WORDS[standing].otherwise
     return content
+
+
+def attacked_in(run: Paged | FinishedProgram) -> FinishedAudit | FinishedProgram | None:
+    """The attack that the page of ``run`` shows: the strongest of a training's."""
+    if isinstance(run, FinishedAudit | FinishedProgram):
+        return run
+    if not isinstance(run, FinishedTraining):
+        return None
+    return max(
+        audits_in(RunFolder(run.path)),
+        key=lambda one: one.result.lower().epsilon,
+        default=None,
+    )
+
+
+def _of_attack(
+    run: FinishedAudit | FinishedProgram, upper: UpperBound | None
+) -> dict[str, Any]:
+    """What the template says of an attack."""
+    lower = run.result.lower()
+    return {
+        "audited": down(lower.epsilon),
+        "confidence": ("at least" if lower.epsilon else "the attack showed nothing")
+        + f", with {100 * lower.confidence:g} % confidence",
+        "contradicted": upper is not None and lower.epsilon > upper.epsilon,
+        "limits": limits.sentences(run),
+        "operating_point": words.operating_point(run),
+        "outside": attack.span(run.scores)[2],
+        "has_limits": attack.has_limits(run.result.evidence),
+        "runs": len(run.scores),
+    }
 
 
 def _worth(bound: UpperBound) -> str:
@@ -209,25 +238,25 @@ def _upper(bound: UpperBound) -> str:
 def _figures(run: Paged | FinishedProgram) -> dict[str, str]:
     lowers: list[tuple[str, LowerBound]] = []
     drawn: dict[str, str] = {}
-    if isinstance(run, FinishedAudit | FinishedProgram):
-        lower, evidence = run.result.lower(), run.result.evidence
+    if (attacked := attacked_in(run)) is not None:
+        lower, evidence = attacked.result.lower(), attacked.result.evidence
         lowers = [("audited", lower)]
-        drawn["scores"] = attack.histogram(run.scores, evidence, name="scores")
+        drawn["scores"] = attack.histogram(attacked.scores, evidence, name="scores")
         drawn["roc"] = attack.roc(
-            run.scores,
+            attacked.scores,
             evidence,
-            run.config.claim,
+            attacked.config.claim,
             lower,
             name="roc",
-            certificate=limits.accounted(run),
+            certificate=limits.accounted(attacked),
         )
     drawn |= plots.epsilon_axes(run.config.claim, run.upper, lowers)
     if isinstance(run, FinishedProgram | recorded.FinishedRecord):
         return drawn
     made = {"views": views.on_page(run, "views")}
-    if isinstance(run, FinishedAudit):
-        made["tradeoff"] = limits.trade_off(run, name="tradeoff")
-        made["runs"] = limits.against_runs(run, name="runs")
+    if isinstance(attacked, FinishedAudit):
+        made["tradeoff"] = limits.trade_off(attacked, name="tradeoff")
+        made["runs"] = limits.against_runs(attacked, name="runs")
     drawn |= {name: one for name, one in made.items() if one is not None}
     nodes = len(run.ledger.nodes)
     curves = run.curves

@@ -50,6 +50,7 @@ from privaudit.report.load import (
     FinishedAudit,
     FinishedTraining,
     Paged,
+    audits_of,
     load_any,
 )
 from privaudit.report.program import FinishedProgram
@@ -320,7 +321,7 @@ def _page_in(path: pathlib.Path) -> list[str]:
 def _run(path: pathlib.Path, settings: bool) -> Verification:
     folder = RunFolder(path)
     manifest = _manifest.content(folder)
-    digests = _digests(folder, manifest)
+    digests = _digests(folder, manifest, _manifest.audits_in(folder))
     differ = dict(digests or {})
     checked = [] if digests is None else ["the manifest's digests"]
     unchecked: list[str] = []
@@ -427,6 +428,7 @@ def _figures(
     else:
         again, by = _training_again(run), "ledger.json gives"
         checked.append("the account from its ledger")
+        yield from _audits_of(run, checked, unchecked, settings)
         unchecked.append("accuracies, which need the data")
     checked.append("the verdict")
     if isinstance(again, Difference):
@@ -451,6 +453,20 @@ def _figures(
         found = _ledger_by_settings(run, checked, unchecked)
         if found is not None:
             yield found
+
+
+def _audits_of(
+    run: FinishedTraining, checked: list[str], unchecked: list[str], settings: bool
+) -> Iterator[Difference]:
+    """What differs in the audits that lie in the folder of ``run``."""
+    for one in RunFolder(run.path).audits:
+        if not one.has("result.json"):
+            unchecked.append(f"{one.path.name}, an audit that is not finished")
+            continue
+        done = _run(one.path, settings)
+        yield from done.differences
+        checked += [f"{what} ({one.path.name})" for what in done.checked]
+        unchecked += [f"{what} ({one.path.name})" for what in done.unchecked]
 
 
 def _again(run: Any, error: Exception) -> Difference:
@@ -495,7 +511,7 @@ def _training_again(run: FinishedTraining) -> Any:
             verdict = verdict_on(claim, run.ledger, worst_bound(nodes))
     except ValueError as error:
         return _again(run, error)
-    return msgspec.structs.replace(
+    again = msgspec.structs.replace(
         run.result,
         nodes=nodes,
         verdict=verdict,
@@ -503,6 +519,8 @@ def _training_again(run: FinishedTraining) -> Any:
         noise_multiplier=run.config.noise_multiplier,
         seen_by_all=every,
     )
+    audits = audits_of(RunFolder(run.path))
+    return again if audits is UNSET else again.audited(audits)
 
 
 def _record_again(run: FinishedRecord) -> Any:
@@ -517,7 +535,7 @@ def _audit_again(run: FinishedAudit, unchecked: list[str]) -> Any:
         accuracy = file.get("accuracy")
     if accuracy is None:
         unchecked.append("the accuracy")
-        accuracy = np.array([run.result.accuracy])
+        accuracy = np.array([run.result.accuracy], dtype=float)
     arrays = run.scores.member, run.scores.score, accuracy
     sees = run.result.lower().threat_model
     try:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from msgspec import UNSET
 
 from privaudit.auditing.bounds.contract import Rate
-from privaudit.report.load import Finished, FinishedAudit, Paged
+from privaudit.report.load import Finished, FinishedAudit, FinishedTraining, Paged
 from privaudit.report.numbers import down, up
 from privaudit.report.program import FinishedProgram
 from privaudit.report.standing import WORDS
@@ -31,6 +32,7 @@ _SAMPLING = {
     "mixed": "several schemes; the ledger has each",
 }
 CANARIES = {
+    "record": "a record that was given",
     "blank": "a blank image",
     "mislabelled": "an image with a wrong label",
     "out-of-distribution": "an image of noise",
@@ -106,9 +108,9 @@ def story(run: Finished) -> list[str]:
                 else "to tell which run was which."
             )
         )
-        lines.append(
-            f"The models get {100 * result.accuracy:.1f} % of the test images right."
-        )
+        if result.accuracy is not None:
+            right = f"{100 * result.accuracy:.1f} %"
+            lines.append(f"The models get {right} of the test images right.")
     else:
         party = run.config.party
         if party is not None:
@@ -196,8 +198,8 @@ def verdict(run: Finished) -> str:
         return "Nothing was claimed of this run, so that there is no verdict."
     if found.lower is None and found.status != "disproved":
         if is_own(run.config.settings.data):
-            return f"{found.reason} privaudit.audit tries an attack of your own."
-        return f"{found.reason} privaudit audit tries attacks."
+            return f"{found.reason} run.audit() of what privaudit.train gave tries."
+        return f"{found.reason} privaudit audit {run.path} tries attacks."
     return found.reason
 
 
@@ -278,6 +280,45 @@ def _account(upper: UpperBound, of: str) -> list[tuple[str, str]]:
 def _of_unit(text: str, unit: Unit) -> str:
     """``text``, which speaks of records, for what is sampled."""
     return text.replace("record", "user") if unit == "user" else text
+
+
+def attacks(run: FinishedTraining) -> dict[str, Any]:
+    """What the template says of the attacks on a training, as a table."""
+    audits = run.result.audits or ()
+    bounds = [(one, one.finding.lower) for one in audits]
+    known = [(one, lower) for one, lower in bounds if lower is not None]
+    strongest, _ = max(known, key=lambda pair: pair[1].epsilon)
+    together = 100 * (1 - sum(1 - lower.confidence for _, lower in known))
+    claimed = any(one.finding.claim == run.config.claim for one in audits)
+    return {
+        "attack_columns": ("the attacker sees", "planted", "runs", "ε at least", "so"),
+        "attacks": [
+            (
+                lower.sees,
+                CANARIES.get(one.canary, one.canary),
+                f"{one.runs:,}",
+                f"{down(lower.epsilon)} ({100 * lower.confidence:g} %)",
+                one.finding.status,
+            )
+            for one, lower in known
+        ],
+        "attacks_say": (
+            "The same algorithm, model and settings were trained again and again, with "
+            "and without a planted record, on "
+            + ("random records" if strongest.random_records else "the same data")
+            + f". All bounds hold together with {together:.4g} % confidence; the "
+            f"drawings are of the largest. {' '.join(run.result.said_of_audits())}"
+        ),
+        **(
+            {}
+            if claimed or strongest.finding.status != "refuted"
+            else {
+                "status": "refuted",
+                "heading": "Refuted",
+                "verdict": strongest.finding.reason,
+            }
+        ),
+    }
 
 
 def operating_point(run: FinishedAudit | FinishedProgram) -> str:

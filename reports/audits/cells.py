@@ -13,7 +13,8 @@ from typing import Any
 
 from privaudit.accounting import noise_multiplier
 from privaudit.auditing.bounds import ESTIMATORS
-from privaudit.auditing.experiments.experiment import Audit, run, tested_relation
+from privaudit.auditing.experiments.experiment import Audit, run
+from privaudit.auditing.experiments.plan import tested_relation
 from privaudit.auditing.scores import Scores
 from privaudit.files.folder import RunFolder
 from privaudit.results import Claim

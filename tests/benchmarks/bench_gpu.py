@@ -216,7 +216,7 @@ def audit(count_only: bool) -> Told:
         adversary = attacker(plan, Problem.of(plan.training, compiled=compiled))
 
         def block(number: int, plan: Audit = plan, by: Any = adversary) -> object:
-            return train_block(plan, by, number, memory_limit=MEMORY)
+            return train_block(plan, [by], number, memory_limit=MEMORY)[0]
 
         block(RUNS // BLOCK)  # kernels are chosen, or compiled
         took = seconds(lambda block=block: [block(n) for n in range(RUNS // BLOCK)])

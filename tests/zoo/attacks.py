@@ -249,7 +249,7 @@ def played(
         )
         kind = attack.adversary if attack.observer is None else "observer"
         adversary = ATTACKERS[kind](scene)
-        block, _ = train_block(plan, adversary, 0)
+        ((block, _),) = train_block(plan, [adversary], 0)
     ledger = observed_by(algorithm, block.ledger, attack.observer, relation)
     return Scores(block.member, block.score, "coin-flip"), ledger, adversary.sees
 

@@ -80,7 +80,8 @@ class BookKeeping:
     """
 
     lower = False
-    positions = length = coarse = word = 0
+    positions = length = coarse = 0
+    word: int | Tensor = 0
 
     def __init__(
         self,

@@ -93,6 +93,7 @@ class Summation:
         self.differentiator.aligned = self.shape.aligned
         moves, columns = self.shape.moves, self.shape.columns
         node = nodes.repeat(len(at) // len(nodes))
+        word = self.differentiator.word
         if width is None or watch is None:
             packed = Packed.of(batches, columns, all_rows=not moves)
         else:
@@ -113,6 +114,9 @@ class Summation:
                     _extended(node[replica], spare, 0),
                     _extended(packed.record[here], spare, wide),
                 )
+                if isinstance(word, Tensor):  # one a replica
+                    places = _extended(replica[:, None], spare, 0)[:, 0]
+                    self.differentiator.word = word[places]
                 with self.shape.in_threads():
                     found = self.differentiator.weighted_sum(
                         lined(at, replica, spare),

@@ -40,7 +40,7 @@ class Compiled:
         to it.
     """
 
-    word = 0  # nothing drops here
+    word: int | Tensor = 0  # nothing drops here
 
     def __init__(self, eager: BookKeeping) -> None:
         self.eager = eager

@@ -23,7 +23,8 @@ class Differentiator(Protocol):
     positions: int  # see `trainers.gradients.rounding.Rounding.of`
     length: int
     coarse: int
-    word: int  # of the release: dropout is a function of it and of each record
+    # Of the release, or of each replica: dropout is a function of it and of a record.
+    word: int | Tensor
 
     @property
     def aligned(self) -> bool:

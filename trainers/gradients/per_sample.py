@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -103,7 +104,7 @@ def parameter_places(module: nn.Module) -> dict[str, range]:
     return places
 
 
-def saying(module: nn.Module, word: int | None) -> dict[str, int | None]:
+def saying(module: nn.Module, word: int | Tensor | None) -> dict[str, Any]:
     """Arguments that tell a module that came by the door what its dropout is of.
 
     None: it runs without dropout.
@@ -123,7 +124,8 @@ class PerSample:
     """
 
     aligned = False
-    positions = length = coarse = word = 0
+    positions = length = coarse = 0
+    word: int | Tensor = 0
 
     def __init__(self, module: nn.Module, loss: Loss) -> None:
         check_module(module)
@@ -158,26 +160,30 @@ class PerSample:
             for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
         }
 
-    def _loss(self, vector: Tensor, sample: Tensor, target: Tensor) -> Tensor:
+    def _loss(
+        self, vector: Tensor, sample: Tensor, target: Tensor, word: int | Tensor
+    ) -> Tensor:
         output = torch.func.functional_call(
             self.module,
             self.unflatten(vector),
             (sample[None],),
-            saying(self.module, self.word),
+            saying(self.module, word),
         )
         return self.loss(output, target[None])[0]
 
-    def gradient(self, vector: Tensor, sample: Tensor, target: Tensor) -> Tensor:
-        """Gradient of one sample's loss at ``vector``, (dims,).
+    def gradient(
+        self, vector: Tensor, sample: Tensor, target: Tensor, word: int | Tensor = 0
+    ) -> Tensor:
+        """Gradient of one sample's loss at ``vector``, (dims,); dropout by ``word``.
 
         Of somebody's code that fails on the sample it is 0: a function of that sample.
         """
         if not self._alone:
-            return torch.func.grad(self._loss)(vector, sample, target)
+            return torch.func.grad(self._loss)(vector, sample, target, word)
         at = vector.detach().clone().requires_grad_()
         try:
             with torch.enable_grad():
-                loss = self._loss(at, sample, target)
+                loss = self._loss(at, sample, target, word)
                 (found,) = torch.autograd.grad(
                     loss, at, allow_unused=True, materialize_grads=True
                 )
@@ -200,20 +206,27 @@ class PerSample:
         (replicas, samples, dims)
         """
         follow(self.module, at.device)
-        gradient = self.gradient
+        gradient, word = self.gradient, self.word
+        each = isinstance(word, Tensor)  # a word for each replica
         if self._together:
             try:
-                return torch.func.vmap(torch.func.vmap(gradient, (None, 0, 0)))(
-                    at, inputs, targets
-                )
+                of_one = torch.func.vmap(gradient, (None, 0, 0, None))
+                replicas = torch.func.vmap(of_one, (0, 0, 0, 0 if each else None))
+                return replicas(at, inputs, targets, word)
             except RuntimeError as error:
                 if "atching rule" not in str(error):
                     raise
                 self._together = False  # as an LSTM: one record after another
         return torch.stack(
             [
-                torch.stack([gradient(one, *pair) for pair in zip(*rows, strict=True)])
-                for one, *rows in zip(at, inputs, targets, strict=True)
+                torch.stack(
+                    [gradient(one, x, y, said) for x, y in zip(*rows, strict=True)]
+                )
+                for one, said, *rows in zip(
+                    *(at, word.tolist() if each else [word] * len(at)),
+                    *(inputs, targets),
+                    strict=True,
+                )
             ]
         )
 

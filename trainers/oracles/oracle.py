@@ -46,6 +46,7 @@ __all__ = [
 ]
 
 MEMORY_LIMIT = 1 << 30  # bytes, for what one call keeps alive
+_LONG = 8.0  # clip norms, of a crafted gradient before it is clipped
 MOST_SUMMED = 2.0**50  # steps of a grid: with noise and halves, exact in doubles
 
 
@@ -146,11 +147,6 @@ class Oracle:
         self._unseen = data.device.type != "cpu"
         self._watch = Watch(at_once=not self._unseen)
         self._drops = drops(differentiator.module)
-        if self._drops and runs > 1:
-            raise ValueError(
-                "dropout is drawn for one run at a time, and a block of several would "
-                "share it: leave dropout out, or train the runs one by one"
-            )
         if isinstance(data, Drawn):
             data.draws_from(streams, self._numbers)
         self._width = self._sampler.most()
@@ -290,13 +286,11 @@ class Oracle:
         if isinstance(self.data, Drawn):
             self.data.release = index
         if self._drops:
-            number = [self._numbers[nodes[0]]]
-            words = self._streams.rows("transform", number, index, (1, 1))
-            # Another than the one that a transform of the first record has.
-            self._differentiator.word = int(words.words(torch.device("cpu"))) ^ 1 << 41
+            self._differentiator.word = self._dropped_by(index, nodes)
         batches = self._batches(nodes)
         crafted = self._crafted(batches, nodes, clip, at.shape[2])
         total = self._clipped_sum(at, batches, nodes, clip)
+        self._differentiator.word = 0
         if crafted is not None:
             row, share = crafted
             total[:, row] += share
@@ -310,6 +304,16 @@ class Oracle:
         for observer in self.observers:
             observer.release(index, at, gradient, nodes)
         return gradient
+
+    def _dropped_by(self, index: int, nodes: Sequence[int]) -> int | Tensor:
+        """Numbers that dropout is a function of: one, or one for each replica."""
+        number = [self._numbers[nodes[0]]]
+        rows = self._streams.rows("transform", number, index, (self.runs, 1))
+        # Another than the one that a transform of the first record has.
+        words = rows.words(torch.device("cpu"))[:, 0, 0] ^ 1 << 41
+        if self.runs == 1:
+            return int(words)
+        return words.to(self.data.device).repeat_interleave(len(nodes))
 
     def _record(self, nodes: Sequence[int], index: int) -> None:
         """Write down the ``index``-th release of each of ``nodes``."""
@@ -444,14 +448,11 @@ class Oracle:
             times = batches[:, row, rows].double()
             batches[:, row, rows] = False
             share = times.new_zeros(len(times), dims)
-            share[:, data.coordinates] = times * (clip if clip < math.inf else 1.0)
+            share[:, data.coordinates] = times * _clipped(times.new_ones(1), clip)
             return row, share
         if data.direction is None:
             return None
-        vector = data.direction.double()
-        if clip < math.inf:
-            norm = torch.linalg.vector_norm(vector)
-            vector = vector * (clip / (norm * (1 + 2.0**-24)))
+        vector = _clipped(data.direction.double(), clip)
         times = batches[:, row, place].double()
         batches[:, row, place] = False
         if data.replaced is not None:
@@ -468,6 +469,19 @@ class Oracle:
         return self._streams.noisy(
             *(total, who, index, deviation, step), point=self._point
         )
+
+
+def _clipped(vector: Tensor, clip: float) -> Tensor:
+    """A crafted gradient, made far longer than ``clip`` and clipped as all others are.
+
+    So that what is planted shows whether anything is clipped. As it is without a clip.
+    """
+    if clip == math.inf:
+        return vector
+    norm = torch.linalg.vector_norm(vector)
+    # By a power of two, which rounds nothing.
+    long = 2.0 ** math.ceil(math.log2(_LONG * clip / float(norm)))
+    return vector * long * clip_weights(norm * long, clip)
 
 
 def _clip_left(clip: float, share: float, step: float, dims: int) -> float:

@@ -232,6 +232,8 @@ class UpdateOracle(Oracle):
             for each, begin in self._kept:  # what one user leaves reaches no other
                 each.copy_(begin)
         word = self._differentiator.word
+        if isinstance(word, Tensor):  # run by run, a node after another
+            word = int(word[run * len(word) // self.runs])
         for step, batch in enumerate(self._local_batches(records, node, user, run)):
             inputs, targets = self.data.records(torch.tensor([node]), batch[None])
             how = saying(self._module, word + step)

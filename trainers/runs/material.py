@@ -43,6 +43,7 @@ from trainers.numerics.randomness import public_generator
 from trainers.runs.training import Training
 
 Quality = Literal["accuracy", "loss"]
+_MOST_READ = 1 << 28  # numbers of records that are read from where they lie
 _TEST = 10_000  # records of the test data, at most, if they are not in memory
 
 
@@ -105,6 +106,23 @@ class Material:
         input, _ = example(self.shares[0])
         check_transform(transform, placeholders(self.module, input, 3))
         return dataclasses.replace(self, transform=transform)
+
+    def in_memory(self) -> Material:
+        """The same with all records in memory, where a canary can be planted.
+
+        Raises ``ValueError`` if they are too many.
+        """
+        if all(isinstance(share, Dataset) for share in self.shares):
+            return self
+        input, target = example(self.shares[0])
+        numbers = sum(map(len, self.shares)) * (input.numel() + target.numel())
+        if numbers > _MOST_READ:
+            raise ValueError(
+                f"a canary is planted among records in memory, and these are "
+                f"{numbers:,} numbers, of at most {_MOST_READ:,}: audit fewer records"
+            )
+        read = [Dataset(*one.read(torch.arange(len(one)))) for one in self.shares]
+        return dataclasses.replace(self, shares=read)
 
     def data(self, stacked: Any) -> Any:
         """``stacked``, of `trainers.data.shares.private_data`, with the transform."""

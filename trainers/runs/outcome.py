@@ -51,6 +51,34 @@ class Curves(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return frame_of(columns, index="round")
 
 
+PRIVATE = (
+    "The audit trained on the private data many times over: its figures, scores and "
+    "folder are covered by no certificate, and are to stay with whoever has the data."
+)
+RANDOM = (
+    "The audit trained on random records in the place of the private data: its figures "
+    "tell nothing of them but their number."
+)
+
+
+class RunAudit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one attacker showed in shadow runs of a training, as its folder has it.
+
+    ``folder``, within the training's, holds the audit; ``canary`` is what was planted
+    in ``runs`` runs, both worlds together; with ``random_records`` these trained on
+    others than the private ones; ``finding`` has claim, account and bound.
+    """
+
+    folder: str
+    canary: str
+    runs: int
+    finding: Finding
+    random_records: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.finding.lower}; {self.finding.status.upper()}"
+
+
 def protection(
     noise_multiplier: float,
     seed: int | None,
@@ -95,6 +123,10 @@ def protection(
     )
 
 
+def _shown(finding: Finding) -> float:
+    return -1.0 if finding.lower is None else finding.lower.epsilon
+
+
 class TrainingResult(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 ):
@@ -119,6 +151,9 @@ class TrainingResult(
     not known by construction is among what the accounts assume. Unset in results of
     earlier versions, and where nothing is promised.
 
+    ``audits`` are of shadow runs on the same data, by one attacker each; their figures
+    tell of the data beyond the account, so that they are private as the data are.
+
     ``protected`` says whether the noise is secret, and ``noise`` why; what a file has
     there is not believed, see `protection`.
     """
@@ -141,6 +176,28 @@ class TrainingResult(
     messages_sent: int | UnsetType = UNSET
     bytes_sent: int | UnsetType = UNSET
     independence: Independence | UnsetType = UNSET
+    audits: tuple[RunAudit, ...] | UnsetType = UNSET
+
+    def audited(self, audits: tuple[RunAudit, ...]) -> TrainingResult:
+        """This result with ``audits``, whose bounds of its claim the verdict heeds.
+
+        Bounds hold together at the confidence of them all, so that the largest counts.
+        """
+        verdict = self.verdict
+        if verdict is not None:
+            shown = [
+                one.finding for one in audits if one.finding.claim == verdict.claim
+            ]
+            strongest = max(shown, key=_shown, default=verdict)
+            verdict = msgspec.structs.replace(
+                verdict, lower=strongest.lower, misfit=strongest.misfit
+            )
+        return msgspec.structs.replace(
+            self,
+            audits=audits,
+            verdict=verdict,
+            status=None if verdict is None else verdict.status,
+        )
 
     @property
     def test_data(self) -> str:
@@ -180,6 +237,15 @@ class TrainingResult(
         if self.messages_sent is UNSET or self.bytes_sent is UNSET:
             return {}
         return {"messages_sent": self.messages_sent, "bytes_sent": self.bytes_sent}
+
+    def shown(self) -> list[str]:
+        """What audits of this training showed, in sentences."""
+        return [*map(str, self.audits or ()), *self.said_of_audits()]
+
+    def said_of_audits(self) -> list[str]:
+        """Whether figures of audits tell of the private data, in sentences."""
+        alike = {one.random_records for one in self.audits or ()}
+        return [PRIVATE] * (False in alike) + [RANDOM] * (True in alike)
 
     def also(self) -> list[str]:
         """Beside an observer's account, that of all releases; and what was sent."""

@@ -50,11 +50,14 @@ class Planted:
     direction
         (dims,): where its gradient points, if it is a crafted one. Of several,
         (samples,) whole numbers: along which parameter each one's is.
+    replaces
+        Whether it comes in the place of a record, whatever the sampling.
     """
 
     record: Dataset
     runs: Tensor
     direction: Tensor | None = None
+    replaces: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -314,7 +317,8 @@ class Problem:
                 private_data(
                     self.shares,
                     canary=None if planted is None else planted.record,
-                    replaces=mechanism.sampling == "without-replacement",
+                    replaces=mechanism.sampling == "without-replacement"
+                    or (planted is not None and planted.replaces),
                     **_crafted(planted),
                 ).to(streams.device)
             ),

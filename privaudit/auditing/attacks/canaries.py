@@ -11,7 +11,6 @@ from torch import Tensor
 from privaudit.auditing.scores import CANARY_NODE as CANARY_NODE
 from trainers.data import Dataset
 from trainers.gradients.per_sample import PerSample
-from trainers.models import cross_entropy
 from trainers.numerics.randomness import public_generator
 from trainers.runs.problem import Planted, Problem
 
@@ -34,9 +33,9 @@ class Canary:
     record: Dataset
     direction: Tensor | None = None
 
-    def planted(self, runs: Tensor) -> Planted:
-        """Itself in those ``runs``, (runs,) bool."""
-        return Planted(self.record, runs, self.direction)
+    def planted(self, runs: Tensor, *, replaces: bool = False) -> Planted:
+        """Itself in those ``runs``, (runs,) bool; or in the place of a record."""
+        return Planted(self.record, runs, self.direction, replaces)
 
 
 def blank(problem: Problem, seed: int) -> Canary:
@@ -44,8 +43,11 @@ def blank(problem: Problem, seed: int) -> Canary:
 
     The canary of appendix D of Bayrooti et al. 2023 (after De et al. 2022).
     """
-    example = problem.test.inputs[:1]
-    return Canary(Dataset(torch.zeros_like(example), torch.tensor([0])))
+    return Canary(Dataset(*map(_zeros, problem.material.example)))
+
+
+def _zeros(like: Tensor) -> Tensor:
+    return torch.zeros_like(like)[None]
 
 
 def mislabelled(problem: Problem, seed: int) -> Canary:
@@ -53,8 +55,13 @@ def mislabelled(problem: Problem, seed: int) -> Canary:
 
     After Nasr et al. 2021. The first such image of the test set.
     """
+    classes = classes_of(problem)
+    if problem.test is None or classes is None:
+        raise ValueError(
+            "a mislabelled canary is a test record of another class, and there are no "
+            "test data or no classes: choose another canary"
+        )
     own = int(problem.shares[CANARY_NODE].targets.bincount().argmax())
-    classes = len(problem.training.labels)
     of_class = (problem.test.targets == own).nonzero()
     place = int(of_class[0]) if len(of_class) else 0
     wrong = (int(problem.test.targets[place]) + 1) % classes
@@ -68,8 +75,27 @@ def out_of_distribution(problem: Problem, seed: int) -> Canary:
     generator = public_generator(seed, "canary")
     own = problem.shares[CANARY_NODE].inputs
     noise = torch.rand(own[:1].shape, generator=generator, dtype=own.dtype)
-    label = torch.randint(len(problem.training.labels), (1,), generator=generator)
-    return Canary(Dataset(own.min() + noise * (own.max() - own.min()), label))
+    record = own.min() + noise * (own.max() - own.min())
+    classes = classes_of(problem)
+    if classes is not None:
+        label = torch.randint(classes, (1,), generator=generator)
+        return Canary(Dataset(record, label))
+    targets = problem.shares[CANARY_NODE].targets
+    far = targets.abs().max() * torch.ones_like(targets[:1])  # as far as any
+    return Canary(Dataset(record, far))
+
+
+def classes_of(problem: Problem) -> int | None:
+    """How many classes targets tell apart; None if they are no classes."""
+    known = len(problem.training.labels)
+    if known:
+        return known
+    _, target = problem.material.example
+    if problem.material.quality != "accuracy" or target.is_floating_point():
+        return None
+    start = problem.start(0)[:, 0]
+    inputs = problem.material.example[0][None, None]
+    return problem.gradients().outputs(start, inputs).shape[-1]
 
 
 def clipbkd(problem: Problem, seed: int) -> Canary:
@@ -79,6 +105,11 @@ def clipbkd(problem: Problem, seed: int) -> Canary:
     average, labelled with the class that the model at the start finds least likely.
     """
     own = problem.shares[CANARY_NODE].inputs
+    if classes_of(problem) is None or not own.is_floating_point():
+        raise ValueError(
+            "a clipbkd canary is of a class that inputs of numbers are told apart by: "
+            "choose another canary"
+        )
     flat = own.flatten(1).double()
     _, vectors = torch.linalg.eigh(flat.T @ flat)
     image = (vectors[:, 0] * flat.norm(dim=1).mean()).to(own.dtype)
@@ -103,6 +134,7 @@ def random_gradient(problem: Problem, seed: int) -> Canary:
     return Canary(blank(problem, seed).record, _random(dims, seed))
 
 
+RECORD = "record"  # one that is given, and not made here
 CANARIES: dict[str, Callable[[Problem, int], Canary]] = {
     "blank": blank,
     "mislabelled": mislabelled,
@@ -115,13 +147,18 @@ CANARIES: dict[str, Callable[[Problem, int], Canary]] = {
 
 def all_gradients(problem: Problem, start: Tensor) -> Tensor:
     """Every record's gradient at ``start``, (dims,): (records, dims)."""
-    reference = PerSample(problem.module, cross_entropy)
+    reference = reference_of(problem)
     return torch.cat(
         [
             reference.gradients(start[None], share.inputs[None], share.targets[None])[0]
             for share in problem.shares
         ]
     )
+
+
+def reference_of(problem: Problem) -> PerSample:
+    """Gradients of single records, by the problem's own loss."""
+    return PerSample(problem.module, problem.material.loss)
 
 
 def is_silent(problem: Problem, start: Tensor, direction: Tensor) -> bool:

@@ -11,7 +11,6 @@ from privaudit.auditing.attacks.contract import (
     Scene,
     Watcher,
 )
-from trainers.models import cross_entropy
 
 
 def canary_losses(scene: Scene, gradients: Differentiator, models: Tensor) -> Tensor:
@@ -25,7 +24,9 @@ def canary_losses(scene: Scene, gradients: Differentiator, models: Tensor) -> Te
     runs = len(models)
     inputs = canary.record.inputs.expand(runs, *canary.record.inputs.shape)
     outputs = gradients.outputs(models, inputs)[:, 0]
-    return cross_entropy(outputs.double(), canary.record.targets.expand(runs))
+    targets = canary.record.targets
+    loss = scene.problem.material.loss
+    return loss(outputs.double(), targets.expand(runs, *targets.shape[1:]))
 
 
 class FinalLoss(Adversary):

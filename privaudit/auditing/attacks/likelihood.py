@@ -7,11 +7,9 @@ import math
 import torch
 from torch import Tensor
 
-from privaudit.auditing.attacks.canaries import CANARY_NODE
+from privaudit.auditing.attacks.canaries import CANARY_NODE, reference_of
 from privaudit.auditing.attacks.contract import Differentiator, Known, Scene
 from trainers.data import Dataset
-from trainers.gradients.per_sample import PerSample
-from trainers.models import cross_entropy
 from trainers.oracles.oracle import clip_weights
 
 
@@ -80,7 +78,7 @@ class MatchedFilter:
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
-        self._reference = PerSample(scene.problem.module, cross_entropy)
+        self._reference = reference_of(scene.problem)
 
     def __call__(self, index: int, at: Tensor, gradient: Tensor) -> Tensor:
         """(runs,): evidence of the ``index``-th ``gradient`` asked ``at``.

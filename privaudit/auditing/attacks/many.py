@@ -19,7 +19,10 @@ from torch import Tensor
 from privaudit.auditing.attacks.canaries import (
     _MOST_VALUES,
     CANARY_NODE,
+    _zeros,
     all_gradients,
+    classes_of,
+    reference_of,
 )
 from privaudit.auditing.attacks.contract import Differentiator, Known
 from privaudit.auditing.attacks.likelihood import clipped_sum, log_ratio
@@ -31,8 +34,6 @@ from privaudit.auditing.attacks.references import (
 )
 from privaudit.auditing.membership import lira, rmia
 from trainers.data import Dataset
-from trainers.gradients.per_sample import PerSample
-from trainers.models import cross_entropy
 from trainers.numerics.randomness import public_generator
 from trainers.oracles.oracle import ReleaseObserver, clip_weights
 from trainers.runs.problem import Planted, Problem
@@ -82,12 +83,16 @@ def canaries_of(problem: Problem, kind: str, count: int, seed: int) -> Canaries:
                 f"{dims:,}: use fewer canaries, a larger model, or --canary "
                 f"{MISLABELLED}"
             )
-        example = problem.test.inputs[:1]
-        blank = torch.zeros_like(example).expand(count, *example.shape[1:])
-        label = torch.zeros(count, dtype=torch.long)
-        return Canaries(Dataset(blank, label), _quiet(problem, count, seed))
+        blank = Dataset(*map(_zeros, problem.material.example))
+        several = blank.select(torch.zeros(count, dtype=torch.long))
+        return Canaries(several, _quiet(problem, count, seed))
     generator = public_generator(seed, "canary")
-    classes = len(problem.training.labels)
+    classes = classes_of(problem)
+    if classes is None or (kind == MISLABELLED and problem.test is None):
+        raise ValueError(
+            f"{kind} canaries need classes, and {MISLABELLED} ones test data: there is "
+            f"none; choose {CRAFTED}"
+        )
     if kind == NOISE:
         low, high = own.inputs.min(), own.inputs.max()
         shape = (count, *own.inputs.shape[1:])
@@ -155,7 +160,7 @@ class ManyNoisyGradients(ManyWatcher):
     def __init__(self, scene: ManyScene, gradients: Differentiator) -> None:
         super().__init__(scene, gradients)
         self._total = torch.zeros(len(scene.canaries), dtype=torch.float64)
-        self._reference = PerSample(scene.problem.module, cross_entropy)
+        self._reference = reference_of(scene.problem)
 
     @property
     def release_observers(self) -> tuple[ReleaseObserver, ...]:
@@ -211,7 +216,8 @@ class ManyFinalLosses(ManyWatcher):
         if canaries.coordinates is not None:
             return models[0, canaries.coordinates].double()
         outputs = self._gradients.outputs(models, canaries.records.inputs[None])[0]
-        return cross_entropy(outputs.double(), canaries.records.targets)
+        loss = self._scene.problem.material.loss
+        return loss(outputs.double(), canaries.records.targets)
 
     def scores(self, models: Tensor) -> Tensor:
         begun = self._losses(self._scene.start[None])

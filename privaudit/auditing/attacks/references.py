@@ -23,7 +23,6 @@ from privaudit.auditing.attacks.contract import (
 from privaudit.auditing.attacks.final_loss import canary_losses
 from privaudit.auditing.membership import lira, rmia
 from trainers.data import Dataset
-from trainers.models import cross_entropy
 from trainers.numerics.keys import Key
 from trainers.numerics.randomness import Streams
 from trainers.runs.problem import Planted, Problem
@@ -72,6 +71,8 @@ class References:
 def population(problem: Problem) -> Dataset:
     """Records that no model is trained on."""
     test = problem.test
+    if test is None:
+        raise ValueError("rmia compares with test records, and there are none")
     return Dataset(test.inputs[:_POPULATION], test.targets[:_POPULATION])
 
 
@@ -83,7 +84,7 @@ def losses(gradients: Differentiator, models: Tensor, data: Dataset) -> np.ndarr
         inputs = data.inputs.expand(len(some), *data.inputs.shape)
         outputs = gradients.outputs(some, inputs).double()  # (models, records, classes)
         targets = data.targets.expand(len(some), *data.targets.shape)
-        each = cross_entropy(outputs.flatten(0, 1), targets.flatten(0, 1))
+        each = gradients.loss(outputs.flatten(0, 1), targets.flatten(0, 1))
         found.append(each.view(len(some), len(data)))
     return torch.cat(found).numpy()
 
@@ -105,7 +106,7 @@ class LiRA(Adversary):
         worlds = torch.arange(REFERENCES) % 2 == 0
         self.references = References.trained(
             scene.problem,
-            scene.canary.planted(worlds),
+            scene.canary.planted(worlds, replaces=scene.replaces),
             scene.noise_multiplier,
             scene.start,
         )

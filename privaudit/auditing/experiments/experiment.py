@@ -5,20 +5,19 @@ from __future__ import annotations
 import concurrent.futures
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 
 from privaudit.auditing.attacks import ADVERSARIES, Adversary, Scene
-from privaudit.auditing.attacks.canaries import CANARIES
+from privaudit.auditing.attacks.canaries import CANARIES, RECORD, Canary
 from privaudit.auditing.attacks.on_host import OnHost
 from privaudit.auditing.experiments import one_run
 from privaudit.auditing.experiments.judgement import is_refuted, judge
 from privaudit.auditing.experiments.looks import Looks
 from privaudit.auditing.experiments.outcome import AuditResult
 from privaudit.auditing.experiments.plan import Audit as Audit
-from privaudit.auditing.experiments.plan import tested_relation as tested_relation
 from privaudit.auditing.experiments.progress import Block, Progress
 from privaudit.files.folder import RunFolder
 from privaudit.files.manifest import write_result
@@ -32,8 +31,10 @@ from trainers.runs.problem import Observers, Problem
 _SHOWN = 10  # runs that the training curves are the mean of
 
 
-def attacker(audit: Audit, problem: Problem) -> Adversary:
+def attacker(audit: Audit, problem: Problem, canary: Canary | None = None) -> Adversary:
     """Who attacks, and what is planted; one for all blocks.
+
+    ``canary`` is given where it is a record, and not made here.
 
     Raises ``ValueError`` if the adversary cannot work on this algorithm.
     """
@@ -44,13 +45,15 @@ def attacker(audit: Audit, problem: Problem) -> Adversary:
             f"their nodes with these settings: {audit.adversary} would read what "
             "nobody is shown and no account covers; choose neighbour or another"
         )
+    if canary is None and audit.canary == RECORD:
+        raise ValueError("the canary is a record that must be given")
     scene = Scene(
         problem=problem,
-        canary=CANARIES[audit.canary](problem, audit.seed),
+        canary=canary or CANARIES[audit.canary](problem, audit.start_seed),
         noise_multiplier=audit.noise_multiplier,
         # The start is not part of a block: equal in every run of the audit.
-        start=problem.start(audit.seed)[0, 0],
-        replaces=tested_relation(audit.training) == "replace-one",
+        start=problem.start(audit.start_seed)[0, 0],
+        replaces=audit.claim.relation == "replace-one",
         observer=audit.observer,
     )
     return kind(scene)
@@ -58,29 +61,31 @@ def attacker(audit: Audit, problem: Problem) -> Adversary:
 
 def train_block(
     audit: Audit,
-    adversary: Adversary,
+    adversaries: Sequence[Adversary],
     number: int,
     *,
     memory_limit: int = MEMORY_LIMIT,
-) -> tuple[Block, Curves | None]:
-    """Train block ``number`` in the worlds that its coins say, and score it.
+) -> list[tuple[Block, Curves | None]]:
+    """Train block ``number`` in the worlds that its coins say; score it by each.
 
-    A pure function of its arguments: the same on whichever worker, in whatever order.
+    ``adversaries`` have one scene. A pure function of its arguments: the same on
+    whichever worker, in whatever order.
     """
     # Worlds are tossed on the CPU: who is a member is the same on any device.
     first = number * audit.block
     tossed = Streams(audit.seed, first)
     planted = tossed.worlds(audit.block)
     streams = Streams(audit.seed, first, audit.device)
-    scene = adversary.scene
+    scene = adversaries[0].scene
     problem = scene.problem
     gradients = problem.gradients()
-    watcher = adversary.watch(audit.block, gradients)
-    shown = OnHost(watcher)
+    watchers = [one.watch(audit.block, gradients) for one in adversaries]
+    shown = [OnHost(watcher) for watcher in watchers]
     curve = CurveRecorder(problem, gradients)
 
     def after_round(done: int, models: torch.Tensor, _: object) -> None:
-        shown.after_round(done, models)
+        for one in shown:
+            one.after_round(done, models)
         if number == 0:
             curve(done, models[:_SHOWN])
 
@@ -89,17 +94,23 @@ def train_block(
         streams,
         runs=audit.block,
         start=scene.start.repeat(audit.block, len(problem.shares), 1),
-        planted=scene.canary.planted(planted),
-        observers=Observers(shown.observers, shown.release_observers, after_round),
+        planted=scene.canary.planted(planted, replaces=scene.replaces),
+        observers=Observers(
+            tuple(seen for one in shown for seen in one.observers),
+            tuple(seen for one in shown for seen in one.release_observers),
+            after_round,
+        ),
         memory_limit=memory_limit,
     )
-    block = Block(
-        member=planted.numpy(),
-        score=watcher.score(models.cpu()).numpy().astype(np.float64),
-        accuracy=accuracy(gradients, models, problem.test).mean(1).numpy(),
-        ledger=ledger,
-    )
-    return block, None if number else curve.curves()
+    right = np.full(audit.block, np.nan)
+    if problem.test is not None and problem.material.quality == "accuracy":
+        right = accuracy(gradients, models, problem.test).mean(1).numpy()
+    found, final = [], models.cpu()
+    for watcher in watchers:
+        score = watcher.score(final).numpy().astype(np.float64)
+        block = Block(planted.numpy(), score, right, ledger)
+        found.append((block, None if number else curve.curves()))
+    return found
 
 
 def stages(audit: Audit) -> tuple[int, ...]:
@@ -116,6 +127,7 @@ def run(
     workers: int | None = None,
     memory_limit: int = MEMORY_LIMIT,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    problem: Problem | None = None,
 ) -> AuditResult:
     """Train, score, account and judge; go on where an earlier call was stopped.
 
@@ -133,6 +145,8 @@ def run(
         the last bits of scores depend on these.
     progress
         Called with the runs done and all runs.
+    problem
+        What the audit describes, if it was made.
 
     Raises
     ------
@@ -143,11 +157,43 @@ def run(
     """
     if audit.one_run:
         return one_run.run(audit, folder, memory_limit=memory_limit, progress=progress)
-    problem = audit.problem()
-    if folder.settle(audit) and folder.has("result.json"):
-        return folder.read("result.json", AuditResult)
-    adversary = attacker(audit, problem)
-    state = Progress(audit, folder)
+    problem = audit.problem() if problem is None else problem
+    (found,) = run_all(
+        [audit],
+        [folder],
+        problem,
+        workers=workers,
+        memory_limit=memory_limit,
+        progress=progress,
+    )
+    return found
+
+
+def run_all(
+    audits: Sequence[Audit],
+    folders: Sequence[RunFolder],
+    problem: Problem,
+    *,
+    canary: Canary | None = None,
+    workers: int | None = None,
+    memory_limit: int = MEMORY_LIMIT,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[AuditResult]:
+    """As `run`, several audits by the same runs, each in its own folder.
+
+    ``audits`` differ in who attacks and for whom the claim is alone. Raises as `run`.
+    """
+    audit, states, adversaries = audits[0], [], []
+    ended = [
+        folder.settle(one) and folder.has("result.json")
+        for one, folder in zip(audits, folders, strict=True)
+    ]
+    if all(ended):
+        return [folder.read("result.json", AuditResult) for folder in folders]
+    for one, folder in zip(audits, folders, strict=True):
+        adversaries.append(attacker(one, problem, canary))
+        states.append(Progress(one, folder))
+    state = min(states, key=lambda one: one.runs)
     began = time.monotonic()
     # A block fills a GPU. Not those that are missing: a resumed audit must sum in the
     # same parts.
@@ -166,13 +212,14 @@ def run(
         for runs in stages(audit):
             futures = {
                 pool.submit(
-                    train_block, audit, adversary, n, memory_limit=memory_limit
+                    train_block, audit, adversaries, n, memory_limit=memory_limit
                 ): n
                 for n in range(-(-runs // audit.block))
                 if n not in state.done
             }
             for future in concurrent.futures.as_completed(futures):
-                state.add(futures[future], *future.result())
+                for one, gave in zip(states, future.result(), strict=True):
+                    one.add(futures[future], *gave)
                 progress(state.runs, audit.runs)
             assert state.ledger is not None
             blocks = -(-runs // audit.block)
@@ -184,8 +231,10 @@ def run(
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
         torch.set_num_threads(threads)
-    assert state.ledger is not None
     seconds = time.monotonic() - began
-    result = judge(audit, state.ledger, state.arrays(), seconds, adversary.sees)
-    write_result(folder, result)
-    return result
+    results = []
+    for one, kept, by, folder in zip(audits, states, adversaries, folders, strict=True):
+        assert kept.ledger is not None
+        results.append(judge(one, kept.ledger, kept.arrays(), seconds, by.sees))
+        write_result(folder, results[-1])
+    return results

@@ -140,7 +140,7 @@ def judge(
         evidence=found.main.evidence,
         nodes=nodes,
         noise_multiplier=audit.noise_multiplier,
-        accuracy=float(right.mean()),
+        accuracy=None if np.isnan(right).any() else float(right.mean()),
         member_runs=int(member.sum()),
         non_member_runs=int((~member).sum()),
         seconds=round(seconds, 3),

@@ -190,7 +190,7 @@ class AuditResult(Outcome, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     nodes: tuple[UpperBound, ...]
     noise_multiplier: float
-    accuracy: float
+    accuracy: float | None
 
     def upper(self) -> UpperBound:
         """The certified account of the worst node."""

@@ -64,7 +64,7 @@ def run_on_ranks(
         began = time.monotonic()
         for first in range(0, len(missing), size):
             mine = missing[first + rank : first + rank + 1]
-            found = [(n, *train_block(audit, adversary, n)) for n in mine]
+            found = [(n, *train_block(audit, [adversary], n)[0]) for n in mine]
             blocks = gathered(found)
             with _told_to_all():
                 if blocks is not None and state is not None:

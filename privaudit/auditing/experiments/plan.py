@@ -18,7 +18,7 @@ from privaudit.accounting.views import (
     check_observer,
 )
 from privaudit.auditing.attacks import ADVERSARIES
-from privaudit.auditing.attacks.canaries import CANARIES, CANARY_NODE
+from privaudit.auditing.attacks.canaries import CANARIES, CANARY_NODE, RECORD
 from privaudit.auditing.attacks.many import KINDS, MANY
 from privaudit.auditing.bounds import ESTIMATORS
 from privaudit.auditing.bounds.ledger_family import FAMILY
@@ -40,6 +40,7 @@ from trainers.gradients.per_sample import parameter_vector
 from trainers.numerics.device import check_device
 from trainers.oracles.capabilities import GivesGradients, GivesMessages, gives
 from trainers.runs.budget import check_noise
+from trainers.runs.material import Material
 from trainers.runs.problem import Problem
 from trainers.runs.training import Training
 
@@ -61,19 +62,14 @@ class Audit(AuditRecord[Training]):
         check_device(self.device)
         for value, known, kind in (
             (self.adversary, MANY if self.one_run else ADVERSARIES, "adversary"),
-            (self.canary, KINDS if self.one_run else CANARIES, "canary"),
+            (self.canary, KINDS if self.one_run else [*CANARIES, RECORD], "canary"),
             (self.estimator, (*ESTIMATORS, FAMILY), "estimator"),
         ):
             if value not in known:
                 raise ValueError(
                     f"there is no {kind} {value!r}; choose one of {', '.join(known)}"
                 )
-        tested = tested_relation(self.training)
-        if self.claim.relation != tested:
-            raise ValueError(
-                f"an audit of this training tests {tested}: that is what its two "
-                f"worlds differ in; got the relation {self.claim.relation}"
-            )
+        check_relation(self.training, self.claim.relation)
         if (self.claim.observer or "") != (self.observer or ""):
             raise ValueError(
                 f"the claim is for {self.claim.observer or 'an observer of all'}, and "
@@ -91,13 +87,34 @@ class Audit(AuditRecord[Training]):
         """Its name."""
         return self.training.algorithm
 
-    def problem(self) -> Problem:
+    def problem(self, material: Material | None = None) -> Problem:
         """The data, model and network of the training, with the bug if one is planted.
 
-        Raises as `trainers.runs.problem.Problem.of`.
+        ``material`` are data, model and loss, where they have no names. Raises as
+        `trainers.runs.problem.Problem.of`.
         """
         kind = Problem if self.planted_bug is None else PLANTED[self.planted_bug]
-        return kind.of(self.training, compiled=self.compiled, precision=self.precision)
+        seed = self.public_seed or 0
+        if material is None and is_own(self.training.data):
+            material = Material.by_name(self.training, seed)
+        found = kind.of(
+            self.training,
+            seed=seed,
+            compiled=self.compiled,
+            precision=self.precision,
+            material=None if material is None else material.in_memory(),
+        )
+        if found.material.transform is not None and self.block > 1:
+            raise ValueError(
+                "random numbers of a transform are drawn for one run at a time: leave "
+                f"block out, or set it to 1; got {self.block}"
+            )
+        return found
+
+    @property
+    def start_seed(self) -> int:
+        """Of the models' start."""
+        return self.seed if self.public_seed is None else self.public_seed
 
     @property
     def blocks(self) -> int:
@@ -115,6 +132,8 @@ def chosen_block(problem: Problem, runs: int) -> int:
 
     Calls cost more than numbers where models are small.
     """
+    if problem.material.transform is not None:
+        return 1  # whose random numbers runs would share
     models = problem.training.nodes * parameter_vector(problem.module).numel()
     return max(BLOCK, min(runs // _PARTS, _TOGETHER // models, _MOST))
 
@@ -127,6 +146,17 @@ def tested_relation(training: Training) -> Relation:
     """
     fixed = training.mechanism(1.0).sampling == "without-replacement"
     return "replace-one" if fixed else "add-or-remove-one"
+
+
+def check_relation(training: Training, relation: Relation) -> None:
+    """``ValueError`` if two worlds of a ``training`` cannot differ by ``relation``."""
+    tested = tested_relation(training)
+    replaced = tested == "add-or-remove-one" and training.unit == "record"
+    if relation != tested and not replaced:
+        raise ValueError(
+            f"an audit of this training tests {tested}: that is what its two "
+            f"worlds differ in; got the relation {relation}"
+        )
 
 
 # Adversaries that see noisy gradients, or what is linear in them: to these a crafted
@@ -204,17 +234,38 @@ def planned(
     if canaries:
         what = one_run_plan.training_of(algorithm, training, canaries)
     else:
-        what = training_upon(algorithm, training, AUDITED, where)
-    if is_own(what.data):
-        raise ValueError(
-            f"audits plant records in data that they know, and data={what.data} are "
-            "your own: use privaudit.audit or audit-program with a function that trains"
-        )
-    if what.transform is not None:
-        raise ValueError(
-            "audits plant records that stay as they are: leave transform out, which "
-            "costs no privacy"
-        )
+        start = {} if is_own(str(training.get("data", ""))) else AUDITED
+        what = training_upon(algorithm, training, start, where)
+    return attack_on(what, settings, source=source, canaries=canaries)
+
+
+def attack_on(
+    what: Training,
+    settings: AuditSettings,
+    *,
+    source: str = COMMAND_LINE,
+    canaries: int = 0,
+    public_seed: int | None = None,
+    claim: Claim | None = None,
+) -> Audit:
+    """The audit of a training that is made, as `planned`.
+
+    Parameters
+    ----------
+    what
+        The training.
+    settings
+        The claim and the attack.
+    source
+        Where the claim is from.
+    canaries
+        How many there are in one run; 0 for many runs.
+    public_seed
+        See `Audit`.
+    claim
+        In the place of that in ``settings``.
+    """
+    algorithm = what.algorithm
     if what.unit == "node":
         raise ValueError(
             f"audits test what one record or user gives away, not a {what.unit}: set "
@@ -241,9 +292,16 @@ def planned(
         and attack["adversary"] in SEES
     )
     attack.setdefault("canary", settings.canary or ("gradient" if crafted else "blank"))
+    if what.transform is not None and "gradient" not in attack["canary"]:
+        raise ValueError(
+            "audits plant records that stay as they are: leave transform out, which "
+            "costs no privacy, or choose the canary gradient"
+        )
     return Audit(
+        public_seed=public_seed,
         **AttackSettings.part_of(settings, block=settings.block or BLOCK, **attack),
-        claim=claim_of(
+        claim=claim
+        or claim_of(
             1.0 if settings.epsilon is None else settings.epsilon,
             settings.delta,
             what.relation(settings.relation),

@@ -184,7 +184,7 @@ class TestAudits:
         problem = Problem.of(own)
         fast = problem.gradients()
         object.__setattr__(problem, "gradients", lambda: fast)
-        return train_block(audit, attacker(audit, problem), 1)[0]
+        return train_block(audit, [attacker(audit, problem)], 1)[0][0]
 
     def test_only_what_is_final_comes_to_the_host(self, monkeypatch, copies):
         block = self.block(monkeypatch, "final-loss")

@@ -46,7 +46,7 @@ def mixed(state: Tensor) -> Tensor:
     return state ^ ((state >> 31) & (2**33 - 1))
 
 
-def seeds_of(inputs: Tensor, word: int) -> Tensor:
+def seeds_of(inputs: Tensor, word: int | Tensor) -> Tensor:
     """A seed a record, (samples,) int64, from ``inputs``, (samples, ...), and a word.
 
     A function of the record's content alone: sums of whole numbers do not depend on

@@ -83,12 +83,12 @@ class StackedGraph(nn.Module):
     layers
         With the names of their parameters, by layer.
     word
-        A number of which dropout is a function; None: without dropout.
+        A number of which dropout is a function, or (replicas,); None: no dropout.
     """
 
     def __init__(self, traced: Traced) -> None:
         super().__init__()
-        self.word: int | None = 0
+        self.word: int | Tensor | None = 0
         self._door = door_of(traced)
         made = self._door.graph
         assert made is not None

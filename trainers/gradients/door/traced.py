@@ -82,9 +82,14 @@ class Door:
     def __deepcopy__(self, memo: Any) -> Door:
         return self
 
-    def seeds(self, inputs: Tensor, word: int | None) -> Tensor:
-        """A seed a record, (samples,): of the record and ``word``; None: no dropout."""
+    def seeds(self, inputs: Tensor, word: int | Tensor | None) -> Tensor:
+        """A seed a record, (samples,): of the record and ``word``; None: no dropout.
+
+        With one word for each replica, (replicas,), records come replica by replica.
+        """
         if self.draws and word is not None:
+            if isinstance(word, Tensor) and word.dim():
+                word = word.repeat_interleave(len(inputs) // len(word))
             return seeds_of(inputs, word)
         return torch.full((len(inputs),), OFF, device=inputs.device)
 
@@ -177,7 +182,7 @@ class Traced(Bare):
         door.graph = trace(one, door.trained, values, [example[None]], known)
         door.draws = draws(door.graph)
 
-    def forward(self, inputs: Tensor, word: int | None = 0) -> Tensor:
+    def forward(self, inputs: Tensor, word: int | Tensor | None = 0) -> Tensor:
         """What the model says of ``inputs``, (samples, ...), each by itself.
 
         Dropout is a function of each of them and of ``word``; None: without dropout.

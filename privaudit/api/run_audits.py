@@ -1,0 +1,394 @@
+"""Audits of a training that was made: the same algorithm, model and data, attacked."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import os
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec import UNSET
+
+from privaudit.api.watch import SILENT, Watch
+from privaudit.auditing.experiments.outcome import AuditResult
+from privaudit.files import json as _json
+from privaudit.files import manifest
+from privaudit.files.extras import need
+from privaudit.files.folder import MODEL, RunFolder
+from privaudit.files.notebook import box
+from privaudit.report.load import FinishedTraining, TrainingConfig, audits_of, load
+from privaudit.results import Claim, Status, UpperBound
+from privaudit.settings import AuditSettings
+from privaudit.task_settings import OWN
+from trainers.runs.outcome import PRIVATE, RANDOM, TrainingResult
+
+if TYPE_CHECKING:
+    from privaudit.auditing.attacks.canaries import Canary
+    from trainers.runs.material import Material
+    from trainers.runs.problem import Problem
+    from trainers.runs.training import Training
+
+
+@dataclasses.dataclass(frozen=True)
+class AuditedRun:
+    """What attacks on a training showed, beside what is certified.
+
+    Attributes
+    ----------
+    path
+        The run's folder, in which each audit has a folder of its own.
+    training
+        The training's figures, with the audits'.
+    results
+        Of each attacker, by the name of its folder.
+    private
+        Whether these figures tell of the private data, in a sentence.
+    """
+
+    path: pathlib.Path
+    training: TrainingResult
+    results: dict[str, AuditResult]
+    private: str
+
+    @property
+    def status(self) -> Status:
+        """The verdict in a word: refuted where any attacker refutes."""
+        found = [one.status for one in self.results.values()]
+        if self.training.status is not None:
+            found.append(self.training.status)
+        order: tuple[Status, ...] = ("refuted", "disproved", "unproven", "consistent")
+        return min(found, key=order.index)
+
+    @property
+    def upper(self) -> UpperBound:
+        """The certified upper bound on epsilon, that of the worst node."""
+        return self.training.upper()
+
+    @property
+    def lower(self) -> Any:
+        """The largest of the lower bounds, which hold together."""
+        bounds = [one.lower() for one in self.results.values()]
+        return max(bounds, key=lambda bound: bound.epsilon)
+
+    def summary(self) -> dict[str, Any]:
+        """All figures, for JSON."""
+        return {
+            "certified": self.upper.epsilon,
+            "epsilon_lower": self.lower.epsilon,
+            "verdict": self.status,
+            "audits": {name: one.summary() for name, one in self.results.items()},
+            "private": self.private,
+            "out": str(self.path),
+        }
+
+    def lines(self) -> list[str]:
+        """All figures, in sentences."""
+        lines = [str(self.upper)]
+        for one in self.results.values():
+            lines += [str(one.lower()), *one.limits(), str(one.verdict)]
+        return [*lines, self.private]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def _repr_html_(self) -> str:
+        return box(self.status.capitalize(), self.lines())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trained:
+    """A training that was made, as what audits it needs it."""
+
+    folder: RunFolder
+    config: Any  # `trainers.runs.run.TrainingRun`, or as its folder has it
+    training: Training
+    material: Material | None = None
+    canary: Canary | None = None
+
+
+def audit_run(
+    run: Trained,
+    *,
+    runs: int = 1000,
+    adversary: str | Sequence[str] | None = None,
+    canary: str | None = None,
+    estimator: str = "best",
+    confidence: float = 0.95,
+    seed: int = 0,
+    block: int | None = None,
+    random_records: bool = False,
+    workers: int | None = None,
+    watch: Watch = SILENT,
+) -> AuditedRun:
+    """Attack the training again and again; see `TrainedModels.audit`."""
+    need("an audit of a training", "train")
+    from privaudit.auditing.attacks.canaries import RECORD
+    from privaudit.auditing.experiments.experiment import run_all
+    from privaudit.auditing.experiments.plan import attack_on, chosen_block
+    from trainers.runs.problem import Problem
+
+    config, folder = run.config, run.folder
+    if config.party is not None:
+        raise ValueError(
+            "a party has its own data alone, and no other's to train with again: audit "
+            "the algorithm, by privaudit.audit_algorithm"
+        )
+    result = folder.read("result.json", TrainingResult)
+    if not run.training.family.private:
+        raise ValueError(
+            f"{run.training.algorithm} adds no noise and promises nothing: there is no "
+            "claim to test"
+        )
+    training, material = run.training, run.material
+    if random_records:
+        material = _random_like(material, training, config)
+    elif material is not None:
+        material = material.in_memory()
+    problem = Problem.of(
+        training,
+        seed=config.public_seed,
+        compiled=config.compiled,
+        precision=config.precision,
+        material=None if material is None else dataclasses.replace(material, test=None),
+    )
+    attackers = list(_attackers(training, config, result, adversary))
+    settings = AuditSettings(
+        runs=runs,
+        canary=canary if run.canary is None else RECORD,
+        estimator=estimator,
+        seed=seed,
+        block=block or chosen_block(problem, runs),
+        noise_multiplier=config.noise_multiplier or None,
+        account=config.account,
+        device=config.device,
+        precision=config.precision,
+        compiled=config.compiled,
+    )
+    _check_ledger(problem, config, folder)
+    plans = {}
+    # All bounds hold together: the union bound.
+    each = 1 - (1 - confidence) / len(attackers)
+    for name, seen, claim in attackers:
+        attack = (
+            {"adversary": seen}
+            if claim.observer is UNSET
+            else {"observer": claim.observer}
+        )
+        plan = attack_on(
+            training,
+            dataclasses.replace(settings, confidence=each, **attack),
+            public_seed=config.public_seed,
+            claim=claim,
+        )
+        plans[name] = dataclasses.replace(plan, random_records=random_records)
+        # All score the same runs: what is planted is what the first sees most of.
+        settings = dataclasses.replace(settings, canary=plan.canary)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(RunFolder.opened(folder.path))
+        folders = [
+            stack.enter_context(_folder_for(plan, folder / f"audit-{name}"))
+            for name, plan in plans.items()
+        ]
+        progress = stack.enter_context(watch.runs())
+        found = run_all(
+            list(plans.values()),
+            folders,
+            problem,
+            canary=run.canary,
+            workers=workers,
+            progress=progress,
+        )
+        audits = audits_of(folder)
+        assert audits is not UNSET
+        result = result.audited(audits)
+        manifest.amend(folder, result)
+    return AuditedRun(
+        folder.path,
+        result,
+        {one.path.name: each for one, each in zip(folders, found, strict=True)},
+        RANDOM if random_records else PRIVATE,
+    )
+
+
+@contextlib.contextmanager
+def _folder_for(plan: Any, path: pathlib.Path) -> Iterator[RunFolder]:
+    """The folder at ``path``, or the next number, which is of ``plan`` or of nothing."""
+    for number in itertools.count(2):
+        folder = RunFolder(path)
+        known = folder.has("config.json")
+        if not known or folder.read("config.json", type(plan)) == plan:
+            break
+        path = path.with_name(f"{path.name.rstrip('0123456789-')}-{number}")
+    with RunFolder.opened(path) as folder:
+        yield folder
+
+
+def planted_record(run: Trained, record: Any) -> Trained:
+    """``run``, attacked by a record of the user's, an input and a target."""
+    from privaudit.auditing.attacks.canaries import Canary
+    from trainers.data import Dataset
+    from trainers.data.shares import check_alike, data_set, example
+
+    if not (isinstance(record, tuple | list) and len(record) == 2):
+        raise ValueError("record is an input and its target, as a pair")
+    import torch
+
+    pair = [torch.as_tensor(part)[None] for part in record]
+    found = data_set(tuple(pair), "record")
+    assert isinstance(found, Dataset)
+    if run.material is not None:
+        check_alike(found, example(run.material.shares[0]), "record")
+    return dataclasses.replace(run, canary=Canary(found))
+
+
+def _attackers(
+    training: Training,
+    config: Any,
+    result: TrainingResult,
+    adversary: str | Sequence[str] | None,
+) -> Any:
+    """Name, adversary and claim of each: all observers that the certificate is for."""
+    from privaudit.auditing.experiments.plan import strongest
+
+    verdict = result.verdict
+    claim = None if verdict is None else verdict.claim
+    if claim is None:
+        claim = _certified(result.upper(), training)
+    if adversary is None and config.observer is not None:
+        yield "observer", "observer", claim
+        everybody = _certified(result.everything_seen(), training)
+        yield strongest(training), strongest(training), everybody
+        return
+    if adversary is None:
+        seen = strongest(training)
+        chosen = [seen] if seen == "final-loss" else [seen, "final-loss"]
+    else:
+        chosen = [adversary] if isinstance(adversary, str) else list(adversary)
+    if config.observer is not None:
+        claim = _certified(result.everything_seen(), training)
+    for name in dict.fromkeys(chosen):
+        yield name, name, claim
+
+
+def _certified(upper: UpperBound, training: Training) -> Claim:
+    return Claim(
+        epsilon=upper.epsilon,
+        delta=upper.delta,
+        relation=upper.relation,
+        unit=upper.unit,
+        source="the account of the run",
+        observer=upper.observer,
+        overlap=training.told_overlap,
+    )
+
+
+def _check_ledger(problem: Problem, config: Any, folder: RunFolder) -> None:
+    """``ValueError`` if the shadow runs would release something else than the run."""
+    from privaudit.ledger import Ledger
+
+    expected = problem.stated(problem.ledger(config.noise_multiplier))
+    known = folder.read("ledger.json", Ledger)
+    if [*map(len, expected.nodes)] != [*map(len, known.nodes)] or any(
+        one.release != other.release
+        for mine, theirs in zip(expected.nodes, known.nodes, strict=True)
+        for one, other in zip(mine, theirs, strict=True)
+    ):
+        raise ValueError(
+            f"with these data {problem.training.algorithm} would release something "
+            f"else than the run in {folder.path} did: give the same data, each node "
+            "with as many records"
+        )
+
+
+def _random_like(
+    material: Material | None, training: Training, config: Any
+) -> Material:
+    """As many random records of the same shape and kind, at the same nodes."""
+    import torch
+
+    from trainers.data import Dataset
+    from trainers.gradients.door.enter import placeholders
+    from trainers.runs.material import Material as Kind
+
+    material = material or Kind.by_name(training, config.public_seed)
+    input, target = material.example
+    generator = torch.Generator().manual_seed(config.public_seed)
+
+    def made(count: int) -> Dataset:
+        inputs = placeholders(material.module, input, count)
+        order = torch.randperm(count, generator=generator)
+        return Dataset(inputs[order], target.repeat(count, *[1] * target.dim()))
+
+    shares = [made(len(share)) for share in material.shares]
+    return dataclasses.replace(material, shares=shares)
+
+
+def audit_folder(
+    path: str | os.PathLike[str],
+    *,
+    model: str | None = None,
+    data: str | None = None,
+    loss: str | None = None,
+    **how: Any,
+) -> AuditedRun:
+    """Audit the training in a folder, whose model and data are named again.
+
+    Parameters
+    ----------
+    path
+        The folder of a finished training.
+    model, data, loss
+        As ``privaudit train`` takes them, where the folder does not name them.
+    how
+        See `TrainedModels.audit`.
+
+    Raises
+    ------
+    ValueError
+        If they are not those of the run, as far as its folder can tell.
+    privaudit.files.folder.FolderError
+        If there is no finished training.
+    """
+    need("an audit of a training", "train")
+    from trainers.runs.material import Material
+    from trainers.runs.training import Training
+
+    found = load(path)
+    if not isinstance(found, FinishedTraining):
+        raise ValueError(f"{path} is no folder of a training: nothing in it is audited")
+    config: TrainingConfig = found.config
+    named = {"model": model, "data": data, "loss": loss}
+    given = {name: value for name, value in named.items() if value is not None}
+    if config.training.get("data") == OWN:
+        missing = [f"--{name}" for name in ("model", "data") if name not in given]
+        if missing:
+            raise ValueError(
+                f"{path} does not name the model and the data of its training, which "
+                f"were given in Python: name them again, by {' and '.join(missing)}"
+            )
+    training = _json.convert({**config.training, **given}, Training, strict=False)
+    material = Material.by_name(training, config.public_seed) if given else None
+    folder = RunFolder(path)
+    if material is not None:
+        _check_model(folder, material)
+    return audit_run(
+        Trained(folder=folder, config=config, training=training, material=material),
+        **how,
+    )
+
+
+def _check_model(folder: RunFolder, material: Material) -> None:
+    from trainers.runs.final_models import modules
+
+    if not folder.has(MODEL):
+        return
+    with contextlib.suppress(OSError):
+        try:
+            modules((folder / MODEL).read_bytes(), material.given or material.module)
+        except RuntimeError as error:
+            raise ValueError(
+                f"the model is not that of the run in {folder.path}: {error}"
+            ) from None

@@ -633,6 +633,11 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         Another lower bound from the audit's scores that exceeds the certified upper
         bound, as by `held_against`; None if there is none. It refutes nothing, since it
         may be valid for the account's mechanism alone.
+    most
+        The largest bound that so many scores could have given by the same method, with
+        an attack that never errs. Unset without an audit.
+    stronger
+        What would show more, in a sentence. Unset where that is not known.
 
     Examples
     --------
@@ -651,6 +656,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     lower: LowerBound | None = None
     proved: Bracket | None = None
     misfit: LowerBound | None = None
+    most: float | UnsetType = UNSET
+    stronger: str | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         for name, kind in (
@@ -739,6 +746,17 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         if not self._contradicted_by(beside):
             return self
         return msgspec.structs.replace(self, misfit=beside)
+
+    @property
+    def limits(self) -> str:
+        """What the audit could have shown, and what would show more; "" without one."""
+        if self.lower is None or self.most is UNSET:
+            return ""
+        said = (
+            f"the most that so many {self.lower.counted} could have shown by the "
+            f"method {self.lower.method}: {round_down(self.most)}"
+        )
+        return said if self.stronger is UNSET else f"{said}; {self.stronger}"
 
     def _repr_html_(self) -> str:
         known = (self.claim, self.upper, self.lower)

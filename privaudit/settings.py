@@ -157,7 +157,8 @@ class AttackSettings(BoundSettings, Compute):
     estimator
         How scores become a lower bound. For any mechanism: best, rank-walk,
         two-binomial, clopper-pearson, betting. Within a family: family (that of the
-        run's own releases), top-half and betting-gaussian (Gaussian DP).
+        run's own releases), both (the larger of best and family, half of alpha each),
+        top-half and betting-gaussian (Gaussian DP).
     block
         Number of runs that are trained together, 50 by default. It changes only how
         numbers round; larger blocks are faster for small models.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import pathlib
 from typing import Any, cast
 
@@ -19,14 +20,14 @@ from privaudit.auditing.bounds import (
     Estimator,
     Order,
     Rate,
-    most_shown,
 )
-from privaudit.auditing.conclude import conclude
+from privaudit.auditing.conclude import Tested, conclude
 from privaudit.auditing.rates import AttackRates, attack_rates
 from privaudit.auditing.scores import DESIGNS, Design, Scores
 from privaudit.figure_settings import ScoreSettings, SelfcheckSettings
 from privaudit.files.arguments import public
 from privaudit.results import (
+    Claim,
     Finding,
     LowerBound,
     Relation,
@@ -215,15 +216,14 @@ def bound_of_file(file: pathlib.Path, settings: ScoreSettings) -> Bounded:
         raise ValueError(f"cannot read {file}: {error.strerror}") from None
     estimator = _estimator(settings, scores.design)
 
-    def bound(by: Estimator) -> Bound:
-        return by(
-            scores,
-            delta,
-            settings.confidence,
-            relation=settings.relation,
-            threat_model="what the scores were made from",
-            seed=settings.seed,
-        )
+    tested = Tested(
+        scores=scores,
+        claim=claim
+        or Claim(epsilon=math.inf, delta=delta, relation=settings.relation, source="-"),
+        sees="what the scores were made from",
+        confidence=settings.confidence,
+        seed=settings.seed,
+    )
 
     def named(name: str) -> Estimator:
         if name == settings.method:
@@ -232,19 +232,10 @@ def bound_of_file(file: pathlib.Path, settings: ScoreSettings) -> Bounded:
             dataclasses.replace(settings, method=name, order=None), scores.design
         )
 
-    found, verdict = bound(estimator), None
+    found, verdict = tested.bound(estimator), None
     if claim is not None:
-        verdict = conclude(claim, settings.method, named, bound).verdict
-    runs = scores.member_runs, scores.non_member_runs
-    most = most_shown(
-        estimator,
-        *runs,
-        delta,
-        settings.confidence,
-        design=scores.design,
-        seed=settings.seed,
-        worlds=scores.member,
-    )
+        verdict = conclude(tested, settings.method, named).verdict
+    most = tested.most(estimator)
     return Bounded(settings, scores, found, most, verdict)
 
 

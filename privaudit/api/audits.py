@@ -15,9 +15,10 @@ import msgspec
 from numpy.typing import ArrayLike
 
 from privaudit.accounting import account_nodes
+from privaudit.api.console import watching
 from privaudit.api.place import Place, short_name
 from privaudit.api.trainings import own_data
-from privaudit.api.watch import SILENT, Watch
+from privaudit.api.watch import Watch
 from privaudit.auditing.programs.scored import AuditedScores
 from privaudit.files.arguments import public
 from privaudit.files.extras import need
@@ -152,7 +153,7 @@ def audit_algorithm(
     loss: Callable[..., Any] | None = None,
     out: Path | None = None,
     workers: int | None = None,
-    watch: Watch = SILENT,
+    watch: Watch | str | None = None,
 ) -> Audited | None:
     """Attack an algorithm in many runs; return a lower bound on epsilon and a verdict.
 
@@ -178,7 +179,8 @@ def audit_algorithm(
     workers
         Number of threads; by default one per processor. Results do not depend on it.
     watch
-        An object that is told the progress; see `privaudit.api.watch`.
+        "bar", "none", or an object that is told the progress, see
+        `privaudit.api.watch`. None: bars in a terminal or a notebook.
 
     Returns
     -------
@@ -220,6 +222,7 @@ def audit_algorithm(
     from trainers.runs.material import Material
 
     check_workers(workers)
+    watch = watching(watch)
     if settings.one_run and launched():
         raise ValueError(
             "one run with many canaries is made by one process: start it without "
@@ -285,7 +288,7 @@ def audit(
     method: str = "best",
     batch: int = 50,
     workers: int = 1,
-    watch: Watch = SILENT,
+    watch: Watch | str | None = None,
 ) -> AuditedScores:
     """Test a claim about your own training, from the scores of your own attack on it.
 
@@ -321,7 +324,8 @@ def audit(
         Number of processes that call ``scores_of``. With more than one it must be a
         function at the top level of a module.
     watch
-        An object that is told the progress; see `privaudit.api.watch`.
+        "bar", "none", or an object that is told the progress, see
+        `privaudit.api.watch`. None: bars in a terminal or a notebook.
 
     Returns
     -------
@@ -352,6 +356,7 @@ def audit(
     )
 
     check_workers(workers)
+    watch = watching(watch)
     if not callable(scores_of):
         raise ValueError(
             "scores_of is a function of worlds and a seed, got "
@@ -404,7 +409,7 @@ def audit_program(
     *,
     out: Path | None = None,
     workers: int | None = None,
-    watch: Watch = SILENT,
+    watch: Watch | str | None = None,
 ) -> AuditedProgram:
     """Attack your own program in many runs; return a lower bound on its epsilon.
 
@@ -430,7 +435,8 @@ def audit_program(
         Number of commands that run at once, by default one per processor; or of
         processes that call a function, by default one.
     watch
-        An object that is told the progress; see `privaudit.api.watch`.
+        "bar", "none", or an object that is told the progress, see
+        `privaudit.api.watch`. None: bars in a terminal or a notebook.
 
     Returns
     -------
@@ -467,6 +473,7 @@ def audit_program(
     from privaudit.auditing.programs.targets import about, source_of
 
     check_workers(workers)
+    watch = watching(watch)
     if not (isinstance(program, str) or callable(program)):
         raise ValueError(
             "a program is a function, module:function or a command, got "
@@ -547,7 +554,7 @@ def sweep(
     *,
     out: Path | None = None,
     workers: int | None = None,
-    watch: Watch = SILENT,
+    watch: Watch | str | None = None,
 ) -> FoundSweep:
     """Run all audits that a .toml file lists, several at once, each in its own folder.
 
@@ -563,7 +570,8 @@ def sweep(
     workers
         Number of audits that run at once; by default one per processor.
     watch
-        An object that is told the progress of each; see `privaudit.api.watch`.
+        "bar", "none", or an object that is told the progress of each, see
+        `privaudit.api.watch`. None: bars in a terminal or a notebook.
 
     Returns
     -------
@@ -589,6 +597,7 @@ def sweep(
     ValueError: ...mine.toml, [[audit]] 1: there is no setting 'epsilom'; did you ...
     """
     check_workers(workers)
+    watch = watching(watch)
     from privaudit.auditing.experiments.sweep import Sweep
     from privaudit.auditing.experiments.sweep_folder import SweepFolder
     from privaudit.auditing.experiments.sweep_run import goes_on, run_sweep

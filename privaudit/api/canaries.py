@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from privaudit.accounting import account_nodes
-from privaudit.auditing.bounds import Bound, Estimator, OneRun, most_shown
-from privaudit.auditing.conclude import conclude
+from privaudit.auditing.bounds import Estimator, OneRun
+from privaudit.auditing.conclude import Tested, conclude
 from privaudit.auditing.experiments.one_run_bounds import one_run_estimator
 from privaudit.auditing.programs.scored import AuditedScores
 from privaudit.auditing.scores import Scores
 from privaudit.files.arguments import public
 from privaudit.ledger import Ledger
-from privaudit.results import DELTA, Finding, LowerBound, Relation, check_relation
+from privaudit.results import DELTA, Relation, check_relation
 from privaudit.settings import MOST_CANARIES, claim_of
 
 KINDS = ("mislabelled", "noise")
@@ -136,43 +136,11 @@ class Canaries:
                 confidence=confidence,
             )
 
-        concluded = conclude(
-            claim,
-            method,
-            named,
-            lambda estimator: self._bound(estimator, found, claim, confidence),
-            ledger=ledger,
-            upper=upper,
+        tested = Tested(
+            scores=found, claim=claim, sees="one score a canary", confidence=confidence
         )
-        return self._audited(concluded.verdict, concluded.estimator, concluded.shown)
-
-    def _bound(
-        self, estimator: Estimator, scores: Scores, claim: Any, confidence: float
-    ) -> Bound:
-        return estimator(
-            scores,
-            claim.delta,
-            confidence,
-            relation=claim.relation,
-            threat_model="one score a canary",
-        )
-
-    def _audited(
-        self, verdict: Finding, estimator: Estimator, beside: LowerBound | None
-    ) -> AuditedScores:
-        members = int(self.member.sum())
-        others = len(self) - members
-        assert verdict.lower is not None
-        most = most_shown(
-            estimator,
-            members,
-            others,
-            verdict.claim.delta,
-            verdict.lower.confidence,
-            design="one-run",
-            worlds=self.member,
-        )
-        return AuditedScores(verdict, members, others, most, beside)
+        concluded = conclude(tested, method, named, ledger=ledger, upper=upper)
+        return AuditedScores.of(concluded, found, concluded.shown)
 
 
 @public

@@ -18,9 +18,10 @@ from msgspec import UNSET
 
 from privaudit.accounting.certificate import Certificate
 from privaudit.accounting.views import Observer, check_observer, observed_by
+from privaudit.api.console import watching
 from privaudit.api.run_audits import AuditedRun, Trained
 from privaudit.api.trainings import run_in_folder
-from privaudit.api.watch import SILENT, Watch
+from privaudit.api.watch import Watch
 from privaudit.files import manifest
 from privaudit.files.arguments import public
 from privaudit.files.extras import need
@@ -139,13 +140,13 @@ class TrainedModels:
         adversary: str | Sequence[str] | None = None,
         canary: str | None = None,
         record: Any = None,
-        estimator: str = "best",
+        estimator: str | None = None,
         confidence: float = 0.95,
         seed: int = 0,
         block: int | None = None,
         random_records: bool = False,
         workers: int | None = None,
-        watch: Watch | None = None,
+        watch: Watch | str | None = None,
     ) -> AuditedRun:
         """Attack this training in shadow runs of it; bound epsilon from below.
 
@@ -172,7 +173,8 @@ class TrainedModels:
         record
             A record of yours to plant instead: an input and its target.
         estimator
-            How scores become a lower bound, as in `privaudit.AuditSettings`.
+            How scores become a lower bound, as in `privaudit.AuditSettings`. None:
+            "both", where what is released is of a family, whose noise privaudit adds.
         confidence
             Probability that none of the attackers' bounds is above the true epsilon.
         seed
@@ -227,7 +229,7 @@ class TrainedModels:
                 block=block,
                 random_records=random_records,
                 workers=workers,
-                watch=SILENT if watch is None else watch,
+                watch=watching(watch),
             )
         except FolderError as error:
             raise ValueError(str(error)) from error
@@ -278,7 +280,7 @@ def train(
     public_seed: int = 0,
     device: str = "cpu",
     out: str | os.PathLike[str] | None = None,
-    watch: Watch | None = None,
+    watch: Watch | str | None = None,
     party: int | None = None,
     exchange: Exchange | None = None,
 ) -> TrainedModels:
@@ -398,7 +400,8 @@ def train(
         The run's folder, as ``privaudit train`` writes it; an unfinished run in it is
         resumed. None: a temporary folder; see `TrainedModels.save`.
     watch
-        An object that is told the progress; see `privaudit.api.watch`.
+        "bar", "none", or an object that is told the progress, see
+        `privaudit.api.watch`. None: bars in a terminal or a notebook.
     party
         Number of this process among several parties, each with its own data, key,
         ledger and folder ``out``/party-N. ``shares`` is then this party's data set, or
@@ -551,7 +554,7 @@ def train(
                 settings,
                 material=material,
                 out=out,
-                watch=SILENT if watch is None else watch,
+                watch=watching(watch),
                 exchange=party if exchange is None else exchange,
             )
             folder = RunFolder(out if trained is None else trained.path)

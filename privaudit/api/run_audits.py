@@ -13,12 +13,16 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET
 
 from privaudit.api.watch import SILENT, Watch
+from privaudit.auditing.bounds.ledger_family import BOTH, has_family
+from privaudit.auditing.conclude import BEST
 from privaudit.auditing.experiments.outcome import AuditResult
+from privaudit.auditing.scores import CANARY_NODE
 from privaudit.files import json as _json
 from privaudit.files import manifest
 from privaudit.files.extras import need
 from privaudit.files.folder import MODEL, RunFolder
 from privaudit.files.notebook import box
+from privaudit.ledger import Ledger
 from privaudit.report.load import FinishedTraining, TrainingConfig, audits_of, load
 from privaudit.results import Claim, Status, UpperBound
 from privaudit.settings import AuditSettings
@@ -115,7 +119,7 @@ def audit_run(
     runs: int = 1000,
     adversary: str | Sequence[str] | None = None,
     canary: str | None = None,
-    estimator: str = "best",
+    estimator: str | None = None,
     confidence: float = 0.95,
     seed: int = 0,
     block: int | None = None,
@@ -155,10 +159,12 @@ def audit_run(
         material=None if material is None else dataclasses.replace(material, test=None),
     )
     attackers = list(_attackers(training, config, result, adversary))
+    known = folder.read("ledger.json", Ledger)
+    _check_ledger(problem, config, known)
     settings = AuditSettings(
         runs=runs,
         canary=canary if run.canary is None else RECORD,
-        estimator=estimator,
+        estimator=estimator or (BOTH if has_family(known.nodes[CANARY_NODE]) else BEST),
         seed=seed,
         block=block or chosen_block(problem, runs),
         noise_multiplier=config.noise_multiplier or None,
@@ -167,7 +173,6 @@ def audit_run(
         precision=config.precision,
         compiled=config.compiled,
     )
-    _check_ledger(problem, config, folder)
     plans = {}
     # All bounds hold together: the union bound.
     each = 1 - (1 - confidence) / len(attackers)
@@ -215,7 +220,7 @@ def audit_run(
 
 @contextlib.contextmanager
 def _folder_for(plan: Any, path: pathlib.Path) -> Iterator[RunFolder]:
-    """The folder at ``path``, or the next number, which is of ``plan`` or of nothing."""
+    """The folder at ``path``, or of the next number, that is of ``plan`` or empty."""
     for number in itertools.count(2):
         folder = RunFolder(path)
         known = folder.has("config.json")
@@ -285,12 +290,9 @@ def _certified(upper: UpperBound, training: Training) -> Claim:
     )
 
 
-def _check_ledger(problem: Problem, config: Any, folder: RunFolder) -> None:
+def _check_ledger(problem: Problem, config: Any, known: Ledger) -> None:
     """``ValueError`` if the shadow runs would release something else than the run."""
-    from privaudit.ledger import Ledger
-
     expected = problem.stated(problem.ledger(config.noise_multiplier))
-    known = folder.read("ledger.json", Ledger)
     if [*map(len, expected.nodes)] != [*map(len, known.nodes)] or any(
         one.release != other.release
         for mine, theirs in zip(expected.nodes, known.nodes, strict=True)
@@ -298,7 +300,7 @@ def _check_ledger(problem: Problem, config: Any, folder: RunFolder) -> None:
     ):
         raise ValueError(
             f"with these data {problem.training.algorithm} would release something "
-            f"else than the run in {folder.path} did: give the same data, each node "
+            f"else than the run did: give the same data, each node "
             "with as many records"
         )
 

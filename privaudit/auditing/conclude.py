@@ -1,4 +1,4 @@
-"""From scores to a verdict: which bound decides about a claim, which stands beside it.
+"""From scores to a finding: which bound decides about a claim, which stands beside it.
 
 A bound that is valid for a family only is about programs of that family. privaudit's
 own algorithms are of the family of their ledger, whose noise they add; of a user's
@@ -14,10 +14,12 @@ import dataclasses
 from collections.abc import Callable
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from privaudit.accounting import verdict_on
-from privaudit.auditing.bounds import Bound, Estimator
-from privaudit.auditing.bounds.ledger_family import FAMILY
+from privaudit.auditing.bounds import Bound, Estimator, most_shown
+from privaudit.auditing.bounds.ledger_family import BOTH, FAMILY
+from privaudit.auditing.scores import Scores
 from privaudit.ledger import Ledger
 from privaudit.results import Claim, Finding, LowerBound, UpperBound
 
@@ -25,6 +27,65 @@ ANY = "any mechanism"
 BEST = "best"
 
 Named = Callable[[str], Estimator]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tested:
+    """Scores of an attack, and how they are read.
+
+    Parameters
+    ----------
+    scores
+        Of runs, or of the canaries of one run.
+    claim
+        What is tested.
+    sees
+        What the attacker saw.
+    confidence
+        Of each bound, as it is stated.
+    at
+        At which a bound is computed, where several looks share the confidence; None: as
+        it is stated.
+    seed
+        Of the estimators' own coins.
+    """
+
+    scores: Scores
+    claim: Claim
+    sees: str
+    confidence: float
+    at: float | None = None
+    seed: int = 0
+
+    def bound(self, estimator: Estimator) -> Bound:
+        """The bound of the scores by ``estimator``."""
+        found = estimator(
+            self.scores,
+            self.claim.delta,
+            self.at or self.confidence,
+            relation=self.claim.relation,
+            threat_model=self.sees,
+            seed=self.seed,
+        )
+        lower = msgspec.structs.replace(
+            found.lower,
+            unit=self.claim.unit,
+            observer=self.claim.observer,
+            confidence=self.confidence,
+        )
+        return dataclasses.replace(found, lower=lower)
+
+    def most(self, estimator: Estimator) -> float:
+        """The bound that an attack which never errs would have got."""
+        scores = self.scores
+        return most_shown(
+            *(estimator, scores.member_runs, scores.non_member_runs),
+            self.claim.delta,
+            self.at or self.confidence,
+            design=scores.design,
+            seed=self.seed,
+            worlds=scores.member,
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -52,6 +113,12 @@ class Concluded:
         """The bound beside the verdict's."""
         return None if self.beside is None else self.beside.lower
 
+    @property
+    def most(self) -> float:
+        """The largest bound that so many scores could have given."""
+        assert self.verdict.most is not UNSET
+        return self.verdict.most
+
 
 def deciding(chosen: str, named: Named, *, ours: bool) -> str:
     """The name of the estimator that decides, where ``chosen`` is asked for.
@@ -62,38 +129,46 @@ def deciding(chosen: str, named: Named, *, ours: bool) -> str:
 
 
 def conclude(
-    claim: Claim,
+    tested: Tested,
     chosen: str,
     named: Named,
-    bound: Callable[[Estimator], Bound],
     *,
     ledger: Ledger | None = None,
     upper: UpperBound | None = None,
     ours: bool = False,
+    stronger: str | UnsetType = UNSET,
+    in_family: Tested | None = None,
 ) -> Concluded:
-    """Conclude from scores, whose bounds ``bound`` computes.
+    """Conclude from scores.
 
     Parameters
     ----------
-    claim
-        What is tested.
+    tested
+        The scores, and the claim.
     chosen
         The estimator that was asked for: it decides if it may, see `deciding`, and
         stands beside `BEST` otherwise. Beside one that decides stands that of the
         ledger's family, or `BEST` if that family's own decides.
     named
         From a name to an estimator. ``ValueError`` where there is none such.
-    bound
-        From an estimator to its bound, at all of the confidence.
     ledger, upper
         What was released, and its account; None if nobody says.
     ours
         Whether the program is one of privaudit's own.
+    stronger
+        What would show more, in a sentence.
+    in_family
+        How bounds for a family read the scores, if otherwise.
     """
     name = deciding(chosen, named, ours=ours)
-    beside = BEST if chosen == FAMILY else FAMILY
+    beside = BEST if chosen in (FAMILY, BOTH) else FAMILY
     if name != chosen:
         beside = chosen
+
+    def bound(estimator: Estimator) -> Bound:
+        within = in_family is not None and estimator.valid_for != ANY
+        return (in_family if within and in_family else tested).bound(estimator)
+
     estimator = named(name)
     main, other = bound(estimator), None
     if ledger is not None or beside == chosen:
@@ -101,10 +176,32 @@ def conclude(
         with contextlib.suppress(ValueError):
             other = named(beside)
     found = None if other is None else bound(other)
+    claim = tested.claim
     verdict = Finding(claim=claim, lower=main.lower)
     if ledger is not None and upper is not None:
         shown = None if found is None else found.lower
         verdict = verdict_on(claim, ledger, upper, main.lower, shown)
         if verdict.misfit is not None and not ours:
             verdict = msgspec.structs.replace(verdict, proved=None)
+    verdict = msgspec.structs.replace(
+        verdict, most=tested.most(estimator), stronger=stronger
+    )
     return Concluded(verdict, estimator, main, other, found)
+
+
+_MORE_RUNS = "more runs would show more, a stronger attacker is not known"
+_STRONGER = {
+    "noisy-gradients": _MORE_RUNS,
+    "observer": _MORE_RUNS,
+    "neighbour": "noisy-gradients sees every release, also those that no message has",
+    "all-models": "noisy-gradients sees every release by itself",
+}
+
+
+def stronger(adversary: str | None, canary: str) -> str:
+    """What would show more than an attack of ours, in a sentence."""
+    crafted = "gradient" in canary
+    more = _STRONGER.get(adversary or "", "neighbour and noisy-gradients see far more")
+    if crafted or more != _MORE_RUNS:
+        return more
+    return "a crafted gradient, canary=gradient, shows more than any record"

@@ -7,8 +7,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from privaudit.api.progress import note
 from privaudit.cli.options import Flat, Json
-from privaudit.cli.output import emit, note
+from privaudit.cli.output import emit
 from privaudit.figure_settings import FigureSettings, ReleaseSettings, WorthSettings
 
 NoiseMultiplier = Annotated[

@@ -124,7 +124,7 @@ def audit(
         )
     if algorithm is None:
         raise ValueError("audit needs an algorithm, such as dp-dsgd, or a run's folder")
-    from privaudit.cli.console import Console
+    from privaudit.api.console import Console
 
     if pathlib.Path(algorithm, "config.json").is_file():
         given = (changes_of(changes), kept_in.out)
@@ -162,8 +162,8 @@ def _of_a_run(
     require: str | None,
 ) -> int:
     """Attack the training in a folder."""
+    from privaudit.api.console import Console
     from privaudit.api.run_audits import audit_folder
-    from privaudit.cli.console import Console
 
     asked = {
         field.name: getattr(settings, field.name)
@@ -219,7 +219,7 @@ def audit_program(
     """
     check_key(kept_in.sign)
     from privaudit.api.audits import audit_program
-    from privaudit.cli.console import Console
+    from privaudit.api.console import Console
     from privaudit.files.user_code import is_place
 
     program = command if target is None else target

@@ -46,7 +46,7 @@ def selfcheck(
     explains.
     """
     from privaudit.api.attacks import selfcheck
-    from privaudit.cli.console import Console
+    from privaudit.api.console import Console
 
     found = selfcheck(settings, Console())
     emit(found.summary(), found.lines(), as_json=json)

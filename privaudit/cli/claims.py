@@ -44,7 +44,7 @@ def claims(
         Number of threads of an attack.
     """
     from privaudit.api.claims import findings_on
-    from privaudit.cli.console import Console
+    from privaudit.api.console import Console
 
     findings = findings_on(
         which, quick=quick, out=out, workers=workers, watch=Console()

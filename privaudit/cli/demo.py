@@ -40,8 +40,8 @@ def demo(
     workers
         Threads; as many as processors by default. Results do not depend on it.
     """
+    from privaudit.api.console import Console
     from privaudit.api.demo import demo
-    from privaudit.cli.console import Console
     from privaudit.report.verify import EvidenceError
 
     try:

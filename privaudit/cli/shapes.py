@@ -93,6 +93,18 @@ class Converted(Shape, kw_only=True):
     delta: float
 
 
+class RunAudited(Shape, kw_only=True):
+    """What one attacker showed in shadow runs of a training."""
+
+    folder: str
+    epsilon_lower: Figure
+    confidence: float
+    threat_model: str
+    claimed: Figure
+    runs: int
+    verdict: Status
+
+
 class Trained(Shape, kw_only=True):
     """Figures of a training; null where nothing was claimed, measured or proved."""
 
@@ -118,6 +130,7 @@ class Trained(Shape, kw_only=True):
     seconds: float
     verdict: Status | None
     remarks: list[str]
+    audits: list[RunAudited]
     protected: bool
     noise: str
 
@@ -205,12 +218,23 @@ class OwnAudit(Audit, kw_only=True):
     threat_model: str
     observer: str | None
     noise_multiplier: float
-    accuracy: float
+    accuracy: float | None
 
 
 class AuditDone(OwnAudit, kw_only=True):
     """`audit`."""
 
+    out: str
+
+
+class RunAuditDone(Shape, kw_only=True):
+    """`audit` of a run's folder: each attacker's figures by the folder they are in."""
+
+    certified: Figure
+    epsilon_lower: Figure
+    verdict: Status
+    audits: dict[str, OwnAudit]
+    private: str
     out: str
 
 
@@ -621,7 +645,7 @@ COMMANDS: dict[str, tuple[type[Shape], ...]] = {
     "consensus": (Averaged,),
     "recipes": (Recipes, Copied),
     "demo": (DemoDone, Differences),
-    "audit": (AuditDone,),
+    "audit": (AuditDone, RunAuditDone),
     "audit-program": (ProgramDone,),
     "sweep": (SweepDone,),
     "claims": (Claims,),

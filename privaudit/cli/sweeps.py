@@ -39,7 +39,7 @@ def sweep(
     """
     check_key(sign)
     from privaudit.api.audits import sweep
-    from privaudit.cli.console import Console
+    from privaudit.api.console import Console
 
     found = sweep(file, out=out, workers=workers, watch=Console())
     emit(found.summary(), [*found.lines(), kept(found.path, sign)], as_json=json)

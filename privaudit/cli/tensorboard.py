@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from privaudit.cli.console import Console
-from privaudit.cli.output import speaks
+from privaudit.api.console import Console
+from privaudit.api.progress import speaks
 from privaudit.files.extras import need
 from privaudit.results import Claim
 

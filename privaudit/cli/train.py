@@ -123,7 +123,7 @@ def train(
         os.environ.setdefault("LOCAL_RANK", "0")
         # Who is lost is said in a line, not by torch's stacks: read as torch is loaded.
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
-    from privaudit.cli.console import Console
+    from privaudit.api.console import Console
 
     watch = Console()
     if kept_in.log_dir is not None:

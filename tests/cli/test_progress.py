@@ -6,10 +6,10 @@ import time
 
 import pytest
 
+from privaudit.api.console import sweep_view
+from privaudit.api.live import live_view
+from privaudit.api.progress import progress_bar
 from privaudit.auditing.experiments.sweep_run import Progress as Swept
-from privaudit.cli.console import sweep_view
-from privaudit.cli.live import live_view
-from privaudit.cli.output import progress_bar
 from trainers.runs.measures import Measured
 from trainers.runs.run import Progress
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from privaudit.accounting import Certificate
 from privaudit.accounting.allocation import is_allocated
 from privaudit.accounting.pld import compose_entries
+from privaudit.auditing.bounds.best import Best, BestOf
 from privaudit.auditing.bounds.contract import Estimator
 from privaudit.auditing.bounds.family_ranks import RanksOfFamily
 from privaudit.auditing.bounds.top_half import NoiseFamily, TopHalfOfFamily
@@ -24,6 +25,7 @@ from privaudit.results import Relation
 Floats = NDArray[np.float64]
 
 FAMILY = "family"  # the estimator's name where estimators are named
+BOTH = "both"  # that one and the best for any mechanism, whichever is larger
 _WIDTH = 2e-3  # of the brackets, relative
 
 
@@ -80,6 +82,15 @@ def noise_family(entries: tuple[Entry, ...], relation: Relation) -> NoiseFamily:
         most_noise=50.0,
         lines=None if allocated else lines,
     )
+
+
+def both(entries: tuple[Entry, ...], relation: Relation) -> Estimator:
+    """The larger of the best bound and the family's, each at half of alpha.
+
+    The family's sees faults of the noise in few runs, the other those that leave the
+    family, such as a batch that is never drawn again. Raises as `noise_family`.
+    """
+    return BestOf((Best(), family_bound(entries, relation)))
 
 
 def scaled(entries: tuple[Entry, ...], factor: float) -> tuple[Entry, ...]:

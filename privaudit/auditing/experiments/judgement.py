@@ -5,7 +5,6 @@ Without torch: a verdict is made again from what a folder holds.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Protocol
 
 import msgspec
@@ -14,9 +13,9 @@ from msgspec import UNSET
 
 from privaudit.accounting import Certificate
 from privaudit.accounting.views import account_observed, observed_by
-from privaudit.auditing.bounds import ESTIMATORS, Bound, Estimator, most_shown
-from privaudit.auditing.bounds.ledger_family import FAMILY, family_bound
-from privaudit.auditing.conclude import conclude
+from privaudit.auditing.bounds import ESTIMATORS, Bound, Estimator
+from privaudit.auditing.bounds.ledger_family import BOTH, FAMILY, both, family_bound
+from privaudit.auditing.conclude import Tested, conclude, stronger
 from privaudit.auditing.experiments.looks import Looks, Stopped
 from privaudit.auditing.experiments.one_run_bounds import one_run_estimator
 from privaudit.auditing.experiments.outcome import AuditResult, Gap
@@ -57,6 +56,10 @@ class Terms(Asked, Protocol):
     def noise_multiplier(self) -> float: ...
     @property
     def account(self) -> str: ...
+    @property
+    def adversary(self) -> str: ...
+    @property
+    def canary(self) -> str: ...
 
 
 def judge(
@@ -95,61 +98,53 @@ def judge(
         confidence = looks.confidence(len(member), audit.confidence)
         stopped = Stopped.at(looks, len(member))
 
-    def bound(estimator: Estimator) -> Bound:
-        found = estimator(
-            scores,
-            audit.claim.delta,
-            confidence,
-            relation=relation,
-            threat_model=threat_model,
-            seed=audit.seed,
-        )
-        lower = msgspec.structs.replace(
-            found.lower,
-            unit=audit.claim.unit,
-            observer=audit.claim.observer,
-            confidence=audit.confidence,  # at every look at once: see `Looks`
-        )
-        return dataclasses.replace(found, lower=lower)
+    tested = Tested(
+        scores=scores,
+        claim=audit.claim,
+        sees=threat_model,
+        confidence=audit.confidence,
+        at=confidence,  # at every look at once: see `Looks`
+        seed=audit.seed,
+    )
 
     def gap(estimator: Estimator | None, found: Bound | None) -> Gap | None:
         if estimator is None or found is None:
             return None
-        return gap_of(
-            audit, estimator, found, seen, nodes[CANARY_NODE], member, confidence
-        )
+        most = tested.most(estimator) if estimator is other else concluded.most
+        upper = nodes[CANARY_NODE]
+        return gap_of(audit, estimator, found, seen, upper, member, confidence, most)
 
     def named(name: str) -> Estimator:
         return estimator_of(audit, name, entries, len(scores), audit.confidence)
 
-    found = conclude(
-        audit.claim,
+    concluded = conclude(
+        tested,
         audit.estimator,
         named,
-        bound,
         ledger=ledger,
         upper=worst_bound(nodes),
         ours=True,
+        stronger=stronger(audit.adversary, audit.canary),
     )
-    verdict = found.verdict
+    verdict, other = concluded.verdict, concluded.other
     if stopped is not None:
         stopped.check(verdict.status)
     return AuditResult(
         verdict=verdict,
         status=verdict.status,
-        evidence=found.main.evidence,
+        evidence=concluded.main.evidence,
         nodes=nodes,
         noise_multiplier=audit.noise_multiplier,
         accuracy=None if np.isnan(right).any() else float(right.mean()),
         member_runs=int(member.sum()),
         non_member_runs=int((~member).sum()),
         seconds=round(seconds, 3),
-        gap=gap(found.estimator, found.main),
-        beside=found.shown,
+        gap=gap(concluded.estimator, concluded.main),
+        beside=concluded.shown,
         stopped=stopped,
         # Of runs that are independent, which the canaries of one run are not.
         rates=None if audit.one_run else attack_rates(scores, confidence),
-        beside_gap=gap(found.other, found.beside),
+        beside_gap=gap(other, concluded.beside),
     )
 
 
@@ -174,14 +169,15 @@ def is_refuted(
         return False
     relation = audit.claim.relation
     entries = seen_in(audit, ledger).nodes[CANARY_NODE]
-    found = estimator_named(audit.estimator, entries, relation)(
-        Scores(member, score, "coin-flip"),
-        audit.claim.delta,
-        looks.confidence(len(member), audit.confidence),
-        relation=relation,
-        threat_model="",
+    tested = Tested(
+        scores=Scores(member, score, "coin-flip"),
+        claim=audit.claim,
+        sees="",
+        confidence=audit.confidence,
+        at=looks.confidence(len(member), audit.confidence),
         seed=audit.seed,
     )
+    found = tested.bound(estimator_named(audit.estimator, entries, relation))
     return found.epsilon > audit.claim.epsilon
 
 
@@ -200,10 +196,12 @@ def estimator_of(
 def estimator_named(
     name: str, entries: tuple[Entry, ...], relation: Relation
 ) -> Estimator:
-    """A name in ``ESTIMATORS``, or ``FAMILY``: that of ``entries``.
+    """A name in ``ESTIMATORS``, or ``FAMILY`` or ``BOTH``: those of ``entries``.
 
     Raises ``ValueError`` for the family of releases without noise.
     """
+    if name == BOTH:
+        return both(entries, relation)
     return family_bound(entries, relation) if name == FAMILY else ESTIMATORS[name]
 
 
@@ -215,11 +213,12 @@ def gap_of(
     upper: UpperBound,
     member: np.ndarray,
     confidence: float,
+    most: float,
 ) -> Gap | None:
     """What lies between the certified epsilon of the canary's node and the bound.
 
-    None where the ledger has a release that is not Gaussian with noise, or a pass over
-    disjoint records.
+    ``most`` is the bound of an attack that never errs. None where the ledger has a
+    release that is not Gaussian with noise, or a pass over disjoint records.
     """
     delta, relation = audit.claim.delta, found.lower.relation
     certificate = Certificate.of(ledger, relation).node(CANARY_NODE)
@@ -251,16 +250,7 @@ def gap_of(
         reachable=min(reach, attained),  # the rest of it would be luck
         found=found.epsilon,
         counted=found.lower.counted,
-        most=most_shown(
-            estimator,
-            int(member.sum()),
-            int((~member).sum()),
-            delta,
-            confidence,
-            design=design,
-            seed=audit.seed,
-            worlds=member,
-        ),
+        most=most,
     )
 
 

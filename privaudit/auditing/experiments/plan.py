@@ -21,7 +21,7 @@ from privaudit.auditing.attacks import ADVERSARIES
 from privaudit.auditing.attacks.canaries import CANARIES, CANARY_NODE, RECORD
 from privaudit.auditing.attacks.many import KINDS, MANY
 from privaudit.auditing.bounds import ESTIMATORS
-from privaudit.auditing.bounds.ledger_family import FAMILY
+from privaudit.auditing.bounds.ledger_family import BOTH, FAMILY
 from privaudit.auditing.experiments import one_run_plan
 from privaudit.auditing.experiments.planted import PLANTED
 from privaudit.auditing.experiments.presets import AUDITED, training_upon
@@ -63,7 +63,7 @@ class Audit(AuditRecord[Training]):
         for value, known, kind in (
             (self.adversary, MANY if self.one_run else ADVERSARIES, "adversary"),
             (self.canary, KINDS if self.one_run else [*CANARIES, RECORD], "canary"),
-            (self.estimator, (*ESTIMATORS, FAMILY), "estimator"),
+            (self.estimator, (*ESTIMATORS, FAMILY, BOTH), "estimator"),
         ):
             if value not in known:
                 raise ValueError(

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import dataclasses
 import hashlib
 import math
 import os
@@ -29,9 +28,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privaudit.accounting import account_nodes
-from privaudit.auditing.bounds import ESTIMATORS, Bound, Estimator, most_shown
+from privaudit.auditing.bounds import ESTIMATORS, Bound, Estimator
 from privaudit.auditing.bounds.ledger_family import FAMILY
-from privaudit.auditing.conclude import conclude, deciding
+from privaudit.auditing.conclude import Tested, conclude, deciding
 from privaudit.auditing.experiments.judgement import estimator_named, gap_of
 from privaudit.auditing.experiments.looks import Looks, Stopped
 from privaudit.auditing.experiments.outcome import Gap, Outcome
@@ -388,19 +387,15 @@ def judge(
     nodes, attacked = attacked_part(audit, ledger)
     upper = max(nodes, key=lambda bound: bound.epsilon, default=None)
     confidence, stopped = _level(audit, len(scores))
-    found = conclude(
-        audit.claim,
-        audit.estimator,
-        _named(audit, attacked),
-        lambda estimator: _bound(audit, scores, estimator, confidence),
-        ledger=ledger,
-        upper=upper,
-    )
+    tested = _tested(audit, scores, confidence)
+    named = _named(audit, attacked)
+    found = conclude(tested, audit.estimator, named, ledger=ledger, upper=upper)
 
     def gap(by: Estimator | None, of: Bound | None) -> Gap | None:
         if by is None or of is None or attacked is None or upper is None:
             return None
-        return gap_of(audit, by, of, attacked, upper, scores.member, confidence)
+        most = tested.most(by) if by is found.other else found.most
+        return gap_of(audit, by, of, attacked, upper, scores.member, confidence, most)
 
     verdict = found.verdict
     if stopped is not None:
@@ -411,15 +406,7 @@ def judge(
         evidence=found.main.evidence,
         member_runs=scores.member_runs,
         non_member_runs=scores.non_member_runs,
-        most_shown=most_shown(
-            found.estimator,
-            scores.member_runs,
-            scores.non_member_runs,
-            audit.claim.delta,
-            confidence,
-            seed=audit.seed,
-            worlds=scores.member,
-        ),
+        most_shown=found.most,
         seconds=round(seconds, 3),
         nodes=nodes,
         gap=gap(found.estimator, found.main),
@@ -455,20 +442,16 @@ def _level(audit: ProgramAudit, runs: int) -> tuple[float, Stopped | None]:
     return looks.confidence(runs, audit.confidence), Stopped.at(looks, runs)
 
 
-def _bound(
-    audit: ProgramAudit, scores: Scores, estimator: Estimator, confidence: float
-) -> Bound:
-    """The bound at ``confidence``; it says that of all looks together."""
-    found = estimator(
-        scores,
-        audit.claim.delta,
-        confidence,
-        relation=audit.claim.relation,
-        threat_model=f"what {audit.program} scores by",
+def _tested(audit: ProgramAudit, scores: Scores, confidence: float) -> Tested:
+    """The scores, read at ``confidence``; bounds say that of all looks together."""
+    return Tested(
+        scores=scores,
+        claim=audit.claim,
+        sees=f"what {audit.program} scores by",
+        confidence=audit.confidence,
+        at=confidence,
         seed=audit.seed,
     )
-    lower = msgspec.structs.replace(found.lower, confidence=audit.confidence)
-    return dataclasses.replace(found, lower=lower)
 
 
 def _is_refuted(
@@ -480,8 +463,8 @@ def _is_refuted(
     named = _named(audit, attacked_part(audit, ledger)[1])
     estimator = named(deciding(audit.estimator, named, ours=False))
     confidence, _ = _level(audit, len(member))
-    found = _bound(audit, Scores(member, score, "coin-flip"), estimator, confidence)
-    return found.epsilon > audit.claim.epsilon
+    tested = _tested(audit, Scores(member, score, "coin-flip"), confidence)
+    return tested.bound(estimator).epsilon > audit.claim.epsilon
 
 
 def arrays(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from privaudit.auditing.conclude import Concluded
 from privaudit.auditing.rates import AttackRates
+from privaudit.auditing.scores import Scores
 from privaudit.files.notebook import box
-from privaudit.results import Finding, LowerBound, Status, UpperBound, round_down
+from privaudit.results import Finding, LowerBound, Status, UpperBound
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -36,6 +38,18 @@ class AuditedScores:
     most_shown: float
     beside: LowerBound | None = None
     rates: AttackRates | None = None
+
+    @classmethod
+    def of(
+        cls,
+        found: Concluded,
+        scores: Scores,
+        beside: LowerBound | None,
+        rates: AttackRates | None = None,
+    ) -> AuditedScores:
+        """What was concluded from ``scores``."""
+        counts = scores.member_runs, scores.non_member_runs
+        return cls(found.verdict, *counts, found.most, beside, rates)
 
     @property
     def status(self) -> Status:
@@ -78,10 +92,7 @@ class AuditedScores:
         known = [str(figure) for figure in figures if figure is not None]
         if self.beside is not None:
             known.append(f"for comparison, {self.beside}")
-        most = (
-            f"the most that so many {self.lower.counted} could have shown by the "
-            f"method {self.lower.method}: {round_down(self.most_shown)}"
-        )
+        most = self.verdict.limits
         rates = [] if self.rates is None else [str(self.rates)]
         return "\n".join([*known, most, *rates, str(self.verdict)])
 

@@ -34,9 +34,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from privaudit.accounting import account_nodes
-from privaudit.auditing.bounds import ESTIMATORS, Bound, Estimator, most_shown
+from privaudit.auditing.bounds import ESTIMATORS, Estimator
 from privaudit.auditing.bounds.ledger_family import FAMILY, family_bound
-from privaudit.auditing.conclude import ANY, BEST, conclude
+from privaudit.auditing.conclude import BEST, Tested, conclude
 from privaudit.auditing.experiments.one_run_bounds import one_run_estimator
 from privaudit.auditing.probes.batches import check_batches
 from privaudit.auditing.probes.contract import Check
@@ -391,42 +391,26 @@ def _judged(
             confidence=how.confidence,
         )
 
-    def bound(estimator: Estimator) -> Bound:
-        in_family = estimator.valid_for != ANY
-        found = estimator(
-            Scores(member, scores, "coin-flip" if in_family else design),
-            how.delta,
-            how.confidence,
-            relation=relation,
-            threat_model=sees,
-            seed=how.seed,
-        )
-        if not in_family or canaries == 1:
-            return found
-        also = (
-            f"{found.lower.valid_for}, independent between trainings, steps and "
-            "directions,"
-        )
-        lower = msgspec.structs.replace(found.lower, valid_for=also)
-        return dataclasses.replace(found, lower=lower)
-
-    found = conclude(
-        claim, BEST, named, bound, ledger=ledger, upper=nodes[worst], ours=False
-    )
-    members = int(member.sum())
-    most = most_shown(
-        found.estimator,
-        members,
-        len(member) - members,
-        how.delta,
-        how.confidence,
-        design=design,
+    tested = Tested(
+        scores=Scores(member, scores, design),
+        claim=claim,
+        sees=sees,
+        confidence=how.confidence,
         seed=how.seed,
-        worlds=member,
     )
-    return AuditedScores(
-        found.verdict, members, len(member) - members, most, found.shown
+    apart = None
+    if canaries > 1:
+        apart = dataclasses.replace(tested, scores=Scores(member, scores, "coin-flip"))
+    found = conclude(
+        *(tested, BEST, named), ledger=ledger, upper=nodes[worst], in_family=apart
     )
+    shown = found.shown
+    if shown is not None and canaries > 1:
+        also = (
+            f"{shown.valid_for}, independent between trainings, steps and directions,"
+        )
+        shown = msgspec.structs.replace(shown, valid_for=also)
+    return AuditedScores.of(found, tested.scores, shown)
 
 
 _PENDING = Check(name="pending", what="")

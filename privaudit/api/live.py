@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from privaudit.cli.output import Seldom, duration, note, speaks
+from privaudit.api.progress import Seldom, duration, note, speaks
 from privaudit.files.text import visible
 from privaudit.results import round_up, stated
 
@@ -111,7 +111,7 @@ def live_view(name: str, claimed: float | None) -> Iterator[Callable[[Progress],
         yield lambda now: None
         return
     view = _View(name, claimed)
-    if not console.is_terminal:
+    if not (console.is_terminal or console.is_jupyter):
         lines = Seldom()
 
         def tell(now: Progress) -> None:

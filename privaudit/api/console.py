@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from privaudit.api.watch import Watch
-from privaudit.cli.output import Pace, Seldom, note, progress_bar
+from privaudit.api.progress import Pace, Seldom, note, progress_bar
+from privaudit.api.watch import SILENT, Watch
 from privaudit.files.text import visible
 from privaudit.results import Claim, round_down, stated
 
@@ -36,7 +37,7 @@ class Console(Watch):
         self, algorithm: str, claim: Claim | None
     ) -> contextlib.AbstractContextManager[Callable[[Progress], None]]:
         """See `Watch`."""
-        from privaudit.cli.live import live_view
+        from privaudit.api.live import live_view
 
         return live_view(algorithm, None if claim is None else claim.epsilon)
 
@@ -51,6 +52,23 @@ class Console(Watch):
         from privaudit.auditing.selfcheck import table
 
         note(table([row]).splitlines()[1])
+
+
+def watching(watch: Watch | str | None) -> Watch:
+    """Who is told of a long call: ``watch``, "bar" or "none"; None: bars, if seen.
+
+    Bars are seen in a terminal and in a notebook. Raises ``ValueError`` for other text.
+    """
+    if isinstance(watch, Watch):
+        return watch
+    if watch not in (None, "bar", "none"):
+        raise ValueError(
+            f'watch is "bar", "none" or a privaudit.api.watch.Watch, got {watch!r}'
+        )
+    shown = sys.stderr.isatty() or "ipykernel" in sys.modules
+    if watch == "none" or (watch is None and not shown):
+        return SILENT
+    return Console()
 
 
 @contextlib.contextmanager

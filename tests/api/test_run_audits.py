@@ -1,0 +1,389 @@
+"""Audits of a training that was made: both sides of it, on one page."""
+
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import privaudit as pa
+from privaudit.cli import main
+from privaudit.files.folder import RunFolder
+from privaudit.report import page
+from privaudit.report.load import load
+from trainers.gradients.clip_weights import ClipTo
+from trainers.numerics.randomness import Streams
+from trainers.oracles.oracle import Oracle
+from trainers.oracles.sampler import Sampler
+from trainers.runs.material import Material
+from trainers.runs.problem import Problem
+from trainers.runs.training import training_from
+
+
+def shares(nodes=2, records=40, seed=0):
+    """Classes that a line tells apart."""
+    generator = torch.Generator().manual_seed(seed)
+    inputs = [torch.randn(records, 4, generator=generator) for _ in range(nodes)]
+    return [(x, (x.sum(1) > 0).long()) for x in inputs]
+
+
+def net(dropout=0.0):
+    """A small model, the same each time."""
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(0)
+        layers = [nn.Linear(4, 6), nn.ReLU(), nn.Dropout(dropout), nn.Linear(6, 2)]
+    return nn.Sequential(*layers)
+
+
+def trained(**more):
+    """A run of a few rounds."""
+    given = {"epsilon": 2, "rounds": 8, "batch_size": 10, **more}
+    return pa.train(given.pop("model", net()), given.pop("shares", shares()), **given)
+
+
+@pytest.fixture(scope="module")
+def audited():
+    """A run, and what attacks on it showed."""
+    run = trained()
+    return run, run.audit(runs=200)
+
+
+class TestBothSides:
+    def test_certified_and_audited_stand_together(self, audited):
+        run, found = audited
+        assert 0 <= found.lower.epsilon < found.upper.epsilon <= 2
+        seen = {one.finding.lower.threat_model for one in run.result.audits}
+        assert len(seen) == 2
+        assert any("all noisy gradients" in one for one in seen)
+        assert any("final model" in one for one in seen)
+        assert run.result.verdict.lower == found.lower
+        assert str(found.lower) in str(run)
+
+    def test_says_that_no_certificate_covers_it(self, audited):
+        run, found = audited
+        assert "covered by no certificate" in found.private
+        assert found.private in str(run)
+
+    def test_in_the_folder(self, audited, tmp_path, capsys):
+        run, found = audited
+        run.save(tmp_path / "run")
+        checked = pa.verify(tmp_path / "run")
+        assert checked.differences == ()
+        assert any("audit-noisy-gradients" in one for one in checked.checked)
+        text = (tmp_path / "run/report.html").read_text()
+        assert "covered by no certificate" in text
+        assert text.count("all noisy gradients of its node") >= 1
+        assert "audited" in text
+        assert "no attack was tried" not in text
+        page.write(tmp_path / "run/audit-final-loss")
+        assert main(["show", str(tmp_path / "run")]) == 0
+        assert str(found.lower) in capsys.readouterr().out
+        listed = RunFolder(tmp_path / "run").audits
+        assert [one.path.name for one in listed] == [*sorted(found.results)]
+
+    def test_nothing_of_it_is_public(self, tmp_path):
+        run = trained()
+        run.save(tmp_path / "before", public=True)
+        run.audit(runs=20, adversary="noisy-gradients")
+        run.save(tmp_path / "after", public=True)
+        names = [
+            sorted(p.name for p in (tmp_path / x).iterdir())
+            for x in ("before", "after")
+        ]
+        assert names[0] == names[1] == ["model.safetensors"]
+
+    def test_a_bound_that_was_changed_is_seen(self, audited, tmp_path):
+        run, _ = audited
+        run.save(tmp_path / "run")
+        file = tmp_path / "run/audit-noisy-gradients/scores.npz"
+        kept = dict(np.load(file))
+        kept["score"] = kept["score"] + 5.0 * kept["member"]
+        np.savez(file, **kept)
+        assert any(one.file == file for one in pa.verify(tmp_path / "run").differences)
+
+    def test_the_same_call_gives_what_is_there(self, audited):
+        run, found = audited
+        again = run.audit(runs=200)
+        assert again.results == found.results
+
+    def test_another_call_has_a_folder_of_its_own(self):
+        run = trained()
+        first = run.audit(runs=20, adversary="final-loss")
+        second = run.audit(runs=40, adversary="final-loss")
+        assert [*first.results, *second.results] == [
+            "audit-final-loss",
+            "audit-final-loss-2",
+        ]
+        assert len(run.result.audits) == 2
+
+
+class TestWhatIsAttacked:
+    def test_the_run_s_own_noise_and_ledger(self, audited):
+        run, found = audited
+        kept = load(run._trained.folder.path / "audit-noisy-gradients")
+        assert kept.config.noise_multiplier == run.result.noise_multiplier
+        assert kept.ledger == run.ledger
+        assert found.results["audit-noisy-gradients"].upper() == run.result.upper()
+
+    def test_starts_where_the_model_starts(self):
+        model = net()
+        seen = []
+        train = Problem.train
+
+        def spy(self, *args, **more):
+            seen.append(more["start"][0, 0].clone())
+            return train(self, *args, **more)
+
+        run = trained(model=model)
+        with mock.patch.object(Problem, "train", spy):
+            run.audit(runs=20, adversary="final-loss", workers=1)
+        assert all(
+            torch.equal(one, nn.utils.parameters_to_vector(model.parameters()))
+            for one in seen
+        )
+
+    def test_a_record_of_the_user(self):
+        found = trained().audit(
+            runs=60, adversary="noisy-gradients", record=(50 * torch.ones(4), 1)
+        )
+        assert found.training.audits[0].canary == "record"
+
+    def test_a_record_in_another_s_place(self):
+        run = trained(relation="replace-one")
+        found = run.audit(runs=60, adversary="noisy-gradients")
+        assert found.lower.relation == "replace-one"
+
+    def test_random_records_in_the_place_of_the_data(self):
+        """Equal whatever the data are."""
+        runs = [
+            trained(shares=shares(seed=seed), noise_multiplier=2.0, epsilon=None)
+            for seed in (0, 1)
+        ]
+        found = [
+            run.audit(runs=30, adversary="noisy-gradients", random_records=True)
+            for run in runs
+        ]
+        first, second = (
+            load(one.path / "audit-noisy-gradients").scores.score for one in found
+        )
+        assert np.array_equal(first, second)
+        assert "tell nothing" in found[0].private
+
+    @pytest.mark.parametrize("observer", ["any-node"])
+    def test_by_the_observer_that_the_certificate_is_for(self, observer):
+        run = trained(
+            shares=shares(4, 20), algorithm="dp-butterfly", observer=observer, rounds=4
+        )
+        found = run.audit(runs=40)
+        claims = {one.finding.claim.observer or None for one in run.result.audits}
+        assert claims == {observer, None}
+        assert found.status == "consistent"
+
+
+class TestDropout:
+    def test_runs_of_a_block_are_those_trained_alone(self):
+        """Each has masks of its own, so that no two runs share random numbers."""
+        data = shares(1)
+        settings = {
+            "algorithm": "dp-sgd",
+            "data": "own",
+            "model": "own",
+            "partition": "given",
+            "nodes": 1,
+            "train": 40,
+            "rounds": 3,
+            "batch_size": 10,
+        }
+        problem = Problem.of(
+            training_from(settings, where="a test"),
+            material=Material.own(net(0.5), data),
+        )
+        together, _ = problem.train(1.0, Streams(0, 0), runs=3)
+        alone = [problem.train(1.0, Streams(0, run), runs=1)[0] for run in range(3)]
+        torch.testing.assert_close(together, torch.cat(alone))
+
+    def test_masks_differ_between_runs(self):
+        seen = []
+        whole = Oracle._clipped_sum
+
+        def spy(self, *args):
+            seen.append(self._differentiator.word)
+            return whole(self, *args)
+
+        run = trained(model=net(0.5), rounds=2)
+        with mock.patch.object(Oracle, "_clipped_sum", spy):
+            run.audit(runs=20, adversary="final-loss", workers=1)
+        assert len(seen[0].unique()) == len(seen[0]) // 2 > 1  # two nodes a run
+        assert not torch.equal(seen[0], seen[1])
+
+
+_noisy, _batches, _crafted = Oracle._noisy, Sampler.batches, Oracle._crafted
+
+
+def _half(self, total, nodes, deviation, step):
+    return _noisy(self, total, nodes, deviation / 2, step)
+
+
+def _twice(self, *args):
+    found = _crafted(self, *args)
+    return None if found is None else (found[0], 2 * found[1])
+
+
+def _first(self, nodes, index):
+    return _batches(self, nodes, 0)
+
+
+def _unclipped(norms, bound):
+    return torch.ones_like(norms)
+
+
+BUGS = {
+    "noise-halved": (Oracle, "_noisy", _half),
+    "record-twice": (Oracle, "_crafted", _twice),
+    "clip-forgotten": (ClipTo, "weights", staticmethod(_unclipped)),
+}
+
+
+class TestBugs:
+    """The certificate believes the program; the audit does not."""
+
+    @pytest.mark.parametrize("bug", BUGS)
+    def test_are_refuted(self, bug):
+        with mock.patch.object(*BUGS[bug]):
+            run = trained(model=net(0.2))
+            found = run.audit(runs=400)
+        assert run.certificate.epsilon(1e-5).upper <= 2
+        assert found.status == run.result.status == "refuted"
+
+    @pytest.mark.full
+    def test_a_batch_that_is_not_drawn_again_is_refuted(self):
+        """No scale of the noise explains it: it takes the bound for any mechanism."""
+        with mock.patch.object(Sampler, "batches", _first):
+            run = trained(rounds=100, batch_size=4)
+            found = run.audit(runs=4000, adversary="noisy-gradients")
+        assert run.result.status == found.status == "refuted"
+
+    def test_the_page_says_so_where_nothing_was_claimed(self, tmp_path):
+        with mock.patch.object(*BUGS["clip-forgotten"]):
+            run = trained(epsilon=None, noise_multiplier=2.0)
+            found = run.audit(runs=200, adversary="noisy-gradients")
+        assert found.status == "refuted"
+        run.save(tmp_path / "run")
+        assert "Refuted" in (tmp_path / "run/report.html").read_text()
+
+    @pytest.mark.full
+    def test_honest_trainings_are_not_refuted(self):
+        """Of a hundred of different kinds; each bound is wrong once in 200 at most."""
+        kinds = [
+            {},
+            {"model": net(0.3)},
+            {"algorithm": "dp-dsgd", "graph": "ring", "shares": shares(4, 20)},
+            {"algorithm": "dp-sgd", "shares": shares(1)},
+            {"relation": "replace-one"},
+            {"epsilon": 4, "batch_size": 40},
+            {"loss": nn.functional.mse_loss, "shares": regression(), "model": line()},
+            {"epsilon": 1, "clip_norm": 0.3, "optimiser": "adam"},
+            {"sampling": "random-allocation", "epsilon": 3},
+            {"algorithm": "dp-dinno", "rounds": 4},
+        ]
+        found = [
+            trained(**kinds[seed % 10]).audit(runs=200, confidence=0.99, seed=seed)
+            for seed in range(100)
+        ]
+        assert sum(one.status == "refuted" for one in found) == 0
+
+
+def regression():
+    """Targets that are numbers."""
+    return [(x, x.sum(1, keepdim=True)) for x, _ in shares()]
+
+
+def line():
+    """A model of one number."""
+    return nn.Linear(4, 1)
+
+
+class TestRefused:
+    def test_no_promise(self):
+        run = trained(algorithm="dsgt", epsilon=None)
+        with pytest.raises(ValueError, match="promises nothing"):
+            run.audit(runs=20)
+
+    def test_two_canaries(self):
+        with pytest.raises(ValueError, match="leave canary or record out"):
+            trained().audit(runs=20, canary="blank", record=(torch.ones(4), 0))
+
+    def test_a_record_of_another_shape(self):
+        with pytest.raises(ValueError, match="record"):
+            trained().audit(runs=20, record=(torch.ones(5), 0))
+
+
+def given_net():
+    """By name."""
+    return net()
+
+
+def given_shares():
+    """By name."""
+    return shares()
+
+
+def other_shares():
+    """Nodes of another size."""
+    return shares(records=30)
+
+
+class TestCommand:
+    @pytest.fixture
+    def folder(self, tmp_path):
+        trained().save(tmp_path / "run")
+        return str(tmp_path / "run")
+
+    def names(self, data="given_shares"):
+        return ["--model", f"{__name__}:given_net", "--data", f"{__name__}:{data}"]
+
+    def test_of_a_folder(self, folder, capsys):
+        assert main(["audit", folder, *self.names(), "--runs", "60", "--seed", "1"]) == 0
+        said = capsys.readouterr().out
+        assert said.count("audited with 97.5 % confidence") == 2
+        assert "covered by no certificate" in said
+        assert main(["verify", folder]) == 0
+        assert main(["audit", folder, *self.names(), "--runs", "60", "--seed", "1"]) == 0
+
+    def test_scores_are_those_of_python(self, folder, tmp_path):
+        more = ["--runs", "40", "--adversary", "noisy-gradients"]
+        assert main(["audit", folder, *self.names(), *more]) == 0
+        there = load(f"{folder}/audit-noisy-gradients").scores
+        assert len(there) == 40
+
+    def test_needs_names(self, folder, capsys):
+        assert main(["audit", folder]) == 2
+        assert "--model and --data" in capsys.readouterr().err
+
+    def test_of_other_data(self, folder, capsys):
+        assert main(["audit", folder, *self.names("other_shares")]) == 2
+        assert "as many records" in capsys.readouterr().err
+
+    def test_asks_nothing_that_the_folder_says(self, folder, capsys):
+        assert main(["audit", folder, *self.names(), "--epsilon", "1"]) == 2
+        assert "leave --epsilon out" in capsys.readouterr().err
+
+    def test_of_an_algorithm_with_own_model_and_data(self, tmp_path, capsys):
+        out = str(tmp_path / "audit")
+        more = ["--runs", "40", "--set", "rounds=4", "--set", "batch_size=10"]
+        given = [*self.names(), *more, "--out", out]
+        assert main(["audit", "dp-dsgt", "--epsilon", "2", *given]) == 0
+        assert pa.verify(out).differences == ()
+
+    def test_of_an_algorithm_with_objects(self, tmp_path):
+        found = pa.audit_algorithm(
+            "dp-dsgd",
+            pa.AuditSettings(runs=40, epsilon=2),
+            model=net(0.2),
+            data=shares(),
+            training={"rounds": 4, "batch_size": 10},
+            out=tmp_path / "audit",
+        )
+        assert found.upper.epsilon <= 2
+        assert pa.verify(tmp_path / "audit").differences == ()

@@ -344,12 +344,16 @@ class TestCommand:
         return ["--model", f"{__name__}:given_net", "--data", f"{__name__}:{data}"]
 
     def test_of_a_folder(self, folder, capsys):
-        assert main(["audit", folder, *self.names(), "--runs", "60", "--seed", "1"]) == 0
+        assert (
+            main(["audit", folder, *self.names(), "--runs", "60", "--seed", "1"]) == 0
+        )
         said = capsys.readouterr().out
         assert said.count("audited with 97.5 % confidence") == 2
         assert "covered by no certificate" in said
         assert main(["verify", folder]) == 0
-        assert main(["audit", folder, *self.names(), "--runs", "60", "--seed", "1"]) == 0
+        assert (
+            main(["audit", folder, *self.names(), "--runs", "60", "--seed", "1"]) == 0
+        )
 
     def test_scores_are_those_of_python(self, folder, tmp_path):
         more = ["--runs", "40", "--adversary", "noisy-gradients"]

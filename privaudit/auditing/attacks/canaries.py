@@ -162,7 +162,7 @@ def reference_of(problem: Problem) -> PerSample:
 
 
 def is_silent(problem: Problem, start: Tensor, direction: Tensor) -> bool:
-    """Whether no record's gradient touches any coordinate of ``direction``.
+    """Return whether no record's gradient touches any coordinate of ``direction``.
 
     Told from the gradients at ``start``, (dims,), where exact zeros are structural.
     """

@@ -32,7 +32,7 @@ _SHOWN = 10  # runs that the training curves are the mean of
 
 
 def attacker(audit: Audit, problem: Problem, canary: Canary | None = None) -> Adversary:
-    """Who attacks, and what is planted; one for all blocks.
+    """Adversary of an audit, with what is planted; one for all blocks.
 
     ``canary`` is given where it is a record, and not made here.
 

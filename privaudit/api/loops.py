@@ -12,16 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from privaudit.api.console import watching
 from privaudit.files.arguments import public
 from privaudit.files.extras import need
 from privaudit.ledger import Ledger
 from privaudit.release import NoSampling, RandomAllocation
 from privaudit.results import DELTA
+from privaudit.settings import BoundSettings, claim_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from privaudit.accounting.filters import Budget
+    from privaudit.api.watch import Watch
+    from privaudit.auditing.programs.scored import AuditedScores
     from trainers.numerics.keys import Key
     from trainers.oracles.oracle import Oracle
     from trainers.runs.material import Material
@@ -52,6 +56,7 @@ class GradientOracle:
 
         self._inner, self._key, self._key_file = inner, key, key_file
         self._has_asked = self._is_over = False
+        self._material = material
         self._module = material.given or material.module
         self._budget, self._charged = budget, 0
         self._independence = material.independence
@@ -200,6 +205,87 @@ class GradientOracle:
         found = self._inner.gradient(at[None], asked)[0]
         self._inner.sync()  # before anybody has seen it
         return found
+
+    @public
+    def audit(
+        self,
+        loop: Callable[[GradientOracle], object],
+        *,
+        epsilon: float,
+        delta: float = DELTA,
+        runs: int = 1000,
+        seed: int = 0,
+        confidence: float = 0.95,
+        watch: Watch | str | None = None,
+    ) -> AuditedScores:
+        """Attack a loop of yours by runs of it with oracles like this one.
+
+        In each run a fair coin decides whether node 0 has one more record, whose
+        gradient is crafted: longer than the clip, and clipped as all others are. The
+        attacker sees all that node 0 releases and knows its other records. Nothing is
+        released by this oracle, whose budget is not charged: runs have noise by
+        ``seed``, use the data again and again, and are in no account, so that what is
+        found is as private as the data.
+
+        Parameters
+        ----------
+        loop
+            Called with an oracle, once a run: all that it does with private data it
+            does by that.
+        epsilon, delta
+            The claim, when one record is added or removed.
+        runs
+            How many runs, in both worlds together.
+        seed
+            Of worlds, batches and noise.
+        confidence
+            Probability that the bound is not above the true epsilon, in (0, 1). It is
+            the larger of one for any mechanism and one within the releases' family, at
+            half of what is left each.
+        watch
+            As in `privaudit.train`.
+
+        Returns
+        -------
+        An `AuditedScores` with ``status``, ``lower``, ``upper`` and ``most_shown``.
+
+        Raises
+        ------
+        ValueError
+            If a value is out of its range, batches are of fixed size, or the loop asks
+            for nothing, or for something else each time.
+
+        Examples
+        --------
+        >>> import privaudit as pa, torch
+        >>> inputs = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
+        >>> data = inputs, (inputs.sum(1) > 0).long()
+        >>> oracle = pa.oracle(
+        ...     torch.nn.Linear(3, 2), data, nodes=1,
+        ...     noise_multiplier=1.0, clip_norm=1.0, batch_size=40,
+        ... )
+        >>> found = oracle.audit(lambda each: each.gradient(each.start), epsilon=1)
+        >>> found.status, found.lower.epsilon < found.upper.epsilon
+        ('refuted', True)
+        """
+        from privaudit.auditing.programs.oracle_loop import audit
+
+        with watching(watch).runs() as progress:
+            return audit(
+                loop,
+                self._shadow,
+                self._inner,
+                self._material,
+                claim_of(
+                    epsilon, delta, "add-or-remove-one", source="privaudit.oracle"
+                ),
+                BoundSettings(runs=runs, seed=seed, confidence=confidence),
+                progress,
+            )
+
+    def _shadow(self, inner: Oracle, key: Key) -> GradientOracle:
+        """An oracle that a loop asks in this one's place."""
+        return GradientOracle(inner, self._material, key=key)
 
     def _pay(self, budget: Budget, asked: Sequence[int]) -> None:
         """Spend what is released by the node with the least records of those that ask.

@@ -136,17 +136,10 @@ class TrainedModels:
     def audit(
         self,
         *,
-        runs: int = 1000,
-        adversary: str | Sequence[str] | None = None,
-        canary: str | None = None,
         record: Any = None,
-        estimator: str | None = None,
-        confidence: float = 0.95,
-        seed: int = 0,
-        block: int | None = None,
-        random_records: bool = False,
         workers: int | None = None,
         watch: Watch | str | None = None,
+        **attack: Any,
     ) -> AuditedRun:
         """Attack this training in shadow runs of it; bound epsilon from below.
 
@@ -162,7 +155,7 @@ class TrainedModels:
         Parameters
         ----------
         runs
-            How many shadow runs, with and without the canary together.
+            How many shadow runs, with and without the canary together; 1000.
         adversary
             Who attacks, as in `privaudit.AuditSettings`; one or several, which score
             the same runs. None: every observer that the certificate is for, and who
@@ -210,24 +203,17 @@ class TrainedModels:
         >>> 0 < found.lower.epsilon < found.upper.epsilon <= 4
         True
         """
-        from privaudit.api.run_audits import audit_run, planted_record
+        from privaudit.api.run_audits import RunAttack, audit_run, planted_record
 
         trained = self._trained
         if record is not None:
-            if canary is not None:
+            if attack.get("canary") is not None:
                 raise ValueError("a record is a canary: leave canary or record out")
             trained = planted_record(trained, record)
         try:
             return audit_run(
                 trained,
-                runs=runs,
-                adversary=adversary,
-                canary=canary,
-                estimator=estimator,
-                confidence=confidence,
-                seed=seed,
-                block=block,
-                random_records=random_records,
+                RunAttack.of(attack),
                 workers=workers,
                 watch=watching(watch),
             )

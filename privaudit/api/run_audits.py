@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import os
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
@@ -113,19 +113,34 @@ class Trained:
     canary: Canary | None = None
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunAttack:
+    """How a training is attacked: what `TrainedModels.audit` takes."""
+
+    runs: int = 1000
+    adversary: str | Sequence[str] | None = None
+    canary: str | None = None
+    estimator: str | None = None
+    confidence: float = 0.95
+    seed: int = 0
+    block: int | None = None
+    random_records: bool = False
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> RunAttack:
+        """From arguments. ``TypeError`` for one that there is not."""
+        names = [field.name for field in dataclasses.fields(cls)]
+        for name in given:
+            if name not in names:
+                raise TypeError(
+                    f"an audit of a run has no argument {name!r}; it has "
+                    f"{', '.join(names)}, record, workers and watch"
+                )
+        return cls(**given)
+
+
 def audit_run(
-    run: Trained,
-    *,
-    runs: int = 1000,
-    adversary: str | Sequence[str] | None = None,
-    canary: str | None = None,
-    estimator: str | None = None,
-    confidence: float = 0.95,
-    seed: int = 0,
-    block: int | None = None,
-    random_records: bool = False,
-    workers: int | None = None,
-    watch: Watch = SILENT,
+    run: Trained, how: RunAttack, *, workers: int | None = None, watch: Watch = SILENT
 ) -> AuditedRun:
     """Attack the training again and again; see `TrainedModels.audit`."""
     need("an audit of a training", "train")
@@ -147,7 +162,7 @@ def audit_run(
             "claim to test"
         )
     training, material = run.training, run.material
-    if random_records:
+    if how.random_records:
         material = _random_like(material, training, config)
     elif material is not None:
         material = material.in_memory()
@@ -158,15 +173,17 @@ def audit_run(
         precision=config.precision,
         material=None if material is None else dataclasses.replace(material, test=None),
     )
-    attackers = list(_attackers(training, config, result, adversary))
+    attackers = list(_attackers(training, config, result, how.adversary))
     known = folder.read("ledger.json", Ledger)
     _check_ledger(problem, config, known)
     settings = AuditSettings(
-        runs=runs,
-        canary=canary if run.canary is None else RECORD,
-        estimator=estimator or (BOTH if has_family(known.nodes[CANARY_NODE]) else BEST),
-        seed=seed,
-        block=block or chosen_block(problem, runs),
+        runs=how.runs,
+        canary=how.canary if run.canary is None else RECORD,
+        estimator=how.estimator
+        or (BOTH if has_family(known.nodes[CANARY_NODE]) else BEST),
+        seed=how.seed,
+        block=how.block or chosen_block(problem, how.runs),
+        confidence=how.confidence,
         noise_multiplier=config.noise_multiplier or None,
         account=config.account,
         device=config.device,
@@ -175,7 +192,7 @@ def audit_run(
     )
     plans = {}
     # All bounds hold together: the union bound.
-    each = 1 - (1 - confidence) / len(attackers)
+    each = 1 - (1 - how.confidence) / len(attackers)
     for name, seen, claim in attackers:
         attack = (
             {"adversary": seen}
@@ -188,7 +205,7 @@ def audit_run(
             public_seed=config.public_seed,
             claim=claim,
         )
-        plans[name] = dataclasses.replace(plan, random_records=random_records)
+        plans[name] = dataclasses.replace(plan, random_records=how.random_records)
         # All score the same runs: what is planted is what the first sees most of.
         settings = dataclasses.replace(settings, canary=plan.canary)
     with contextlib.ExitStack() as stack:
@@ -214,7 +231,7 @@ def audit_run(
         folder.path,
         result,
         {one.path.name: each for one, each in zip(folders, found, strict=True)},
-        RANDOM if random_records else PRIVATE,
+        RANDOM if how.random_records else PRIVATE,
     )
 
 
@@ -334,6 +351,8 @@ def audit_folder(
     model: str | None = None,
     data: str | None = None,
     loss: str | None = None,
+    workers: int | None = None,
+    watch: Watch = SILENT,
     **how: Any,
 ) -> AuditedRun:
     """Audit the training in a folder, whose model and data are named again.
@@ -378,7 +397,9 @@ def audit_folder(
         _check_model(folder, material)
     return audit_run(
         Trained(folder=folder, config=config, training=training, material=material),
-        **how,
+        RunAttack.of(how),
+        workers=workers,
+        watch=watch,
     )
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+from unittest import mock
 
 import msgspec
 import numpy as np
@@ -12,6 +13,7 @@ from torch import nn
 
 import privaudit as pa
 from privaudit.ledger import Ledger
+from trainers.oracles.oracle import Oracle
 
 MECHANISM = {"noise_multiplier": 2.0, "clip_norm": 0.5, "batch_size": 10.0}
 
@@ -330,3 +332,56 @@ class TestTakenUp:
         state, _ = self.stopped(key, 1)
         with pytest.raises(ValueError, match="the state is of 4 nodes"):
             made(seed=None, key_file=key, nodes=2).load_state_dict(state)
+
+
+class TestAudit:
+    """A loop of one's own is attacked through oracles like the one it asks."""
+
+    def oracle(self):
+        inputs = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
+        data = inputs, (inputs.sum(1) > 0).long()
+        how = {"noise_multiplier": 2.0, "clip_norm": 1.0, "batch_size": 20}
+        return pa.oracle(torch.nn.Linear(3, 2), data, nodes=2, **how)
+
+    def loop(self, oracle):
+        at = oracle.start
+        for _ in range(3):
+            at = at - 0.5 * oracle.gradient(at)
+
+    def claim(self):
+        ledger = self.oracle()
+        self.loop(ledger)
+        return pa.epsilon(ledger=ledger.ledger, delta=1e-5).upper
+
+    def test_an_honest_one_is_consistent(self):
+        oracle = self.oracle()
+        found = oracle.audit(self.loop, epsilon=self.claim() + 1e-9, runs=200)
+        assert found.status == "consistent"
+        assert found.lower.epsilon < found.upper.epsilon
+        assert found.verdict.limits
+        assert not any(oracle.ledger.nodes)  # it released nothing
+
+    def test_half_the_noise_is_refuted(self):
+        noisy = Oracle._noisy
+
+        def half(self, total, nodes, deviation, step):
+            return noisy(self, total, nodes, deviation / 2, step)
+
+        with mock.patch.object(Oracle, "_noisy", half):
+            found = self.oracle().audit(self.loop, epsilon=self.claim(), runs=400)
+        assert found.status == "refuted"
+
+    def test_refuses_a_loop_that_asks_for_nothing(self):
+        with pytest.raises(ValueError, match="asked node 0 for nothing"):
+            self.oracle().audit(lambda oracle: None, epsilon=1, runs=10)
+
+    def test_refuses_a_loop_that_asks_unequally(self):
+        asked = []
+
+        def loop(oracle):
+            asked.append(1)
+            for _ in asked:
+                oracle.gradient(oracle.start)
+
+        with pytest.raises(ValueError, match="something else"):
+            self.oracle().audit(loop, epsilon=1, runs=10)

@@ -4,7 +4,9 @@ The scores are then of the canaries of one run, and "runs" below and in a ``Scor
 canaries. They are not independent, so that the estimators for many runs do not hold;
 these do, and hold for many independent runs too.
 
-The k highest scores are called member, the k lowest not, and the rest is passed over.
+The k highest scores are called member, the k lowest not, and the rest is passed over;
+or, where the theorems' guesses are spent on one side, which sampling makes the better
+one, the 2 k highest are called member and nothing else is said.
 Each theorem bounds, for a number of guesses fixed beforehand, P(W >= v) for the number
 W of right ones under a hypothesis that is weaker the larger its parameter (epsilon, or
 mu). For each v any parameter L(v) may be returned at which that bound is at most alpha:
@@ -69,6 +71,8 @@ class _OneRun(Estimator):
         Share of alpha, in (0, 1), spent on low scores that say "member".
     weights
         Share of alpha for each of ``shares``; equal ones if none are given.
+    one_sided
+        How many of ``shares``, from the first on, are guesses "member" alone.
     """
 
     designs: ClassVar[tuple[Design, ...]] = ("coin-flip", "one-run")
@@ -76,6 +80,7 @@ class _OneRun(Estimator):
     shares: tuple[float, ...] = (1.0, 0.4, 0.15, 0.05)
     reversed_share: float = 0.1
     weights: tuple[float, ...] = ()
+    one_sided: int = 0
 
     def __post_init__(self) -> None:
         if not self.shares or not all(0 < share <= 1 for share in self.shares):
@@ -89,6 +94,11 @@ class _OneRun(Estimator):
             raise ValueError(
                 "weights must be one for each share, positive and at most 1 together, "
                 f"got {self.weights}"
+            )
+        if not 0 <= self.one_sided <= len(self.shares):
+            raise ValueError(
+                f"one_sided counts some of {len(self.shares)} shares, got "
+                f"{self.one_sided}"
             )
 
     @abc.abstractmethod
@@ -119,13 +129,17 @@ class _OneRun(Estimator):
         ranked = scores.member[np.lexsort((ties, -scores.score))]
         weights = self.weights or (1 / len(self.shares),) * len(self.shares)
         found = []
-        for share, weight in zip(self.shares, weights, strict=True):
+        for place, (share, weight) in enumerate(zip(self.shares, weights, strict=True)):
             each = min(max(1, math.floor(share * canaries / 2)), canaries // 2)
             hits = int(np.count_nonzero(ranked[:each]))
             hits += int(np.count_nonzero(~ranked[canaries - each :]))
+            turned = 2 * each - hits
+            if place < self.one_sided:
+                hits = int(np.count_nonzero(ranked[: 2 * each]))
+                turned = int(np.count_nonzero(ranked[canaries - 2 * each :]))
             for right, part in (
                 (hits, 1 - self.reversed_share),
-                (2 * each - hits, self.reversed_share),
+                (turned, self.reversed_share),
             ):
                 found.append(Guesses(2 * each, right, part * weight * alpha))
         return found

@@ -97,6 +97,7 @@ def one_run_family(
     relation: Relation,
     shares: tuple[float, ...],
     weights: tuple[float, ...],
+    one_sided: int = 0,
 ) -> OneRunOfFamily:
     """The estimator that holds within the family of ``entries``.
 
@@ -120,4 +121,10 @@ def one_run_family(
 
         return least
 
-    return OneRunOfFamily(shares=shares, weights=weights, family=family, curve=curve)
+    return OneRunOfFamily(
+        shares=shares,
+        weights=weights,
+        one_sided=one_sided,
+        family=family,
+        curve=curve,
+    )

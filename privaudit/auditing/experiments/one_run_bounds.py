@@ -1,7 +1,8 @@
 """The estimators of one run with many canaries, with their guesses planned.
 
 How many of the canaries are guessed at decides how much is shown, and has to be chosen
-before the scores are seen. It is chosen by the ledger, which is public: by simulated
+before the scores are seen; and whether those of low scores are called anything, which
+under sampling says little. Both are chosen by the ledger, which is public: by simulated
 runs under the best attack on what was accounted (`reach`), so that the bound is largest
 in all but one of ten of them. A tenth of alpha is kept for other numbers of guesses,
 for attacks that are weaker than that.
@@ -63,12 +64,15 @@ def one_run_estimator(
         )
     kind = OneRun if name == "best" else OneRunGaussian
     planned = _planned(kind, entries, relation, canaries, delta, confidence)
-    shares = OneRun().shares if planned is None else (planned, *_OTHERS)
-    rest = (1 - _PLANNED) / len(_OTHERS)
-    weights = () if planned is None else (_PLANNED, *(rest for _ in _OTHERS))
+    if planned is None:
+        shares, weights, one_sided = OneRun().shares, (), 0
+    else:
+        share, one_sided = planned
+        shares, rest = (share, *_OTHERS), (1 - _PLANNED) / len(_OTHERS)
+        weights = (_PLANNED, *(rest for _ in _OTHERS))
     if name == FAMILY:
-        return one_run_family(entries, relation, shares, weights)
-    return OneRun(shares, _REVERSED, weights)
+        return one_run_family(entries, relation, shares, weights, one_sided)
+    return OneRun(shares, _REVERSED, weights, one_sided)
 
 
 @functools.lru_cache(maxsize=32)
@@ -79,11 +83,15 @@ def _planned(
     canaries: int,
     delta: float,
     confidence: float,
-) -> float | None:
-    """The share of the canaries to guess at; None where no attack can be simulated."""
+) -> tuple[float, int] | None:
+    """The share of the canaries to guess at, and whether (1) on one side alone.
+
+    None where no attack can be simulated.
+    """
     alpha = 1 - confidence
     drawn = canaries * sum(entry.count for entry in entries)
-    one_each = [kind((share,), _REVERSED, (_PLANNED,)) for share in _SHARES]
+    choices = [(share, sides) for sides in (0, 1) for share in _SHARES]
+    one_each = [kind((share,), _REVERSED, (_PLANNED,), one) for share, one in choices]
     found = []
     for repeat in range(max(5, min(_REPEATS, _MOST_DRAWN // max(1, drawn)))):
         random = generator(repeat, "guesses are planned")
@@ -94,4 +102,4 @@ def _planned(
         simulated = Scores(member, scores, "one-run")
         found.append([one.find(simulated, delta, alpha, 0)[0] for one in one_each])
     low = np.quantile(found, 0.1, axis=0)
-    return _SHARES[int(np.argmax(low))]
+    return choices[int(np.argmax(low))]

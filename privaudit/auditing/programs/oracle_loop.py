@@ -1,0 +1,180 @@
+"""Audits of a loop of the user's own that asks an oracle of privaudit's.
+
+A loop is run again and again with oracles that differ from the user's in noise and
+batches, and in half of the runs by a record more. What the oracle adds is known: bounds
+within the family of its releases hold for it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from privaudit.accounting import account_nodes
+from privaudit.auditing.attacks.canaries import CANARIES, CANARY_NODE
+from privaudit.auditing.attacks.contract import Scene
+from privaudit.auditing.attacks.noisy_gradients import NoisyGradients
+from privaudit.auditing.bounds.ledger_family import BOTH, has_family
+from privaudit.auditing.conclude import BEST, Tested, conclude, stronger
+from privaudit.auditing.experiments.judgement import estimator_named
+from privaudit.auditing.programs.scored import AuditedScores
+from privaudit.auditing.rates import attack_rates
+from privaudit.auditing.scores import Scores
+from privaudit.ledger import Ledger
+from privaudit.results import Claim, worst_bound
+from privaudit.settings import BoundSettings
+from trainers.data.shares import private_data
+from trainers.gradients.choose import differentiator
+from trainers.gradients.differentiator import Differentiator
+from trainers.gradients.per_sample import parameter_vector
+from trainers.numerics.keys import Key
+from trainers.numerics.randomness import Streams
+from trainers.oracles.mechanism import Mechanism
+from trainers.oracles.oracle import Oracle
+from trainers.runs.material import Material
+
+
+@dataclasses.dataclass(frozen=True)
+class _Asked:
+    """What an adversary has to know of a loop, as of a `trainers.runs.problem.Problem`.
+
+    It stands for its training too, of which no more than the mechanism is known.
+    """
+
+    material: Material
+    made: Mechanism
+    labels: tuple[int, ...] = ()
+
+    @property
+    def training(self) -> _Asked:
+        return self
+
+    @property
+    def shares(self) -> Any:
+        return self.material.shares
+
+    @property
+    def module(self) -> torch.nn.Module:
+        return self.material.module
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(map(len, self.shares))
+
+    def mechanism(self, noise_multiplier: float) -> Mechanism:
+        return self.made
+
+    def gradients(self) -> Differentiator:
+        return differentiator(
+            self.material.module, self.material.loss, *self.material.example
+        )
+
+    def start(self, seed: int) -> torch.Tensor:
+        return parameter_vector(self.module).repeat(1, len(self.shares), 1)
+
+
+def audit(
+    loop: Callable[[Any], object],
+    shadow: Callable[[Oracle, Key], Any],
+    inner: Oracle,
+    material: Material,
+    claim: Claim,
+    how: BoundSettings,
+    progress: Callable[[int, int], None],
+) -> AuditedScores:
+    """Run ``loop`` with and without a canary, and conclude from its releases.
+
+    Parameters
+    ----------
+    loop
+        Asks an oracle for noisy gradients.
+    shadow
+        Makes what the loop is given of an oracle with a canary.
+    inner
+        The user's own, whose mechanism is that of all.
+    material, claim
+        The data, model and loss; and what is tested.
+    how
+        Runs, seed and confidence.
+    progress
+        Called with the runs done and all runs.
+
+    Raises
+    ------
+    ValueError
+        If a value is out of its range, or the loop's releases are none, or differ from
+        run to run.
+    """
+    if not callable(loop):
+        raise ValueError(f"loop is a function of an oracle, got {type(loop).__name__}")
+    if inner.mechanism.sampling == "without-replacement":
+        raise ValueError("a loop with batches of fixed size has no canary to be added")
+    material = material.in_memory()
+    asked: Any = _Asked(material, inner.mechanism)
+    runs, seed = how.runs, how.seed
+    canary = CANARIES["gradient"](asked, seed)
+    scene = Scene(
+        problem=asked,
+        canary=canary,
+        noise_multiplier=0.0,  # the mechanism is made
+        start=asked.start(seed)[0, 0],
+    )
+    attacker, gradients = NoisyGradients(scene), asked.gradients()
+    data = private_data(
+        material.shares, canary=canary.record, direction=canary.direction
+    )
+    data = material.data(data.to(inner.data.device))
+    member = np.random.default_rng([seed, 0x0C02]).random(runs) < 0.5
+    score, ledger, key = np.zeros(runs), None, Key.study(seed)
+    for run, there in enumerate(member):
+        watcher = attacker.watch(1, gradients)
+        oracle = Oracle(
+            data,
+            gradients,
+            inner.mechanism,
+            Streams(key, run, str(inner.data.device)),
+            planted=torch.tensor([bool(there)]),
+            observers=watcher.release_observers,
+        )
+        given = shadow(oracle, key)
+        loop(given)
+        if ledger not in (None, given.ledger):
+            raise ValueError(
+                f"run {run} released something else than those before it: a loop that "
+                "is audited asks equally often each time, whatever it is told"
+            )
+        ledger = given.ledger
+        score[run] = float(watcher.score(asked.start(seed))[0])
+        progress(run + 1, runs)
+    assert ledger is not None
+    if not ledger.nodes[CANARY_NODE]:
+        raise ValueError("the loop asked node 0 for nothing: call oracle.gradient")
+    return _concluded(ledger, Scores(member, score, "coin-flip"), claim, how)
+
+
+def _concluded(
+    ledger: Ledger, scores: Scores, claim: Claim, how: BoundSettings
+) -> AuditedScores:
+    entries = ledger.nodes[CANARY_NODE]
+    tested = Tested(
+        scores=scores,
+        claim=claim,
+        sees=NoisyGradients.sees,
+        confidence=how.confidence,
+        seed=how.seed,
+    )
+    found = conclude(
+        tested,
+        BOTH if has_family(entries) else BEST,
+        lambda name: estimator_named(name, entries, claim.relation),
+        ledger=ledger,
+        upper=worst_bound(account_nodes(ledger, claim.delta, claim.relation)),
+        ours=True,
+        stronger=stronger("noisy-gradients", "gradient"),
+    )
+    rates = attack_rates(scores, how.confidence)
+    return AuditedScores.of(found, scores, found.shown, rates)

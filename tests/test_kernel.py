@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import random
+import time
 import types
 from fractions import Fraction
 from pathlib import Path
@@ -401,6 +402,27 @@ def check_observers(kernel):
     assert proves(kernel, one, upper=repr(truth * 0.999)) is False
 
 
+def check_orders(kernel):
+    """Under replace-one what is above is its own mirror image: records may change places."""
+    kernel.Law.settle(said({**HINTS, "spacing": "1"}), Fraction(1, 100), 1)
+    fixed = gaussian(sampling="fixed", rate="1/20")
+    uneven = {"noise": "pair", "p": ["5", "3", "2"], "q": ["3", "3", "4"]}
+    replaced = poisson("0.1", moves="2")
+    one = document([], REPLACE)
+    for line in (fixed, {**fixed, "noise": "laplace"}, uneven | WHOLE_RATE, replaced):
+        above, attained = kernel.Certificate(said(one)).pairs(said(line))
+        for loss in (-1.0, -0.3, -0.04, 0.04, 0.3, 1.0):
+            found = []
+            for pair, way in ((above, loss), (above, -loss), (attained, loss)):
+                a = kernel.arb(way).exp()
+                p, q = pair(kernel.arb(way), a)
+                found.append(p - a * q)
+            a = kernel.arb(loss).exp()
+            mirrored = 1 - a + a * found[1]
+            assert abs(found[0] - mirrored) < 1e-20
+            assert not found[0] < found[2]
+
+
 def kinds():
     """A ledger of each kind of line: releases, relation."""
     fixed, some = SamplingWithoutReplacement(5, 100), PoissonSampling(0.05)
@@ -471,6 +493,7 @@ CHECKS = (
     check_alike,
     check_budget,
     check_observers,
+    check_orders,
 )
 
 
@@ -717,6 +740,94 @@ class TestFile:
                 status, out = self.run(tmp_path, json.dumps(changed), capsys)
                 assert status in (0, 1, 3), path
                 assert out[-1].split(":")[0] in ("PROVED", "NOT PROVED", "NOT COVERED")
+
+    @pytest.mark.sized
+    def test_no_lie_in_a_hint_proves_what_is_false(self):
+        """A false claim, of one release and of many, under whatever hints."""
+        random_ = random.Random(5)
+        lies = (
+            "1",
+            "0",
+            "-1",
+            "1e-9",
+            "3",
+            "40",
+            "1000000",
+            "1e300",
+            "nan",
+            "add",
+            None,
+        )
+        lies += ("64", "0.001", "0.1", "remove", [], {}, "1/3", "7/0", "٣", "1e9", "33")
+        one = document([gaussian("2")], epsilon=1.9)
+        ledger = ledger_of((of_sum(1.0, PoissonSampling(0.05)), 50))
+        truth = Certificate.of(ledger).epsilon(1e-5).lower
+        many = document([poisson("0.05", count=50)], epsilon=truth, steps=50)
+        truths = (gdp.epsilon(0.5, 1e-5), truth)
+        for _ in range(size(400, 40)):
+            right, truth = random_.choice([*zip((one, many), truths, strict=True)])
+            hints = dict(right["hints"])
+            for name in random_.sample(sorted(hints), random_.randrange(1, 5)):
+                hints[name] = random_.choice(lies)
+            false = {**right, "hints": hints}
+            assert proves(true_kernel, false, upper=repr(0.999 * truth)) is not True
+            assert proves(true_kernel, false, lower=repr(1.02 * truth)) is not True
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"nodes": [node([gaussian(count=10**300)])], "delta": "1e-300"},
+            {"nodes": [node([gaussian(count="9" * 390)])]},
+            {"nodes": [node([gaussian(scale="1e-300")])]},
+            {"nodes": [node([gaussian(scale="0." + "0" * 390 + "1", count=7)])]},
+            {"nodes": [node([poisson("1e-300", count=10**320)])]},
+            {"nodes": [node([])] * 200, "overlap": 64},
+            {"nodes": [node([gaussian()])] * 60, "overlap": 30},
+            {"nodes": [{"groups": [{"lines": [], "pass": 1, "above": []}]}]},
+            {"nodes": [{"groups": [{"lines": [], "above": {}}]}]},
+            {
+                "nodes": [
+                    node([{**PAIR, "count": 1, "p": ["1"] * 5000, "q": ["1"] * 5000}])
+                ]
+            },
+            {
+                "nodes": [
+                    {"groups": [], "views": [view_of([["1"] * 4] * 256, [None] * 4)]}
+                ]
+            },
+            {"group": 64, "nodes": [node([poisson("0.5", count=3)])]},
+            {"hints": {**HINTS, "spacing": "1e-12", "bits": 20000}},
+            {"hints": {**HINTS, "spacing": "1e-12", "widest": 1 << 20, "growth": 1}},
+            {"hints": {**HINTS, "spacing": "1000"}},
+            {"upper": "1e6"},
+            {"upper": "1e400"},
+        ],
+        ids=str,
+    )
+    @pytest.mark.sampled(4)
+    def test_hostile(self, change, tmp_path, capsys, monkeypatch):
+        """It ends, in a line or two; what takes long is not covered."""
+        monkeypatch.setattr(true_kernel, "SECONDS", 5)
+        one = {**document([gaussian("2")], epsilon=1.9), "upper": "0.001", **change}
+        began = time.process_time()
+        status, out = self.run(tmp_path, json.dumps(one), capsys)
+        assert time.process_time() - began < 60
+        assert status in (0, 1, 3)
+        assert len(out) <= 2
+        if "upper" not in change and one["nodes"][0]["groups"][:1]:
+            assert status != 0 or not any(
+                x["lines"] for n in one["nodes"] for x in n["groups"]
+            )
+
+    @pytest.mark.parametrize(
+        "text",
+        ['{"delta": 1, "delta": 2}', '{"delta": NaN}', "[" * 10**6, "1" * 10**6, "\0"],
+        ids=lambda text: text[:12],
+    )
+    def test_no_json_of_ours(self, text, tmp_path, capsys):
+        status, out = self.run(tmp_path, text, capsys)
+        assert status == 3
+        assert len(out) == 1
 
     def test_no_other_import(self):
         source = Path(true_kernel.__file__).read_text(encoding="utf-8")

@@ -407,6 +407,9 @@ class TrainingSettings(AccountSettings):
         MASTER_PORT in the environment.
     patience
         Seconds that a party waits for another one before it ends.
+    drop_lost
+        Whether the others go on without a party that is lost, as long as they are more
+        than half: by FLARE, for algorithms whose nodes average with symmetric weights.
     """
 
     epsilon: float | None = None
@@ -425,6 +428,7 @@ class TrainingSettings(AccountSettings):
     evaluate: Evaluate = "tenth"
     parties: bool = False
     patience: float = 300.0
+    drop_lost: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -433,6 +437,8 @@ class TrainingSettings(AccountSettings):
                 "--observer is an account of all nodes together, and with --parties "
                 "each has the ledger of its own nodes: leave one of them out"
             )
+        if self.drop_lost and not self.parties:
+            raise ValueError("--drop-lost is of parties: give --parties too")
         if not 0 < self.patience < float("inf"):
             raise ValueError(
                 f"patience is a number of seconds > 0, got {self.patience:g}"

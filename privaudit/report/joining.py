@@ -22,7 +22,7 @@ from privaudit.accounting.certificate import Certificate
 from privaudit.accounting.overlaps import may_be_worst
 from privaudit.files.folder import FolderError
 from privaudit.ledger import Ledger
-from privaudit.records import PartyRecord
+from privaudit.records import PartyRecord, dealt
 from privaudit.report.joint import Joint, PartyStatement
 from privaudit.report.load import FinishedTraining
 from privaudit.report.verify import EvidenceError, Verification, verify
@@ -50,7 +50,7 @@ def join(
     keys = signers or [None] * len(paths)
     found = [_party(path, key) for path, key in zip(paths, keys, strict=True)]
     found.sort(key=lambda one: one[0].party)
-    _check_all(found)
+    left = _check_all(found)
     if not 1 <= overlap <= len(found):
         raise ValueError(
             f"overlap is how many of the {len(found)} parties hold one record, got "
@@ -59,7 +59,13 @@ def join(
     first = found[0][1]
     delta, relation = first.upper.delta, first.upper.relation
     account = first.config.account
-    ledger = Ledger.joined(run.ledger for _, run, _ in found)
+    # Of who was lost there may be no folder: its nodes have no releases here.
+    known = {party.party: run.ledger for party, run, _ in found}
+    for number in left.keys() - known.keys():
+        held = dealt(number, found[0][0].parties, len(found[0][0].sizes))
+        nodes = ((),) * len(held)
+        known[number] = msgspec.structs.replace(first.ledger, nodes=nodes)
+    ledger = Ledger.joined(known[number] for number in sorted(known))
     overlap = max(overlap, ledger.most_nodes)
     bounds = account_nodes(ledger, delta, relation, account)
     nodes = may_be_worst(ledger.nodes, overlap)
@@ -93,6 +99,12 @@ def join(
         ledger=ledger,
         nodes=bounds,
         warning=(unprotected or [first])[0].result.warning,
+        left=tuple(
+            f"party {number} was lost in round {k}, and the others went on without it: "
+            "what it had released by then is not in this statement"
+            for number, k in left.items()
+            if number not in {party.party for party, _, _ in found}
+        ),
     )
 
 
@@ -130,8 +142,11 @@ def _party(path: pathlib.Path, key: Path | None) -> Found:
     return party, run, check
 
 
-def _check_all(found: Sequence[Found]) -> None:
-    """``ValueError`` unless these are all parties of one run."""
+def _check_all(found: Sequence[Found]) -> dict[int, int]:
+    """Return who was lost, and in which round at the latest.
+
+    Raises ``ValueError`` unless these are all parties of one run that ended it.
+    """
     (first, run, check), *others = found
     for party, other, theirs in others:
         for name, one, two in (
@@ -153,13 +168,18 @@ def _check_all(found: Sequence[Found]) -> None:
                 f"{here.path} and {there.path} are both of party {one.party}"
             )
     here = {party.party for party, _, _ in found}
-    missing = [str(n) for n in range(first.parties) if n not in here]
+    left: dict[int, int] = {}
+    for _, one, _ in found:
+        for number, k in () if one.result.left is UNSET else one.result.left:
+            left[number] = max(k, left.get(number, 0))
+    missing = [str(n) for n in range(first.parties) if n not in here and n not in left]
     if missing:
         many = "parties" if len(missing) > 1 else "party"
         raise ValueError(
             f"the folder of {many} {', '.join(missing)} is missing: a joint statement "
             f"is of all {first.parties}"
         )
+    return left
 
 
 def _settings(

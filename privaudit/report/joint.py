@@ -13,6 +13,7 @@ import msgspec
 from privaudit.files import json as _json
 from privaudit.files.folder import FolderError, write_whole
 from privaudit.ledger import Ledger
+from privaudit.records import as_nodes
 from privaudit.report.load import FinishedTraining
 from privaudit.report.verify import Verification
 from privaudit.results import Finding, UpperBound, symbols
@@ -48,8 +49,7 @@ class PartyStatement:
     @property
     def held(self) -> str:
         """Its nodes, in words."""
-        first, last = self.nodes[0], self.nodes[-1]
-        return f"node {first}" if first == last else f"nodes {first} to {last}"
+        return as_nodes(self.nodes)
 
     @property
     def written_by(self) -> str:
@@ -82,6 +82,8 @@ class Joint:
         Upper bound on the epsilon of each node alone.
     warning
         A sentence that says whether the models are protected.
+    left
+        Sentences on parties that were lost, whose releases are not in ``ledger``.
     """
 
     algorithm: str
@@ -93,6 +95,7 @@ class Joint:
     ledger: Ledger
     nodes: tuple[UpperBound, ...]
     warning: str
+    left: tuple[str, ...] = ()
 
     @property
     def status(self) -> str | None:
@@ -117,6 +120,7 @@ class Joint:
             "worst_nodes": list(self.worst),
             "protected": not self.warning.startswith("NOT"),
             "noise": self.warning,
+            "left": list(self.left),
             "each": [
                 {
                     "party": one.party,
@@ -137,6 +141,7 @@ class Joint:
             f"party {one.party}, {one.held}: {symbols(one.upper)} ({one.written_by})"
             for one in self.parties
         ]
+        lines += self.left
         lines.append(
             f"{self.algorithm}, {len(self.parties)} parties, "
             f"{len(self.ledger.nodes)} nodes: {self._held}; {self._where}"
@@ -217,6 +222,7 @@ class Joint:
             "assumptions": [
                 *stands_on,
                 ("who holds what", f"{self._held}; {self._where}"),
+                *(("who was lost", one) for one in self.left),
                 *(
                     (
                         f"party {one.party}",
